@@ -43,7 +43,7 @@ bwrap_root() {
 		--setenv LANG C.UTF-8
 		--setenv LC_ALL C.UTF-8
 	)
-	for item in TERM COLUMNS LINES NO_COLOR CI ULDMA_ACCEL MAKEFLAGS \
+	for item in TERM COLUMNS LINES NO_COLOR CI ULDMA_ACCEL \
 		http_proxy https_proxy no_proxy; do
 		[ -z "${!item:-}" ] || args+=(--setenv "$item" "${!item}")
 	done

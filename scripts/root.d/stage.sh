@@ -5,7 +5,7 @@
 # defines it. It is built under a temporary name and renamed when complete, so
 # what is there is whole; one lock keeps two runs apart.
 
-# A key covers the stage's own definition and the key of what it is built on.
+# A key covers the stage's own definition (but for comments) and the key of what it is built on.
 stage_key() {
 	case $1 in
 	root)
@@ -20,7 +20,7 @@ stage_key() {
 		printf '%s\n' "$(stage_key root)" "${PYTOOLS[@]}" |
 			cat - "$ROOT_D/pytools.sh"
 		;;
-	esac | sha256sum | cut -c1-12
+	esac | sed '/^[[:space:]]*#/d' | sha256sum | cut -c1-12
 }
 
 declare -A STAGE_DIRS=()

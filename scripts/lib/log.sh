@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Progress for people; the output of quiet tools goes to a log and is shown
-# only where they fail.
+# Progress for people; the output of quiet tools goes to a log in LOGS and is
+# shown only where they fail.
 
 say() {
 	printf '%s\n' "uldma: $*"
@@ -17,8 +17,8 @@ die() {
 quietly() {
 	local what=$1 began=$SECONDS log rc
 	shift
-	log=$CACHE/logs/$(tr -cs '[:alnum:].\n' - <<<"$what").log
-	mkdir -p "$CACHE/logs"
+	log=$LOGS/$(tr -cs '[:alnum:].\n' - <<<"$what").log
+	mkdir -p "$LOGS"
 	say "$what ..."
 	# A condition would switch errexit off inside CMD.
 	set +e

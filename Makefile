@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# What a person types; what the kernel builds is in Kbuild. Everything runs
+# inside the toolchain root (scripts/root), which sets itself up.
+
+MAKEFLAGS += --no-print-directory
+ROOT := scripts/root
+ENTER := $(ROOT) enter
+NODES := env PYTHONPATH=scripts python3 -m nodes
+NODE ?= a
+
+.DEFAULT_GOAL := help
+
+help:			## print this help
+	@sed -nE 's/^([a-z-]+):.*\t## ([^@].*)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+run: build		## two nodes, a file by user-level DMA and its rivals (FILE=path)
+	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
+
+test: build		## all tests; ends with one line of totals (ONLY=pattern)
+	@$(ENTER) $(NODES) test $(if $(ONLY),--only '$(ONLY)')
+
+shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
+	@$(ENTER) $(NODES) shell $(NODE)
+
+bench: build		## measure against floors and rivals
+	@$(ENTER) $(NODES) bench
+
+lint: root		## all static checks
+	@$(ENTER) scripts/lint
+
+docs: root		## the documentation as HTML, in build/docs
+	@$(ENTER) scripts/docs
+
+clean:			## delete what was built (the cache stays: scripts/root prune)
+	rm -rf build
+
+root:			## set up the toolchain root (the others do it by themselves)
+	@$(ROOT) ensure
+
+build: modules tools selftests	## the module, the tools and the selftests
+
+modules tools selftests: root
+	@$(ENTER) scripts/build $@
+
+test-host: root		## only the tests that need no node
+	@$(ENTER) $(NODES) test --host
+
+test-nodes: build	## only the tests that run on nodes
+	@$(ENTER) $(NODES) test --nodes
+
+.PHONY: help run test shell bench lint docs clean root build modules tools \
+	selftests test-host test-nodes

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Loading and unloading the module."""
+
+from ..pair import Pair
+from .registry import case, expect
+
+CYCLES = 10
+
+
+@case
+def device_appears(pair: Pair) -> None:
+    """Both nodes have a character device."""
+    for node in pair.nodes.values():
+        node.check("test -c /dev/uldma0")
+
+
+@case
+def load_and_unload(pair: Pair) -> None:
+    """The device comes and goes with the module, as often as one likes."""
+    for _ in range(CYCLES):
+        pair.a.check("rmmod uldma && ! test -e /dev/uldma0")
+        pair.a.check("modprobe uldma && test -c /dev/uldma0")
+
+
+@case
+def unbind_and_bind(pair: Pair) -> None:
+    """The driver lets go of its device and takes it again."""
+    driver = "/sys/bus/pci/drivers/uldma"
+    address = pair.a.check(f"ls {driver} | grep :").strip()
+    for _ in range(CYCLES):
+        pair.a.check(f"echo {address} >{driver}/unbind && ! test -e /dev/uldma0")
+        pair.a.check(f"echo {address} >{driver}/bind && test -c /dev/uldma0")
+
+
+@case
+def open_file_keeps_the_module(pair: Pair) -> None:
+    """rmmod is refused while a process has the device open."""
+    job = pair.a.spawn("exec 3</dev/uldma0; echo open; sleep 600")
+    job.wait_output("open", 20)
+    try:
+        expect(pair.a.run("rmmod uldma").rc != 0, "rmmod succeeded under an open file")
+    finally:
+        job.kill()
+        job.wait(20)

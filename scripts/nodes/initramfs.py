@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The file system of a node: three cpio archives that the kernel unpacks one over the other.
+
+The base (busybox, agent, kernel modules) changes rarely and is cached; the payload holds what this
+tree builds; an extra one brings the files of a single run.
+"""
+
+import hashlib
+import lzma
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import NodesError
+from .paths import BINARIES, BUILD, KDIR, KREL, MODULE, SELFTESTS
+
+GUEST = Path(__file__).parent / "guest"
+BUSYBOX = "/usr/bin/busybox"
+# kselftest's runner needs more of these two than busybox offers.
+PROGRAMS = ("/usr/bin/timeout", "/usr/bin/stdbuf")
+PRELOADED = "/usr/libexec/coreutils/libstdbuf.so"
+KERNEL_MODULES = ("virtio_net",)
+MODULES = f"usr/lib/modules/{KREL}"
+BINARY_NAMES = ("uldma", "uldma-bench")
+
+PASSWD = """root:x:0:0:root:/root:/bin/sh
+user:x:1000:1000:user:/tmp:/bin/sh
+"""
+GROUP = """root:x:0:
+user:x:1000:
+"""
+PROFILE = r"""export PATH=/usr/bin:/usr/sbin:/bin:/sbin:/kselftest
+export TERM=${TERM:-linux}
+PS1='\h:\w\$ '
+"""
+
+
+def _pack(tree: Path, archive: Path) -> None:
+    """Make an archive that belongs to root, whoever we are."""
+    names = sorted(str(path.relative_to(tree)) for path in tree.rglob("*"))
+    new = archive.with_suffix(".new")
+    with new.open("wb") as out:
+        subprocess.run(
+            ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"],
+            input="".join(f"{name}\n" for name in names).encode(),
+            stdout=out,
+            cwd=tree,
+            check=True,
+        )
+    new.rename(archive)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+
+
+def _libraries(binaries: Iterable[Path]) -> set[Path]:
+    """The shared libraries that the binaries load."""
+    found: set[Path] = set()
+    for binary in binaries:
+        listing = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False)
+        if "not found" in listing.stdout:
+            raise NodesError(f"{binary} needs libraries that the root has not:\n{listing.stdout}")
+        found.update(Path(name) for name in re.findall(r"(/\S+) \(0x", listing.stdout))
+    return found
+
+
+def _stage_libraries(tree: Path, binaries: Iterable[Path]) -> None:
+    for library in _libraries(binaries):
+        _copy(library, tree / "usr" / str(library).removeprefix("/").removeprefix("usr/"))
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _stage_modules(tree: Path) -> None:
+    """Copy the modules that a node loads, uncompressed, with what they depend on."""
+    source = KDIR / "modules" / "lib/modules" / KREL
+    wanted = [f"{name}.ko" for name in KERNEL_MODULES]
+    for line in (source / "modules.dep").read_text().splitlines():
+        module, _, dependencies = line.partition(":")
+        if Path(module).name.removesuffix(".xz") not in wanted:
+            continue
+        for name in [module, *dependencies.split()]:
+            target = tree / MODULES / name.removesuffix(".xz")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = (source / name).read_bytes()
+            target.write_bytes(lzma.decompress(data) if name.endswith(".xz") else data)
+    for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        if (source / name).exists():
+            shutil.copy(source / name, tree / MODULES)
+
+
+def _stage_base(tree: Path) -> None:
+    for name in (
+        "dev",
+        "proc",
+        "sys",
+        "tmp",
+        "root",
+        "etc",
+        "run",
+        "usr/bin",
+        "usr/lib",
+        "usr/lib64",
+    ):
+        (tree / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (tree / name).symlink_to(f"usr/{name}")
+    (tree / "usr/sbin").symlink_to("bin")
+    _copy(Path(BUSYBOX), tree / "usr/bin/busybox")
+    applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True)
+    for applet in applets.stdout.split():
+        if applet != "busybox":
+            (tree / "usr/bin" / applet).symlink_to("busybox")
+    for program in PROGRAMS:
+        (tree / program.lstrip("/")).unlink(missing_ok=True)
+        _copy(Path(program), tree / program.lstrip("/"))
+    _copy(Path(PRELOADED), tree / PRELOADED.lstrip("/"))
+    _stage_libraries(tree, map(Path, PROGRAMS))
+    (tree / "etc/passwd").write_text(PASSWD)
+    (tree / "etc/group").write_text(GROUP)
+    (tree / "etc/profile").write_text(PROFILE)
+    (tree / "etc/hosts").write_text("127.0.0.1 localhost\n10.0.0.1 node-a\n10.0.0.2 node-b\n")
+    _copy(GUEST / "init", tree / "init")
+    subprocess.run(
+        [
+            *("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static"),
+            *("-o", tree / "usr/bin/agent", GUEST / "agent.c"),
+        ],
+        check=True,
+    )
+    _stage_modules(tree)
+
+
+def base() -> Path:
+    """The cached base."""
+    key = hashlib.sha256(str(KDIR).encode())
+    for path in (Path(__file__), GUEST / "agent.c", GUEST / "init"):
+        key.update(path.read_bytes())
+    archive = BUILD / "nodes" / f"base-{key.hexdigest()[:12]}.cpio"
+    if not archive.exists():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        for old in archive.parent.glob("base-*"):
+            old.unlink()
+        with tempfile.TemporaryDirectory() as name:
+            _stage_base(Path(name))
+            _pack(Path(name), archive)
+    return archive
+
+
+def payload() -> Path:
+    """What this tree has built: the module, the tools, the tests. What is not built is left out."""
+    archive = BUILD / "nodes" / "payload.cpio"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        (tree / "usr/bin").mkdir(parents=True)
+        if MODULE.exists():
+            _copy(MODULE, tree / MODULES / "extra/uldma.ko")
+        for binary in BINARY_NAMES:
+            if (BINARIES / binary).exists():
+                _copy(BINARIES / binary, tree / "usr/bin" / binary)
+        if SELFTESTS.exists():
+            shutil.copytree(SELFTESTS, tree / "kselftest")
+        programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
+        _stage_libraries(tree, programs)
+        # modules.dep needs the modules of the base too.
+        _stage_modules(tree)
+        (tree / "lib").symlink_to("usr/lib")
+        subprocess.run(["depmod", "-b", tree, KREL], check=True, capture_output=True)
+        (tree / "lib").unlink()
+        _pack(tree, archive)
+    return archive
+
+
+def extra(files: dict[str, Path], archive: Path) -> Path:
+    """An archive of single files: path in the node -> file here."""
+    with tempfile.TemporaryDirectory() as name:
+        for target, source in files.items():
+            _copy(source, Path(name) / target.lstrip("/"))
+        _pack(Path(name), archive)
+    return archive
+
+
+def join(archives: Iterable[Path], target: Path) -> Path:
+    """Concatenate archives: the kernel unpacks one after the other."""
+    with target.open("wb") as out:
+        for archive in archives:
+            with archive.open("rb") as part:
+                shutil.copyfileobj(part, out)
+    return target

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A node: one running guest."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+from . import processes, qemu
+from .agent import Agent, Job, Result
+from .errors import NodeDied, NodesError, TimedOut
+from .kernel_log import SerialLog
+
+MARK_TIMEOUT = 30.0
+QUIT_TIMEOUT = 5.0
+
+
+class Node:
+    """Runs commands in a guest and watches its kernel's log."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        config: qemu.Config,
+        accel: str,
+        initrd: Path,
+        run: Path,
+        log: Path,
+        device: Path | None = None,
+        network: socket.socket | None = None,
+    ) -> None:
+        self.name = name
+        self.console = run / f"console-{name}"
+        self.console.unlink(missing_ok=True)
+        self._config = config
+        self._marks = 0
+        pairs = [socket.socketpair() for _ in range(3)]
+        wiring = qemu.Wiring(
+            serial=pairs[0][1],
+            agent=pairs[1][1],
+            monitor=pairs[2][1],
+            console=self.console,
+            device=device,
+            network=network,
+        )
+        self._emulator_log = log.with_suffix(".qemu.log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with self._emulator_log.open("wb") as output:
+            self._process = processes.start(
+                qemu.command(name, config, accel, initrd, wiring),
+                output=output,
+                keep=wiring.descriptors(),
+            )
+        for _, theirs in pairs:
+            theirs.close()
+        self.log = SerialLog(pairs[0][0], log)
+        self._agent = Agent(f"node {name}", pairs[1][0])
+        self.monitor = qemu.Monitor(pairs[2][0])
+
+    def wait_ready(self) -> None:
+        """Wait until the node has booted."""
+        try:
+            self._agent.wait_ready(self._config.boot_timeout)
+        except (NodeDied, TimedOut) as error:
+            emulator = self._emulator_log.read_text().strip()
+            raise type(error)(
+                f"{error}\n{emulator}\n{self.log.tail()}\n({self.log.path})"
+            ) from error
+
+    def spawn(self, command: str, *, uid: int = 0, echo: bool = False) -> Job:
+        """Start a shell command; with echo its output is passed on as it comes."""
+        return self._agent.spawn(command, uid=uid, echo=echo)
+
+    def run(
+        self, command: str, timeout: float = 60.0, *, uid: int = 0, echo: bool = False
+    ) -> Result:
+        """Run a shell command to its end, whatever its exit status."""
+        return self.spawn(command, uid=uid, echo=echo).wait(timeout)
+
+    def check(self, command: str, timeout: float = 60.0, *, uid: int = 0) -> str:
+        """Run a command that must succeed; its output."""
+        result = self.run(command, timeout, uid=uid)
+        if result.rc:
+            raise NodesError(
+                f"node {self.name}: exit {result.rc} of: {command}\n{result.stdout}{result.stderr}"
+            )
+        return result.stdout
+
+    def check_log(self) -> None:
+        """Raise if the kernel has reported something bad since the last check."""
+        self._marks += 1
+        mark = f"uldma-mark-{self._marks}."
+        try:
+            # What the kernel logged before the mark has reached us with it.
+            self.run(f"echo '<6>{mark}' >/dev/kmsg", MARK_TIMEOUT)
+            self.log.wait_for(mark, MARK_TIMEOUT)
+        except (NodeDied, TimedOut):
+            self.log.wait_end(QUIT_TIMEOUT)
+            self.log.check()
+            raise
+        self.log.check()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the emulator runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the guest at once, as a power failure would."""
+        if self.alive:
+            try:
+                self.monitor.execute("quit")
+                self._process.wait(QUIT_TIMEOUT)
+            except (NodesError, OSError, ValueError, subprocess.TimeoutExpired):
+                pass
+        processes.stop(self._process)
+        self.log.wait_end(QUIT_TIMEOUT)
+        self.console.unlink(missing_ok=True)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where things are. The toolchain root (scripts/root) sets the environment."""
+
+import os
+from pathlib import Path
+
+REPO = Path(os.environ["ULDMA_REPO"])
+CACHE = Path(os.environ["ULDMA_CACHE"])
+KREL = os.environ["KREL"]
+KDIR = Path(os.environ["KDIR"])
+
+BUILD = REPO / "build"
+LOGS = BUILD / "logs"
+RESULTS = BUILD / "results"
+BINARIES = BUILD / "cargo" / "release"
+SELFTESTS = BUILD / "kselftest"
+MODULE = BUILD / "module" / "uldma.ko"
+
+# build/run under a short name: a socket's name may have 107 characters.
+RUN = Path("/run/uldma")

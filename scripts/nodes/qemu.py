@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One guest: the command line of QEMU, and its monitor."""
+
+import json
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import NodesError
+from .paths import KDIR
+
+QEMU = "qemu-system-x86_64"
+DEBUG_CMDLINE = "kfence.sample_interval=10 slab_debug=FZPU"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What may differ from boot to boot."""
+
+    memory: int = 768  # MiB
+    cpus: int = 2
+    debug: bool = False  # KFENCE and slab debugging
+    load: bool = True  # load uldma.ko
+    cmdline: str = ""
+    boot_timeout: float = 120.0
+    files: dict[str, Path] = field(default_factory=dict)  # path in the node -> file here
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What joins the guest with the rest; the sockets are one end of a pair each."""
+
+    serial: socket.socket
+    agent: socket.socket
+    monitor: socket.socket
+    console: Path
+    device: Path | None = None
+    network: socket.socket | None = None
+
+    def descriptors(self) -> list[int]:
+        """What QEMU inherits."""
+        pairs = [self.serial, self.agent, self.monitor]
+        return [end.fileno() for end in pairs + ([self.network] if self.network else [])]
+
+
+def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring) -> list[str]:
+    """The command line for node `name`."""
+    cmdline = (
+        f"console=ttyS0 panic=-1 loglevel=5 uldma.node={name} uldma.load={int(config.load)} "
+        f"{DEBUG_CMDLINE if config.debug else ''} {config.cmdline}"
+    )
+    args = [
+        QEMU,
+        *("-M", "q35", "-cpu", "max", "-smp", str(config.cpus), "-m", f"{config.memory}M"),
+        *("-accel", accel, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-kernel", str(KDIR / "vmlinuz"), "-initrd", str(initrd), "-append", cmdline.strip()),
+        *("-object", f"memory-backend-memfd,id=mem,size={config.memory}M,share=on"),
+        *("-machine", "memory-backend=mem"),
+        *("-chardev", f"socket,id=serial,fd={wiring.serial.fileno()}", "-serial", "chardev:serial"),
+        *("-chardev", f"socket,id=agent,fd={wiring.agent.fileno()}"),
+        *("-chardev", f"socket,id=console,path={wiring.console},server=on,wait=off"),
+        *("-device", "virtio-serial-pci"),
+        *("-device", "virtconsole,chardev=console,nr=0"),
+        *("-device", "virtserialport,chardev=agent,name=agent,nr=1"),
+        *("-chardev", f"socket,id=monitor,fd={wiring.monitor.fileno()}"),
+        *("-mon", "chardev=monitor,mode=control"),
+    ]
+    if wiring.network:
+        mac = f"52:54:00:00:00:0{'ab'.index(name) + 1}"
+        args += [
+            *("-netdev", f"stream,id=net,addr.type=fd,addr.str={wiring.network.fileno()}"),
+            *("-device", f"virtio-net-pci,netdev=net,mac={mac},romfile="),
+        ]
+    if wiring.device:
+        where = {"type": "unix", "path": str(wiring.device)}
+        device = {"driver": "vfio-user-pci", "id": "uldma", "socket": where}
+        args += ["-device", json.dumps(device)]
+    return args
+
+
+class Monitor:
+    """The machine protocol of QEMU, one command at a time."""
+
+    def __init__(self, port: socket.socket) -> None:
+        self._stream = port.makefile("rw")
+        port.settimeout(30)
+        self._port = port
+        self._greeted = False
+
+    def execute(self, name: str, **arguments: object) -> object:
+        """Run a command and return its answer."""
+        if not self._greeted:
+            self._greeted = True
+            self.execute("qmp_capabilities")
+        self._stream.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
+        self._stream.flush()
+        for line in self._stream:
+            answer = json.loads(line)
+            if "return" in answer:
+                return answer["return"]
+            if "error" in answer:
+                raise NodesError(f"QEMU: {name}: {answer['error']['desc']}")
+        raise NodesError(f"QEMU: {name}: no answer")

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Measured figures: the table for people and build/results/*.json for machines."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .paths import RESULTS
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value beside the machine's floor and what a user would pick instead."""
+
+    name: str
+    value: float
+    unit: str
+    floor: float | None = None
+    rival: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Value to floor, or to the rival where there is no floor."""
+        base = self.floor if self.floor is not None else self.rival
+        return self.value / base if base else None
+
+    @staticmethod
+    def parse(entry: dict[str, Any]) -> "Figure":
+        """A figure from its JSON form; the ratio is derived anew."""
+        return Figure(
+            entry["name"], entry["value"], entry["unit"], entry.get("floor"), entry.get("rival")
+        )
+
+
+def write(name: str, figures: Sequence[Figure]) -> None:
+    """Write build/results/NAME.json."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    entries = [asdict(figure) | {"ratio": figure.ratio} for figure in figures]
+    new = RESULTS / f"{name}.new"
+    new.write_text(json.dumps(entries, indent=1) + "\n")
+    new.rename(RESULTS / f"{name}.json")
+
+
+def number(value: float | None) -> str:
+    """A figure with as many digits as tell something."""
+    if value is None:
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns, the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *rest = [
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join([first, *rest]).rstrip()
+
+    return "\n".join([line(head), "  ".join("-" * width for width in widths), *map(line, rows)])
+
+
+def figures_table(figures: Sequence[Figure]) -> str:
+    """All figures, one per line."""
+    rows = [
+        [f.name, number(f.value), f.unit, number(f.floor), number(f.rival), number(f.ratio)]
+        for f in figures
+    ]
+    return table(["figure", "value", "unit", "floor", "rival", "ratio"], rows)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counting of test results from KTAP, libtest and our own cases."""
+
+import re
+from dataclasses import dataclass, field
+
+# "ok 1 name", "not ok 2 name", "ok 3 name # SKIP reason"; kselftest's runner
+# puts "# " before the lines of a program.
+KTAP_RESULT = re.compile(r"^(?P<nest>(?:# ?)*)(?P<bad>not )?ok \d+(?: -)? ?(?P<name>.*)$")
+KTAP_SKIP = re.compile(r"^(?P<name>.*?)\s*#\s*SKIP\s*(?P<why>.*)$", re.IGNORECASE)
+KTAP_TODO = re.compile(r"#\s*(TODO|XFAIL)", re.IGNORECASE)
+LIBTEST_RESULT = re.compile(
+    r"^test (?P<name>.+?) \.\.\. (?P<verdict>ok|FAILED|ignored)(?:, (?P<why>.*))?$"
+)
+
+
+@dataclass
+class Tally:
+    """What has passed, failed and been skipped."""
+
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def add_pass(self) -> None:
+        """Count a success."""
+        self.passed += 1
+
+    def add_fail(self, name: str) -> None:
+        """Count a failure."""
+        self.failed.append(name)
+
+    def add_skip(self, name: str, why: str) -> None:
+        """Count a test that could not run."""
+        self.skipped.append((name, why or "no reason given"))
+
+    @property
+    def total(self) -> int:
+        """How many tests there were."""
+        return self.passed + len(self.failed) + len(self.skipped)
+
+    def closing_line(self) -> str:
+        """The last line of a test run."""
+        return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+
+    def add_ktap(self, program: str, text: str) -> int:
+        """Count the cases of a program, the innermost results of its KTAP; how many."""
+        found = list(filter(None, map(KTAP_RESULT.match, text.splitlines())))
+        deepest = max((match["nest"].count("#") for match in found), default=0)
+        before = self.total
+        for match in found:
+            if match["nest"].count("#") < deepest:
+                continue
+            name = f"{program}: {match['name']}"
+            skip = KTAP_SKIP.match(match["name"])
+            if skip:
+                self.add_skip(f"{program}: {skip['name']}", skip["why"])
+            elif match["bad"] and not KTAP_TODO.search(match["name"]):
+                self.add_fail(name)
+            else:
+                self.add_pass()
+        return self.total - before
+
+    def add_libtest(self, text: str) -> int:
+        """Count the cases of cargo test; how many there were."""
+        before = self.total
+        for match in filter(None, map(LIBTEST_RESULT.match, text.splitlines())):
+            if match["verdict"] == "ok":
+                self.add_pass()
+            elif match["verdict"] == "FAILED":
+                self.add_fail(match["name"])
+            else:
+                self.add_skip(match["name"], match["why"] or "ignored")
+        return self.total - before

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+"""nodes bench: measured figures beside the machine's floors and the rivals."""
+
+import argparse
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from .. import results
+from ..errors import NodesError
+from ..pair import Pair, say
+from ..paths import BINARIES
+from ..qemu import Config
+from ..results import Figure
+
+BENCH_TIMEOUT = 900.0
+MEMCPY_TIMEOUT = 120.0
+MEMORY = 1536
+# The floor of every DMA figure of this size is a copy by the host's own memcpy.
+MEMCPY_PREFIX = "host.memcpy."
+
+
+def parse(output: str, what: str) -> list[dict[str, Any]]:
+    """The JSON array that a tool printed."""
+    try:
+        value = json.loads(output)
+    except ValueError as error:
+        raise NodesError(f"{what}: no JSON in its output: {output[:500]!r}") from error
+    if not isinstance(value, list):
+        raise NodesError(f"{what}: not a JSON array: {output[:500]!r}")
+    return value
+
+
+def host_memcpy() -> list[Figure]:
+    """Memory copies here, while the guests idle: host.memcpy.SIZE, as dma.SIZE."""
+    done = subprocess.run(
+        [BINARIES / "uldma-bench", "host-memcpy", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=MEMCPY_TIMEOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise NodesError(f"uldma-bench host-memcpy: exit {done.returncode}\n{done.stderr}")
+    return [Figure.parse(entry) for entry in parse(done.stdout, "uldma-bench host-memcpy")]
+
+
+def with_floors(figures: Sequence[Figure], memcpy: Sequence[Figure]) -> list[Figure]:
+    """Give dma.SIZE.throughput the floor host.memcpy.SIZE of the same run."""
+    floors = {f.name.removeprefix(MEMCPY_PREFIX).removesuffix(".throughput"): f for f in memcpy}
+    found = []
+    for figure in figures:
+        area, _, rest = figure.name.partition(".")
+        floor = floors.get(rest.partition(".")[0]) if area == "dma" else None
+        if floor and figure.floor is None and floor.unit == figure.unit:
+            found.append(replace(figure, floor=floor.value))
+        else:
+            found.append(figure)
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb."""
+    argparse.ArgumentParser(prog="make bench").parse_args(arguments)
+    with Pair("bench", Config(memory=MEMORY)) as pair:
+        say("measuring host memcpy ...")
+        memcpy = host_memcpy()
+        say("measuring on the nodes ...")
+        server = pair.b.spawn("uldma-bench serve")
+        try:
+            output = pair.a.check("uldma-bench run --json --peer", BENCH_TIMEOUT)
+        finally:
+            server.kill()
+        pair.check_logs()
+    figures = [Figure.parse(entry) for entry in parse(output, "uldma-bench run")]
+    figures = [*with_floors(figures, memcpy), *memcpy]
+    results.write("bench", figures)
+    print(f"\n{results.figures_table(figures)}\n\nevery figure: build/results/bench.json")
+    return 0

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0
+"""nodes run: a file crosses from A to B by every method, and must arrive unchanged."""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import results
+from ..errors import NodesError
+from ..pair import Pair, say
+from ..paths import KDIR
+from ..qemu import Config
+from ..results import Figure, number
+
+METHODS = ("extended-shadow", "kernel", "window", "tcp")
+RIVAL = "tcp"
+SENT_FILE = "/root/file"
+TRANSFER_TIMEOUT = 120.0
+PING_TIMEOUT = 60.0
+# Room in a node's memory beside the file itself, which is there up to four times: in the archive,
+# unpacked, and in the buffers of both processes.
+BASE_MEMORY = 768
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One method's transfer, as both ends saw it."""
+
+    method: str
+    sent: dict[str, Any]
+    received: dict[str, Any]
+
+    @property
+    def throughput(self) -> float:
+        """MB/s"""
+        return float(self.sent["bytes"] / self.sent["seconds"] / 1e6)
+
+    def row(self, intact: bool) -> list[str]:
+        """A line of the table."""
+        counts = [
+            self.sent.get(key) for key in ("syscalls", "mmio_loads", "mmio_stores", "initiations")
+        ]
+        return [
+            self.method,
+            number(self.sent["bytes"]),
+            f"{self.sent['seconds'] * 1e3:.2f}",
+            f"{self.throughput:.1f}",
+            *map(number, counts),
+            "equal" if intact else "DIFFERS",
+        ]
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file here."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parse(output: str, what: str) -> dict[str, Any]:
+    """The JSON object that a tool printed."""
+    try:
+        value = json.loads(output)
+    except ValueError as error:
+        raise NodesError(f"{what}: no JSON in its output: {output[:500]!r}") from error
+    if not isinstance(value, dict):
+        raise NodesError(f"{what}: not a JSON object: {output[:500]!r}")
+    return value
+
+
+def transfer(pair: Pair, method: str) -> Transfer:
+    """Send the file by one method."""
+    name = f"run-{method}"
+    receiver = pair.b.spawn(f"uldma recv-file --name {name} --out /tmp/received --json")
+    sender = pair.a.run(
+        f"uldma send-file {SENT_FILE} --name {name} --method {method} --json", TRANSFER_TIMEOUT
+    )
+    if sender.rc:
+        receiver.kill()
+        raise NodesError(f"send-file by {method}: exit {sender.rc}\n{sender.stdout}{sender.stderr}")
+    end = receiver.wait(TRANSFER_TIMEOUT)
+    if end.rc:
+        raise NodesError(f"recv-file by {method}: exit {end.rc}\n{end.stdout}{end.stderr}")
+    # What the receiver says of itself is not believed.
+    digest = pair.b.check("sha256sum /tmp/received; rm /tmp/received").split()[0]
+    received = parse(end.stdout, "recv-file") | {"sha256": digest}
+    return Transfer(method, parse(sender.stdout, "send-file"), received)
+
+
+def ping(pair: Pair) -> dict[str, Any]:
+    """Ring round trips, and raw ones over the same window."""
+    server = pair.b.spawn("uldma ping --serve")
+    try:
+        return parse(pair.a.check("uldma ping --json", PING_TIMEOUT), "ping")
+    finally:
+        server.kill()
+
+
+def figures(transfers: Sequence[Transfer], rtt: dict[str, Any]) -> list[Figure]:
+    """What goes to run.json."""
+    rival = next((t.throughput for t in transfers if t.method == RIVAL), None)
+    found = [
+        Figure(
+            f"file.{t.method}.throughput",
+            t.throughput,
+            "MB/s",
+            rival=rival if t.method != RIVAL else None,
+        )
+        for t in transfers
+    ]
+    for t in transfers:
+        for key in ("syscalls", "mmio_loads", "mmio_stores", "initiations"):
+            if t.sent.get(key) is not None:
+                found.append(Figure(f"file.{t.method}.{key}", t.sent[key], "count"))
+    found.append(Figure("ring.rtt.p50", rtt["p50_ns"], "ns", floor=rtt.get("raw_p50_ns")))
+    found.append(Figure("ring.rtt.p99", rtt["p99_ns"], "ns"))
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb."""
+    parser = argparse.ArgumentParser(prog="make run")
+    parser.add_argument("--file", type=Path, default=KDIR / "vmlinuz")
+    path: Path = parser.parse_args(arguments).file
+    if not path.is_file():
+        raise NodesError(f"no such file: {path}")
+    want = digest_of(path)
+    size = path.stat().st_size
+    say(f"sending {path} ({number(size)} bytes)")
+    config = Config(memory=BASE_MEMORY + 5 * (size >> 20), files={SENT_FILE: path})
+    with Pair("run", config) as pair:
+        transfers = [transfer(pair, method) for method in METHODS]
+        rtt = ping(pair)
+        pair.check_logs()
+    intact = [
+        t.received["sha256"] == want and t.sent["sha256"] == want and t.sent["bytes"] == size
+        for t in transfers
+    ]
+    head = ["method", "bytes", "ms", "MB/s", "syscalls", "MMIO loads", "MMIO stores", "initiations"]
+    rows = [t.row(good) for t, good in zip(transfers, intact, strict=True)]
+    print(f"\nSHA-256 {want}\n{results.table([*head, 'SHA-256 on B'], rows)}")
+    raw = rtt.get("raw_p50_ns")
+    print(
+        f"\nring round trip: {number(rtt['p50_ns'])} ns median, {number(rtt['p99_ns'])} ns p99"
+        + (f"; raw cache line: {number(raw)} ns; ratio {rtt['p50_ns'] / raw:.2f}" if raw else "")
+    )
+    results.write("run", figures(transfers, rtt))
+    print("every figure: build/results/run.json")
+    if not all(intact):
+        raise NodesError("a file arrived changed")
+    return 0

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0
+"""nodes test: host tests, then kselftest and our own cases on two nodes, one closing line."""
+
+import argparse
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from .. import cases
+from ..cases.registry import CASES, Skip, name_of
+from ..errors import NodesError
+from ..pair import Pair, say
+from ..paths import BUILD, LOGS, REPO, SELFTESTS
+from ..qemu import Config
+from ..tally import Tally
+
+HOST_TIMEOUT = 900
+# kselftest ends a program that takes longer than its settings allow; this bounds the runner.
+PROGRAM_TIMEOUT = 300.0
+
+
+def run_host(tally: Tally) -> None:
+    """The workspace's own tests."""
+    say("host tests: cargo test")
+    began = time.monotonic()
+    log = LOGS / "cargo-test.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [
+        *("cargo", "test", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), "--workspace"),
+        *("--release", "--locked", "--no-fail-fast", "--target-dir", str(BUILD / "cargo")),
+    ]
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, timeout=HOST_TIMEOUT, check=False
+        )
+    text = log.read_text(errors="replace")
+    failures = len(tally.failed)
+    count = tally.add_libtest(text)
+    if done.returncode and len(tally.failed) == failures:
+        tally.add_fail("cargo test (it did not build, or ended early)")
+    if done.returncode:
+        print(text[-6000:])
+        say(f"the whole log is {log.relative_to(REPO)}; again: make test-host")
+    say(f"host tests: {count} results in {time.monotonic() - began:.0f} s")
+
+
+class NodeTests:
+    """Tests on a pair of nodes, which is booted anew when a test has brought one down."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._pair: Pair | None = None
+        self._boots = 0
+
+    def stop(self) -> None:
+        """End the pair; the next test gets a new one, whose logs get a new name."""
+        if self._pair:
+            self._pair.stop()
+            self._pair = None
+
+    def _running(self) -> Pair:
+        if self._pair is None:
+            self._boots += 1
+            name = "test" if self._boots == 1 else f"test-{self._boots}"
+            self._pair = Pair(name, Config(debug=True)).__enter__()
+        return self._pair
+
+    def _guarded(self, name: str, body: Callable[[Pair], int]) -> None:
+        """Run a test and read the kernel logs after it. The body counts its own results."""
+        began = time.monotonic()
+        try:
+            count = body(self._running())
+            trouble = None
+        except Skip as why:
+            self._tally.add_skip(name, str(why))
+            count, trouble = 1, None
+        except NodesError as error:
+            self._tally.add_fail(name)
+            count, trouble = 1, error
+        try:
+            if self._pair:
+                self._pair.check_logs()
+        except NodesError as error:
+            self._tally.add_fail(f"{name}: kernel log")
+            trouble = trouble or error
+            print(error, flush=True)
+            self.stop()
+        if trouble:
+            print(f"{name}: {trouble}", flush=True)
+            self.stop()
+        say(f"{name}: {count} results in {time.monotonic() - began:.1f} s")
+
+    def program(self, name: str) -> None:
+        """Run one kselftest program by kselftest's own runner."""
+
+        def body(pair: Pair) -> int:
+            result = pair.a.run(f"cd /kselftest && ./run_kselftest.sh -t {name}", PROGRAM_TIMEOUT)
+            text = result.stdout + result.stderr
+            (LOGS / f"kselftest-{name.replace(':', '-')}.log").write_text(text)
+            failures = len(self._tally.failed)
+            count = self._tally.add_ktap(name, text)
+            if (result.rc and len(self._tally.failed) == failures) or not count:
+                self._tally.add_fail(f"{name}: exit {result.rc} with {count} results")
+            if len(self._tally.failed) > failures:
+                print(text, flush=True)
+            return count
+
+        self._guarded(name, body)
+
+    def case(self, name: str, function: Callable[[Pair], None]) -> None:
+        """Run one of our own cases."""
+
+        def body(pair: Pair) -> int:
+            function(pair)
+            self._tally.add_pass()
+            return 1
+
+        self._guarded(name, body)
+
+
+def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
+    """Every kselftest program, then every case."""
+    cases.load()
+    listing = SELFTESTS / "kselftest-list.txt"
+    tests = NodeTests(tally)
+    try:
+        for program in listing.read_text().split():
+            if only.search(program):
+                tests.program(program)
+        for function in CASES:
+            if only.search(name_of(function)):
+                tests.case(name_of(function), function)
+    finally:
+        tests.stop()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb."""
+    parser = argparse.ArgumentParser(prog="make test")
+    parser.add_argument("--host", action="store_true", help="only the host's tests")
+    parser.add_argument("--nodes", action="store_true", help="only the nodes' tests")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only node tests of this name")
+    options = parser.parse_args(arguments)
+    tally = Tally()
+    began = time.monotonic()
+    if not options.nodes and not options.only:
+        run_host(tally)
+    if not options.host:
+        try:
+            run_nodes(tally, re.compile(options.only))
+        except (NodesError, OSError) as error:
+            print(error, flush=True)
+            tally.add_fail("the nodes did not come up")
+    for name, why in tally.skipped:
+        print(f"skipped: {name}: {why}")
+    for name in tally.failed:
+        print(f"FAILED: {name}")
+    if tally.failed:
+        print("The logs are in build/logs; one test again: make test ONLY=name")
+    print(f"nodes: {tally.total} tests in {time.monotonic() - began:.0f} s")
+    print(tally.closing_line(), flush=True)
+    return 1 if tally.failed or not tally.total else 0
