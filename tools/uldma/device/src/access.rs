@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Accesses to the BARs: from bar, offset and width to what the model does.
+
+use crate::fault::Fault;
+use crate::layout::{
+    control, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, MSIX_TABLE_OFFSET,
+    SCRATCHPADS, VECTOR_DOORBELL, VERSION,
+};
+use crate::link::peer_of;
+use crate::memory::GuestMemory;
+use crate::model::{Model, ONES};
+use crate::node::{LARGEST_PAGE_SHIFT, SMALLEST_PAGE_SHIFT};
+use crate::registers::{self, Register, RegisterFile};
+
+impl Model {
+    /// A load from a BAR, by the host of a node; fills all of `data`, with ones where nothing is.
+    pub fn load(
+        &mut self,
+        node: usize,
+        bar: u32,
+        offset: u64,
+        data: &mut [u8],
+        memories: &[&GuestMemory],
+    ) {
+        let value = self.load_value(node, bar, offset, data.len(), memories);
+        if value.is_none() {
+            self.count_bad(node);
+        }
+        let bytes = value.unwrap_or(ONES).to_le_bytes();
+        for (index, byte) in data.iter_mut().enumerate() {
+            *byte = bytes.get(index).copied().unwrap_or(0xff);
+        }
+    }
+
+    fn load_value(
+        &mut self,
+        node: usize,
+        bar: u32,
+        offset: u64,
+        width: usize,
+        memories: &[&GuestMemory],
+    ) -> Option<u64> {
+        if !self.in_bar(node, bar, offset) {
+            return None;
+        }
+        match bar {
+            BAR_CONTROL => {
+                self.nodes.get_mut(node)?.counters.control_loads += 1;
+                let mut file = ControlFile {
+                    model: self,
+                    node,
+                    memories,
+                };
+                registers::load(&mut file, offset as usize, width)
+            }
+            BAR_CONTEXT => self.page_load(node, offset, width),
+            BAR_SHADOW => Some(self.shadow_load(node, offset, width, memories)),
+            _ => None,
+        }
+    }
+
+    /// A store to a BAR, by the host of a node.
+    pub fn store(
+        &mut self,
+        node: usize,
+        bar: u32,
+        offset: u64,
+        data: &[u8],
+        memories: &[&GuestMemory],
+    ) {
+        if self
+            .store_value(node, bar, offset, data, memories)
+            .is_none()
+        {
+            self.count_bad(node);
+        }
+    }
+
+    fn store_value(
+        &mut self,
+        node: usize,
+        bar: u32,
+        offset: u64,
+        data: &[u8],
+        memories: &[&GuestMemory],
+    ) -> Option<()> {
+        if !self.in_bar(node, bar, offset) {
+            return None;
+        }
+        let width = data.len();
+        let mut bytes = [0; 8];
+        for (byte, new) in bytes.iter_mut().zip(data) {
+            *byte = *new;
+        }
+        let value = u64::from_le_bytes(bytes);
+        match bar {
+            BAR_CONTROL => {
+                self.nodes.get_mut(node)?.counters.control_stores += 1;
+                let mut file = ControlFile {
+                    model: self,
+                    node,
+                    memories,
+                };
+                registers::store(&mut file, offset as usize, width, value)?;
+            }
+            BAR_CONTEXT => self.page_store(node, offset),
+            BAR_SHADOW => self.shadow_store(node, offset, width, value),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn in_bar(&self, node: usize, bar: u32, offset: u64) -> bool {
+        let size = self.shape.bar_sizes().bytes.get(bar as usize).copied();
+        self.nodes.get(node).is_some_and(|node| node.answers())
+            && size.is_some_and(|size| offset < size)
+    }
+
+    /// Counts an access that the device does not serve.
+    fn count_bad(&mut self, node: usize) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.counters.bad_accesses += 1;
+        }
+    }
+
+    /// Counts an access to the window that came here; says whether the window answers.
+    pub fn window_access(&mut self, node: usize) -> bool {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        node.counters.window_accesses += 1;
+        node.answers()
+    }
+
+    /// Window offset of a node's inbound half.
+    fn inbound(&self, node: usize) -> u64 {
+        node as u64 * self.window_half()
+    }
+
+    fn window_half(&self) -> u64 {
+        self.shape.window_size / 2
+    }
+}
+
+/// BAR0 of one node.
+struct ControlFile<'a> {
+    model: &'a mut Model,
+    node: usize,
+    memories: &'a [&'a GuestMemory],
+}
+
+/// Number of a scratchpad, for an offset in the array that starts at `first`.
+fn scratchpad(offset: usize, first: usize) -> Option<usize> {
+    let index = offset.checked_sub(first)? / 4;
+    (index < SCRATCHPADS).then_some(index)
+}
+
+impl ControlFile<'_> {
+    fn load_control(&self, offset: usize) -> Option<u64> {
+        let model = &*self.model;
+        let node = model.nodes.get(self.node)?;
+        let registers = &node.registers;
+        let link_up = model.link.is_up();
+        Some(match offset {
+            reg::ID if node.faults.has(Fault::BadId) => (!ID_MAGIC).into(),
+            reg::ID => ID_MAGIC.into(),
+            reg::VERSION => VERSION.into(),
+            reg::CONTEXTS => model.shape.contexts.into(),
+            reg::NODE => self.node as u64,
+            reg::PAGE_SHIFT => registers.tables.page_shift.into(),
+            reg::SHADOW_SHIFT => node.geometry().shadow_shift().into(),
+            reg::CONTROL if registers.enabled => control::ENABLE.into(),
+            reg::STATUS => {
+                let ready = if node.resetting { 0 } else { status::READY };
+                let link = if link_up { status::LINK_UP } else { 0 };
+                (ready | link).into()
+            }
+            reg::LINK_GENERATION => model.link.generation().into(),
+            reg::EVENT => registers.event.into(),
+            reg::PAGE_DIRECTORY => registers.tables.page_directory,
+            reg::REGION_DIRECTORY => registers.tables.region_directory,
+            reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
+            reg::REGION_CAPACITY => registers.tables.region_capacity.into(),
+            reg::INVALIDATE_PENDING => node.invalidations.into(),
+            reg::DMA_SOURCE => registers.dma_source,
+            reg::DMA_DESTINATION => registers.dma_destination,
+            reg::DMA_STATUS => registers.dma_status as u64,
+            reg::WINDOW_INBOUND => model.inbound(self.node),
+            reg::WINDOW_OUTBOUND => model.inbound(peer_of(self.node)),
+            reg::WINDOW_SIZE => model.window_half(),
+            reg::DOORBELL => node.doorbell.bits().into(),
+            reg::DOORBELL_MASK => node.doorbell.mask().into(),
+            _ => {
+                if let Some(index) = scratchpad(offset, reg::PEER_SCRATCHPAD) {
+                    let peer = model.nodes.get(peer_of(self.node)).filter(|_| link_up);
+                    let value = peer.and_then(|peer| peer.registers.scratchpad.get(index));
+                    value.copied().unwrap_or(u32::MAX).into()
+                } else {
+                    let index = scratchpad(offset, reg::SCRATCHPAD)?;
+                    registers.scratchpad.get(index).copied()?.into()
+                }
+            }
+        })
+    }
+
+    /// Registers that only keep their value, of a node that is not being reset.
+    fn store_plain(&mut self, offset: usize, value: u64) {
+        let Some(node) = self.model.nodes.get_mut(self.node) else {
+            return;
+        };
+        let word = value as u32;
+        let registers = &mut node.registers;
+        match offset {
+            reg::PAGE_SHIFT
+                if !registers.enabled
+                    && (SMALLEST_PAGE_SHIFT..=LARGEST_PAGE_SHIFT).contains(&word) =>
+            {
+                registers.tables.page_shift = word;
+            }
+            reg::EVENT => registers.event &= !word,
+            reg::PAGE_DIRECTORY => registers.tables.page_directory = value,
+            reg::REGION_DIRECTORY => registers.tables.region_directory = value,
+            reg::PAGE_CAPACITY => registers.tables.page_capacity = word,
+            reg::REGION_CAPACITY => registers.tables.region_capacity = word,
+            reg::DMA_SOURCE => registers.dma_source = value,
+            reg::DMA_DESTINATION => registers.dma_destination = value,
+            reg::DOORBELL => node.doorbell.clear(word),
+            reg::DOORBELL_MASK => {
+                if node.doorbell.set_mask(word) {
+                    node.interrupt(VECTOR_DOORBELL);
+                }
+            }
+            _ => {
+                let scratchpad = scratchpad(offset, reg::SCRATCHPAD)
+                    .and_then(|index| registers.scratchpad.get_mut(index));
+                if let Some(scratchpad) = scratchpad {
+                    *scratchpad = word;
+                }
+            }
+        }
+    }
+
+    fn store_control(&mut self, offset: usize, value: u64) {
+        match offset {
+            reg::CONTROL if value as u32 & control::RESET != 0 => {
+                self.model.reset_registers(self.node, self.memories);
+            }
+            reg::CONTROL => {
+                let enabled = value as u32 & control::ENABLE != 0;
+                self.model.set_enabled(self.node, enabled, self.memories);
+            }
+            reg::INVALIDATE => self.model.invalidate(self.node, value, self.memories),
+            reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
+            reg::PEER_DOORBELL => self.model.ring_peer(self.node, value as u32),
+            _ => self.store_plain(offset, value),
+        }
+    }
+}
+
+impl RegisterFile for ControlFile<'_> {
+    fn load(&mut self, register: Register) -> u64 {
+        match register {
+            // The client of a vfio-user server keeps the MSI-X table and the pending bits.
+            Register::Control(offset) if offset >= MSIX_TABLE_OFFSET => 0,
+            Register::Control(offset) => self.load_control(offset).unwrap_or(0),
+            Register::Context { context, offset } => {
+                let node = self.model.nodes.get(self.node);
+                node.map_or(0, |node| node.context_load(context, offset))
+            }
+        }
+    }
+
+    fn store(&mut self, register: Register, value: u64) {
+        let Some(node) = self.model.nodes.get_mut(self.node) else {
+            return;
+        };
+        if node.resetting {
+            return;
+        }
+        match register {
+            Register::Control(offset) if offset >= MSIX_TABLE_OFFSET => {}
+            Register::Control(offset) => self.store_control(offset, value),
+            Register::Context { context, offset } => {
+                node.context_store(context, offset, value);
+                self.model.settle(self.memories);
+            }
+        }
+    }
+}

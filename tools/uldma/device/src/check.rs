@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The checks of an initiation: from arguments to the two sides of a transfer, or a refusal.
+//!
+//! A process reaches its own memory and what the peer exported to it, and nothing else; what is
+//! checked here once is checked again for every chunk (`walk`), because tables change.
+
+use crate::abi::Status;
+use crate::latch::{Arguments, Named};
+use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
+use crate::memory::{Bus, Right};
+use crate::tpt::{export_right, page_right, region_right, View};
+
+/// Where one side of a transfer starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a page that was named without a region.
+    Page {
+        /// Index in the page table.
+        entry: u32,
+        /// Byte in the page.
+        offset: u64,
+    },
+    /// In a region of this node.
+    Region {
+        /// Index in the region table.
+        region: u32,
+        /// The entry's generation.
+        generation: u64,
+        /// Byte in the region.
+        position: u64,
+    },
+    /// In a region of the peer.
+    Import {
+        /// Index of the import in this node's region table.
+        region: u32,
+        /// The import entry's own generation.
+        generation: u64,
+        /// Index of the region in the peer's table.
+        peer_region: u32,
+        /// Generation of the peer's region.
+        peer_generation: u64,
+        /// The peer's space that owns the region.
+        peer_space: u32,
+        /// Byte in the peer's region.
+        position: u64,
+    },
+}
+
+/// One side of a transfer that passed the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Space that owns the page or region on this node.
+    pub space: u32,
+    /// Where it starts.
+    pub place: Place,
+}
+
+impl Side {
+    /// Whether the memory is the peer's.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.place, Place::Import { .. })
+    }
+}
+
+/// A transfer that passed the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Where to read.
+    pub source: Side,
+    /// Where to write.
+    pub destination: Side,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// The tables of both nodes as seen from one of them.
+#[derive(Clone, Copy)]
+pub struct Scene<'a, B: ?Sized> {
+    /// Tables of the node that initiates.
+    pub own: View<'a, B>,
+    /// Tables of the other node and generation of the link; `None` while the link is down.
+    pub peer: Option<(View<'a, B>, u32)>,
+}
+
+/// Whether `bytes` from `position` on stay within `length`.
+fn within(position: u64, bytes: u64, length: u64) -> bool {
+    position.checked_add(bytes).is_some_and(|end| end <= length)
+}
+
+/// A page entry that `space` may use for this.
+fn usable_page<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    named: Named,
+    space: u32,
+    right: Right,
+) -> Result<PageEntry, Status> {
+    let page = view.page(named.entry)?;
+    if page.space != space {
+        return Err(Status::NotOwner);
+    }
+    if page.word & page_right(right) == 0 {
+        return Err(Status::NoRight);
+    }
+    Ok(page)
+}
+
+/// A region entry that `space` (or, for `None`, the kernel) may use for this.
+fn usable_region<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    index: u32,
+    space: Option<u32>,
+    right: Right,
+) -> Result<RegionEntry, Status> {
+    let region = view.region(index)?;
+    if space.is_some_and(|space| region.space != space) {
+        return Err(Status::NotOwner);
+    }
+    if region.flags & region_right(right) == 0 {
+        return Err(Status::NoRight);
+    }
+    Ok(region)
+}
+
+/// The peer's region behind an import, if the peer allows this access.
+pub fn exported_region<B: Bus + ?Sized>(
+    peer: &View<'_, B>,
+    index: u32,
+    generation: u64,
+    right: Right,
+) -> Result<RegionEntry, Status> {
+    let region = peer.region(index).map_err(|_| Status::Remote)?;
+    let allowed = region.generation == generation
+        && region.flags & export_right(right) != 0
+        && region.flags & region_flags::REMOTE == 0;
+    if allowed {
+        Ok(region)
+    } else {
+        Err(Status::Remote)
+    }
+}
+
+/// A side in a region entry whose use by the requester was checked already.
+fn region_side<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    index: u32,
+    entry: &RegionEntry,
+    position: u64,
+    bytes: u64,
+    right: Right,
+) -> Result<Side, Status> {
+    if entry.flags & region_flags::REMOTE == 0 {
+        if !within(position, bytes, entry.length) {
+            return Err(Status::Bounds);
+        }
+        return Ok(Side {
+            space: entry.space,
+            place: Place::Region {
+                region: index,
+                generation: entry.generation,
+                position,
+            },
+        });
+    }
+    let (peer, _) = scene
+        .peer
+        .as_ref()
+        .filter(|(_, generation)| *generation == entry.link_generation)
+        .ok_or(Status::LinkDown)?;
+    if !within(position, bytes, entry.length) {
+        return Err(Status::Bounds);
+    }
+    let exported = exported_region(peer, entry.peer_region, entry.peer_generation, right)?;
+    if !within(position, bytes, exported.length) {
+        return Err(Status::Remote);
+    }
+    Ok(Side {
+        space: entry.space,
+        place: Place::Import {
+            region: index,
+            generation: entry.generation,
+            peer_region: entry.peer_region,
+            peer_generation: entry.peer_generation,
+            peer_space: exported.space,
+            position,
+        },
+    })
+}
+
+/// One side as a program names it: a page, the byte in it, and a region or 0.
+struct UserSide {
+    page: PageEntry,
+    named: Named,
+    low: u32,
+    region: u32,
+}
+
+impl UserSide {
+    fn is_remote(&self) -> bool {
+        self.page.word & page_flags::REMOTE != 0
+    }
+
+    fn check<B: Bus + ?Sized>(
+        &self,
+        scene: &Scene<'_, B>,
+        bytes: u64,
+        right: Right,
+    ) -> Result<Side, Status> {
+        let space = self.page.space;
+        let in_page = u64::from(self.named.offset) + u64::from(self.low);
+        if self.region == 0 && !within(in_page, bytes, 1 << scene.own.page_shift()) {
+            return Err(Status::Bounds);
+        }
+        if self.is_remote() {
+            if self.region != 0 && self.region != self.page.region {
+                return Err(Status::NotValid);
+            }
+            let entry = usable_region(&scene.own, self.page.region, Some(space), right)?;
+            if entry.flags & region_flags::REMOTE == 0 {
+                return Err(Status::NotValid);
+            }
+            let position = (self.page.word & page_flags::ADDRESS_MASK)
+                .checked_add(in_page)
+                .ok_or(Status::Bounds)?;
+            return region_side(scene, self.page.region, &entry, position, bytes, right);
+        }
+        if self.region == 0 {
+            return Ok(Side {
+                space,
+                place: Place::Page {
+                    entry: self.named.entry,
+                    offset: in_page,
+                },
+            });
+        }
+        let entry = usable_region(&scene.own, self.region, Some(space), right)?;
+        if entry.flags & region_flags::REMOTE != 0 {
+            return Err(Status::NotValid);
+        }
+        let page = scene.own.page_of_entry(&entry, self.named.entry)?;
+        let position = page
+            .checked_mul(1 << scene.own.page_shift())
+            .and_then(|start| start.checked_add(in_page))
+            .and_then(|from_first_page| from_first_page.checked_sub(entry.offset))
+            .ok_or(Status::Bounds)?;
+        region_side(scene, self.region, &entry, position, bytes, right)
+    }
+}
+
+/// Checks an initiation from user level by a context of `space`.
+pub fn user_initiation<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: u32,
+    arguments: &Arguments,
+) -> Result<Checked, Status> {
+    let word = arguments.word;
+    if word.bytes == 0 {
+        return Err(Status::BadSize);
+    }
+    let bytes = u64::from(word.bytes);
+    let source = UserSide {
+        page: usable_page(&scene.own, arguments.source, space, Right::Read)?,
+        named: arguments.source,
+        low: word.src_low,
+        region: word.src_region,
+    };
+    let destination = UserSide {
+        page: usable_page(&scene.own, arguments.destination, space, Right::Write)?,
+        named: arguments.destination,
+        low: word.dst_low,
+        region: word.dst_region,
+    };
+    if source.is_remote() && destination.is_remote() {
+        return Err(Status::NoRight);
+    }
+    Ok(Checked {
+        source: source.check(scene, bytes, Right::Read)?,
+        destination: destination.check(scene, bytes, Right::Write)?,
+        bytes,
+    })
+}
+
+/// Checks an initiation by the kernel, which may name regions of any space.
+pub fn kernel_initiation<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    source: u64,
+    destination: u64,
+    bytes: u64,
+) -> Result<Checked, Status> {
+    if bytes == 0 {
+        return Err(Status::BadSize);
+    }
+    let split = |address: u64| {
+        (
+            (address >> kernel_address::REGION_SHIFT) as u32,
+            address & kernel_address::OFFSET_MASK,
+        )
+    };
+    let (from, from_offset) = split(source);
+    let (to, to_offset) = split(destination);
+    let from_entry = usable_region(&scene.own, from, None, Right::Read)?;
+    let to_entry = usable_region(&scene.own, to, None, Right::Write)?;
+    if from_entry.flags & to_entry.flags & region_flags::REMOTE != 0 {
+        return Err(Status::NoRight);
+    }
+    Ok(Checked {
+        source: region_side(scene, from, &from_entry, from_offset, bytes, Right::Read)?,
+        destination: region_side(scene, to, &to_entry, to_offset, bytes, Right::Write)?,
+        bytes,
+    })
+}

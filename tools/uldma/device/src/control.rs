@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The control socket: one JSON request per line, one JSON reply per line.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+use crate::fault::Fault;
+use crate::stats::Report;
+
+/// What can be asked for.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Show all counters.
+    Stats {},
+    /// Plug (`true`) or pull the cable.
+    Link {
+        /// Plugged.
+        up: bool,
+    },
+    /// Stop the engine, or let it go on: shorthand for the fault of this name.
+    Stall {
+        /// Stopped.
+        on: bool,
+        /// At one node; at all if absent.
+        node: Option<usize>,
+    },
+    /// Misbehave, or stop to.
+    Fault {
+        /// How.
+        kind: Fault,
+        /// Whether to.
+        on: bool,
+        /// At one node; at all if absent.
+        node: Option<usize>,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Default, Serialize)]
+pub struct Reply {
+    /// Whether the request was carried out.
+    pub ok: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The counters, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stats: Option<Report>,
+}
+
+impl Reply {
+    fn done() -> Self {
+        Self {
+            ok: true,
+            ..Self::default()
+        }
+    }
+
+    fn refused(reason: impl ToString) -> Self {
+        Self {
+            error: Some(reason.to_string()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Switches a fault on or off, at one node or at all.
+pub fn set_fault(
+    device: &Device,
+    kind: Fault,
+    node: Option<usize>,
+    on: bool,
+) -> Result<(), String> {
+    device.with(|model, memories| {
+        let all = 0..model.node_count();
+        let nodes = node.map_or_else(|| all.collect(), |node| vec![node]);
+        for number in nodes {
+            if !model.set_fault(number, kind, on, memories) {
+                return Err(format!("there is no node {number}"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Carries out one request.
+pub fn handle(device: &Device, line: &str) -> Reply {
+    let request = match serde_json::from_str(line) {
+        Ok(request) => request,
+        Err(error) => return Reply::refused(error),
+    };
+    let result = match request {
+        Request::Stats {} => {
+            return Reply {
+                stats: Some(device.with(|model, _| model.report())),
+                ..Reply::done()
+            }
+        }
+        Request::Link { up } => {
+            device.with(|model, memories| model.set_link(up, memories));
+            Ok(())
+        }
+        Request::Stall { on, node } => set_fault(device, Fault::Stall, node, on),
+        Request::Fault { kind, on, node } => set_fault(device, kind, node, on),
+    };
+    match result {
+        Ok(()) => Reply::done(),
+        Err(reason) => Reply::refused(reason),
+    }
+}
+
+fn converse(device: &Device, stream: UnixStream) -> io::Result<()> {
+    let mut replies = stream.try_clone()?;
+    for line in BufReader::new(stream).lines() {
+        let mut reply = serde_json::to_vec(&handle(device, &line?))?;
+        reply.push(b'\n');
+        replies.write_all(&reply)?;
+    }
+    Ok(())
+}
+
+/// Answers requests, forever.
+pub fn serve(device: &Arc<Device>, listener: &UnixListener) {
+    for stream in listener.incoming() {
+        let device = Arc::clone(device);
+        let spawned = stream.and_then(|stream| {
+            std::thread::Builder::new().spawn(move || {
+                if let Err(error) = converse(&device, stream) {
+                    log::warn!("control: {error}");
+                }
+            })
+        });
+        if let Err(error) = spawned {
+            log::warn!("control: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Speed;
+    use crate::node::Shape;
+
+    fn ask(device: &Device, line: &str) -> serde_json::Value {
+        serde_json::to_value(handle(device, line)).unwrap()
+    }
+
+    #[test]
+    fn requests_and_refusals() {
+        let shape = Shape {
+            contexts: 2,
+            shadow_bits: 30,
+            window_size: 8192,
+        };
+        let device = Device::new(shape, 2, Speed::default()).unwrap();
+        assert_eq!(ask(&device, r#"{"command":"link","up":false}"#)["ok"], true);
+        let on = r#"{"command":"fault","kind":"drop-completion","on":true,"node":1}"#;
+        assert_eq!(ask(&device, on)["ok"], true);
+        assert_eq!(ask(&device, r#"{"command":"stall","on":true}"#)["ok"], true);
+        let stats = ask(&device, r#"{"command":"stats"}"#);
+        assert_eq!(
+            stats["stats"]["nodes"][1]["faults"],
+            serde_json::json!(["drop-completion", "stall"])
+        );
+        assert_eq!(stats["stats"]["nodes"][0]["counters"]["shadow_loads"], 0);
+        for line in [
+            "",
+            "{}",
+            r#"{"command":"stall","on":true,"node":2}"#,
+            r#"{"command":"stall","on":true,"node":18446744073709551615}"#,
+            r#"{"command":"link","up":1}"#,
+            r#"{"command":"fault","kind":"no-such","on":true}"#,
+            r#"{"command":"stats","extra":1}"#,
+        ] {
+            assert_eq!(ask(&device, line)["ok"], false, "{line}");
+        }
+    }
+}

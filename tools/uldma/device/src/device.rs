@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The running device: the model behind a lock, the nodes' memory, the window and the engine.
+//!
+//! Lock order: model, then memories by node number. The engine holds the memories without the
+//! model while it moves a chunk; a client that maps or unmaps holds its own memory alone. So
+//! nothing is moved to or from a range once `dma_unmap` has returned.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+
+use rustix::fs::MemfdFlags;
+
+use crate::engine::{Scratch, Speed};
+use crate::memory::GuestMemory;
+use crate::model::{Model, Next};
+use crate::node::Shape;
+
+/// A device with its engine's state, shared by all threads.
+#[derive(Debug)]
+pub struct Device {
+    shape: Shape,
+    model: Mutex<Model>,
+    work: Condvar,
+    memories: Vec<RwLock<GuestMemory>>,
+    window: File,
+}
+
+/// Read locks on the memories of all nodes.
+struct Memories<'a>(Vec<RwLockReadGuard<'a, GuestMemory>>);
+
+impl Memories<'_> {
+    fn list(&self) -> Vec<&GuestMemory> {
+        self.0.iter().map(|memory| &**memory).collect()
+    }
+}
+
+impl Device {
+    /// A device with zeroed window and no clients.
+    pub fn new(shape: Shape, nodes: usize, speed: Speed) -> io::Result<Self> {
+        let window = rustix::fs::memfd_create("uldma-window", MemfdFlags::CLOEXEC)?;
+        let window = File::from(window);
+        window.set_len(shape.window_size)?;
+        Ok(Self {
+            shape,
+            model: Mutex::new(Model::new(shape, nodes, speed)),
+            work: Condvar::new(),
+            memories: (0..nodes).map(|_| RwLock::default()).collect(),
+            window,
+        })
+    }
+
+    /// What does not change while the device runs.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The window, mapped by the clients.
+    pub fn window(&self) -> &File {
+        &self.window
+    }
+
+    /// The model's invariants hold between any two of its calls, so a panic elsewhere is no reason
+    /// to stop serving.
+    fn lock(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memories(&self) -> Memories<'_> {
+        let read = |memory| RwLock::read(memory).unwrap_or_else(PoisonError::into_inner);
+        Memories(self.memories.iter().map(read).collect())
+    }
+
+    /// Lets the model do something, and the engine look at what came of it.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Model, &[&GuestMemory]) -> R) -> R {
+        let mut model = self.lock();
+        let result = act(&mut model, &self.memories().list());
+        if model.take_wake() {
+            self.work.notify_one();
+        }
+        result
+    }
+
+    /// Changes a node's memory map, once no chunk is being moved.
+    pub fn with_memory<R>(
+        &self,
+        node: usize,
+        act: impl FnOnce(&mut GuestMemory) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let memory = self.memories.get(node).ok_or(io::ErrorKind::NotFound)?;
+        act(&mut memory.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until the chunk that is being moved, if any, has ended.
+    pub fn wait_for_chunk(&self) {
+        for memory in &self.memories {
+            drop(memory.write().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// The engine: moves chunk after chunk, forever.
+    pub fn run_engine(&self) -> ! {
+        let mut scratch = Scratch::default();
+        let mut model = self.lock();
+        loop {
+            let now = Instant::now();
+            match model.next(now) {
+                Next::Run(job) => {
+                    drop(model);
+                    let outcome = job.run(&self.memories().list(), &mut scratch);
+                    model = self.lock();
+                    let memories = self.memories();
+                    model.finish(&job, outcome, Instant::now(), &memories.list());
+                }
+                Next::Wait(None) => {
+                    model = self
+                        .work
+                        .wait(model)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                Next::Wait(Some(when)) => {
+                    (model, _) = self
+                        .work
+                        .wait_timeout(model, when.saturating_duration_since(now))
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}

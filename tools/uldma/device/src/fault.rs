@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Misbehaviour on demand, for the driver's tests.
+
+use serde::{Deserialize, Serialize};
+
+/// A way to misbehave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// The engine stops: transfers, invalidations and resets of the node never end.
+    Stall,
+    /// Transfers end, but no completion is written.
+    DropCompletion,
+    /// Completions name a ticket that was never given out, with impossible numbers.
+    ForgeCompletion,
+    /// Interrupts are not sent.
+    DropInterrupt,
+    /// One bit of every transfer's data arrives inverted.
+    Corrupt,
+    /// No bus address answers the engine.
+    BusError,
+    /// The function is gone from the bus: loads read ones, stores and the engine do nothing.
+    Gone,
+    /// The ID register reads wrong.
+    BadId,
+}
+
+/// The faults that are switched on at one node.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Faults {
+    on: Vec<Fault>,
+}
+
+impl Faults {
+    /// Switches a fault on or off.
+    pub fn set(&mut self, fault: Fault, on: bool) {
+        self.on.retain(|other| *other != fault);
+        if on {
+            self.on.push(fault);
+        }
+    }
+
+    /// Whether a fault is on.
+    pub fn has(&self, fault: Fault) -> bool {
+        self.on.contains(&fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_switch_on_and_off() {
+        let mut faults = Faults::default();
+        faults.set(Fault::Stall, true);
+        faults.set(Fault::Stall, true);
+        assert!(faults.has(Fault::Stall) && !faults.has(Fault::Gone));
+        faults.set(Fault::Stall, false);
+        assert!(!faults.has(Fault::Stall));
+    }
+}

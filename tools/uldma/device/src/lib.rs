@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Model of the uldma PCI device: a user-level DMA adapter with one function per node and a link
+//! between them, served over vfio-user.
+//!
+//! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
+//! without threads or files: [`latch`], [`tpt`], [`check`], [`walk`], [`context`], [`engine`],
+//! [`link`], [`doorbell`], [`registers`], [`config`], put together in [`model`]. What makes a
+//! running device of them is in [`memory`], [`irq`], [`device`], [`backend`] and [`control`].
+
+#![forbid(unsafe_code)]
+
+pub mod abi;
+mod access;
+pub mod backend;
+pub mod check;
+pub mod config;
+pub mod context;
+pub mod control;
+pub mod device;
+pub mod doorbell;
+pub mod engine;
+pub mod fault;
+pub mod irq;
+pub mod latch;
+#[path = "../../../../drivers/uldma/hw/layout.rs"]
+pub mod layout;
+pub mod link;
+pub mod memory;
+pub mod model;
+pub mod node;
+pub mod registers;
+pub mod shadow;
+pub mod stats;
+#[cfg(test)]
+mod testing;
+pub mod tpt;
+pub mod walk;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma-device`: serves the uldma PCI device to two QEMU guests.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uldma_device::device::Device;
+use uldma_device::engine::Speed;
+use uldma_device::fault::Fault;
+use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS};
+use uldma_device::node::{Shape, LARGEST_PAGE_SHIFT};
+use uldma_device::{backend, control};
+
+/// Nodes that a link joins.
+const NODES: usize = 2;
+
+/// Model of the uldma PCI device, served over vfio-user.
+///
+/// Prints "ready" once all sockets listen, and runs until SIGTERM or SIGINT.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Socket of a node; give one for each of the two nodes
+    #[arg(long, value_name = "PATH", required = true)]
+    socket: Vec<PathBuf>,
+
+    /// Socket for requests in JSON, one per line
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+
+    /// Register contexts per node, the kernel's included
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CONTEXTS,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONTEXTS)))]
+    contexts: u32,
+
+    /// Bytes of the window, both halves together; a power of two
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = window_size)]
+    window_size: u64,
+
+    /// log2 of the bytes of shadow space
+    #[arg(long, value_name = "BITS", default_value_t = 34,
+          value_parser = clap::value_parser!(u32).range(20..=44))]
+    shadow_bits: u32,
+
+    /// Write the counters to this file, in JSON, at the end
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
+    /// Nanoseconds from an initiation to its first byte
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    delay_ns: u64,
+
+    /// Bytes per second of all transfers together; as fast as it goes if absent
+    #[arg(long, value_name = "BYTES",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    bandwidth: Option<u64>,
+
+    /// Misbehave from the start, at one node or at both
+    #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
+    fault: Vec<(Fault, Option<usize>)>,
+}
+
+fn window_size(text: &str) -> Result<u64, String> {
+    let size: u64 = text.parse().map_err(|error| format!("{error}"))?;
+    if size.is_power_of_two() && (1 << 13..=1 << 40).contains(&size) {
+        Ok(size)
+    } else {
+        Err("not a power of two from 8192 to 2^40".into())
+    }
+}
+
+fn fault(text: &str) -> Result<(Fault, Option<usize>), String> {
+    let (kind, node) = match text.split_once('@') {
+        Some((kind, node)) => (kind, Some(node)),
+        None => (text, None),
+    };
+    let node = node
+        .map(|node| node.parse().map_err(|_| format!("no node '{node}'")))
+        .transpose()?;
+    let kind = Fault::from_str(kind, false).map_err(|_| format!("no such fault '{kind}'"))?;
+    Ok((kind, node))
+}
+
+fn fault_help() -> String {
+    let mut help = String::from("Misbehave from the start, at one node or at both; repeatable:\n");
+    for kind in Fault::value_variants() {
+        if let Some(value) = kind.to_possible_value() {
+            let what = value.get_help().map(ToString::to_string);
+            help += &format!("  {}: {}\n", value.get_name(), what.unwrap_or_default());
+        }
+    }
+    help
+}
+
+/// Listens at a path; a socket that nobody listens at any more is replaced.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path).or_else(|error| {
+        let dead = error.kind() == io::ErrorKind::AddrInUse
+            && UnixStream::connect(path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        if !dead {
+            return Err(error);
+        }
+        fs::remove_file(path)?;
+        UnixListener::bind(path)
+    });
+    listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// Socket files, removed at the end.
+struct Sockets(Vec<PathBuf>);
+
+impl Sockets {
+    fn listen(&mut self, path: &Path) -> io::Result<UnixListener> {
+        let listener = listen(path)?;
+        self.0.push(path.to_owned());
+        Ok(listener)
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(error) = fs::remove_file(path) {
+                log::warn!("{}: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    // From here on a signal waits for the loop below, so the sockets are always removed.
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let shape = Shape {
+        contexts: options.contexts,
+        shadow_bits: options.shadow_bits,
+        window_size: options.window_size,
+    };
+    let speed = Speed {
+        delay: Duration::from_nanos(options.delay_ns),
+        bandwidth: options.bandwidth,
+    };
+    let device = Arc::new(Device::new(shape, NODES, speed)?);
+    for (kind, node) in &options.fault {
+        control::set_fault(&device, *kind, *node, true).map_err(io::Error::other)?;
+    }
+
+    let mut sockets = Sockets(Vec::new());
+    let thread = |name: &str| thread::Builder::new().name(name.into());
+    for (node, path) in options.socket.iter().enumerate() {
+        let listener = sockets.listen(path)?;
+        let device = Arc::clone(&device);
+        thread(&format!("node-{node}")).spawn(move || backend::serve(device, node, listener))?;
+    }
+    if let Some(path) = &options.control {
+        let listener = sockets.listen(path)?;
+        let device = Arc::clone(&device);
+        thread("control").spawn(move || control::serve(&device, &listener))?;
+    }
+    let engine = Arc::clone(&device);
+    thread("engine").spawn(move || engine.run_engine())?;
+
+    println!("ready");
+    io::stdout().flush()?;
+    signals.forever().next();
+
+    if let Some(path) = &options.stats {
+        let report = device.with(|model, _| model.report());
+        let mut json = serde_json::to_vec_pretty(&report)?;
+        json.push(b'\n');
+        fs::write(path, json)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let options = Options::parse();
+    let contexts_bits = options.contexts.next_power_of_two().ilog2();
+    let problem = if options.socket.len() != NODES {
+        Some("--socket must be given once for each of the two nodes")
+    } else if options.shadow_bits < contexts_bits + LARGEST_PAGE_SHIFT {
+        Some("--shadow-bits leaves less than a page of shadow space for each context")
+    } else {
+        None
+    };
+    let result = match problem {
+        Some(problem) => Err(io::Error::other(problem)),
+        None => run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uldma-device: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory of a node's host as the device sees it: bus addresses, mapped here because the client
+//! passes the file behind them.
+//!
+//! The guest may change any byte at any time, so nothing here makes a reference to guest memory:
+//! single words are accessed atomically and blocks are copied, both by `vm-memory`.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
+
+/// No memory of the node answers at a bus address, or not for this kind of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusError;
+
+/// Reads words of a node's memory; what the table code needs to know of the bus.
+pub trait Bus {
+    /// Loads the little-endian word at a multiple of 8, with acquire ordering.
+    fn load64(&self, address: u64) -> Result<u64, BusError>;
+}
+
+/// What the device wants to do to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+}
+
+/// One range of bus addresses.
+#[derive(Debug)]
+struct Mapping {
+    range: Range<u64>,
+    /// `None` for ranges that came without a file: the device cannot reach them.
+    memory: Option<MmapRegion>,
+    readable: bool,
+    writable: bool,
+}
+
+/// All ranges of one node, sorted by address, none overlapping.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    mappings: Vec<Mapping>,
+}
+
+impl GuestMemory {
+    /// Adds a range. One without a file, or whose file cannot be mapped, is remembered as
+    /// unreachable.
+    pub fn map(
+        &mut self,
+        address: u64,
+        size: u64,
+        file: Option<(File, u64)>,
+        readable: bool,
+        writable: bool,
+    ) -> io::Result<()> {
+        let end = address
+            .checked_add(size)
+            .filter(|end| *end > address)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let place = self
+            .mappings
+            .partition_point(|mapping| mapping.range.end <= address);
+        if self
+            .mappings
+            .get(place)
+            .is_some_and(|next| next.range.start < end)
+        {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let memory = file.and_then(|(file, offset)| {
+            map_file(file, offset, size, writable)
+                .inspect_err(|error| log::warn!("{size} bytes at {address:#x} not mapped: {error}"))
+                .ok()
+        });
+        self.mappings.insert(
+            place,
+            Mapping {
+                range: address..end,
+                memory,
+                readable,
+                writable,
+            },
+        );
+        Ok(())
+    }
+
+    /// Removes every range that overlaps the given one; a client never cuts a range in two.
+    pub fn unmap(&mut self, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        self.mappings
+            .retain(|mapping| mapping.range.end <= address || mapping.range.start >= end);
+    }
+
+    /// Removes all ranges.
+    pub fn clear(&mut self) {
+        self.mappings.clear();
+    }
+
+    /// The memory from `address` on: `length` bytes, or fewer where the range ends.
+    pub fn slice(
+        &self,
+        address: u64,
+        length: u64,
+        right: Right,
+    ) -> Result<VolatileSlice<'_>, BusError> {
+        let place = self
+            .mappings
+            .partition_point(|mapping| mapping.range.end <= address);
+        let mapping = self.mappings.get(place).ok_or(BusError)?;
+        let allowed = match right {
+            Right::Read => mapping.readable,
+            Right::Write => mapping.writable,
+        };
+        let memory = mapping
+            .memory
+            .as_ref()
+            .filter(|_| allowed)
+            .ok_or(BusError)?;
+        let offset = address.checked_sub(mapping.range.start).ok_or(BusError)?;
+        let length = length.min(mapping.range.end - address);
+        memory
+            .get_slice(offset as usize, length as usize)
+            .map_err(|_| BusError)
+    }
+
+    /// Stores a word at a multiple of 8; the guest sees what was stored before it, too.
+    pub fn store64(&self, address: u64, value: u64) -> Result<(), BusError> {
+        self.slice(address, 8, Right::Write)?
+            .store(value.to_le(), 0, Ordering::Release)
+            .map_err(|_| BusError)
+    }
+
+    /// Inverts the lowest bit of a byte; what a device with a broken data path does.
+    pub fn invert_bit(&self, address: u64) {
+        if let Ok(byte) = self.slice(address, 1, Right::Write) {
+            let mut value = [0];
+            byte.copy_to(&mut value);
+            byte.copy_from(&[value[0] ^ 1]);
+        }
+    }
+}
+
+fn map_file(file: File, offset: u64, size: u64, writable: bool) -> io::Result<MmapRegion> {
+    // What is mapped beyond the end of a file kills who touches it.
+    let end = offset.checked_add(size);
+    if end.is_none_or(|end| end > file.metadata().map_or(0, |data| data.len())) {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut protection = libc::PROT_READ;
+    if writable {
+        protection |= libc::PROT_WRITE;
+    }
+    MmapRegion::build(
+        Some(FileOffset::new(file, offset)),
+        usize::try_from(size).map_err(io::Error::other)?,
+        protection,
+        libc::MAP_SHARED | libc::MAP_NORESERVE,
+    )
+    .map_err(io::Error::other)
+}
+
+impl Bus for GuestMemory {
+    fn load64(&self, address: u64) -> Result<u64, BusError> {
+        self.slice(address, 8, Right::Read)?
+            .load(0, Ordering::Acquire)
+            .map(u64::from_le)
+            .map_err(|_| BusError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::memfd;
+
+    #[test]
+    fn words_and_ends_of_ranges() {
+        let mut memory = GuestMemory::default();
+        memory
+            .map(0x1000, 0x2000, Some((memfd(0x4000), 0x1000)), true, true)
+            .unwrap();
+        memory.map(0x3000, 0x1000, None, true, true).unwrap();
+        memory.store64(0x1008, 7).unwrap();
+        assert_eq!(memory.load64(0x1008), Ok(7));
+        assert_eq!(memory.load64(0x1004), Err(BusError));
+        assert_eq!(memory.load64(0xff8), Err(BusError));
+        assert_eq!(memory.load64(0x3000), Err(BusError));
+        assert_eq!(memory.load64(u64::MAX - 7), Err(BusError));
+        assert_eq!(
+            memory.slice(0x2ff0, 0x100, Right::Read).unwrap().len(),
+            0x10
+        );
+        memory.unmap(0x2000, 1);
+        assert_eq!(memory.load64(0x1008), Err(BusError));
+    }
+
+    #[test]
+    fn rights_and_refused_ranges() {
+        let mut memory = GuestMemory::default();
+        memory
+            .map(0x1000, 0x1000, Some((memfd(0x1000), 0)), true, false)
+            .unwrap();
+        assert_eq!(memory.load64(0x1000), Ok(0));
+        assert_eq!(memory.store64(0x1000, 1), Err(BusError));
+        assert!(memory.map(0x1800, 0x1000, None, true, true).is_err());
+        assert!(memory.map(0x800, 0x1000, None, true, true).is_err());
+        assert!(memory.map(0x8000, 0, None, true, true).is_err());
+        assert!(memory.map(u64::MAX, 2, None, true, true).is_err());
+        // Beyond the end of its file.
+        memory
+            .map(0x8000, 0x2000, Some((memfd(0x1000), 0)), true, true)
+            .unwrap();
+        assert_eq!(memory.load64(0x8000), Err(BusError));
+        memory.clear();
+        assert_eq!(memory.load64(0x1000), Err(BusError));
+    }
+}

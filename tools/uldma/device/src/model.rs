@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The device as a whole: nodes, link and engine, driven by accesses and by finished chunks.
+//!
+//! A plain state machine without threads; `device` puts it behind a lock.
+
+use std::fs::File;
+use std::io;
+use std::time::Instant;
+
+use crate::abi::Status;
+use crate::check::{self, Checked, Place, Side};
+use crate::context::Completion;
+use crate::engine::{scene, Job, Outcome, Schedule, Speed, Vantage};
+use crate::fault::{Fault, Faults};
+use crate::latch::{self, Named};
+use crate::layout::{context_page, event, invalidate, VECTOR_DOORBELL};
+use crate::link::{peer_of, Link};
+use crate::memory::GuestMemory;
+use crate::node::{Node, Shape};
+use crate::stats::{Report, SCHEMA_VERSION};
+
+/// What an access to nothing reads.
+pub const ONES: u64 = u64::MAX;
+
+/// The engine's next step.
+#[derive(Debug)]
+pub enum Next {
+    /// Move this, then report with [`Model::finish`].
+    Run(Job),
+    /// Nothing to do before this time, or before something changes.
+    Wait(Option<Instant>),
+}
+
+/// All nodes of a link and what joins them.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) shape: Shape,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) link: Link,
+    schedule: Schedule,
+    /// Node and context of the chunk that is being moved.
+    in_flight: Option<(usize, usize)>,
+    /// The engine has something new to look at.
+    wake: bool,
+}
+
+impl Model {
+    /// A device to which no client is connected.
+    pub fn new(shape: Shape, nodes: usize, speed: Speed) -> Self {
+        Self {
+            shape,
+            nodes: (0..nodes).map(|_| Node::new(shape)).collect(),
+            link: Link::default(),
+            schedule: Schedule::new(speed),
+            in_flight: None,
+            wake: false,
+        }
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether the engine must look again; asking makes it no.
+    pub fn take_wake(&mut self) -> bool {
+        std::mem::take(&mut self.wake)
+    }
+
+    /// A client connects to a node: its host is switched on.
+    pub fn attach(&mut self, node: usize) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.attached = true;
+        }
+    }
+
+    /// The client is gone: its host is switched off.
+    pub fn detach(&mut self, node: usize, memories: &[&GuestMemory]) {
+        if let Some(gone) = self.nodes.get_mut(node) {
+            gone.attached = false;
+            gone.vectors.disconnect();
+        }
+        self.reset_function(node, memories);
+    }
+
+    /// Resets all of a function, as a bus reset does.
+    pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
+        self.reset_registers(node, memories);
+        let sizes = self.shape.bar_sizes();
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.config = crate::config::Config::new(&sizes);
+        }
+    }
+
+    /// Resets registers and contexts. Ends once nothing of the node is in flight.
+    pub(crate) fn reset_registers(&mut self, node: usize, memories: &[&GuestMemory]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.reset();
+            node.resetting = true;
+        }
+        self.refresh_link(memories);
+        self.settle(memories);
+    }
+
+    /// Plugs or pulls the cable.
+    pub fn set_link(&mut self, up: bool, memories: &[&GuestMemory]) {
+        self.link.set_admin(up);
+        self.refresh_link(memories);
+    }
+
+    /// A load from a node's configuration space.
+    pub fn config_load(&self, node: usize, offset: u64, data: &mut [u8]) {
+        match self.nodes.get(node) {
+            Some(node) if !node.faults.has(Fault::Gone) => node.config.read(offset, data),
+            _ => data.fill(0xff),
+        }
+    }
+
+    /// A store to a node's configuration space.
+    pub fn config_store(&mut self, node: usize, offset: u64, data: &[u8]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            if !node.faults.has(Fault::Gone) {
+                node.config.write(offset, data);
+            }
+        }
+    }
+
+    /// The client of a node sets, removes or tests interrupt vectors.
+    pub fn set_vectors(
+        &mut self,
+        node: usize,
+        flags: u32,
+        start: u32,
+        count: u32,
+        files: Vec<File>,
+    ) -> io::Result<()> {
+        match self.nodes.get_mut(node) {
+            Some(node) => node.vectors.configure(flags, start, count, files),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Switches a fault of a node on or off; false if there is no such node.
+    pub fn set_fault(
+        &mut self,
+        node: usize,
+        fault: Fault,
+        on: bool,
+        memories: &[&GuestMemory],
+    ) -> bool {
+        let Some(faulty) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        faulty.faults.set(fault, on);
+        if fault == Fault::Gone && !on {
+            // Who comes back is a new card.
+            self.reset_function(node, memories);
+        }
+        self.refresh_link(memories);
+        self.settle(memories);
+        self.wake = true;
+        true
+    }
+
+    /// Everything that was counted.
+    pub fn report(&self) -> Report {
+        Report {
+            schema_version: SCHEMA_VERSION,
+            link_up: self.link.is_up(),
+            link_generation: self.link.generation(),
+            nodes: self
+                .nodes
+                .iter()
+                .enumerate()
+                .map(|(number, node)| node.report(number))
+                .collect(),
+        }
+    }
+
+    /// The link follows its nodes; tells them when it changes.
+    pub(crate) fn refresh_link(&mut self, memories: &[&GuestMemory]) {
+        let ready = self.nodes.len() > 1 && self.nodes.iter().all(Node::is_enabled);
+        if !self.link.update(ready) {
+            return;
+        }
+        let up = self.link.is_up();
+        for node in &mut self.nodes {
+            if !up {
+                for context in &mut node.contexts {
+                    context.end_all(Status::LinkDown, |checked| {
+                        checked.source.is_remote() || checked.destination.is_remote()
+                    });
+                }
+            }
+            if node.attached {
+                node.raise_event(event::LINK);
+            }
+        }
+        self.settle(memories);
+    }
+
+    /// The driver of a node comes or goes.
+    pub(crate) fn set_enabled(&mut self, node: usize, enabled: bool, memories: &[&GuestMemory]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.registers.enabled = enabled;
+            if !enabled {
+                for context in &mut node.contexts {
+                    context.end_all(Status::Aborted, |_| true);
+                }
+            }
+        }
+        self.refresh_link(memories);
+        self.settle(memories);
+    }
+
+    /// What a node's engine sees.
+    fn vantage(&self, node: usize) -> Option<Vantage> {
+        let own = self.nodes.get(node)?;
+        let peer = self.nodes.get(peer_of(node));
+        Some(Vantage {
+            own: own.registers.tables,
+            peer: peer
+                .filter(|peer| peer.config.is_bus_master())
+                .and_then(|peer| Some((peer.registers.tables, self.link.current()?))),
+        })
+    }
+
+    /// A store to the invalidation register: what it names ends as aborted, here and at the peer.
+    pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
+        let index = value as u32;
+        let kind = value >> invalidate::KIND_SHIFT;
+        let named_here = |side: &Side| match (kind, side.place) {
+            (invalidate::ALL, _) => true,
+            (invalidate::SPACE, _) => side.space == index,
+            (invalidate::REGION, Place::Region { region, .. } | Place::Import { region, .. }) => {
+                region == index
+            }
+            _ => false,
+        };
+        let named_by_peer = |side: &Side| match (kind, side.place) {
+            (invalidate::ALL, Place::Import { .. }) => true,
+            (invalidate::SPACE, Place::Import { peer_space, .. }) => peer_space == index,
+            (invalidate::REGION, Place::Import { peer_region, .. }) => peer_region == index,
+            _ => false,
+        };
+        let peer = peer_of(node);
+        for (number, other) in self.nodes.iter_mut().enumerate() {
+            for context in &mut other.contexts {
+                context.end_all(Status::Aborted, |checked| {
+                    let sides = [&checked.source, &checked.destination];
+                    if number == node {
+                        sides.into_iter().any(named_here)
+                    } else {
+                        number == peer && sides.into_iter().any(named_by_peer)
+                    }
+                });
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.invalidations = node.invalidations.saturating_add(1);
+            node.counters.invalidations += 1;
+        }
+        self.settle(memories);
+    }
+
+    /// A store to shadow space.
+    pub(crate) fn shadow_store(&mut self, node: usize, address: u64, width: usize, value: u64) {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return;
+        };
+        node.counters.shadow_stores += 1;
+        let at = node.geometry().decode(address);
+        let enabled = node.is_enabled();
+        let Some(context) = node.contexts.get_mut(at.context as usize) else {
+            node.counters.bad_accesses += 1;
+            return;
+        };
+        context.counters.shadow_stores += 1;
+        let named = Named {
+            entry: at.entry,
+            offset: at.offset,
+        };
+        let word = latch::well_formed(address, width).then_some(value);
+        let result = if at.context == 0 || !enabled || !context.takes_shadow() {
+            context.latch.clear();
+            Err(Status::Disabled)
+        } else {
+            context.latch.store(named, word)
+        };
+        if let Err(status) = result {
+            context.refuse(status);
+            *node.counters.refused.entry(status).or_default() += 1;
+        }
+    }
+
+    /// A load from shadow space: starts a transfer if it can, and says so.
+    pub(crate) fn shadow_load(
+        &mut self,
+        node: usize,
+        address: u64,
+        width: usize,
+        memories: &[&GuestMemory],
+    ) -> u64 {
+        let Some(own) = self.nodes.get_mut(node) else {
+            return ONES;
+        };
+        own.counters.shadow_loads += 1;
+        let at = own.geometry().decode(address);
+        let enabled = own.is_enabled();
+        let number = at.context as usize;
+        let Some(context) = own.contexts.get_mut(number) else {
+            own.counters.bad_accesses += 1;
+            return Status::Disabled.negated() as u64;
+        };
+        context.counters.shadow_loads += 1;
+        let named = Named {
+            entry: at.entry,
+            offset: at.offset,
+        };
+        let passed = context
+            .latch
+            .load(named, latch::well_formed(address, width));
+        let (takes, space) = (context.takes_shadow(), context.space);
+        let result = match passed {
+            Err(Status::BadAccess) => Err(Status::BadAccess),
+            _ if number == 0 || !enabled || !takes => Err(Status::Disabled),
+            Err(status) => Err(status),
+            Ok(arguments) => self
+                .checked(node, memories, |scene| {
+                    check::user_initiation(scene, space, &arguments)
+                })
+                .and_then(|checked| self.start(node, number, checked)),
+        };
+        self.answer(node, number, result) as u64
+    }
+
+    /// A store to the register that starts a kernel-initiated transfer.
+    pub(crate) fn kernel_start(&mut self, node: usize, bytes: u64, memories: &[&GuestMemory]) {
+        let Some(own) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let (source, destination) = (own.registers.dma_source, own.registers.dma_destination);
+        let enabled = own.is_enabled() && own.contexts.first().is_some_and(|c| c.is_enabled());
+        let result = if enabled {
+            self.checked(node, memories, |scene| {
+                check::kernel_initiation(scene, source, destination, bytes)
+            })
+            .and_then(|checked| self.start(node, 0, checked))
+        } else {
+            Err(Status::Disabled)
+        };
+        let answer = self.answer(node, 0, result);
+        if let Some(own) = self.nodes.get_mut(node) {
+            own.registers.dma_status = answer;
+            own.counters.kernel_initiations += u64::from(answer > 0);
+        }
+    }
+
+    fn checked(
+        &self,
+        node: usize,
+        memories: &[&GuestMemory],
+        check: impl FnOnce(&check::Scene<'_, GuestMemory>) -> Result<Checked, Status>,
+    ) -> Result<Checked, Status> {
+        let own = self.nodes.get(node).ok_or(Status::BusError)?;
+        if !own.config.is_bus_master() {
+            return Err(Status::BusError);
+        }
+        let vantage = self.vantage(node).ok_or(Status::BusError)?;
+        check(&scene(&vantage, node, memories).ok_or(Status::BusError)?)
+    }
+
+    fn start(&mut self, node: usize, context: usize, checked: Checked) -> Result<u64, Status> {
+        let ready = self.schedule.ready();
+        let ticket = self
+            .nodes
+            .get_mut(node)
+            .and_then(|node| node.contexts.get_mut(context))
+            .ok_or(Status::Disabled)?
+            .push(checked, ready)?;
+        self.wake = true;
+        Ok(ticket)
+    }
+
+    /// Counts the result of an initiation and makes the number that the initiator reads.
+    fn answer(&mut self, node: usize, context: usize, result: Result<u64, Status>) -> i64 {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return Status::Disabled.negated();
+        };
+        match result {
+            Ok(ticket) => {
+                node.counters.initiations += 1;
+                i64::try_from(ticket).unwrap_or(i64::MAX)
+            }
+            Err(status) => {
+                if let Some(context) = node.contexts.get_mut(context) {
+                    context.refuse(status);
+                }
+                *node.counters.refused.entry(status).or_default() += 1;
+                if status == Status::BusError {
+                    node.raise_event(event::ERROR);
+                }
+                status.negated()
+            }
+        }
+    }
+
+    /// A load from the context pages; `None` for one that is not served.
+    pub(crate) fn page_load(&mut self, node: usize, address: u64, width: usize) -> Option<u64> {
+        let node = self.nodes.get_mut(node)?;
+        node.counters.page_loads += 1;
+        let shift = node.registers.tables.page_shift;
+        let context = node.contexts.get_mut((address >> shift) as usize)?;
+        context.counters.page_loads += 1;
+        if !matches!(width, 4 | 8) || address % width as u64 != 0 {
+            return None;
+        }
+        let offset = (address & ((1 << shift) - 1)) as usize;
+        let value = match offset & !7 {
+            context_page::REMAINING => context.remaining() as u64,
+            context_page::TICKET => context.ticket(),
+            _ => 0,
+        };
+        Some(value >> (offset % 8 * 8))
+    }
+
+    /// A store to the context pages, which no method of this device uses.
+    pub(crate) fn page_store(&mut self, node: usize, address: u64) {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return;
+        };
+        node.counters.page_stores += 1;
+        let shift = node.registers.tables.page_shift;
+        match node.contexts.get_mut((address >> shift) as usize) {
+            Some(context) => context.counters.page_stores += 1,
+            None => node.counters.bad_accesses += 1,
+        }
+    }
+
+    /// A store to the register that rings the peer.
+    pub(crate) fn ring_peer(&mut self, node: usize, bits: u32) {
+        let up = self.link.is_up();
+        if let Some(own) = self.nodes.get_mut(node) {
+            own.counters.doorbells += u64::from(up);
+            own.counters.doorbells_dropped += u64::from(!up);
+        }
+        if let Some(peer) = self.nodes.get_mut(peer_of(node)).filter(|_| up) {
+            if peer.doorbell.ring(bits) {
+                peer.interrupt(VECTOR_DOORBELL);
+            }
+        }
+    }
+
+    /// The engine asks what to do.
+    pub fn next(&mut self, now: Instant) -> Next {
+        let contexts = self.shape.contexts as usize;
+        let nodes = &self.nodes;
+        let pick = self
+            .schedule
+            .pick(nodes.len() * contexts, now, |place| {
+                let node = nodes.get(place / contexts)?;
+                let head = node.contexts.get(place % contexts)?.head()?;
+                (node.engine_runs() && head.ending.is_none()).then_some(head.ready)
+            })
+            .map(|place| (place / contexts, place % contexts));
+        match pick {
+            Ok((node, context)) => match self.job(node, context) {
+                Some(job) => {
+                    self.in_flight = Some((node, context));
+                    Next::Run(job)
+                }
+                None => Next::Wait(None),
+            },
+            Err(when) => Next::Wait(when),
+        }
+    }
+
+    fn job(&self, number: usize, context: usize) -> Option<Job> {
+        let node = self.nodes.get(number)?;
+        let head = node.contexts.get(context)?.head()?;
+        Some(Job {
+            node: number,
+            context,
+            epoch: node.counters.resets,
+            ticket: head.ticket,
+            checked: head.checked,
+            done: head.done,
+            vantage: self.vantage(number)?,
+            bus_works: node.config.is_bus_master() && !node.faults.has(Fault::BusError),
+            corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
+        })
+    }
+
+    /// The engine moved a chunk, or failed to.
+    pub fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant, memories: &[&GuestMemory]) {
+        self.in_flight = None;
+        self.schedule.charge(outcome.moved, now);
+        if let Some(node) = self.nodes.get_mut(job.node) {
+            let counter = if job.checked.source.is_remote() {
+                &mut node.counters.bytes_from_peer
+            } else if job.checked.destination.is_remote() {
+                &mut node.counters.bytes_to_peer
+            } else {
+                &mut node.counters.bytes_local
+            };
+            *counter += outcome.moved;
+            if job.epoch == node.counters.resets {
+                if let Some(context) = node.contexts.get_mut(job.context) {
+                    context.advance(job.ticket, outcome.moved, outcome.error);
+                }
+            }
+        }
+        self.settle(memories);
+    }
+
+    /// Ends what waits for the engine to let go of it: transfers whose end is known, invalidations
+    /// and resets.
+    pub fn settle(&mut self, memories: &[&GuestMemory]) {
+        let busy = self.in_flight;
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            if !node.engine_runs() {
+                continue;
+            }
+            let memory = memories.get(number);
+            for context in 0..node.contexts.len() {
+                if busy != Some((number, context)) {
+                    self.wake |= complete(node, context, memory.copied());
+                }
+            }
+            // Any chunk may go through any table, so both wait for the one in flight.
+            if busy.is_none() {
+                node.invalidations = 0;
+                node.resetting = false;
+            }
+        }
+    }
+}
+
+/// Takes ended transfers off a context's queue and tells its owner; says whether there were any.
+fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
+    let mut any = false;
+    loop {
+        let Some(context) = node.contexts.get_mut(number) else {
+            return any;
+        };
+        let Some(completion) = context.retire() else {
+            return any;
+        };
+        any = true;
+        let page = context.status_page;
+        let mut causes = 0;
+        if context.take_interrupt() {
+            causes |= event::COMPLETION;
+        }
+        *node.counters.ended.entry(completion.status).or_default() += 1;
+        let memory = memory.filter(|_| node.config.is_bus_master());
+        let written = memory.is_some_and(|memory| write(&completion, &node.faults, memory, page));
+        if completion.status == Status::BusError || !written {
+            causes |= event::ERROR;
+        }
+        if causes != 0 {
+            node.raise_event(causes);
+        }
+    }
+}
+
+/// Writes a completion, or what a faulty device writes instead.
+fn write(completion: &Completion, faults: &Faults, memory: &GuestMemory, page: u64) -> bool {
+    if faults.has(Fault::DropCompletion) {
+        return true;
+    }
+    let mut completion = *completion;
+    if faults.has(Fault::ForgeCompletion) {
+        completion.ticket = completion.ticket.wrapping_add(1 << 40);
+        completion.bytes = u64::MAX;
+        completion.failed = u64::MAX;
+    }
+    completion.write(memory, page).is_ok()
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Counters, and the JSON document that shows them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::abi::Status;
+use crate::fault::Faults;
+
+/// What one context counted since it was enabled; readable in its context block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ContextCounters {
+    /// Stores to the context's shadow space.
+    pub shadow_stores: u64,
+    /// Loads from the context's shadow space.
+    pub shadow_loads: u64,
+    /// Stores to the context page.
+    pub page_stores: u64,
+    /// Loads from the context page.
+    pub page_loads: u64,
+    /// Transfers started.
+    pub initiations: u64,
+    /// Initiations refused, and stores that passed no arguments.
+    pub refused: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+}
+
+/// What one node counted since the process was started; resets do not change it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeCounters {
+    /// Loads from BAR0.
+    pub control_loads: u64,
+    /// Stores to BAR0.
+    pub control_stores: u64,
+    /// Loads from BAR1.
+    pub page_loads: u64,
+    /// Stores to BAR1.
+    pub page_stores: u64,
+    /// Loads from BAR2.
+    pub shadow_loads: u64,
+    /// Stores to BAR2.
+    pub shadow_stores: u64,
+    /// Accesses to the window that were not direct.
+    pub window_accesses: u64,
+    /// Accesses of a width, at a place or in a state that the device does not serve.
+    pub bad_accesses: u64,
+    /// Doorbells rung at the peer.
+    pub doorbells: u64,
+    /// Doorbells that found the link down.
+    pub doorbells_dropped: u64,
+    /// Invalidations.
+    pub invalidations: u64,
+    /// Resets, by register and by function reset.
+    pub resets: u64,
+    /// Transfers started.
+    pub initiations: u64,
+    /// Of these, by the kernel's registers.
+    pub kernel_initiations: u64,
+    /// Refused initiations and malformed stores, by reason.
+    pub refused: BTreeMap<Status, u64>,
+    /// Transfers ended, by status.
+    pub ended: BTreeMap<Status, u64>,
+    /// Bytes moved within this node.
+    pub bytes_local: u64,
+    /// Bytes moved to the peer.
+    pub bytes_to_peer: u64,
+    /// Bytes moved from the peer.
+    pub bytes_from_peer: u64,
+}
+
+/// The state of one context, as shown.
+#[derive(Debug, Serialize)]
+pub struct ContextReport {
+    /// Its number.
+    pub context: usize,
+    /// Whether it takes initiations.
+    pub enabled: bool,
+    /// Its space.
+    pub space: u32,
+    /// Last ticket given out.
+    pub ticket: u64,
+    /// Highest ticket that has ended.
+    pub completed: u64,
+    /// How many did not end well.
+    pub failed: u64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counters: ContextCounters,
+}
+
+/// The state of one node, as shown.
+#[derive(Debug, Serialize)]
+pub struct NodeReport {
+    /// Its number.
+    pub node: usize,
+    /// Whether a client is connected.
+    pub attached: bool,
+    /// Whether its driver enabled it.
+    pub enabled: bool,
+    /// Faults that are on.
+    pub faults: Faults,
+    /// Interrupts raised, by vector.
+    pub interrupts: Vec<u64>,
+    /// Its counters.
+    pub counters: NodeCounters,
+    /// Contexts that are enabled or were used.
+    pub contexts: Vec<ContextReport>,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Changes when a field changes its meaning.
+    pub schema_version: u32,
+    /// Whether the link is up.
+    pub link_up: bool,
+    /// How often it came up.
+    pub link_generation: u32,
+    /// All nodes.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// Value of [`Report::schema_version`].
+pub const SCHEMA_VERSION: u32 = 1;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Helpers of the unit tests.
+
+use std::fs::File;
+use std::io::Read;
+
+use rustix::event::EventfdFlags;
+use rustix::fs::MemfdFlags;
+
+/// Zeroed memory behind a file.
+pub(crate) fn memfd(size: u64) -> File {
+    let file = File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(size).unwrap();
+    file
+}
+
+/// An eventfd that does not block.
+pub(crate) fn eventfd() -> File {
+    File::from(rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
+}
+
+/// Takes the count of an eventfd; 0 if it was not signalled.
+pub(crate) fn eventfd_count(mut event: &File) -> u64 {
+    let mut count = [0; 8];
+    match event.read(&mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        _ => 0,
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Reads the translation and protection tables in a node's memory.
+//!
+//! The driver may change an entry at any time, and a hostile one may write anything there. So
+//! entries are copied first and checked afterwards, and every number in them is taken as untrusted.
+
+use crate::abi::Status;
+use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE};
+use crate::memory::{Bus, BusError, Right};
+
+const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;
+const REGION_ENTRY_SIZE: u64 = size_of::<RegionEntry>() as u64;
+const RUN_SIZE: u64 = size_of::<Run>() as u64;
+
+/// Most runs that are searched for a page entry; a region with more can be used through its other
+/// runs and by the kernel only.
+pub const MAX_RUNS_SEARCHED: u32 = 1 << 16;
+
+/// Where the tables are; registers of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Bus address of the page table's directory.
+    pub page_directory: u64,
+    /// Bus address of the region table's directory.
+    pub region_directory: u64,
+    /// Page entries that the directory can name.
+    pub page_capacity: u32,
+    /// Region entries that the directory can name.
+    pub region_capacity: u32,
+    /// log2 of the bytes of a page.
+    pub page_shift: u32,
+}
+
+/// Why an entry cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// There is none, it is not valid, or it was changed while it was read.
+    NotValid,
+    /// A table, a directory or an array of runs is at a bus address that does not answer.
+    Unreadable,
+}
+
+impl From<BusError> for Miss {
+    fn from(_: BusError) -> Self {
+        Miss::Unreadable
+    }
+}
+
+impl From<Miss> for Status {
+    fn from(miss: Miss) -> Self {
+        match miss {
+            Miss::NotValid => Status::NotValid,
+            Miss::Unreadable => Status::BusError,
+        }
+    }
+}
+
+/// Page entries that stand for consecutive pages: as many as are left of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Index of the first of them.
+    pub entry: u32,
+    /// How many; not zero.
+    pub pages: u32,
+}
+
+/// The tables of one node, as they are at this moment.
+#[derive(Clone, Copy)]
+pub struct View<'a, B: ?Sized> {
+    tables: &'a Tables,
+    bus: &'a B,
+}
+
+impl<'a, B: Bus + ?Sized> View<'a, B> {
+    /// Tables at the places named by `tables` in the memory behind `bus`.
+    pub fn new(tables: &'a Tables, bus: &'a B) -> Self {
+        Self { tables, bus }
+    }
+
+    /// log2 of the bytes of a page.
+    pub fn page_shift(&self) -> u32 {
+        self.tables.page_shift
+    }
+
+    /// Bus address of an entry.
+    fn locate(
+        &self,
+        directory: u64,
+        capacity: u32,
+        index: u32,
+        entry_size: u64,
+    ) -> Result<u64, Miss> {
+        if index >= capacity || directory == 0 {
+            return Err(Miss::NotValid);
+        }
+        let per_block = TABLE_BLOCK_SIZE as u64 / entry_size;
+        let slot = u64::from(index) / per_block * 8;
+        let block = self.load(directory, slot)?;
+        if block == 0 {
+            return Err(Miss::NotValid);
+        }
+        block
+            .checked_add(u64::from(index) % per_block * entry_size)
+            .ok_or(Miss::Unreadable)
+    }
+
+    fn load(&self, base: u64, offset: u64) -> Result<u64, Miss> {
+        let address = base.checked_add(offset).ok_or(Miss::Unreadable)?;
+        Ok(self.bus.load64(address)?)
+    }
+
+    /// A valid page entry.
+    pub fn page(&self, index: u32) -> Result<PageEntry, Miss> {
+        let tables = self.tables;
+        let place = self.locate(
+            tables.page_directory,
+            tables.page_capacity,
+            index,
+            PAGE_ENTRY_SIZE,
+        )?;
+        self.page_at(place)
+    }
+
+    fn page_at(&self, place: u64) -> Result<PageEntry, Miss> {
+        let word = self.load(place, 0)?;
+        if word & page_flags::VALID == 0 {
+            return Err(Miss::NotValid);
+        }
+        let owner = self.load(place, 8)?;
+        if self.load(place, 0)? != word {
+            return Err(Miss::NotValid);
+        }
+        Ok(PageEntry {
+            word,
+            space: owner as u32,
+            region: (owner >> 32) as u32,
+        })
+    }
+
+    /// Calls `each` with the page entries `first`, `first + 1`, … in order.
+    pub fn pages(
+        &self,
+        stretch: Stretch,
+        mut each: impl FnMut(PageEntry) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let tables = self.tables;
+        let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
+        let mut index = stretch.entry;
+        let mut left = stretch.pages;
+        while left > 0 {
+            let mut place = self.locate(
+                tables.page_directory,
+                tables.page_capacity,
+                index,
+                PAGE_ENTRY_SIZE,
+            )?;
+            let in_block = (per_block - index % per_block)
+                .min(left)
+                .min(tables.page_capacity - index);
+            for _ in 0..in_block {
+                each(self.page_at(place)?)?;
+                place = place.wrapping_add(PAGE_ENTRY_SIZE);
+            }
+            index = index.checked_add(in_block).ok_or(Miss::NotValid)?;
+            left -= in_block;
+        }
+        Ok(())
+    }
+
+    /// A valid region entry; index 0 names none.
+    pub fn region(&self, index: u32) -> Result<RegionEntry, Miss> {
+        let tables = self.tables;
+        if index == 0 {
+            return Err(Miss::NotValid);
+        }
+        let place = self.locate(
+            tables.region_directory,
+            tables.region_capacity,
+            index,
+            REGION_ENTRY_SIZE,
+        )?;
+        let head = self.load(place, 0)?;
+        if head as u32 & region_flags::VALID == 0 {
+            return Err(Miss::NotValid);
+        }
+        let runs = self.load(place, 32)?;
+        let peer = self.load(place, 48)?;
+        let entry = RegionEntry {
+            flags: head as u32,
+            space: (head >> 32) as u32,
+            offset: self.load(place, 8)?,
+            length: self.load(place, 16)?,
+            generation: self.load(place, 24)?,
+            run_count: runs as u32,
+            first_page: (runs >> 32) as u32,
+            runs: self.load(place, 40)?,
+            peer_region: peer as u32,
+            link_generation: (peer >> 32) as u32,
+            peer_generation: self.load(place, 56)?,
+        };
+        if self.load(place, 0)? != head {
+            return Err(Miss::NotValid);
+        }
+        Ok(entry)
+    }
+
+    fn run(&self, region: &RegionEntry, number: u32) -> Result<Run, Miss> {
+        let offset = u64::from(number) * RUN_SIZE;
+        let head = self.load(region.runs, offset)?;
+        let count = self.load(region.runs, offset + 8)?;
+        Ok(Run {
+            page: head as u32,
+            first: (head >> 32) as u32,
+            count: count as u32,
+            reserved: 0,
+        })
+    }
+
+    /// Pages that the region touches.
+    fn page_count(&self, region: &RegionEntry) -> u64 {
+        let bytes = region.offset.saturating_add(region.length);
+        bytes.div_ceil(1 << self.tables.page_shift)
+    }
+
+    /// Number of the page in the region that a page entry stands for, if it is one of the region's.
+    pub fn page_of_entry(&self, region: &RegionEntry, entry: u32) -> Result<u64, Miss> {
+        let pages = self.page_count(region);
+        let within = |run: Run| {
+            let page = u64::from(run.page) + u64::from(entry.checked_sub(run.first)?);
+            let end = u64::from(run.page) + u64::from(run.count);
+            (page < end.min(pages)).then_some(page)
+        };
+        if region.run_count == 1 {
+            return within(single_run(region)).ok_or(Miss::NotValid);
+        }
+        for number in 0..region.run_count.min(MAX_RUNS_SEARCHED) {
+            if let Some(page) = within(self.run(region, number)?) {
+                return Ok(page);
+            }
+        }
+        Err(Miss::NotValid)
+    }
+
+    /// Page entries that stand for a page of the region and for the pages after it.
+    pub fn entries_of_page(&self, region: &RegionEntry, page: u64) -> Result<Stretch, Miss> {
+        let run = match region.run_count {
+            1 => single_run(region),
+            count => {
+                // Finds the last run that starts at or before the page.
+                let (mut low, mut high) = (0, count);
+                let mut found = None;
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    let run = self.run(region, middle)?;
+                    if u64::from(run.page) <= page {
+                        found = Some(run);
+                        low = middle + 1;
+                    } else {
+                        high = middle;
+                    }
+                }
+                found.ok_or(Miss::NotValid)?
+            }
+        };
+        let skip = page
+            .checked_sub(u64::from(run.page))
+            .filter(|skip| *skip < u64::from(run.count))
+            .ok_or(Miss::NotValid)? as u32;
+        Ok(Stretch {
+            entry: run.first.checked_add(skip).ok_or(Miss::NotValid)?,
+            pages: run.count - skip,
+        })
+    }
+}
+
+/// The only run of a region that has one.
+fn single_run(region: &RegionEntry) -> Run {
+    Run {
+        page: 0,
+        first: region.first_page,
+        count: u32::MAX,
+        reserved: 0,
+    }
+}
+
+/// The bit that a page entry must have for an access.
+pub fn page_right(right: Right) -> u64 {
+    match right {
+        Right::Read => page_flags::READ,
+        Right::Write => page_flags::WRITE,
+    }
+}
+
+/// The bit that a region entry must have for an access by its own node.
+pub fn region_right(right: Right) -> u32 {
+    match right {
+        Right::Read => region_flags::READ,
+        Right::Write => region_flags::WRITE,
+    }
+}
+
+/// The bit that a region entry must have for an access by the peer.
+pub fn export_right(right: Right) -> u32 {
+    match right {
+        Right::Read => region_flags::EXPORT_READ,
+        Right::Write => region_flags::EXPORT_WRITE,
+    }
+}

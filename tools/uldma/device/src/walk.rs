@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
+
+use crate::abi::Status;
+use crate::check::{exported_region, Place, Scene, Side};
+use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry};
+use crate::memory::{Bus, BusError, GuestMemory, Right};
+use crate::tpt::{page_right, region_right, Stretch, View};
+
+/// Most bytes that are moved before tables and aborts are looked at again.
+pub const CHUNK: u64 = 256 * 1024;
+
+/// Bytes that are consecutive on a node's bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First bus address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Whose bus the segments of a side are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The node that initiated.
+    Own,
+    /// The other one.
+    Peer,
+}
+
+/// Appends a page's bytes to the segments, or lengthens the last one.
+fn append(segments: &mut Vec<Segment>, address: u64, length: u64) {
+    if let Some(last) = segments.last_mut() {
+        if last.address.checked_add(last.length) == Some(address) {
+            last.length += length;
+            return;
+        }
+    }
+    segments.push(Segment { address, length });
+}
+
+fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status> {
+    if page.word & page_flags::REMOTE != 0 {
+        return Err(Status::NotValid);
+    }
+    if page.space != space {
+        return Err(Status::NotOwner);
+    }
+    if page.word & page_right(right) == 0 {
+        return Err(Status::NoRight);
+    }
+    Ok(page.word & page_flags::ADDRESS_MASK)
+}
+
+/// Segments of `length` bytes from `position` of a region that was checked.
+fn walk_region<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    region: &RegionEntry,
+    position: u64,
+    length: u64,
+    right: Right,
+    segments: &mut Vec<Segment>,
+) -> Result<(), Status> {
+    let shift = view.page_shift();
+    let fits = position
+        .checked_add(length)
+        .is_some_and(|end| end <= region.length);
+    let start = region.offset.checked_add(position).filter(|_| fits);
+    let mut at = start.ok_or(Status::Bounds)?;
+    let mut left = length;
+    while left > 0 {
+        let mut stretch = view.entries_of_page(region, at >> shift)?;
+        let mut skip = at & ((1 << shift) - 1);
+        let wanted = (skip + left).div_ceil(1 << shift);
+        stretch.pages = u64::from(stretch.pages).min(wanted) as u32;
+        view.pages(stretch, |page| {
+            let address = check_page(&page, region.space, right)?;
+            let bytes = left.min((1 << shift) - skip);
+            let address = address.checked_add(skip).ok_or(Status::BusError)?;
+            append(segments, address, bytes);
+            left -= bytes;
+            at = at.checked_add(bytes).ok_or(Status::Bounds)?;
+            skip = 0;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Finds the segments of the `length` bytes that follow the first `done` bytes of a side.
+///
+/// A region that is gone or is not the one that was named any more ends the transfer as aborted.
+pub fn segments<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    side: &Side,
+    done: u64,
+    length: u64,
+    right: Right,
+    segments: &mut Vec<Segment>,
+) -> Result<Owner, Status> {
+    segments.clear();
+    let own_region = |index, generation| {
+        let region = scene.own.region(index).map_err(|miss| match miss.into() {
+            Status::NotValid => Status::Aborted,
+            status => status,
+        })?;
+        if region.generation != generation || region.space != side.space {
+            return Err(Status::Aborted);
+        }
+        if region.flags & region_right(right) == 0 {
+            return Err(Status::NoRight);
+        }
+        Ok(region)
+    };
+    match side.place {
+        Place::Page { entry, offset } => {
+            let one = Stretch { entry, pages: 1 };
+            let start = offset.checked_add(done).ok_or(Status::Bounds)?;
+            scene.own.pages(one, |page| {
+                let address = check_page(&page, side.space, right)?;
+                let address = address.checked_add(start).ok_or(Status::BusError)?;
+                append(segments, address, length);
+                Ok(())
+            })?;
+            Ok(Owner::Own)
+        }
+        Place::Region {
+            region,
+            generation,
+            position,
+        } => {
+            let entry = own_region(region, generation)?;
+            if entry.flags & region_flags::REMOTE != 0 {
+                return Err(Status::Aborted);
+            }
+            let position = position.checked_add(done).ok_or(Status::Bounds)?;
+            walk_region(&scene.own, &entry, position, length, right, segments)?;
+            Ok(Owner::Own)
+        }
+        Place::Import {
+            region,
+            generation,
+            peer_region,
+            peer_generation,
+            position,
+            ..
+        } => {
+            let entry = own_region(region, generation)?;
+            let (peer, link) = scene.peer.as_ref().ok_or(Status::LinkDown)?;
+            if entry.link_generation != *link {
+                return Err(Status::LinkDown);
+            }
+            let exported = exported_region(peer, peer_region, peer_generation, right)?;
+            let position = position.checked_add(done).ok_or(Status::Bounds)?;
+            walk_region(peer, &exported, position, length, right, segments)
+                .map_err(|_| Status::Remote)?;
+            Ok(Owner::Peer)
+        }
+    }
+}
+
+/// Copies the bytes of one list of segments to those of another; both hold `length` bytes.
+pub fn copy(
+    (from, sources): (&GuestMemory, &[Segment]),
+    (to, destinations): (&GuestMemory, &[Segment]),
+) -> Result<u64, (u64, BusError)> {
+    let (mut sources, mut destinations) = (sources.iter(), destinations.iter());
+    let empty = Segment {
+        address: 0,
+        length: 0,
+    };
+    let (mut source, mut destination) = (empty, empty);
+    let mut moved = 0;
+    loop {
+        if source.length == 0 {
+            match sources.next() {
+                Some(next) => source = *next,
+                None => return Ok(moved),
+            }
+        }
+        if destination.length == 0 {
+            match destinations.next() {
+                Some(next) => destination = *next,
+                None => return Ok(moved),
+            }
+        }
+        let length = source.length.min(destination.length);
+        let count = from
+            .slice(source.address, length, Right::Read)
+            .and_then(|read| {
+                let write = to.slice(destination.address, read.len() as u64, Right::Write)?;
+                read.copy_to_volatile_slice(write);
+                Ok(read.len().min(write.len()) as u64)
+            })
+            .map_err(|error| (moved, error))?;
+        for segment in [&mut source, &mut destination] {
+            segment.address = segment.address.wrapping_add(count);
+            segment.length -= count;
+        }
+        moved += count;
+    }
+}
