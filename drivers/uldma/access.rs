@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a device may do with memory.
+
+use kernel::prelude::*;
+
+use crate::{
+    hw::layout::{
+        page_flags,
+        region_flags, //
+    },
+    kernel_ext::errno::eopnotsupp,
+    uapi, //
+};
+
+/// Rights to read and to write; at least one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The memory may be a source.
+    pub(crate) read: bool,
+    /// The memory may be a destination.
+    pub(crate) write: bool,
+}
+
+impl Access {
+    /// Decodes `ULDMA_ACCESS_*`.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for unknown bits, `EINVAL` when no right is named.
+    pub(crate) fn from_flags(flags: u32) -> Result<Self> {
+        if flags & !(uapi::ULDMA_ACCESS_READ | uapi::ULDMA_ACCESS_WRITE) != 0 {
+            return Err(eopnotsupp());
+        }
+        if flags == 0 {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            read: flags & uapi::ULDMA_ACCESS_READ != 0,
+            write: flags & uapi::ULDMA_ACCESS_WRITE != 0,
+        })
+    }
+
+    /// Encodes as `ULDMA_ACCESS_*`.
+    pub(crate) fn to_flags(self) -> u32 {
+        pick(self.read, uapi::ULDMA_ACCESS_READ) | pick(self.write, uapi::ULDMA_ACCESS_WRITE)
+    }
+
+    /// Whether `self` gives all that `other` asks for.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        (self.read || !other.read) && (self.write || !other.write)
+    }
+
+    /// Rights of a region entry.
+    pub(crate) fn region_flags(self) -> u32 {
+        pick(self.read, region_flags::READ) | pick(self.write, region_flags::WRITE)
+    }
+
+    /// Rights of the peer in a region entry.
+    pub(crate) fn export_flags(self) -> u32 {
+        pick(self.read, region_flags::EXPORT_READ) | pick(self.write, region_flags::EXPORT_WRITE)
+    }
+
+    /// Rights of a page entry.
+    pub(crate) fn page_flags(self) -> u64 {
+        (if self.read { page_flags::READ } else { 0 })
+            | (if self.write { page_flags::WRITE } else { 0 })
+    }
+}
+
+fn pick(condition: bool, bit: u32) -> u32 {
+    if condition {
+        bit
+    } else {
+        0
+    }
+}

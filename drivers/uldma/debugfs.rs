@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/kernel/debug/uldmaN/`: counters of a device.
+
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+
+use crate::device::Shared;
+
+/// The files of one device.
+#[pin_data]
+pub(crate) struct Files {
+    #[pin]
+    usage: File<Arc<Shared>>,
+    _dir: Dir,
+}
+
+impl Files {
+    /// Creates the files of device `number`.
+    pub(crate) fn new(number: u32, shared: Arc<Shared>) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            let dir = Dir::new(&CString::try_from_fmt(fmt!("uldma{number}"))?);
+            Ok(try_pin_init!(Self {
+                usage <- dir.read_callback_file(c"usage", shared, &show_usage),
+                _dir: dir.clone(),
+            }))
+        })
+    }
+}
+
+fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let geometry = shared.hw.geometry();
+    let usage = shared.tpt.usage();
+    writeln!(f, "openers {}", shared.openers())?;
+    writeln!(
+        f,
+        "contexts {} of {}",
+        shared.contexts.used(),
+        geometry.contexts - 1
+    )?;
+    writeln!(
+        f,
+        "regions {} of {}",
+        usage.regions,
+        geometry.region_capacity - 1
+    )?;
+    writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
+    writeln!(
+        f,
+        "window {} of {}",
+        shared.window.used(),
+        geometry.window_size
+    )
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an opener is told through `poll()`, `read()` and its eventfd.
+//!
+//! Events are coalesced state, not a queue: telling an opener something allocates nothing and
+//! cannot fail, however slow it is to read.
+
+use kernel::{
+    fs::File,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        poll::{
+            PollCondVar,
+            PollTable, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    kernel_ext::eventfd::EventFd,
+    status_page::StatusPage,
+    uapi::{
+        self,
+        uldma_event, //
+    }, //
+};
+
+/// A doorbell that an opener can be woken by: one per segment and side.
+pub(crate) struct Bell {
+    handle: u32,
+    rung: Atomic<bool>,
+}
+
+/// What is pending for one opener.
+pub(crate) struct State {
+    /// The opener's context: its number, its status page and the ticket last told.
+    context: Option<(u32, Arc<StatusPage>, u64)>,
+    /// Kernel transfers that have ended: how many, and how many of them were told.
+    ended: u64,
+    ended_told: u64,
+    /// The link's state, if it changed since it was told.
+    link: Option<bool>,
+    bells: KVec<Arc<Bell>>,
+    eventfd: Option<EventFd>,
+    gone: bool,
+}
+
+/// The events of one opener.
+#[pin_data]
+pub(crate) struct Events {
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    changed: PollCondVar,
+}
+
+impl State {
+    /// Takes the next pending event.
+    fn take(&mut self) -> Option<uldma_event> {
+        if let Some((number, page, told)) = &mut self.context {
+            let completed = page.completed();
+            if completed > *told {
+                *told = completed;
+                return Some(event(uapi::ULDMA_EVENT_COMPLETION, *number, completed));
+            }
+        }
+        if self.ended > self.ended_told {
+            self.ended_told = self.ended;
+            return Some(event(uapi::ULDMA_EVENT_COMPLETION, 0, self.ended));
+        }
+        if let Some(up) = self.link.take() {
+            return Some(event(uapi::ULDMA_EVENT_LINK, 0, up.into()));
+        }
+        let bell = self.bells.iter().find(|bell| bell.rung.load(Relaxed))?;
+        bell.rung.store(false, Relaxed);
+        Some(event(uapi::ULDMA_EVENT_DOORBELL, bell.handle, 1))
+    }
+
+    fn pending(&self) -> bool {
+        let context = self.context.as_ref();
+        context.is_some_and(|(_, page, told)| page.completed() > *told)
+            || self.ended > self.ended_told
+            || self.link.is_some()
+            || self.bells.iter().any(|bell| bell.rung.load(Relaxed))
+    }
+}
+
+fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
+    uldma_event {
+        type_,
+        handle,
+        value,
+    }
+}
+
+impl Events {
+    /// Creates the events of a new opener: none.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let state = State {
+            context: None,
+            ended: 0,
+            ended_told: 0,
+            link: None,
+            bells: KVec::new(),
+            eventfd: None,
+            gone: false,
+        };
+        pin_init!(Self {
+            state <- new_mutex!(state, "uldma::Events::state"),
+            changed <- kernel::new_poll_condvar!("uldma::Events::changed"),
+        })
+    }
+
+    /// Changes the state and wakes who waits.
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        if state.pending() || state.gone {
+            if let Some(eventfd) = &state.eventfd {
+                eventfd.signal();
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// A transfer of the opener's context may have ended.
+    pub(crate) fn context_progress(&self) {
+        self.tell(|_| ());
+    }
+
+    /// A transfer that the kernel started has ended.
+    pub(crate) fn transfer_ended(&self) {
+        self.tell(|state| state.ended += 1);
+    }
+
+    /// The link went up or down.
+    pub(crate) fn link_changed(&self, up: bool) {
+        self.tell(|state| state.link = Some(up));
+    }
+
+    /// The device is gone.
+    pub(crate) fn gone(&self) {
+        self.tell(|state| state.gone = true);
+    }
+
+    /// The opener has a context now, or none.
+    pub(crate) fn set_context(&self, context: Option<(u32, Arc<StatusPage>)>) {
+        self.tell(|state| state.context = context.map(|(number, page)| (number, page, 0)));
+    }
+
+    /// Sets or removes the eventfd, which is signalled at once if something is pending.
+    pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
+        self.tell(|state| state.eventfd = eventfd);
+    }
+
+    /// Whether every completion has to interrupt, rather than those that are waited for.
+    pub(crate) fn has_eventfd(&self) -> bool {
+        self.state.lock().eventfd.is_some()
+    }
+
+    /// Adds a doorbell of segment `handle`.
+    pub(crate) fn add_bell(&self, handle: u32) -> Result<Arc<Bell>> {
+        let rung = Atomic::new(false);
+        let bell = Arc::new(Bell { handle, rung }, GFP_KERNEL_ACCOUNT)?;
+        self.state
+            .lock()
+            .bells
+            .push(bell.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(bell)
+    }
+
+    /// Removes a doorbell.
+    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
+        self.state
+            .lock()
+            .bells
+            .retain(|other| !Arc::ptr_eq(other, bell));
+    }
+
+    /// Rings a doorbell.
+    pub(crate) fn ring(&self, bell: &Bell) {
+        self.tell(|_| bell.rung.store(true, Relaxed));
+    }
+
+    /// Registers on `table` and returns whether an event is pending and whether the device is gone.
+    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>) -> (bool, bool) {
+        table.register_wait(file, &self.changed);
+        self.poll_again()
+    }
+
+    /// As [`Events::poll`], without registering.
+    pub(crate) fn poll_again(&self) -> (bool, bool) {
+        let state = self.state.lock();
+        (state.pending(), state.gone)
+    }
+
+    /// The ticket of the context after which a waiter wants to be interrupted.
+    pub(crate) fn context_told(&self) -> Option<(u32, u64)> {
+        let state = self.state.lock();
+        state
+            .context
+            .as_ref()
+            .map(|(number, _, told)| (*number, *told))
+    }
+
+    /// Last ticket of the context that has ended.
+    pub(crate) fn context_completed(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.context.as_ref().map(|(_, page, _)| page.completed())
+    }
+
+    /// Takes the next event, waiting for one unless `nonblock`.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR`, `ENODEV` once the device is gone.
+    pub(crate) fn take(&self, nonblock: bool) -> Result<uldma_event> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(event) = state.take() {
+                return Ok(event);
+            }
+            if state.gone {
+                return Err(ENODEV);
+            }
+            if nonblock {
+                return Err(EAGAIN);
+            }
+            if self.changed.wait_interruptible(&mut state) {
+                return Err(EINTR);
+            }
+        }
+    }
+
+    /// Waits until a ticket of the context has ended, for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` without a context, `ETIMEDOUT`, `EINTR`, `ENODEV`.
+    pub(crate) fn wait_for_context(&self, ticket: u64, timeout_ns: u64) -> Result<Arc<StatusPage>> {
+        crate::wait::until(&self.changed, &self.state, timeout_ns, |state| {
+            let Some((_, page, _)) = &state.context else {
+                return Some(Err(ENXIO));
+            };
+            if page.completed() >= ticket {
+                return Some(Ok(page.clone()));
+            }
+            state.gone.then_some(Err(ENODEV))
+        })?
+    }
+}

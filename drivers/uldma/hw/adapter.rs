@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The uldma adapter: `Documentation/uldma/device.rst`.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    devres::Devres,
+    io::{
+        poll::read_poll_timeout,
+        Io, //
+    },
+    new_mutex,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    pci,
+    prelude::*,
+    sync::Mutex,
+    time::Delta, //
+};
+
+use super::{
+    layout::{
+        self,
+        context_control,
+        control,
+        ctx,
+        invalidate,
+        kernel_address,
+        reg,
+        size_word,
+        status, //
+    },
+    ContextCounters,
+    ContextSetup,
+    DevicePage,
+    Geometry,
+    Half,
+    Hardware,
+    Link,
+    Place,
+    TableSetup, //
+};
+use crate::{
+    kernel_ext::{
+        errno::{
+            enotconn,
+            eopnotsupp, //
+        },
+        wc_bar::WcBar, //
+    },
+    uapi, //
+};
+
+type Registers = pci::Bar<'static, { layout::BAR_CONTROL_SIZE }>;
+
+/// What a register reads as when the device is no longer on the bus.
+const GONE: u32 = u32::MAX;
+
+/// How long the device may take to answer.
+const TIMEOUT: Delta = Delta::from_secs(2);
+
+/// Time between two looks at a register that is waited for.
+const POLL: Delta = Delta::from_micros(20);
+
+/// An adapter that is bound.
+#[pin_data]
+pub(crate) struct Adapter {
+    registers: Devres<Registers>,
+    window: Devres<WcBar>,
+    geometry: Geometry,
+    inbound: usize,
+    outbound: usize,
+    /// First frames of the BARs that processes map.
+    context_frame: usize,
+    shadow_frame: usize,
+    window_frame: usize,
+    /// Held over the register writes that make up one start of the kernel's context.
+    #[pin]
+    start: Mutex<()>,
+    /// Held while an invalidation is waited for, so that the pending count is its own.
+    #[pin]
+    invalidate: Mutex<()>,
+}
+
+/// Pages of `bar`, and the frame of the first.
+fn frames(pdev: &pci::Device<Bound>, bar: u32) -> Result<(usize, u64)> {
+    let start = usize::try_from(pdev.resource_start(bar)?)?;
+    Ok((start >> PAGE_SHIFT, pdev.resource_len(bar)?))
+}
+
+impl Adapter {
+    /// Maps the BARs of `pdev`, checks that it is an adapter that we know, and resets it.
+    pub(crate) fn new(pdev: &pci::Device<Bound>) -> Result<impl PinInit<Self>> {
+        let registers = pdev
+            .iomap_region_sized::<{ layout::BAR_CONTROL_SIZE }>(
+                layout::BAR_CONTROL,
+                c"uldma/control",
+            )?
+            .into_devres()?;
+        let window = WcBar::new(pdev, layout::BAR_WINDOW, c"uldma/window")?;
+        let bar = registers.access(pdev.as_ref())?;
+
+        if bar.read32(reg::ID) != layout::ID_MAGIC {
+            dev_err!(pdev, "not an uldma adapter\n");
+            return Err(ENODEV);
+        }
+        let version = bar.read32(reg::VERSION);
+        if version >> 16 != layout::VERSION >> 16 {
+            dev_err!(
+                pdev,
+                "adapter has version {:#x}, this driver knows {:#x}\n",
+                version,
+                layout::VERSION
+            );
+            return Err(ENODEV);
+        }
+        bar.write32(control::RESET, reg::CONTROL);
+        wait_ready(bar)?;
+
+        let page_shift = u32::try_from(PAGE_SHIFT)?;
+        bar.write32(page_shift, reg::PAGE_SHIFT);
+        if bar.read32(reg::PAGE_SHIFT) != page_shift {
+            dev_err!(pdev, "adapter cannot do pages of {} bytes\n", PAGE_SIZE);
+            return Err(eopnotsupp());
+        }
+
+        let contexts = bar.read32(reg::CONTEXTS).min(layout::MAX_CONTEXTS);
+        let shadow_shift = bar.read32(reg::SHADOW_SHIFT);
+        let window_size = usize::try_from(bar.read64(reg::WINDOW_SIZE))?;
+        let inbound = usize::try_from(bar.read64(reg::WINDOW_INBOUND))?;
+        let outbound = usize::try_from(bar.read64(reg::WINDOW_OUTBOUND))?;
+        let (context_frame, context_len) = frames(pdev, layout::BAR_CONTEXT)?;
+        let (shadow_frame, shadow_len) = frames(pdev, layout::BAR_SHADOW)?;
+        let (window_frame, window_len) = frames(pdev, layout::BAR_WINDOW)?;
+
+        let fits = |count: u64, shift: u32, len: u64| {
+            shift < 48 && count.checked_mul(1 << shift).is_some_and(|all| all <= len)
+        };
+        let half_fits = |start: usize| {
+            start % PAGE_SIZE == 0
+                && start
+                    .checked_add(window_size)
+                    .and_then(|end| u64::try_from(end).ok())
+                    .is_some_and(|end| end <= window_len)
+        };
+        if contexts < 2
+            || shadow_shift <= page_shift
+            || !fits(contexts.into(), page_shift, context_len)
+            || !fits(contexts.into(), shadow_shift, shadow_len)
+            || !half_fits(inbound)
+            || !half_fits(outbound)
+            || window_size % PAGE_SIZE != 0
+        {
+            dev_err!(pdev, "adapter's registers and BARs contradict each other\n");
+            return Err(EIO);
+        }
+
+        let geometry = Geometry {
+            node: bar.read32(reg::NODE),
+            contexts,
+            shadow_shift,
+            page_capacity: 1u32
+                .checked_shl(shadow_shift - page_shift)
+                .unwrap_or(u32::MAX),
+            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            window_size,
+        };
+        Ok(pin_init!(Self {
+            registers,
+            window,
+            geometry,
+            inbound,
+            outbound,
+            context_frame,
+            shadow_frame,
+            window_frame,
+            start <- new_mutex!((), "uldma::Adapter::start"),
+            invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
+        }))
+    }
+
+    fn block(&self, context: u32) -> Result<usize> {
+        if context >= self.geometry.contexts {
+            return Err(EINVAL);
+        }
+        Ok(reg::CONTEXT_BLOCKS + usize::try_from(context)? * ctx::STRIDE)
+    }
+
+    fn window_offset(&self, half: Half, offset: usize) -> Result<usize> {
+        if offset >= self.geometry.window_size {
+            return Err(EINVAL);
+        }
+        Ok(offset
+            + match half {
+                Half::Inbound => self.inbound,
+                Half::Outbound => self.outbound,
+            })
+    }
+}
+
+fn wait_ready(bar: &Registers) -> Result {
+    let value = read_poll_timeout(
+        || Ok(bar.read32(reg::STATUS)),
+        |value| value & status::READY != 0,
+        POLL,
+        TIMEOUT,
+    )?;
+    if value == GONE {
+        return Err(ENODEV);
+    }
+    Ok(())
+}
+
+/// The errno for a refusal of the kernel's context.
+fn refusal(status: u64) -> Error {
+    match u32::try_from(status).unwrap_or(u32::MAX) {
+        uapi::ULDMA_DMA_BAD_SIZE | uapi::ULDMA_DMA_BOUNDS => EINVAL,
+        uapi::ULDMA_DMA_NO_RIGHT | uapi::ULDMA_DMA_REMOTE => EACCES,
+        uapi::ULDMA_DMA_NOT_VALID => ENOENT,
+        uapi::ULDMA_DMA_QUEUE_FULL => EBUSY,
+        uapi::ULDMA_DMA_LINK_DOWN => enotconn(),
+        uapi::ULDMA_DMA_DISABLED => ENODEV,
+        _ => EIO,
+    }
+}
+
+impl Hardware for Adapter {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
+        let bar = self.registers.access(dev)?;
+        bar.write64(tables.pages, reg::PAGE_DIRECTORY);
+        bar.write32(tables.page_capacity, reg::PAGE_CAPACITY);
+        bar.write64(tables.regions, reg::REGION_DIRECTORY);
+        bar.write32(tables.region_capacity, reg::REGION_CAPACITY);
+        bar.write32(control::ENABLE, reg::CONTROL);
+        Ok(())
+    }
+
+    fn reset(&self, dev: &Device<Bound>) -> Result {
+        let bar = self.registers.access(dev)?;
+        bar.write32(control::RESET, reg::CONTROL);
+        wait_ready(bar)
+    }
+
+    fn link(&self, dev: &Device<Bound>) -> Result<Link> {
+        let bar = self.registers.access(dev)?;
+        let value = bar.read32(reg::STATUS);
+        if value == GONE {
+            return Err(ENODEV);
+        }
+        Ok(Link {
+            up: value & status::LINK_UP != 0,
+            generation: bar.read32(reg::LINK_GENERATION),
+        })
+    }
+
+    fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
+        let bar = self.registers.access(dev)?;
+        let events = bar.read32(reg::EVENT);
+        if events == GONE {
+            return Err(ENODEV);
+        }
+        bar.write32(events, reg::EVENT);
+        Ok(events)
+    }
+
+    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
+        let bar = self.registers.access(dev)?;
+        let bits = bar.read32(reg::DOORBELL);
+        bar.write32(bits, reg::DOORBELL);
+        Ok(bits)
+    }
+
+    fn ring(&self, dev: &Device<Bound>, bits: u32) -> Result {
+        let bar = self.registers.access(dev)?;
+        bar.write32(bits, reg::PEER_DOORBELL);
+        Ok(())
+    }
+
+    fn write_scratchpad(&self, dev: &Device<Bound>, index: usize, value: u32) -> Result {
+        if index >= layout::SCRATCHPADS {
+            return Err(EINVAL);
+        }
+        let bar = self.registers.access(dev)?;
+        bar.try_write32(value, reg::SCRATCHPAD + index * size_of::<u32>())
+    }
+
+    fn read_peer_scratchpad(&self, dev: &Device<Bound>, index: usize) -> Result<u32> {
+        if index >= layout::SCRATCHPADS {
+            return Err(EINVAL);
+        }
+        let bar = self.registers.access(dev)?;
+        bar.try_read32(reg::PEER_SCRATCHPAD + index * size_of::<u32>())
+    }
+
+    fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
+        let bar = self.registers.access(dev)?;
+        let _guard = self.invalidate.lock();
+        bar.write64(
+            invalidate::REGION << invalidate::KIND_SHIFT | u64::from(region),
+            reg::INVALIDATE,
+        );
+        // A device that left the bus reads as all ones and can do no more DMA either.
+        read_poll_timeout(
+            || Ok(bar.read32(reg::INVALIDATE_PENDING)),
+            |&pending| pending == 0 || pending == GONE,
+            POLL,
+            TIMEOUT,
+        )?;
+        Ok(())
+    }
+
+    fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {
+        let address = |place: Place| {
+            u64::from(place.region) << kernel_address::REGION_SHIFT
+                | place.offset & kernel_address::OFFSET_MASK
+        };
+        let bar = self.registers.access(dev)?;
+        let _guard = self.start.lock();
+        bar.write64(address(src), reg::DMA_SOURCE);
+        bar.write64(address(dst), reg::DMA_DESTINATION);
+        bar.write64(length, reg::DMA_SIZE);
+        // CAST: The register holds a signed number.
+        let result = bar.read64(reg::DMA_STATUS) as i64;
+        u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
+    }
+
+    fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
+        let bar = self.registers.access(dev)?;
+        let block = self.block(context)?;
+        bar.try_write32(setup.space, block + ctx::SPACE)?;
+        bar.try_write64(setup.status_page, block + ctx::STATUS_PAGE)?;
+        bar.try_write32(setup.methods, block + ctx::METHODS)?;
+        let mut value = context_control::ENABLE;
+        if setup.interrupt_always {
+            value |= context_control::INTERRUPT_ALWAYS;
+        }
+        bar.try_write32(value, block + ctx::CONTROL)
+    }
+
+    fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
+        let bar = self.registers.access(dev)?;
+        let control = self.block(context)? + ctx::CONTROL;
+        bar.try_write32(0, control)?;
+        read_poll_timeout(
+            || bar.try_read32(control),
+            |&value| value & context_control::BUSY == 0 || value == GONE,
+            POLL,
+            TIMEOUT,
+        )?;
+        Ok(())
+    }
+
+    fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
+        let bar = self.registers.access(dev)?;
+        bar.try_write64(completed, self.block(context)? + ctx::ARM)
+    }
+
+    fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64> {
+        let bar = self.registers.access(dev)?;
+        bar.try_read64(self.block(context)? + ctx::TICKET)
+    }
+
+    fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters> {
+        let bar = self.registers.access(dev)?;
+        let block = self.block(context)?;
+        let read = |offset| bar.try_read64(block + offset);
+        Ok(ContextCounters {
+            shadow_stores: read(ctx::SHADOW_STORES)?,
+            shadow_loads: read(ctx::SHADOW_LOADS)?,
+            page_stores: read(ctx::PAGE_STORES)?,
+            page_loads: read(ctx::PAGE_LOADS)?,
+            initiations: read(ctx::INITIATIONS)?,
+            refused: read(ctx::REFUSED)?,
+            bytes: read(ctx::BYTES)?,
+        })
+    }
+
+    fn read_window(&self, dev: &Device<Bound>, half: Half, offset: usize) -> Result<u64> {
+        let offset = self.window_offset(half, offset)?;
+        self.window.access(dev)?.read64(offset)
+    }
+
+    fn write_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result {
+        let offset = self.window_offset(half, offset)?;
+        self.window.access(dev)?.write64(offset, value)
+    }
+
+    fn publish_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result {
+        let offset = self.window_offset(half, offset)?;
+        self.window.access(dev)?.publish64(offset, value)
+    }
+
+    fn zero_inbound(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result {
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > self.geometry.window_size {
+            return Err(EINVAL);
+        }
+        self.window.access(dev)?.zero(self.inbound + offset, length)
+    }
+
+    fn frame(&self, page: DevicePage) -> Option<usize> {
+        match page {
+            DevicePage::Shadow { context, entry } => {
+                if context >= self.geometry.contexts || entry >= self.geometry.page_capacity {
+                    return None;
+                }
+                let slice = usize::try_from(context).ok()?
+                    << (usize::try_from(self.geometry.shadow_shift).ok()? - PAGE_SHIFT);
+                Some(self.shadow_frame + slice + usize::try_from(entry).ok()?)
+            }
+            DevicePage::Context(context) => {
+                if context >= self.geometry.contexts {
+                    return None;
+                }
+                Some(self.context_frame + usize::try_from(context).ok()?)
+            }
+            DevicePage::Window(half, offset) => {
+                let offset = self.window_offset(half, offset).ok()?;
+                Some(self.window_frame + (offset >> PAGE_SHIFT))
+            }
+        }
+    }
+}

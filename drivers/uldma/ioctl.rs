@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls: decode, check, call down, encode. No mechanism lives here.
+
+use kernel::{
+    ioctl::_IO,
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+use zerocopy::{
+    FromBytes,
+    FromZeros,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
+
+use crate::{
+    access::Access,
+    engine::Outcome,
+    file::{
+        Object,
+        Opener, //
+    },
+    hw::layout::size_word,
+    kernel_ext::{
+        errno::{
+            eopnotsupp,
+            eproto, //
+        },
+        eventfd::EventFd, //
+    },
+    link::message::{
+        Answer,
+        Query, //
+    },
+    region::{
+        pages_to_bytes,
+        Region, //
+    },
+    segment::Segment,
+    uapi::{
+        self,
+        *, //
+    }, //
+};
+
+/// Sizes of the structures as first published: the least that a caller may pass. All of them are
+/// still what they were.
+trait Argument: FromBytes + FromZeros + IntoBytes + Immutable + KnownLayout {}
+
+macro_rules! arguments {
+    ($($name:ident),* $(,)?) => { $(impl Argument for $name {})* };
+}
+
+arguments!(
+    uldma_handle,
+    uldma_query,
+    uldma_region_register,
+    uldma_region_export,
+    uldma_region_import,
+    uldma_context_create,
+    uldma_context_stats,
+    uldma_eventfd,
+    uldma_dma,
+    uldma_dma_wait,
+    uldma_segment_create,
+    uldma_segment_attach,
+);
+
+/// A user's structure.
+struct User {
+    ptr: UserPtr,
+}
+
+impl User {
+    /// Reads a structure whose first field is its size, by the contract of the header.
+    fn read<T: Argument>(&self) -> Result<T> {
+        let mut size = 0u32;
+        UserSlice::new(self.ptr, size_of::<u32>())
+            .reader()
+            .read_slice(size.as_mut_bytes())?;
+        let size = usize::try_from(size)?;
+        if size < size_of::<T>() {
+            return Err(EINVAL);
+        }
+        if size > kernel::page::PAGE_SIZE {
+            return Err(E2BIG);
+        }
+        let mut reader = UserSlice::new(self.ptr, size).reader();
+        let mut value = T::new_zeroed();
+        reader.read_slice(value.as_mut_bytes())?;
+        while !reader.is_empty() {
+            if reader.read::<u8>()? != 0 {
+                return Err(E2BIG);
+            }
+        }
+        Ok(value)
+    }
+
+    /// Writes the structure back.
+    fn write<T: Argument>(&self, value: &T) -> Result {
+        UserSlice::new(self.ptr, size_of::<T>())
+            .writer()
+            .write_slice(value.as_bytes())
+    }
+}
+
+fn no_flags(flags: u32) -> Result {
+    if flags != 0 {
+        return Err(eopnotsupp());
+    }
+    Ok(())
+}
+
+fn zero(reserved: u32) -> Result {
+    if reserved != 0 {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// Runs the ioctl `cmd`.
+pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
+    let user = User {
+        ptr: UserPtr::from_addr(arg),
+    };
+    let number = cmd & 0xff;
+    if cmd != _IO(uapi::ULDMA_TYPE, number) {
+        return Err(ENOTTY);
+    }
+    match number {
+        ULDMA_CMD_NOP => Ok(()),
+        ULDMA_CMD_QUERY => query(opener, &user),
+        ULDMA_CMD_REGION_REGISTER => region_register(opener, &user),
+        ULDMA_CMD_REGION_UNREGISTER => region_unregister(opener, &user),
+        ULDMA_CMD_REGION_EXPORT => region_export(opener, &user),
+        ULDMA_CMD_REGION_UNEXPORT => region_unexport(opener, &user),
+        ULDMA_CMD_REGION_IMPORT => region_import(opener, &user),
+        ULDMA_CMD_CONTEXT_CREATE => context_create(opener, &user),
+        ULDMA_CMD_CONTEXT_DESTROY => context_destroy(opener, &user),
+        ULDMA_CMD_CONTEXT_STATS => context_stats(opener, &user),
+        ULDMA_CMD_EVENTFD => eventfd(opener, &user),
+        ULDMA_CMD_DMA => dma(opener, &user),
+        ULDMA_CMD_DMA_WAIT => dma_wait(opener, &user),
+        ULDMA_CMD_SEGMENT_CREATE => segment_create(opener, &user),
+        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(opener, &user),
+        ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(opener, &user),
+        ULDMA_CMD_DOORBELL => doorbell(opener, &user),
+        _ => Err(ENOTTY),
+    }?;
+    Ok(0)
+}
+
+impl Opener {
+    /// Makes an object, tells the user about it, and only then lets its handle mean it: a user who
+    /// cannot be told gets nothing.
+    fn make<T: Argument>(
+        &self,
+        user: &User,
+        arg: &mut T,
+        make: impl FnOnce(u32, &mut T) -> Result<Object>,
+    ) -> Result {
+        let mut objects = self.objects.lock();
+        let handle = objects.handles.reserve()?;
+        let object = make(handle, arg)?;
+        if let Err(err) = user.write(arg) {
+            drop(objects);
+            self.end(object);
+            return Err(err);
+        }
+        objects.handles.insert(handle, object)
+    }
+}
+
+fn query(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_query = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    let shared = &opener.shared;
+    let geometry = shared.hw.geometry();
+    let link = {
+        let guard = shared.gate.try_enter()?;
+        shared.hw.link(guard.dev())?
+    };
+    let usage = shared.tpt.usage();
+    let regions = {
+        let objects = opener.objects.lock();
+        let all = objects.handles.iter();
+        all.filter(|object| matches!(object, Object::Region(_)))
+            .count()
+    };
+    arg.out_abi_version = uapi::ULDMA_ABI_VERSION;
+    arg.out_node = geometry.node;
+    arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
+    arg.out_link_generation = link.generation;
+    arg.out_contexts = geometry.contexts - 1;
+    arg.out_contexts_used = shared.contexts.used();
+    arg.out_page_shift = u32::try_from(kernel::page::PAGE_SHIFT)?;
+    arg.out_shadow_window_shift = geometry.shadow_shift;
+    arg.out_max_transfer = size_word::BYTES_MASK;
+    arg.out_max_regions = geometry.region_capacity - 1;
+    arg.out_regions = usage.regions;
+    arg.out_max_pages = geometry.page_capacity;
+    arg.out_pages = usage.pages;
+    arg.out_window_size = u64::try_from(geometry.window_size)?;
+    arg.out_window_used = u64::try_from(shared.window.used())?;
+    arg.out_opener_regions = u32::try_from(regions)?;
+    arg.out_opener_pinned = pages_to_bytes(opener.space.locked_pages());
+    user.write(&arg)
+}
+
+fn region_register(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_region_register = user.read()?;
+    let access = Access::from_flags(arg.flags)?;
+    opener.make(user, &mut arg, |handle, arg| {
+        let region = Region::register(
+            &opener.shared,
+            opener.number,
+            &opener.space,
+            arg.addr,
+            arg.length,
+            access,
+        )?;
+        arg.out_handle = handle;
+        arg.out_index = region.index();
+        arg.out_shadow_offset = region.range().offset();
+        arg.out_shadow_length = region.range().length();
+        Ok(Object::Region(region))
+    })
+}
+
+fn region_unregister(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    objects.region(arg.handle)?;
+    let object = objects.handles.remove(arg.handle)?;
+    drop(objects);
+    opener.end(object);
+    Ok(())
+}
+
+fn region_export(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_region_export = user.read()?;
+    let access = Access::from_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    objects
+        .region_mut(arg.handle)?
+        .export(&opener.shared, arg.name, access)
+}
+
+fn region_unexport(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    objects.region_mut(arg.handle)?.unexport(&opener.shared)
+}
+
+fn region_import(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_region_import = user.read()?;
+    let access = Access::from_flags(arg.flags)?;
+    opener.check_space()?;
+    if arg.name == 0 {
+        return Err(EINVAL);
+    }
+    let answer = opener.shared.ask(Query::Region(arg.name), arg.timeout_ns)?;
+    let Answer::Region(remote) = answer else {
+        return Err(eproto());
+    };
+    if !remote.access.covers(access) {
+        return Err(EACCES);
+    }
+    opener.make(user, &mut arg, |handle, arg| {
+        let region = Region::import(
+            &opener.shared,
+            opener.number,
+            &opener.space,
+            &remote,
+            access,
+        )?;
+        arg.out_handle = handle;
+        arg.out_index = region.index();
+        arg.out_length = region.length();
+        arg.out_shadow_offset = region.range().offset();
+        arg.out_shadow_length = region.range().length();
+        Ok(Object::Region(region))
+    })
+}
+
+fn context_create(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_context_create = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    if arg.method != ULDMA_METHOD_EXTENDED_SHADOW {
+        return Err(eopnotsupp());
+    }
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    opener.take_context(&mut objects, 1 << arg.method)?;
+    let context = objects.context.as_ref().ok_or(ENXIO)?;
+    arg.out_context = context.number;
+    arg.out_page_offset = context.registers.offset();
+    arg.out_status_offset = context.status.offset();
+    arg.out_page_length = u32::try_from(context.registers.length())?;
+    user.write(&arg).inspect_err(|_| {
+        // There is one: it was just made.
+        let _ = opener.drop_context(&mut objects);
+    })
+}
+
+fn context_destroy(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    zero(arg.handle)?;
+    opener.check_space()?;
+    opener.drop_context(&mut opener.objects.lock())
+}
+
+fn context_stats(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_context_stats = user.read()?;
+    no_flags(arg.flags)?;
+    let objects = opener.objects.lock();
+    let context = objects.context.as_ref().ok_or(ENXIO)?;
+    let shared = &opener.shared;
+    let guard = shared.gate.try_enter()?;
+    let counters = shared.hw.context_counters(guard.dev(), context.number)?;
+    arg.out_shadow_stores = counters.shadow_stores;
+    arg.out_shadow_loads = counters.shadow_loads;
+    arg.out_page_stores = counters.page_stores;
+    arg.out_page_loads = counters.page_loads;
+    arg.out_initiations = counters.initiations;
+    arg.out_refused = counters.refused;
+    arg.out_completed = opener.events.context_completed().unwrap_or(0);
+    arg.out_bytes = counters.bytes;
+    drop(guard);
+    user.write(&arg)
+}
+
+fn eventfd(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_eventfd = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    let eventfd = match arg.fd {
+        -1 => None,
+        fd if fd < 0 => return Err(EINVAL),
+        fd => Some(EventFd::from_fd(fd).map_err(|_| EINVAL)?),
+    };
+    opener.set_eventfd(eventfd);
+    Ok(())
+}
+
+fn dma(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_dma = user.read()?;
+    no_flags(arg.flags)?;
+    opener.check_space()?;
+    if arg.length == 0 || arg.length > size_word::BYTES_MASK {
+        return Err(EINVAL);
+    }
+    let read = Access {
+        read: true,
+        write: false,
+    };
+    let write = Access {
+        read: false,
+        write: true,
+    };
+    // Held until the device has accepted the regions, so that they cannot be replaced.
+    let mut objects = opener.objects.lock();
+    let (src, dst) = (objects.region(arg.src)?, objects.region(arg.dst)?);
+    let src = src.place(arg.src_offset, arg.length, read)?;
+    let dst = dst.place(arg.dst_offset, arg.length, write)?;
+    let shared = &opener.shared;
+    let transfer = {
+        let guard = shared.gate.try_enter()?;
+        let (engine, hw) = (&shared.engine, &*shared.hw);
+        engine.start(guard.dev(), hw, src, dst, arg.length, &opener.events)?
+    };
+    arg.out_ticket = transfer.ticket;
+    objects.remember(transfer);
+    drop(objects);
+    user.write(&arg)
+}
+
+fn dma_wait(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_dma_wait = user.read()?;
+    if arg.flags & !uapi::ULDMA_WAIT_CONTEXT != 0 {
+        return Err(eopnotsupp());
+    }
+    zero(arg.reserved)?;
+    let outcome = if arg.flags & uapi::ULDMA_WAIT_CONTEXT != 0 {
+        wait_for_context(opener, arg.ticket, arg.timeout_ns)?
+    } else {
+        let transfer = opener.objects.lock().transfer(arg.ticket)?;
+        opener.shared.engine.wait(&transfer, arg.timeout_ns)?
+    };
+    arg.out_bytes = outcome.bytes;
+    arg.out_status = outcome.status;
+    user.write(&arg)
+}
+
+/// Waits for a transfer that was started from user level.
+fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
+    let number = {
+        let objects = opener.objects.lock();
+        objects.context.as_ref().ok_or(ENXIO)?.number
+    };
+    {
+        let shared = &opener.shared;
+        let guard = shared.gate.try_enter()?;
+        if ticket == 0 || ticket > shared.hw.last_ticket(guard.dev(), number)? {
+            return Err(ENOENT);
+        }
+        shared
+            .hw
+            .arm_context(guard.dev(), number, ticket.wrapping_sub(1))?;
+    }
+    let page = opener.events.wait_for_context(ticket, timeout_ns)?;
+    page.record(ticket).ok_or(ENOENT)
+}
+
+fn segment_create(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_segment_create = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    opener.check_space()?;
+    opener.make(user, &mut arg, |handle, arg| {
+        let segment = Segment::create(
+            &opener.shared,
+            opener.number,
+            &opener.events,
+            handle,
+            arg.name,
+            arg.length,
+        )?;
+        arg.out_handle = handle;
+        arg.out_offset = segment.range().offset();
+        arg.out_length = segment.range().length();
+        Ok(Object::Segment(segment))
+    })
+}
+
+fn segment_attach(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_segment_attach = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    opener.check_space()?;
+    if arg.name == 0 {
+        return Err(EINVAL);
+    }
+    let answer = opener
+        .shared
+        .ask(Query::Segment(arg.name), arg.timeout_ns)?;
+    let Answer::Segment(created) = answer else {
+        return Err(eproto());
+    };
+    opener.make(user, &mut arg, |handle, arg| {
+        let segment = Segment::attach(
+            &opener.shared,
+            opener.number,
+            &opener.events,
+            handle,
+            &created,
+        )?;
+        arg.out_handle = handle;
+        arg.out_offset = segment.range().offset();
+        arg.out_length = segment.range().length();
+        Ok(Object::Segment(segment))
+    })
+}
+
+fn segment_destroy(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    objects.segment(arg.handle)?;
+    let object = objects.handles.remove(arg.handle)?;
+    drop(objects);
+    opener.end(object);
+    Ok(())
+}
+
+fn doorbell(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    opener.check_space()?;
+    let segment = opener.objects.lock().segment(arg.handle)?.clone();
+    segment.ring(&opener.shared)
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers for what the `kernel` crate lacks.
+//!
+//! Each module is written as if it were to move to `rust/kernel/` one day: it knows nothing of
+//! uldma, and it is the only place that calls `bindings` and C shims.
+
+#![allow(
+    improper_ctypes,
+    reason = "structures of the bindings may have empty fields, as in `kernel::bindings`"
+)]
+
+pub(crate) mod accounting;
+pub(crate) mod chardev;
+pub(crate) mod dma;
+pub(crate) mod errno;
+pub(crate) mod eventfd;
+pub(crate) mod gate;
+pub(crate) mod gup;
+pub(crate) mod mapping;
+pub(crate) mod pci;
+pub(crate) mod random;
+pub(crate) mod range_alloc;
+pub(crate) mod vma;
+pub(crate) mod wc_bar;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Charging pinned memory to the address space that owns it.
+//!
+//! The counter is `mm->pinned_vm` (`VmPin` in `/proc/PID/status`), as RDMA and iommufd use it: it
+//! is atomic, so charging needs no `mmap_lock` and cannot race at the limit.
+
+use kernel::{
+    bindings,
+    mm::{
+        Mm,
+        MmWithUser, //
+    },
+    page::PAGE_SHIFT,
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+unsafe extern "C" {
+    fn uldma_rlimit_memlock() -> c_ulong;
+}
+
+fn pinned_vm(mm: &Mm) -> *mut bindings::atomic64_t {
+    // SAFETY: `mm_struct` is alive while there is a reference to `Mm`; the field is only pointed at.
+    unsafe { &raw mut (*mm.as_raw()).__bindgen_anon_1.pinned_vm }
+}
+
+/// Pages charged to an address space; dropping it gives them back.
+pub(crate) struct Charge {
+    mm: ARef<Mm>,
+    pages: usize,
+}
+
+impl Charge {
+    /// Charges `pages` to `mm`, whose limit is the one of the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` when `RLIMIT_MEMLOCK` is 0, `ENOMEM` when it would be exceeded; neither with
+    /// `CAP_IPC_LOCK`.
+    pub(crate) fn new(mm: &MmWithUser, pages: usize) -> Result<Self> {
+        let mut charge = Self {
+            mm: (&**mm).into(),
+            pages: 0,
+        };
+        charge.grow(pages)?;
+        Ok(charge)
+    }
+
+    /// Charges `pages` more, with the errors of [`Charge::new`].
+    pub(crate) fn grow(&mut self, pages: usize) -> Result {
+        if pages == 0 {
+            return Ok(());
+        }
+        let delta = i64::try_from(pages)?;
+        // SAFETY: May be called from process context.
+        let limit = unsafe { uldma_rlimit_memlock() } >> PAGE_SHIFT;
+        // SAFETY: The counter is alive as long as `self.mm`.
+        let total = unsafe { bindings::atomic64_add_return(delta, pinned_vm(&self.mm)) };
+        let over = usize::try_from(total).map_or(true, |total| total > limit);
+        // SAFETY: May be called from process context with any capability.
+        if over && !unsafe { bindings::capable(CAP_IPC_LOCK) } {
+            // SAFETY: As above.
+            unsafe { bindings::atomic64_sub(delta, pinned_vm(&self.mm)) };
+            return Err(if limit == 0 { EPERM } else { ENOMEM });
+        }
+        self.pages += pages;
+        Ok(())
+    }
+
+    /// Splits off the charge for `pages` of the pages, or for all if there are fewer.
+    pub(crate) fn split(&mut self, pages: usize) -> Self {
+        let pages = pages.min(self.pages);
+        self.pages -= pages;
+        Self {
+            mm: self.mm.clone(),
+            pages,
+        }
+    }
+}
+
+/// `CAP_IPC_LOCK` of `include/uapi/linux/capability.h`.
+const CAP_IPC_LOCK: c_int = 14;
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Ok(pages) = i64::try_from(self.pages) {
+            // SAFETY: The counter is alive as long as `self.mm`, and we added these pages to it.
+            unsafe { bindings::atomic64_sub(pages, pinned_vm(&self.mm)) };
+        }
+    }
+}

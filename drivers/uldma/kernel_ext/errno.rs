@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Error codes that `kernel::error::code` lacks; functions, as [`Error`] cannot be made in a
+//! constant outside of the `kernel` crate.
+
+use kernel::{
+    bindings,
+    error::Error,
+    prelude::*, //
+};
+
+macro_rules! declare_err {
+    ($($name:ident = $code:ident: $doc:literal,)*) => {
+        $(
+            #[doc = $doc]
+            pub(crate) fn $name() -> Error {
+                Error::from_errno(-(bindings::$code as c_int))
+            }
+        )*
+    };
+}
+
+declare_err! {
+    enotconn = ENOTCONN: "Transport endpoint is not connected.",
+    eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",
+    eproto = EPROTO: "Protocol error.",
+    estale = ESTALE: "Stale file handle.",
+}

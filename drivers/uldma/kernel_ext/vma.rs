@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User mappings of device memory that are filled page by page, by faults.
+//!
+//! `kernel::mm::virt` can insert pages at `mmap` time only. A mapping that is filled by faults can
+//! be emptied at any time ([`SharedMapping::zap`]), and whoever touches it then is asked again.
+//!
+//! [`SharedMapping::zap`]: super::mapping::SharedMapping::zap
+
+use kernel::{
+    bindings,
+    mm::virt::{
+        flags,
+        vm_flags_t,
+        VmaNew, //
+    },
+    page::{
+        PAGE_MASK,
+        PAGE_SHIFT, //
+    },
+    prelude::*, //
+};
+
+unsafe extern "C" {
+    fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
+}
+
+/// How the CPU may cache a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Caching {
+    /// As other memory.
+    Normal = 0,
+    /// Not at all: each access reaches the device, in order.
+    Uncached = 1,
+    /// Stores may be combined.
+    WriteCombine = 2,
+}
+
+/// A mapping that is being made by `mmap`.
+pub(crate) struct NewMapping<'a> {
+    vma: &'a VmaNew,
+}
+
+impl<'a> NewMapping<'a> {
+    pub(super) fn new(vma: &'a VmaNew) -> Self {
+        Self { vma }
+    }
+
+    /// First file page of the mapping.
+    pub(crate) fn first_page(&self) -> usize {
+        // SAFETY: The VMA is valid while `self` lives.
+        unsafe { (*self.vma.as_ptr()).vm_pgoff }
+    }
+
+    /// Number of pages.
+    pub(crate) fn pages(&self) -> usize {
+        (self.vma.end() - self.vma.start()) >> PAGE_SHIFT
+    }
+
+    /// Turns the mapping into one of device memory.
+    ///
+    /// It is shared, cannot grow, is not inherited by `fork()` and not dumped, cannot be executed,
+    /// and cannot be written unless `writable`, now or by `mprotect()`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a private mapping, `EACCES` when more rights are asked for than it may have.
+    pub(super) fn prepare(&self, caching: Caching, writable: bool) -> Result {
+        if self.vma.flags() & flags::SHARED == 0 {
+            return Err(EINVAL);
+        }
+        self.vma.try_clear_mayexec().map_err(|_| EACCES)?;
+        if !writable {
+            self.vma.try_clear_maywrite().map_err(|_| EACCES)?;
+        }
+        self.vma.set_io();
+        self.vma.set_dontexpand();
+        self.vma.set_dontcopy();
+        self.vma.set_dontdump();
+        let set: vm_flags_t = bindings::VM_PFNMAP as vm_flags_t;
+        // SAFETY: The VMA is under construction, so nobody else reads its flags, and it is shared
+        // and has no pages, so that it may become a PFN mapping.
+        unsafe { (*self.vma.as_ptr()).__bindgen_anon_2.vm_flags = self.vma.flags() | set };
+        // SAFETY: The VMA is under construction.
+        unsafe { uldma_vma_set_caching(self.vma.as_ptr(), caching as u32) };
+        Ok(())
+    }
+}
+
+/// A page fault in a mapping made by [`NewMapping`].
+pub(crate) struct Fault<'a> {
+    vmf: &'a bindings::vm_fault,
+}
+
+/// How a fault ends that cannot be served.
+pub(crate) struct BusError;
+
+impl<'a> Fault<'a> {
+    /// # Safety
+    ///
+    /// `vmf` must be the argument of a fault handler, of a VMA on which `prepare` succeeded.
+    pub(super) unsafe fn from_raw(vmf: *mut bindings::vm_fault) -> Self {
+        // SAFETY: The argument of a fault handler is valid while it runs.
+        let vmf = unsafe { &*vmf };
+        Self { vmf }
+    }
+
+    fn vma(&self) -> *mut bindings::vm_area_struct {
+        self.vmf.__bindgen_anon_1.vma
+    }
+
+    /// The faulting VMA's file.
+    pub(super) fn file(&self) -> *mut bindings::file {
+        // SAFETY: The VMA of a fault is valid while the fault is handled.
+        unsafe { (*self.vma()).vm_file }
+    }
+
+    /// File page that was touched.
+    pub(crate) fn page(&self) -> usize {
+        self.vmf.__bindgen_anon_1.pgoff
+    }
+
+    /// Puts frame `pfn` at the place of the fault.
+    ///
+    /// The caller must hold the lock under which it found the frame, and must take the same lock
+    /// to forget the frame before it zaps the mapping; else a late insertion would survive.
+    pub(crate) fn insert(&self, pfn: usize) -> Result<(), BusError> {
+        let address = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
+        // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
+        let ret = unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) };
+        if ret == bindings::vm_fault_reason_VM_FAULT_NOPAGE {
+            Ok(())
+        } else {
+            Err(BusError)
+        }
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages of the control channel.
+//!
+//! A message is eight u64, little-endian: kind in bits 7..0 and request number in bits 63..32 of
+//! the first; the rest depends on the kind. Decoding looks at a local copy only.
+
+use kernel::prelude::*;
+
+use crate::{
+    access::Access,
+    hw::layout::size_word,
+    kernel_ext::errno::eproto,
+    tpt::Remote, //
+};
+
+/// u64s of a message.
+pub(crate) const WORDS: usize = 8;
+
+/// A message as it stands in the window.
+pub(crate) type Raw = [u64; WORDS];
+
+const LOOKUP_REGION: u64 = 1;
+const LOOKUP_SEGMENT: u64 = 2;
+const REGION: u64 = 3;
+const SEGMENT: u64 = 4;
+const REFUSED: u64 = 5;
+const SEGMENT_GONE: u64 = 6;
+const SEGMENT_LEFT: u64 = 7;
+
+/// What a node asks its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Query {
+    /// The region exported under a name.
+    Region(u64),
+    /// The segment created under a name.
+    Segment(u64),
+}
+
+/// A region that the peer exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExportedRegion {
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+    pub(crate) length: u64,
+    pub(crate) access: Access,
+}
+
+impl ExportedRegion {
+    /// What an import under link generation `link_generation` has to name.
+    pub(crate) fn remote(&self, link_generation: u32) -> Remote {
+        Remote {
+            region: self.index,
+            generation: self.generation,
+            link_generation,
+        }
+    }
+}
+
+/// A segment of the peer's inbound half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CreatedSegment {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// What a node answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Region(ExportedRegion),
+    Segment(CreatedSegment),
+    /// There is nothing of that name.
+    Refused,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Query(u32, Query),
+    Answer(u32, Answer),
+    /// The segment at this offset of the sender's inbound half is gone: do not write it any more.
+    SegmentGone(u64),
+    /// Nobody writes the segment at this offset of the receiver's inbound half any more.
+    SegmentLeft(u64),
+}
+
+impl Message {
+    /// Encodes the message.
+    pub(crate) fn encode(&self) -> Raw {
+        let (kind, request, body) = match *self {
+            Self::Query(request, Query::Region(name)) => (LOOKUP_REGION, request, [name, 0, 0, 0]),
+            Self::Query(request, Query::Segment(name)) => {
+                (LOOKUP_SEGMENT, request, [name, 0, 0, 0])
+            }
+            Self::Answer(request, Answer::Region(region)) => (
+                REGION,
+                request,
+                [
+                    region.index.into(),
+                    region.generation,
+                    region.length,
+                    region.access.to_flags().into(),
+                ],
+            ),
+            Self::Answer(request, Answer::Segment(segment)) => {
+                (SEGMENT, request, [segment.offset, segment.length, 0, 0])
+            }
+            Self::Answer(request, Answer::Refused) => (REFUSED, request, [0; 4]),
+            Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0]),
+            Self::SegmentLeft(offset) => (SEGMENT_LEFT, 0, [offset, 0, 0, 0]),
+        };
+        let [a, b, c, d] = body;
+        [kind | u64::from(request) << 32, a, b, c, d, 0, 0, 0]
+    }
+
+    /// Decodes a message of the peer.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` for anything that [`Message::encode`] does not make.
+    pub(crate) fn decode(raw: &Raw) -> Result<Self> {
+        let [head, a, b, c, d, ..] = *raw;
+        let request = u32::try_from(head >> 32)?;
+        Ok(match head & 0xffff_ffff {
+            LOOKUP_REGION => Self::Query(request, Query::Region(a)),
+            LOOKUP_SEGMENT => Self::Query(request, Query::Segment(a)),
+            REGION => {
+                let index = u32::try_from(a).map_err(|_| eproto())?;
+                let access = u32::try_from(d).map_err(|_| eproto())?;
+                if a > size_word::REGION_MASK || c == 0 {
+                    return Err(eproto());
+                }
+                Self::Answer(
+                    request,
+                    Answer::Region(ExportedRegion {
+                        index,
+                        generation: b,
+                        length: c,
+                        access: Access::from_flags(access).map_err(|_| eproto())?,
+                    }),
+                )
+            }
+            SEGMENT => {
+                let (offset, length) = (a, b);
+                Self::Answer(request, Answer::Segment(CreatedSegment { offset, length }))
+            }
+            REFUSED => Self::Answer(request, Answer::Refused),
+            SEGMENT_GONE => Self::SegmentGone(a),
+            SEGMENT_LEFT => Self::SegmentLeft(a),
+            _ => return Err(eproto()),
+        })
+    }
+}
+
+#[kunit_tests(uldma_link_message)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_window() {
+        let access = Access {
+            read: true,
+            write: false,
+        };
+        let region = ExportedRegion {
+            index: 7,
+            generation: u64::MAX,
+            length: 1,
+            access,
+        };
+        let segment = CreatedSegment {
+            offset: 65536,
+            length: 4096,
+        };
+        for message in [
+            Message::Query(1, Query::Region(2)),
+            Message::Query(u32::MAX, Query::Segment(u64::MAX)),
+            Message::Answer(3, Answer::Region(region)),
+            Message::Answer(4, Answer::Segment(segment)),
+            Message::Answer(5, Answer::Refused),
+            Message::SegmentGone(65536),
+            Message::SegmentLeft(65536),
+        ] {
+            assert_eq!(Message::decode(&message.encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(Message::decode(&[0; WORDS]), Err(eproto()));
+        assert_eq!(Message::decode(&[u64::MAX; WORDS]), Err(eproto()));
+        // A region index that no size word can name, no length, no rights.
+        assert_eq!(
+            Message::decode(&[REGION, 1 << 20, 0, 1, 1, 0, 0, 0]),
+            Err(eproto())
+        );
+        assert_eq!(
+            Message::decode(&[REGION, 1, 0, 0, 1, 0, 0, 0]),
+            Err(eproto())
+        );
+        assert_eq!(
+            Message::decode(&[REGION, 1, 0, 1, 0, 0, 0, 0]),
+            Err(eproto())
+        );
+    }
+}

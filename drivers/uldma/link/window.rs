@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who has which part of this node's inbound half of the window.
+
+use kernel::{
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
+
+use super::channel;
+use crate::kernel_ext::{
+    errno::eproto,
+    range_alloc::RangeAllocator, //
+};
+
+/// Allocator of the inbound half, behind the control channel's part.
+#[pin_data]
+pub(crate) struct InboundWindow {
+    pages: usize,
+    used: Atomic<usize>,
+    #[pin]
+    parts: RangeAllocator,
+}
+
+/// A part of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// First page.
+    page: usize,
+    pages: usize,
+}
+
+impl Part {
+    /// The part that the peer says it has, if it lies where a part of a window of `window_size`
+    /// bytes can lie.
+    pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
+        let offset = usize::try_from(offset).map_err(|_| eproto())?;
+        let length = usize::try_from(length).map_err(|_| eproto())?;
+        let end = offset.checked_add(length).ok_or_else(eproto)?;
+        if length == 0
+            || offset % PAGE_SIZE != 0
+            || length % PAGE_SIZE != 0
+            || offset < channel::AREA_SIZE
+            || end > window_size
+        {
+            return Err(eproto());
+        }
+        Ok(Self {
+            page: offset >> PAGE_SHIFT,
+            pages: length >> PAGE_SHIFT,
+        })
+    }
+
+    /// Byte offset in the half.
+    pub(crate) fn offset(&self) -> usize {
+        self.page << PAGE_SHIFT
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.pages << PAGE_SHIFT
+    }
+
+    /// Pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The doorbell bit of the part: the same on both nodes, shared with some other parts, and
+    /// never the control channel's.
+    pub(crate) fn doorbell(&self) -> u32 {
+        // The remainder is less than 31.
+        1 << (1 + (self.page % 31) as u32)
+    }
+}
+
+impl InboundWindow {
+    /// Creates an allocator for a half of `size` bytes.
+    pub(crate) fn new(size: usize) -> impl PinInit<Self> {
+        pin_init!(Self {
+            pages: size >> PAGE_SHIFT,
+            used: Atomic::new(0),
+            parts <- RangeAllocator::new(),
+        })
+    }
+
+    /// Bytes that parts take.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Relaxed) << PAGE_SHIFT
+    }
+
+    /// Takes a part of at least `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes, `ENOSPC`.
+    pub(crate) fn take(&self, length: u64) -> Result<Part> {
+        let length = usize::try_from(length).map_err(|_| ENOSPC)?;
+        let pages = length.div_ceil(PAGE_SIZE);
+        if pages == 0 {
+            return Err(EINVAL);
+        }
+        let first = channel::AREA_SIZE >> PAGE_SHIFT;
+        let page = self.parts.take(pages, first..self.pages)?;
+        self.used.fetch_add(pages, Relaxed);
+        Ok(Part { page, pages })
+    }
+
+    /// Gives a part back, which the peer no longer writes.
+    pub(crate) fn give_back(&self, part: Part) {
+        if self.parts.give_back(part.page) {
+            self.used.fetch_sub(part.pages, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What processes can map: file ranges of a device, and the device pages behind them.
+//!
+//! Every range belongs to one opener and is unique in the device, so that removing one range
+//! reaches all its mappings. Pages are put in by faults, under the lock that guards the ranges, so
+//! that none can slip in after a range was removed.
+//!
+//! Lock order: `mmap_lock`, then `ranges`. Nothing that takes `mmap_lock` is called under `ranges`.
+
+use kernel::{
+    new_mutex,
+    page::PAGE_SHIFT,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    hw::{
+        layout::Run,
+        DevicePage,
+        Half,
+        Hardware, //
+    },
+    kernel_ext::{
+        chardev::MappingRights,
+        mapping::SharedMapping,
+        range_alloc::RangeAllocator,
+        vma::{
+            BusError,
+            Caching,
+            Fault, //
+        }, //
+    },
+    status_page::StatusPage, //
+};
+
+/// File pages that ranges are taken from: 2^40 of them, from 1 on.
+const PAGES: core::ops::Range<usize> = 1..1 << 40;
+
+/// What is behind a range.
+pub(crate) enum Content {
+    /// Shadow pages of a region, seen through the opener's context.
+    Shadow(KVec<Run>),
+    /// The registers of a context.
+    Context(u32),
+    /// A status page.
+    Status(Arc<StatusPage>),
+    /// A part of the window, from a byte offset on.
+    Window(Half, usize),
+    /// Nothing any more.
+    Revoked,
+}
+
+impl Content {
+    fn caching(&self) -> Caching {
+        match self {
+            Self::Shadow(_) | Self::Context(_) => Caching::Uncached,
+            Self::Status(_) => Caching::Normal,
+            Self::Window(..) | Self::Revoked => Caching::WriteCombine,
+        }
+    }
+
+    /// Frame of page `number`.
+    fn frame(&self, number: usize, context: Option<u32>, hw: &dyn Hardware) -> Option<usize> {
+        match self {
+            Self::Shadow(runs) => {
+                let number = u32::try_from(number).ok()?;
+                let after = runs.partition_point(|run| run.page <= number);
+                let run = runs.get(after.checked_sub(1)?)?;
+                let entry = run.first.checked_add(number - run.page)?;
+                let context = context?;
+                hw.frame(DevicePage::Shadow { context, entry })
+            }
+            Self::Context(context) => hw.frame(DevicePage::Context(*context)),
+            Self::Status(page) => Some(page.pfn()),
+            Self::Window(half, offset) => {
+                hw.frame(DevicePage::Window(*half, offset + (number << PAGE_SHIFT)))
+            }
+            Self::Revoked => None,
+        }
+    }
+}
+
+struct Range {
+    pages: usize,
+    opener: u64,
+    content: Content,
+    writable: bool,
+}
+
+struct Ranges {
+    by_page: RBTree<usize, Range>,
+    /// The context of each opener that has one.
+    contexts: RBTree<u64, u32>,
+}
+
+/// All ranges of one device.
+#[pin_data]
+pub(crate) struct Maps {
+    mapping: SharedMapping,
+    #[pin]
+    numbers: RangeAllocator,
+    #[pin]
+    ranges: Mutex<Ranges>,
+}
+
+/// A range that can be mapped, until [`Maps::remove`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MapRange {
+    first: usize,
+    pages: usize,
+}
+
+impl MapRange {
+    /// The `mmap()` offset of the range.
+    pub(crate) fn offset(&self) -> u64 {
+        (self.first as u64) << PAGE_SHIFT
+    }
+
+    /// Bytes of the range.
+    pub(crate) fn length(&self) -> u64 {
+        (self.pages as u64) << PAGE_SHIFT
+    }
+}
+
+impl Maps {
+    /// Creates an empty set of ranges.
+    pub(crate) fn new() -> Result<impl PinInit<Self, Error>> {
+        let mapping = SharedMapping::new()?;
+        let ranges = Ranges {
+            by_page: RBTree::new(),
+            contexts: RBTree::new(),
+        };
+        Ok(try_pin_init!(Self {
+            mapping,
+            numbers <- RangeAllocator::new(),
+            ranges <- new_mutex!(ranges, "uldma::Maps::ranges"),
+        }))
+    }
+
+    /// The address space of all mappings.
+    pub(crate) fn mapping(&self) -> &SharedMapping {
+        &self.mapping
+    }
+
+    /// Adds a range of `pages` pages for `opener`.
+    pub(crate) fn add(
+        &self,
+        opener: u64,
+        pages: usize,
+        content: Content,
+        writable: bool,
+    ) -> Result<MapRange> {
+        let range = Range {
+            pages,
+            opener,
+            content,
+            writable,
+        };
+        let node = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let first = self.numbers.take(pages, PAGES)?;
+        self.ranges
+            .lock()
+            .by_page
+            .insert(node.into_node(first, range));
+        Ok(MapRange { first, pages })
+    }
+
+    /// Takes away what is behind a range, which stays until it is removed.
+    pub(crate) fn revoke(&self, range: MapRange) {
+        if let Some(found) = self.ranges.lock().by_page.get_mut(&range.first) {
+            found.content = Content::Revoked;
+        }
+        self.mapping.zap(range.offset(), range.length());
+    }
+
+    /// Removes a range: touching a mapping of it is a bus error from now on.
+    pub(crate) fn remove(&self, range: MapRange) {
+        let removed = self.ranges.lock().by_page.remove(&range.first);
+        self.mapping.zap(range.offset(), range.length());
+        if removed.is_some() {
+            self.numbers.give_back(range.first);
+        }
+    }
+
+    /// Gives `opener` a context, through which its shadow pages are seen from now on.
+    pub(crate) fn set_context(&self, opener: u64, context: u32) -> Result {
+        let node = RBTreeNode::new(opener, context, GFP_KERNEL_ACCOUNT)?;
+        self.ranges.lock().contexts.insert(node);
+        Ok(())
+    }
+
+    /// Takes the context of `opener` away, and with it all shadow pages.
+    pub(crate) fn clear_context(&self, opener: u64) {
+        self.ranges.lock().contexts.remove(&opener);
+        // Ranges stay valid for a later context; who touches a page faults in the meantime. The
+        // next range is looked up anew each time, since zapping cannot happen under the lock.
+        let mut next = 0;
+        while let Some(range) = self.shadow_from(opener, next) {
+            self.mapping.zap(range.offset(), range.length());
+            next = range.first + range.pages;
+        }
+    }
+
+    /// The first range of shadow pages of `opener` from file page `from` on.
+    fn shadow_from(&self, opener: u64, from: usize) -> Option<MapRange> {
+        let mut ranges = self.ranges.lock();
+        let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
+        loop {
+            let (first, range) = cursor.current();
+            if range.opener == opener && matches!(range.content, Content::Shadow(_)) {
+                return Some(MapRange {
+                    first: *first,
+                    pages: range.pages,
+                });
+            }
+            cursor = cursor.move_next()?;
+        }
+    }
+
+    /// Checks a mapping that `opener` wants to make.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the pages are not inside of one range of the opener, `ENXIO` for shadow pages
+    /// while it has no context.
+    pub(crate) fn check(&self, opener: u64, first: usize, pages: usize) -> Result<MappingRights> {
+        let ranges = self.ranges.lock();
+        let (start, range) = ranges.containing(first).ok_or(EINVAL)?;
+        let end = first.checked_add(pages).ok_or(EINVAL)?;
+        if range.opener != opener || end > start + range.pages {
+            return Err(EINVAL);
+        }
+        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&opener).is_none() {
+            return Err(ENXIO);
+        }
+        Ok(MappingRights {
+            caching: range.content.caching(),
+            writable: range.writable,
+        })
+    }
+
+    /// Serves a fault of `opener`.
+    pub(crate) fn fault(
+        &self,
+        opener: u64,
+        hw: &dyn Hardware,
+        fault: &Fault<'_>,
+    ) -> Result<(), BusError> {
+        let ranges = self.ranges.lock();
+        let (start, range) = ranges.containing(fault.page()).ok_or(BusError)?;
+        if range.opener != opener {
+            return Err(BusError);
+        }
+        let context = ranges.contexts.get(&opener).copied();
+        let frame = range.content.frame(fault.page() - start, context, hw);
+        fault.insert(frame.ok_or(BusError)?)
+    }
+}
+
+impl Ranges {
+    /// The range that file page `page` is in.
+    fn containing(&self, page: usize) -> Option<(usize, &Range)> {
+        let found = match self.by_page.cursor_lower_bound(&page) {
+            Some(cursor) if *cursor.current().0 == page => return self.at(page),
+            Some(cursor) => cursor.peek_prev().map(|(first, _)| *first),
+            None => self.by_page.cursor_back().map(|cursor| *cursor.current().0),
+        }?;
+        self.at(found)
+            .filter(|(first, range)| page < first + range.pages)
+    }
+
+    fn at(&self, first: usize) -> Option<(usize, &Range)> {
+        Some((first, self.by_page.get(&first)?))
+    }
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions: registered memory of an opener, and imports of the peer's.
+
+use kernel::{
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    access::Access,
+    device::Shared,
+    hw::{
+        layout::Run,
+        Place, //
+    },
+    kernel_ext::{
+        errno::enotconn,
+        gate::GateGuard, //
+    },
+    link::message::ExportedRegion,
+    lmm::{
+        range::{
+            offset_in_page,
+            PageRange, //
+        },
+        space::{
+            Locked,
+            Space, //
+        }, //
+    },
+    maps::{
+        Content,
+        MapRange, //
+    },
+    tpt::{
+        PageRun,
+        RegionSetup,
+        RegionSlot, //
+    }, //
+};
+
+/// What holds a region's page entries.
+enum Pages {
+    /// Locked memory of this node.
+    Local(Arc<Space>, Locked),
+    /// Entries that name the peer's region.
+    Remote(PageRun),
+}
+
+/// One registration or import. [`Region::release`] has to be called in the end.
+pub(crate) struct Region {
+    slot: RegionSlot,
+    access: Access,
+    length: u64,
+    range: MapRange,
+    pages: Pages,
+    /// Name under which the region is exported.
+    export: Option<u64>,
+}
+
+fn copy_runs(runs: &[Run]) -> Result<KVec<Run>> {
+    let mut copy = KVec::with_capacity(runs.len(), GFP_KERNEL_ACCOUNT)?;
+    copy.extend_from_slice(runs, GFP_KERNEL_ACCOUNT)?;
+    Ok(copy)
+}
+
+impl Region {
+    /// Registers `length` bytes from `addr` on of the current process, for opener `opener`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` when the process does not run in `space`; those of [`PageRange::of_bytes`] and
+    /// [`Space::lock`]; `ENOSPC` when a table is full.
+    pub(crate) fn register(
+        shared: &Shared,
+        opener: u64,
+        space: &Arc<Space>,
+        addr: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
+        let task = kernel::current!();
+        let mm = space.current(task).ok_or(EPERM)?;
+        let pages = PageRange::of_bytes(addr, length)?;
+        // More pages than page entries can never fit; do not even pin them.
+        if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
+            return Err(ENOSPC);
+        }
+        let locked = space.lock(mm, pages, access, &shared.locker())?;
+        let setup = RegionSetup {
+            space: space.id(),
+            access,
+            offset: offset_in_page(addr)?,
+            length,
+            runs: locked.runs(),
+            remote: None,
+        };
+        match Self::enter(shared, opener, &setup) {
+            Ok((slot, range)) => Ok(Self {
+                slot,
+                access,
+                length,
+                range,
+                pages: Pages::Local(space.clone(), locked),
+                export: None,
+            }),
+            Err(err) => {
+                shared.unlock(space, locked);
+                Err(err)
+            }
+        }
+    }
+
+    /// Puts a region into the device's table and makes its shadow pages mappable.
+    fn enter(
+        shared: &Shared,
+        opener: u64,
+        setup: &RegionSetup<'_>,
+    ) -> Result<(RegionSlot, MapRange)> {
+        let guard = shared.gate.try_enter()?;
+        let slot = shared.tpt.reserve_region(guard.dev())?;
+        let result = Self::enter_at(shared, &guard, opener, slot, setup);
+        if result.is_err() {
+            // The device has not been asked to look at it, so there is nothing to invalidate.
+            shared.tpt.retract_region(slot);
+            shared.tpt.free_region(slot);
+        }
+        Ok((slot, result?))
+    }
+
+    fn enter_at(
+        shared: &Shared,
+        guard: &GateGuard<'_>,
+        opener: u64,
+        slot: RegionSlot,
+        setup: &RegionSetup<'_>,
+    ) -> Result<MapRange> {
+        let count = setup.runs.last().map_or(0, |run| run.page + run.count);
+        let content = Content::Shadow(copy_runs(setup.runs)?);
+        shared.tpt.set_region(guard.dev(), slot, setup)?;
+        let pages = usize::try_from(count)?;
+        shared.maps.add(opener, pages, content, setup.access.write)
+    }
+
+    /// Makes an import of what the peer exports.
+    pub(crate) fn import(
+        shared: &Shared,
+        opener: u64,
+        space: &Space,
+        remote: &ExportedRegion,
+        access: Access,
+    ) -> Result<Self> {
+        let pages = remote.length.div_ceil(u64::try_from(PAGE_SIZE)?);
+        let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
+        let guard = shared.gate.try_enter()?;
+        let dev = guard.dev();
+        let link = shared.hw.link(dev)?;
+        if !link.up {
+            return Err(enotconn());
+        }
+        let slot = shared.tpt.reserve_region(dev)?;
+        let run = shared
+            .tpt
+            .add_remote_pages(dev, pages, space.id(), slot.index, access)
+            .inspect_err(|_| shared.tpt.free_region(slot))?;
+        let setup = RegionSetup {
+            space: space.id(),
+            access,
+            offset: 0,
+            length: remote.length,
+            runs: &[Run {
+                page: 0,
+                first: run.first,
+                count: run.count,
+                reserved: 0,
+            }],
+            remote: Some(remote.remote(link.generation)),
+        };
+        let range = Self::enter_at(shared, &guard, opener, slot, &setup).inspect_err(|_| {
+            shared.tpt.retract_region(slot);
+            shared.tpt.remove_pages(dev, run);
+            shared.tpt.free_region(slot);
+        })?;
+        Ok(Self {
+            slot,
+            access,
+            length: remote.length,
+            range,
+            pages: Pages::Remote(run),
+            export: None,
+        })
+    }
+
+    /// The index that a size word names.
+    pub(crate) fn index(&self) -> u32 {
+        self.slot.index
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The range of shadow pages.
+    pub(crate) fn range(&self) -> MapRange {
+        self.range
+    }
+
+    /// Whether this is an import.
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.pages, Pages::Remote(_))
+    }
+
+    /// The place of `length` bytes at `offset`, to be used with `access`.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` when the region does not give that right, `EINVAL` when it ends before.
+    pub(crate) fn place(&self, offset: u64, length: u64, access: Access) -> Result<Place> {
+        if !self.access.covers(access) {
+            return Err(EACCES);
+        }
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > self.length {
+            return Err(EINVAL);
+        }
+        Ok(Place {
+            region: self.slot.index,
+            offset,
+        })
+    }
+
+    /// Offers the region to the peer.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an import, `EACCES` for more rights than the region has, `EEXIST` when the name
+    /// is taken or the region is exported already.
+    pub(crate) fn export(&mut self, shared: &Shared, name: u64, access: Access) -> Result {
+        if self.is_import() {
+            return Err(EINVAL);
+        }
+        if !self.access.covers(access) {
+            return Err(EACCES);
+        }
+        if self.export.is_some() {
+            return Err(EEXIST);
+        }
+        shared.exports.add(name, self.slot, self.length, access)?;
+        if let Err(err) = shared.tpt.set_export(self.slot, Some(access)) {
+            shared.exports.remove(name);
+            return Err(err);
+        }
+        self.export = Some(name);
+        Ok(())
+    }
+
+    /// Withdraws the region from the peer, whose transfers are stopped before this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when it is not exported, `ETIMEDOUT` when the device does not answer.
+    pub(crate) fn unexport(&mut self, shared: &Shared) -> Result {
+        let name = self.export.ok_or(ENOENT)?;
+        let guard = shared.gate.try_enter()?;
+        shared.exports.remove(name);
+        self.export = None;
+        shared.tpt.set_export(self.slot, None)?;
+        shared.hw.invalidate_region(guard.dev(), self.slot.index)
+    }
+
+    /// Ends the region: mappings, then the device's work on it, then its entries, then the pins.
+    pub(crate) fn release(self, shared: &Shared) {
+        shared.maps.remove(self.range);
+        if let Some(name) = self.export {
+            shared.exports.remove(name);
+        }
+        let Some(guard) = shared.gate.enter() else {
+            if let Pages::Local(space, locked) = self.pages {
+                shared.unlock(&space, locked);
+            }
+            return;
+        };
+        let dev = guard.dev();
+        shared.tpt.retract_region(self.slot);
+        let result = shared.hw.invalidate_region(dev, self.slot.index);
+        if let Err(err) = &result {
+            dev_err!(dev, "region {} does not end: {err:?}\n", self.slot.index);
+        }
+        match (self.pages, result) {
+            (Pages::Local(space, locked), Ok(())) => {
+                shared.tpt.free_region(self.slot);
+                drop(guard);
+                shared.unlock(&space, locked);
+            }
+            (Pages::Local(space, locked), Err(_)) => shared.keep_stuck(space, locked),
+            (Pages::Remote(run), Ok(())) => {
+                shared.tpt.remove_pages(dev, run);
+                shared.tpt.free_region(self.slot);
+            }
+            // The entries stay taken until the device is unbound.
+            (Pages::Remote(_), Err(_)) => (),
+        }
+    }
+}
+
+/// Bytes of `pages` pages.
+pub(crate) fn pages_to_bytes(pages: usize) -> u64 {
+    // A usize has 64 bits where this driver can be built.
+    (pages as u64) << PAGE_SHIFT
+}

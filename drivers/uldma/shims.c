@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/dma-mapping.h>
+#include <linux/fs.h>
+#include <linux/fs_context.h>
+#include <linux/io.h>
+#include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/mm.h>
+#include <linux/mount.h>
+#include <linux/pseudo_fs.h>
+#include <linux/sched/signal.h>
+#include <linux/srcu.h>
+
+#include "shims.h"
+
+int uldma_srcu_init(struct srcu_struct *srcu)
+{
+	return init_srcu_struct(srcu);
+}
+
+int uldma_srcu_read_lock(struct srcu_struct *srcu)
+{
+	return srcu_read_lock(srcu);
+}
+
+void uldma_srcu_read_unlock(struct srcu_struct *srcu, int idx)
+{
+	srcu_read_unlock(srcu, idx);
+}
+
+void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching)
+{
+	switch (caching) {
+	case ULDMA_CACHING_UNCACHED:
+		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+		break;
+	case ULDMA_CACHING_WRITE_COMBINE:
+		vma->vm_page_prot = pgprot_writecombine(vma->vm_page_prot);
+		break;
+	}
+}
+
+/*
+ * A file system for one purpose: each device has an inode of its own, whose
+ * address_space all files of the device share whatever device node they were
+ * opened through, so that one call finds every mapping (as DRM does it).
+ *
+ * It has no owner: mounting it must not keep the module loaded, and the last
+ * inode is put before the module can go.
+ */
+static int uldma_fs_init_context(struct fs_context *fc)
+{
+	return init_pseudo(fc, 0x756c646d) ? 0 : -ENOMEM;
+}
+
+static struct file_system_type uldma_fs_type = {
+	.name = "uldma",
+	.init_fs_context = uldma_fs_init_context,
+	.kill_sb = kill_anon_super,
+};
+
+static struct vfsmount *uldma_fs_mount;
+static int uldma_fs_users;
+
+struct inode *uldma_mapping_inode_new(void)
+{
+	struct inode *inode;
+	int ret;
+
+	ret = simple_pin_fs(&uldma_fs_type, &uldma_fs_mount, &uldma_fs_users);
+	if (ret)
+		return ERR_PTR(ret);
+
+	inode = alloc_anon_inode(uldma_fs_mount->mnt_sb);
+	if (IS_ERR(inode))
+		simple_release_fs(&uldma_fs_mount, &uldma_fs_users);
+	return inode;
+}
+
+void uldma_mapping_inode_put(struct inode *inode)
+{
+	iput(inode);
+	simple_release_fs(&uldma_fs_mount, &uldma_fs_users);
+}
+
+unsigned long uldma_rlimit_memlock(void)
+{
+	return rlimit(RLIMIT_MEMLOCK);
+}
+
+unsigned long uldma_page_to_pfn(struct page *page)
+{
+	return page_to_pfn(page);
+}
+
+void *uldma_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr)
+{
+	return dma_mapping_error(dev, addr);
+}
+
+void uldma_dma_wmb(void)
+{
+	dma_wmb();
+}
+
+void uldma_wmb(void)
+{
+	/* Pairs with the peer, which reads the window in order. */
+	wmb();
+}
+
+u64 uldma_ioread64(const void __iomem *addr)
+{
+	return readq(addr);
+}
+
+void uldma_iowrite64(u64 value, void __iomem *addr)
+{
+	writeq(value, addr);
+}
+
+void uldma_memset_io(void __iomem *addr, int value, size_t count)
+{
+	memset_io(addr, value, count);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros that Rust cannot call; declared again, and wrapped, in
+ * kernel_ext/.
+ */
+#ifndef _ULDMA_SHIMS_H
+#define _ULDMA_SHIMS_H
+
+#include <linux/types.h>
+
+struct device;
+struct inode;
+struct page;
+struct srcu_struct;
+struct vm_area_struct;
+
+/* Values of kernel_ext::vma::Caching. */
+#define ULDMA_CACHING_NORMAL		0
+#define ULDMA_CACHING_UNCACHED		1
+#define ULDMA_CACHING_WRITE_COMBINE	2
+
+int uldma_srcu_init(struct srcu_struct *srcu);
+int uldma_srcu_read_lock(struct srcu_struct *srcu);
+void uldma_srcu_read_unlock(struct srcu_struct *srcu, int idx);
+
+void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
+struct inode *uldma_mapping_inode_new(void);
+void uldma_mapping_inode_put(struct inode *inode);
+
+unsigned long uldma_rlimit_memlock(void);
+unsigned long uldma_page_to_pfn(struct page *page);
+void *uldma_page_address(struct page *page);
+int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
+void uldma_dma_wmb(void);
+void uldma_wmb(void);
+
+u64 uldma_ioread64(const void __iomem *addr);
+void uldma_iowrite64(u64 value, void __iomem *addr);
+void uldma_memset_io(void __iomem *addr, int value, size_t count);
+
+#endif /* _ULDMA_SHIMS_H */

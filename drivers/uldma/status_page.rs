@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A context's status page: `struct uldma_status_page`, written by the device.
+
+use core::mem::offset_of;
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    dma::DmaAddress,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::barrier::smp_rmb, //
+};
+
+use crate::{
+    engine::Outcome,
+    kernel_ext::dma::SharedPage,
+    uapi, //
+};
+
+type Layout = uapi::uldma_status_page;
+type Record = uapi::uldma_completion;
+
+const _: () = assert!(size_of::<Layout>() <= PAGE_SIZE);
+
+/// The page, as the kernel sees it.
+pub(crate) struct StatusPage {
+    page: SharedPage,
+}
+
+impl StatusPage {
+    /// Allocates a zeroed page.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            page: SharedPage::new()?,
+        })
+    }
+
+    /// Maps the page for the device.
+    pub(crate) fn map(&self, dev: &Device<Bound>) -> Result<DmaAddress> {
+        self.page.map(dev)
+    }
+
+    /// Frame number of the page.
+    pub(crate) fn pfn(&self) -> usize {
+        self.page.pfn()
+    }
+
+    /// Highest ticket that has ended.
+    pub(crate) fn completed(&self) -> u64 {
+        let completed = self.page.read_u64(offset_of!(Layout, completed));
+        // The device writes records before the ticket, so they are read after it.
+        smp_rmb();
+        completed.unwrap_or(0)
+    }
+
+    /// The completion record of `ticket`, unless it was overwritten.
+    pub(crate) fn record(&self, ticket: u64) -> Option<Outcome> {
+        let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).ok()?;
+        let base = offset_of!(Layout, records) + number * size_of::<Record>();
+        let outcome = Outcome {
+            bytes: self.page.read_u64(base + offset_of!(Record, bytes)).ok()?,
+            // The status and the reserved field after it are one u64, little-endian.
+            status: (self.page.read_u64(base + offset_of!(Record, status)).ok()? & 0xffff_ffff)
+                .try_into()
+                .ok()?,
+        };
+        smp_rmb();
+        let found = self.page.read_u64(base + offset_of!(Record, ticket)).ok()?;
+        (found == ticket).then_some(outcome)
+    }
+}

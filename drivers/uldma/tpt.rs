@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The translation and protection table: what the device believes about memory.
+//!
+//! Two tables. The page table has one entry per locked page and address space, shared by every
+//! region over that page; a shadow page names a page entry. The region table has one entry per
+//! registration or import, which names *runs* of page entries, so that it costs the same whatever
+//! the number of pages. Runs stay as they are when locked areas are split, merged or go stale,
+//! since each names entries, not addresses.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    dma::Coherent,
+    id_pool::IdPool,
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::Mutex, //
+};
+
+use crate::{
+    access::Access,
+    hw::{
+        layout::{
+            page_flags,
+            region_flags,
+            PageEntry,
+            RegionEntry,
+            Run, //
+        },
+        table::Table,
+        Geometry,
+        TableSetup, //
+    },
+    kernel_ext::{
+        dma,
+        gup::PinnedPages,
+        random,
+        range_alloc::RangeAllocator, //
+    }, //
+};
+
+/// Most runs that one region can have: what fits into a page.
+pub(crate) const MAX_RUNS: usize = 256;
+
+/// Consecutive page entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageRun {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// A region's place in the region table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionSlot {
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+}
+
+/// The peer's region that an import stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) region: u32,
+    pub(crate) generation: u64,
+    pub(crate) link_generation: u32,
+}
+
+/// What a region entry says.
+pub(crate) struct RegionSetup<'a> {
+    pub(crate) space: u32,
+    pub(crate) access: Access,
+    /// Bytes from the start of the first page to the first byte.
+    pub(crate) offset: usize,
+    pub(crate) length: u64,
+    pub(crate) runs: &'a [Run],
+    pub(crate) remote: Option<Remote>,
+}
+
+/// How much of the tables is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) pages: u32,
+    pub(crate) regions: u32,
+}
+
+struct Tables {
+    pages: Table<PageEntry>,
+    page_runs: Pin<KBox<RangeAllocator>>,
+    page_capacity: u32,
+    regions: Table<RegionEntry>,
+    region_ids: IdPool,
+    region_capacity: u32,
+    /// Run arrays of regions that have more than one run.
+    run_arrays: RBTree<u32, Coherent<[Run]>>,
+    usage: Usage,
+}
+
+/// Both tables of a device, until it is unbound.
+#[pin_data]
+pub(crate) struct Tpt {
+    #[pin]
+    tables: Mutex<Option<Tables>>,
+}
+
+impl Tpt {
+    /// Creates tables without entries.
+    pub(crate) fn new<'a>(
+        dev: &'a Device<Bound>,
+        geometry: &'a Geometry,
+    ) -> impl PinInit<Self, Error> + 'a {
+        pin_init::pin_init_scope(move || {
+            let regions = usize::try_from(geometry.region_capacity)?;
+            let mut tables = Tables {
+                pages: Table::new(dev, geometry.page_capacity)?,
+                page_runs: KBox::pin_init(RangeAllocator::new(), GFP_KERNEL)?,
+                page_capacity: geometry.page_capacity,
+                regions: Table::new(dev, geometry.region_capacity)?,
+                region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
+                region_capacity: geometry.region_capacity,
+                run_arrays: RBTree::new(),
+                usage: Usage::default(),
+            };
+            // Region 0 means "none" in a size word.
+            tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
+            Ok(try_pin_init!(Self {
+                tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
+            }))
+        })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Tables) -> Result<R>) -> Result<R> {
+        let mut tables = self.tables.lock();
+        f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
+    }
+
+    /// Where the device finds the tables.
+    pub(crate) fn setup(&self) -> Result<TableSetup> {
+        self.with(|tables| {
+            Ok(TableSetup {
+                pages: tables.pages.directory(),
+                page_capacity: tables.page_capacity,
+                regions: tables.regions.directory(),
+                region_capacity: tables.region_capacity,
+            })
+        })
+    }
+
+    /// How much is taken.
+    pub(crate) fn usage(&self) -> Usage {
+        self.tables
+            .lock()
+            .as_ref()
+            .map_or_else(Usage::default, |tables| tables.usage)
+    }
+
+    /// Maps `pages` for DMA and gives each a page entry of `space`.
+    pub(crate) fn add_pages(
+        &self,
+        dev: &Device<Bound>,
+        pages: &PinnedPages,
+        space: u32,
+        access: Access,
+    ) -> Result<PageRun> {
+        self.with(|tables| {
+            let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
+            for number in 0..run.count {
+                let result = dma::map_pinned(dev, pages, usize::try_from(number)?);
+                let entry = result.map(|address| PageEntry {
+                    word: address | page_flags::VALID | access.page_flags(),
+                    space,
+                    region: 0,
+                });
+                if let Err(err) = entry.and_then(|e| tables.pages.set(run.first + number, e)) {
+                    tables.drop_run(dev, run);
+                    return Err(err);
+                }
+            }
+            Ok(run)
+        })
+    }
+
+    /// Gives pages that are locked already more rights.
+    pub(crate) fn allow(&self, run: PageRun, access: Access) -> Result {
+        self.with(|tables| {
+            for index in run.first..run.first + run.count {
+                let entry = tables.pages.get(index)?;
+                tables.pages.set(
+                    index,
+                    PageEntry {
+                        word: entry.word | access.page_flags(),
+                        ..entry
+                    },
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives each page of an import a page entry; `region` is its index here.
+    pub(crate) fn add_remote_pages(
+        &self,
+        dev: &Device<Bound>,
+        count: u32,
+        space: u32,
+        region: u32,
+        access: Access,
+    ) -> Result<PageRun> {
+        self.with(|tables| {
+            let run = tables.take_run(dev, count)?;
+            let flags = page_flags::VALID | page_flags::REMOTE | access.page_flags();
+            for number in 0..run.count {
+                let entry = PageEntry {
+                    word: u64::from(number) << kernel::page::PAGE_SHIFT | flags,
+                    space,
+                    region,
+                };
+                tables.pages.set(run.first + number, entry)?;
+            }
+            Ok(run)
+        })
+    }
+
+    /// Takes page entries back and ends their DMA mappings.
+    ///
+    /// No region may name them any more, and the device must have been told.
+    pub(crate) fn remove_pages(&self, dev: &Device<Bound>, run: PageRun) {
+        // Without tables the device was unbound, and all was taken back then.
+        let _ = self.with(|tables| {
+            tables.drop_run(dev, run);
+            Ok(())
+        });
+    }
+
+    /// Takes a place in the region table, without an entry.
+    pub(crate) fn reserve_region(&self, dev: &Device<Bound>) -> Result<RegionSlot> {
+        self.with(|tables| {
+            let id = tables.region_ids.find_unused_id(1).ok_or(ENOSPC)?;
+            let index = id.as_u32();
+            if index >= tables.region_capacity {
+                return Err(ENOSPC);
+            }
+            tables.regions.reserve(dev, index, 1)?;
+            id.acquire();
+            tables.usage.regions += 1;
+            Ok(RegionSlot {
+                index,
+                generation: random::u64(),
+            })
+        })
+    }
+
+    /// Makes the entry of a reserved place.
+    pub(crate) fn set_region(
+        &self,
+        dev: &Device<Bound>,
+        slot: RegionSlot,
+        setup: &RegionSetup<'_>,
+    ) -> Result {
+        let (first, rest) = setup.runs.split_first().ok_or(EINVAL)?;
+        let mut entry = RegionEntry {
+            flags: region_flags::VALID | setup.access.region_flags(),
+            space: setup.space,
+            offset: u64::try_from(setup.offset)?,
+            length: setup.length,
+            generation: slot.generation,
+            run_count: u32::try_from(setup.runs.len())?,
+            first_page: first.first,
+            ..RegionEntry::default()
+        };
+        if let Some(remote) = setup.remote {
+            entry.flags |= region_flags::REMOTE;
+            entry.peer_region = remote.region;
+            entry.peer_generation = remote.generation;
+            entry.link_generation = remote.link_generation;
+        }
+        self.with(|tables| {
+            if !rest.is_empty() {
+                if setup.runs.len() > MAX_RUNS {
+                    return Err(ENOSPC);
+                }
+                let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
+                entry.runs = array.dma_handle();
+                let node = RBTreeNode::new(slot.index, array, GFP_KERNEL)?;
+                tables.run_arrays.insert(node);
+            }
+            tables.regions.set(slot.index, entry)
+        })
+    }
+
+    /// Sets what the peer may do with a region; `None` for nothing.
+    pub(crate) fn set_export(&self, slot: RegionSlot, access: Option<Access>) -> Result {
+        self.with(|tables| {
+            let mut entry = tables.regions.get(slot.index)?;
+            entry.flags &= !(region_flags::EXPORT_READ | region_flags::EXPORT_WRITE);
+            entry.flags |= access.map_or(0, Access::export_flags);
+            tables.regions.set_flags(slot.index, entry.flags)
+        })
+    }
+
+    /// Makes a region invalid. It has to be invalidated in the device before [`Tpt::free_region`].
+    pub(crate) fn retract_region(&self, slot: RegionSlot) {
+        let _ = self.with(|tables| {
+            tables.regions.clear(slot.index);
+            Ok(())
+        });
+    }
+
+    /// Gives a place in the region table back.
+    pub(crate) fn free_region(&self, slot: RegionSlot) {
+        let _ = self.with(|tables| {
+            tables.run_arrays.remove(&slot.index);
+            tables.region_ids.release_id(usize::try_from(slot.index)?);
+            tables.usage.regions -= 1;
+            Ok(())
+        });
+    }
+
+    /// Ends all DMA mappings and frees the tables, which the device no longer reads.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
+        if let Some(mut tables) = self.tables.lock().take() {
+            tables.drop_pages(dev);
+        }
+    }
+}
+
+impl Tables {
+    /// Takes `count` consecutive page entries.
+    fn take_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<PageRun> {
+        let capacity = usize::try_from(self.page_capacity)?;
+        let first = self.page_runs.take(usize::try_from(count)?, 0..capacity)?;
+        let run = PageRun {
+            first: u32::try_from(first)?,
+            count,
+        };
+        if let Err(err) = self.pages.reserve(dev, run.first, count) {
+            self.page_runs.give_back(first);
+            return Err(err);
+        }
+        self.usage.pages += count;
+        Ok(run)
+    }
+
+    /// Gives a run back, unmapping what it has mapped.
+    fn drop_run(&mut self, dev: &Device<Bound>, run: PageRun) {
+        for index in run.first..run.first + run.count {
+            self.drop_page(dev, index);
+        }
+        if let Ok(first) = usize::try_from(run.first) {
+            self.page_runs.give_back(first);
+        }
+        self.usage.pages -= run.count;
+    }
+
+    fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {
+        let Ok(entry) = self.pages.get(index) else {
+            return;
+        };
+        self.pages.clear(index);
+        if entry.word & (page_flags::VALID | page_flags::REMOTE) == page_flags::VALID {
+            dma::unmap(dev, entry.word & page_flags::ADDRESS_MASK);
+        }
+    }
+
+    fn drop_pages(&mut self, dev: &Device<Bound>) {
+        for block in self.pages.blocks() {
+            for index in block {
+                self.drop_page(dev, index);
+            }
+        }
+    }
+}

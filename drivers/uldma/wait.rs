@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bounded, interruptible waiting.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        CondVar,
+        CondVarTimeoutResult,
+        Mutex, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Jiffies,
+        NSEC_PER_MSEC, //
+    }, //
+};
+
+fn jiffies(timeout_ns: u64) -> Jiffies {
+    let ms = timeout_ns.div_ceil(NSEC_PER_MSEC.unsigned_abs());
+    msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX))
+}
+
+/// Waits on `condvar` until `ready`, which is called with `mutex` held, returns something.
+///
+/// # Errors
+///
+/// `ETIMEDOUT` after `timeout_ns`, `EINTR` when a signal comes.
+pub(crate) fn until<T: Unpin, R>(
+    condvar: &CondVar,
+    mutex: &Mutex<T>,
+    timeout_ns: u64,
+    mut ready: impl FnMut(&mut T) -> Option<R>,
+) -> Result<R> {
+    let mut left = jiffies(timeout_ns);
+    let mut guard = mutex.lock();
+    loop {
+        if let Some(result) = ready(&mut guard) {
+            return Ok(result);
+        }
+        if left == 0 {
+            return Err(ETIMEDOUT);
+        }
+        left = match condvar.wait_interruptible_timeout(&mut guard, left) {
+            CondVarTimeoutResult::Woken { jiffies } => jiffies,
+            CondVarTimeoutResult::Timeout => 0,
+            CondVarTimeoutResult::Signal { .. } => return Err(EINTR),
+        };
+    }
+}

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * uldma - user-level DMA: the user interface
+ *
+ * This header is the only definition of the user interface: the kernel
+ * module, the user library and the tests all take their constants and
+ * structures from it.
+ */
+#ifndef _UAPI_LINUX_ULDMA_H
+#define _UAPI_LINUX_ULDMA_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/**
+ * DOC: general contract
+ *
+ * /dev/uldmaN stands for one device. One open file is one *opener*: it owns
+ * regions, window segments and at most one register context, and belongs to
+ * the address space that opened it. Calls that touch memory or map the device
+ * from another address space (after fork(), or through a passed descriptor)
+ * fail with EPERM.
+ *
+ * All ioctls follow one calling convention. The argument points to a
+ * structure whose first field, @size, is set by the caller to the size of the
+ * structure that it was compiled with:
+ *
+ *  - A size smaller than the first published version fails with EINVAL.
+ *  - A size larger than the kernel's is accepted if all bytes that the kernel
+ *    does not know are zero, and fails with E2BIG otherwise.
+ *  - Fields named @reserved must be zero, else EINVAL.
+ *  - Unknown bits in @flags fail with EOPNOTSUPP.
+ *  - Fields named @out_* are written by the kernel, on success only.
+ *
+ * A call that fails changes nothing. The meaning of each error is the same for
+ * all calls:
+ *
+ *  - ENOTTY: no such ioctl.
+ *  - EFAULT: the argument, or the memory to be registered, is not mapped with
+ *    the rights asked for, or is of a kind that cannot be pinned.
+ *  - EINVAL: an argument is outside of its documented range.
+ *  - EOVERFLOW: start plus length wraps around.
+ *  - EOPNOTSUPP: unknown flag, or a combination that the device lacks.
+ *  - E2BIG: the structure carries data that this kernel does not know.
+ *  - EPERM: the caller is not of the address space that opened the file, or
+ *    has RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK.
+ *  - EACCES: the region does not give the right that the operation needs.
+ *  - ENOENT: no such handle, or no such name at the peer.
+ *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
+ *  - ENOSPC: a table of the device, the window or the opener is full.
+ *  - EEXIST: the name is taken.
+ *  - EBUSY: the opener has a context already, or the device has no context
+ *    free, or the transfer queue is full.
+ *  - ENXIO: the operation needs a context and the opener has none.
+ *  - ENOTCONN: the link to the peer is down.
+ *  - ETIMEDOUT: the peer or the device did not answer in time.
+ *  - ESTALE: the link went down and came up again since the object was made.
+ *  - EIO: the device reported that a transfer failed.
+ *  - EPROTO: the peer answered with something that makes no sense.
+ *  - EINTR: a signal came while waiting.
+ *  - ENODEV: the device is gone.
+ */
+
+/** define ULDMA_ABI_VERSION - version of this interface, see uldma_query */
+#define ULDMA_ABI_VERSION 1
+
+/** define ULDMA_TYPE - ioctl type of all uldma ioctls */
+#define ULDMA_TYPE 0xB9
+
+/**
+ * enum uldma_cmd - numbers of the ioctls
+ * @ULDMA_CMD_NOP: enter and leave the kernel, nothing else
+ * @ULDMA_CMD_QUERY: struct uldma_query
+ * @ULDMA_CMD_REGION_REGISTER: struct uldma_region_register
+ * @ULDMA_CMD_REGION_UNREGISTER: struct uldma_handle; also ends an import
+ * @ULDMA_CMD_REGION_EXPORT: struct uldma_region_export
+ * @ULDMA_CMD_REGION_UNEXPORT: struct uldma_handle
+ * @ULDMA_CMD_REGION_IMPORT: struct uldma_region_import
+ * @ULDMA_CMD_CONTEXT_CREATE: struct uldma_context_create
+ * @ULDMA_CMD_CONTEXT_DESTROY: struct uldma_handle with a handle of zero
+ * @ULDMA_CMD_CONTEXT_STATS: struct uldma_context_stats
+ * @ULDMA_CMD_EVENTFD: struct uldma_eventfd
+ * @ULDMA_CMD_DMA: struct uldma_dma
+ * @ULDMA_CMD_DMA_WAIT: struct uldma_dma_wait
+ * @ULDMA_CMD_SEGMENT_CREATE: struct uldma_segment_create
+ * @ULDMA_CMD_SEGMENT_ATTACH: struct uldma_segment_attach
+ * @ULDMA_CMD_SEGMENT_DESTROY: struct uldma_handle
+ * @ULDMA_CMD_DOORBELL: struct uldma_handle of a segment: wake its other side
+ */
+enum uldma_cmd {
+	ULDMA_CMD_NOP = 0x00,
+	ULDMA_CMD_QUERY = 0x01,
+	ULDMA_CMD_REGION_REGISTER = 0x10,
+	ULDMA_CMD_REGION_UNREGISTER = 0x11,
+	ULDMA_CMD_REGION_EXPORT = 0x12,
+	ULDMA_CMD_REGION_UNEXPORT = 0x13,
+	ULDMA_CMD_REGION_IMPORT = 0x14,
+	ULDMA_CMD_CONTEXT_CREATE = 0x20,
+	ULDMA_CMD_CONTEXT_DESTROY = 0x21,
+	ULDMA_CMD_CONTEXT_STATS = 0x22,
+	ULDMA_CMD_EVENTFD = 0x23,
+	ULDMA_CMD_DMA = 0x30,
+	ULDMA_CMD_DMA_WAIT = 0x31,
+	ULDMA_CMD_SEGMENT_CREATE = 0x40,
+	ULDMA_CMD_SEGMENT_ATTACH = 0x41,
+	ULDMA_CMD_SEGMENT_DESTROY = 0x42,
+	ULDMA_CMD_DOORBELL = 0x43,
+};
+
+#define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
+#define ULDMA_IOC_QUERY			_IO(ULDMA_TYPE, ULDMA_CMD_QUERY)
+#define ULDMA_IOC_REGION_REGISTER	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_REGISTER)
+#define ULDMA_IOC_REGION_UNREGISTER	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_UNREGISTER)
+#define ULDMA_IOC_REGION_EXPORT		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_EXPORT)
+#define ULDMA_IOC_REGION_UNEXPORT	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_UNEXPORT)
+#define ULDMA_IOC_REGION_IMPORT		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_IMPORT)
+#define ULDMA_IOC_CONTEXT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_CREATE)
+#define ULDMA_IOC_CONTEXT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_DESTROY)
+#define ULDMA_IOC_CONTEXT_STATS		_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_STATS)
+#define ULDMA_IOC_EVENTFD		_IO(ULDMA_TYPE, ULDMA_CMD_EVENTFD)
+#define ULDMA_IOC_DMA			_IO(ULDMA_TYPE, ULDMA_CMD_DMA)
+#define ULDMA_IOC_DMA_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_DMA_WAIT)
+#define ULDMA_IOC_SEGMENT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_CREATE)
+#define ULDMA_IOC_SEGMENT_ATTACH	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_ATTACH)
+#define ULDMA_IOC_SEGMENT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_DESTROY)
+#define ULDMA_IOC_DOORBELL		_IO(ULDMA_TYPE, ULDMA_CMD_DOORBELL)
+
+/**
+ * struct uldma_handle - an ioctl that takes nothing but a handle
+ * @size: sizeof(struct uldma_handle)
+ * @handle: what the call is about; zero where the call says so
+ */
+struct uldma_handle {
+	__u32 size;
+	__u32 handle;
+};
+
+/** define ULDMA_LINK_UP - bit of @out_link: the link to the peer is up */
+#define ULDMA_LINK_UP (1U << 0)
+
+/**
+ * struct uldma_query - what this device is and has
+ * @size: sizeof(struct uldma_query)
+ * @flags: zero
+ * @out_abi_version: ULDMA_ABI_VERSION of the kernel
+ * @out_node: number of this node on its link
+ * @out_link: ULDMA_LINK_UP, or zero
+ * @out_link_generation: counts how often the link came up
+ * @out_contexts: register contexts that openers can share
+ * @out_contexts_used: of these, how many are taken
+ * @out_page_shift: log2 of the page that one shadow page stands for
+ * @out_shadow_window_shift: log2 of the bytes of shadow space per context
+ * @out_max_transfer: bytes that one initiation can move
+ * @out_max_regions: regions that the device can hold
+ * @out_regions: regions that the device holds, of all openers
+ * @out_max_pages: pages that the device's translation table can hold
+ * @out_pages: pages that it holds, of all openers
+ * @out_window_size: bytes of the inbound half of the window
+ * @out_window_used: of these, how many segments take
+ * @out_opener_regions: regions and imports of this opener
+ * @reserved: zero
+ * @out_opener_pinned: bytes that this opener's address space has pinned here
+ */
+struct uldma_query {
+	__u32 size;
+	__u32 flags;
+	__u32 out_abi_version;
+	__u32 out_node;
+	__u32 out_link;
+	__u32 out_link_generation;
+	__u32 out_contexts;
+	__u32 out_contexts_used;
+	__u32 out_page_shift;
+	__u32 out_shadow_window_shift;
+	__aligned_u64 out_max_transfer;
+	__u32 out_max_regions;
+	__u32 out_regions;
+	__u32 out_max_pages;
+	__u32 out_pages;
+	__aligned_u64 out_window_size;
+	__aligned_u64 out_window_used;
+	__u32 out_opener_regions;
+	__u32 reserved;
+	__aligned_u64 out_opener_pinned;
+};
+
+/** define ULDMA_ACCESS_READ - the device may read: a source of transfers */
+#define ULDMA_ACCESS_READ (1U << 0)
+/** define ULDMA_ACCESS_WRITE - the device may write: a destination */
+#define ULDMA_ACCESS_WRITE (1U << 1)
+
+/**
+ * struct uldma_region_register - pin a range of memory and name it
+ * @size: sizeof(struct uldma_region_register)
+ * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE, or both
+ * @addr: first byte; any alignment
+ * @length: bytes; not zero
+ * @out_handle: the region; never zero
+ * @out_index: the region's index in the device's region table, which a size
+ *	word names (ULDMA_SIZE_WORD_SRC_REGION_SHIFT)
+ * @out_shadow_offset: mmap offset of the region's shadow pages
+ * @out_shadow_length: bytes of shadow pages: the pages that the range touches;
+ *	shadow byte (@addr modulo page size) stands for byte @addr
+ *
+ * The pages are charged to RLIMIT_MEMLOCK once per address space and page. The
+ * region means the pages that are mapped now, whatever is mapped later.
+ */
+struct uldma_region_register {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__u32 out_handle;
+	__u32 out_index;
+	__aligned_u64 out_shadow_offset;
+	__aligned_u64 out_shadow_length;
+};
+
+/**
+ * struct uldma_region_export - offer a region to the peer under a name
+ * @size: sizeof(struct uldma_region_export)
+ * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE or both: what the peer may do;
+ *	not more than the region allows (EACCES)
+ * @handle: the region, not an import
+ * @reserved: zero
+ * @name: what the peer's import must name; not zero, unique on this node; who
+ *	does not know it cannot import, so pick it at random where that matters
+ */
+struct uldma_region_export {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+	__aligned_u64 name;
+};
+
+/**
+ * struct uldma_region_import - gain access to a region that the peer exports
+ * @size: sizeof(struct uldma_region_import)
+ * @flags: the access that is needed, as ULDMA_ACCESS_*; EACCES if the export
+ *	gives less
+ * @name: name of the export
+ * @timeout_ns: how long to wait for the peer's answer
+ * @out_handle: the import, used as a region's handle
+ * @out_index: as in struct uldma_region_register
+ * @out_length: bytes of the peer's region
+ * @out_shadow_offset: mmap offset of the import's shadow pages; the first
+ *	shadow byte stands for the first byte of the peer's region
+ * @out_shadow_length: bytes of shadow pages
+ */
+struct uldma_region_import {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 name;
+	__aligned_u64 timeout_ns;
+	__u32 out_handle;
+	__u32 out_index;
+	__aligned_u64 out_length;
+	__aligned_u64 out_shadow_offset;
+	__aligned_u64 out_shadow_length;
+};
+
+/**
+ * DOC: extended shadow addressing
+ *
+ * An opener that has a context and has mapped the shadow pages of its regions
+ * starts a transfer with one store and one load, aligned, of eight bytes:
+ *
+ *  - store the size word to the destination's shadow address,
+ *  - load from the source's shadow address.
+ *
+ * Shadow addresses have their lowest three bits cleared; the size word carries
+ * them. The load returns a ticket (greater than zero), or a negative
+ * enum uldma_dma_status. A region index of zero in the size word limits the
+ * transfer on that side to the page that the shadow address names.
+ *
+ * Two threads that share a context must not interleave these accesses.
+ */
+
+/** define ULDMA_SIZE_WORD_BYTES_MASK - bits 29..0: bytes to move, not zero */
+#define ULDMA_SIZE_WORD_BYTES_MASK 0x3fffffff
+/** define ULDMA_SIZE_WORD_SRC_LOW_SHIFT - bits 32..30: source address modulo 8 */
+#define ULDMA_SIZE_WORD_SRC_LOW_SHIFT 30
+/** define ULDMA_SIZE_WORD_DST_LOW_SHIFT - bits 35..33: destination modulo 8 */
+#define ULDMA_SIZE_WORD_DST_LOW_SHIFT 33
+/** define ULDMA_SIZE_WORD_LOW_MASK - mask of each of these two fields */
+#define ULDMA_SIZE_WORD_LOW_MASK 0x7
+/** define ULDMA_SIZE_WORD_SRC_REGION_SHIFT - bits 49..36: source's @out_index */
+#define ULDMA_SIZE_WORD_SRC_REGION_SHIFT 36
+/** define ULDMA_SIZE_WORD_DST_REGION_SHIFT - bits 63..50: destination's */
+#define ULDMA_SIZE_WORD_DST_REGION_SHIFT 50
+/** define ULDMA_SIZE_WORD_REGION_MASK - mask of each of these two fields */
+#define ULDMA_SIZE_WORD_REGION_MASK 0x3fff
+
+/**
+ * enum uldma_dma_status - why an initiation was refused or a transfer failed
+ * @ULDMA_DMA_OK: the transfer is complete
+ * @ULDMA_DMA_NO_ARGS: a load came without a store before it
+ * @ULDMA_DMA_BAD_SIZE: zero bytes
+ * @ULDMA_DMA_BAD_ACCESS: not an aligned access of eight (or four) bytes
+ * @ULDMA_DMA_NOT_VALID: no such page or region
+ * @ULDMA_DMA_NOT_OWNER: the page or region belongs to somebody else
+ * @ULDMA_DMA_NO_RIGHT: source not readable or destination not writable
+ * @ULDMA_DMA_BOUNDS: the transfer would leave the region or the page
+ * @ULDMA_DMA_QUEUE_FULL: too many transfers of this context are waiting
+ * @ULDMA_DMA_DISABLED: the context or the device is off
+ * @ULDMA_DMA_LINK_DOWN: the peer is not reachable, or the import is stale
+ * @ULDMA_DMA_REMOTE: the peer's table does not allow the access
+ * @ULDMA_DMA_ABORTED: stopped by unregistration, reset or close
+ * @ULDMA_DMA_BUS_ERROR: a bus address did not answer
+ *
+ * The load that initiates returns the negated value of a refusal; completion
+ * records carry the value itself.
+ */
+enum uldma_dma_status {
+	ULDMA_DMA_OK = 0,
+	ULDMA_DMA_NO_ARGS = 1,
+	ULDMA_DMA_BAD_SIZE = 2,
+	ULDMA_DMA_BAD_ACCESS = 3,
+	ULDMA_DMA_NOT_VALID = 4,
+	ULDMA_DMA_NOT_OWNER = 5,
+	ULDMA_DMA_NO_RIGHT = 6,
+	ULDMA_DMA_BOUNDS = 7,
+	ULDMA_DMA_QUEUE_FULL = 8,
+	ULDMA_DMA_DISABLED = 9,
+	ULDMA_DMA_LINK_DOWN = 10,
+	ULDMA_DMA_REMOTE = 11,
+	ULDMA_DMA_ABORTED = 12,
+	ULDMA_DMA_BUS_ERROR = 13,
+};
+
+/**
+ * enum uldma_method - initiation methods, as bit numbers
+ * @ULDMA_METHOD_EXTENDED_SHADOW: the shadow address names the context
+ */
+enum uldma_method {
+	ULDMA_METHOD_EXTENDED_SHADOW = 0,
+};
+
+/**
+ * struct uldma_context_create - take a register context for this opener
+ * @size: sizeof(struct uldma_context_create)
+ * @flags: zero
+ * @method: enum uldma_method
+ * @out_context: number of the context
+ * @out_page_offset: mmap offset of the context page (device registers)
+ * @out_status_offset: mmap offset of the status page, struct
+ *	uldma_status_page, read-only memory that the device writes
+ * @out_page_length: bytes of each of the two
+ * @reserved: zero
+ *
+ * EBUSY: the opener has one, or all are taken; DMA by ULDMA_IOC_DMA works
+ * without a context.
+ */
+struct uldma_context_create {
+	__u32 size;
+	__u32 flags;
+	__u32 method;
+	__u32 out_context;
+	__aligned_u64 out_page_offset;
+	__aligned_u64 out_status_offset;
+	__u32 out_page_length;
+	__u32 reserved;
+};
+
+/** define ULDMA_STATUS_RECORDS - completion records of a status page */
+#define ULDMA_STATUS_RECORDS 64
+
+/**
+ * struct uldma_completion - how one transfer ended
+ * @ticket: which one; the record's place is @ticket % ULDMA_STATUS_RECORDS
+ * @bytes: how many bytes were moved
+ * @status: enum uldma_dma_status
+ * @reserved: zero
+ */
+struct uldma_completion {
+	__aligned_u64 ticket;
+	__aligned_u64 bytes;
+	__u32 status;
+	__u32 reserved;
+};
+
+/**
+ * struct uldma_status_page - what the device writes for one context
+ * @completed: highest ticket that has ended; tickets end in order; written
+ *	after the record, so load it with acquire ordering
+ * @failed: how many of them did not end with ULDMA_DMA_OK
+ * @reserved: zero
+ * @records: the last ULDMA_STATUS_RECORDS completions
+ */
+struct uldma_status_page {
+	__aligned_u64 completed;
+	__aligned_u64 failed;
+	__aligned_u64 reserved[6];
+	struct uldma_completion records[ULDMA_STATUS_RECORDS];
+};
+
+/**
+ * struct uldma_context_stats - the device's counters of this opener's context
+ * @size: sizeof(struct uldma_context_stats)
+ * @flags: zero
+ * @out_shadow_stores: stores to shadow pages
+ * @out_shadow_loads: loads from shadow pages
+ * @out_page_stores: stores to the context page
+ * @out_page_loads: loads from the context page
+ * @out_initiations: transfers started
+ * @out_refused: initiations refused
+ * @out_completed: transfers ended
+ * @out_bytes: bytes moved
+ */
+struct uldma_context_stats {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 out_shadow_stores;
+	__aligned_u64 out_shadow_loads;
+	__aligned_u64 out_page_stores;
+	__aligned_u64 out_page_loads;
+	__aligned_u64 out_initiations;
+	__aligned_u64 out_refused;
+	__aligned_u64 out_completed;
+	__aligned_u64 out_bytes;
+};
+
+/**
+ * struct uldma_eventfd - signal an eventfd whenever an event becomes pending
+ * @size: sizeof(struct uldma_eventfd)
+ * @flags: zero
+ * @fd: an eventfd, replaces the one set before; -1 to remove it
+ * @reserved: zero
+ */
+struct uldma_eventfd {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 reserved;
+};
+
+/**
+ * struct uldma_dma - start a transfer through the kernel
+ * @size: sizeof(struct uldma_dma)
+ * @flags: zero
+ * @src: region or import to read from
+ * @dst: region or import to write to
+ * @src_offset: first byte, from the start of @src
+ * @dst_offset: first byte, from the start of @dst
+ * @length: bytes; not zero and not more than @out_max_transfer of the query
+ * @out_ticket: names the transfer in struct uldma_dma_wait
+ *
+ * EINVAL when the range leaves a region, EACCES when @src is not readable or
+ * @dst not writable.
+ */
+struct uldma_dma {
+	__u32 size;
+	__u32 flags;
+	__u32 src;
+	__u32 dst;
+	__aligned_u64 src_offset;
+	__aligned_u64 dst_offset;
+	__aligned_u64 length;
+	__aligned_u64 out_ticket;
+};
+
+/** define ULDMA_WAIT_CONTEXT - @ticket came from this opener's context */
+#define ULDMA_WAIT_CONTEXT (1U << 0)
+
+/**
+ * struct uldma_dma_wait - sleep until a transfer has ended
+ * @size: sizeof(struct uldma_dma_wait)
+ * @flags: ULDMA_WAIT_CONTEXT for a transfer started from user level; zero for
+ *	one started by ULDMA_IOC_DMA
+ * @ticket: the transfer
+ * @timeout_ns: how long to wait; zero to only ask
+ * @out_bytes: bytes that were moved
+ * @out_status: enum uldma_dma_status
+ * @reserved: zero
+ *
+ * ETIMEDOUT when it has not ended in time; ENOENT when the ticket was never
+ * given out to this opener, or its record was overwritten since.
+ */
+struct uldma_dma_wait {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 ticket;
+	__aligned_u64 timeout_ns;
+	__aligned_u64 out_bytes;
+	__u32 out_status;
+	__u32 reserved;
+};
+
+/**
+ * struct uldma_segment_create - take a part of this node's inbound window
+ * @size: sizeof(struct uldma_segment_create)
+ * @flags: zero
+ * @name: what the peer's attach must name; not zero, unique on this node
+ * @length: bytes, rounded up to pages
+ * @out_handle: the segment
+ * @reserved: zero
+ * @out_offset: mmap offset; the mapping can be read and written here, but the
+ *	protocol is that the peer writes and this side reads
+ * @out_length: bytes that can be mapped, zeroed
+ */
+struct uldma_segment_create {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 name;
+	__aligned_u64 length;
+	__u32 out_handle;
+	__u32 reserved;
+	__aligned_u64 out_offset;
+	__aligned_u64 out_length;
+};
+
+/**
+ * struct uldma_segment_attach - reach a segment that the peer created
+ * @size: sizeof(struct uldma_segment_attach)
+ * @flags: zero
+ * @name: name of the segment
+ * @timeout_ns: how long to wait for the peer's answer
+ * @out_handle: this side's handle of the segment
+ * @reserved: zero
+ * @out_offset: mmap offset; stores to the mapping appear at the peer
+ * @out_length: bytes that can be mapped
+ */
+struct uldma_segment_attach {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 name;
+	__aligned_u64 timeout_ns;
+	__u32 out_handle;
+	__u32 reserved;
+	__aligned_u64 out_offset;
+	__aligned_u64 out_length;
+};
+
+/**
+ * enum uldma_event_type - what struct uldma_event tells
+ * @ULDMA_EVENT_COMPLETION: @value is @completed of the status page
+ * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang
+ * @ULDMA_EVENT_LINK: @value is one when the link is up, zero when it is down
+ */
+enum uldma_event_type {
+	ULDMA_EVENT_COMPLETION = 1,
+	ULDMA_EVENT_DOORBELL = 2,
+	ULDMA_EVENT_LINK = 3,
+};
+
+/**
+ * struct uldma_event - what read() on the file returns, one or more
+ * @type: enum uldma_event_type
+ * @handle: the object that the event is about, or zero
+ * @value: see enum uldma_event_type
+ *
+ * Events are coalesced: one pending event per type and handle. poll() reports
+ * EPOLLIN while one is pending, EPOLLHUP once the device is gone. read() sleeps
+ * unless O_NONBLOCK, and fails with EINVAL for less than one event's room.
+ */
+struct uldma_event {
+	__u32 type;
+	__u32 handle;
+	__aligned_u64 value;
+};
+
+#endif /* _UAPI_LINUX_ULDMA_H */
