@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a test program includes: once per program, for the harness defines
+ * variables.
+ */
+#ifndef __SELFTEST_ULDMA_HARNESS_H
+#define __SELFTEST_ULDMA_HARNESS_H
+
+#include "kselftest_harness.h"
+#include "uldma_process.h"
+
+/* A machine without the device skips the program; any other lack fails. */
+static inline int uldma_main(int argc, char **argv)
+{
+	if (argc == 1 && access(uldma_node(), F_OK)) {
+		ksft_print_header();
+		ksft_exit_skip("no device node %s\n", uldma_node());
+	}
+	return test_harness_run(argc, argv);
+}
+
+#endif /* __SELFTEST_ULDMA_HARNESS_H */

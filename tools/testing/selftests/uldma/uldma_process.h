@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a test sees of its own process: pages that it has pinned, signals that
+ * it gets, children that it starts.
+ */
+#ifndef __SELFTEST_ULDMA_PROCESS_H
+#define __SELFTEST_ULDMA_PROCESS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "uldma_utils.h"
+
+/* A number from a file of "name value" lines, or -1. */
+static inline long long number_in(const char *file, const char *name)
+{
+	size_t len = strlen(name);
+	long long value = -1;
+	char line[256];
+	FILE *f;
+
+	f = fopen(file, "r");
+	if (!f)
+		return -1;
+	while (value < 0 && fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, len) &&
+		    strchr(": ", line[len]))
+			value = strtoll(line + len + 1, NULL, 10);
+	fclose(f);
+	return value;
+}
+
+/* Pages that this address space is charged for. */
+static inline long vm_pin(void)
+{
+	return number_in("/proc/self/status", "VmPin") * 1024 /
+	       sysconf(_SC_PAGESIZE);
+}
+
+/*
+ * Pins that the whole machine holds. The counters are kept per CPU and folded
+ * once a second; reading stat_refresh, which root may, folds them now.
+ */
+static inline long long machine_pins(void)
+{
+	int fd = open("/proc/sys/vm/stat_refresh", O_RDONLY);
+	char byte;
+
+	if (fd >= 0) {
+		if (read(fd, &byte, 1) < 0)
+			perror("stat_refresh");
+		close(fd);
+	}
+	return number_in("/proc/vmstat", "nr_foll_pin_acquired") -
+	       number_in("/proc/vmstat", "nr_foll_pin_released");
+}
+
+static inline int set_memlock(rlim_t bytes)
+{
+	struct rlimit limit = { .rlim_cur = bytes, .rlim_max = RLIM_INFINITY };
+	struct rlimit old;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &old))
+		return -errno;
+	/* Root may have raised it before; nobody else can. */
+	if (geteuid())
+		limit.rlim_max = old.rlim_max;
+	return setrlimit(RLIMIT_MEMLOCK, &limit) ? -errno : 0;
+}
+
+/* Gives up CAP_IPC_LOCK with all else, but keeps what is open. */
+static inline int drop_privileges(void)
+{
+	if (!geteuid() && (setresgid(1000, 1000, 1000) ||
+			   setresuid(1000, 1000, 1000)))
+		return -errno;
+	return 0;
+}
+
+static sigjmp_buf touch_return;
+
+static void touch_failed(int signal)
+{
+	siglongjmp(touch_return, signal);
+}
+
+enum touch {
+	LOAD,
+	STORE,
+};
+
+/* Loads or stores eight bytes: 0, or the signal that came. */
+static inline int touch(void *addr, enum touch how)
+{
+	struct sigaction act = { .sa_handler = touch_failed };
+	struct sigaction segv, bus;
+	int signal;
+
+	sigaction(SIGSEGV, &act, &segv);
+	sigaction(SIGBUS, &act, &bus);
+	signal = sigsetjmp(touch_return, 1);
+	if (!signal) {
+		if (how == LOAD)
+			(void)READ_ONCE(*(__u64 *)addr);
+		else
+			WRITE_ONCE(*(__u64 *)addr, 0);
+	}
+	sigaction(SIGSEGV, &segv, NULL);
+	sigaction(SIGBUS, &bus, NULL);
+	return signal;
+}
+
+/*
+ * Runs a function in a child. What it returns, 0 or a negated errno, is
+ * returned here; a positive value is the signal that killed the child.
+ */
+static inline int in_child(int (*fn)(void *), void *arg)
+{
+	int status;
+	pid_t pid;
+
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(-fn(arg));
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		return -errno;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : WTERMSIG(status);
+}
+
+/**
+ * struct helper - a child that is to do one thing and then stay
+ * @pid: its process
+ * @fd: what it wrote can be read here
+ */
+struct helper {
+	pid_t pid;
+	int fd;
+};
+
+/* Starts a child that gets a descriptor to write to, and waits to be killed. */
+static inline int helper_start(struct helper *h, void (*fn)(int fd, void *arg),
+			       void *arg)
+{
+	int fds[2];
+
+	if (pipe(fds))
+		return -errno;
+	h->pid = fork();
+	if (h->pid < 0)
+		return -errno;
+	if (!h->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fds[0]);
+		fn(fds[1], arg);
+		for (;;)
+			pause();
+	}
+	close(fds[1]);
+	h->fd = fds[0];
+	return 0;
+}
+
+static inline int helper_kill(struct helper *h)
+{
+	close(h->fd);
+	kill(h->pid, SIGKILL);
+	return waitpid(h->pid, NULL, 0) == h->pid ? 0 : -errno;
+}
+
+#endif /* __SELFTEST_ULDMA_PROCESS_H */
