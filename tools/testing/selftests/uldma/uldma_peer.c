@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests that need two nodes. On one:
+ *
+ *	uldma_peer serve	# prints "ready"
+ *
+ * and then on the other:
+ *
+ *	uldma_peer run		# KTAP; tells the first to quit at the end
+ */
+#include <time.h>
+
+#include "uldma_harness.h"
+#include "uldma_peer.h"
+
+#define NAME 0x70656572ULL
+#define LENGTH ((1UL << 20) + 123)
+#define SOON 10000
+
+/**
+ * struct peer - the other half, as this one sees it
+ * @fd: the file for commands alone, so that its events are of no other use
+ * @control: where commands go
+ * @result: where results come
+ * @sequence: of the last command; no other process uses the same
+ */
+struct peer {
+	int fd;
+	struct segment control;
+	struct segment result;
+	__u64 sequence;
+};
+
+#define peer_call(_peer, ...) \
+	_peer_call(_peer, &(struct peer_command){ __VA_ARGS__ })
+
+/* Has a command executed; -ETIMEDOUT if no answer comes. */
+static __s64 _peer_call(struct peer *peer, const struct peer_command *command)
+{
+	struct peer_command *to = (struct peer_command *)peer->control.map;
+	struct peer_result *from = (struct peer_result *)peer->result.map;
+	struct uldma_event event;
+	int ret = 0;
+
+	WRITE_ONCE(to->verb, command->verb);
+	for (int i = 0; i < ARRAY_SIZE(command->args); i++)
+		WRITE_ONCE(to->args[i], command->args[i]);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	WRITE_ONCE(to->sequence, ++peer->sequence);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	ret = doorbell(peer->fd, peer->control.handle);
+	while (!ret && __atomic_load_n(&from->sequence, __ATOMIC_ACQUIRE) !=
+			       peer->sequence)
+		ret = event_wait(peer->fd, ULDMA_EVENT_DOORBELL, 2 * SOON,
+				 &event);
+	return ret ?: READ_ONCE(from->value);
+}
+
+static int peer_connect(struct peer *peer)
+{
+	__u64 name = (__u64)getpid() << 32 | NAME;
+	int ret;
+
+	peer->fd = uldma_open(O_NONBLOCK);
+	if (peer->fd < 0)
+		return peer->fd;
+	peer->sequence = (__u64)getpid() << 32;
+	ret = segment_create(peer->fd, name, page_size(), &peer->result) ?:
+	      segment_map(peer->fd, &peer->result) ?:
+	      segment_attach(peer->fd, PEER_CONTROL, &peer->control) ?:
+	      segment_map(peer->fd, &peer->control);
+	return ret ?: peer_call(peer, PEER_HELLO, { name });
+}
+
+FIXTURE(peer) {
+	struct peer peer;
+	int fd;
+	struct uldma_event event;
+	struct region r;
+	struct segment s;
+};
+
+FIXTURE_SETUP(peer)
+{
+	self->fd = uldma_open(O_NONBLOCK);
+	ASSERT_LE(0, self->fd);
+	if (!link_up(self->fd))
+		SKIP(return, "the link is down");
+	ASSERT_EQ(0, peer_connect(&self->peer));
+}
+
+FIXTURE_TEARDOWN(peer)
+{
+	close(self->peer.fd);
+	close(self->fd);
+}
+
+TEST_F(peer, is_another_node)
+{
+	EXPECT_NE(query(self->fd).out_node, peer_call(&self->peer, PEER_NODE));
+	EXPECT_LT(0, query(self->fd).out_link_generation);
+}
+
+TEST_F(peer, import_unknown)
+{
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
+	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+}
+
+TEST_F(peer, import)
+{
+	struct region again;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	EXPECT_NE(0, self->r.handle);
+	EXPECT_NE(0, self->r.index);
+	EXPECT_EQ(LENGTH, self->r.length);
+	EXPECT_LE(LENGTH, self->r.shadow_length);
+	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	/* Memory of the peer is not pinned here. */
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(0, pinned_pages(self->fd));
+
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &again));
+	EXPECT_NE(again.handle, self->r.handle);
+	ASSERT_EQ(0, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
+	ASSERT_EQ(0, region_unregister(self->fd, again.handle));
+	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+}
+
+TEST_F(peer, import_rights)
+{
+	struct context c;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, ULDMA_ACCESS_READ }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 1, NAME + 1, LENGTH, ULDMA_ACCESS_WRITE }));
+	EXPECT_EQ(-EACCES, region_import(self->fd, NAME, RW, &self->r));
+	EXPECT_EQ(-EACCES, region_import(self->fd, NAME, ULDMA_ACCESS_WRITE,
+					 &self->r));
+	EXPECT_EQ(-EACCES, region_import(self->fd, NAME + 1, RW, &self->r));
+	EXPECT_EQ(-EACCES, region_import(self->fd, NAME + 1,
+					 ULDMA_ACCESS_READ, &self->r));
+	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, region_import(self->fd, NAME + 1, ULDMA_ACCESS_WRITE,
+				   &self->r));
+	ASSERT_EQ(0, region_import(self->fd, NAME, ULDMA_ACCESS_READ,
+				   &self->r));
+	ASSERT_EQ(0, context_create(self->fd, &c));
+	EXPECT_EQ(-EACCES, region_map(self->fd, &self->r,
+				      PROT_READ | PROT_WRITE));
+	EXPECT_EQ(0, region_map(self->fd, &self->r, PROT_READ));
+}
+
+/* Only as much as was asked for, even if the export gives more. */
+TEST_F(peer, import_less)
+{
+	char *buf = buffer(page_size());
+	struct region local;
+	__u64 ticket;
+
+	ASSERT_NE(NULL, buf);
+	ASSERT_EQ(0, region_register(self->fd, buf, 64, RW, &local));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, ULDMA_ACCESS_READ,
+				   &self->r));
+	EXPECT_EQ(-EACCES, kernel_start(self->fd, self->r.handle, 0,
+					local.handle, 0, 8, &ticket));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &local, 0, &self->r, 0, 8));
+}
+
+TEST_F(peer, names)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	EXPECT_EQ(-EEXIST, peer_call(&self->peer, PEER_EXPORT,
+				     { 1, NAME, LENGTH, RW }));
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME + 1, RW, &self->r));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNEXPORT, { 0 }));
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT_AGAIN,
+			       { 0, NAME + 1, RW }));
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
+	EXPECT_EQ(0, region_import(self->fd, NAME + 1, RW, &self->r));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 0 }));
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME + 1, RW, &self->r));
+}
+
+TEST_F(peer, exporter_is_killed)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT_CHILD,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 0 }));
+	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
+}
+
+TEST_F(peer, segment_unknown)
+{
+	EXPECT_EQ(-ENOENT, segment_attach(self->fd, NAME, &self->s));
+}
+
+/* Stores here are what is there, to the last byte. */
+TEST_F(peer, segment)
+{
+	__u64 length = 5 * page_size();
+	struct segment other;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT, { 0, NAME, length }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT,
+			       { 1, NAME + 1, page_size() }));
+	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
+	ASSERT_EQ(0, segment_attach(self->fd, NAME + 1, &other));
+	EXPECT_EQ(length, self->s.length);
+	EXPECT_EQ(page_size(), other.length);
+	ASSERT_EQ(0, segment_map(self->fd, &self->s));
+	ASSERT_EQ(0, segment_map(self->fd, &other));
+	for (__u64 seed = 1; seed < 10; seed++) {
+		pattern_fill(self->s.map, length, seed);
+		pattern_fill(other.map, other.length, seed + 100);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		EXPECT_EQ(-1, peer_call(&self->peer, PEER_SEGMENT_CHECK,
+					{ 0, seed }));
+		EXPECT_EQ(-1, peer_call(&self->peer, PEER_SEGMENT_CHECK,
+					{ 1, seed + 100 }));
+	}
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 1 }));
+	EXPECT_EQ(-ENOENT, segment_attach(self->fd, NAME + 1, &other));
+}
+
+TEST_F(peer, segment_of_this_node)
+{
+	ASSERT_EQ(0, segment_create(self->fd, NAME, page_size(), &self->s));
+	ASSERT_EQ(0, segment_map(self->fd, &self->s));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_ATTACH, { 0, NAME }));
+	for (__u64 seed = 1; seed < 10; seed++) {
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_FILL,
+				       { 0, seed }));
+		EXPECT_EQ(-1, pattern_check(self->s.map, self->s.length,
+					    seed));
+	}
+}
+
+/* Each side of a segment can wake the other. */
+TEST_F(peer, doorbells)
+{
+	struct segment own;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT, { 0, NAME, 1 }));
+	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
+	ASSERT_EQ(0, segment_create(self->fd, NAME + 1, 1, &own));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_ATTACH,
+			       { 1, NAME + 1 }));
+	for (int i = 0; i < 10; i++) {
+		ASSERT_EQ(0, doorbell(self->fd, self->s.handle));
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_WAIT, { 0 }));
+		ASSERT_EQ(0, doorbell(self->fd, own.handle));
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_WAIT, { 1 }));
+
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 0 }));
+		ASSERT_EQ(0, event_wait(self->fd, ULDMA_EVENT_DOORBELL, SOON,
+					&self->event));
+		EXPECT_EQ(self->s.handle, self->event.handle);
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 1 }));
+		ASSERT_EQ(0, event_wait(self->fd, ULDMA_EVENT_DOORBELL, SOON,
+					&self->event));
+		EXPECT_EQ(own.handle, self->event.handle);
+	}
+	EXPECT_EQ(0, poll_for(self->fd, 0) & POLLIN);
+}
+
+FIXTURE(remote) {
+	struct peer peer;
+	int fd;
+	struct context c;
+	char *buf;
+	struct region local;
+	struct region r;
+};
+
+FIXTURE_VARIANT(remote) {
+	enum how how;
+};
+
+FIXTURE_SETUP(remote)
+{
+	self->fd = uldma_open(O_NONBLOCK);
+	ASSERT_LE(0, self->fd);
+	if (!link_up(self->fd))
+		SKIP(return, "the link is down");
+	ASSERT_EQ(0, peer_connect(&self->peer));
+	self->buf = buffer(2 * LENGTH);
+	ASSERT_NE(NULL, self->buf);
+	ASSERT_EQ(0, region_register(self->fd, self->buf + 11, LENGTH, RW,
+				     &self->local));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	ASSERT_EQ(0, context_create(self->fd, &self->c));
+	ASSERT_EQ(0, region_map(self->fd, &self->local,
+				PROT_READ | PROT_WRITE));
+	ASSERT_EQ(0, region_map(self->fd, &self->r, PROT_READ | PROT_WRITE));
+}
+
+FIXTURE_TEARDOWN(remote)
+{
+	close(self->peer.fd);
+	close(self->fd);
+}
+
+FIXTURE_VARIANT_ADD(remote, kernel) { BY_KERNEL };
+FIXTURE_VARIANT_ADD(remote, shadow) { BY_SHADOW };
+
+static const size_t sizes[] = {
+	1, 7, 8, 64, 4095, 4096, 4097, 65536, 300000, LENGTH - 8000,
+};
+
+TEST_F_TIMEOUT(remote, write, 60)
+{
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++)
+		for (size_t to = 0; to < 8000; to += 1237) {
+			size_t from = to * 5 % 4099;
+			size_t length = sizes[i];
+			__u64 seed = to + i + 1;
+
+			pattern_fill(self->buf + 11 + from, length, seed);
+			ASSERT_EQ(0, transfer(self->fd, variant->how, &self->r,
+					      to, &self->local, from, length));
+			ASSERT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+						{ 0, to, length, seed }))
+				TH_LOG("%zu bytes to %zu", length, to);
+		}
+	EXPECT_EQ(0, peer_call(&self->peer, PEER_CHECK_GUARD, { 0 }));
+}
+
+TEST_F_TIMEOUT(remote, read, 60)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	ASSERT_EQ(0, transfer(self->fd, variant->how, &self->local, 0,
+			      &self->r, 0, LENGTH));
+	EXPECT_EQ(-1, pattern_check(self->buf + 11, LENGTH, 5));
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		size_t length = sizes[i];
+
+		memset(self->buf, 0x22, 2 * LENGTH);
+		ASSERT_EQ(0, transfer(self->fd, variant->how, &self->local,
+				      i * 611, &self->r, 0, length));
+		EXPECT_EQ(-1, pattern_check(self->buf + 11 + i * 611, length,
+					    5))
+			TH_LOG("%zu bytes", length);
+		EXPECT_EQ(0x22, self->buf[11 + i * 611 - 1]);
+		EXPECT_EQ(0x22, self->buf[11 + i * 611 + length]);
+	}
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
+}
+
+/* Every byte of one side can be aligned to every byte of the other. */
+TEST_F(remote, alignments)
+{
+	size_t edge = page_size() - 8;
+
+	for (size_t to = 0; to < 8; to++)
+		for (size_t from = 0; from < 8; from++) {
+			__u64 seed = 8 * to + from + 1;
+
+			pattern_fill(self->buf + 11 + from, 100, seed);
+			ASSERT_EQ(0, transfer(self->fd, variant->how, &self->r,
+					      edge + to, &self->local, from,
+					      100));
+			ASSERT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+						{ 0, edge + to, 100, seed }))
+				TH_LOG("offsets %zu, %zu", to, from);
+		}
+}
+
+TEST_F(remote, bounds)
+{
+	int refusal = variant->how == BY_KERNEL ? -EINVAL : ULDMA_DMA_BOUNDS;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	EXPECT_EQ(refusal, transfer(self->fd, variant->how, &self->r, 1,
+				    &self->local, 0, LENGTH));
+	EXPECT_EQ(refusal, transfer(self->fd, variant->how, &self->r,
+				    LENGTH - 7, &self->local, 0, 8));
+	EXPECT_EQ(refusal, transfer(self->fd, variant->how, &self->r, LENGTH,
+				    &self->local, 0, 1));
+	EXPECT_EQ(refusal, transfer(self->fd, variant->how, &self->local, 0,
+				    &self->r, LENGTH, 1));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
+	EXPECT_EQ(0, peer_call(&self->peer, PEER_CHECK_GUARD, { 0 }));
+	EXPECT_EQ(0, transfer(self->fd, variant->how, &self->r, LENGTH - 8,
+			      &self->local, 0, 8));
+}
+
+TEST_F(remote, many_in_flight)
+{
+	__u64 ticket = 0;
+	int n = 40;
+
+	pattern_fill(self->buf + 11, n * 8192, 3);
+	for (int i = 0; i < n; i++) {
+		ASSERT_EQ(0, transfer_start(self->fd, variant->how, &self->r,
+					    i * 8192, &self->local, i * 8192,
+					    8192, &ticket));
+	}
+	ASSERT_EQ(0, transfer_wait(self->fd, variant->how, ticket, 8192));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+				{ 0, 0, n * 8192, 3 }));
+}
+
+/* The kernel may learn of it before the device does. */
+static bool is_refused(int ret)
+{
+	return ret == ULDMA_DMA_REMOTE || ret == -EIO || ret == -ESTALE;
+}
+
+/* The import leads nowhere, in both directions, whatever comes there anew. */
+static void check_dead(struct __test_metadata *_metadata,
+		       struct _test_data_remote *self, enum how how)
+{
+	int ret;
+
+	pattern_fill(self->buf + 11, LENGTH, 9);
+	ret = transfer(self->fd, how, &self->r, 0, &self->local, 0, 4096);
+	EXPECT_TRUE(is_refused(ret))
+		TH_LOG("write: %d", ret);
+	ret = transfer(self->fd, how, &self->local, 0, &self->r, 0, 4096);
+	EXPECT_TRUE(is_refused(ret))
+		TH_LOG("read: %d", ret);
+	EXPECT_EQ(-1, pattern_check(self->buf + 11, LENGTH, 9));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
+}
+
+TEST_F(remote, after_unexport)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNEXPORT, { 0 }));
+	check_dead(_metadata, self, variant->how);
+	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
+}
+
+TEST_F(remote, after_unregister)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNREGISTER, { 0 }));
+	check_dead(_metadata, self, variant->how);
+}
+
+TEST_F(remote, after_close)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 0 }));
+	check_dead(_metadata, self, variant->how);
+}
+
+/* A new region, likely in the same table entry, is not what was imported. */
+TEST_F(remote, after_something_new)
+{
+	struct region anew;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	check_dead(_metadata, self, variant->how);
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &anew));
+	ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &anew, 0, &self->local, 0,
+			      LENGTH));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 9 }));
+}
+
+/* The name is given again, but with less. */
+TEST_F(remote, after_export_with_less)
+{
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 5 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNEXPORT, { 0 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT_AGAIN,
+			       { 0, NAME, ULDMA_ACCESS_READ }));
+	pattern_fill(self->buf + 11, LENGTH, 9);
+	EXPECT_TRUE(is_refused(transfer(self->fd, variant->how, &self->r, 0,
+					&self->local, 0, 4096)));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
+}
+
+/* Lets the serving side go, if there still is a link to it. */
+static void quit(void)
+{
+	struct peer peer;
+
+	if (!peer_connect(&peer))
+		peer_call(&peer, PEER_QUIT);
+}
+
+int main(int argc, char **argv)
+{
+	const char *role = argc > 1 ? argv[1] : "";
+	int ret;
+
+	if (!strcmp(role, "serve")) {
+		ret = peer_serve();
+		if (ret)
+			fprintf(stderr, "serve: %s\n", strerror(-ret));
+		return !!ret;
+	}
+	if (strcmp(role, "run")) {
+		fprintf(stderr, "usage: %s serve | run [-t test]...\n",
+			argv[0]);
+		return KSFT_FAIL;
+	}
+	ret = test_harness_run(argc - 1, argv + 1);
+	quit();
+	return ret;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the two halves of uldma_peer say to each other, through a segment of
+ * each node's window: "run" writes a command into the segment of "serve",
+ * "serve" writes the result into the segment of "run". Each rings after it has
+ * written the sequence number, which comes last.
+ */
+#ifndef __SELFTEST_ULDMA_PEER_H
+#define __SELFTEST_ULDMA_PEER_H
+
+#include "uldma_process.h"
+
+/* Name of the segment that takes commands. */
+#define PEER_CONTROL 0x6c6f72746e6f63ULL
+/* Objects that the serving side can hold at a time. */
+#define PEER_SLOTS 8
+/* Bytes of a page in front of an exported range, so that it is not aligned. */
+#define PEER_LEAD 100
+/* What the bytes around an exported range hold. */
+#define PEER_GUARD 0x5a
+
+enum peer_verb {
+	PEER_HELLO = 1,		/* name of the segment for results */
+	PEER_QUIT,
+	PEER_NODE,		/* number of the serving node */
+	PEER_EXPORT,		/* slot, name, length, access */
+	PEER_EXPORT_CHILD,	/* the same, by a process of its own */
+	PEER_EXPORT_AGAIN,	/* slot, name, access */
+	PEER_UNEXPORT,		/* slot */
+	PEER_UNREGISTER,	/* slot */
+	PEER_CLOSE,		/* slot: close its file or kill its process */
+	PEER_FILL,		/* slot, seed */
+	PEER_CHECK,		/* slot, offset, length, seed: like pattern_check */
+	PEER_CHECK_GUARD,	/* slot: 0, or 1 for bytes that have changed */
+	PEER_SEGMENT,		/* slot, name, length */
+	PEER_SEGMENT_ATTACH,	/* slot, name */
+	PEER_SEGMENT_FILL,	/* slot, seed */
+	PEER_SEGMENT_CHECK,	/* slot, seed */
+	PEER_SEGMENT_RING,	/* slot */
+	PEER_SEGMENT_WAIT,	/* slot: for the doorbell */
+};
+
+struct peer_command {
+	__u64 verb;
+	__u64 args[4];
+	__u64 sequence;
+};
+
+struct peer_result {
+	__s64 value;
+	__u64 sequence;
+};
+
+/* "serve": answers until it is told to quit or there is nobody to answer. */
+int peer_serve(void);
+
+#endif /* __SELFTEST_ULDMA_PEER_H */
