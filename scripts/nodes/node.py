@@ -64,7 +64,8 @@ class Node:
         except (NodeDied, TimedOut) as error:
             emulator = self._emulator_log.read_text().strip()
             raise type(error)(
-                f"{error}\n{emulator}\n{self.log.tail()}\n({self.log.path})"
+                f"{error} (QEMU: {self._process.poll()})\n{emulator}\n{self.log.tail()}\n"
+                f"({self.log.path})"
             ) from error
 
     def spawn(self, command: str, *, uid: int = 0, echo: bool = False) -> Job:

@@ -63,7 +63,7 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         *("-device", "virtconsole,chardev=console,nr=0"),
         *("-device", "virtserialport,chardev=agent,name=agent,nr=1"),
         *("-chardev", f"socket,id=monitor,fd={wiring.monitor.fileno()}"),
-        *("-mon", "chardev=monitor,mode=control"),
+        *("-object", "monitor-qmp,id=monitor,chardev=monitor"),
     ]
     if wiring.network:
         mac = f"52:54:00:00:00:0{'ab'.index(name) + 1}"

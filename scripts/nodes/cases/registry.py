@@ -29,7 +29,7 @@ def case(function: Case) -> Case:
 
 def name_of(function: Case) -> str:
     """The name under which a case is reported."""
-    return f"nodes: {function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+    return f"nodes:{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
 
 
 def expect(condition: bool, message: str) -> None:

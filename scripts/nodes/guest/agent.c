@@ -190,7 +190,7 @@ static void run(unsigned int id, uid_t uid, size_t length)
 	c->pipes[1] = error[0];
 }
 
-static void request(void)
+static void handle(void)
 {
 	unsigned int id, uid, length, i = 0;
 	char line[64];
@@ -248,7 +248,7 @@ int main(void)
 		if (fds[1].revents && read(signals, &info, sizeof(info)) > 0)
 			reap();
 		if (fds[0].revents & POLLIN)
-			request();
+			handle();
 		else if (fds[0].revents & POLLHUP)
 			errx(1, "the host has gone");
 	}
