@@ -2,9 +2,11 @@
 """nodes test: host tests, then kselftest and our own cases on two nodes, one closing line."""
 
 import argparse
+import io
 import re
 import subprocess
 import time
+import unittest
 from collections.abc import Callable, Sequence
 
 from .. import cases
@@ -15,14 +17,27 @@ from ..paths import BUILD, LOGS, REPO, SELFTESTS
 from ..qemu import Config
 from ..tally import Tally
 
+TOP = str(REPO / "scripts")
 HOST_TIMEOUT = 900
 # kselftest ends a program that takes longer than its settings allow; this bounds the runner.
 PROGRAM_TIMEOUT = 300.0
 
 
-def run_host(tally: Tally) -> None:
-    """The workspace's own tests."""
-    say("host tests: cargo test")
+def run_own(tally: Tally) -> None:
+    """The tests of this runner."""
+    suite = unittest.TestLoader().discover(str(REPO / "scripts/nodes/tests"), top_level_dir=TOP)
+    result = unittest.TextTestRunner(verbosity=0, stream=io.StringIO()).run(suite)
+    for test, trace in [*result.failures, *result.errors]:
+        print(trace)
+        tally.add_fail(str(test))
+    for _ in range(result.testsRun - len(result.failures) - len(result.errors)):
+        tally.add_pass()
+    say(f"tests of the runner: {result.testsRun} results")
+
+
+def run_cargo(tally: Tally) -> None:
+    """The tests of the device model, the library and the tools."""
+    say("host tests: cargo test ...")
     began = time.monotonic()
     log = LOGS / "cargo-test.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -68,26 +83,26 @@ class NodeTests:
 
     def _guarded(self, name: str, body: Callable[[Pair], int]) -> None:
         """Run a test and read the kernel logs after it. The body counts its own results."""
+        pair = self._running()
         began = time.monotonic()
+        count = 1
+        troubles = []
         try:
-            count = body(self._running())
-            trouble = None
+            count = body(pair)
         except Skip as why:
             self._tally.add_skip(name, str(why))
-            count, trouble = 1, None
         except NodesError as error:
             self._tally.add_fail(name)
-            count, trouble = 1, error
+            troubles.append(error)
         try:
-            if self._pair:
-                self._pair.check_logs()
+            pair.check_logs()
         except NodesError as error:
             self._tally.add_fail(f"{name}: kernel log")
-            trouble = trouble or error
-            print(error, flush=True)
-            self.stop()
-        if trouble:
+            troubles.append(error)
+        for trouble in troubles:
             print(f"{name}: {trouble}", flush=True)
+        if troubles:
+            # Whatever state the nodes are in, the next test shall not suffer from it.
             self.stop()
         say(f"{name}: {count} results in {time.monotonic() - began:.1f} s")
 
@@ -145,7 +160,8 @@ def main(arguments: Sequence[str]) -> int:
     tally = Tally()
     began = time.monotonic()
     if not options.nodes and not options.only:
-        run_host(tally)
+        run_own(tally)
+        run_cargo(tally)
     if not options.host:
         try:
             run_nodes(tally, re.compile(options.only))

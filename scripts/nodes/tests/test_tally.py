@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counting results."""
+
+import unittest
+
+from ..tally import Tally
+
+KSELFTEST = """TAP version 13
+1..1
+# selftests: uldma: dummy
+# TAP version 13
+# 1..4
+# #  RUN           x.good ...
+# #            OK  x.good
+# ok 1 x.good
+# ok 2 x.skipped # SKIP no peer
+# not ok 3 x.bad
+# not ok 4 x.known # TODO later
+# # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0
+not ok 1 selftests: uldma: dummy # exit=1
+"""
+
+LIBTEST = """running 3 tests
+test ring::wraps ... ok
+test ring::slow ... ignored, takes an hour
+test ring::bad ... FAILED
+
+test src/lib.rs - Ring (line 12) ... ok
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+"""
+
+
+class TallyTest(unittest.TestCase):
+    """What counts and what does not."""
+
+    def test_ktap_counts_innermost_results(self) -> None:
+        """The runner's own line for a program is not one more test."""
+        tally = Tally()
+        self.assertEqual(tally.add_ktap("p", KSELFTEST), 4)
+        self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
+        self.assertEqual(tally.failed, ["p: x.bad"])
+        self.assertEqual(tally.skipped, [("p: x.skipped", "no peer")])
+
+    def test_ktap_program_without_cases(self) -> None:
+        """A program that only exits counts by the runner's line."""
+        tally = Tally()
+        self.assertEqual(tally.add_ktap("p", "TAP version 13\n1..1\nok 1 selftests: u: p\n"), 1)
+        self.assertEqual(tally.passed, 1)
+
+    def test_ktap_crash(self) -> None:
+        """No result at all is told to the caller."""
+        self.assertEqual(Tally().add_ktap("p", "Segmentation fault\n"), 0)
+
+    def test_libtest(self) -> None:
+        """Unit and documentation tests of cargo."""
+        tally = Tally()
+        self.assertEqual(tally.add_libtest(LIBTEST), 4)
+        self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
+        self.assertEqual(tally.skipped, [("ring::slow", "takes an hour")])
