@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What can go wrong, and what to do about it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::memlock::Memlock;
+use crate::ring::Violation;
+use crate::{uapi, Name};
+
+/// Result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed. The text says what failed; [`Error::hint`] says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such device file.
+    #[error("no device: {}", .0.display())]
+    NoDevice(PathBuf),
+    /// The device file is there and may not be opened.
+    #[error("no permission to open {}", .0.display())]
+    Permission(PathBuf),
+    /// The kernel module speaks another version of the interface than this library.
+    #[error("the kernel module has interface version {kernel}, this program has {library}")]
+    Abi {
+        /// Version of the kernel module.
+        kernel: u32,
+        /// Version of this library.
+        library: u32,
+    },
+    /// A system call failed.
+    #[error("{action}: {}", .errno.desc())]
+    System {
+        /// What was to be done, with its arguments.
+        action: String,
+        /// The kernel's answer.
+        errno: Errno,
+        /// What to do about it, when known.
+        hint: Option<String>,
+    },
+    /// The device refused to start a transfer.
+    #[error("the device refused the transfer: {0}")]
+    Refused(#[from] Refusal),
+    /// A transfer started and failed.
+    #[error("transfer {ticket} failed after {bytes} bytes: {status}")]
+    Transfer {
+        /// Which one.
+        ticket: u64,
+        /// Bytes moved before.
+        bytes: u64,
+        /// Why.
+        status: Refusal,
+    },
+    /// The record of a transfer's end was overwritten by later ones before anybody looked.
+    #[error("the completion record of transfer {0} was overwritten")]
+    RecordLost(u64),
+    /// Something did not happen in time.
+    #[error("{what}: nothing happened within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        after: Duration,
+    },
+    /// An offset or length leaves the object that it is about.
+    #[error("{length} bytes at offset {offset} do not fit in {size} bytes")]
+    Range {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes that there are.
+        size: u64,
+    },
+    /// The peer broke the rules of a ring; the ring cannot be used any more.
+    #[error("the peer broke the rules of the ring: {0}")]
+    Violation(#[from] Violation),
+    /// The peer closed the channel.
+    #[error("the peer closed the channel")]
+    Closed,
+    /// The link to the peer went down.
+    #[error("the link to the peer is down")]
+    LinkDown,
+    /// A message is longer than the ring or the buffer has room for.
+    #[error("a message of {length} bytes is longer than {limit} bytes")]
+    TooLong {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes that there is room for.
+        limit: usize,
+    },
+}
+
+impl Error {
+    /// An error of a system call, with the advice that fits it.
+    pub(crate) fn system(action: impl Into<String>, errno: Errno) -> Self {
+        Self::System {
+            action: action.into(),
+            errno,
+            hint: hint(errno).map(str::to_owned),
+        }
+    }
+
+    /// An error of a registration: where memory ran out, says whose limit it was.
+    pub(crate) fn registration(length: u64, pinned: Option<u64>, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::ENOMEM | Errno::EPERM => Some(Memlock::read().advice(length, pinned)),
+            Errno::EFAULT => Some(
+                "the memory must be mapped with the rights asked for, and must not be a \
+                 device's or, for writing, a read-only mapping"
+                    .to_owned(),
+            ),
+            _ => hint(errno).map(str::to_owned),
+        };
+        Self::System {
+            action: format!("register {length} bytes"),
+            errno,
+            hint,
+        }
+    }
+
+    /// An error of looking up something at the peer.
+    pub(crate) fn lookup(what: &str, name: Name, timeout: Duration, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::ENOENT => Some(format!("the peer has no {what} of that name (yet)")),
+            Errno::ETIMEDOUT => Some(format!(
+                "no answer within {timeout:?}: is the peer's driver loaded, and does the other \
+                 side offer its {what} under that name?"
+            )),
+            Errno::EACCES => Some("the peer's offer gives fewer rights than asked for".into()),
+            _ => hint(errno).map(str::to_owned),
+        };
+        Self::System {
+            action: format!("find {what} {name} at the peer"),
+            errno,
+            hint,
+        }
+    }
+
+    /// What to do about it, in one sentence, when known.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::NoDevice(_) => Some(
+                "load the module (modprobe uldma, or insmod uldma.ko) and check that the PCI \
+                 device is there (lspci -d 1b36:00f7)",
+            ),
+            Self::Permission(_) => {
+                Some("run as root, or give this user access to the device file (a udev rule)")
+            }
+            Self::Abi { .. } => Some("install module and tools from the same release"),
+            Self::System { hint, .. } => hint.as_deref(),
+            Self::Refused(why) | Self::Transfer { status: why, .. } => why.hint(),
+            Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
+            Self::Timeout { .. } => Some("is the other side running, under the same name?"),
+            Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
+            Self::Closed => Some("look at the other side's messages"),
+            Self::LinkDown => Some("the driver must be loaded on both nodes"),
+            Self::Range { .. } | Self::TooLong { .. } => None,
+        }
+    }
+
+    /// The errno behind it, for errors of system calls.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::System { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}
+
+/// Advice that depends on nothing but the errno; the meanings are those of the uAPI header.
+fn hint(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::ENOTTY => "the file is not a uldma device, or the module is older than this program",
+        Errno::EPERM => {
+            "the device was opened by another process (or before fork()): open it again here"
+        }
+        Errno::EACCES => "the region was not registered or exported with the right that is needed",
+        Errno::ENOSPC => "a table is full: close other users, or see `uldma info` for the limits",
+        Errno::EEXIST => "the name is taken on this node: choose another",
+        Errno::EBUSY => "all register contexts are taken, or the queue is full: see `uldma info`",
+        Errno::ENXIO => "create a register context first",
+        Errno::ENOTCONN => "the link is down: the driver must be loaded on both nodes",
+        Errno::ETIMEDOUT => "the peer or the device did not answer in time",
+        Errno::ESTALE => "the link went down meanwhile: import or attach again",
+        Errno::EPROTO => "module versions of the two nodes differ?",
+        Errno::ENODEV => "the device is gone (driver unbound or module removed)",
+        _ => return None,
+    })
+}
+
+/// Why the device did not start a transfer, or ended it early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A load came without a store before it; also what a device that is gone answers.
+    #[error("no arguments were passed (or the device is gone)")]
+    NoArgs,
+    /// Zero bytes, or more than one initiation can move.
+    #[error("the size is out of range")]
+    BadSize,
+    /// The access was not aligned or not of eight bytes.
+    #[error("the access was not an aligned one of eight bytes")]
+    BadAccess,
+    /// No such page or region.
+    #[error("no such page or region")]
+    NotValid,
+    /// The page or region belongs to somebody else.
+    #[error("the page or region belongs to another process")]
+    NotOwner,
+    /// Source not readable or destination not writable.
+    #[error("the source is not readable or the destination not writable")]
+    NoRight,
+    /// The transfer would leave the region.
+    #[error("the transfer would leave the region")]
+    Bounds,
+    /// Too many transfers of this context are waiting.
+    #[error("the context's queue is full")]
+    QueueFull,
+    /// The context or the device is off.
+    #[error("the context or the device is disabled")]
+    Disabled,
+    /// The peer is not reachable, or the import is stale.
+    #[error("the link is down or the import is stale")]
+    LinkDown,
+    /// The peer's table does not allow the access.
+    #[error("the peer does not allow the access")]
+    Remote,
+    /// Stopped by unregistration, reset or close.
+    #[error("aborted by unregistration, reset or close")]
+    Aborted,
+    /// A bus address did not answer.
+    #[error("a bus address did not answer")]
+    BusError,
+    /// A value that this library does not know.
+    #[error("unknown status {0}")]
+    Unknown(i64),
+}
+
+impl Refusal {
+    /// Translates `enum uldma_dma_status`; none for success.
+    pub fn from_status(status: u32) -> Option<Self> {
+        Some(match status {
+            uapi::ULDMA_DMA_OK => return None,
+            uapi::ULDMA_DMA_NO_ARGS => Self::NoArgs,
+            uapi::ULDMA_DMA_BAD_SIZE => Self::BadSize,
+            uapi::ULDMA_DMA_BAD_ACCESS => Self::BadAccess,
+            uapi::ULDMA_DMA_NOT_VALID => Self::NotValid,
+            uapi::ULDMA_DMA_NOT_OWNER => Self::NotOwner,
+            uapi::ULDMA_DMA_NO_RIGHT => Self::NoRight,
+            uapi::ULDMA_DMA_BOUNDS => Self::Bounds,
+            uapi::ULDMA_DMA_QUEUE_FULL => Self::QueueFull,
+            uapi::ULDMA_DMA_DISABLED => Self::Disabled,
+            uapi::ULDMA_DMA_LINK_DOWN => Self::LinkDown,
+            uapi::ULDMA_DMA_REMOTE => Self::Remote,
+            uapi::ULDMA_DMA_ABORTED => Self::Aborted,
+            uapi::ULDMA_DMA_BUS_ERROR => Self::BusError,
+            other => Self::Unknown(other.into()),
+        })
+    }
+
+    /// Translates what the initiating load returned, when it is not a ticket.
+    pub(crate) fn from_answer(answer: i64) -> Self {
+        let status = answer
+            .checked_neg()
+            .and_then(|status| u32::try_from(status).ok());
+        status
+            .and_then(Self::from_status)
+            .unwrap_or(Self::Unknown(answer))
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::QueueFull => "wait for earlier transfers first",
+            Self::NoRight => "register with the access that the transfer needs",
+            Self::LinkDown => "import again once the link is up",
+            Self::Remote => "did the peer unregister or unexport the region?",
+            Self::Disabled => "the driver was unbound or the context destroyed",
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_translate_both_ways() {
+        assert_eq!(Refusal::from_answer(-7), Refusal::Bounds);
+        assert_eq!(Refusal::from_answer(0), Refusal::Unknown(0));
+        assert_eq!(Refusal::from_answer(i64::MIN), Refusal::Unknown(i64::MIN));
+        assert_eq!(Refusal::from_status(0), None);
+        assert_eq!(Refusal::from_status(99), Some(Refusal::Unknown(99)));
+    }
+
+    #[test]
+    fn running_out_of_memlock_names_the_limit() {
+        let error = Error::registration(1 << 20, Some(4096), Errno::ENOMEM);
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("RLIMIT_MEMLOCK"), "{hint}");
+    }
+}
