@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The device: opening it, asking what it has, and the link.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::event::Events;
+use crate::{sys, uapi, Error, Event, Result};
+
+/// An open device. Clones share the open file: one *opener* for the kernel.
+///
+/// An opener belongs to the process that opened it: after fork(), open the device again.
+#[derive(Clone, Debug)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    path: PathBuf,
+    events: Events,
+}
+
+impl Device {
+    /// Opens `/dev/uldma<number>`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::open_path`].
+    pub fn open(number: u32) -> Result<Self> {
+        Self::open_path(Self::path_of(number))
+    }
+
+    /// The device file of that number.
+    pub fn path_of(number: u32) -> PathBuf {
+        PathBuf::from(format!("/dev/uldma{number}"))
+    }
+
+    /// The numbers of all devices that this machine has, in ascending order.
+    pub fn numbers() -> Vec<u32> {
+        let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+        let mut numbers: Vec<u32> = entries
+            .filter_map(|entry| {
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_prefix("uldma")?
+                    .parse()
+                    .ok()
+            })
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Opens the device file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`], [`Error::Permission`], [`Error::Abi`] when the kernel module is of
+    /// another version, [`Error::System`] for the rest.
+    pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        sys::count_call();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(&path)
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => Error::NoDevice(path.clone()),
+                ErrorKind::PermissionDenied => Error::Permission(path.clone()),
+                _ => match error.raw_os_error() {
+                    // A device node whose driver has gone.
+                    Some(libc::ENXIO | libc::ENODEV) => Error::NoDevice(path.clone()),
+                    errno => Error::system(
+                        format!("open {}", path.display()),
+                        errno.map_or(Errno::UnknownErrno, Errno::from_raw),
+                    ),
+                },
+            })?;
+        let device = Self {
+            inner: Arc::new(Inner {
+                file,
+                path,
+                events: Events::default(),
+            }),
+        };
+        let kernel = device.query()?.abi_version;
+        if kernel == uapi::ULDMA_ABI_VERSION {
+            Ok(device)
+        } else {
+            Err(Error::Abi {
+                kernel,
+                library: uapi::ULDMA_ABI_VERSION,
+            })
+        }
+    }
+
+    /// The device file's path.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.inner.events
+    }
+
+    /// Asks what the device is and has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn query(&self) -> Result<Query> {
+        let raw = sys::query(self.as_fd(), Default::default())
+            .map_err(|errno| Error::system(format!("query {}", self.path().display()), errno))?;
+        Ok(Query::from_raw(&raw))
+    }
+
+    /// Enters and leaves the kernel: what every ioctl costs at least.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn nop(&self) -> Result<()> {
+        sys::nop(self.as_fd()).map_err(|errno| Error::system("enter the kernel", errno))
+    }
+
+    /// Waits until the link is up (or down).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], or [`Error::System`].
+    pub fn wait_link(&self, up: bool, timeout: Duration) -> Result<Query> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let seen = self.events().snapshot();
+            let query = self.query()?;
+            if query.link_up == up {
+                return Ok(query);
+            }
+            let woken = self
+                .events()
+                .wait(self.as_fd(), deadline, |now| now.links != seen.links)?;
+            if !woken {
+                let state = if up { "up" } else { "down" };
+                return Err(Error::Timeout {
+                    what: format!("link to come {state}"),
+                    after: timeout,
+                });
+            }
+        }
+    }
+
+    /// Sleeps until events are pending and returns them; none when `timeout` passes before.
+    ///
+    /// Waiting functions of this crate see the events, too, so that none is lost to them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn wait_events(&self, timeout: Duration) -> Result<Vec<Event>> {
+        self.events().next(self.as_fd(), Instant::now() + timeout)
+    }
+
+    /// Has the kernel signal `eventfd` whenever an event becomes pending; none ends it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EINVAL when it is not an eventfd.
+    pub fn signal_eventfd(&self, eventfd: Option<BorrowedFd<'_>>) -> Result<()> {
+        use std::os::fd::AsRawFd;
+        let fd = eventfd.map_or(-1, |eventfd| eventfd.as_raw_fd());
+        sys::eventfd(
+            self.as_fd(),
+            uapi::uldma_eventfd {
+                fd,
+                ..Default::default()
+            },
+        )
+        .map(drop)
+        .map_err(|errno| Error::system("set the eventfd", errno))
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.file.as_fd()
+    }
+}
+
+/// What a device is and has, see `struct uldma_query`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Query {
+    /// Version of the user interface.
+    pub abi_version: u32,
+    /// Number of this node on its link.
+    pub node: u32,
+    /// The link to the peer is up.
+    pub link_up: bool,
+    /// How often the link came up.
+    pub link_generation: u32,
+    /// Register contexts that openers can share.
+    pub contexts: u32,
+    /// Of these, how many are taken.
+    pub contexts_used: u32,
+    /// Bytes of the page that one shadow page stands for.
+    pub page_size: u64,
+    /// Log2 of the bytes of shadow space per context.
+    pub shadow_window_shift: u32,
+    /// Bytes that one initiation can move.
+    pub max_transfer: u64,
+    /// Regions that the device can hold.
+    pub max_regions: u32,
+    /// Regions that it holds, of all openers.
+    pub regions: u32,
+    /// Pages that the translation table can hold.
+    pub max_pages: u32,
+    /// Pages that it holds, of all openers.
+    pub pages: u32,
+    /// Bytes of the inbound half of the window.
+    pub window_size: u64,
+    /// Of these, how many segments take.
+    pub window_used: u64,
+    /// Regions and imports of this opener.
+    pub opener_regions: u32,
+    /// Bytes that this opener's address space has pinned here.
+    pub opener_pinned: u64,
+}
+
+impl Query {
+    fn from_raw(raw: &uapi::uldma_query) -> Self {
+        Self {
+            abi_version: raw.out_abi_version,
+            node: raw.out_node,
+            link_up: raw.out_link & uapi::ULDMA_LINK_UP != 0,
+            link_generation: raw.out_link_generation,
+            contexts: raw.out_contexts,
+            contexts_used: raw.out_contexts_used,
+            page_size: 1u64.checked_shl(raw.out_page_shift).unwrap_or(0),
+            shadow_window_shift: raw.out_shadow_window_shift,
+            max_transfer: raw.out_max_transfer,
+            max_regions: raw.out_max_regions,
+            regions: raw.out_regions,
+            max_pages: raw.out_max_pages,
+            pages: raw.out_pages,
+            window_size: raw.out_window_size,
+            window_used: raw.out_window_used,
+            opener_regions: raw.out_opener_regions,
+            opener_pinned: raw.out_opener_pinned,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_is_named() {
+        let error = Device::open_path("/dev/uldma-none").unwrap_err();
+        assert_eq!(error.to_string(), "no device: /dev/uldma-none");
+        assert!(error.hint().unwrap().contains("load the module"));
+    }
+
+    #[test]
+    fn another_file_is_not_a_device() {
+        let error = Device::open_path("/dev/null").unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::ENOTTY));
+        assert!(error.hint().unwrap().contains("not a uldma device"));
+    }
+}

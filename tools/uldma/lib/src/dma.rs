@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Transfers through the kernel: two system calls each, no register context.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::region::Registered;
+use crate::{sys, uapi, Completion, Device, Error, Refusal, Result, Ticket};
+
+/// A transfer that the kernel started, see [`Device::dma`].
+///
+/// Its numbers are not those of a context's tickets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelTicket(u64);
+
+impl Device {
+    /// Starts a transfer of `bytes` bytes through the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EINVAL when the range leaves a region, EACCES when a right is missing,
+    /// EBUSY when the queue is full.
+    pub fn dma(
+        &self,
+        source: (&impl Registered, u64),
+        destination: (&impl Registered, u64),
+        bytes: u64,
+    ) -> Result<KernelTicket> {
+        let argument = uapi::uldma_dma {
+            src: source.0.entry().handle,
+            dst: destination.0.entry().handle,
+            src_offset: source.1,
+            dst_offset: destination.1,
+            length: bytes,
+            ..Default::default()
+        };
+        sys::dma(self.as_fd(), argument)
+            .map(|answer| KernelTicket(answer.out_ticket))
+            .map_err(|errno| Error::system(format!("start a transfer of {bytes} bytes"), errno))
+    }
+
+    /// Sleeps until a transfer that the kernel started has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::System`].
+    pub fn dma_wait(&self, ticket: KernelTicket, timeout: Duration) -> Result<Completion> {
+        let argument = uapi::uldma_dma_wait {
+            ticket: ticket.0,
+            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+            ..Default::default()
+        };
+        let answer = sys::dma_wait(self.as_fd(), argument).map_err(|errno| match errno {
+            Errno::ETIMEDOUT => Error::Timeout {
+                what: format!("end of kernel transfer {}", ticket.0),
+                after: timeout,
+            },
+            errno => Error::system(format!("wait for kernel transfer {}", ticket.0), errno),
+        })?;
+        let failure = Refusal::from_status(answer.out_status);
+        Completion {
+            ticket: Ticket(ticket.0),
+            bytes: answer.out_bytes,
+            failure,
+        }
+        .check()
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Events: completions, doorbells and link changes, shared out among those who wait.
+//!
+//! An open file has one stream of events, and several threads may wait for different ones. So
+//! one of them reads for all (it has the *reader's role*) and counts what came; the others sleep
+//! until the counts change or the role is free.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::unistd;
+
+use crate::{sys, uapi, Error, Result};
+
+/// Something that happened at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Transfers of the opener's context ended, up to this ticket.
+    Completion {
+        /// Highest ticket that has ended.
+        completed: u64,
+    },
+    /// The other side of a segment rang.
+    Doorbell {
+        /// Handle of the segment here.
+        segment: u32,
+    },
+    /// The link came up or went down.
+    Link {
+        /// It is up.
+        up: bool,
+    },
+    /// A type that this library does not know.
+    Other(u32),
+}
+
+/// How often each event came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) completions: u64,
+    pub(crate) links: u64,
+    doorbells: HashMap<u32, u64>,
+}
+
+impl Counts {
+    /// How often the other side of the segment rang.
+    pub(crate) fn doorbells(&self, segment: u32) -> u64 {
+        self.doorbells.get(&segment).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Completion { .. } => self.completions += 1,
+            Event::Doorbell { segment } => *self.doorbells.entry(segment).or_default() += 1,
+            Event::Link { .. } => self.links += 1,
+            Event::Other(_) => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    being_read: bool,
+}
+
+/// The events of one open file.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Events {
+    /// The counts now. Take them before looking at what the events are about.
+    pub(crate) fn snapshot(&self) -> Counts {
+        self.lock().counts.clone()
+    }
+
+    /// Sleeps until `happened` says yes of the counts; false when the deadline comes first.
+    pub(crate) fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        deadline: Instant,
+        happened: impl Fn(&Counts) -> bool,
+    ) -> Result<bool> {
+        let mut state = self.lock();
+        loop {
+            if happened(&state.counts) {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if state.being_read {
+                let result = self.changed.wait_timeout(state, left);
+                state = result.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                (state, _) = self.read(state, fd, left)?;
+            }
+        }
+    }
+
+    /// Sleeps until events come and returns them; none when the deadline comes first.
+    pub(crate) fn next(&self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Event>> {
+        let mut state = self.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.being_read {
+                if left.is_zero() {
+                    return Ok(Vec::new());
+                }
+                let result = self.changed.wait_timeout(state, left);
+                state = result.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let events;
+            (state, events) = self.read(state, fd, left)?;
+            if !events.is_empty() || left.is_zero() {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Reads for all, once, with the lock released meanwhile.
+    fn read<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        fd: BorrowedFd<'_>,
+        left: Duration,
+    ) -> Result<(MutexGuard<'a, State>, Vec<Event>)> {
+        state.being_read = true;
+        drop(state);
+        let result = read_events(fd, left);
+        let mut state = self.lock();
+        state.being_read = false;
+        for event in result.iter().flatten() {
+            state.counts.add(*event);
+        }
+        self.changed.notify_all();
+        result.map(|events| (state, events))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is counts only: no panic can leave it half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sleeps in poll() for at most `left`, then reads what is pending.
+fn read_events(fd: BorrowedFd<'_>, left: Duration) -> Result<Vec<Event>> {
+    let failed = |errno| Error::system("wait for events", errno);
+    // Rounded up: to wake early would mean to spin.
+    let milliseconds = left.as_nanos().div_ceil(1_000_000);
+    let timeout = PollTimeout::try_from(milliseconds.min(60_000)).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    sys::count_call();
+    match poll(&mut fds, timeout) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(Vec::new()),
+        Ok(_) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let events = fds[0].revents().unwrap_or(PollFlags::empty());
+    if events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
+        return Err(failed(Errno::ENODEV));
+    }
+    let mut bytes = [0u8; 32 * size_of::<uapi::uldma_event>()];
+    sys::count_call();
+    match unistd::read(fd, &mut bytes) {
+        Ok(length) => Ok(decode(&bytes[..length])),
+        Err(Errno::EAGAIN | Errno::EINTR) => Ok(Vec::new()),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+fn decode(mut bytes: &[u8]) -> Vec<Event> {
+    let mut events = Vec::new();
+    let (mut kind, mut handle, mut value) = ([0; 4], [0; 4], [0; 8]);
+    while bytes.read_exact(&mut kind).is_ok()
+        && bytes.read_exact(&mut handle).is_ok()
+        && bytes.read_exact(&mut value).is_ok()
+    {
+        let value = u64::from_ne_bytes(value);
+        events.push(match u32::from_ne_bytes(kind) {
+            uapi::ULDMA_EVENT_COMPLETION => Event::Completion { completed: value },
+            uapi::ULDMA_EVENT_DOORBELL => Event::Doorbell {
+                segment: u32::from_ne_bytes(handle),
+            },
+            uapi::ULDMA_EVENT_LINK => Event::Link { up: value != 0 },
+            other => Event::Other(other),
+        });
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn bytes_of(kind: u32, handle: u32, value: u64) -> Vec<u8> {
+        [
+            &kind.to_ne_bytes()[..],
+            &handle.to_ne_bytes(),
+            &value.to_ne_bytes(),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn events_are_decoded_whole() {
+        let mut bytes = bytes_of(2, 9, 0);
+        bytes.extend(bytes_of(3, 0, 1));
+        bytes.extend(bytes_of(1, 0, 42));
+        bytes.extend(bytes_of(77, 0, 0));
+        bytes.extend([0; 5]);
+        let expected = [
+            Event::Doorbell { segment: 9 },
+            Event::Link { up: true },
+            Event::Completion { completed: 42 },
+            Event::Other(77),
+        ];
+        assert_eq!(decode(&bytes), expected);
+    }
+
+    /// Two threads wait for different doorbells; whichever reads must not swallow the other's.
+    #[test]
+    fn nobody_loses_an_event_to_another_waiter() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let events = Events::default();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        std::thread::scope(|scope| {
+            for segment in [1, 2] {
+                let (events, reader) = (&events, &reader);
+                scope.spawn(move || {
+                    let rung = |counts: &Counts| counts.doorbells(segment) > 0;
+                    assert!(events.wait(reader.as_fd(), deadline, rung).unwrap());
+                });
+            }
+            let both = [bytes_of(2, 1, 0), bytes_of(2, 2, 0)].concat();
+            unistd::write(&writer, &both).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_deadline_ends_the_wait() {
+        let (reader, _writer) = nix::unistd::pipe().unwrap();
+        let deadline = Instant::now() + Duration::from_millis(5);
+        let events = Events::default();
+        assert!(!events.wait(reader.as_fd(), deadline, |_| false).unwrap());
+        assert!(events.next(reader.as_fd(), deadline).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Regions that one node offers and the other imports.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use crate::region::{sealed, Entry};
+use crate::{sys, uapi, Access, Device, Error, Name, Registered, Result};
+
+/// An offer of a region to the peer, taken back on drop.
+#[derive(Debug)]
+pub struct Export<'region> {
+    region: &'region Entry,
+    name: Name,
+}
+
+impl<'region> Export<'region> {
+    pub(crate) fn new(region: &'region Entry, name: Name, access: Access) -> Result<Self> {
+        let argument = uapi::uldma_region_export {
+            flags: access.flags(),
+            handle: region.handle,
+            name: name.get(),
+            ..Default::default()
+        };
+        sys::region_export(region.device.as_fd(), argument)
+            .map_err(|errno| Error::system(format!("export a region as {name}"), errno))?;
+        Ok(Self { region, name })
+    }
+
+    /// The name that the peer must say.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+}
+
+impl Drop for Export<'_> {
+    fn drop(&mut self) {
+        // It can fail only when the region or the device has gone, and the offer with it.
+        let _ = sys::region_unexport(self.region.device.as_fd(), sys::handle(self.region.handle));
+    }
+}
+
+/// A region of the peer that transfers of this process can name.
+#[derive(Debug)]
+pub struct Import {
+    entry: Entry,
+}
+
+impl Device {
+    /// Gains access to the region that the peer exports under `name`. Where the peer has none of
+    /// that name yet, asks again until `timeout` has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never offered it, EACCES when the
+    /// offer gives less than `access`, ENOTCONN when there is no peer.
+    pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
+        let answer = retry_lookup("region", name, timeout, |timeout_ns| {
+            let argument = uapi::uldma_region_import {
+                flags: access.flags(),
+                name: name.get(),
+                timeout_ns,
+                ..Default::default()
+            };
+            sys::region_import(self.as_fd(), argument)
+        })?;
+        Ok(Import {
+            entry: Entry {
+                device: self.clone(),
+                handle: answer.out_handle,
+                index: answer.out_index,
+                access,
+                length: answer.out_length,
+                first: 0,
+                shadow_offset: answer.out_shadow_offset,
+                shadow_length: answer.out_shadow_length,
+                ended: AtomicBool::new(false),
+            },
+        })
+    }
+}
+
+impl sealed::Registered for Import {
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+impl Registered for Import {}
+
+/// Asks the peer for something by name until it is there or the time is up.
+pub(crate) fn retry_lookup<T>(
+    what: &str,
+    name: Name,
+    timeout: Duration,
+    mut ask: impl FnMut(u64) -> std::result::Result<T, Errno>,
+) -> Result<T> {
+    const FIRST_PAUSE: Duration = Duration::from_millis(2);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+    let deadline = Instant::now() + timeout;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let errno = match ask(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)) {
+            Ok(answer) => return Ok(answer),
+            Err(errno) => errno,
+        };
+        let not_yet = matches!(errno, Errno::ENOENT | Errno::ENOTCONN | Errno::EINTR);
+        if !not_yet || left <= pause {
+            return Err(Error::lookup(what, name, timeout, errno));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_yet_is_asked_for_again() {
+        let mut answers = vec![Ok(5), Err(Errno::ENOENT), Err(Errno::ENOTCONN)];
+        let name = Name::of_word("x");
+        let answer = retry_lookup("region", name, Duration::from_secs(5), |_| {
+            answers.pop().unwrap_or(Err(Errno::EIO))
+        });
+        assert_eq!(answer.unwrap(), 5);
+    }
+
+    #[test]
+    fn other_errors_and_the_end_of_time_end_it() {
+        let name = Name::of_word("x");
+        let ask = |errno, timeout| {
+            retry_lookup::<()>("region", name, timeout, |_| Err(errno)).unwrap_err()
+        };
+        let error = ask(Errno::EACCES, Duration::from_secs(5));
+        assert_eq!(error.errno(), Some(Errno::EACCES));
+        let error = ask(Errno::ENOENT, Duration::ZERO);
+        assert!(error.hint().unwrap().contains("no region of that name"));
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! User-level DMA: memory registration, transfers without system calls, and messages between two
+//! nodes that share a PCI window.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use uldma::{Access, Buffer, Device, Spin};
+//!
+//! fn main() -> uldma::Result<()> {
+//!     let device = Device::open(0)?;
+//!     let mut buffer = Buffer::new(1 << 20)?;
+//!     buffer.fill(42);
+//!     let source = device.register(buffer, Access::Read)?;
+//!     let destination = device.register(Buffer::new(1 << 20)?, Access::Write)?;
+//!
+//!     let context = device.context()?;
+//!     let (from, to) = (context.shadow(&source)?, context.shadow(&destination)?);
+//!     // One store and one load; the kernel knows nothing of it.
+//!     let ticket = context.initiate(from.at(0)?, to.at(0)?, 1 << 20)?;
+//!     context.wait(ticket, Spin::TRANSFER, Duration::from_secs(1))?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | open a device, ask what it has | [`Device`], [`Query`] |
+//! | make memory known to it | [`Buffer`], [`Device::register`], [`Region`] |
+//! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
+//! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
+//! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
+//! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
+//! | exchange messages | [`Device::channel`], [`Channel`] |
+//! | know why it failed | [`Error`], [`Error::hint`] |
+//!
+//! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
+//! fences and pointer arithmetic are all in `mmio.rs`, system calls in `sys.rs`.
+
+mod buffer;
+mod channel;
+mod context;
+mod device;
+mod dma;
+mod error;
+mod event;
+mod export;
+mod greeting;
+mod link;
+pub mod loopback;
+pub mod measure;
+mod memlock;
+mod mmio;
+mod name;
+mod region;
+pub mod ring;
+mod shadow;
+mod size_word;
+mod spin;
+mod status;
+mod sys;
+mod transfer;
+pub mod uapi;
+mod window;
+
+pub use buffer::Buffer;
+pub use channel::Channel;
+pub use context::{Context, ContextStats, Ticket};
+pub use device::{Device, Query};
+pub use dma::KernelTicket;
+pub use error::{Error, Refusal, Result};
+pub use event::Event;
+pub use export::{Export, Import};
+pub use link::{Link, WindowLink};
+pub use memlock::Memlock;
+pub use name::{BadName, Name};
+pub use region::{Access, Borrowed, Region, Registered};
+pub use shadow::{Place, Shadow};
+pub use size_word::MAX_TRANSFER;
+pub use spin::Spin;
+pub use status::Completion;
+pub use sys::calls;
+pub use transfer::{Start, Started};
+pub use window::{InboundSegment, OutboundSegment};

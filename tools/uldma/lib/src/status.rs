@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The status page: memory in which the device says how transfers ended.
+
+use std::mem::offset_of;
+use std::sync::atomic::{fence, Ordering};
+
+use crate::sys::Mapping;
+use crate::{uapi, Error, Refusal, Result, Ticket};
+
+const RECORDS: u64 = uapi::ULDMA_STATUS_RECORDS as u64;
+const COMPLETED: usize = offset_of!(uapi::uldma_status_page, completed);
+const RECORD_TICKET: usize = offset_of!(uapi::uldma_completion, ticket);
+const RECORD_BYTES: usize = offset_of!(uapi::uldma_completion, bytes);
+const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
+
+/// How one transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which one.
+    pub ticket: Ticket,
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// Why it failed; none when it did not.
+    pub failure: Option<Refusal>,
+}
+
+impl Completion {
+    /// Makes a failed transfer an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`].
+    pub fn check(self) -> Result<Self> {
+        match self.failure {
+            None => Ok(self),
+            Some(status) => Err(Error::Transfer {
+                ticket: self.ticket.get(),
+                bytes: self.bytes,
+                status,
+            }),
+        }
+    }
+}
+
+/// The mapped status page of a context.
+#[derive(Debug)]
+pub(crate) struct StatusPage {
+    mapping: Mapping,
+}
+
+impl StatusPage {
+    pub(crate) fn new(mapping: Mapping) -> Result<Self> {
+        let (size, needed) = (mapping.length(), size_of::<uapi::uldma_status_page>());
+        if size < needed {
+            return Err(Error::Range {
+                offset: 0,
+                length: needed as u64,
+                size: size as u64,
+            });
+        }
+        Ok(Self { mapping })
+    }
+
+    /// How the transfer ended; none while it has not.
+    #[inline]
+    pub(crate) fn ended(&self, ticket: Ticket) -> Result<Option<Completion>> {
+        // Acquire: the device writes `completed` after the record and after the data.
+        if self.mapping.word(COMPLETED).load(Ordering::Acquire) < ticket.0 {
+            return Ok(None);
+        }
+        let record = offset_of!(uapi::uldma_status_page, records)
+            + (ticket.0 % RECORDS) as usize * size_of::<uapi::uldma_completion>();
+        let load = |field| self.mapping.word(record + field).load(Ordering::Relaxed);
+        let first = load(RECORD_TICKET);
+        fence(Ordering::Acquire);
+        let bytes = load(RECORD_BYTES);
+        // The lower half of the word, wherever that is, is the status: the upper is zero.
+        let status = load(RECORD_STATUS);
+        let status = if cfg!(target_endian = "little") {
+            status as u32
+        } else {
+            (status >> 32) as u32
+        };
+        fence(Ordering::Acquire);
+        // A later transfer may have taken the record meanwhile.
+        if first != ticket.0 || load(RECORD_TICKET) != ticket.0 {
+            return Err(Error::RecordLost(ticket.0));
+        }
+        Ok(Some(Completion {
+            ticket,
+            bytes,
+            failure: Refusal::from_status(status),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes what the device would write.
+    fn complete(map: &Mapping, ticket: u64, bytes: u64, status: u32) {
+        let record = 64 + (ticket % RECORDS) as usize * 24;
+        for (offset, value) in [(0, ticket), (8, bytes), (16, u64::from(status))] {
+            map.word(record + offset).store(value, Ordering::Relaxed);
+        }
+        map.word(0).store(ticket, Ordering::Release);
+    }
+
+    #[test]
+    fn a_record_counts_once_the_ticket_has_ended() {
+        let map = Mapping::anonymous(4096).unwrap();
+        complete(&map, 1, 100, 0);
+        complete(&map, 2, 5, uapi::ULDMA_DMA_REMOTE);
+        let page = StatusPage::new(map).unwrap();
+        assert_eq!(page.ended(Ticket(3)).unwrap(), None);
+        let first = page.ended(Ticket(1)).unwrap().unwrap();
+        assert_eq!((first.bytes, first.failure), (100, None));
+        let second = page.ended(Ticket(2)).unwrap().unwrap();
+        assert_eq!(second.failure, Some(Refusal::Remote));
+        assert!(matches!(
+            second.check(),
+            Err(Error::Transfer {
+                ticket: 2,
+                bytes: 5,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn an_overwritten_record_is_not_mistaken() {
+        let map = Mapping::anonymous(4096).unwrap();
+        complete(&map, 1, 100, 0);
+        complete(&map, 65, 7, 0);
+        let page = StatusPage::new(map).unwrap();
+        assert!(matches!(page.ended(Ticket(1)), Err(Error::RecordLost(1))));
+        assert_eq!(page.ended(Ticket(65)).unwrap().unwrap().bytes, 7);
+    }
+
+    #[test]
+    fn the_header_and_this_file_agree_on_the_layout() {
+        assert_eq!(offset_of!(uapi::uldma_status_page, records), 64);
+        assert_eq!(size_of::<uapi::uldma_completion>(), 24);
+        assert!(StatusPage::new(Mapping::anonymous(1024).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Transfers of any length, cut into initiations.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::shadow::Shadow;
+use crate::{Context, Error, Refusal, Result, Spin, Ticket};
+
+/// Initiations that are on their way at once, at most: what the device's queue and its completion
+/// records hold.
+const QUEUE_DEPTH: usize = crate::uapi::ULDMA_STATUS_RECORDS as usize;
+
+/// Pieces keep to page boundaries when a transfer is cut.
+const CUT: u64 = 65536;
+
+/// A range of a region: its shadow pages and the offset of its first byte.
+pub type Start<'a> = (&'a Shadow<'a>, u64);
+
+/// Transfers on their way, in one or more initiations each.
+#[derive(Debug)]
+pub struct Started {
+    /// Not yet waited for, oldest first.
+    tickets: VecDeque<(Ticket, u64)>,
+    /// Initiations so far.
+    pub initiations: u64,
+    /// Bytes whose end was waited for.
+    pub moved: u64,
+}
+
+impl Started {
+    /// None yet. Memory for all that can be on its way is set aside here, so that starting
+    /// allocates nothing.
+    pub fn new() -> Self {
+        Self {
+            tickets: VecDeque::with_capacity(QUEUE_DEPTH),
+            initiations: 0,
+            moved: 0,
+        }
+    }
+}
+
+impl Default for Started {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The pieces of a transfer of `bytes` bytes, each of `most` at most: offset and length.
+fn pieces(bytes: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
+    let piece = if most > CUT {
+        most - most % CUT
+    } else {
+        most.max(1)
+    };
+    // What fits in one initiation is one initiation.
+    let piece = if bytes <= most { bytes.max(1) } else { piece };
+    (0..bytes.div_ceil(piece)).map(move |index| {
+        let offset = index * piece;
+        (offset, piece.min(bytes - offset))
+    })
+}
+
+impl Context {
+    /// Starts a transfer of any length: one store and one load for each 2^30 - 1 bytes.
+    ///
+    /// While the device's queue has room, no system call is made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Refused`]; what was started before goes on.
+    pub fn start(
+        &self,
+        started: &mut Started,
+        source: Start<'_>,
+        destination: Start<'_>,
+        bytes: u64,
+        wait: (Spin, Duration),
+    ) -> Result<()> {
+        for (offset, length) in pieces(bytes, self.max_transfer()) {
+            let from = source.0.at(offset_in(source, offset)?)?;
+            let to = destination.0.at(offset_in(destination, offset)?)?;
+            loop {
+                if started.tickets.len() == QUEUE_DEPTH {
+                    self.finish_oldest(started, wait)?;
+                }
+                match self.initiate(from, to, length) {
+                    Ok(ticket) => {
+                        started.tickets.push_back((ticket, length));
+                        started.initiations += 1;
+                        break;
+                    }
+                    Err(Refusal::QueueFull) if !started.tickets.is_empty() => {
+                        self.finish_oldest(started, wait)?;
+                    }
+                    Err(refusal) => return Err(refusal.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all that was started: looks and sleeps as [`Context::wait`] does, for each
+    /// initiation anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::wait`].
+    pub fn finish(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
+        while !started.tickets.is_empty() {
+            self.finish_oldest(started, wait)?;
+        }
+        Ok(())
+    }
+
+    fn finish_oldest(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
+        if let Some((ticket, bytes)) = started.tickets.pop_front() {
+            self.wait(ticket, wait.0, wait.1)?;
+            started.moved += bytes;
+        }
+        Ok(())
+    }
+}
+
+fn offset_in(start: Start<'_>, offset: u64) -> Result<u64> {
+    let size = start.0.length();
+    start.1.checked_add(offset).ok_or(Error::Range {
+        offset: start.1,
+        length: offset,
+        size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size_word::MAX_TRANSFER;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sixteen_megabytes_are_one_initiation() {
+        let all: Vec<_> = pieces(16 << 20, MAX_TRANSFER).collect();
+        assert_eq!(all, [(0, 16 << 20)]);
+        assert_eq!(pieces(MAX_TRANSFER, MAX_TRANSFER).count(), 1);
+        assert_eq!(pieces(MAX_TRANSFER + 1, MAX_TRANSFER).count(), 2);
+        assert_eq!(pieces(0, MAX_TRANSFER).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_everything_once(bytes in 0..1u64 << 34, most in (1 << 20)..=MAX_TRANSFER) {
+            let mut next = 0;
+            for (offset, length) in pieces(bytes, most) {
+                prop_assert_eq!(offset, next);
+                prop_assert!(length > 0 && length <= most);
+                next += length;
+            }
+            prop_assert_eq!(next, bytes);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Window segments: shared memory between the nodes that the peer writes and the owner reads.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::mman::ProtFlags;
+
+use crate::event::Counts;
+use crate::export::retry_lookup;
+use crate::ring::{Inbound, Outbound};
+use crate::sys::Mapping;
+use crate::{mmio, sys, uapi, Device, Error, Name, Result};
+
+/// A part of this node's inbound window: the peer writes it, this process reads it.
+#[derive(Debug)]
+pub struct InboundSegment {
+    mapping: Mapping,
+    end: SegmentHandle,
+    /// Doorbells that [`InboundSegment::wait_doorbell`] has told about.
+    told: AtomicU64,
+}
+
+/// A part of the peer's inbound window: this process writes it, the peer reads it.
+///
+/// There is no way to read it: a load would go across the link and wait for the answer.
+#[derive(Debug)]
+pub struct OutboundSegment {
+    mapping: Mapping,
+    end: SegmentHandle,
+}
+
+/// A segment's handle, ended on drop.
+#[derive(Debug)]
+struct SegmentHandle {
+    device: Device,
+    handle: u32,
+}
+
+impl Drop for SegmentHandle {
+    fn drop(&mut self) {
+        // It can only fail when the device has gone, and the segment with it.
+        let _ = sys::segment_destroy(self.device.as_fd(), sys::handle(self.handle));
+    }
+}
+
+impl SegmentHandle {
+    fn map(&self, offset: u64, length: u64) -> Result<Mapping> {
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        Mapping::shared(self.device.as_fd(), offset, length, prot)
+            .map_err(|errno| Error::system(format!("map {length} bytes of the window"), errno))
+    }
+}
+
+impl Device {
+    /// Takes a part of this node's inbound window: `length` bytes, rounded up to pages, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EEXIST when the name is taken, ENOSPC when the window is full.
+    pub fn create_segment(&self, name: Name, length: u64) -> Result<InboundSegment> {
+        let argument = uapi::uldma_segment_create {
+            name: name.get(),
+            length,
+            ..Default::default()
+        };
+        let answer = sys::segment_create(self.as_fd(), argument).map_err(|errno| {
+            Error::system(format!("create segment {name} of {length} bytes"), errno)
+        })?;
+        let end = SegmentHandle {
+            device: self.clone(),
+            handle: answer.out_handle,
+        };
+        let mapping = end.map(answer.out_offset, answer.out_length)?;
+        Ok(InboundSegment {
+            mapping,
+            end,
+            told: AtomicU64::new(0),
+        })
+    }
+
+    /// Reaches the segment that the peer created under `name`. Where the peer has none of that
+    /// name yet, asks again until `timeout` has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never created it, ENOTCONN when there
+    /// is no peer.
+    pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
+        let answer = retry_lookup("segment", name, timeout, |timeout_ns| {
+            let argument = uapi::uldma_segment_attach {
+                name: name.get(),
+                timeout_ns,
+                ..Default::default()
+            };
+            sys::segment_attach(self.as_fd(), argument)
+        })?;
+        let end = SegmentHandle {
+            device: self.clone(),
+            handle: answer.out_handle,
+        };
+        Ok(OutboundSegment {
+            mapping: end.map(answer.out_offset, answer.out_length)?,
+            end,
+        })
+    }
+}
+
+impl InboundSegment {
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.mapping.length()
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.end.handle
+    }
+
+    /// Copies what the peer wrote at `offset` into `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`].
+    pub fn read(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+        check(self.length(), offset, target.len())?;
+        self.mapping.read(offset, target);
+        Ok(())
+    }
+
+    /// Sleeps until the peer has rung this segment's doorbell since the last call; false when
+    /// `timeout` passes before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn wait_doorbell(&self, timeout: Duration) -> Result<bool> {
+        let device = &self.end.device;
+        let told = self.told.load(Ordering::Relaxed);
+        let deadline = Instant::now() + timeout;
+        let rung = |now: &Counts| now.doorbells(self.handle()) != told;
+        let rang = device.events().wait(device.as_fd(), deadline, rung)?;
+        let now = device.events().snapshot().doorbells(self.handle());
+        self.told.store(now, Ordering::Relaxed);
+        Ok(rang)
+    }
+}
+
+impl OutboundSegment {
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.mapping.length()
+    }
+
+    /// Stores `source` into the peer's memory at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`].
+    pub fn write(&self, offset: usize, source: &[u8]) -> Result<()> {
+        check(self.length(), offset, source.len())?;
+        self.mapping.write(offset, source);
+        Ok(())
+    }
+
+    /// Wakes whoever waits for this segment's doorbell at the peer: one system call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOTCONN when the link is down.
+    pub fn ring_doorbell(&self) -> Result<()> {
+        sys::doorbell(self.end.device.as_fd(), sys::handle(self.end.handle))
+            .map(drop)
+            .map_err(|errno| Error::system("ring the doorbell", errno))
+    }
+}
+
+fn check(size: usize, offset: usize, length: usize) -> Result<()> {
+    if offset <= size && length <= size - offset {
+        return Ok(());
+    }
+    Err(Error::Range {
+        offset: offset as u64,
+        length: length as u64,
+        size: size as u64,
+    })
+}
+
+impl Inbound for InboundSegment {
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.mapping.word(offset).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, target: &mut [u8]) {
+        self.mapping.read(offset, target);
+    }
+
+    #[inline]
+    fn fence(&self) {
+        mmio::full_barrier();
+    }
+}
+
+impl Outbound for OutboundSegment {
+    #[inline]
+    fn store(&self, offset: usize, value: u64) {
+        self.mapping.word(offset).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn write(&self, offset: usize, source: &[u8]) {
+        self.mapping.write(offset, source);
+    }
+}
