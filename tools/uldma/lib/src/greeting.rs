@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How two processes find each other: each creates a segment under the same name, attaches to the
+//! peer's, and greets.
+//!
+//! A greeting is four words, written by the one who attached into the other's segment: what it
+//! speaks, the ring's capacity, a random number (the *nonce*) that stands for this one attempt,
+//! and the *echo*: the nonce that it found in its own segment. Who finds its own nonce echoed
+//! knows that the other reads the very segment that it writes, and not one of a process that has
+//! ended meanwhile under the same name.
+
+use std::time::{Duration, Instant};
+
+use crate::link::WindowLink;
+use crate::ring::{layout, Inbound, Outbound, Violation};
+use crate::window::{InboundSegment, OutboundSegment};
+use crate::{sys, Device, Error, Name, Result};
+
+/// "uldmring", and the version of layout and rules in the lowest byte's place.
+const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
+const VERSION: u64 = 1;
+
+const WORD_MAGIC: usize = layout::HELLO;
+const WORD_CAPACITY: usize = layout::HELLO + 8;
+const WORD_NONCE: usize = layout::HELLO + 16;
+const WORD_ECHO: usize = layout::HELLO + 24;
+
+/// How long to sleep between two looks at the own segment.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long to believe in an attachment that brings no answer.
+const ATTACH_AGAIN: Duration = Duration::from_millis(500);
+
+/// What the peer says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hello {
+    nonce: u64,
+    echo: u64,
+}
+
+/// Reads the peer's greeting; none when it has not greeted yet.
+fn read(inbound: &impl Inbound, capacity: u64) -> std::result::Result<Option<Hello>, Violation> {
+    // The nonce is written after magic and capacity.
+    let nonce = inbound.load(WORD_NONCE);
+    if nonce == 0 {
+        return Ok(None);
+    }
+    if inbound.load(WORD_MAGIC) != MAGIC || inbound.load(WORD_CAPACITY) != capacity {
+        return Err(Violation::Hello);
+    }
+    Ok(Some(Hello {
+        nonce,
+        echo: inbound.load(WORD_ECHO),
+    }))
+}
+
+/// Writes the greeting.
+fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
+    outbound.store(WORD_MAGIC, MAGIC);
+    outbound.store(WORD_CAPACITY, capacity);
+    outbound.store(WORD_ECHO, hello.echo);
+    outbound.store(WORD_NONCE, hello.nonce);
+}
+
+/// Meets the process that does the same at the peer.
+pub(crate) fn meet(
+    device: &Device,
+    name: Name,
+    capacity: u64,
+    timeout: Duration,
+) -> Result<WindowLink> {
+    if !layout::is_capacity(capacity) {
+        return Err(Error::Range {
+            offset: 0,
+            length: capacity,
+            size: layout::MAX_CAPACITY,
+        });
+    }
+    let deadline = Instant::now() + timeout;
+    let length = layout::DATA as u64 + capacity;
+    let inbound = device.create_segment(name, length)?;
+    let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
+    loop {
+        // Whoever greeted before the attachment is surely whom the attachment reaches.
+        let known = read(&inbound, capacity)?.map_or(0, |hello| hello.nonce);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let outbound = device.attach_segment(name, left)?;
+        if (outbound.length() as u64) < length {
+            return Err(Violation::Hello.into());
+        }
+        write(&outbound, capacity, Hello { nonce, echo: known });
+        outbound.ring_doorbell()?;
+        let until = deadline.min(Instant::now() + ATTACH_AGAIN);
+        if greeted(&inbound, &outbound, capacity, nonce, known, until)? {
+            return WindowLink::new(device, inbound, outbound);
+        }
+        if Instant::now() >= deadline {
+            let what = format!("process at the peer that opens channel {name}");
+            return Err(Error::Timeout {
+                what,
+                after: timeout,
+            });
+        }
+    }
+}
+
+/// Waits for the peer's greeting with our nonce in it; false when attaching again is better.
+fn greeted(
+    inbound: &InboundSegment,
+    outbound: &OutboundSegment,
+    capacity: u64,
+    nonce: u64,
+    known: u64,
+    until: Instant,
+) -> Result<bool> {
+    loop {
+        if let Some(hello) = read(inbound, capacity)? {
+            if hello.echo == nonce {
+                if hello.nonce != known {
+                    write(
+                        outbound,
+                        capacity,
+                        Hello {
+                            nonce,
+                            echo: hello.nonce,
+                        },
+                    );
+                    outbound.ring_doorbell()?;
+                }
+                return Ok(true);
+            }
+            if hello.nonce != known {
+                // Somebody who came after we attached and does not see what we write.
+                return Ok(false);
+            }
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        inbound.wait_doorbell(LOOK_INTERVAL)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback;
+
+    #[test]
+    fn a_greeting_arrives_as_it_was_written() {
+        let (a, b) = loopback::pair(64);
+        assert_eq!(read(&b, 64), Ok(None));
+        let hello = Hello { nonce: 5, echo: 9 };
+        write(&a, 64, hello);
+        assert_eq!(read(&b, 64), Ok(Some(hello)));
+    }
+
+    #[test]
+    fn another_protocol_or_capacity_is_refused() {
+        let (a, b) = loopback::pair(64);
+        write(&a, 128, Hello { nonce: 5, echo: 0 });
+        assert_eq!(read(&b, 64), Err(Violation::Hello));
+        write(&a, 64, Hello { nonce: 5, echo: 0 });
+        a.store(WORD_MAGIC, MAGIC + 1);
+        assert_eq!(read(&b, 64), Err(Violation::Hello));
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A link within one process, for tests and for trying out programs without a device.
+
+use std::sync::atomic::{fence, AtomicU64, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::ring::{layout, Inbound, Outbound};
+use crate::{Link, Result};
+
+/// One half: memory that one side writes and the other reads, and the owner's doorbell.
+#[derive(Debug)]
+struct Half {
+    words: Vec<AtomicU64>,
+    rings: Mutex<u64>,
+    rung: Condvar,
+}
+
+impl Half {
+    fn new(capacity: u64) -> Arc<Self> {
+        let words = (layout::DATA as u64 + capacity).div_ceil(8);
+        Arc::new(Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            rings: Mutex::new(0),
+            rung: Condvar::new(),
+        })
+    }
+
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        let word = self.words[offset / 8].as_ptr().cast::<u8>();
+        // SAFETY: the byte lies in the word that was just found in bounds; all accesses to it,
+        // of one byte or eight, are atomic.
+        unsafe { AtomicU8::from_ptr(word.add(offset % 8)) }
+    }
+}
+
+/// One side of a link within a process.
+#[derive(Clone, Debug)]
+pub struct Loopback {
+    inbound: Arc<Half>,
+    outbound: Arc<Half>,
+}
+
+/// The two sides of a link whose halves hold rings of `capacity` bytes.
+pub fn pair(capacity: u64) -> (Loopback, Loopback) {
+    let (left, right) = (Half::new(capacity), Half::new(capacity));
+    (
+        Loopback {
+            inbound: Arc::clone(&left),
+            outbound: Arc::clone(&right),
+        },
+        Loopback {
+            inbound: right,
+            outbound: left,
+        },
+    )
+}
+
+impl Inbound for Loopback {
+    fn load(&self, offset: usize) -> u64 {
+        self.inbound.words[offset / 8].load(Ordering::Acquire)
+    }
+
+    fn read(&self, offset: usize, target: &mut [u8]) {
+        for (index, byte) in target.iter_mut().enumerate() {
+            *byte = self.inbound.byte(offset + index).load(Ordering::Relaxed);
+        }
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Outbound for Loopback {
+    fn store(&self, offset: usize, value: u64) {
+        self.outbound.words[offset / 8].store(value, Ordering::Release);
+    }
+
+    fn write(&self, offset: usize, source: &[u8]) {
+        for (index, byte) in source.iter().enumerate() {
+            self.outbound
+                .byte(offset + index)
+                .store(*byte, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Link for Loopback {
+    type In = Self;
+    type Out = Self;
+
+    fn inbound(&self) -> &Self {
+        self
+    }
+
+    fn outbound(&self) -> &Self {
+        self
+    }
+
+    fn ring(&self) -> Result<()> {
+        let mut rings = self
+            .outbound
+            .rings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *rings += 1;
+        self.outbound.rung.notify_all();
+        Ok(())
+    }
+
+    fn rings(&self) -> u64 {
+        *self
+            .inbound
+            .rings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, seen: u64, deadline: Instant) -> Result<bool> {
+        let mut rings = self
+            .inbound
+            .rings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        while *rings == seen {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let result = self.inbound.rung.wait_timeout(rings, left);
+            rings = result.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Channel, Error, Spin};
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn channels(capacity: u64, spin: Spin) -> (Channel<Loopback>, Channel<Loopback>) {
+        let (left, right) = pair(capacity);
+        let mut left = Channel::over(left, capacity).unwrap();
+        let mut right = Channel::over(right, capacity).unwrap();
+        left.set_spin(spin);
+        right.set_spin(spin);
+        (left, right)
+    }
+
+    /// Messages of all lengths cross, whole and in order, with both sides asleep half the time.
+    #[test]
+    fn messages_cross_between_threads() {
+        for spin in [
+            Spin::NONE,
+            Spin {
+                tight: 10,
+                paused: 100,
+            },
+        ] {
+            let (mut left, mut right) = channels(256, spin);
+            let writer = std::thread::spawn(move || {
+                for round in 0..2000usize {
+                    let message = vec![round as u8; round % 249];
+                    left.send(&message, LONG).unwrap();
+                }
+                left.wait_closed(LONG).unwrap();
+            });
+            let mut target = [0; 256];
+            for round in 0..2000usize {
+                let length = right.receive(&mut target, LONG).unwrap();
+                assert_eq!(length, round % 249);
+                assert!(target[..length].iter().all(|&byte| byte == round as u8));
+            }
+            drop(right);
+            writer.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_full_ring_says_so_and_goes_on() {
+        let (mut left, mut right) = channels(64, Spin::NONE);
+        assert!(left.try_send(&[1; 56]).unwrap());
+        assert!(!left.try_send(&[]).unwrap());
+        let error = left.send(&[], Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }));
+        let mut target = [0; 64];
+        assert_eq!(right.try_receive(&mut target).unwrap(), Some(56));
+        assert_eq!(right.try_receive(&mut target).unwrap(), None);
+        left.send(&[2], Duration::ZERO).unwrap();
+        assert_eq!(right.try_receive(&mut target).unwrap(), Some(1));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_harms_nothing() {
+        let (mut left, mut right) = channels(64, Spin::NONE);
+        assert!(matches!(
+            left.try_send(&[0; 57]),
+            Err(Error::TooLong {
+                length: 57,
+                limit: 56
+            })
+        ));
+        left.try_send(b"hello").unwrap();
+        let error = right.try_receive(&mut [0; 4]).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::TooLong {
+                length: 5,
+                limit: 4
+            }
+        ));
+        let mut target = [0; 5];
+        assert_eq!(right.try_receive(&mut target).unwrap(), Some(5));
+        assert_eq!(&target, b"hello");
+    }
+
+    #[test]
+    fn what_was_sent_before_closing_arrives() {
+        let (mut left, mut right) = channels(64, Spin::NONE);
+        left.try_send(b"last").unwrap();
+        drop(left);
+        assert!(matches!(
+            right.try_send(b"x"),
+            Err(Error::Closed) | Ok(true)
+        ));
+        let mut target = [0; 8];
+        assert_eq!(right.receive(&mut target, LONG).unwrap(), 4);
+        assert!(matches!(
+            right.receive(&mut target, LONG),
+            Err(Error::Closed)
+        ));
+        assert!(matches!(right.try_send(b"x"), Err(Error::Closed)));
+    }
+
+    #[test]
+    fn odd_capacities_are_refused() {
+        for capacity in [0, 32, 65, 96, 1 << 31] {
+            let (left, _right) = pair(64);
+            assert!(matches!(
+                Channel::over(left, capacity),
+                Err(Error::Range { .. })
+            ));
+        }
+    }
+}

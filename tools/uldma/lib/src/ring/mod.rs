@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Rings: messages between the nodes over a pair of window segments.
+//!
+//! Each side writes into the peer's memory and reads its own; nobody reads across the link. The
+//! layout, the memory ordering and the rules against a hostile peer are in
+//! `Documentation/uldma/ring.rst`. This module is that page as code, over any memory that has
+//! the two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window.
+
+mod consumer;
+mod producer;
+
+pub use consumer::{Consumer, Popped};
+pub use producer::{Producer, Pushed};
+
+/// Offsets in a segment. All words are 64 bits, little-endian, each on cache lines of its own.
+pub mod layout {
+    /// Words in which the writer says who it is, see [`super::super::Channel`].
+    pub const HELLO: usize = 0x000;
+    /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags.
+    pub const PRODUCER: usize = 0x080;
+    /// The writer's consumer word: bytes that it ever read on its own side, and flags.
+    pub const CONSUMER: usize = 0x100;
+    /// A word that no ring uses, for measuring the link itself.
+    pub const PROBE: usize = 0x180;
+    /// The ring's bytes, a power of two of them.
+    pub const DATA: usize = 0x1000;
+
+    /// Bytes of a record's header: length of the payload, and four zero bytes.
+    pub const HEADER: usize = 8;
+    /// Records start at multiples of this, and indices are multiples of it.
+    pub const ALIGN: u64 = 8;
+
+    /// Flag of both words: the writer sleeps; ring its doorbell after the next change.
+    pub const ASLEEP: u64 = 1 << 0;
+    /// Flag of both words: the writer will not touch the channel again.
+    pub const CLOSED: u64 = 1 << 1;
+    /// Flag of the producer word: it waits for room; say what was consumed.
+    pub const HUNGRY: u64 = 1 << 2;
+    /// All flags; the rest of a word is the index.
+    pub const FLAGS: u64 = ALIGN - 1;
+
+    /// Smallest ring.
+    pub const MIN_CAPACITY: u64 = 64;
+    /// Largest ring.
+    pub const MAX_CAPACITY: u64 = 1 << 30;
+
+    /// Whether a ring can have this many bytes.
+    pub const fn is_capacity(capacity: u64) -> bool {
+        capacity.is_power_of_two() && capacity >= MIN_CAPACITY && capacity <= MAX_CAPACITY
+    }
+
+    /// Bytes that a message of `length` bytes takes in the ring.
+    #[inline]
+    pub const fn record_size(length: u64) -> u64 {
+        (length + HEADER as u64).next_multiple_of(ALIGN)
+    }
+}
+
+/// This side's segment: the peer writes it, at any time and anything.
+pub trait Inbound {
+    /// Loads the word at `offset` (a multiple of eight) once, with acquire ordering.
+    fn load(&self, offset: usize) -> u64;
+
+    /// Copies bytes at `offset`, each of them once.
+    fn read(&self, offset: usize, target: &mut [u8]);
+
+    /// Orders all earlier stores before all later loads.
+    fn fence(&self);
+}
+
+/// The peer's segment, as this side may use it: there is no load.
+pub trait Outbound {
+    /// Stores the word at `offset` (a multiple of eight) with release ordering.
+    fn store(&self, offset: usize, value: u64);
+
+    /// Copies bytes to `offset`.
+    fn write(&self, offset: usize, source: &[u8]);
+}
+
+/// How the peer broke the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// An index went back, or further than there is room or data.
+    #[error("an index is out of range")]
+    Index,
+    /// A flag is set that does not exist.
+    #[error("an unknown flag is set")]
+    Flags,
+    /// A message is longer than what was written, or its header has bits that must be zero.
+    #[error("the length of a message is out of range")]
+    Length,
+    /// The peer's greeting makes no sense.
+    #[error("the greeting is not of this protocol")]
+    Hello,
+}
+
+/// Why a message could not be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingError {
+    /// The peer broke the rules; the ring stays unusable.
+    Violation(Violation),
+    /// The peer has closed its side.
+    Closed,
+    /// The message has more bytes than the ring or the buffer can hold.
+    TooLong {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes that there is room for.
+        limit: usize,
+    },
+}
+
+impl From<RingError> for crate::Error {
+    fn from(error: RingError) -> Self {
+        match error {
+            RingError::Violation(violation) => Self::Violation(violation),
+            RingError::Closed => Self::Closed,
+            RingError::TooLong { length, limit } => Self::TooLong { length, limit },
+        }
+    }
+}
+
+/// The parts of a range of the ring: where it starts and how many bytes lie before the wrap.
+#[inline]
+fn split(position: u64, length: usize, capacity: u64) -> (usize, usize) {
+    let start = (position & (capacity - 1)) as usize;
+    (layout::DATA + start, length.min(capacity as usize - start))
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The writing end of a ring.
+
+use super::layout::{self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, HUNGRY, PRODUCER};
+use super::{split, Inbound, Outbound, RingError, Violation};
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the ring; when `wake`, the peer sleeps and its doorbell must be rung.
+    Done {
+        /// Ring the doorbell.
+        wake: bool,
+    },
+    /// There is no room for it now. The peer has been told that this side waits.
+    Full,
+}
+
+/// The writing end of a ring: writes records and the producer word to the peer, reads the peer's
+/// consumer word in its own segment.
+#[derive(Debug)]
+pub struct Producer {
+    capacity: u64,
+    /// Bytes ever written; what the peer was told.
+    produced: u64,
+    /// Bytes ever read by the peer, as far as it said, checked.
+    consumed: u64,
+    /// Flags of the producer word that the peer sees.
+    flags: u64,
+    /// Consumer word that the doorbell was rung for; once is enough for each.
+    rung: u64,
+    failed: Option<RingError>,
+}
+
+impl Producer {
+    /// The end of an empty ring of `capacity` bytes; none when [`layout::is_capacity`] says no.
+    pub fn new(capacity: u64) -> Option<Self> {
+        layout::is_capacity(capacity).then_some(Self {
+            capacity,
+            produced: 0,
+            consumed: 0,
+            flags: 0,
+            rung: FLAGS,
+            failed: None,
+        })
+    }
+
+    /// Bytes that a message can have.
+    pub fn max_message(&self) -> usize {
+        self.capacity as usize - HEADER
+    }
+
+    /// Writes a message, when there is room.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`]; after all but `TooLong` the ring stays unusable.
+    #[inline]
+    pub fn push(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        message: &[u8],
+    ) -> Result<Pushed, RingError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if message.len() > self.max_message() {
+            let limit = self.max_message();
+            return Err(RingError::TooLong {
+                length: message.len(),
+                limit,
+            });
+        }
+        let size = layout::record_size(message.len() as u64);
+        if self.room() < size {
+            self.accept(inbound.load(CONSUMER))?;
+            if self.room() < size {
+                if self.flags & HUNGRY == 0 {
+                    self.tell(outbound, self.flags | HUNGRY);
+                }
+                return Ok(Pushed::Full);
+            }
+        }
+        // A header never wraps: records are aligned to its size.
+        let (start, _) = split(self.produced, HEADER, self.capacity);
+        outbound.store(start, message.len() as u64);
+        let payload = self.produced + HEADER as u64;
+        let (start, first) = split(payload, message.len(), self.capacity);
+        outbound.write(start, &message[..first]);
+        if first < message.len() {
+            outbound.write(layout::DATA, &message[first..]);
+        }
+        self.produced += size;
+        // Release: whoever sees the index sees the record.
+        self.tell(outbound, 0);
+        // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
+        // looks at the index. The fences on both sides let one of the two see the other.
+        inbound.fence();
+        let word = inbound.load(CONSUMER);
+        self.accept(word)?;
+        let wake = word & ASLEEP != 0 && word != self.rung;
+        if wake {
+            self.rung = word;
+        }
+        Ok(Pushed::Done { wake })
+    }
+
+    /// Says that this side is going to sleep until there is room. Look for room once more before
+    /// sleeping; say [`Producer::awake`] afterwards.
+    pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
+        self.tell(outbound, HUNGRY | ASLEEP);
+        inbound.fence();
+    }
+
+    /// Says that this side does not sleep any more.
+    pub fn awake(&mut self, outbound: &impl Outbound) {
+        if self.flags & ASLEEP != 0 {
+            self.tell(outbound, self.flags & !ASLEEP);
+        }
+    }
+
+    /// Says that nothing will follow.
+    pub fn close(&mut self, outbound: &impl Outbound) {
+        self.tell(outbound, CLOSED);
+        self.failed.get_or_insert(RingError::Closed);
+    }
+
+    /// Whether the peer has said that it closed; asks its word when need be.
+    pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
+        self.failed.is_some() || self.accept(inbound.load(CONSUMER)).is_err()
+    }
+
+    #[inline]
+    fn room(&self) -> u64 {
+        self.capacity - (self.produced - self.consumed)
+    }
+
+    #[inline]
+    fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
+        self.flags = flags;
+        outbound.store(PRODUCER, self.produced | flags);
+    }
+
+    /// Checks the peer's consumer word and takes it over.
+    #[inline]
+    fn accept(&mut self, word: u64) -> Result<(), RingError> {
+        let index = word & !FLAGS;
+        if word & FLAGS & !(ASLEEP | CLOSED) != 0 {
+            return Err(self.fail(RingError::Violation(Violation::Flags)));
+        }
+        // Not back, and not beyond what was written.
+        if index < self.consumed || index > self.produced {
+            return Err(self.fail(RingError::Violation(Violation::Index)));
+        }
+        self.consumed = index;
+        if word & CLOSED != 0 {
+            return Err(self.fail(RingError::Closed));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, error: RingError) -> RingError {
+        *self.failed.get_or_insert(error)
+    }
+}
