@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Counting system calls from outside, so that "none" is an observation and not a claim.
+//!
+//! A second process (the same program, started again) attaches to the calling thread with
+//! ptrace() and sees every system call that the thread makes. Two calls that do nothing mark the
+//! begin and the end of what is to be counted.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
+use nix::unistd::{gettid, Pid};
+
+use crate::{sys, Error, Result};
+
+/// First argument of the program when it is to be the tracer.
+const ROLE: &str = "--uldma-count-syscalls-of";
+
+/// prctl() commands that no kernel has ("uldm").
+const BEGIN: i32 = 0x756c_646d;
+const END: i32 = BEGIN + 1;
+
+/// The system calls of a section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyscallCount {
+    /// How many there were.
+    pub total: u64,
+    /// How many of each number.
+    pub by_number: BTreeMap<u64, u64>,
+}
+
+/// A tracer that is attached to this thread.
+#[derive(Debug)]
+pub struct Tracer {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+/// Makes this process the tracer, if it was started as one, and ends it then. Programs that use
+/// [`Tracer`] call this first of all in `main`.
+pub fn tracer_main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(ROLE) {
+        return;
+    }
+    let thread = arguments.next().and_then(|argument| argument.parse().ok());
+    let result = thread.map_or(Err(Errno::EINVAL), |thread| trace(Pid::from_raw(thread)));
+    match result {
+        Ok(()) => std::process::exit(0),
+        Err(errno) => {
+            println!("error {}", errno as i32);
+            std::process::exit(1)
+        }
+    }
+}
+
+impl Tracer {
+    /// Starts a tracer and attaches it to the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EPERM when this process must not be traced (by somebody else already,
+    /// or by policy).
+    pub fn attach() -> Result<Self> {
+        let failed = |errno| Error::system("attach a tracer that counts system calls", errno);
+        let from_io = |error: io::Error| {
+            failed(
+                error
+                    .raw_os_error()
+                    .map_or(Errno::UnknownErrno, Errno::from_raw),
+            )
+        };
+        let mut child = Command::new("/proc/self/exe")
+            .args([ROLE, &gettid().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(from_io)?;
+        sys::allow_tracer(child.id());
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(Errno::EBADF));
+        };
+        // Only now may it attach: the permission above is given.
+        stdin.write_all(b"go\n").map_err(from_io)?;
+        drop(stdin);
+        let mut tracer = Self {
+            child,
+            answers: BufReader::new(stdout),
+        };
+        match tracer.answer().map_err(from_io)?.split_once(' ') {
+            Some(("ready", _)) => Ok(tracer),
+            Some(("error", errno)) => Err(failed(
+                errno.parse().map_or(Errno::UnknownErrno, Errno::from_raw),
+            )),
+            _ => Err(failed(Errno::ECHILD)),
+        }
+    }
+
+    /// Runs `section` on this thread and counts the system calls that it makes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the tracer has gone.
+    pub fn count<R>(mut self, section: impl FnOnce() -> R) -> (R, Result<SyscallCount>) {
+        sys::mark(BEGIN);
+        let result = section();
+        sys::mark(END);
+        let lost = || Error::system("count system calls", Errno::ECHILD);
+        let count = match self.answer() {
+            Ok(line) => parse(&line).ok_or_else(lost),
+            Err(_) => Err(lost()),
+        };
+        (result, count)
+    }
+
+    fn answer(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // It has ended by itself after a count; otherwise it is of no use any more. Its end
+        // detaches it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// "count 16=3 257=1": number and times.
+fn parse(line: &str) -> Option<SyscallCount> {
+    let mut count = SyscallCount::default();
+    for pair in line.trim_end().strip_prefix("count")?.split_whitespace() {
+        let (number, times) = pair.split_once('=')?;
+        let times: u64 = times.parse().ok()?;
+        count.by_number.insert(number.parse().ok()?, times);
+        count.total += times;
+    }
+    Some(count)
+}
+
+/// The tracer's part: attach to the thread, count between the marks, detach.
+fn trace(thread: Pid) -> nix::Result<()> {
+    let mut go = String::new();
+    let _ = io::stdin().read_line(&mut go);
+    ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD)?;
+    ptrace::interrupt(thread)?;
+    let mut counting = false;
+    let mut ready = false;
+    let mut count = BTreeMap::<u64, u64>::new();
+    loop {
+        let mut signal = None;
+        match waitpid(thread, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::PtraceSyscall(_) => {
+                if let Some((number, command)) = entered(thread)? {
+                    let is_mark = number == libc::SYS_prctl as u64;
+                    if is_mark && command == BEGIN as u64 {
+                        counting = true;
+                    } else if is_mark && command == END as u64 {
+                        break;
+                    } else if counting {
+                        *count.entry(number).or_default() += 1;
+                    }
+                }
+            }
+            WaitStatus::Stopped(_, stopped) => signal = deliverable(stopped),
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Ok(()),
+            _ => {}
+        }
+        // The thread waits for this line before it begins, so it must not be sent earlier.
+        ptrace::syscall(thread, signal)?;
+        if !ready {
+            ready = true;
+            say("ready ");
+        }
+    }
+    ptrace::detach(thread, None)?;
+    let pairs: Vec<_> = count
+        .iter()
+        .map(|(number, times)| format!(" {number}={times}"))
+        .collect();
+    say(&format!("count{}", pairs.concat()));
+    Ok(())
+}
+
+fn say(line: &str) {
+    let mut out = io::stdout();
+    // Without a listener there is nothing to say.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The system call that the thread is entering, and its first argument; none when it leaves one.
+fn entered(thread: Pid) -> nix::Result<Option<(u64, u64)>> {
+    let info = ptrace::syscall_info(thread)?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return Ok(None);
+    }
+    // SAFETY: `op` says that this member is the one that is there.
+    let entry = unsafe { info.u.entry };
+    Ok(Some((entry.nr, entry.args[0])))
+}
+
+/// Signals go through to the thread, but not the stops that belong to tracing.
+fn deliverable(signal: Signal) -> Option<Signal> {
+    (signal != Signal::SIGTRAP).then_some(signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_parsed() {
+        assert_eq!(parse("count\n"), Some(SyscallCount::default()));
+        let count = parse("count 16=3 257=1\n").unwrap();
+        assert_eq!((count.total, count.by_number[&16]), (4, 3));
+        assert_eq!(parse("ready \n"), None);
+        assert_eq!(parse("count x\n"), None);
+    }
+}
