@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use uldma::Name;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed for another reason than those below
+  2  wrong usage
+  3  no device, no permission, or module and tools are of different versions
+  4  something did not happen in time (see --timeout)
+  5  the data that arrived is not the data that was sent
+  6  the link is down, or the peer closed, failed or broke the rules
+
+With --json, results go to standard output and errors to standard error, one JSON value each.";
+
+/// Look at, try and use user-level DMA devices.
+#[derive(Debug, Parser)]
+#[command(name = "uldma", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Use /dev/uldma<N> [default: 0; info: all]
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) device: Option<u32>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Give up waiting after this many seconds
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+impl Common {
+    /// The device to open.
+    pub(crate) fn open(&self) -> uldma::Result<uldma::Device> {
+        uldma::Device::open(self.device.unwrap_or(0))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show what devices are there and what they have
+    Info,
+    /// Show the counters of a device
+    Stat,
+    /// Copy memory to memory on this node, and check it
+    Dma(Dma),
+    /// Offer memory to the peer until a signal comes
+    Export(Export),
+    /// Send a file into the memory of a `recv-file` at the peer
+    SendFile(SendFile),
+    /// Receive a file from a `send-file` at the peer
+    RecvFile(RecvFile),
+    /// Measure round trips to a `ping --serve` at the peer
+    Ping(Ping),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dma {
+    /// Who starts the transfers
+    #[arg(long, value_enum, default_value = "extended-shadow")]
+    pub(crate) method: LocalMethod,
+    /// Bytes of each transfer (K, M, G: times 1024)
+    #[arg(long, default_value = "1M", value_parser = size)]
+    pub(crate) size: u64,
+    /// Number of transfers
+    #[arg(long, default_value_t = 16)]
+    pub(crate) count: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// A word, or 0x and hexadecimal digits
+    pub(crate) name: Name,
+    /// Offer the contents of this file
+    #[arg(required_unless_present = "size", conflicts_with = "size")]
+    pub(crate) file: Option<PathBuf>,
+    /// Offer this many zero bytes (K, M, G: times 1024)
+    #[arg(long, value_parser = size)]
+    pub(crate) size: Option<u64>,
+    /// What the peer may do
+    #[arg(long, value_enum, default_value = "read")]
+    pub(crate) access: AccessArg,
+    /// Write the memory to this file at the end
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: Option<PathBuf>,
+    /// End after this many seconds, without a signal
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) lifetime: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendFile {
+    /// The file to send
+    pub(crate) path: PathBuf,
+    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// How to move the bytes
+    #[arg(long, value_enum, default_value = "extended-shadow")]
+    pub(crate) method: Method,
+    /// The peer's IP address, for --method tcp
+    #[arg(long, value_name = "ADDRESS", required_if_eq("method", "tcp"))]
+    pub(crate) peer_addr: Option<std::net::IpAddr>,
+    /// Count the system calls of all methods from outside, by ptrace(), wait included (slower;
+    /// initiations by extended-shadow are always counted so)
+    #[arg(long)]
+    pub(crate) prove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecvFile {
+    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// Write the file here
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: Option<PathBuf>,
+    /// Accept transfers by TCP, too (listens once the sender asks for it)
+    #[arg(long, alias = "listen")]
+    pub(crate) tcp: bool,
+    /// TCP port to listen on
+    #[arg(long, default_value_t = 7420)]
+    pub(crate) port: u16,
+    /// Refuse files that are larger (K, M, G: times 1024)
+    #[arg(long, default_value = "1G", value_parser = size)]
+    pub(crate) max_size: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ping {
+    /// Answer instead of asking
+    #[arg(long)]
+    pub(crate) serve: bool,
+    /// Round trips to measure (with --serve: ignored, the other side says it)
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) count: u32,
+    /// Bytes of each message
+    #[arg(long, default_value = "8", value_parser = size)]
+    pub(crate) size: u64,
+    /// With --serve: how many others to serve before ending; 0: no end
+    #[arg(long, default_value_t = 1)]
+    pub(crate) sessions: u32,
+    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    #[arg(long, default_value = "ping")]
+    pub(crate) name: Name,
+}
+
+/// Initiation methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LocalMethod {
+    /// One store and one load at user level
+    ExtendedShadow,
+    /// A system call
+    Kernel,
+}
+
+/// Ways to move a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Method {
+    /// DMA, started by one store and one load at user level
+    ExtendedShadow,
+    /// DMA, started by a system call
+    Kernel,
+    /// Stores into the shared window, copied out by the receiver
+    Window,
+    /// TCP, for comparison
+    Tcp,
+}
+
+/// Rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccessArg {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl From<AccessArg> for uldma::Access {
+    fn from(access: AccessArg) -> Self {
+        match access {
+            AccessArg::Read => Self::Read,
+            AccessArg::Write => Self::Write,
+            AccessArg::ReadWrite => Self::ReadWrite,
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| *duration <= Duration::from_secs(86_400))
+        .ok_or_else(|| "between 0 and 86400 seconds".to_owned())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
+        Some(digits) => (digits, text.chars().last().unwrap_or(' ')),
+        None => (text, ' '),
+    };
+    let shift = match unit.to_ascii_uppercase() {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        _ => 0,
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "not a number of bytes".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too many bytes".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("17"), Ok(17));
+        assert_eq!(size("4k"), Ok(4096));
+        assert_eq!(size("16M"), Ok(16 << 20));
+        assert_eq!(size("1G"), Ok(1 << 30));
+        assert!(size("").is_err());
+        assert!(size("1T").is_err());
+        assert!(size("99999999999G").is_err());
+        assert!(size("-1").is_err());
+    }
+
+    #[test]
+    fn times_are_bounded() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["-1", "inf", "NaN", "1e9", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

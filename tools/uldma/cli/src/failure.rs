@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What went wrong, as people and programs get to see it.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use uldma::Error;
+
+/// Classes of failures, with the exit codes that `--help` documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    Failed = 1,
+    NoDevice = 3,
+    Timeout = 4,
+    Mismatch = 5,
+    Peer = 6,
+}
+
+/// Why the program ends without having done what it should.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// A failure of the operating system, at something that has a name.
+    pub(crate) fn io(what: impl Display, error: &std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => Kind::Timeout,
+            _ => Kind::Failed,
+        };
+        Self::new(kind, format!("{what}: {error}"))
+    }
+
+    /// Tells the user and gives the exit code.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if json {
+            #[derive(Serialize)]
+            struct Report<'a> {
+                schema_version: u32,
+                error: &'a Failure,
+            }
+            let report = Report {
+                schema_version: crate::output::SCHEMA_VERSION,
+                error: self,
+            };
+            match serde_json::to_string(&report) {
+                Ok(text) => eprintln!("{text}"),
+                Err(_) => eprintln!("{}", self.message),
+            }
+        } else {
+            eprintln!("uldma: {}", self.message);
+            if let Some(hint) = &self.hint {
+                eprintln!("  hint: {hint}");
+            }
+        }
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::NoDevice(_) | Error::Permission(_) | Error::Abi { .. } => Kind::NoDevice,
+            Error::Timeout { .. } => Kind::Timeout,
+            Error::LinkDown | Error::Closed | Error::Violation(_) => Kind::Peer,
+            other => match other.errno() {
+                Some(nix::errno::Errno::ETIMEDOUT) => Kind::Timeout,
+                Some(nix::errno::Errno::ENOTCONN | nix::errno::Errno::ESTALE) => Kind::Peer,
+                Some(nix::errno::Errno::ENODEV) => Kind::NoDevice,
+                _ => Kind::Failed,
+            },
+        };
+        Self {
+            kind,
+            message: error.to_string(),
+            hint: error.hint().map(str::to_owned),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma info`: what devices are there and what they have.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use uldma::{Device, Query};
+
+use crate::args::Common;
+use crate::failure::{Failure, Result};
+use crate::output::{self, SCHEMA_VERSION};
+
+/// One device.
+#[derive(Debug, Serialize)]
+pub(crate) struct DeviceInfo {
+    schema_version: u32,
+    device: String,
+    abi_version: u32,
+    node: u32,
+    link: &'static str,
+    link_generation: u32,
+    contexts: u32,
+    contexts_used: u32,
+    methods: [&'static str; 2],
+    page_size: u64,
+    shadow_bytes_per_context: u64,
+    max_transfer: u64,
+    regions: u32,
+    max_regions: u32,
+    pages: u32,
+    max_pages: u32,
+    window_size: u64,
+    window_used: u64,
+}
+
+impl DeviceInfo {
+    /// Asks the device.
+    pub(crate) fn read(device: &Device) -> uldma::Result<Self> {
+        let query = device.query()?;
+        Ok(Self::new(device.path().display().to_string(), &query))
+    }
+
+    fn new(device: String, query: &Query) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            device,
+            abi_version: query.abi_version,
+            node: query.node,
+            link: if query.link_up { "up" } else { "down" },
+            link_generation: query.link_generation,
+            contexts: query.contexts,
+            contexts_used: query.contexts_used,
+            methods: ["kernel", "extended-shadow"],
+            page_size: query.page_size,
+            shadow_bytes_per_context: 1u64.checked_shl(query.shadow_window_shift).unwrap_or(0),
+            max_transfer: query.max_transfer,
+            regions: query.regions,
+            max_regions: query.max_regions,
+            pages: query.pages,
+            max_pages: query.max_pages,
+            window_size: query.window_size,
+            window_used: query.window_used,
+        }
+    }
+
+    /// The same in words.
+    pub(crate) fn words(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "  {name:<10} {value}");
+        };
+        line("node", self.node.to_string());
+        line(
+            "link",
+            format!("{} (came up {} times)", self.link, self.link_generation),
+        );
+        line(
+            "contexts",
+            format!("{} of {} used", self.contexts_used, self.contexts),
+        );
+        line("methods", self.methods.join(", "));
+        line(
+            "regions",
+            format!("{} of {} used", self.regions, self.max_regions),
+        );
+        let page = self.page_size;
+        line(
+            "pages",
+            format!(
+                "{} of {} used, {page} bytes each",
+                self.pages, self.max_pages
+            ),
+        );
+        line(
+            "window",
+            format!("{} of {} bytes used", self.window_used, self.window_size),
+        );
+        line(
+            "transfer",
+            format!("at most {} bytes per initiation", self.max_transfer),
+        );
+        line("interface", format!("version {}", self.abi_version));
+        format!("{}:\n{text}", self.device)
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common) -> Result<()> {
+    let numbers = match common.device {
+        Some(number) => vec![number],
+        None => Device::numbers(),
+    };
+    let mut devices = Vec::new();
+    let mut failure = None;
+    for &number in if numbers.is_empty() {
+        &[0][..]
+    } else {
+        &numbers
+    } {
+        match Device::open(number).and_then(|device| DeviceInfo::read(&device)) {
+            Ok(device) => devices.push(device),
+            // Show the others first.
+            Err(error) => failure = Some(Failure::from(error)),
+        }
+    }
+    if !devices.is_empty() {
+        output::print(common.json, &devices, |devices| {
+            devices
+                .iter()
+                .map(DeviceInfo::words)
+                .collect::<Vec<_>>()
+                .join("\n")
+        })?;
+    }
+    failure.map_or(Ok(()), Err)
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command line of uldma: one file for each verb.
+
+mod args;
+mod dma;
+mod export;
+mod failure;
+mod info;
+mod output;
+mod ping;
+mod progress;
+mod stat;
+mod transfer;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Verb};
+
+fn main() -> ExitCode {
+    // Started by ourselves to count system calls?
+    uldma::measure::tracer_main();
+    let cli = Cli::parse();
+    let common = &cli.common;
+    let result = match &cli.verb {
+        Verb::Info => info::run(common),
+        Verb::Stat => stat::run(common),
+        Verb::Dma(verb) => dma::run(common, verb),
+        Verb::Export(verb) => export::run(common, verb),
+        Verb::SendFile(verb) => transfer::send::run(common, verb),
+        Verb::RecvFile(verb) => transfer::recv::run(common, verb),
+        Verb::Ping(verb) => ping::run(common, verb),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(common.json),
+    }
+}

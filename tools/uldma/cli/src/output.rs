@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Results, printed for people or for programs.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+/// Grows when the meaning of a field changes; new fields may come at any time.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// Prints a result: as one line of JSON, or in words.
+pub(crate) fn print<T: Serialize>(
+    json: bool,
+    value: &T,
+    words: impl FnOnce(&T) -> String,
+) -> Result<()> {
+    let text = if json {
+        serde_json::to_string(value).map_err(|error| Failure::io("JSON", &error.into()))?
+    } else {
+        words(value)
+    };
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Ok(()) => Ok(()),
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::io("standard output", &error)),
+    }
+}
+
+/// Millions of bytes per second.
+pub(crate) fn megabytes_per_second(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        bytes as f64 / 1e6 / seconds
+    } else {
+        0.0
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// A count, or a dash where there is none.
+pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma ping`: round trips of messages, beside those of a bare cache line.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uldma::measure::Clock;
+use uldma::{Channel, Error, Link};
+
+use crate::args::{Common, Ping};
+use crate::failure::{Failure, Kind, Result};
+use crate::output::{self, SCHEMA_VERSION};
+
+/// Bytes of each ring.
+const CAPACITY: u64 = 64 * 1024;
+/// Round trips that nobody counts, to warm up.
+const WARM_UP: u32 = 200;
+const VERSION: u32 = 1;
+
+/// What the one who asks says first.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Request {
+    version: u32,
+    /// Bare round trips, before and after.
+    raw: u32,
+    /// Round trips of messages.
+    count: u32,
+    /// Bytes of a message.
+    size: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    count: u32,
+    size: u64,
+    min_ns: f64,
+    p50_ns: f64,
+    p99_ns: f64,
+    raw_min_ns: f64,
+    raw_p50_ns: f64,
+    raw_p99_ns: f64,
+    /// p50 of messages by p50 of bare words.
+    ratio: f64,
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common, verb: &Ping) -> Result<()> {
+    let device = common.open()?;
+    if !verb.serve {
+        let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+        let report = ask(&mut channel, verb, common.timeout)?;
+        return output::print(common.json, &report, words);
+    }
+    let mut served = 0;
+    while verb.sessions == 0 || served < verb.sessions {
+        match device.channel(verb.name, CAPACITY, common.timeout) {
+            Ok(mut channel) => serve(&mut channel, common.timeout)?,
+            // Without an end, nobody has to come.
+            Err(Error::Timeout { .. }) if verb.sessions == 0 => continue,
+            Err(error) => return Err(error.into()),
+        }
+        served += 1;
+    }
+    Ok(())
+}
+
+/// Asks for round trips and measures them.
+fn ask(channel: &mut Channel<impl Link>, verb: &Ping, timeout: Duration) -> Result<Report> {
+    let fits = u32::try_from(verb.size)
+        .ok()
+        .filter(|&size| size as usize <= channel.max_message());
+    let Some(size) = fits.filter(|_| verb.count > 0) else {
+        let most = channel.max_message();
+        let text = format!("--count must not be zero and --size at most {most}");
+        return Err(Failure::new(Kind::Failed, text));
+    };
+    let request = Request {
+        version: VERSION,
+        raw: verb.count,
+        count: verb.count,
+        size,
+    };
+    let text = serde_json::to_vec(&request).map_err(|error| Failure::io("JSON", &error.into()))?;
+    channel.send(&text, timeout)?;
+    let mut answer = [0; 64];
+    let length = channel.receive(&mut answer, timeout)?;
+    if &answer[..length] != b"ok" {
+        let said = String::from_utf8_lossy(&answer[..length]).into_owned();
+        return Err(Failure::new(
+            Kind::Peer,
+            format!("the other side said: {said}"),
+        ));
+    }
+
+    let clock = Clock::start();
+    let message = vec![0x5a; size as usize];
+    channel.raw_ping(WARM_UP, &clock, timeout)?;
+    channel.ping(&message, WARM_UP, &clock, timeout)?;
+    let mut raw = channel.raw_ping(request.raw, &clock, timeout)?;
+    let mut ring = channel.ping(&message, request.count, &clock, timeout)?;
+    raw.extend(channel.raw_ping(request.raw, &clock, timeout)?);
+
+    let rate = clock.rate();
+    raw.sort_unstable();
+    ring.sort_unstable();
+    let quantile = |sorted: &[u64], part: f64| {
+        let index = ((sorted.len() - 1) as f64 * part).round() as usize;
+        sorted[index] as f64 * rate
+    };
+    let (p50, raw_p50) = (quantile(&ring, 0.5), quantile(&raw, 0.5));
+    Ok(Report {
+        schema_version: SCHEMA_VERSION,
+        count: request.count,
+        size: verb.size,
+        min_ns: quantile(&ring, 0.0),
+        p50_ns: p50,
+        p99_ns: quantile(&ring, 0.99),
+        raw_min_ns: quantile(&raw, 0.0),
+        raw_p50_ns: raw_p50,
+        raw_p99_ns: quantile(&raw, 0.99),
+        ratio: p50 / raw_p50.max(1e-9),
+    })
+}
+
+/// Answers one who asks, until they close.
+fn serve(channel: &mut Channel<impl Link>, timeout: Duration) -> Result<()> {
+    let mut text = [0; 512];
+    loop {
+        let length = match channel.receive(&mut text, timeout) {
+            Ok(length) => length,
+            Err(Error::Closed) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let most = channel.max_message();
+        let request = serde_json::from_slice::<Request>(&text[..length])
+            .ok()
+            .filter(|request| request.version == VERSION && request.size as usize <= most);
+        let Some(request) = request else {
+            channel.send(b"not a request of this version", timeout)?;
+            continue;
+        };
+        channel.send(b"ok", timeout)?;
+        let size = request.size as usize;
+        channel.raw_pong(WARM_UP, timeout)?;
+        channel.pong(size, WARM_UP, timeout)?;
+        channel.raw_pong(request.raw, timeout)?;
+        channel.pong(size, request.count, timeout)?;
+        channel.raw_pong(request.raw, timeout)?;
+    }
+}
+
+fn words(report: &Report) -> String {
+    format!(
+        "{} round trips of {} bytes: min {:.0} ns, median {:.0} ns, p99 {:.0} ns\n\
+         bare cache line:           min {:.0} ns, median {:.0} ns, p99 {:.0} ns\n\
+         ratio of the medians: {:.2}",
+        report.count,
+        report.size,
+        report.min_ns,
+        report.p50_ns,
+        report.p99_ns,
+        report.raw_min_ns,
+        report.raw_p50_ns,
+        report.raw_p99_ns,
+        report.ratio,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn verb(arguments: &[&str]) -> Ping {
+        let all = [&["uldma", "ping"], arguments].concat();
+        match crate::args::Cli::parse_from(all).verb {
+            crate::args::Verb::Ping(verb) => verb,
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn both_sides_agree() {
+        let (left, right) = uldma::loopback::pair(CAPACITY);
+        let peer = std::thread::spawn(move || {
+            serve(&mut Channel::over(right, CAPACITY).unwrap(), TIMEOUT)
+        });
+        let mut channel = Channel::over(left, CAPACITY).unwrap();
+        let report = ask(
+            &mut channel,
+            &verb(&["--count", "50", "--size", "100"]),
+            TIMEOUT,
+        )
+        .unwrap();
+        assert!(report.min_ns <= report.p50_ns && report.p50_ns <= report.p99_ns);
+        assert!(report.raw_min_ns > 0.0 && report.ratio > 0.0);
+        drop(channel);
+        peer.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn nonsense_is_answered_and_survived() {
+        let (left, right) = uldma::loopback::pair(CAPACITY);
+        let peer = std::thread::spawn(move || {
+            serve(&mut Channel::over(right, CAPACITY).unwrap(), TIMEOUT)
+        });
+        let mut channel = Channel::over(left, CAPACITY).unwrap();
+        let mut answer = [0; 64];
+        for request in [
+            &b"hello"[..],
+            br#"{"version":9,"raw":1,"count":1,"size":1}"#,
+        ] {
+            channel.send(request, TIMEOUT).unwrap();
+            let length = channel.receive(&mut answer, TIMEOUT).unwrap();
+            assert!(answer[..length].starts_with(b"not a request"));
+        }
+        drop(channel);
+        peer.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Files from node to node: what both sides say to each other.
+//!
+//! The sender offers, the receiver says where the bytes shall go, the bytes move by the method
+//! that was offered, the sender says when they are there, the receiver answers with the digest of
+//! what it has. Control messages are JSON; with `window`, the messages between `Ready` and `Done`
+//! are the bytes themselves.
+
+pub(crate) mod recv;
+pub(crate) mod send;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uldma::{Channel, Link};
+
+use crate::args::Method;
+use crate::failure::{Failure, Kind, Result};
+use crate::output;
+
+/// Bytes of each ring: as much as a window transfer keeps on its way.
+pub(crate) const CAPACITY: u64 = 1 << 20;
+/// Bytes of one message of a window transfer: several fit in the ring, so that both sides work.
+pub(crate) const PIECE: usize = 128 * 1024;
+/// Version of these messages.
+pub(crate) const VERSION: u32 = 1;
+/// Longest control message.
+const LONGEST: usize = 4096;
+
+/// A control message.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(crate) enum Message {
+    /// The sender has a file.
+    Offer {
+        version: u32,
+        method: Method,
+        bytes: u64,
+    },
+    /// The receiver is ready: name of its exported region, or TCP port, where one is needed.
+    Ready {
+        region: Option<u64>,
+        port: Option<u16>,
+    },
+    /// All bytes have been moved.
+    Done,
+    /// This is what arrived.
+    Digest { bytes: u64, sha256: String },
+    /// The side that says this gives up.
+    Failed { message: String },
+}
+
+/// Sends a control message.
+pub(crate) fn say(
+    channel: &mut Channel<impl Link>,
+    message: &Message,
+    timeout: Duration,
+) -> Result<()> {
+    let text = serde_json::to_vec(message).map_err(|error| Failure::io("JSON", &error.into()))?;
+    Ok(channel.send(&text, timeout)?)
+}
+
+/// Receives a control message; what the peer could not do is a failure here, too.
+pub(crate) fn hear(channel: &mut Channel<impl Link>, timeout: Duration) -> Result<Message> {
+    let mut text = [0; LONGEST];
+    let length = channel.receive(&mut text, timeout)?;
+    match serde_json::from_slice(&text[..length]) {
+        Ok(Message::Failed { message }) => {
+            let printable: String = message
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(200)
+                .collect();
+            Err(Failure::new(
+                Kind::Peer,
+                format!("the other side failed: {printable}"),
+            ))
+        }
+        Ok(message) => Ok(message),
+        Err(_) => Err(out_of_turn("something that is no message")),
+    }
+}
+
+/// The peer said what it should not have said now.
+pub(crate) fn out_of_turn(what: impl std::fmt::Debug) -> Failure {
+    Failure {
+        hint: Some("the programs on both nodes must be of the same release".into()),
+        ..Failure::new(
+            Kind::Peer,
+            format!("the other side said {what:?} out of turn"),
+        )
+    }
+}
+
+/// Digest of the bytes, with a progress bar.
+pub(crate) fn digest(bytes: &[u8], quiet: bool) -> String {
+    let bar = crate::progress::bar(bytes.len() as u64, "digest", quiet);
+    let mut hasher = Sha256::new();
+    for chunk in bytes.chunks(1 << 20) {
+        hasher.update(chunk);
+        bar.inc(chunk.len() as u64);
+    }
+    bar.finish_and_clear();
+    output::hex(&hasher.finalize())
+}

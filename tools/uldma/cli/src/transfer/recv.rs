@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma recv-file`.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use uldma::{Access, Buffer, Channel, Device, Link, Name};
+
+use super::{digest, hear, out_of_turn, say, Message, CAPACITY, VERSION};
+use crate::args::{Common, Method, RecvFile};
+use crate::failure::{Failure, Kind, Result};
+use crate::output::{self, SCHEMA_VERSION};
+use crate::progress;
+
+/// How long to let the sender read the digest before going away.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    method: Method,
+    bytes: u64,
+    sha256: String,
+    /// From being ready until the sender said that everything was there.
+    seconds: f64,
+    mb_per_s: f64,
+}
+
+/// What arrived: the first `length` bytes of a buffer.
+struct Arrived {
+    buffer: Buffer,
+    length: usize,
+    seconds: f64,
+}
+
+impl Deref for Arrived {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
+    let device = common.open()?;
+    let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    let report = receive(common, verb, &device, &mut channel);
+    if let Err(failure) = &report {
+        let message = failure.message.clone();
+        let _ = say(&mut channel, &Message::Failed { message }, Duration::ZERO);
+    }
+    // The sender has the last word's echo: let it go first.
+    let _ = channel.wait_closed(FAREWELL);
+    output::print(common.json, &report?, |report| {
+        format!(
+            "{} bytes, {:.6} s, {:.1} MB/s\nsha256 {}",
+            report.bytes, report.seconds, report.mb_per_s, report.sha256
+        )
+    })
+}
+
+fn receive(
+    common: &Common,
+    verb: &RecvFile,
+    device: &Device,
+    channel: &mut Channel<impl Link>,
+) -> Result<Report> {
+    let (method, bytes) = match hear(channel, common.timeout)? {
+        Message::Offer {
+            version: VERSION,
+            method,
+            bytes,
+        } => (method, bytes),
+        Message::Offer { version, .. } => {
+            let text = format!("the sender speaks version {version}, this side {VERSION}");
+            return Err(Failure::new(Kind::Peer, text));
+        }
+        other => return Err(out_of_turn(other)),
+    };
+    let length = usize::try_from(bytes)
+        .ok()
+        .filter(|_| bytes <= verb.max_size)
+        .ok_or_else(|| {
+            let text = format!("{bytes} bytes are more than --max-size, {}", verb.max_size);
+            Failure::new(Kind::Failed, text)
+        })?;
+    let arrived = match method {
+        Method::ExtendedShadow | Method::Kernel => by_dma(common, device, channel, length)?,
+        Method::Window => by_window(common, channel, length)?,
+        Method::Tcp if verb.tcp => by_tcp(common, verb, channel, length)?,
+        Method::Tcp => {
+            return Err(Failure::new(
+                Kind::Failed,
+                "TCP is only accepted with --tcp",
+            ));
+        }
+    };
+    let sha256 = digest(&arrived, common.json);
+    if let Some(path) = &verb.out {
+        std::fs::write(path, &*arrived).map_err(|error| Failure::io(path.display(), &error))?;
+    }
+    say(
+        channel,
+        &Message::Digest {
+            bytes,
+            sha256: sha256.clone(),
+        },
+        common.timeout,
+    )?;
+    Ok(Report {
+        schema_version: SCHEMA_VERSION,
+        method,
+        bytes,
+        sha256,
+        seconds: arrived.seconds,
+        mb_per_s: output::megabytes_per_second(bytes, arrived.seconds),
+    })
+}
+
+/// The sender's device writes into a region of ours.
+fn by_dma(
+    common: &Common,
+    device: &Device,
+    channel: &mut Channel<impl Link>,
+    length: usize,
+) -> Result<Arrived> {
+    let region = device.register(Buffer::new(length.max(1))?, Access::Write)?;
+    // Only who was told the name can write there.
+    let name = Name::random()?;
+    let export = region.export(name, Access::Write)?;
+    say(
+        channel,
+        &Message::Ready {
+            region: Some(name.get()),
+            port: None,
+        },
+        common.timeout,
+    )?;
+    let start = Instant::now();
+    done(common, channel)?;
+    let seconds = start.elapsed().as_secs_f64();
+    // From here on nobody can write: what is hashed is what is kept.
+    drop(export);
+    Ok(Arrived {
+        buffer: region.unregister()?,
+        length,
+        seconds,
+    })
+}
+
+/// The sender writes into the ring; we copy out.
+fn by_window(common: &Common, channel: &mut Channel<impl Link>, length: usize) -> Result<Arrived> {
+    let mut buffer = Buffer::new(length.max(1))?;
+    say(
+        channel,
+        &Message::Ready {
+            region: None,
+            port: None,
+        },
+        common.timeout,
+    )?;
+    let bar = progress::bar(length as u64, "receive", common.json);
+    let start = Instant::now();
+    let mut filled = 0;
+    while filled < length {
+        let arrived = channel.receive(&mut buffer[filled..length], common.timeout)?;
+        if arrived == 0 {
+            return Err(out_of_turn("an empty piece"));
+        }
+        filled += arrived;
+        bar.inc(arrived as u64);
+    }
+    bar.finish_and_clear();
+    done(common, channel)?;
+    Ok(Arrived {
+        buffer,
+        length,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+/// The rival.
+fn by_tcp(
+    common: &Common,
+    verb: &RecvFile,
+    channel: &mut Channel<impl Link>,
+    length: usize,
+) -> Result<Arrived> {
+    let failed = |error: std::io::Error| Failure::io(format!("TCP port {}", verb.port), &error);
+    let mut buffer = Buffer::new(length.max(1))?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, verb.port)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    say(
+        channel,
+        &Message::Ready {
+            region: None,
+            port: Some(port),
+        },
+        common.timeout,
+    )?;
+    let start = Instant::now();
+    if length > 0 {
+        let mut stream = accept(&listener, common.timeout).map_err(failed)?;
+        stream.read_exact(&mut buffer[..length]).map_err(failed)?;
+        // One byte says that everything is here.
+        stream.write_all(b"!").map_err(failed)?;
+    }
+    done(common, channel)?;
+    Ok(Arrived {
+        buffer,
+        length,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+fn accept(listener: &TcpListener, timeout: Duration) -> std::io::Result<TcpStream> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                if Instant::now() >= deadline {
+                    return Err(std::io::ErrorKind::TimedOut.into());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn done(common: &Common, channel: &mut Channel<impl Link>) -> Result<()> {
+    match hear(channel, common.timeout)? {
+        Message::Done => Ok(()),
+        other => Err(out_of_turn(other)),
+    }
+}

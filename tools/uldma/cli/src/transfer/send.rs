@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma send-file`.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use uldma::measure::Tracer;
+use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
+
+use super::{digest, hear, out_of_turn, say, Message, CAPACITY, PIECE, VERSION};
+use crate::args::{Common, Method, SendFile};
+use crate::dma::warn;
+use crate::failure::{Failure, Kind, Result};
+use crate::output::{self, or_dash, SCHEMA_VERSION};
+use crate::progress;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    method: Method,
+    bytes: u64,
+    sha256: String,
+    /// From the first initiation until all bytes have arrived; no preparation, no digest.
+    seconds: f64,
+    mb_per_s: f64,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// What moving the bytes cost.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    /// System calls to start the transfer; with window and tcp, to move the bytes.
+    syscalls: Option<u64>,
+    /// Who counted them: "ptrace" from outside, or the "library" itself.
+    syscalls_counted_by: Option<&'static str>,
+    /// System calls to wait for the end, counted by the library.
+    wait_syscalls: Option<u64>,
+    /// Loads from the device by this process, by the device's count.
+    mmio_loads: Option<u64>,
+    mmio_stores: Option<u64>,
+    initiations: Option<u64>,
+}
+
+/// Where the receiver wants the bytes.
+struct Target {
+    region: Option<Name>,
+    port: Option<u16>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
+    let device = common.open()?;
+    let failed = |error| Failure::io(verb.path.display(), &error);
+    let mut file = File::open(&verb.path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let too_long = || Failure::new(Kind::Failed, "the file does not fit in memory");
+    let length = usize::try_from(length).map_err(|_| too_long())?;
+    // A buffer has at least one byte; what is sent is `length` of them.
+    let mut buffer = Buffer::new(length.max(1))?;
+    std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
+    let sha256 = digest(&buffer[..length], common.json);
+
+    let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    let report = send(common, verb, &device, &mut channel, buffer, length, sha256);
+    if let Err(failure) = &report {
+        let message = failure.message.clone();
+        let _ = say(&mut channel, &Message::Failed { message }, Duration::ZERO);
+    }
+    output::print(common.json, &report?, words)
+}
+
+fn send(
+    common: &Common,
+    verb: &SendFile,
+    device: &Device,
+    channel: &mut Channel<impl Link>,
+    buffer: Buffer,
+    length: usize,
+    sha256: String,
+) -> Result<Report> {
+    let bytes = length as u64;
+    let offer = Message::Offer {
+        version: VERSION,
+        method: verb.method,
+        bytes,
+    };
+    say(channel, &offer, common.timeout)?;
+    let target = match hear(channel, common.timeout)? {
+        Message::Ready { region, port } => Target {
+            region: region.and_then(Name::new),
+            port,
+        },
+        other => return Err(out_of_turn(other)),
+    };
+    let (seconds, counts) = match verb.method {
+        _ if length == 0 => (0.0, Counts::default()),
+        Method::ExtendedShadow | Method::Kernel => {
+            let name = target.region.ok_or_else(|| out_of_turn("no region"))?;
+            let region = device.register(buffer, Access::Read)?;
+            let import = device.import(name, Access::Write, common.timeout)?;
+            if verb.method == Method::Kernel {
+                by_kernel(common, verb, device, &region, &import, bytes)?
+            } else {
+                by_shadow(common, verb, device, &region, &import, bytes)?
+            }
+        }
+        Method::Window => by_window(common, verb, channel, &buffer[..length])?,
+        Method::Tcp => by_tcp(common, verb, &target, &buffer[..length])?,
+    };
+    say(channel, &Message::Done, common.timeout)?;
+    match hear(channel, common.timeout)? {
+        Message::Digest {
+            bytes: arrived,
+            sha256: theirs,
+        } => {
+            if (arrived, &theirs) != (bytes, &sha256) {
+                let text = format!("{bytes} bytes {sha256} were sent, {arrived} {theirs} arrived");
+                return Err(Failure::new(Kind::Mismatch, text));
+            }
+        }
+        other => return Err(out_of_turn(other)),
+    }
+    let mb_per_s = output::megabytes_per_second(bytes, seconds);
+    let method = verb.method;
+    Ok(Report {
+        schema_version: SCHEMA_VERSION,
+        method,
+        bytes,
+        sha256,
+        seconds,
+        mb_per_s,
+        counts,
+    })
+}
+
+/// One store and one load; then wait.
+fn by_shadow(
+    common: &Common,
+    verb: &SendFile,
+    device: &Device,
+    region: &Region,
+    import: &Import,
+    bytes: u64,
+) -> Result<(f64, Counts)> {
+    let context = device.context()?;
+    let (from, to) = (context.shadow(region)?, context.shadow(import)?);
+    let wait = (Spin::TRANSFER, common.timeout);
+    let mut started = Started::new();
+    let tracer = Tracer::attach().map_err(warn).ok();
+    let before = context.stats()?;
+
+    let start = Instant::now();
+    let mut waiting = 0;
+    let mut initiate = || {
+        context.start(&mut started, (&from, 0), (&to, 0), bytes, wait)?;
+        if verb.prove {
+            context.finish(&mut started, wait)?;
+        }
+        Ok::<(), Error>(())
+    };
+    let count = match tracer {
+        Some(tracer) => {
+            let (result, count) = tracer.count(initiate);
+            result?;
+            count.map_err(warn).ok()
+        }
+        None => {
+            initiate()?;
+            None
+        }
+    };
+    if !verb.prove {
+        let calls = uldma::calls();
+        context.finish(&mut started, wait)?;
+        waiting = uldma::calls() - calls;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+
+    let counted = context.stats()?.since(&before);
+    let counts = Counts {
+        syscalls: count.as_ref().map(|count| count.total),
+        syscalls_counted_by: count.map(|_| "ptrace"),
+        wait_syscalls: (!verb.prove).then_some(waiting),
+        mmio_loads: Some(counted.loads()),
+        mmio_stores: Some(counted.stores()),
+        initiations: Some(started.initiations),
+    };
+    Ok((seconds, counts))
+}
+
+/// One system call to start, one to wait.
+fn by_kernel(
+    common: &Common,
+    verb: &SendFile,
+    device: &Device,
+    region: &Region,
+    import: &Import,
+    bytes: u64,
+) -> Result<(f64, Counts)> {
+    let most = device.query()?.max_transfer.max(1);
+    let (mut starting, mut waiting, mut initiations) = (0, 0, 0);
+    let (seconds, outside) = watched(verb.prove, || {
+        let mut offset = 0;
+        while offset < bytes {
+            let length = most.min(bytes - offset);
+            let before = uldma::calls();
+            let ticket = device.dma((region, offset), (import, offset), length)?;
+            let between = uldma::calls();
+            device.dma_wait(ticket, common.timeout)?;
+            starting += between - before;
+            waiting += uldma::calls() - between;
+            initiations += 1;
+            offset += length;
+        }
+        Ok(())
+    })?;
+    let counts = Counts {
+        syscalls: Some(outside.unwrap_or(starting)),
+        syscalls_counted_by: Some(if outside.is_some() {
+            "ptrace"
+        } else {
+            "library"
+        }),
+        wait_syscalls: outside.is_none().then_some(waiting),
+        initiations: Some(initiations),
+        ..Default::default()
+    };
+    Ok((seconds, counts))
+}
+
+/// Stores into the peer's memory, through the ring.
+fn by_window(
+    common: &Common,
+    verb: &SendFile,
+    channel: &mut Channel<impl Link>,
+    bytes: &[u8],
+) -> Result<(f64, Counts)> {
+    let bar = progress::bar(bytes.len() as u64, "send", common.json);
+    let before = uldma::calls();
+    let (seconds, outside) = watched(verb.prove, || {
+        for piece in bytes.chunks(PIECE) {
+            channel.send(piece, common.timeout)?;
+            bar.inc(piece.len() as u64);
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    Ok((seconds, moved(outside, uldma::calls() - before)))
+}
+
+/// The rival.
+fn by_tcp(
+    common: &Common,
+    verb: &SendFile,
+    target: &Target,
+    bytes: &[u8],
+) -> Result<(f64, Counts)> {
+    let (Some(address), Some(port)) = (verb.peer_addr, target.port) else {
+        return Err(Failure::new(Kind::Failed, "--method tcp needs --peer-addr"));
+    };
+    let bar = progress::bar(bytes.len() as u64, "send", common.json);
+    let mut stream = connect(address, port, common.timeout)?;
+    let mut calls = 0;
+    let (seconds, outside) = watched(verb.prove, || {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            calls += 1;
+            let length = stream.write(&rest[..rest.len().min(1 << 20)])?;
+            bar.inc(length as u64);
+            rest = &rest[length..];
+        }
+        // The peer says that it has everything: the end of the movement, as with DMA.
+        calls += 2;
+        stream.shutdown(std::net::Shutdown::Write)?;
+        let mut end = [0; 1];
+        std::io::Read::read_exact(&mut stream, &mut end)?;
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    Ok((seconds, moved(outside, calls)))
+}
+
+fn connect(address: IpAddr, port: u16, timeout: Duration) -> Result<TcpStream> {
+    let address = SocketAddr::new(address, port);
+    let failed = |error| Failure::io(format!("TCP to {address}"), &error);
+    let timeout = timeout.max(Duration::from_millis(1));
+    let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
+    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+    Ok(stream)
+}
+
+/// Failures of both worlds.
+enum Trouble {
+    Uldma(Error),
+    Io(std::io::Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Uldma(error)
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Uldma(error) => error.into(),
+            Trouble::Io(error) => Failure::io("TCP", &error),
+        }
+    }
+}
+
+/// Times the movement and, when asked to, counts its system calls from outside.
+fn watched(
+    prove: bool,
+    work: impl FnOnce() -> std::result::Result<(), Trouble>,
+) -> Result<(f64, Option<u64>)> {
+    let tracer = if prove {
+        Tracer::attach().map_err(warn).ok()
+    } else {
+        None
+    };
+    let start = Instant::now();
+    let count = match tracer {
+        Some(tracer) => {
+            let (result, count) = tracer.count(work);
+            result?;
+            count.map_err(warn).ok().map(|count| count.total)
+        }
+        None => {
+            work()?;
+            None
+        }
+    };
+    Ok((start.elapsed().as_secs_f64(), count))
+}
+
+fn moved(outside: Option<u64>, calls: u64) -> Counts {
+    Counts {
+        syscalls: Some(outside.unwrap_or(calls)),
+        syscalls_counted_by: Some(if outside.is_some() {
+            "ptrace"
+        } else {
+            "library"
+        }),
+        ..Default::default()
+    }
+}
+
+fn words(report: &Report) -> String {
+    let counts = &report.counts;
+    format!(
+        "{} bytes by {}: {:.6} s, {:.1} MB/s; {} system calls, {} MMIO stores, {} MMIO loads, {} \
+         initiations\nsha256 {}: the same on both sides",
+        report.bytes,
+        serde_json::to_value(report.method).map_or(String::new(), |name| {
+            name.as_str().unwrap_or_default().to_owned()
+        }),
+        report.seconds,
+        report.mb_per_s,
+        or_dash(counts.syscalls),
+        or_dash(counts.mmio_stores),
+        or_dash(counts.mmio_loads),
+        or_dash(counts.initiations),
+        report.sha256,
+    )
+}
