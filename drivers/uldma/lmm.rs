@@ -20,6 +20,7 @@ use kernel::{
     }, //
 };
 
+mod area;
 pub(crate) mod range;
 pub(crate) mod space;
 

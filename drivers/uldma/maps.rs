@@ -32,7 +32,6 @@ use crate::{
     kernel_ext::{
         chardev::MappingRights,
         mapping::SharedMapping,
-        range_alloc::RangeAllocator,
         vma::{
             BusError,
             Caching,
@@ -42,8 +41,9 @@ use crate::{
     status_page::StatusPage, //
 };
 
-/// File pages that ranges are taken from: 2^40 of them, from 1 on.
-const PAGES: core::ops::Range<usize> = 1..1 << 40;
+/// File pages that ranges are taken from, one after the other: a number is never used twice, since
+/// a process can keep a mapping of a range that is gone.
+const PAGES: core::ops::Range<usize> = 1..1 << 50;
 
 /// What is behind a range.
 pub(crate) enum Content {
@@ -100,14 +100,14 @@ struct Ranges {
     by_page: RBTree<usize, Range>,
     /// The context of each opener that has one.
     contexts: RBTree<u64, u32>,
+    /// First page of the next range.
+    next: usize,
 }
 
 /// All ranges of one device.
 #[pin_data]
 pub(crate) struct Maps {
     mapping: SharedMapping,
-    #[pin]
-    numbers: RangeAllocator,
     #[pin]
     ranges: Mutex<Ranges>,
 }
@@ -138,10 +138,10 @@ impl Maps {
         let ranges = Ranges {
             by_page: RBTree::new(),
             contexts: RBTree::new(),
+            next: PAGES.start,
         };
         Ok(try_pin_init!(Self {
             mapping,
-            numbers <- RangeAllocator::new(),
             ranges <- new_mutex!(ranges, "uldma::Maps::ranges"),
         }))
     }
@@ -166,11 +166,14 @@ impl Maps {
             writable,
         };
         let node = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let first = self.numbers.take(pages, PAGES)?;
-        self.ranges
-            .lock()
-            .by_page
-            .insert(node.into_node(first, range));
+        let mut ranges = self.ranges.lock();
+        let first = ranges.next;
+        let next = first.checked_add(pages).ok_or(ENOSPC)?;
+        if next > PAGES.end {
+            return Err(ENOSPC);
+        }
+        ranges.next = next;
+        ranges.by_page.insert(node.into_node(first, range));
         Ok(MapRange { first, pages })
     }
 
@@ -184,11 +187,8 @@ impl Maps {
 
     /// Removes a range: touching a mapping of it is a bus error from now on.
     pub(crate) fn remove(&self, range: MapRange) {
-        let removed = self.ranges.lock().by_page.remove(&range.first);
+        self.ranges.lock().by_page.remove(&range.first);
         self.mapping.zap(range.offset(), range.length());
-        if removed.is_some() {
-            self.numbers.give_back(range.first);
-        }
     }
 
     /// Gives `opener` a context, through which its shadow pages are seen from now on.

@@ -54,6 +54,23 @@ pub(crate) const MAX_RUNS: usize = 256;
 pub(crate) struct PageRun {
     pub(crate) first: u32,
     pub(crate) count: u32,
+    /// First entry of the run that this one was split off from, or of itself. The places of a run
+    /// are used anew once all that was split off from it is gone.
+    origin: u32,
+}
+
+impl PageRun {
+    /// Splits the run before its page number `at`.
+    pub(crate) fn split(self, at: u32) -> (Self, Self) {
+        let at = at.min(self.count);
+        let head = Self { count: at, ..self };
+        let tail = Self {
+            first: self.first + at,
+            count: self.count - at,
+            ..self
+        };
+        (head, tail)
+    }
 }
 
 /// A region's place in the region table.
@@ -92,6 +109,8 @@ pub(crate) struct Usage {
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
+    /// Entries in use of each run that was taken, by its first entry.
+    run_users: RBTree<u32, u32>,
     page_capacity: u32,
     regions: Table<RegionEntry>,
     region_ids: IdPool,
@@ -119,6 +138,7 @@ impl Tpt {
             let mut tables = Tables {
                 pages: Table::new(dev, geometry.page_capacity)?,
                 page_runs: KBox::pin_init(RangeAllocator::new(), GFP_KERNEL)?,
+                run_users: RBTree::new(),
                 page_capacity: geometry.page_capacity,
                 regions: Table::new(dev, geometry.region_capacity)?,
                 region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
@@ -334,16 +354,24 @@ impl Tables {
     fn take_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<PageRun> {
         let capacity = usize::try_from(self.page_capacity)?;
         let first = self.page_runs.take(usize::try_from(count)?, 0..capacity)?;
-        let run = PageRun {
-            first: u32::try_from(first)?,
-            count,
-        };
-        if let Err(err) = self.pages.reserve(dev, run.first, count) {
+        let result = self.reserve_run(dev, first, count);
+        if result.is_err() {
             self.page_runs.give_back(first);
-            return Err(err);
         }
+        result
+    }
+
+    fn reserve_run(&mut self, dev: &Device<Bound>, first: usize, count: u32) -> Result<PageRun> {
+        let first = u32::try_from(first)?;
+        let users = RBTreeNode::new(first, count, GFP_KERNEL_ACCOUNT)?;
+        self.pages.reserve(dev, first, count)?;
+        self.run_users.insert(users);
         self.usage.pages += count;
-        Ok(run)
+        Ok(PageRun {
+            first,
+            count,
+            origin: first,
+        })
     }
 
     /// Gives a run back, unmapping what it has mapped.
@@ -351,10 +379,17 @@ impl Tables {
         for index in run.first..run.first + run.count {
             self.drop_page(dev, index);
         }
-        if let Ok(first) = usize::try_from(run.first) {
-            self.page_runs.give_back(first);
-        }
         self.usage.pages -= run.count;
+        let Some(users) = self.run_users.get_mut(&run.origin) else {
+            return;
+        };
+        *users -= run.count;
+        if *users == 0 {
+            self.run_users.remove(&run.origin);
+            if let Ok(origin) = usize::try_from(run.origin) {
+                self.page_runs.give_back(origin);
+            }
+        }
     }
 
     fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {

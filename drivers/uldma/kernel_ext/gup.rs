@@ -124,6 +124,14 @@ impl PinnedPages {
         })
     }
 
+    /// Moves the pages from `at` on into an object of their own.
+    pub(crate) fn split_off(&mut self, at: usize) -> Result<Self> {
+        let count = self.pages.len().checked_sub(at).ok_or(EINVAL)?;
+        let tail = self.take(at, count)?;
+        self.pages.truncate(at);
+        Ok(tail)
+    }
+
     /// Length of the run of physically consecutive pages from `first` on.
     fn run(&self, first: usize) -> usize {
         let Some(start) = self.pfn(first) else {
