@@ -356,12 +356,12 @@ TEST_F(region, exec_releases)
 TEST_F_TIMEOUT(region, exhaustion, 100)
 {
 	__u32 max = self->before.out_max_regions;
-	__u32 *handles = calloc(max, sizeof(*handles));
+	__u32 *handles = calloc(max + 1, sizeof(*handles));
 	__u32 count = 0;
 	int ret = 0;
 
 	ASSERT_NE(NULL, handles);
-	while (count < max) {
+	while (count <= max) {
 		ret = region_register(self->fd, self->buf, 1, RW, &self->r);
 		if (ret)
 			break;
