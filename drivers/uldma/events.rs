@@ -83,6 +83,26 @@ impl State {
         Some(event(uapi::ULDMA_EVENT_DOORBELL, bell.handle, 1))
     }
 
+    /// Makes an event pending again that [`State::take`] returned.
+    fn put_back(&mut self, event: &uldma_event) {
+        let before = event.value.saturating_sub(1);
+        match (event.type_, event.handle) {
+            (uapi::ULDMA_EVENT_COMPLETION, 0) => self.ended_told = before,
+            (uapi::ULDMA_EVENT_COMPLETION, number) => {
+                if let Some((_, _, told)) = self.context.as_mut().filter(|c| c.0 == number) {
+                    *told = before;
+                }
+            }
+            // A change since then is newer than the one that was taken.
+            (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
+            (_, handle) => {
+                if let Some(bell) = self.bells.iter().find(|bell| bell.handle == handle) {
+                    bell.rung.store(true, Relaxed);
+                }
+            }
+        }
+    }
+
     fn pending(&self) -> bool {
         let context = self.context.as_ref();
         context.is_some_and(|(_, page, told)| page.completed() > *told)
@@ -238,6 +258,11 @@ impl Events {
                 return Err(EINTR);
             }
         }
+    }
+
+    /// Gives an event back that could not be told.
+    pub(crate) fn put_back(&self, event: &uldma_event) {
+        self.tell(|state| state.put_back(event));
     }
 
     /// Waits until a ticket of the context has ended, for at most `timeout_ns`.

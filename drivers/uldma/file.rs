@@ -19,6 +19,7 @@ use kernel::{
     },
     uaccess::UserSliceWriter, //
 };
+use zerocopy::IntoBytes;
 
 use crate::{
     device::Shared,
@@ -336,12 +337,15 @@ impl FileOperations for Opener {
                 }
                 result => result,
             };
-            match event {
-                Ok(event) => buf.write_slice(zerocopy::IntoBytes::as_bytes(&event))?,
+            let told = event.and_then(|event| {
+                buf.write_slice(event.as_bytes())
+                    .inspect_err(|_| this.events.put_back(&event))
+            });
+            match told {
+                Ok(()) => done += SIZE,
                 Err(_) if done > 0 => break,
                 Err(err) => return Err(err),
             }
-            done += SIZE;
         }
         Ok(done)
     }
