@@ -245,11 +245,11 @@ impl Events {
     pub(crate) fn take(&self, nonblock: bool) -> Result<uldma_event> {
         let mut state = self.state.lock();
         loop {
-            if let Some(event) = state.take() {
-                return Ok(event);
-            }
             if state.gone {
                 return Err(ENODEV);
+            }
+            if let Some(event) = state.take() {
+                return Ok(event);
             }
             if nonblock {
                 return Err(EAGAIN);

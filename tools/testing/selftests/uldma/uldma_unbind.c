@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The driver is unbound while files are open, memory is pinned, pages are
+ * mapped and processes wait: all of them learn it, and none hangs.
+ */
+#include <pthread.h>
+
+#include "uldma_harness.h"
+
+#define NAME 0x756e62696e64ULL
+#define LENGTH 65536
+
+static char address[64];
+
+/* Writes the device's address to a file of the driver. */
+static int tell_driver(const char *file)
+{
+	char path[128];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/drivers/uldma/%s", file);
+	fd = open(path, O_WRONLY);
+	if (fd < 0)
+		return -errno;
+	ret = write(fd, address, strlen(address));
+	ret = ret < 0 ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static int find_device(void)
+{
+	char link[256];
+	ssize_t len;
+
+	len = readlink("/sys/class/misc/uldma0/device", link, sizeof(link) - 1);
+	if (len < 0)
+		return -errno;
+	link[len] = 0;
+	snprintf(address, sizeof(address), "%.60s", strrchr(link, '/') + 1);
+	return 0;
+}
+
+FIXTURE(unbind) {
+	int fd;
+	long long pins;
+	char *buf;
+	struct region r;
+	struct context c;
+	struct segment s;
+};
+
+FIXTURE_SETUP(unbind)
+{
+	if (geteuid())
+		SKIP(return, "only root can unbind a driver");
+	ASSERT_EQ(0, find_device());
+	self->pins = machine_pins();
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	self->buf = buffer(LENGTH);
+	ASSERT_NE(NULL, self->buf);
+	ASSERT_EQ(0, region_register(self->fd, self->buf, LENGTH, RW,
+				     &self->r));
+	ASSERT_EQ(0, context_create(self->fd, &self->c));
+	ASSERT_EQ(0, context_map(self->fd, &self->c));
+	ASSERT_EQ(0, region_map(self->fd, &self->r, PROT_READ | PROT_WRITE));
+	ASSERT_EQ(0, segment_create(self->fd, NAME, LENGTH, &self->s));
+	ASSERT_EQ(0, segment_map(self->fd, &self->s));
+}
+
+FIXTURE_TEARDOWN(unbind)
+{
+	close(self->fd);
+	/* Whatever a test left behind, the next one gets a device. */
+	tell_driver("bind");
+	EXPECT_EQ(0, access(uldma_node(), F_OK));
+}
+
+TEST_F(unbind, every_call_fails)
+{
+	struct uldma_query q = { .size = sizeof(q) };
+	struct uldma_event event;
+	struct region other;
+	struct context c;
+	struct segment s;
+	__u64 ticket;
+
+	ASSERT_EQ(0, tell_driver("unbind"));
+	EXPECT_EQ(-ENODEV, uldma_ioctl(self->fd, ULDMA_IOC_QUERY, &q));
+	EXPECT_EQ(-ENODEV, region_register(self->fd, self->buf, 1, RW, &other));
+	EXPECT_EQ(-ENODEV, segment_create(self->fd, NAME + 1, 1, &s));
+	EXPECT_EQ(-ENODEV, segment_attach(self->fd, NAME + 2, &s));
+	EXPECT_EQ(-ENODEV, kernel_start(self->fd, self->r.handle, 0,
+					self->r.handle, 4096, 8, &ticket));
+	EXPECT_EQ(POLLHUP, poll_for(self->fd, 0) & POLLHUP);
+	EXPECT_EQ(-1, read(self->fd, &event, sizeof(event)));
+	EXPECT_EQ(ENODEV, errno);
+	EXPECT_EQ(0, context_destroy(self->fd));
+	EXPECT_EQ(-ENODEV, context_create(self->fd, &c));
+}
+
+TEST_F(unbind, every_mapping_is_a_bus_error)
+{
+	ASSERT_EQ(0, touch((void *)shadow_of(&self->r, 0), STORE));
+	ASSERT_EQ(0, touch((void *)self->c.status, LOAD));
+	ASSERT_EQ(0, touch(self->s.map, STORE));
+	ASSERT_EQ(0, tell_driver("unbind"));
+	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), STORE));
+	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), LOAD));
+	EXPECT_EQ(SIGBUS, touch((void *)self->c.status, LOAD));
+	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));
+	/* Also when there is a device again: this file's is gone. */
+	ASSERT_EQ(0, tell_driver("bind"));
+	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), STORE));
+	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));
+}
+
+TEST_F(unbind, pins_go_with_the_region)
+{
+	ASSERT_EQ(0, tell_driver("unbind"));
+	EXPECT_EQ(LENGTH / page_size(), vm_pin());
+	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(self->pins, machine_pins());
+}
+
+TEST_F(unbind, pins_go_with_the_file)
+{
+	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, munmap(self->r.shadow, self->r.shadow_length));
+	ASSERT_EQ(0, munmap(self->s.map, self->s.length));
+	ASSERT_EQ(0, munmap((void *)self->c.page, self->c.page_length));
+	ASSERT_EQ(0, munmap((void *)self->c.status, self->c.page_length));
+	ASSERT_EQ(0, close(self->fd));
+	self->fd = -1;
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(self->pins, machine_pins());
+}
+
+TEST_F(unbind, new_file_works)
+{
+	struct region r;
+	int fd;
+
+	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, tell_driver("bind"));
+	fd = uldma_open(0);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(0, region_register(fd, self->buf, LENGTH, RW, &r));
+	pattern_fill(self->buf, 4096, 1);
+	EXPECT_EQ(0, transfer(fd, BY_KERNEL, &r, 8192, &r, 0, 4096));
+	EXPECT_EQ(-1, pattern_check(self->buf + 8192, 4096, 1));
+	close(fd);
+}
+
+static void *read_one(void *arg)
+{
+	struct uldma_event event;
+	int *fd = arg;
+	ssize_t got;
+
+	do {
+		got = read(*fd, &event, sizeof(event));
+	} while (got > 0);
+	return (void *)(long)errno;
+}
+
+TEST_F_TIMEOUT(unbind, waiting_reader_wakes, 30)
+{
+	pthread_t thread;
+	void *err;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, read_one, &self->fd));
+	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, pthread_join(thread, &err));
+	EXPECT_EQ(ENODEV, (long)err);
+}
+
+/* Starts transfers until one cannot be started: by a bus error. */
+static int hammer(void *arg)
+{
+	int fd = uldma_open(0);
+	char *buf = buffer(LENGTH);
+	struct context c;
+	struct region r;
+	int *ready = arg;
+
+	if (fd < 0 || region_register(fd, buf, LENGTH, RW, &r) ||
+	    context_create(fd, &c) || context_map(fd, &c) ||
+	    region_map(fd, &r, PROT_READ | PROT_WRITE))
+		return -EIO;
+	if (write(*ready, "", 1) != 1)
+		return -EPIPE;
+	for (;;)
+		shadow_start(&r, LENGTH / 2, &r, 0, LENGTH / 2);
+}
+
+TEST_F_TIMEOUT(unbind, running_transfers, 60)
+{
+	int ready[2], status;
+	char byte;
+	pid_t pid;
+
+	ASSERT_EQ(0, pipe(ready));
+	pid = fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(-hammer(&ready[1]));
+	}
+	close(ready[1]);
+	ASSERT_EQ(1, read(ready[0], &byte, 1));
+	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_TRUE(WIFSIGNALED(status));
+	EXPECT_EQ(SIGBUS, WTERMSIG(status));
+}
+
+static void *open_and_close(void *arg)
+{
+	bool *stop = arg;
+	struct region r;
+	char *buf = buffer(4096);
+	int fd;
+
+	while (!READ_ONCE(*stop)) {
+		fd = uldma_open(0);
+		if (fd >= 0) {
+			region_register(fd, buf, 4096, RW, &r);
+			close(fd);
+		}
+	}
+	return NULL;
+}
+
+TEST_F_TIMEOUT(unbind, while_others_open, 60)
+{
+	bool stop = false;
+	pthread_t thread;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, open_and_close, &stop));
+	for (int i = 0; i < 10; i++) {
+		EXPECT_EQ(0, tell_driver("unbind"));
+		EXPECT_EQ(0, tell_driver("bind"));
+	}
+	WRITE_ONCE(stop, true);
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	EXPECT_EQ(LENGTH / page_size(), vm_pin());
+}
+
+int main(int argc, char **argv)
+{
+	return uldma_main(argc, argv);
+}
