@@ -113,8 +113,8 @@ pub(crate) struct SendFile {
     /// How to move the bytes
     #[arg(long, value_enum, default_value = "extended-shadow")]
     pub(crate) method: Method,
-    /// The peer's IP address, for --method tcp
-    #[arg(long, value_name = "ADDRESS", required_if_eq("method", "tcp"))]
+    /// The peer's IP address, for --method tcp [default: what the peer says]
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer_addr: Option<std::net::IpAddr>,
     /// Count the system calls of all methods from outside, by ptrace(), wait included (slower;
     /// initiations by extended-shadow are always counted so)
@@ -130,10 +130,13 @@ pub(crate) struct RecvFile {
     /// Write the file here
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Accept transfers by TCP, too (listens once the sender asks for it)
-    #[arg(long, alias = "listen")]
+    /// Refuse transfers by TCP
+    #[arg(long)]
+    pub(crate) no_tcp: bool,
+    /// Accept transfers by TCP (so it is anyway)
+    #[arg(long, alias = "listen", hide = true, conflicts_with = "no_tcp")]
     pub(crate) tcp: bool,
-    /// TCP port to listen on
+    /// TCP port to listen on, once a sender asks for it
     #[arg(long, default_value_t = 7420)]
     pub(crate) port: u16,
     /// Refuse files that are larger (K, M, G: times 1024)

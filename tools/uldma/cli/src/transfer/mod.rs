@@ -10,6 +10,7 @@
 pub(crate) mod recv;
 pub(crate) mod send;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,10 @@ pub(crate) enum Message {
         method: Method,
         bytes: u64,
     },
-    /// The receiver is ready: name of its exported region, or TCP port, where one is needed.
+    /// The receiver is ready: name of its exported region, or where it listens, where need be.
     Ready {
         region: Option<u64>,
-        port: Option<u16>,
+        tcp: Option<Listening>,
     },
     /// All bytes have been moved.
     Done,
@@ -50,6 +51,15 @@ pub(crate) enum Message {
     Digest { bytes: u64, sha256: String },
     /// The side that says this gives up.
     Failed { message: String },
+}
+
+/// Where the receiver listens.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listening {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) port: u16,
+    /// What to say first, so that nobody else gets in between.
+    pub(crate) token: u64,
 }
 
 /// Sends a control message.

@@ -3,14 +3,14 @@
 //! `uldma recv-file`.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uldma::{Access, Buffer, Channel, Device, Link, Name};
 
-use super::{digest, hear, out_of_turn, say, Message, CAPACITY, VERSION};
+use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, VERSION};
 use crate::args::{Common, Method, RecvFile};
 use crate::failure::{Failure, Kind, Result};
 use crate::output::{self, SCHEMA_VERSION};
@@ -137,7 +137,7 @@ fn by_dma(
         channel,
         &Message::Ready {
             region: Some(name.get()),
-            port: None,
+            tcp: None,
         },
         common.timeout,
     )?;
@@ -160,7 +160,7 @@ fn by_window(common: &Common, channel: &mut Channel<impl Link>, length: usize) -
         channel,
         &Message::Ready {
             region: None,
-            port: None,
+            tcp: None,
         },
         common.timeout,
     )?;
@@ -195,18 +195,28 @@ fn by_tcp(
     let mut buffer = Buffer::new(length.max(1))?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, verb.port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let port = listener.local_addr().map_err(failed)?.port();
+    let token = Name::random()?.get();
+    let listening = Listening {
+        addresses: own_addresses(),
+        port: listener.local_addr().map_err(failed)?.port(),
+        token,
+    };
     say(
         channel,
         &Message::Ready {
             region: None,
-            port: Some(port),
+            tcp: Some(listening),
         },
         common.timeout,
     )?;
     let start = Instant::now();
     if length > 0 {
         let mut stream = accept(&listener, common.timeout).map_err(failed)?;
+        let mut said = [0; 8];
+        stream.read_exact(&mut said).map_err(failed)?;
+        if u64::from_le_bytes(said) != token {
+            return Err(Failure::new(Kind::Peer, "somebody else connected by TCP"));
+        }
         stream.read_exact(&mut buffer[..length]).map_err(failed)?;
         // One byte says that everything is here.
         stream.write_all(b"!").map_err(failed)?;
@@ -217,6 +227,16 @@ fn by_tcp(
         length,
         seconds: start.elapsed().as_secs_f64(),
     })
+}
+
+/// This machine's addresses, other than those of the loopback interface.
+fn own_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    interfaces
+        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
+        .filter(|address| !address.is_loopback())
+        .map(IpAddr::V4)
+        .collect()
 }
 
 fn accept(listener: &TcpListener, timeout: Duration) -> std::io::Result<TcpStream> {

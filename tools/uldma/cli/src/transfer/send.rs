@@ -11,7 +11,7 @@ use serde::Serialize;
 use uldma::measure::Tracer;
 use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
 
-use super::{digest, hear, out_of_turn, say, Message, CAPACITY, PIECE, VERSION};
+use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, PIECE, VERSION};
 use crate::args::{Common, Method, SendFile};
 use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
@@ -49,7 +49,7 @@ struct Counts {
 /// Where the receiver wants the bytes.
 struct Target {
     region: Option<Name>,
-    port: Option<u16>,
+    tcp: Option<Listening>,
 }
 
 /// Runs the verb.
@@ -91,9 +91,9 @@ fn send(
     };
     say(channel, &offer, common.timeout)?;
     let target = match hear(channel, common.timeout)? {
-        Message::Ready { region, port } => Target {
+        Message::Ready { region, tcp } => Target {
             region: region.and_then(Name::new),
-            port,
+            tcp,
         },
         other => return Err(out_of_turn(other)),
     };
@@ -260,11 +260,12 @@ fn by_tcp(
     target: &Target,
     bytes: &[u8],
 ) -> Result<(f64, Counts)> {
-    let (Some(address), Some(port)) = (verb.peer_addr, target.port) else {
-        return Err(Failure::new(Kind::Failed, "--method tcp needs --peer-addr"));
-    };
+    let listening = target
+        .tcp
+        .as_ref()
+        .ok_or_else(|| out_of_turn("no TCP port"))?;
     let bar = progress::bar(bytes.len() as u64, "send", common.json);
-    let mut stream = connect(address, port, common.timeout)?;
+    let mut stream = connect(listening, verb.peer_addr, common.timeout)?;
     let mut calls = 0;
     let (seconds, outside) = watched(verb.prove, || {
         let mut rest = bytes;
@@ -285,14 +286,28 @@ fn by_tcp(
     Ok((seconds, moved(outside, calls)))
 }
 
-fn connect(address: IpAddr, port: u16, timeout: Duration) -> Result<TcpStream> {
-    let address = SocketAddr::new(address, port);
-    let failed = |error| Failure::io(format!("TCP to {address}"), &error);
+/// Connects to the first address that answers, and says the token there.
+fn connect(listening: &Listening, only: Option<IpAddr>, timeout: Duration) -> Result<TcpStream> {
     let timeout = timeout.max(Duration::from_millis(1));
-    let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
-    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
-    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
-    Ok(stream)
+    let addresses = only.map_or(listening.addresses.clone(), |address| vec![address]);
+    let each = timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+    let mut last = Failure::new(Kind::Peer, "the other side has no IP address");
+    for address in addresses {
+        let address = SocketAddr::new(address, listening.port);
+        let failed = |error| Failure::io(format!("TCP to {address}"), &error);
+        match TcpStream::connect_timeout(&address, each) {
+            Ok(mut stream) => {
+                stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+                stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+                stream
+                    .write_all(&listening.token.to_le_bytes())
+                    .map_err(failed)?;
+                return Ok(stream);
+            }
+            Err(error) => last = failed(error),
+        }
+    }
+    Err(last)
 }
 
 /// Failures of both worlds.
