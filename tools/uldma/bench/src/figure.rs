@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Figures, and how they are printed.
+
+use std::io::Write;
+
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::{object::Columns, Alignment, Style};
+
+use crate::failure::Failure;
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    /// What this machine can do at best.
+    pub(crate) floor: Option<f64>,
+    /// What one would use instead.
+    pub(crate) rival: Option<f64>,
+    /// Value by floor, or by rival where there is no floor.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// All figures of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Figures(Vec<Figure>);
+
+impl Figures {
+    /// Adds one.
+    pub(crate) fn add(
+        &mut self,
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        floor: Option<f64>,
+        rival: Option<f64>,
+    ) {
+        let mut figure = Figure {
+            name,
+            value,
+            unit,
+            floor,
+            rival,
+            ratio: None,
+        };
+        figure.relate();
+        self.0.push(figure);
+    }
+
+    /// Value of a figure.
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0
+            .iter()
+            .find(|figure| figure.name == name)
+            .map(|figure| figure.value)
+    }
+
+    /// Puts the figures of TCP beside those that they rival.
+    pub(crate) fn set_rivals(&mut self) {
+        let (rtt, throughput) = (self.get("tcp.rtt.p50"), self.get("tcp.throughput"));
+        for figure in &mut self.0 {
+            figure.rival = match figure.name {
+                "ring.rtt.p50" => rtt,
+                "window.store.throughput" => throughput,
+                name if name.starts_with("dma.") && figure.unit == "MB/s" => throughput,
+                _ => continue,
+            };
+            figure.relate();
+        }
+    }
+
+    /// Prints an array of JSON, or a table.
+    pub(crate) fn print(&self, json: bool) -> Result<(), Failure> {
+        let text = if json {
+            serde_json::to_string_pretty(&self.0)
+                .map_err(|error| Failure::Io("JSON", error.into()))?
+        } else {
+            self.table()
+        };
+        writeln!(std::io::stdout(), "{text}").map_err(|error| Failure::Io("standard output", error))
+    }
+
+    fn table(&self) -> String {
+        let number = |value: f64| match value.abs() {
+            size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+            _ => format!("{value:.3}"),
+        };
+        let or_dash = |value: Option<f64>| value.map_or("-".to_owned(), number);
+        let mut builder = Builder::new();
+        builder.push_record(["figure", "value", "unit", "floor", "rival", "ratio"]);
+        for figure in &self.0 {
+            builder.push_record([
+                figure.name.to_owned(),
+                number(figure.value),
+                figure.unit.to_owned(),
+                or_dash(figure.floor),
+                or_dash(figure.rival),
+                or_dash(figure.ratio),
+            ]);
+        }
+        let mut table = builder.build();
+        table
+            .with(Style::psql())
+            .modify(Columns::new(1..), Alignment::right());
+        table.modify(Columns::one(2), Alignment::left());
+        table.to_string()
+    }
+}
+
+impl Figure {
+    fn relate(&mut self) {
+        let base = self.floor.or(self.rival);
+        self.ratio = base
+            .filter(|&base| base > 0.0)
+            .map(|base| self.value / base);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_to_the_floor_first() {
+        let mut figures = Figures::default();
+        figures.add("ring.rtt.p50", 2.0, "ns", Some(1.0), None);
+        figures.add("dma.16m.throughput", 80.0, "MB/s", None, None);
+        figures.add("dma.1m.initiation_share", 0.5, "1", None, None);
+        figures.add("tcp.rtt.p50", 4.0, "ns", None, None);
+        figures.add("tcp.throughput", 40.0, "MB/s", None, None);
+        figures.set_rivals();
+        let of = |index: usize| (figures.0[index].rival, figures.0[index].ratio);
+        assert_eq!(of(0), (Some(4.0), Some(2.0)));
+        assert_eq!(of(1), (Some(40.0), Some(2.0)));
+        assert_eq!(of(2), (None, None));
+    }
+
+    #[test]
+    fn absent_ones_are_null() {
+        let mut figures = Figures::default();
+        figures.add("x.y", 1.5, "ns", None, None);
+        let json = serde_json::to_string(&figures.0).unwrap();
+        let expected =
+            r#"[{"name":"x.y","value":1.5,"unit":"ns","floor":null,"rival":null,"ratio":null}]"#;
+        assert_eq!(json, expected);
+        assert!(figures.table().contains("x.y"));
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma-bench`: figures, each beside the floor of the machine and what one would use instead.
+//!
+//! `serve` runs on one node and answers, `run` runs on the other and measures. Under an emulator
+//! times mean little and ratios of the same run mean a lot, so both kinds are always printed.
+
+mod dma;
+mod failure;
+mod figure;
+mod init;
+mod memcpy;
+mod peer;
+mod register;
+mod ring;
+mod serve;
+mod tcp;
+mod timing;
+mod window;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use uldma::{Device, Name};
+
+use crate::failure::Failure;
+use crate::figure::Figures;
+use crate::peer::Peer;
+
+/// Measure user-level DMA, beside the machine's floor and what one would use instead
+#[derive(Debug, Parser)]
+#[command(name = "uldma-bench", version)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Use /dev/uldma<N>
+    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
+    device: u32,
+    /// Name that both sides say
+    #[arg(long, global = true, default_value = "bench")]
+    name: Name,
+    /// Print JSON: an array of name, value, unit, floor, rival, ratio
+    #[arg(long, global = true)]
+    json: bool,
+    /// Give up waiting after this many seconds
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u32,
+}
+
+impl Common {
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Answer a `run` at the peer, then end
+    Serve,
+    /// Measure, with the help of a `serve` at the peer
+    Run(Run),
+    /// Measure memory copies on this machine: the floor of transfers
+    HostMemcpy,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// With a peer (there is no other way yet)
+    #[arg(long, hide = true)]
+    peer: bool,
+    /// The peer's IP address [default: what the peer says]
+    #[arg(long, value_name = "ADDRESS")]
+    peer_addr: Option<std::net::IpAddr>,
+    /// Throughput of a host's memory copies in MB/s: the floor of transfers
+    #[arg(long, value_name = "MB/S")]
+    floor_memcpy: Option<f64>,
+}
+
+fn main() -> ExitCode {
+    // Started by ourselves to count system calls?
+    uldma::measure::tracer_main();
+    let cli = Cli::parse();
+    let result = match &cli.verb {
+        Verb::Serve => serve::run(&cli.common),
+        Verb::Run(verb) => {
+            run(&cli.common, verb).and_then(|figures| figures.print(cli.common.json))
+        }
+        Verb::HostMemcpy => memcpy::run().and_then(|figures| figures.print(cli.common.json)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("uldma-bench: {failure}");
+            if let Some(hint) = failure.hint() {
+                eprintln!("  hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(common: &Common, verb: &Run) -> Result<Figures, Failure> {
+    let timeout = common.timeout();
+    let device = Device::open(common.device)?;
+    let mut figures = Figures::default();
+    init::nop(&device, &mut figures)?;
+    register::measure(&device, &mut figures)?;
+    init::measure(&device, timeout, &mut figures)?;
+
+    let mut peer = Peer::meet(&device, common.name, timeout)?;
+    ring::measure(&mut peer, &mut figures)?;
+    dma::measure(&device, &mut peer, verb.floor_memcpy, &mut figures)?;
+    window::measure(&device, &mut peer, &mut figures)?;
+    match tcp::measure(&mut peer, verb.peer_addr, &mut figures) {
+        Ok(()) => figures.set_rivals(),
+        Err(Failure::Tcp(why)) => eprintln!("uldma-bench: no figures of TCP: {why}"),
+        Err(failure) => return Err(failure),
+    }
+    peer.quit()?;
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert!(Cli::try_parse_from(["uldma-bench", "run", "--json", "--peer"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
+    }
+}
