@@ -41,14 +41,24 @@ static char *range(struct slot *slot)
 	return slot->memory + PEER_LEAD;
 }
 
+/* Ends what owns the object; the memory stays, to be looked at. */
 static void slot_close(struct slot *slot)
 {
+	/* What is mapped keeps a file open. */
 	if (slot->segment.map)
 		munmap(slot->segment.map, slot->segment.length);
+	slot->segment.map = NULL;
 	if (slot->fd >= 0)
 		close(slot->fd);
+	slot->fd = -1;
 	if (slot->helper.pid)
 		helper_kill(&slot->helper);
+	slot->helper.pid = 0;
+}
+
+static void slot_clear(struct slot *slot)
+{
+	slot_close(slot);
 	if (slot->memory)
 		munmap(slot->memory, slot->size);
 	*slot = (struct slot){ .fd = -1 };
@@ -155,7 +165,7 @@ static int slot_wait(struct slot *slot)
 static int hello(struct server *server, __u64 name)
 {
 	for (int i = 0; i < PEER_SLOTS; i++)
-		slot_close(&server->slots[i]);
+		slot_clear(&server->slots[i]);
 	if (server->result.map) {
 		munmap(server->result.map, server->result.length);
 		segment_destroy(server->fd, server->result.handle);
@@ -178,11 +188,11 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 	case PEER_NODE:
 		return query(server->fd).out_node;
 	case PEER_EXPORT:
-		slot_close(slot);
+		slot_clear(slot);
 		return slot_memory(slot, args[2]) ?:
 		       slot_export(slot, args[1], args[3]);
 	case PEER_EXPORT_CHILD:
-		slot_close(slot);
+		slot_clear(slot);
 		return slot_memory(slot, args[2]) ?:
 		       slot_export_child(slot, args[1], args[3]);
 	case PEER_EXPORT_AGAIN:
@@ -193,12 +203,7 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 	case PEER_UNREGISTER:
 		return region_unregister(slot->fd, slot->region.handle);
 	case PEER_CLOSE:
-		if (slot->fd >= 0)
-			close(slot->fd);
-		slot->fd = -1;
-		if (slot->helper.pid)
-			helper_kill(&slot->helper);
-		slot->helper.pid = 0;
+		slot_close(slot);
 		return 0;
 	case PEER_FILL:
 		pattern_fill(range(slot), slot->length, args[1]);
@@ -208,10 +213,10 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 	case PEER_CHECK_GUARD:
 		return check_guard(slot);
 	case PEER_SEGMENT:
-		slot_close(slot);
+		slot_clear(slot);
 		return slot_segment(slot, args[1], args[2]);
 	case PEER_SEGMENT_ATTACH:
-		slot_close(slot);
+		slot_clear(slot);
 		return slot_attach(slot, args[1]);
 	case PEER_SEGMENT_FILL:
 		pattern_fill(slot->segment.map, slot->segment.length, args[1]);
