@@ -118,6 +118,12 @@ impl Backend {
             self.device.with(|model, _| model.attach(self.node));
         }
     }
+
+    /// Counts an access to the window that was not direct; says whether it is served.
+    fn window_answers(&self, offset: u64, length: usize) -> bool {
+        let room = self.device.shape().window_size.saturating_sub(offset);
+        self.device.with(|model, _| model.window_access(self.node)) && room >= length as u64
+    }
 }
 
 impl ServerBackend for Backend {
@@ -130,9 +136,8 @@ impl ServerBackend for Backend {
                 .with(|model, _| model.config_load(node, offset, data)),
             BAR_WINDOW => {
                 data.fill(0xff);
-                if self.device.with(|model, _| model.window_access(node)) {
-                    // Beyond the window's end, ones are left.
-                    self.device.window().read_at(data, offset)?;
+                if self.window_answers(offset, data.len()) {
+                    self.device.window().read_exact_at(data, offset)?;
                 }
             }
             bar => self
@@ -150,9 +155,7 @@ impl ServerBackend for Backend {
                 .device
                 .with(|model, _| model.config_store(node, offset, data)),
             BAR_WINDOW => {
-                let room = self.device.shape().window_size.saturating_sub(offset);
-                let fits = room >= data.len() as u64;
-                if self.device.with(|model, _| model.window_access(node)) && fits {
+                if self.window_answers(offset, data.len()) {
                     self.device.window().write_all_at(data, offset)?;
                 }
             }

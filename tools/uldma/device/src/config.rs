@@ -67,7 +67,7 @@ impl Config {
             bytes: [0; CONFIG_SIZE],
             writable: [0; CONFIG_SIZE],
         };
-        let identity = u32::from(DEVICE_ID) << 16 | u32::from(VENDOR_ID);
+        let identity = (u32::from(DEVICE_ID) << 16) | u32::from(VENDOR_ID);
         config.put32(0, identity, 0);
         config.put16(
             COMMAND,
@@ -127,7 +127,7 @@ impl Config {
             };
             if let (Some(byte), Some(mask)) = (self.bytes.get_mut(place), self.writable.get(place))
             {
-                *byte = *byte & !mask | new & mask;
+                *byte = (*byte & !mask) | (new & mask);
             }
         }
     }

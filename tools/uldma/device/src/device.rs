@@ -15,7 +15,7 @@ use rustix::fs::MemfdFlags;
 
 use crate::engine::{Scratch, Speed};
 use crate::memory::GuestMemory;
-use crate::model::{Model, Next};
+use crate::model::Model;
 use crate::node::Shape;
 
 /// A device with its engine's state, shared by all threads.
@@ -107,20 +107,20 @@ impl Device {
         loop {
             let now = Instant::now();
             match model.next(now) {
-                Next::Run(job) => {
+                Ok(job) => {
                     drop(model);
                     let outcome = job.run(&self.memories().list(), &mut scratch);
                     model = self.lock();
                     let memories = self.memories();
                     model.finish(&job, outcome, Instant::now(), &memories.list());
                 }
-                Next::Wait(None) => {
+                Err(None) => {
                     model = self
                         .work
                         .wait(model)
                         .unwrap_or_else(PoisonError::into_inner);
                 }
-                Next::Wait(Some(when)) => {
+                Err(Some(when)) => {
                     (model, _) = self
                         .work
                         .wait_timeout(model, when.saturating_duration_since(now))

@@ -21,6 +21,7 @@ pub mod device;
 pub mod doorbell;
 pub mod engine;
 pub mod fault;
+mod initiate;
 pub mod irq;
 pub mod latch;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]

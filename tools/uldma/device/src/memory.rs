@@ -130,6 +130,23 @@ impl GuestMemory {
             .map_err(|_| BusError)
     }
 
+    /// Copies up to `length` bytes to another node's memory, or this one's; says how many.
+    pub fn copy(
+        &self,
+        source: u64,
+        to: &GuestMemory,
+        destination: u64,
+        length: u64,
+    ) -> Result<u64, BusError> {
+        let read = self.slice(source, length, Right::Read)?;
+        let write = to.slice(destination, read.len() as u64, Right::Write)?;
+        // The host maps pages around one that is read for the first time, but not around one that
+        // is written: reading first saves most of the page faults of memory that is new here.
+        write.copy_to(&mut [0u8]);
+        read.copy_to_volatile_slice(write);
+        Ok(read.len().min(write.len()) as u64)
+    }
+
     /// Stores a word at a multiple of 8; the guest sees what was stored before it, too.
     pub fn store64(&self, address: u64, value: u64) -> Result<(), BusError> {
         self.slice(address, 8, Right::Write)?
@@ -140,7 +157,7 @@ impl GuestMemory {
     /// Inverts the lowest bit of a byte; what a device with a broken data path does.
     pub fn invert_bit(&self, address: u64) {
         if let Ok(byte) = self.slice(address, 1, Right::Write) {
-            let mut value = [0];
+            let mut value = [0u8];
             byte.copy_to(&mut value);
             byte.copy_from(&[value[0] ^ 1]);
         }

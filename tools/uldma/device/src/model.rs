@@ -9,11 +9,10 @@ use std::io;
 use std::time::Instant;
 
 use crate::abi::Status;
-use crate::check::{self, Checked, Place, Side};
+use crate::check::{Place, Side};
 use crate::context::Completion;
-use crate::engine::{scene, Job, Outcome, Schedule, Speed, Vantage};
+use crate::engine::{Job, Outcome, Schedule, Speed, Vantage};
 use crate::fault::{Fault, Faults};
-use crate::latch::{self, Named};
 use crate::layout::{context_page, event, invalidate, VECTOR_DOORBELL};
 use crate::link::{peer_of, Link};
 use crate::memory::GuestMemory;
@@ -23,26 +22,17 @@ use crate::stats::{Report, SCHEMA_VERSION};
 /// What an access to nothing reads.
 pub const ONES: u64 = u64::MAX;
 
-/// The engine's next step.
-#[derive(Debug)]
-pub enum Next {
-    /// Move this, then report with [`Model::finish`].
-    Run(Job),
-    /// Nothing to do before this time, or before something changes.
-    Wait(Option<Instant>),
-}
-
 /// All nodes of a link and what joins them.
 #[derive(Debug)]
 pub struct Model {
     pub(crate) shape: Shape,
     pub(crate) nodes: Vec<Node>,
     pub(crate) link: Link,
-    schedule: Schedule,
+    pub(crate) schedule: Schedule,
     /// Node and context of the chunk that is being moved.
     in_flight: Option<(usize, usize)>,
     /// The engine has something new to look at.
-    wake: bool,
+    pub(crate) wake: bool,
 }
 
 impl Model {
@@ -215,7 +205,7 @@ impl Model {
     }
 
     /// What a node's engine sees.
-    fn vantage(&self, node: usize) -> Option<Vantage> {
+    pub(crate) fn vantage(&self, node: usize) -> Option<Vantage> {
         let own = self.nodes.get(node)?;
         let peer = self.nodes.get(peer_of(node));
         Some(Vantage {
@@ -264,148 +254,6 @@ impl Model {
         self.settle(memories);
     }
 
-    /// A store to shadow space.
-    pub(crate) fn shadow_store(&mut self, node: usize, address: u64, width: usize, value: u64) {
-        let Some(node) = self.nodes.get_mut(node) else {
-            return;
-        };
-        node.counters.shadow_stores += 1;
-        let at = node.geometry().decode(address);
-        let enabled = node.is_enabled();
-        let Some(context) = node.contexts.get_mut(at.context as usize) else {
-            node.counters.bad_accesses += 1;
-            return;
-        };
-        context.counters.shadow_stores += 1;
-        let named = Named {
-            entry: at.entry,
-            offset: at.offset,
-        };
-        let word = latch::well_formed(address, width).then_some(value);
-        let result = if at.context == 0 || !enabled || !context.takes_shadow() {
-            context.latch.clear();
-            Err(Status::Disabled)
-        } else {
-            context.latch.store(named, word)
-        };
-        if let Err(status) = result {
-            context.refuse(status);
-            *node.counters.refused.entry(status).or_default() += 1;
-        }
-    }
-
-    /// A load from shadow space: starts a transfer if it can, and says so.
-    pub(crate) fn shadow_load(
-        &mut self,
-        node: usize,
-        address: u64,
-        width: usize,
-        memories: &[&GuestMemory],
-    ) -> u64 {
-        let Some(own) = self.nodes.get_mut(node) else {
-            return ONES;
-        };
-        own.counters.shadow_loads += 1;
-        let at = own.geometry().decode(address);
-        let enabled = own.is_enabled();
-        let number = at.context as usize;
-        let Some(context) = own.contexts.get_mut(number) else {
-            own.counters.bad_accesses += 1;
-            return Status::Disabled.negated() as u64;
-        };
-        context.counters.shadow_loads += 1;
-        let named = Named {
-            entry: at.entry,
-            offset: at.offset,
-        };
-        let passed = context
-            .latch
-            .load(named, latch::well_formed(address, width));
-        let (takes, space) = (context.takes_shadow(), context.space);
-        let result = match passed {
-            Err(Status::BadAccess) => Err(Status::BadAccess),
-            _ if number == 0 || !enabled || !takes => Err(Status::Disabled),
-            Err(status) => Err(status),
-            Ok(arguments) => self
-                .checked(node, memories, |scene| {
-                    check::user_initiation(scene, space, &arguments)
-                })
-                .and_then(|checked| self.start(node, number, checked)),
-        };
-        self.answer(node, number, result) as u64
-    }
-
-    /// A store to the register that starts a kernel-initiated transfer.
-    pub(crate) fn kernel_start(&mut self, node: usize, bytes: u64, memories: &[&GuestMemory]) {
-        let Some(own) = self.nodes.get_mut(node) else {
-            return;
-        };
-        let (source, destination) = (own.registers.dma_source, own.registers.dma_destination);
-        let enabled = own.is_enabled() && own.contexts.first().is_some_and(|c| c.is_enabled());
-        let result = if enabled {
-            self.checked(node, memories, |scene| {
-                check::kernel_initiation(scene, source, destination, bytes)
-            })
-            .and_then(|checked| self.start(node, 0, checked))
-        } else {
-            Err(Status::Disabled)
-        };
-        let answer = self.answer(node, 0, result);
-        if let Some(own) = self.nodes.get_mut(node) {
-            own.registers.dma_status = answer;
-            own.counters.kernel_initiations += u64::from(answer > 0);
-        }
-    }
-
-    fn checked(
-        &self,
-        node: usize,
-        memories: &[&GuestMemory],
-        check: impl FnOnce(&check::Scene<'_, GuestMemory>) -> Result<Checked, Status>,
-    ) -> Result<Checked, Status> {
-        let own = self.nodes.get(node).ok_or(Status::BusError)?;
-        if !own.config.is_bus_master() {
-            return Err(Status::BusError);
-        }
-        let vantage = self.vantage(node).ok_or(Status::BusError)?;
-        check(&scene(&vantage, node, memories).ok_or(Status::BusError)?)
-    }
-
-    fn start(&mut self, node: usize, context: usize, checked: Checked) -> Result<u64, Status> {
-        let ready = self.schedule.ready();
-        let ticket = self
-            .nodes
-            .get_mut(node)
-            .and_then(|node| node.contexts.get_mut(context))
-            .ok_or(Status::Disabled)?
-            .push(checked, ready)?;
-        self.wake = true;
-        Ok(ticket)
-    }
-
-    /// Counts the result of an initiation and makes the number that the initiator reads.
-    fn answer(&mut self, node: usize, context: usize, result: Result<u64, Status>) -> i64 {
-        let Some(node) = self.nodes.get_mut(node) else {
-            return Status::Disabled.negated();
-        };
-        match result {
-            Ok(ticket) => {
-                node.counters.initiations += 1;
-                i64::try_from(ticket).unwrap_or(i64::MAX)
-            }
-            Err(status) => {
-                if let Some(context) = node.contexts.get_mut(context) {
-                    context.refuse(status);
-                }
-                *node.counters.refused.entry(status).or_default() += 1;
-                if status == Status::BusError {
-                    node.raise_event(event::ERROR);
-                }
-                status.negated()
-            }
-        }
-    }
-
     /// A load from the context pages; `None` for one that is not served.
     pub(crate) fn page_load(&mut self, node: usize, address: u64, width: usize) -> Option<u64> {
         let node = self.nodes.get_mut(node)?;
@@ -452,28 +300,20 @@ impl Model {
         }
     }
 
-    /// The engine asks what to do.
-    pub fn next(&mut self, now: Instant) -> Next {
+    /// The engine asks what to move next; it reports with [`Model::finish`]. Nothing can be moved
+    /// before the time that is returned instead, or before something changes.
+    pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
         let contexts = self.shape.contexts as usize;
         let nodes = &self.nodes;
-        let pick = self
-            .schedule
-            .pick(nodes.len() * contexts, now, |place| {
-                let node = nodes.get(place / contexts)?;
-                let head = node.contexts.get(place % contexts)?.head()?;
-                (node.engine_runs() && head.ending.is_none()).then_some(head.ready)
-            })
-            .map(|place| (place / contexts, place % contexts));
-        match pick {
-            Ok((node, context)) => match self.job(node, context) {
-                Some(job) => {
-                    self.in_flight = Some((node, context));
-                    Next::Run(job)
-                }
-                None => Next::Wait(None),
-            },
-            Err(when) => Next::Wait(when),
-        }
+        let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
+            let node = nodes.get(place / contexts)?;
+            let head = node.contexts.get(place % contexts)?.head()?;
+            (node.engine_runs() && head.ending.is_none()).then_some(head.ready)
+        })?;
+        let (node, context) = (place / contexts, place % contexts);
+        let job = self.job(node, context).ok_or(None)?;
+        self.in_flight = Some((node, context));
+        Ok(job)
     }
 
     fn job(&self, number: usize, context: usize) -> Option<Job> {

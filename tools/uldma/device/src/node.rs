@@ -183,6 +183,7 @@ impl Node {
             ctx::INITIATIONS => counters.initiations,
             ctx::REFUSED => counters.refused,
             ctx::BYTES => counters.bytes,
+            ctx::TICKET => context.ticket(),
             _ => 0,
         }
     }

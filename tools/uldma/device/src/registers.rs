@@ -73,10 +73,10 @@ pub fn load(file: &mut impl RegisterFile, offset: usize, width: usize) -> Option
     let aligned = Register::at(offset & !7);
     Some(match (aligned.is_wide(), width) {
         (true, 8) => file.load(aligned),
-        (true, _) => file.load(aligned) >> (offset % 8 * 8) & 0xffff_ffff,
+        (true, _) => (file.load(aligned) >> (offset % 8 * 8)) & 0xffff_ffff,
         (false, 8) => {
             let low = file.load(aligned) & 0xffff_ffff;
-            low | file.load(Register::at(offset + 4)) << 32
+            low | (file.load(Register::at(offset + 4)) << 32)
         }
         (false, _) => file.load(Register::at(offset)) & 0xffff_ffff,
     })

@@ -66,22 +66,24 @@ pub struct SizeWord {
 impl SizeWord {
     /// Takes a stored word apart.
     pub fn unpack(word: u64) -> Self {
+        let field = |shift: u32, mask: u64| ((word >> shift) & mask) as u32;
         Self {
-            bytes: (word & bits::BYTES_MASK) as u32,
-            src_low: (word >> bits::SRC_LOW_SHIFT & bits::LOW_MASK) as u32,
-            dst_low: (word >> bits::DST_LOW_SHIFT & bits::LOW_MASK) as u32,
-            src_region: (word >> bits::SRC_REGION_SHIFT & bits::REGION_MASK) as u32,
-            dst_region: (word >> bits::DST_REGION_SHIFT & bits::REGION_MASK) as u32,
+            bytes: field(0, bits::BYTES_MASK),
+            src_low: field(bits::SRC_LOW_SHIFT, bits::LOW_MASK),
+            dst_low: field(bits::DST_LOW_SHIFT, bits::LOW_MASK),
+            src_region: field(bits::SRC_REGION_SHIFT, bits::REGION_MASK),
+            dst_region: field(bits::DST_REGION_SHIFT, bits::REGION_MASK),
         }
     }
 
     /// The word that a program stores for this; fields that are too wide lose their upper bits.
     pub fn pack(&self) -> u64 {
-        u64::from(self.bytes) & bits::BYTES_MASK
-            | (u64::from(self.src_low) & bits::LOW_MASK) << bits::SRC_LOW_SHIFT
-            | (u64::from(self.dst_low) & bits::LOW_MASK) << bits::DST_LOW_SHIFT
-            | (u64::from(self.src_region) & bits::REGION_MASK) << bits::SRC_REGION_SHIFT
-            | (u64::from(self.dst_region) & bits::REGION_MASK) << bits::DST_REGION_SHIFT
+        let field = |value: u32, shift: u32, mask: u64| (u64::from(value) & mask) << shift;
+        field(self.bytes, 0, bits::BYTES_MASK)
+            | field(self.src_low, bits::SRC_LOW_SHIFT, bits::LOW_MASK)
+            | field(self.dst_low, bits::DST_LOW_SHIFT, bits::LOW_MASK)
+            | field(self.src_region, bits::SRC_REGION_SHIFT, bits::REGION_MASK)
+            | field(self.dst_region, bits::DST_REGION_SHIFT, bits::REGION_MASK)
     }
 }
 

@@ -187,12 +187,7 @@ pub fn copy(
         }
         let length = source.length.min(destination.length);
         let count = from
-            .slice(source.address, length, Right::Read)
-            .and_then(|read| {
-                let write = to.slice(destination.address, read.len() as u64, Right::Write)?;
-                read.copy_to_volatile_slice(write);
-                Ok(read.len().min(write.len()) as u64)
-            })
+            .copy(source.address, to, destination.address, length)
             .map_err(|error| (moved, error))?;
         for segment in [&mut source, &mut destination] {
             segment.address = segment.address.wrapping_add(count);
