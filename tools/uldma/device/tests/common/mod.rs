@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A host's memory with tables in it, as a driver would fill them.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+// To panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+pub(crate) mod host;
+pub(crate) mod rig;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::MemfdFlags;
+use uldma_device::abi::status_page;
+use uldma_device::layout::{
+    page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE,
+};
+use uldma_device::memory::GuestMemory;
+
+/// Bus address of the first byte of a guest's memory.
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const PAGE: u64 = 4096;
+
+const PAGE_DIRECTORY: u64 = BASE + 0x1000;
+const REGION_DIRECTORY: u64 = BASE + 0x2000;
+const STATUS_PAGES: u64 = BASE + 0x4000;
+const REGION_BLOCKS: u64 = BASE + 0x2_0000;
+const PAGE_BLOCKS: u64 = BASE + 0x4_0000;
+/// First bus address that tables do not use.
+pub(crate) const FREE: u64 = BASE + 0x10_0000;
+
+/// Entries that both tables have room for here.
+pub(crate) const PAGES: u32 = 16 * 1024;
+pub(crate) const REGIONS: u32 = 1024;
+
+pub(crate) const ALL_RIGHTS: u32 = region_flags::VALID
+    | region_flags::READ
+    | region_flags::WRITE
+    | region_flags::EXPORT_READ
+    | region_flags::EXPORT_WRITE;
+pub(crate) const PAGE_RIGHTS: u64 = page_flags::VALID | page_flags::READ | page_flags::WRITE;
+
+/// Zeroed memory behind a file.
+pub(crate) fn memfd(size: u64) -> File {
+    let file = File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(size).unwrap();
+    file
+}
+
+/// The memory of one host, from [`BASE`] on.
+pub(crate) struct Guest {
+    pub(crate) file: File,
+    pub(crate) size: u64,
+}
+
+impl Guest {
+    pub(crate) fn new(size: u64) -> Self {
+        let guest = Self {
+            file: memfd(size),
+            size,
+        };
+        let entry = size_of::<PageEntry>() as u32;
+        for block in 0..u64::from(PAGES / (TABLE_BLOCK_SIZE as u32 / entry)) {
+            let address = PAGE_BLOCKS + block * TABLE_BLOCK_SIZE as u64;
+            guest.put64(PAGE_DIRECTORY + block * 8, address);
+        }
+        let entry = size_of::<RegionEntry>() as u32;
+        for block in 0..u64::from(REGIONS / (TABLE_BLOCK_SIZE as u32 / entry)) {
+            let address = REGION_BLOCKS + block * TABLE_BLOCK_SIZE as u64;
+            guest.put64(REGION_DIRECTORY + block * 8, address);
+        }
+        guest
+    }
+
+    /// This memory as the device sees it.
+    pub(crate) fn memory(&self) -> GuestMemory {
+        let mut memory = GuestMemory::default();
+        let file = self.file.try_clone().unwrap();
+        memory
+            .map(BASE, self.size, Some((file, 0)), true, true)
+            .unwrap();
+        memory
+    }
+
+    pub(crate) fn page_directory(&self) -> u64 {
+        PAGE_DIRECTORY
+    }
+
+    pub(crate) fn region_directory(&self) -> u64 {
+        REGION_DIRECTORY
+    }
+
+    /// Bus address of a context's status page.
+    pub(crate) fn status_page(&self, context: u32) -> u64 {
+        STATUS_PAGES + u64::from(context) * PAGE
+    }
+
+    pub(crate) fn put(&self, address: u64, data: &[u8]) {
+        self.file.write_all_at(data, address - BASE).unwrap();
+    }
+
+    pub(crate) fn put64(&self, address: u64, value: u64) {
+        self.put(address, &value.to_le_bytes());
+    }
+
+    pub(crate) fn get(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
+        self.file.read_exact_at(&mut data, address - BASE).unwrap();
+        data
+    }
+
+    pub(crate) fn get64(&self, address: u64) -> u64 {
+        u64::from_le_bytes(self.get(address, 8).try_into().unwrap())
+    }
+
+    pub(crate) fn put_page(&self, index: u32, entry: &PageEntry) {
+        let place = PAGE_BLOCKS + u64::from(index) * 16;
+        self.put64(place, entry.word);
+        self.put64(
+            place + 8,
+            u64::from(entry.space) | (u64::from(entry.region) << 32),
+        );
+    }
+
+    pub(crate) fn put_region(&self, index: u32, entry: &RegionEntry) {
+        let words = [
+            u64::from(entry.flags) | (u64::from(entry.space) << 32),
+            entry.offset,
+            entry.length,
+            entry.generation,
+            u64::from(entry.run_count) | (u64::from(entry.first_page) << 32),
+            entry.runs,
+            u64::from(entry.peer_region) | (u64::from(entry.link_generation) << 32),
+            entry.peer_generation,
+        ];
+        for (number, word) in words.into_iter().enumerate() {
+            let place = REGION_BLOCKS + u64::from(index) * 64 + number as u64 * 8;
+            self.put64(place, word);
+        }
+    }
+
+    pub(crate) fn put_runs(&self, address: u64, runs: &[Run]) {
+        for (number, run) in runs.iter().enumerate() {
+            let place = address + number as u64 * 16;
+            self.put64(place, u64::from(run.page) | (u64::from(run.first) << 32));
+            self.put64(place + 8, run.count.into());
+        }
+    }
+
+    /// A region over consecutive page entries and consecutive memory.
+    pub(crate) fn register(
+        &self,
+        index: u32,
+        space: u32,
+        first_page: u32,
+        address: u64,
+        length: u64,
+    ) {
+        let offset = address % PAGE;
+        let pages = (offset + length).div_ceil(PAGE);
+        for page in 0..pages {
+            self.put_page(
+                first_page + page as u32,
+                &PageEntry {
+                    word: (address - offset + page * PAGE) | PAGE_RIGHTS,
+                    space,
+                    region: 0,
+                },
+            );
+        }
+        self.put_region(
+            index,
+            &RegionEntry {
+                flags: ALL_RIGHTS,
+                space,
+                offset,
+                length,
+                generation: 1,
+                run_count: 1,
+                first_page,
+                ..RegionEntry::default()
+            },
+        );
+    }
+
+    /// An import of the peer's region, over page entries from `first_page` on.
+    pub(crate) fn import(&self, index: u32, space: u32, first_page: u32, peer: u32, length: u64) {
+        for page in 0..length.div_ceil(PAGE) {
+            self.put_page(
+                first_page + page as u32,
+                &PageEntry {
+                    word: (page * PAGE) | PAGE_RIGHTS | page_flags::REMOTE,
+                    space,
+                    region: index,
+                },
+            );
+        }
+        self.put_region(
+            index,
+            &RegionEntry {
+                flags: region_flags::VALID
+                    | region_flags::READ
+                    | region_flags::WRITE
+                    | region_flags::REMOTE,
+                space,
+                length,
+                generation: 7,
+                run_count: 1,
+                first_page,
+                peer_region: peer,
+                link_generation: 1,
+                peer_generation: 1,
+                ..RegionEntry::default()
+            },
+        );
+    }
+
+    /// Highest ticket of a context that has ended, and how many ended badly.
+    pub(crate) fn completed(&self, context: u32) -> (u64, u64) {
+        let page = self.status_page(context);
+        (
+            self.get64(page + status_page::COMPLETED),
+            self.get64(page + status_page::FAILED),
+        )
+    }
+
+    /// Ticket, bytes and status of a completion record.
+    pub(crate) fn record(&self, context: u32, ticket: u64) -> (u64, u64, u64) {
+        let page = self.status_page(context);
+        let place = page + status_page::RECORDS + ticket % 64 * status_page::RECORD_SIZE;
+        (
+            self.get64(place + status_page::RECORD_TICKET),
+            self.get64(place + status_page::RECORD_BYTES),
+            self.get64(place + status_page::RECORD_STATUS),
+        )
+    }
+}
+
+/// Bytes that do not repeat soon.
+pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Two hosts and the device between them, driven by accesses alone.
+
+use std::time::Instant;
+
+use uldma_device::abi::Status;
+use uldma_device::engine::{Scratch, Speed};
+use uldma_device::fault::Fault;
+use uldma_device::layout::{
+    context_control, control, ctx, invalidate, reg, BAR_CONTROL, BAR_SHADOW,
+};
+use uldma_device::memory::GuestMemory;
+use uldma_device::model::Model;
+use uldma_device::node::Shape;
+use uldma_device::shadow::SizeWord;
+
+use super::{Guest, FREE, PAGE, PAGES, REGIONS};
+
+pub(crate) const SHAPE: Shape = Shape {
+    contexts: 4,
+    shadow_bits: 30,
+    window_size: 64 * 1024,
+};
+pub(crate) const SPACE: u32 = 5;
+pub(crate) const OTHER_SPACE: u32 = 6;
+/// A context of [`SPACE`] on each node, and one of [`OTHER_SPACE`].
+pub(crate) const OURS: u32 = 1;
+pub(crate) const THEIRS: u32 = 2;
+
+/// Two hosts and the device between them, without threads.
+pub(crate) struct Rig {
+    pub(crate) model: Model,
+    pub(crate) guests: Vec<Guest>,
+    pub(crate) memories: Vec<GuestMemory>,
+    pub(crate) scratch: Scratch,
+}
+
+impl Rig {
+    /// Two nodes whose drivers are not there yet.
+    pub(crate) fn cold(speed: Speed) -> Self {
+        let guests: Vec<_> = (0..2).map(|_| Guest::new(16 << 20)).collect();
+        let memories = guests.iter().map(Guest::memory).collect();
+        let mut rig = Self {
+            model: Model::new(SHAPE, 2, speed),
+            guests,
+            memories,
+            scratch: Scratch::default(),
+        };
+        for node in 0..2 {
+            rig.model.attach(node);
+            rig.model.config_store(node, 4, &[0x06, 0]);
+        }
+        rig
+    }
+
+    /// Two nodes with drivers, tables and contexts.
+    pub(crate) fn new() -> Self {
+        let mut rig = Self::cold(Speed::default());
+        for node in 0..2 {
+            rig.probe(node);
+        }
+        rig
+    }
+
+    pub(crate) fn probe(&mut self, node: usize) {
+        let (pages, regions) = (
+            self.guests[node].page_directory(),
+            self.guests[node].region_directory(),
+        );
+        self.set(node, reg::PAGE_DIRECTORY, pages);
+        self.set(node, reg::REGION_DIRECTORY, regions);
+        self.set(node, reg::PAGE_CAPACITY, u64::from(PAGES));
+        self.set(node, reg::REGION_CAPACITY, u64::from(REGIONS));
+        for (context, space) in [(0, 0), (OURS, SPACE), (THEIRS, OTHER_SPACE)] {
+            let page = self.guests[node].status_page(context);
+            self.set_ctx(node, context, ctx::STATUS_PAGE, page);
+            self.set_ctx(node, context, ctx::SPACE, u64::from(space));
+            self.set_ctx(node, context, ctx::METHODS, 1);
+            self.set_ctx(
+                node,
+                context,
+                ctx::CONTROL,
+                u64::from(context_control::ENABLE),
+            );
+        }
+        self.set(node, reg::CONTROL, u64::from(control::ENABLE));
+    }
+
+    pub(crate) fn load(&mut self, node: usize, bar: u32, offset: u64, width: usize) -> u64 {
+        let memories: Vec<_> = self.memories.iter().collect();
+        let mut data = [0; 8];
+        self.model
+            .load(node, bar, offset, &mut data[..width], &memories);
+        u64::from_le_bytes(data)
+    }
+
+    pub(crate) fn store(&mut self, node: usize, bar: u32, offset: u64, width: usize, value: u64) {
+        let memories: Vec<_> = self.memories.iter().collect();
+        let data = value.to_le_bytes();
+        self.model
+            .store(node, bar, offset, &data[..width], &memories);
+    }
+
+    /// A register, with its own width.
+    pub(crate) fn get(&mut self, node: usize, register: usize) -> u64 {
+        let wide = self.load(node, BAR_CONTROL, register as u64 & !7, 8);
+        match register {
+            reg::DMA_STATUS | reg::PAGE_DIRECTORY | reg::WINDOW_OUTBOUND | reg::WINDOW_SIZE => wide,
+            _ => self.load(node, BAR_CONTROL, register as u64, 4),
+        }
+    }
+
+    pub(crate) fn set(&mut self, node: usize, register: usize, value: u64) {
+        let wide = matches!(
+            register,
+            reg::PAGE_DIRECTORY
+                | reg::REGION_DIRECTORY
+                | reg::INVALIDATE
+                | reg::DMA_SOURCE
+                | reg::DMA_DESTINATION
+                | reg::DMA_SIZE
+        );
+        let width = if wide { 8 } else { 4 };
+        self.store(node, BAR_CONTROL, register as u64, width, value);
+    }
+
+    pub(crate) fn ctx(context: u32, register: usize) -> u64 {
+        (reg::CONTEXT_BLOCKS + context as usize * ctx::STRIDE + register) as u64
+    }
+
+    pub(crate) fn get_ctx(&mut self, node: usize, context: u32, register: usize) -> u64 {
+        let wide = register >= ctx::ARM || register == ctx::STATUS_PAGE || register == ctx::KEY;
+        let width = if wide { 8 } else { 4 };
+        self.load(node, BAR_CONTROL, Self::ctx(context, register), width)
+    }
+
+    pub(crate) fn set_ctx(&mut self, node: usize, context: u32, register: usize, value: u64) {
+        let wide = matches!(register, ctx::STATUS_PAGE | ctx::KEY | ctx::ARM);
+        let width = if wide { 8 } else { 4 };
+        self.store(
+            node,
+            BAR_CONTROL,
+            Self::ctx(context, register),
+            width,
+            value,
+        );
+    }
+
+    /// Shadow address of a byte of a page entry.
+    pub(crate) fn shadow(context: u32, entry: u32, offset: u64) -> u64 {
+        (u64::from(context) << 28) + u64::from(entry) * PAGE + offset
+    }
+
+    /// One initiation by extended shadow addressing.
+    pub(crate) fn initiate(
+        &mut self,
+        node: usize,
+        context: u32,
+        (source, src_region): (u64, u32),
+        (destination, dst_region): (u64, u32),
+        bytes: u32,
+    ) -> i64 {
+        let word = SizeWord {
+            bytes,
+            src_low: (source % 8) as u32,
+            dst_low: (destination % 8) as u32,
+            src_region,
+            dst_region,
+        };
+        let slice = u64::from(context) << 28;
+        let at = slice + (destination & !7);
+        self.store(node, BAR_SHADOW, at, 8, word.pack());
+        self.load(node, BAR_SHADOW, slice + (source & !7), 8) as i64
+    }
+
+    /// Lets the engine do its next chunk; false if it has none.
+    pub(crate) fn step(&mut self) -> bool {
+        let memories: Vec<_> = self.memories.iter().collect();
+        match self.model.next(Instant::now()) {
+            Ok(job) => {
+                let outcome = job.run(&memories, &mut self.scratch);
+                self.model.finish(&job, outcome, Instant::now(), &memories);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    pub(crate) fn run(&mut self) {
+        while self.step() {}
+    }
+
+    pub(crate) fn invalidate(&mut self, node: usize, kind: u64, index: u32) {
+        let value = (kind << invalidate::KIND_SHIFT) | u64::from(index);
+        self.set(node, reg::INVALIDATE, value);
+    }
+
+    pub(crate) fn fault(&mut self, node: usize, fault: Fault, on: bool) {
+        let memories: Vec<_> = self.memories.iter().collect();
+        assert!(self.model.set_fault(node, fault, on, &memories));
+    }
+
+    pub(crate) fn set_link(&mut self, up: bool) {
+        let memories: Vec<_> = self.memories.iter().collect();
+        self.model.set_link(up, &memories);
+    }
+
+    /// Node 0: region 1 over page entries 10.., region 2 over 500..; node 1: region 3, imported by
+    /// node 0 as region 4 over page entries 1000...
+    pub(crate) fn regions(&mut self, length: u64) {
+        self.guests[0].register(1, SPACE, 10, FREE + 0x123, length);
+        self.guests[0].register(2, SPACE, 500, FREE + (4 << 20) + 0x456, length);
+        self.guests[1].register(3, OTHER_SPACE, 77, FREE + 0x789, length);
+        self.guests[0].import(4, SPACE, 1000, 3, length);
+    }
+}
+
+/// Shadow byte of a byte of region 1, 2 or 4 of [`Rig::regions`].
+pub(crate) fn at(region: u32, position: u64) -> (u64, u32) {
+    let start = match region {
+        1 => 10 * PAGE + 0x123,
+        2 => 500 * PAGE + 0x456,
+        _ => 1000 * PAGE,
+    };
+    (start + position, region)
+}
+
+pub(crate) fn refused(status: Status) -> i64 {
+    status.negated()
+}

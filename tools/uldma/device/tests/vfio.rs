@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The device over its sockets, with the client of the `vfio_user` crate in QEMU's place.
+
+// To panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use common::host::{start, wait_for, Host};
+use common::{pattern, BASE, FREE, PAGE};
+use tempfile::TempDir;
+use uldma_device::abi::Status;
+use uldma_device::engine::Speed;
+use uldma_device::layout::{
+    ctx, event, reg, status, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, ID_MAGIC,
+};
+use uldma_device::node::Shape;
+use vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION_INDEX;
+
+const SHAPE: Shape = Shape {
+    contexts: 8,
+    shadow_bits: 34,
+    window_size: 1 << 20,
+};
+const SLICE: u64 = 1 << 31;
+const MEMORY: u64 = 64 << 20;
+
+fn pair(speed: Speed) -> (TempDir, Host, Host) {
+    let directory = TempDir::new().unwrap();
+    start(directory.path(), SHAPE, speed);
+    let first = Host::connect(&directory.path().join("a"), MEMORY);
+    let second = Host::connect(&directory.path().join("b"), MEMORY);
+    (directory, first, second)
+}
+
+#[test]
+fn a_transfer_from_node_to_node() {
+    let (_directory, mut first, mut second) = pair(Speed::default());
+    first.probe(3);
+    second.probe(4);
+    first.interrupt(0);
+    second.interrupt(0);
+    assert_eq!(first.get(reg::EVENT), u64::from(event::LINK));
+    first.set(reg::EVENT, u64::from(event::LINK));
+
+    let length = 3 << 20;
+    let data = pattern(length as usize, 1);
+    first.guest.put(FREE, &data);
+    first.guest.register(1, 3, 0, FREE, length);
+    second.guest.register(9, 4, 64, FREE + (4 << 20), length);
+    first.guest.import(2, 3, 2000, 9, length);
+    let ticket = first.initiate(SLICE, (0, 1), (2000 * PAGE, 2), length as u32);
+    assert_eq!(ticket, 1);
+    wait_for("completion", || first.guest.completed(1) == (1, 0));
+    assert_eq!(second.guest.get(FREE + (4 << 20), data.len()), data);
+    first.interrupt(0);
+    assert_eq!(first.get(reg::EVENT), u64::from(event::COMPLETION));
+
+    let block = (reg::CONTEXT_BLOCKS + ctx::STRIDE) as u64;
+    for (register, count) in [
+        (ctx::SHADOW_STORES, 1),
+        (ctx::SHADOW_LOADS, 1),
+        (ctx::INITIATIONS, 1),
+        (ctx::REFUSED, 0),
+        (ctx::BYTES, length),
+    ] {
+        let value = first.load(BAR_CONTROL, block + register as u64, 8);
+        assert_eq!(value, count, "{register:#x}");
+    }
+
+    first.set(reg::PEER_DOORBELL, 0x10);
+    second.interrupt(1);
+    assert_eq!(second.get(reg::DOORBELL), 0x10);
+}
+
+#[test]
+fn the_window_is_one_memory() {
+    let (_directory, mut first, mut second) = pair(Speed::default());
+    let outbound = first.load(BAR_CONTROL, reg::WINDOW_OUTBOUND as u64, 8);
+    let inbound = second.load(BAR_CONTROL, reg::WINDOW_INBOUND as u64, 8);
+    assert_eq!((outbound, inbound), (1 << 19, 1 << 19));
+    let region = first.client.region(BAR_WINDOW).unwrap();
+    assert_eq!(region.sparse_areas.len(), 1);
+    assert_eq!(region.sparse_areas[0].size, SHAPE.window_size);
+    let file = region.file_offset.as_ref().unwrap().file();
+    file.write_all_at(b"direct", outbound).unwrap();
+    let mut data = [0; 6];
+    second
+        .client
+        .region_read(BAR_WINDOW, inbound, &mut data)
+        .unwrap();
+    assert_eq!(&data, b"direct");
+    second.store(BAR_WINDOW, inbound + 8, 8, 77);
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, outbound + 8).unwrap();
+    assert_eq!(u64::from_le_bytes(word), 77);
+    assert_eq!(second.load(BAR_WINDOW, SHAPE.window_size, 8), u64::MAX);
+    second.store(BAR_WINDOW, u64::MAX - 3, 8, 1);
+    for bar in [BAR_CONTROL, BAR_SHADOW] {
+        assert!(first.client.region(bar).unwrap().file_offset.is_none());
+    }
+}
+
+#[test]
+fn a_host_that_leaves_and_comes_back() {
+    let (directory, mut first, mut second) = pair(Speed::default());
+    first.probe(3);
+    second.probe(4);
+    assert_eq!(first.get(reg::LINK_GENERATION), 1);
+    first.guest.register(1, 3, 0, FREE, PAGE);
+    second.guest.register(9, 4, 0, FREE, PAGE);
+    first.guest.import(2, 3, 2000, 9, PAGE);
+    drop(second);
+    wait_for("link down", || {
+        first.get(reg::STATUS) == u64::from(status::READY)
+    });
+    let answer = first.initiate(SLICE, (0, 1), (2000 * PAGE, 2), 8);
+    assert_eq!(answer, Status::LinkDown.negated());
+    let mut second = Host::connect(&directory.path().join("b"), MEMORY);
+    assert_eq!(second.get(reg::CONTROL), 0);
+    second.probe(4);
+    assert_eq!(first.get(reg::LINK_GENERATION), 2);
+    assert_eq!(
+        first.get(reg::STATUS),
+        u64::from(status::READY | status::LINK_UP)
+    );
+}
+
+#[test]
+fn a_function_reset() {
+    let (_directory, mut first, mut second) = pair(Speed::default());
+    first.probe(3);
+    second.probe(4);
+    first.client.reset().unwrap();
+    assert_eq!(first.get(reg::ID), u64::from(u32::MAX), "decodes nothing");
+    first
+        .client
+        .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
+        .unwrap();
+    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+    assert_eq!(first.get(reg::CONTROL), 0);
+    assert_eq!(second.get(reg::STATUS), u64::from(status::READY));
+    first.probe(3);
+    assert_eq!(
+        second.get(reg::STATUS),
+        u64::from(status::READY | status::LINK_UP)
+    );
+}
+
+#[test]
+fn nothing_is_moved_after_an_unmap() {
+    let (_directory, mut first, _second) = pair(Speed::default());
+    first.probe(3);
+    let moved = 32 << 20;
+    // A second range of memory, so that the tables stay where they are.
+    let target = common::memfd(moved);
+    let address = BASE + MEMORY;
+    first
+        .client
+        .dma_map(0, address, moved, target.as_raw_fd())
+        .unwrap();
+    first.guest.put(FREE, &pattern(moved as usize, 2));
+    first.guest.register(1, 3, 0, FREE, moved);
+    first.guest.register(2, 3, 8192, address, moved);
+    let ticket = first.initiate(SLICE, (0, 1), (8192 * PAGE, 2), moved as u32);
+    assert_eq!(ticket, 1);
+    let mut byte = [0];
+    wait_for("first byte", || {
+        target.read_exact_at(&mut byte, 64).unwrap();
+        byte != [0]
+    });
+    first.client.dma_unmap(address, moved).unwrap();
+    // A hole reads as zero; what the device still wrote would fill it again.
+    target.set_len(0).unwrap();
+    target.set_len(moved).unwrap();
+    wait_for("completion", || first.guest.completed(1).0 == 1);
+    let (_, bytes, end) = first.guest.record(1, 1);
+    if bytes < moved {
+        assert_eq!(end, Status::BusError as u64);
+    }
+    let mut after = vec![1; moved as usize];
+    target.read_exact_at(&mut after, 0).unwrap();
+    assert!(after.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn accesses_of_any_width_and_place() {
+    let (_directory, mut first, _second) = pair(Speed::default());
+    first.probe(3);
+    for region in 0..9 {
+        for offset in [0, 1, 4, 0x58, 0x1004, 0x7fff, 0xfffc, SLICE, u64::MAX - 2] {
+            for width in [0, 1, 2, 3, 4, 8, 12, 64] {
+                let mut data = vec![0x5a; width];
+                first.client.region_write(region, offset, &data).unwrap();
+                first.client.region_read(region, offset, &mut data).unwrap();
+            }
+        }
+    }
+    first
+        .client
+        .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
+        .unwrap();
+    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+}
