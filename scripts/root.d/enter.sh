@@ -11,9 +11,10 @@ in_root() {
 	local new=$1 final
 	final=$CACHE/${new##*/.new-}
 	shift
-	bwrap_root --bind "$new" "$final" --chdir "$final" -- "$@"
+	(bwrap_root --bind "$new" "$final" --chdir "$final" -- "$@")
 }
 
+# bwrap_root ARGS...: become bwrap, so that whoever ends this process ends what runs inside.
 bwrap_root() {
 	local root args=() item
 	root=$(stage_dir root)
@@ -47,7 +48,7 @@ bwrap_root() {
 		http_proxy https_proxy no_proxy; do
 		[ -z "${!item:-}" ] || args+=(--setenv "$item" "${!item}")
 	done
-	bwrap "${args[@]}" "$@"
+	exec bwrap "${args[@]}" "$@"
 }
 
 enter() {
