@@ -212,22 +212,6 @@ TEST_F(dma, many_in_order)
 	EXPECT_EQ(0, memcmp(self->model, self->dst, (n + 1) * self->page));
 }
 
-/* Without region indices, a transfer within one page on each side is fine. */
-TEST_F(dma, page_limited)
-{
-	__s64 ticket;
-
-	if (variant->how == BY_KERNEL)
-		SKIP(return, "the kernel always names regions");
-	ASSERT_EQ(0, register_both(self, 0, 0, 2 * self->page));
-	ticket = shadow_pass(shadow_of(&self->d, self->page),
-			     shadow_of(&self->s, 0), self->page, 0, 0);
-	ASSERT_LT(0, ticket);
-	ASSERT_EQ(0, transfer_wait(self->fd, BY_SHADOW, ticket, self->page));
-	memcpy(self->model + self->page, self->src, self->page);
-	EXPECT_EQ(0, memcmp(self->model, self->dst, 3 * self->page));
-}
-
 int main(int argc, char **argv)
 {
 	return uldma_main(argc, argv);

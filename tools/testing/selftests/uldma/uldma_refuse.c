@@ -170,6 +170,18 @@ TEST_F(refuse, page_limit)
 	check_refused(_metadata, self, 3);
 }
 
+/* And all of the page is allowed. */
+TEST_F(refuse, page_limit_reached)
+{
+	__s64 ticket = shadow_pass(shadow_of(&self->d, self->page),
+				   shadow_of(&self->s, 0), self->page, 0, 0);
+
+	ASSERT_LT(0, ticket);
+	ASSERT_EQ(0, transfer_wait(self->fd, BY_SHADOW, ticket, self->page));
+	memcpy(self->copy + self->length + self->page, self->copy, self->page);
+	EXPECT_EQ(0, memcmp(self->copy, self->src, 2 * self->length));
+}
+
 TEST_F(refuse, wrong_direction)
 {
 	EXPECT_EQ(-EACCES, by_kernel(self, &self->unwritable, 0, &self->s, 0,
