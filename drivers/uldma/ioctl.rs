@@ -369,6 +369,8 @@ fn dma(opener: &Opener, user: &User) -> Result {
         read: false,
         write: true,
     };
+    // A transfer cannot be taken back, so make sure first that its ticket can be told.
+    user.write(&arg)?;
     // Held until the device has accepted the regions, so that they cannot be replaced.
     let mut objects = opener.objects.lock();
     let (src, dst) = (objects.region(arg.src)?, objects.region(arg.dst)?);

@@ -31,6 +31,7 @@ use crate::{
     },
     kernel_ext::{
         chardev::MappingRights,
+        dma::SharedPage,
         mapping::SharedMapping,
         vma::{
             BusError,
@@ -53,18 +54,29 @@ pub(crate) enum Content {
     Context(u32),
     /// A status page.
     Status(Arc<StatusPage>),
-    /// A part of the window, from a byte offset on.
-    Window(Half, usize),
-    /// Nothing any more.
-    Revoked,
+    /// A part of the inbound half, from a byte offset on.
+    Inbound(usize),
+    /// A part of the outbound half, from a byte offset on, and a page to take its place when the
+    /// peer takes the part back.
+    Outbound(usize, Arc<SharedPage>),
+    /// A page for stores that lead nowhere, so that the peer's end does not kill who is still
+    /// writing.
+    Sink(Arc<SharedPage>),
 }
 
 impl Content {
     fn caching(&self) -> Caching {
         match self {
             Self::Shadow(_) | Self::Context(_) => Caching::Uncached,
-            Self::Status(_) => Caching::Normal,
-            Self::Window(..) | Self::Revoked => Caching::WriteCombine,
+            Self::Status(_) | Self::Sink(_) => Caching::Normal,
+            Self::Inbound(_) | Self::Outbound(..) => Caching::WriteCombine,
+        }
+    }
+
+    /// Lets an outbound part lead nowhere.
+    fn sink(&mut self) {
+        if let Self::Outbound(_, page) = self {
+            *self = Self::Sink(page.clone());
         }
     }
 
@@ -81,10 +93,15 @@ impl Content {
             }
             Self::Context(context) => hw.frame(DevicePage::Context(*context)),
             Self::Status(page) => Some(page.pfn()),
-            Self::Window(half, offset) => {
-                hw.frame(DevicePage::Window(*half, offset + (number << PAGE_SHIFT)))
+            Self::Inbound(offset) => {
+                let offset = offset + (number << PAGE_SHIFT);
+                hw.frame(DevicePage::Window(Half::Inbound, offset))
             }
-            Self::Revoked => None,
+            Self::Outbound(offset, _) => {
+                let offset = offset + (number << PAGE_SHIFT);
+                hw.frame(DevicePage::Window(Half::Outbound, offset))
+            }
+            Self::Sink(page) => Some(page.pfn()),
         }
     }
 }
@@ -177,18 +194,23 @@ impl Maps {
         Ok(MapRange { first, pages })
     }
 
-    /// Takes away what is behind a range, which stays until it is removed.
+    /// Takes a part of the outbound half away from behind a range, which stays until it is
+    /// removed; stores lead nowhere when this returns.
     pub(crate) fn revoke(&self, range: MapRange) {
-        if let Some(found) = self.ranges.lock().by_page.get_mut(&range.first) {
-            found.content = Content::Revoked;
+        let mut ranges = self.ranges.lock();
+        if let Some(found) = ranges.by_page.get_mut(&range.first) {
+            found.content.sink();
         }
+        drop(ranges);
         self.mapping.zap(range.offset(), range.length());
     }
 
     /// Removes a range: touching a mapping of it is a bus error from now on.
     pub(crate) fn remove(&self, range: MapRange) {
-        self.ranges.lock().by_page.remove(&range.first);
+        let removed = self.ranges.lock().by_page.remove(&range.first);
         self.mapping.zap(range.offset(), range.length());
+        // Pages of the content may only go now that nobody has them mapped.
+        drop(removed);
     }
 
     /// Gives `opener` a context, through which its shadow pages are seen from now on.

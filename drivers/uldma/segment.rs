@@ -24,10 +24,12 @@ use crate::{
         Bell,
         Events, //
     },
-    hw::Half,
-    kernel_ext::errno::{
-        enotconn,
-        estale, //
+    kernel_ext::{
+        dma::SharedPage,
+        errno::{
+            enotconn,
+            estale, //
+        }, //
     },
     link::{
         message::{
@@ -184,12 +186,14 @@ impl Segment {
         part: Part,
         peer: bool,
     ) -> Result<Arc<Self>> {
-        let half = match side {
-            Side::Created(_) => Half::Inbound,
-            Side::Attached => Half::Outbound,
+        let content = match side {
+            Side::Created(_) => Content::Inbound(part.offset()),
+            Side::Attached => {
+                let sink = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
+                Content::Outbound(part.offset(), sink)
+            }
         };
         let bell = events.add_bell(handle)?;
-        let content = Content::Window(half, part.offset());
         let segment = shared
             .maps
             .add(opener, part.pages(), content, true)

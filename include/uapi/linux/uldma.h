@@ -38,13 +38,15 @@
  *  - ENOTTY: no such ioctl.
  *  - EFAULT: the argument, or the memory to be registered, is not mapped with
  *    the rights asked for, or is of a kind that cannot be pinned.
- *  - EINVAL: an argument is outside of its documented range.
- *  - EOVERFLOW: start plus length wraps around.
- *  - EOPNOTSUPP: unknown flag, or a combination that the device lacks.
+ *  - EINVAL: an argument is outside of its documented range, a transfer leaves
+ *    its region, or a descriptor is no eventfd.
+ *  - EOVERFLOW: the start plus the length of memory wraps around.
+ *  - EOPNOTSUPP: unknown flag, or a method that the device lacks.
  *  - E2BIG: the structure carries data that this kernel does not know.
  *  - EPERM: the caller is not of the address space that opened the file, or
  *    has RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK.
- *  - EACCES: the region does not give the right that the operation needs.
+ *  - EACCES: the region does not give the right that the operation needs, or
+ *    the peer has withdrawn it.
  *  - ENOENT: no such handle, or no such name at the peer.
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the opener is full.
@@ -55,7 +57,7 @@
  *  - ENOTCONN: the link to the peer is down.
  *  - ETIMEDOUT: the peer or the device did not answer in time.
  *  - ESTALE: the link went down and came up again since the object was made.
- *  - EIO: the device reported that a transfer failed.
+ *  - EIO: the device answered with something that makes no sense.
  *  - EPROTO: the peer answered with something that makes no sense.
  *  - EINTR: a signal came while waiting.
  *  - ENODEV: the device is gone.
@@ -520,6 +522,10 @@ struct uldma_segment_create {
  * @reserved: zero
  * @out_offset: mmap offset; stores to the mapping appear at the peer
  * @out_length: bytes that can be mapped
+ *
+ * When the peer destroys the segment, or the link goes down, a doorbell event
+ * comes, and the mapping becomes memory of this process only: stores lead
+ * nowhere, but do not fail. ULDMA_IOC_DOORBELL fails with ESTALE then.
  */
 struct uldma_segment_attach {
 	__u32 size;
@@ -534,8 +540,12 @@ struct uldma_segment_attach {
 
 /**
  * enum uldma_event_type - what struct uldma_event tells
- * @ULDMA_EVENT_COMPLETION: @value is @completed of the status page
- * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang
+ * @ULDMA_EVENT_COMPLETION: transfers have ended; @handle is the number of the
+ *	context, and @value is @completed of its status page; or @handle is zero,
+ *	and @value counts this opener's transfers that were started by
+ *	ULDMA_IOC_DMA and have ended
+ * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
+ *	doorbells are shared, so this may also be somebody else's
  * @ULDMA_EVENT_LINK: @value is one when the link is up, zero when it is down
  */
 enum uldma_event_type {
