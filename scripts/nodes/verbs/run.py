@@ -19,6 +19,7 @@ from ..results import Figure, number
 METHODS = ("extended-shadow", "kernel", "window", "tcp")
 RIVAL = "tcp"
 SENT_FILE = "/root/file"
+ADDRESS_B = "10.0.0.2"
 TRANSFER_TIMEOUT = 120.0
 PING_TIMEOUT = 60.0
 # Room in a node's memory beside the file itself, which is there up to four times: in the archive,
@@ -74,9 +75,12 @@ def parse(output: str, what: str) -> dict[str, Any]:
 def transfer(pair: Pair, method: str) -> Transfer:
     """Send the file by one method."""
     name = f"run-{method}"
-    receiver = pair.b.spawn(f"uldma recv-file --name {name} --out /tmp/received --json")
+    # The rendezvous is by the window; for the rival the data goes by the network.
+    listen, address = (" --tcp", f" --peer-addr {ADDRESS_B}") if method == RIVAL else ("", "")
+    receiver = pair.b.spawn(f"uldma recv-file --name {name} --out /tmp/received --json{listen}")
     sender = pair.a.run(
-        f"uldma send-file {SENT_FILE} --name {name} --method {method} --json", TRANSFER_TIMEOUT
+        f"uldma send-file {SENT_FILE} --name {name} --method {method} --json{address}",
+        TRANSFER_TIMEOUT,
     )
     if sender.rc:
         receiver.kill()
