@@ -134,7 +134,7 @@ pub mod event {
     pub const COMPLETION: u32 = 1 << 0;
     /// The link went up or down.
     pub const LINK: u32 = 1 << 1;
-    /// A table entry or directory could not be read.
+    /// A bus address did not answer: of a table, a status page or data.
     pub const ERROR: u32 = 1 << 2;
 }
 
