@@ -14,7 +14,7 @@ use crate::stats::Report;
 
 /// What can be asked for.
 #[derive(Debug, Deserialize)]
-#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Show all counters.
     Stats {},
@@ -160,11 +160,11 @@ mod tests {
             window_size: 8192,
         };
         let device = Device::new(shape, 2, Speed::default()).unwrap();
-        assert_eq!(ask(&device, r#"{"command":"link","up":false}"#)["ok"], true);
-        let on = r#"{"command":"fault","kind":"drop-completion","on":true,"node":1}"#;
+        assert_eq!(ask(&device, r#"{"cmd":"link","up":false}"#)["ok"], true);
+        let on = r#"{"cmd":"fault","kind":"drop-completion","on":true,"node":1}"#;
         assert_eq!(ask(&device, on)["ok"], true);
-        assert_eq!(ask(&device, r#"{"command":"stall","on":true}"#)["ok"], true);
-        let stats = ask(&device, r#"{"command":"stats"}"#);
+        assert_eq!(ask(&device, r#"{"cmd":"stall","on":true}"#)["ok"], true);
+        let stats = ask(&device, r#"{"cmd":"stats"}"#);
         assert_eq!(
             stats["stats"]["nodes"][1]["faults"],
             serde_json::json!(["drop-completion", "stall"])
@@ -173,11 +173,11 @@ mod tests {
         for line in [
             "",
             "{}",
-            r#"{"command":"stall","on":true,"node":2}"#,
-            r#"{"command":"stall","on":true,"node":18446744073709551615}"#,
-            r#"{"command":"link","up":1}"#,
-            r#"{"command":"fault","kind":"no-such","on":true}"#,
-            r#"{"command":"stats","extra":1}"#,
+            r#"{"cmd":"stall","on":true,"node":2}"#,
+            r#"{"cmd":"stall","on":true,"node":18446744073709551615}"#,
+            r#"{"cmd":"link","up":1}"#,
+            r#"{"cmd":"fault","kind":"no-such","on":true}"#,
+            r#"{"cmd":"stats","extra":1}"#,
         ] {
             assert_eq!(ask(&device, line)["ok"], false, "{line}");
         }
