@@ -10,6 +10,7 @@ import unittest
 from collections.abc import Callable, Sequence
 
 from .. import cases
+from ..agent import Result
 from ..cases.registry import CASES, Skip, name_of
 from ..errors import NodesError
 from ..pair import Pair, say
@@ -21,6 +22,8 @@ TOP = str(REPO / "scripts")
 HOST_TIMEOUT = 900
 # kselftest ends a program that takes longer than its settings allow; this bounds the runner.
 PROGRAM_TIMEOUT = 300.0
+SERVER_TIMEOUT = 20.0
+PROGRAMS_WITH_PEER = ("uldma:uldma_peer",)
 
 
 def run_own(tally: Tally) -> None:
@@ -110,18 +113,37 @@ class NodeTests:
         """Run one kselftest program by kselftest's own runner."""
 
         def body(pair: Pair) -> int:
-            result = pair.a.run(f"cd /kselftest && ./run_kselftest.sh -t {name}", PROGRAM_TIMEOUT)
-            text = result.stdout + result.stderr
-            (LOGS / f"kselftest-{name.replace(':', '-')}.log").write_text(text)
-            failures = len(self._tally.failed)
-            count = self._tally.add_ktap(name, text)
-            if (result.rc and len(self._tally.failed) == failures) or not count:
-                self._tally.add_fail(f"{name}: exit {result.rc} with {count} results")
-            if len(self._tally.failed) > failures:
-                print(text, flush=True)
-            return count
+            command = f"cd /kselftest && ./run_kselftest.sh -t {name}"
+            return self._count(name, pair.a.run(command, PROGRAM_TIMEOUT))
 
         self._guarded(name, body)
+
+    def program_with_peer(self, name: str) -> None:
+        """Run a program of both nodes: "serve" on B, "run" on A. kselftest's runner has but one."""
+        path = f"/kselftest/{name.replace(':', '/')}"
+
+        def body(pair: Pair) -> int:
+            server = pair.b.spawn(f"{path} serve")
+            try:
+                server.wait_output("ready", SERVER_TIMEOUT)
+                return self._count(name, pair.a.run(f"{path} run", PROGRAM_TIMEOUT))
+            finally:
+                if server.running:
+                    server.kill()
+                    server.wait(SERVER_TIMEOUT)
+
+        self._guarded(name, body)
+
+    def _count(self, name: str, result: Result) -> int:
+        text = result.stdout + result.stderr
+        (LOGS / f"kselftest-{name.replace(':', '-')}.log").write_text(text)
+        failures = len(self._tally.failed)
+        count = self._tally.add_ktap(name, text)
+        if (result.rc and len(self._tally.failed) == failures) or not count:
+            self._tally.add_fail(f"{name}: exit {result.rc} with {count} results")
+        if len(self._tally.failed) > failures:
+            print(text, flush=True)
+        return count
 
     def case(self, name: str, function: Callable[[Pair], None]) -> None:
         """Run one of our own cases."""
@@ -143,6 +165,9 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
         for program in listing.read_text().split():
             if only.search(program):
                 tests.program(program)
+        for program in PROGRAMS_WITH_PEER:
+            if only.search(program):
+                tests.program_with_peer(program)
         for function in CASES:
             if only.search(name_of(function)):
                 tests.case(name_of(function), function)
