@@ -156,6 +156,7 @@ mod tests {
     /// Messages of all lengths cross, whole and in order, with both sides asleep half the time.
     #[test]
     fn messages_cross_between_threads() {
+        let start = Instant::now();
         for spin in [
             Spin::NONE,
             Spin {
@@ -180,6 +181,8 @@ mod tests {
             drop(right);
             writer.join().unwrap();
         }
+        // A wake-up that gets lost costs LONGEST_SLEEP; many of them would take minutes.
+        assert!(start.elapsed() < LONG);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Producer {
     consumed: u64,
     /// Flags of the producer word that the peer sees.
     flags: u64,
-    /// Consumer word that the doorbell was rung for; once is enough for each.
+    /// Consumer word that the doorbell was rung for last.
     rung: u64,
     failed: Option<RingError>,
 }
@@ -100,7 +100,9 @@ impl Producer {
         inbound.fence();
         let word = inbound.load(CONSUMER);
         self.accept(word)?;
-        let wake = word & ASLEEP != 0 && word != self.rung;
+        // Who sleeps with nothing left to take needs no ring: it will look before it sleeps again.
+        // Who has not taken what it was rung for needs no second ring: it is on its way.
+        let wake = word & ASLEEP != 0 && self.consumed != self.produced && word != self.rung;
         if wake {
             self.rung = word;
         }

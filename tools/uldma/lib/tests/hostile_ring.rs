@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Rings against a peer that writes whatever it likes, and against a simple model.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use uldma::ring::{layout, Consumer, Inbound, Outbound, Producer, Pushed, RingError};
+
+const CAPACITY: u64 = 128;
+
+/// Memory of which every load gives what the peer's script says next.
+#[derive(Default)]
+struct Hostile {
+    script: RefCell<VecDeque<u64>>,
+    told: Cell<(u64, u64)>,
+}
+
+impl Hostile {
+    fn check(&self, offset: usize, length: usize) {
+        let end = layout::DATA + CAPACITY as usize;
+        assert!(offset >= layout::DATA && offset <= end && length <= end - offset);
+    }
+}
+
+impl Inbound for Hostile {
+    fn load(&self, offset: usize) -> u64 {
+        if offset >= layout::DATA {
+            self.check(offset, 8);
+        }
+        assert_eq!(offset % 8, 0);
+        self.script.borrow_mut().pop_front().unwrap_or(0)
+    }
+
+    fn read(&self, offset: usize, target: &mut [u8]) {
+        self.check(offset, target.len());
+        target.fill(0xee);
+    }
+
+    fn fence(&self) {}
+}
+
+impl Outbound for Hostile {
+    fn store(&self, offset: usize, value: u64) {
+        let (producer, consumer) = self.told.get();
+        match offset {
+            layout::PRODUCER => {
+                assert!(value & !7 >= producer & !7, "the producer index went back");
+                self.told.set((value, consumer));
+            }
+            layout::CONSUMER => {
+                assert!(value & !7 >= consumer & !7, "the consumer index went back");
+                self.told.set((producer, value));
+            }
+            offset => self.check(offset, 8),
+        }
+    }
+
+    fn write(&self, offset: usize, source: &[u8]) {
+        self.check(offset, source.len());
+    }
+}
+
+/// Words that are now and then plausible.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => (0..64u64).prop_map(|index| index * 8),
+        3 => (0..64u64, 0..8u64).prop_map(|(index, flags)| index * 8 | flags),
+        2 => 0..300u64,
+        1 => any::<u64>(),
+        1 => Just(u64::MAX),
+        1 => (0..16u64).prop_map(|low| u64::MAX - 7 - low * 8),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Push(usize),
+    Pop(usize),
+    Feed,
+    Sleep,
+    Awake,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        (0..140usize).prop_map(Action::Push),
+        (0..140usize).prop_map(Action::Pop),
+        Just(Action::Feed),
+        Just(Action::Sleep),
+        Just(Action::Awake),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// Nothing that the peer writes makes a panic, an access outside of the ring, a message longer
+    /// than the buffer, or a ring that works again after it was found broken.
+    #[test]
+    fn a_hostile_peer_costs_itself_the_ring(
+        script in proptest::collection::vec(word(), 0..60),
+        actions in proptest::collection::vec(action(), 1..40),
+    ) {
+        let memory = Hostile { script: RefCell::new(script.into()), ..Default::default() };
+        let mut producer = Producer::new(CAPACITY).unwrap();
+        let mut consumer = Consumer::new(CAPACITY).unwrap();
+        let (mut push_failed, mut pop_failed) = (false, false);
+        for action in actions {
+            match action {
+                Action::Push(length) => {
+                    match producer.push(&memory, &memory, &vec![1; length]) {
+                        Ok(_) => prop_assert!(!push_failed),
+                        Err(RingError::TooLong { .. }) => prop_assert!(length > 120),
+                        Err(_) => push_failed = true,
+                    }
+                }
+                Action::Pop(length) => {
+                    let mut target = vec![0; length];
+                    match consumer.pop(&memory, &memory, &mut target) {
+                        Ok(Some(popped)) => {
+                            prop_assert!(!pop_failed && popped.length <= length);
+                        }
+                        Ok(None) => prop_assert!(!pop_failed),
+                        Err(RingError::TooLong { length: claimed, limit }) => {
+                            prop_assert!(claimed > limit && claimed <= CAPACITY as usize);
+                        }
+                        Err(_) => pop_failed = true,
+                    }
+                }
+                Action::Feed => {
+                    if consumer.feed(&memory, &memory).is_err() {
+                        pop_failed = true;
+                    }
+                }
+                Action::Sleep => {
+                    producer.sleep(&memory, &memory);
+                    consumer.sleep(&memory, &memory);
+                }
+                Action::Awake => {
+                    producer.awake(&memory);
+                    consumer.awake(&memory);
+                }
+            }
+        }
+    }
+}
+
+/// Honest memory: what one side stores, the other loads.
+struct Honest {
+    bytes: RefCell<Vec<u8>>,
+}
+
+impl Honest {
+    fn new() -> Self {
+        Self {
+            bytes: RefCell::new(vec![0; layout::DATA + CAPACITY as usize]),
+        }
+    }
+}
+
+impl Inbound for Honest {
+    fn load(&self, offset: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes.borrow()[offset..offset + 8].try_into().unwrap())
+    }
+
+    fn read(&self, offset: usize, target: &mut [u8]) {
+        target.copy_from_slice(&self.bytes.borrow()[offset..offset + target.len()]);
+    }
+
+    fn fence(&self) {}
+}
+
+impl Outbound for Honest {
+    fn store(&self, offset: usize, value: u64) {
+        self.bytes.borrow_mut()[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn write(&self, offset: usize, source: &[u8]) {
+        self.bytes.borrow_mut()[offset..offset + source.len()].copy_from_slice(source);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// A ring is a queue: whatever the order of calls, messages come out whole and in order, and
+    /// it is full only when the records that are in it leave no room.
+    #[test]
+    fn a_ring_is_a_queue(
+        actions in proptest::collection::vec((any::<bool>(), 0..121usize, any::<u8>()), 1..400),
+    ) {
+        let (left, right) = (Honest::new(), Honest::new());
+        let mut producer = Producer::new(CAPACITY).unwrap();
+        let mut consumer = Consumer::new(CAPACITY).unwrap();
+        let mut model: VecDeque<Vec<u8>> = VecDeque::new();
+        for (push, length, fill) in actions {
+            if push {
+                let message = vec![fill; length];
+                match producer.push(&left, &right, &message).unwrap() {
+                    Pushed::Done { .. } => model.push_back(message),
+                    Pushed::Full => {
+                        // What was taken is told at the latest when the ring is found empty.
+                        let mut target = [0; 128];
+                        while let Some(popped) = consumer.pop(&right, &left, &mut target).unwrap() {
+                            let expected = model.pop_front().unwrap();
+                            prop_assert_eq!(&target[..popped.length], &expected[..]);
+                        }
+                        consumer.feed(&right, &left).unwrap();
+                        let pushed = producer.push(&left, &right, &message).unwrap();
+                        prop_assert_ne!(pushed, Pushed::Full);
+                        model.push_back(message);
+                    }
+                }
+            } else {
+                let mut target = [0; 128];
+                let popped = consumer.pop(&right, &left, &mut target).unwrap();
+                match (popped, model.pop_front()) {
+                    (Some(popped), Some(expected)) => {
+                        prop_assert_eq!(&target[..popped.length], &expected[..]);
+                    }
+                    (None, None) => {}
+                    (popped, expected) => prop_assert!(false, "{popped:?}, {expected:?}"),
+                }
+            }
+        }
+    }
+}
