@@ -2,6 +2,8 @@
 
 //! Rings against a peer that writes whatever it likes, and against a simple model.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -66,7 +68,7 @@ impl Outbound for Hostile {
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => (0..64u64).prop_map(|index| index * 8),
-        3 => (0..64u64, 0..8u64).prop_map(|(index, flags)| index * 8 | flags),
+        3 => (0..64u64, 0..8u64).prop_map(|(index, flags)| (index * 8) | flags),
         2 => 0..300u64,
         1 => any::<u64>(),
         1 => Just(u64::MAX),

@@ -5,6 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p uldma --test loom_ring`
 
 #![cfg(loom)]
+#![allow(clippy::unwrap_used)]
 
 use loom::sync::atomic::{fence, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};

@@ -2,6 +2,8 @@
 
 //! The tracer counts what happens in the section, all of it, and nothing else.
 
+#![allow(clippy::unwrap_used)]
+
 use std::hint::black_box;
 
 use uldma::measure::{tracer_main, Tracer};
