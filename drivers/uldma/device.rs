@@ -3,7 +3,7 @@
 //! What a device is made of, and how it comes and goes.
 //!
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
-//! has a file open; each file has its [`Opener`](crate::file::Opener).
+//! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
 //! Lock order, outermost first: an opener's `objects`; `Space::state`; the gate; the channel's,
 //! segments', exports' and contexts' locks; `Engine::state`; `Events::state`; the locks of `Tpt` and
@@ -71,7 +71,10 @@ use crate::{
         Lmm, //
     },
     maps::Maps,
-    segment::Segments,
+    segment::{
+        Segments,
+        Site, //
+    },
     status_page::StatusPage,
     tpt::Tpt, //
 };
@@ -147,6 +150,18 @@ impl Shared {
         Locker {
             gate: &self.gate,
             tpt: &self.tpt,
+        }
+    }
+
+    /// What segments need.
+    pub(crate) fn site(&self) -> Site<'_> {
+        Site {
+            gate: &self.gate,
+            hw: &*self.hw,
+            maps: &self.maps,
+            window: &self.window,
+            channel: &self.channel,
+            segments: &self.segments,
         }
     }
 
@@ -241,7 +256,7 @@ impl Shared {
             let link = self.hw.link(dev)?;
             self.channel.link_changed(dev, &*self.hw, link.up)?;
             if !link.up {
-                self.segments.peer_gone(self);
+                self.segments.peer_gone(&self.site());
             }
             self.tell_openers(|opener| opener.link_changed(link.up));
             self.channel.process(dev, &*self.hw, self)?;
@@ -273,15 +288,15 @@ impl Handler for Shared {
     }
 
     fn segment_gone(&self, offset: u64) {
-        self.segments.gone(self, offset);
+        self.segments.gone(&self.site(), offset);
     }
 
     fn segment_left(&self, offset: u64) {
-        self.segments.left(self, offset);
+        self.segments.left(&self.site(), offset);
     }
 
     fn peer_restarted(&self) {
-        self.segments.peer_gone(self);
+        self.segments.peer_gone(&self.site());
     }
 }
 

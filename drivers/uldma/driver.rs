@@ -29,9 +29,9 @@ use crate::{
         Binding,
         Shared, //
     },
-    file::Opener,
     hw::layout,
-    kernel_ext::chardev, //
+    kernel_ext::chardev,
+    opener::Opener, //
 };
 
 /// The driver.

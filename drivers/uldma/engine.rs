@@ -32,7 +32,10 @@ use crate::{
         Hardware,
         Place, //
     },
-    status_page::StatusPage,
+    status_page::{
+        Outcome,
+        StatusPage, //
+    },
     uapi, //
 };
 
@@ -48,13 +51,6 @@ pub(crate) struct Transfer {
     bytes: Atomic<u64>,
     status: Atomic<u32>,
     events: Arc<Events>,
-}
-
-/// How a transfer ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) bytes: u64,
-    pub(crate) status: u32,
 }
 
 impl Transfer {

@@ -20,11 +20,6 @@ use zerocopy::{
 
 use crate::{
     access::Access,
-    engine::Outcome,
-    file::{
-        Object,
-        Opener, //
-    },
     hw::layout::size_word,
     kernel_ext::{
         errno::{
@@ -37,11 +32,16 @@ use crate::{
         Answer,
         Query, //
     },
+    opener::{
+        Object,
+        Opener, //
+    },
     region::{
         pages_to_bytes,
         Region, //
     },
     segment::Segment,
+    status_page::Outcome,
     uapi::{
         self,
         *, //
@@ -432,7 +432,7 @@ fn segment_create(opener: &Opener, user: &User) -> Result {
     opener.check_space()?;
     opener.make(user, &mut arg, |handle, arg| {
         let segment = Segment::create(
-            &opener.shared,
+            &opener.shared.site(),
             opener.number,
             &opener.events,
             handle,
@@ -462,7 +462,7 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     };
     opener.make(user, &mut arg, |handle, arg| {
         let segment = Segment::attach(
-            &opener.shared,
+            &opener.shared.site(),
             opener.number,
             &opener.events,
             handle,
@@ -490,5 +490,5 @@ fn doorbell(opener: &Opener, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     opener.check_space()?;
     let segment = opener.objects.lock().segment(arg.handle)?.clone();
-    segment.ring(&opener.shared)
+    segment.ring(&opener.shared.site())
 }

@@ -19,28 +19,34 @@ use kernel::{
 };
 
 use crate::{
-    device::Shared,
     events::{
         Bell,
         Events, //
     },
+    hw::Hardware,
     kernel_ext::{
         dma::SharedPage,
         errno::{
             enotconn,
             estale, //
-        }, //
+        },
+        gate::Gate, //
     },
     link::{
+        channel::Channel,
         message::{
             CreatedSegment,
             Message, //
         },
-        window::Part, //
+        window::{
+            InboundWindow,
+            Part, //
+        }, //
     },
     maps::{
         Content,
-        MapRange, //
+        MapRange,
+        Maps, //
     }, //
 };
 
@@ -51,6 +57,16 @@ enum Side {
     Created(u64),
     /// Attached: the writer.
     Attached,
+}
+
+/// What segments need of the device that they are of.
+pub(crate) struct Site<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) hw: &'a dyn Hardware,
+    pub(crate) maps: &'a Maps,
+    pub(crate) window: &'a InboundWindow,
+    pub(crate) channel: &'a Channel,
+    pub(crate) segments: &'a Segments,
 }
 
 /// One side of a segment. [`Segment::release`] has to be called in the end.
@@ -90,7 +106,7 @@ impl Segment {
     ///
     /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, `ENOSPC`.
     pub(crate) fn create(
-        shared: &Shared,
+        site: &Site<'_>,
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
@@ -100,19 +116,19 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
-        if shared.segments.state.lock().created(name).is_some() {
+        if site.segments.state.lock().created(name).is_some() {
             return Err(EEXIST);
         }
-        let part = shared.window.take(length)?;
-        let result = Self::create_at(shared, opener, events, handle, name, part);
+        let part = site.window.take(length)?;
+        let result = Self::create_at(site, opener, events, handle, name, part);
         if result.is_err() {
-            shared.window.give_back(part);
+            site.window.give_back(part);
         }
         result
     }
 
     fn create_at(
-        shared: &Shared,
+        site: &Site<'_>,
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
@@ -120,13 +136,13 @@ impl Segment {
         part: Part,
     ) -> Result<Arc<Self>> {
         {
-            let guard = shared.gate.try_enter()?;
+            let guard = site.gate.try_enter()?;
             let (offset, length) = (part.offset(), part.length());
-            shared.hw.zero_inbound(guard.dev(), offset, length)?;
+            site.hw.zero_inbound(guard.dev(), offset, length)?;
         }
         let side = Side::Created(name);
-        let segment = Self::new(shared, opener, events, handle, side, part, false)?;
-        let mut state = shared.segments.state.lock();
+        let segment = Self::new(site, opener, events, handle, side, part, false)?;
+        let mut state = site.segments.state.lock();
         let result = if state.created(name).is_some() {
             Err(EEXIST)
         } else {
@@ -136,11 +152,11 @@ impl Segment {
         match result {
             Ok(Ok(())) => Ok(segment),
             Ok(Err(err)) => {
-                segment.forget(shared);
+                segment.forget(site);
                 Err(err.into())
             }
             Err(err) => {
-                segment.forget(shared);
+                segment.forget(site);
                 Err(err)
             }
         }
@@ -152,33 +168,33 @@ impl Segment {
     ///
     /// `EPROTO` when the peer named a part that cannot be.
     pub(crate) fn attach(
-        shared: &Shared,
+        site: &Site<'_>,
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
         created: &CreatedSegment,
     ) -> Result<Arc<Self>> {
-        let size = shared.hw.geometry().window_size;
+        let size = site.hw.geometry().window_size;
         let part = Part::of_peer(created.offset, created.length, size)?;
-        let segment = Self::new(shared, opener, events, handle, Side::Attached, part, true);
+        let segment = Self::new(site, opener, events, handle, Side::Attached, part, true);
         let pushed = segment.and_then(|segment| {
-            let mut state = shared.segments.state.lock();
+            let mut state = site.segments.state.lock();
             let pushed = state.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT);
             drop(state);
             if let Err(err) = pushed {
-                segment.forget(shared);
+                segment.forget(site);
                 return Err(err.into());
             }
             Ok(segment)
         });
         if pushed.is_err() {
-            shared.segments.leave(shared, part);
+            site.segments.leave(site, part);
         }
         pushed
     }
 
     fn new(
-        shared: &Shared,
+        site: &Site<'_>,
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
@@ -194,7 +210,7 @@ impl Segment {
             }
         };
         let bell = events.add_bell(handle)?;
-        let segment = shared
+        let segment = site
             .maps
             .add(opener, part.pages(), content, true)
             .and_then(|range| {
@@ -207,7 +223,7 @@ impl Segment {
                     peer: Atomic::new(peer),
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
-                    shared.maps.remove(range);
+                    site.maps.remove(range);
                     err.into()
                 })
             });
@@ -227,27 +243,27 @@ impl Segment {
     /// # Errors
     ///
     /// `ENOTCONN` while the link is down, `ESTALE` when an attached segment is gone.
-    pub(crate) fn ring(&self, shared: &Shared) -> Result {
-        let guard = shared.gate.try_enter()?;
+    pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
+        let guard = site.gate.try_enter()?;
         if self.side == Side::Attached && !self.peer.load(Relaxed) {
             return Err(estale());
         }
-        if !shared.hw.link(guard.dev())?.up {
+        if !site.hw.link(guard.dev())?.up {
             return Err(enotconn());
         }
-        shared.hw.ring(guard.dev(), self.part.doorbell())
+        site.hw.ring(guard.dev(), self.part.doorbell())
     }
 
     /// Undoes [`Segment::new`].
-    fn forget(&self, shared: &Shared) {
-        shared.maps.remove(self.range);
+    fn forget(&self, site: &Site<'_>) {
+        site.maps.remove(self.range);
         self.events.remove_bell(&self.bell);
     }
 
     /// Ends this side.
-    pub(crate) fn release(this: &Arc<Self>, shared: &Shared) {
-        this.forget(shared);
-        let mut state = shared.segments.state.lock();
+    pub(crate) fn release(this: &Arc<Self>, site: &Site<'_>) {
+        this.forget(site);
+        let mut state = site.segments.state.lock();
         state.segments.retain(|other| !Arc::ptr_eq(other, this));
         match this.side {
             Side::Created(_) => {
@@ -256,17 +272,17 @@ impl Segment {
                     // It cannot be remembered, so it is never used again; but nobody is harmed.
                     busy = false;
                 } else if !busy {
-                    shared.window.give_back(this.part);
+                    site.window.give_back(this.part);
                 }
                 drop(state);
                 if busy {
-                    shared.segments.say(shared, Message::SegmentGone, this.part);
+                    site.segments.say(site, Message::SegmentGone, this.part);
                 }
             }
             Side::Attached => {
                 drop(state);
                 if this.peer.load(Relaxed) {
-                    shared.segments.leave(shared, this.part);
+                    site.segments.leave(site, this.part);
                 }
             }
         }
@@ -286,24 +302,22 @@ impl Segments {
     }
 
     /// Tells the peer about `part`, if it can be told.
-    fn say(&self, shared: &Shared, message: impl Fn(u64) -> Message, part: Part) {
+    fn say(&self, site: &Site<'_>, message: impl Fn(u64) -> Message, part: Part) {
         // A peer that cannot be told now starts anew later, which tells it more.
-        if let (Some(guard), Ok(offset)) = (shared.gate.enter(), u64::try_from(part.offset())) {
-            let _ = shared
-                .channel
-                .send(guard.dev(), &*shared.hw, &message(offset));
+        if let (Some(guard), Ok(offset)) = (site.gate.enter(), u64::try_from(part.offset())) {
+            let _ = site.channel.send(guard.dev(), site.hw, &message(offset));
         }
     }
 
     /// Tells the peer that `part` of its half is not written any more, if that is so.
-    fn leave(&self, shared: &Shared, part: Part) {
+    fn leave(&self, site: &Site<'_>, part: Part) {
         let state = self.state.lock();
         let used = state.segments.iter().any(|segment| {
             segment.side == Side::Attached && segment.part == part && segment.peer.load(Relaxed)
         });
         drop(state);
         if !used {
-            self.say(shared, Message::SegmentLeft, part);
+            self.say(site, Message::SegmentLeft, part);
         }
     }
 
@@ -328,27 +342,27 @@ impl Segments {
     }
 
     /// The peer's segment at `offset` is gone: nobody here writes it any more when this returns.
-    pub(crate) fn gone(&self, shared: &Shared, offset: u64) {
-        self.end_attached(shared, |part| u64::try_from(part.offset()) == Ok(offset));
-        let size = shared.hw.geometry().window_size;
+    pub(crate) fn gone(&self, site: &Site<'_>, offset: u64) {
+        self.end_attached(site, |part| u64::try_from(part.offset()) == Ok(offset));
+        let size = site.hw.geometry().window_size;
         if let Ok(part) = Part::of_peer(offset, kernel::page::PAGE_SIZE as u64, size) {
-            self.say(shared, Message::SegmentLeft, part);
+            self.say(site, Message::SegmentLeft, part);
         }
     }
 
     /// Revokes attached segments.
-    fn end_attached(&self, shared: &Shared, which: impl Fn(Part) -> bool) {
+    fn end_attached(&self, site: &Site<'_>, which: impl Fn(Part) -> bool) {
         for segment in &self.state.lock().segments {
             if segment.side == Side::Attached && which(segment.part) {
                 segment.peer.store(false, Relaxed);
-                shared.maps.revoke(segment.range);
+                site.maps.revoke(segment.range);
                 segment.events.ring(&segment.bell);
             }
         }
     }
 
     /// The peer no longer writes this node's segment at `offset`.
-    pub(crate) fn left(&self, shared: &Shared, offset: u64) {
+    pub(crate) fn left(&self, site: &Site<'_>, offset: u64) {
         let mut state = self.state.lock();
         let here = |part: &Part| u64::try_from(part.offset()) == Ok(offset);
         for segment in &state.segments {
@@ -359,15 +373,15 @@ impl Segments {
         }
         state.leaving.retain(|part| {
             if here(part) {
-                shared.window.give_back(*part);
+                site.window.give_back(*part);
             }
             !here(part)
         });
     }
 
     /// The peer cannot write any of this node's segments any more, nor this node the peer's.
-    pub(crate) fn peer_gone(&self, shared: &Shared) {
-        self.end_attached(shared, |_| true);
+    pub(crate) fn peer_gone(&self, site: &Site<'_>) {
+        self.end_attached(site, |_| true);
         let mut state = self.state.lock();
         for segment in &state.segments {
             if segment.side != Side::Attached {
@@ -376,7 +390,7 @@ impl Segments {
             }
         }
         for part in core::mem::take(&mut state.leaving) {
-            shared.window.give_back(part);
+            site.window.give_back(part);
         }
     }
 }

@@ -16,7 +16,6 @@ use kernel::{
 };
 
 use crate::{
-    engine::Outcome,
     kernel_ext::dma::SharedPage,
     uapi, //
 };
@@ -25,6 +24,13 @@ type Layout = uapi::uldma_status_page;
 type Record = uapi::uldma_completion;
 
 const _: () = assert!(size_of::<Layout>() <= PAGE_SIZE);
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) bytes: u64,
+    pub(crate) status: u32,
+}
 
 /// The page, as the kernel sees it.
 pub(crate) struct StatusPage {

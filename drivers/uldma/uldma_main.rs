@@ -11,8 +11,8 @@
 //! | --- | --- |
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
-//! | services | [`device`], [`context`], [`region`], [`export`], [`segment`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`] |
+//! | services | [`opener`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
@@ -32,6 +32,7 @@ mod kernel_ext;
 mod link;
 mod lmm;
 mod maps;
+mod opener;
 mod region;
 mod segment;
 mod status_page;

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Openers: what one open file has of a device.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    device::Shared,
+    engine::Transfer,
+    events::Events,
+    handles::Handles,
+    kernel_ext::eventfd::EventFd,
+    lmm::space::Space,
+    maps::{
+        Content,
+        MapRange, //
+    },
+    region::Region,
+    segment::Segment, //
+};
+
+/// What a handle can stand for.
+pub(crate) enum Object {
+    /// Registered memory, or an import.
+    Region(Region),
+    /// One side of a window segment.
+    Segment(Arc<Segment>),
+}
+
+/// The register context of an opener.
+pub(crate) struct OpenerContext {
+    pub(crate) number: u32,
+    pub(crate) registers: MapRange,
+    pub(crate) status: MapRange,
+}
+
+/// Transfers whose outcome an opener can ask for: the last ones that it started.
+const REMEMBERED: usize = 64;
+
+/// What an opener has.
+pub(crate) struct Objects {
+    pub(crate) handles: Handles<Object>,
+    pub(crate) context: Option<OpenerContext>,
+    transfers: [Option<Arc<Transfer>>; REMEMBERED],
+    next_transfer: usize,
+}
+
+impl Objects {
+    /// Remembers a transfer, and forgets the oldest.
+    pub(crate) fn remember(&mut self, transfer: Arc<Transfer>) {
+        if let Some(place) = self.transfers.get_mut(self.next_transfer % REMEMBERED) {
+            *place = Some(transfer);
+        }
+        self.next_transfer = self.next_transfer.wrapping_add(1);
+    }
+
+    /// The transfer of `ticket`.
+    pub(crate) fn transfer(&self, ticket: u64) -> Result<Arc<Transfer>> {
+        let mut transfers = self.transfers.iter().flatten();
+        let found = transfers.find(|transfer| transfer.ticket == ticket);
+        found.cloned().ok_or(ENOENT)
+    }
+
+    /// The region of `handle`.
+    pub(crate) fn region(&self, handle: u32) -> Result<&Region> {
+        match self.handles.get(handle)? {
+            Object::Region(region) => Ok(region),
+            Object::Segment(_) => Err(ENOENT),
+        }
+    }
+
+    /// The region of `handle`, to be changed.
+    pub(crate) fn region_mut(&mut self, handle: u32) -> Result<&mut Region> {
+        match self.handles.get_mut(handle)? {
+            Object::Region(region) => Ok(region),
+            Object::Segment(_) => Err(ENOENT),
+        }
+    }
+
+    /// The segment of `handle`.
+    pub(crate) fn segment(&self, handle: u32) -> Result<&Arc<Segment>> {
+        match self.handles.get(handle)? {
+            Object::Segment(segment) => Ok(segment),
+            Object::Region(_) => Err(ENOENT),
+        }
+    }
+}
+
+/// An open file: what one process, or several that share it, has of a device.
+#[pin_data]
+pub(crate) struct Opener {
+    pub(crate) number: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) events: Arc<Events>,
+    #[pin]
+    pub(crate) objects: Mutex<Objects>,
+}
+
+impl Opener {
+    /// Opens a device for the current process.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the device is gone, `ENOSPC`, `ENOMEM`.
+    pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>> {
+        if !shared.gate.is_open() {
+            return Err(ENODEV);
+        }
+        let space = {
+            let task = kernel::current!();
+            shared.lmm.join(task.mm().ok_or(EPERM)?)?
+        };
+        let opener = Self::new(shared.clone(), space.clone());
+        if opener.is_err() {
+            shared.lmm.leave(&space);
+        }
+        opener
+    }
+
+    fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
+        let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
+        let number = shared.add_opener(events.clone())?;
+        let objects = Objects {
+            handles: Handles::new(),
+            context: None,
+            transfers: [const { None }; REMEMBERED],
+            next_transfer: 0,
+        };
+        let keep = shared.clone();
+        let opener = pin_init!(Self {
+            number,
+            shared,
+            space,
+            events,
+            objects <- new_mutex!(objects, "uldma::Opener::objects"),
+        });
+        Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
+    }
+
+    /// Fails with `EPERM` unless the current process runs in the address space that opened the
+    /// file.
+    pub(crate) fn check_space(&self) -> Result {
+        self.space
+            .current(kernel::current!())
+            .map(|_| ())
+            .ok_or(EPERM)
+    }
+
+    /// Ends an object.
+    pub(crate) fn end(&self, object: Object) {
+        match object {
+            Object::Region(region) => region.release(&self.shared),
+            Object::Segment(segment) => Segment::release(&segment, &self.shared.site()),
+        }
+    }
+
+    /// Takes a context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the opener has one or all are taken.
+    pub(crate) fn take_context(&self, objects: &mut Objects, methods: u32) -> Result {
+        if objects.context.is_some() {
+            return Err(EBUSY);
+        }
+        let shared = &self.shared;
+        let guard = shared.gate.try_enter()?;
+        let (dev, hw) = (guard.dev(), &*shared.hw);
+        let (number, page) =
+            shared
+                .contexts
+                .take(dev, hw, self.space.id(), methods, self.events.clone())?;
+        let result = (|| {
+            let content = Content::Context(number);
+            let registers = shared.maps.add(self.number, 1, content, true)?;
+            let content = Content::Status(page.clone());
+            let status = shared.maps.add(self.number, 1, content, false);
+            let status = status.inspect_err(|_| shared.maps.remove(registers))?;
+            shared
+                .maps
+                .set_context(self.number, number)
+                .inspect_err(|_| {
+                    shared.maps.remove(registers);
+                    shared.maps.remove(status);
+                })?;
+            Ok(OpenerContext {
+                number,
+                registers,
+                status,
+            })
+        })();
+        match result {
+            Ok(context) => {
+                self.events.set_context(Some((number, page)));
+                objects.context = Some(context);
+                Ok(())
+            }
+            Err(err) => {
+                shared.contexts.give_back(dev, hw, number);
+                Err(err)
+            }
+        }
+    }
+
+    /// Gives the context back: mappings first, then what the device has of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` when there is none.
+    pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
+        let context = objects.context.take().ok_or(ENXIO)?;
+        let shared = &self.shared;
+        shared.maps.clear_context(self.number);
+        shared.maps.remove(context.registers);
+        shared.maps.remove(context.status);
+        self.events.set_context(None);
+        if let Some(guard) = shared.gate.enter() {
+            shared
+                .contexts
+                .give_back(guard.dev(), &*shared.hw, context.number);
+        }
+        Ok(())
+    }
+
+    /// Sets or removes the eventfd, and asks for the interrupts that it needs.
+    pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
+        self.events.set_eventfd(eventfd);
+        self.arm();
+    }
+
+    /// Asks for an interrupt when the context makes progress beyond what was told.
+    pub(crate) fn arm(&self) {
+        if let Some((number, told)) = self.events.context_told() {
+            if let Some(guard) = self.shared.gate.enter() {
+                // A device that does not take it has left the bus; the waiter learns that.
+                let _ = self.shared.hw.arm_context(guard.dev(), number, told);
+            }
+        }
+    }
+
+    /// Gives back all that the opener has.
+    pub(crate) fn close(&self) {
+        let mut objects = self.objects.lock();
+        // An opener without a context has nothing to give back.
+        let _ = self.drop_context(&mut objects);
+        while let Some(object) = objects.handles.pop() {
+            self.end(object);
+        }
+        drop(objects);
+        self.shared.remove_opener(self.number);
+        self.shared.lmm.leave(&self.space);
+    }
+}
