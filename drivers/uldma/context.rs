@@ -98,13 +98,14 @@ impl Contexts {
 
     /// Disables a context, and frees it.
     ///
-    /// A context that the device does not let go of in time stays taken until the device is
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not let go of it: it stays taken until the device is
     /// unbound, since the device may still write its status page.
-    pub(crate) fn give_back(&self, dev: &Device<Bound>, hw: &dyn Hardware, number: u32) {
-        if let Err(err) = hw.disable_context(dev, number) {
+    pub(crate) fn give_back(&self, dev: &Device<Bound>, hw: &dyn Hardware, number: u32) -> Result {
+        hw.disable_context(dev, number).inspect_err(|err| {
             dev_err!(dev, "context {number} does not stop: {err:?}\n");
-            return;
-        }
+        })?;
         let mut slots = self.slots.lock();
         let place = usize::try_from(number).ok();
         if let Some(slot) = place.and_then(|place| slots.get_mut(place)) {
@@ -112,6 +113,7 @@ impl Contexts {
                 dma::unmap(dev, slot.address);
             }
         }
+        Ok(())
     }
 
     /// How many are taken, without the kernel's.

@@ -169,7 +169,8 @@ impl Opener {
         let object = make(handle, arg)?;
         if let Err(err) = user.write(arg) {
             drop(objects);
-            self.end(object);
+            // Nobody was told of it; what the device does not let go of is kept for it.
+            let _ = self.end(object);
             return Err(err);
         }
         objects.handles.insert(handle, object)
@@ -240,8 +241,7 @@ fn region_unregister(opener: &Opener, user: &User) -> Result {
     objects.region(arg.handle)?;
     let object = objects.handles.remove(arg.handle)?;
     drop(objects);
-    opener.end(object);
-    Ok(())
+    opener.end(object)
 }
 
 fn region_export(opener: &Opener, user: &User) -> Result {
@@ -482,8 +482,7 @@ fn segment_destroy(opener: &Opener, user: &User) -> Result {
     objects.segment(arg.handle)?;
     let object = objects.handles.remove(arg.handle)?;
     drop(objects);
-    opener.end(object);
-    Ok(())
+    opener.end(object)
 }
 
 fn doorbell(opener: &Opener, user: &User) -> Result {

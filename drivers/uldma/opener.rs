@@ -155,10 +155,17 @@ impl Opener {
     }
 
     /// Ends an object.
-    pub(crate) fn end(&self, object: Object) {
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; the object is gone all the same.
+    pub(crate) fn end(&self, object: Object) -> Result {
         match object {
             Object::Region(region) => region.release(&self.shared),
-            Object::Segment(segment) => Segment::release(&segment, &self.shared.site()),
+            Object::Segment(segment) => {
+                Segment::release(&segment, &self.shared.site());
+                Ok(())
+            }
         }
     }
 
@@ -204,7 +211,8 @@ impl Opener {
                 Ok(())
             }
             Err(err) => {
-                shared.contexts.give_back(dev, hw, number);
+                // It has just been enabled: nothing is in flight.
+                let _ = shared.contexts.give_back(dev, hw, number);
                 Err(err)
             }
         }
@@ -214,7 +222,8 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// `ENXIO` when there is none.
+    /// `ENXIO` when there is none; `ETIMEDOUT` when the device does not answer, and the context is
+    /// gone all the same.
     pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
         let context = objects.context.take().ok_or(ENXIO)?;
         let shared = &self.shared;
@@ -222,12 +231,12 @@ impl Opener {
         shared.maps.remove(context.registers);
         shared.maps.remove(context.status);
         self.events.set_context(None);
-        if let Some(guard) = shared.gate.enter() {
-            shared
+        match shared.gate.enter() {
+            Some(guard) => shared
                 .contexts
-                .give_back(guard.dev(), &*shared.hw, context.number);
+                .give_back(guard.dev(), &*shared.hw, context.number),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sets or removes the eventfd, and asks for the interrupts that it needs.
@@ -252,7 +261,8 @@ impl Opener {
         // An opener without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);
         while let Some(object) = objects.handles.pop() {
-            self.end(object);
+            // What the device does not let go of is kept for it, and was logged.
+            let _ = self.end(object);
         }
         drop(objects);
         self.shared.remove_opener(self.number);

@@ -275,7 +275,12 @@ impl Region {
     }
 
     /// Ends the region: mappings, then the device's work on it, then its entries, then the pins.
-    pub(crate) fn release(self, shared: &Shared) {
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; the region is gone all the same, and the memory
+    /// stays pinned until the device is unbound.
+    pub(crate) fn release(self, shared: &Shared) -> Result {
         shared.maps.remove(self.range);
         if let Some(name) = self.export {
             shared.exports.remove(name);
@@ -284,7 +289,7 @@ impl Region {
             if let Pages::Local(space, locked) = self.pages {
                 shared.unlock(&space, locked);
             }
-            return;
+            return Ok(());
         };
         let dev = guard.dev();
         shared.tpt.retract_region(self.slot);
@@ -292,7 +297,7 @@ impl Region {
         if let Err(err) = &result {
             dev_err!(dev, "region {} does not end: {err:?}\n", self.slot.index);
         }
-        match (self.pages, result) {
+        match (self.pages, &result) {
             (Pages::Local(space, locked), Ok(())) => {
                 shared.tpt.free_region(self.slot);
                 drop(guard);
@@ -306,6 +311,7 @@ impl Region {
             // The entries stay taken until the device is unbound.
             (Pages::Remote(_), Err(_)) => (),
         }
+        result
     }
 }
 

@@ -46,7 +46,7 @@ class Wiring:
 def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring) -> list[str]:
     """The command line for node `name`."""
     cmdline = (
-        f"console=ttyS0 panic=-1 loglevel=5 uldma.node={name} uldma.load={int(config.load)} "
+        f"console=ttyS0 panic=-1 loglevel=5 nodes.name={name} nodes.load={int(config.load)} "
         f"{DEBUG_CMDLINE if config.debug else ''} {config.cmdline}"
     )
     args = [

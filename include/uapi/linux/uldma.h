@@ -74,7 +74,9 @@
  * @ULDMA_CMD_NOP: enter and leave the kernel, nothing else
  * @ULDMA_CMD_QUERY: struct uldma_query
  * @ULDMA_CMD_REGION_REGISTER: struct uldma_region_register
- * @ULDMA_CMD_REGION_UNREGISTER: struct uldma_handle; also ends an import
+ * @ULDMA_CMD_REGION_UNREGISTER: struct uldma_handle; also ends an import; with
+ *	ETIMEDOUT the region is gone all the same, but its memory stays pinned, for
+ *	a device that does not answer may still touch it
  * @ULDMA_CMD_REGION_EXPORT: struct uldma_region_export
  * @ULDMA_CMD_REGION_UNEXPORT: struct uldma_handle
  * @ULDMA_CMD_REGION_IMPORT: struct uldma_region_import
