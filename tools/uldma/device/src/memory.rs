@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
@@ -22,6 +22,21 @@ pub struct BusError;
 pub trait Bus {
     /// Loads the little-endian word at a multiple of 8, with acquire ordering.
     fn load64(&self, address: u64) -> Result<u64, BusError>;
+
+    /// Loads consecutive pairs of words: of each the first, the second, and the first once more.
+    fn load_pairs(&self, address: u64, pairs: &mut [[u64; 3]]) -> Result<(), BusError> {
+        let mut first = address;
+        for pair in pairs {
+            let second = first.checked_add(8).ok_or(BusError)?;
+            *pair = [
+                self.load64(first)?,
+                self.load64(second)?,
+                self.load64(first)?,
+            ];
+            first = second.checked_add(8).ok_or(BusError)?;
+        }
+        Ok(())
+    }
 }
 
 /// What the device wants to do to memory.
@@ -183,12 +198,35 @@ fn map_file(file: File, offset: u64, size: u64, writable: bool) -> io::Result<Mm
     .map_err(io::Error::other)
 }
 
+/// Loads the word at an offset of a slice, as [`Bus::load64`] does.
+fn load(slice: &VolatileSlice<'_>, offset: usize) -> Result<u64, BusError> {
+    let word = slice.get_atomic_ref::<AtomicU64>(offset);
+    let value = word.map_err(|_| BusError)?.load(Ordering::Acquire);
+    Ok(u64::from_le(value))
+}
+
 impl Bus for GuestMemory {
     fn load64(&self, address: u64) -> Result<u64, BusError> {
-        self.slice(address, 8, Right::Read)?
-            .load(0, Ordering::Acquire)
-            .map(u64::from_le)
-            .map_err(|_| BusError)
+        load(&self.slice(address, 8, Right::Read)?, 0)
+    }
+
+    fn load_pairs(&self, address: u64, pairs: &mut [[u64; 3]]) -> Result<(), BusError> {
+        let mut address = address;
+        let mut pairs = pairs.iter_mut();
+        while !pairs.as_slice().is_empty() {
+            // All of them, unless the range ends before.
+            let length = pairs.len() as u64 * 16;
+            let slice = self.slice(address, length, Right::Read)?;
+            if slice.len() < 16 {
+                return Err(BusError);
+            }
+            for (offset, pair) in (0..=slice.len() - 16).step_by(16).zip(&mut pairs) {
+                let first = load(&slice, offset)?;
+                *pair = [first, load(&slice, offset + 8)?, load(&slice, offset)?];
+                address = address.checked_add(16).ok_or(BusError)?;
+            }
+        }
+        Ok(())
     }
 }
 

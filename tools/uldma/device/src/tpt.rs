@@ -119,23 +119,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             index,
             PAGE_ENTRY_SIZE,
         )?;
-        self.page_at(place)
-    }
-
-    fn page_at(&self, place: u64) -> Result<PageEntry, Miss> {
-        let word = self.load(place, 0)?;
-        if word & page_flags::VALID == 0 {
-            return Err(Miss::NotValid);
-        }
-        let owner = self.load(place, 8)?;
-        if self.load(place, 0)? != word {
-            return Err(Miss::NotValid);
-        }
-        Ok(PageEntry {
-            word,
-            space: owner as u32,
-            region: (owner >> 32) as u32,
-        })
+        let mut words = [[0; 3]];
+        self.bus.load_pairs(place, &mut words)?;
+        page_entry(words[0])
     }
 
     /// Calls `each` with the page entries `first`, `first + 1`, … in order.
@@ -148,22 +134,25 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
         let mut index = stretch.entry;
         let mut left = stretch.pages;
+        let mut batch = [[0; 3]; 64];
         while left > 0 {
-            let mut place = self.locate(
+            let place = self.locate(
                 tables.page_directory,
                 tables.page_capacity,
                 index,
                 PAGE_ENTRY_SIZE,
             )?;
-            let in_block = (per_block - index % per_block)
+            let count = (per_block - index % per_block)
                 .min(left)
-                .min(tables.page_capacity - index);
-            for _ in 0..in_block {
-                each(self.page_at(place)?)?;
-                place = place.wrapping_add(PAGE_ENTRY_SIZE);
+                .min(tables.page_capacity - index)
+                .min(batch.len() as u32);
+            let batch = batch.get_mut(..count as usize).ok_or(Miss::NotValid)?;
+            self.bus.load_pairs(place, batch).map_err(Miss::from)?;
+            for words in batch {
+                each(page_entry(*words)?)?;
             }
-            index = index.checked_add(in_block).ok_or(Miss::NotValid)?;
-            left -= in_block;
+            index = index.checked_add(count).ok_or(Miss::NotValid)?;
+            left -= count;
         }
         Ok(())
     }
@@ -272,6 +261,18 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             pages: run.count - skip,
         })
     }
+}
+
+/// A valid page entry from its first word, its second, and its first once more.
+fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, Miss> {
+    if word & page_flags::VALID == 0 || word != again {
+        return Err(Miss::NotValid);
+    }
+    Ok(PageEntry {
+        word,
+        space: owner as u32,
+        region: (owner >> 32) as u32,
+    })
 }
 
 /// The only run of a region that has one.
