@@ -42,3 +42,12 @@ def open_file_keeps_the_module(pair: Pair) -> None:
     finally:
         job.kill()
         job.wait(20)
+
+
+@case
+def second_instance_is_refused(pair: Pair) -> None:
+    """The module cannot be loaded twice, and the first one does not notice."""
+    module = pair.a.check("find /lib/modules /usr/lib/modules -name uldma.ko | head -n 1").strip()
+    result = pair.a.run(f"insmod {module}")
+    expect(result.rc != 0 and "exists" in result.stderr.lower(), f"insmod: {result}")
+    pair.a.check("test -c /dev/uldma0 && uldma info --json")
