@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
-use crate::ring::{Consumer, Inbound, Producer, Pushed};
+use crate::ring::{Duplex, Pushed, RingError};
 use crate::{greeting, Device, Error, Name, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
@@ -14,8 +14,7 @@ use crate::{greeting, Device, Error, Name, Result, Spin};
 /// returns the message, or an error.
 #[derive(Debug)]
 pub struct Channel<L: Link = WindowLink> {
-    producer: Producer,
-    consumer: Consumer,
+    rings: Duplex,
     spin: Spin,
     /// Last value of the probe word, see [`crate::measure`].
     pub(crate) probe: u64,
@@ -44,8 +43,7 @@ impl<L: Link> Channel<L> {
     ///
     /// [`Error::Range`] when the capacity is not a power of two between 64 and 2^30.
     pub fn over(link: L, capacity: u64) -> Result<Self> {
-        let (Some(producer), Some(consumer)) = (Producer::new(capacity), Consumer::new(capacity))
-        else {
+        let Some(rings) = Duplex::new(capacity) else {
             let size = crate::ring::layout::MAX_CAPACITY;
             return Err(Error::Range {
                 offset: 0,
@@ -54,8 +52,7 @@ impl<L: Link> Channel<L> {
             });
         };
         Ok(Self {
-            producer,
-            consumer,
+            rings,
             spin: Spin::RING,
             probe: 0,
             link,
@@ -69,7 +66,7 @@ impl<L: Link> Channel<L> {
 
     /// Bytes that a message can have.
     pub fn max_message(&self) -> usize {
-        self.producer.max_message()
+        self.rings.max_message()
     }
 
     pub(crate) fn link(&self) -> &L {
@@ -83,18 +80,15 @@ impl<L: Link> Channel<L> {
     /// [`Error::Closed`], [`Error::Violation`], [`Error::TooLong`], and those of the doorbell.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<bool> {
-        match self
-            .producer
-            .push(self.link.inbound(), self.link.outbound(), message)?
-        {
-            Pushed::Done { wake } => {
-                if wake {
-                    self.link.ring()?;
-                }
-                Ok(true)
-            }
-            Pushed::Full => Ok(false),
+        let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
+        let (sent, wake) = match self.rings.push(inbound, outbound, message)? {
+            Pushed::Done { wake } => (true, wake),
+            Pushed::Full { wake } => (false, wake),
+        };
+        if wake {
+            self.link.ring()?;
         }
+        Ok(sent)
     }
 
     /// Takes the next message into the start of `target`, if there is one now; its length.
@@ -106,15 +100,11 @@ impl<L: Link> Channel<L> {
     #[inline]
     pub fn try_receive(&mut self, target: &mut [u8]) -> Result<Option<usize>> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        let popped = self.consumer.pop(inbound, outbound, target)?;
-        let wake = match popped {
-            Some(popped) => popped.wake,
-            None => self.consumer.feed(inbound, outbound)?,
-        };
+        let (popped, wake) = self.rings.pop(inbound, outbound, target)?;
         if wake {
             self.link.ring()?;
         }
-        Ok(popped.map(|popped| popped.length))
+        Ok(popped)
     }
 
     /// Sends a message; waits for room if need be.
@@ -122,16 +112,12 @@ impl<L: Link> Channel<L> {
     /// # Errors
     ///
     /// As [`Channel::try_send`], [`Error::Timeout`], [`Error::LinkDown`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        let spin = self.spin;
-        match spin.until(|| {
-            self.try_send(message)
-                .map(|sent| sent.then_some(()))
-                .transpose()
-        }) {
-            Some(result) => result,
-            None => self.send_sleeping(message, timeout),
+        let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
+        match self.rings.push_fast(inbound, outbound, message) {
+            Some(Ok(false)) => Ok(()),
+            other => self.send_slowly(message, timeout, other),
         }
     }
 
@@ -141,65 +127,76 @@ impl<L: Link> Channel<L> {
     /// # Errors
     ///
     /// As [`Channel::try_receive`], [`Error::Timeout`], [`Error::LinkDown`].
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let spin = self.spin;
-        match spin.until(|| self.try_receive(target).transpose()) {
-            Some(result) => result,
-            None => self.receive_sleeping(target, timeout),
+        let looks = self.spin.tight;
+        match self.rings.pop_fast(self.link.inbound(), target, looks) {
+            Some(length) => Ok(length),
+            None => self.receive_slowly(target, timeout),
         }
     }
 
     #[cold]
-    fn send_sleeping(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
+    fn send_slowly(
+        &mut self,
+        message: &[u8],
+        timeout: Duration,
+        fast: Option<std::result::Result<bool, RingError>>,
+    ) -> Result<()> {
+        if let Some(wake) = fast {
+            return if wake? { self.link.ring() } else { Ok(()) };
+        }
+        let spin = self.spin;
+        let attempt = |channel: &mut Self| match channel.try_send(message) {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(result) = spin.until(|| attempt(self)) {
+            return result;
+        }
+        self.sleep_until(timeout, "room in the ring", Duplex::sleep_for_room, attempt)
+    }
+
+    #[cold]
+    fn receive_slowly(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        let spin = self.spin;
+        let mut attempt = |channel: &mut Self| channel.try_receive(target).transpose();
+        if let Some(result) = spin.until(|| attempt(self)) {
+            return result;
+        }
+        let sleep = Duplex::sleep_for_message;
+        self.sleep_until(timeout, "message from the peer", sleep, attempt)
+    }
+
+    /// Sleeps until an attempt succeeds or fails.
+    fn sleep_until<T>(
+        &mut self,
+        timeout: Duration,
+        what: &str,
+        sleep: impl Fn(&mut Duplex, &L::In, &L::Out),
+        mut attempt: impl FnMut(&mut Self) -> Option<Result<T>>,
+    ) -> Result<T> {
         let deadline = Instant::now() + timeout;
         loop {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen = self.link.rings();
-            self.producer
-                .sleep(self.link.inbound(), self.link.outbound());
-            if self.try_send(message)? {
-                return Ok(());
+            sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
+            let mut done = attempt(self);
+            if done.is_none() {
+                let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
+                done = self.link.wait(seen, slice).err().map(Err);
             }
-            let now = Instant::now();
-            let woken = self.link.wait(seen, deadline.min(now + LONGEST_SLEEP));
-            self.producer.awake(self.link.outbound());
-            woken?;
-            if self.try_send(message)? {
-                return Ok(());
+            // A peer that has closed may have given its memory back: leave that alone.
+            if !self.rings.peer_closed(self.link.inbound()) {
+                self.rings.awake(self.link.outbound());
             }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout {
-                    what: "room in the ring".into(),
-                    after: timeout,
-                });
-            }
-        }
-    }
-
-    #[cold]
-    fn receive_sleeping(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let seen = self.link.rings();
-            self.consumer
-                .sleep(self.link.inbound(), self.link.outbound());
-            let mut found = self.try_receive(target).transpose();
-            if found.is_none() {
-                let now = Instant::now();
-                if let Err(error) = self.link.wait(seen, deadline.min(now + LONGEST_SLEEP)) {
-                    found = Some(Err(error));
-                }
-            }
-            if !self.consumer.peer_closed() {
-                self.consumer.awake(self.link.outbound());
-            }
-            if let Some(result) = found.or_else(|| self.try_receive(target).transpose()) {
+            if let Some(result) = done.or_else(|| attempt(self)) {
                 return result;
             }
             if Instant::now() >= deadline {
                 return Err(Error::Timeout {
-                    what: "message from the peer".into(),
+                    what: what.into(),
                     after: timeout,
                 });
             }
@@ -232,17 +229,10 @@ impl<L: Link> Channel<L> {
 impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
         // A peer that has closed may have given its memory back: leave that alone.
-        let closed = self.consumer.peer_closed()
-            || self.producer.peer_closed(self.link.inbound())
-            || self.link.inbound().load(crate::ring::layout::PRODUCER)
-                & crate::ring::layout::CLOSED
-                != 0;
-        if closed {
+        if self.rings.peer_closed(self.link.inbound()) {
             return;
         }
-        let outbound = self.link.outbound();
-        self.producer.close(outbound);
-        self.consumer.close(outbound);
+        self.rings.close(self.link.outbound());
         // Wake it, if it sleeps, to see that. It need not be there any more.
         let _ = self.link.ring();
     }

@@ -110,7 +110,7 @@ pub(crate) fn handle(handle: u32) -> uapi::uldma_handle {
 ///
 /// # Invariants
 ///
-/// `length` bytes from `base` stay mapped for as long as the value lives, and no Rust reference
+/// `length` is a multiple of eight, not zero, and `length` bytes from `base` stay mapped for as long as the value lives, and no Rust reference
 /// to them exists other than those that [`crate::mmio`] makes.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -183,9 +183,12 @@ impl Drop for Mapping {
     }
 }
 
+/// Pages are mapped whole, so rounding up to words names no byte that is not there.
 fn length_of(length: u64) -> Result<NonZeroUsize, Errno> {
-    let length = usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?;
-    NonZeroUsize::new(length).ok_or(Errno::EINVAL)
+    let length = usize::try_from(length)
+        .ok()
+        .and_then(|length| length.checked_next_multiple_of(8));
+    NonZeroUsize::new(length.ok_or(Errno::EOVERFLOW)?).ok_or(Errno::EINVAL)
 }
 
 /// A number that nobody can guess, never zero.

@@ -194,6 +194,19 @@ impl Inbound for InboundSegment {
     }
 
     #[inline]
+    fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
+        let word = self.mapping.word(offset);
+        let mut value = word.load(Ordering::Acquire);
+        for _ in 1..looks {
+            if value != old {
+                break;
+            }
+            value = word.load(Ordering::Acquire);
+        }
+        value
+    }
+
+    #[inline]
     fn read(&self, offset: usize, target: &mut [u8]) {
         self.mapping.read(offset, target);
     }

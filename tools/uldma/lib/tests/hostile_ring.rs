@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use uldma::ring::{layout, Consumer, Inbound, Outbound, Producer, Pushed, RingError};
+use uldma::ring::{layout, Consumer, Duplex, Inbound, Outbound, Producer, Pushed, RingError};
 
 const CAPACITY: u64 = 128;
 
@@ -21,8 +21,12 @@ struct Hostile {
 
 impl Hostile {
     fn check(&self, offset: usize, length: usize) {
-        let end = layout::DATA + CAPACITY as usize;
-        assert!(offset >= layout::DATA && offset <= end && length <= end - offset);
+        let (start, end) = if offset < layout::DATA {
+            (layout::SLOT_DATA, layout::SLOT_DATA + layout::SLOT_SIZE)
+        } else {
+            (layout::DATA, layout::DATA + CAPACITY as usize)
+        };
+        assert!(offset >= start && offset <= end && length <= end - offset);
     }
 }
 
@@ -55,6 +59,7 @@ impl Outbound for Hostile {
                 assert!(value & !7 >= consumer & !7, "the consumer index went back");
                 self.told.set((producer, value));
             }
+            layout::SLOT => {}
             offset => self.check(offset, 8),
         }
     }
@@ -74,6 +79,10 @@ fn word() -> impl Strategy<Value = u64> {
         1 => Just(u64::MAX),
         1 => (0..16u64).prop_map(|low| u64::MAX - 7 - low * 8),
     ]
+}
+
+fn is_done(pushed: Pushed) -> bool {
+    matches!(pushed, Pushed::Done { .. })
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +158,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// The same for both directions together, the short way included.
+    #[test]
+    fn a_hostile_peer_costs_itself_the_channel(
+        script in proptest::collection::vec(word(), 0..60),
+        actions in proptest::collection::vec((any::<bool>(), prop_oneof![Just(8), 0..140usize]), 1..40),
+    ) {
+        let memory = Hostile { script: RefCell::new(script.into()), ..Default::default() };
+        let mut rings = Duplex::new(CAPACITY).unwrap();
+        let (mut push_failed, mut pop_failed) = (false, false);
+        for (push, length) in actions {
+            let mut bytes = vec![1; length];
+            if push {
+                match rings.push_fast(&memory, &memory, &bytes) {
+                    Some(Ok(_)) => prop_assert!(!push_failed && length == 8),
+                    Some(Err(_)) => push_failed = true,
+                    None => match rings.push(&memory, &memory, &bytes) {
+                        Ok(_) => prop_assert!(!push_failed),
+                        Err(RingError::TooLong { .. }) => prop_assert!(length > 120),
+                        Err(_) => {}
+                    },
+                }
+            } else if let Some(popped) = rings.pop_fast(&memory, &mut bytes, 3) {
+                prop_assert!(!pop_failed && popped == 8);
+            } else {
+                match rings.pop(&memory, &memory, &mut bytes) {
+                    Ok((popped, _)) => prop_assert!(popped.unwrap_or(0) <= length),
+                    Err(RingError::TooLong { length: claimed, limit }) => {
+                        prop_assert!(claimed > limit && claimed <= CAPACITY as usize);
+                    }
+                    Err(_) => pop_failed = true,
+                }
+            }
+        }
+    }
+}
+
 /// Honest memory: what one side stores, the other loads.
 struct Honest {
     bytes: RefCell<Vec<u8>>,
@@ -202,7 +250,7 @@ proptest! {
                 let message = vec![fill; length];
                 match producer.push(&left, &right, &message).unwrap() {
                     Pushed::Done { .. } => model.push_back(message),
-                    Pushed::Full => {
+                    Pushed::Full { .. } => {
                         // What was taken is told at the latest when the ring is found empty.
                         let mut target = [0; 128];
                         while let Some(popped) = consumer.pop(&right, &left, &mut target).unwrap() {
@@ -211,7 +259,7 @@ proptest! {
                         }
                         consumer.feed(&right, &left).unwrap();
                         let pushed = producer.push(&left, &right, &message).unwrap();
-                        prop_assert_ne!(pushed, Pushed::Full);
+                        prop_assert!(is_done(pushed));
                         model.push_back(message);
                     }
                 }

@@ -10,17 +10,18 @@
 use loom::sync::atomic::{fence, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use uldma::ring::{layout, Consumer, Inbound, Outbound, Producer, Pushed};
+use uldma::ring::{layout, Duplex, Inbound, Outbound, Pushed};
 
 /// The smallest ring there is: eight words.
 const CAPACITY: u64 = layout::MIN_CAPACITY;
 const WORDS: usize = CAPACITY as usize / 8;
+/// Words of the state line.
+const STATE: usize = 8;
 
 /// What one side writes and the other reads, as far as one ring needs it.
 struct Half {
-    producer: AtomicU64,
-    consumer: AtomicU64,
-    data: Vec<AtomicU64>,
+    /// The state line and the ring's bytes, in this order.
+    words: Vec<AtomicU64>,
     rings: Mutex<u64>,
     rung: Condvar,
 }
@@ -28,19 +29,17 @@ struct Half {
 impl Half {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            producer: AtomicU64::new(0),
-            consumer: AtomicU64::new(0),
-            data: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..STATE + WORDS).map(|_| AtomicU64::new(0)).collect(),
             rings: Mutex::new(0),
             rung: Condvar::new(),
         })
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        match offset {
-            layout::PRODUCER => &self.producer,
-            layout::CONSUMER => &self.consumer,
-            _ => &self.data[(offset - layout::DATA) / 8],
+        if offset < layout::DATA {
+            &self.words[(offset - layout::PRODUCER) / 8]
+        } else {
+            &self.words[STATE + (offset - layout::DATA) / 8]
         }
     }
 }
@@ -125,98 +124,165 @@ impl Outbound for Side {
     }
 }
 
-/// Sends messages of `words` words each, as [`uldma::Channel`] does without spinning.
-fn send(side: &Side, messages: u64, words: usize) {
-    let mut producer = Producer::new(CAPACITY).unwrap();
-    for message in 1..=messages {
-        let bytes: Vec<u8> = (0..words).flat_map(|_| message.to_ne_bytes()).collect();
-        let mut push = |producer: &mut Producer| match producer.push(side, side, &bytes).unwrap() {
-            Pushed::Done { wake } => {
-                if wake {
-                    side.ring();
-                }
-                true
-            }
-            Pushed::Full => false,
-        };
-        let mut sent = push(&mut producer);
-        while !sent {
-            let seen = side.rings();
-            producer.sleep(side, side);
-            if push(&mut producer) {
-                break;
-            }
-            side.wait(seen);
-            producer.awake(side);
-            sent = push(&mut producer);
-        }
-    }
+/// Both ends of one side, waiting as [`uldma::Channel`] does, but without spinning.
+struct Ends {
+    side: Side,
+    rings: Duplex,
 }
 
-/// Receives them, and checks that they are whole and in order.
-fn receive(side: &Side, messages: u64, words: usize) {
-    let mut consumer = Consumer::new(CAPACITY).unwrap();
-    let mut target = [0; CAPACITY as usize];
-    for message in 1..=messages {
-        let mut pop = |consumer: &mut Consumer| {
-            let popped = consumer.pop(side, side, &mut target).unwrap();
-            let wake = match popped {
-                Some(popped) => popped.wake,
-                None => consumer.feed(side, side).unwrap(),
-            };
-            if wake {
-                side.ring();
-            }
-            popped
-        };
-        let mut popped = pop(&mut consumer);
-        while popped.is_none() {
-            let seen = side.rings();
-            consumer.sleep(side, side);
-            popped = pop(&mut consumer);
-            if popped.is_none() {
-                side.wait(seen);
-            }
-            consumer.awake(side);
-            if popped.is_none() {
-                popped = pop(&mut consumer);
-            }
+impl Ends {
+    fn new(side: Side) -> Self {
+        Self {
+            side,
+            rings: Duplex::new(CAPACITY).unwrap(),
         }
-        assert_eq!(popped.unwrap().length, 8 * words);
+    }
+
+    fn try_send(&mut self, bytes: &[u8]) -> bool {
+        if let Some(wake) = self.rings.push_fast(&self.side, &self.side, bytes) {
+            if wake.unwrap() {
+                self.side.ring();
+            }
+            return true;
+        }
+        let (sent, wake) = match self.rings.push(&self.side, &self.side, bytes).unwrap() {
+            Pushed::Done { wake } => (true, wake),
+            Pushed::Full { wake } => (false, wake),
+        };
+        if wake {
+            self.side.ring();
+        }
+        sent
+    }
+
+    fn send(&mut self, message: u64, words: usize) {
+        let bytes: Vec<u8> = (0..words).flat_map(|_| message.to_ne_bytes()).collect();
+        let mut sent = self.try_send(&bytes);
+        while !sent {
+            let seen = self.side.rings();
+            self.rings.sleep_for_room(&self.side, &self.side);
+            sent = self.try_send(&bytes);
+            if !sent {
+                self.side.wait(seen);
+            }
+            self.rings.awake(&self.side);
+            sent = sent || self.try_send(&bytes);
+        }
+    }
+
+    fn try_receive(&mut self, target: &mut [u8]) -> Option<usize> {
+        if let Some(length) = self.rings.pop_fast(&self.side, target, 1) {
+            return Some(length);
+        }
+        let (length, wake) = self.rings.pop(&self.side, &self.side, target).unwrap();
+        if wake {
+            self.side.ring();
+        }
+        length
+    }
+
+    /// Receives a message, and checks that it is whole and the right one.
+    fn receive(&mut self, message: u64, words: usize) {
+        let mut target = [0; CAPACITY as usize];
+        let mut length = self.try_receive(&mut target);
+        while length.is_none() {
+            let seen = self.side.rings();
+            self.rings.sleep_for_message(&self.side, &self.side);
+            length = self.try_receive(&mut target);
+            if length.is_none() {
+                self.side.wait(seen);
+            }
+            self.rings.awake(&self.side);
+            length = length.or_else(|| self.try_receive(&mut target));
+        }
+        assert_eq!(length, Some(8 * words));
         for chunk in target[..8 * words].chunks_exact(8) {
             assert_eq!(u64::from_ne_bytes(chunk.try_into().unwrap()), message);
         }
     }
 }
 
-fn check(messages: u64, words: usize, fences: bool, preemptions: usize) {
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
-    builder.check(move || {
+    builder.check(model);
+}
+
+/// One side sends, the other receives.
+fn one_way(messages: u64, words: usize, fences: bool, preemptions: usize) {
+    explore(preemptions, move || {
         let (left, right) = Side::pair(fences);
-        let receiver = thread::spawn(move || receive(&right, messages, words));
-        send(&left, messages, words);
+        let receiver = thread::spawn(move || {
+            let mut right = Ends::new(right);
+            (1..=messages).for_each(|message| right.receive(message, words));
+        });
+        let mut left = Ends::new(left);
+        (1..=messages).for_each(|message| left.send(message, words));
         receiver.join().unwrap();
     });
 }
 
-/// Messages are seen whole once their index is, and a sleeping receiver is always woken.
+/// Messages are seen whole once their index is, in the slot or in the ring, and a sleeping
+/// receiver is always woken.
 #[test]
 fn small_messages_arrive() {
-    check(3, 1, true, 4);
+    one_way(2, 1, true, 3);
 }
 
 /// Several messages fill the ring, so that the sender sleeps for room now and then.
 #[test]
 fn a_ring_that_fills_up_goes_on() {
-    check(4, 3, true, 3);
+    one_way(4, 3, true, 2);
 }
 
 /// Each message fills the ring, so that the sender sleeps for room and memory is written again.
 #[test]
 fn a_full_ring_goes_on() {
-    check(3, 7, true, 3);
+    one_way(2, 7, true, 3);
+}
+
+/// Question and answer: what was taken is told in passing.
+#[test]
+fn round_trips_come_back() {
+    explore(3, || {
+        let (left, right) = Side::pair(true);
+        let peer = thread::spawn(move || {
+            let mut right = Ends::new(right);
+            for message in 1..=2 {
+                right.receive(message, 1);
+                right.send(message, 1);
+            }
+        });
+        let mut left = Ends::new(left);
+        for message in 1..=2 {
+            left.send(message, 1);
+            left.receive(message, 1);
+        }
+        peer.join().unwrap();
+    });
+}
+
+/// Both sides fill their rings before they take anything from the other's: room is made, and told
+/// of, while both sleep for it or for messages.
+#[test]
+fn both_directions_at_once() {
+    explore(2, || {
+        let (left, right) = Side::pair(true);
+        let peer = thread::spawn(move || {
+            let mut right = Ends::new(right);
+            right.receive(1, 7);
+            right.send(1, 7);
+            right.receive(2, 7);
+            right.send(2, 7);
+        });
+        let mut left = Ends::new(left);
+        left.send(1, 7);
+        left.send(2, 7);
+        left.receive(1, 7);
+        left.receive(2, 7);
+        peer.join().unwrap();
+    });
 }
 
 /// The model sees what the fences are for: without them, both sides sleep. Loom cannot unwind from
@@ -234,5 +300,5 @@ fn without_fences_a_wake_up_is_lost() {
 #[test]
 #[ignore = "ends the process; run by the test above"]
 fn without_fences() {
-    check(1, 1, false, 3);
+    one_way(1, 1, false, 3);
 }

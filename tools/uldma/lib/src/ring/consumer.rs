@@ -2,7 +2,9 @@
 
 //! The reading end of a ring.
 
-use super::layout::{self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, PRODUCER};
+use super::layout::{
+    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE,
+};
 use super::{split, Inbound, Outbound, RingError, Violation};
 
 /// The reading end of a ring: reads records and the peer's producer word in its own segment,
@@ -74,10 +76,13 @@ impl Consumer {
                 return Ok(None);
             }
         }
+        // Lengths are read once: what is checked is what is used.
+        let slot = inbound
+            .load(SLOT)
+            .wrapping_sub(layout::slot_base(self.consumed));
+        let in_slot = slot <= SLOT_SIZE as u64;
+        let length = if in_slot { slot } else { self.header(inbound) };
         let available = self.produced - self.consumed;
-        // The header is read once: what is checked is what is used.
-        let (start, _) = split(self.consumed, HEADER, self.capacity);
-        let length = inbound.load(start);
         if length > self.capacity || layout::record_size(length) > available {
             return Err(self.fail(RingError::Violation(Violation::Length)));
         }
@@ -89,12 +94,22 @@ impl Consumer {
                 limit: target.len(),
             });
         };
-        let payload = self.consumed + HEADER as u64;
-        let (start, first) = split(payload, length, self.capacity);
-        let (head, tail) = target.split_at_mut(first);
-        inbound.read(start, head);
-        if !tail.is_empty() {
-            inbound.read(layout::DATA, tail);
+        if !in_slot {
+            self.read(inbound, target);
+        } else {
+            let mut words = target.chunks_exact_mut(8);
+            let mut offset = SLOT_DATA;
+            for word in words.by_ref() {
+                word.copy_from_slice(&inbound.load(offset).to_ne_bytes());
+                offset += 8;
+            }
+            let rest = words.into_remainder();
+            if !rest.is_empty() {
+                let word = inbound.load(offset).to_ne_bytes();
+                rest.iter_mut()
+                    .zip(word)
+                    .for_each(|(target, byte)| *target = byte);
+            }
         }
         self.consumed += size;
         let wake = if self.consumed - self.told >= self.capacity / 4 {
@@ -103,6 +118,73 @@ impl Consumer {
             false
         };
         Ok(Some(Popped { length, wake }))
+    }
+
+    /// Length of the next record, as its header in the ring has it.
+    fn header(&self, inbound: &impl Inbound) -> u64 {
+        inbound.load(split(self.consumed, HEADER, self.capacity).0)
+    }
+
+    /// Copies the payload of the next record.
+    fn read(&self, inbound: &impl Inbound, target: &mut [u8]) {
+        let payload = self.consumed + HEADER as u64;
+        let (start, first) = split(payload, target.len(), self.capacity);
+        let (head, tail) = target.split_at_mut(first);
+        inbound.read(start, head);
+        if !tail.is_empty() {
+            inbound.read(layout::DATA, tail);
+        }
+    }
+
+    /// The index at which the next message will start, if there is none now, the ring works, and
+    /// taking a short one does not call for telling the peer.
+    #[inline(always)]
+    pub(super) fn idle_at(&self) -> Option<u64> {
+        let idle = self.produced == self.consumed
+            && self.consumed - self.told < self.capacity / 8
+            && self.failed.is_none();
+        idle.then_some(self.consumed)
+    }
+
+    /// The peer's word as it was when there was no message.
+    #[inline(always)]
+    pub(super) fn idle_word(&self) -> u64 {
+        self.produced | self.peer
+    }
+
+    /// Notes that a record was seen, as the only one, and taken.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, size: u64) {
+        self.consumed += size;
+        self.produced = self.consumed;
+        self.peer = 0;
+    }
+
+    /// Tells what was taken, if the peer does not know yet, for a message that goes there anyway.
+    /// When it returns true, [`Consumer::look`] must follow after a fence.
+    #[inline]
+    pub fn tell_in_passing(&mut self, outbound: &impl Outbound) -> bool {
+        let untold = self.told != self.consumed;
+        if untold {
+            self.tell(outbound, self.flags);
+        }
+        untold
+    }
+
+    /// Looks whether the peer sleeps for want of room that it was told of; returns whether to ring
+    /// its doorbell.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`].
+    #[inline]
+    pub fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+        let word = inbound.load(PRODUCER);
+        if word & ASLEEP == 0 {
+            return Ok(false);
+        }
+        self.accept(word)?;
+        Ok(self.wakes(word))
     }
 
     /// To be called when there is nothing to take: tells a peer that waits for room what was
@@ -147,9 +229,9 @@ impl Consumer {
         self.failed.get_or_insert(RingError::Closed);
     }
 
-    /// Whether the peer has said that it closed, as far as was seen.
-    pub fn peer_closed(&self) -> bool {
-        self.peer & CLOSED != 0
+    /// Whether the peer has said that it closed; looks at its word when need be.
+    pub fn peer_closed(&self, inbound: &impl Inbound) -> bool {
+        (self.peer | inbound.load(PRODUCER)) & CLOSED != 0
     }
 
     /// Tells what was taken, then looks whether the peer sleeps for want of room.
@@ -160,9 +242,7 @@ impl Consumer {
     ) -> Result<bool, RingError> {
         self.tell(outbound, self.flags);
         inbound.fence();
-        let word = inbound.load(PRODUCER);
-        self.accept(word)?;
-        Ok(self.wakes(word))
+        self.look(inbound)
     }
 
     /// Whether the peer's word asks for a doorbell. One is enough until the peer is told more: it

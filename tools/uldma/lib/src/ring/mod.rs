@@ -8,21 +8,32 @@
 //! the two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window.
 
 mod consumer;
+mod duplex;
+mod fast;
 mod producer;
 
 pub use consumer::{Consumer, Popped};
+pub use duplex::Duplex;
 pub use producer::{Producer, Pushed};
 
-/// Offsets in a segment. All words are 64 bits, little-endian, each on cache lines of its own.
+/// Offsets in a segment. All words are 64 bits, little-endian.
 pub mod layout {
     /// Words in which the writer says who it is, see [`super::super::Channel`].
     pub const HELLO: usize = 0x000;
-    /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags.
+    /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. Here starts
+    /// the *state line*: one cache line with all that a short message takes.
     pub const PRODUCER: usize = 0x080;
     /// The writer's consumer word: bytes that it ever read on its own side, and flags.
-    pub const CONSUMER: usize = 0x100;
+    pub const CONSUMER: usize = 0x088;
+    /// The writer's slot word: the record that lies in [`SLOT_DATA`] and not in [`DATA`], as its
+    /// index times 32, plus the length of its payload plus one; zero at first.
+    pub const SLOT: usize = 0x090;
+    /// The payload of that record.
+    pub const SLOT_DATA: usize = 0x098;
+    /// Bytes of [`SLOT_DATA`]; the state line ends there.
+    pub const SLOT_SIZE: usize = 40;
     /// A word that no ring uses, for measuring the link itself.
-    pub const PROBE: usize = 0x180;
+    pub const PROBE: usize = 0x100;
     /// The ring's bytes, a power of two of them.
     pub const DATA: usize = 0x1000;
 
@@ -55,12 +66,32 @@ pub mod layout {
     pub const fn record_size(length: u64) -> u64 {
         (length + HEADER as u64).next_multiple_of(ALIGN)
     }
+
+    /// The slot word of an empty message at `index`; longer ones add their length.
+    #[inline]
+    pub(super) const fn slot_base(index: u64) -> u64 {
+        (index << 5) + 1
+    }
 }
 
 /// This side's segment: the peer writes it, at any time and anything.
 pub trait Inbound {
     /// Loads the word at `offset` (a multiple of eight) once, with acquire ordering.
     fn load(&self, offset: usize) -> u64;
+
+    /// Loads the word at `offset` until it is not `old`, `looks` times and once at least; the last
+    /// value.
+    #[inline]
+    fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
+        let mut word = self.load(offset);
+        for _ in 1..looks {
+            if word != old {
+                break;
+            }
+            word = self.load(offset);
+        }
+        word
+    }
 
     /// Copies bytes at `offset`, each of them once.
     fn read(&self, offset: usize, target: &mut [u8]);

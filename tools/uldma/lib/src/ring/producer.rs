@@ -2,7 +2,9 @@
 
 //! The writing end of a ring.
 
-use super::layout::{self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, HUNGRY, PRODUCER};
+use super::layout::{
+    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, HUNGRY, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE,
+};
 use super::{split, Inbound, Outbound, RingError, Violation};
 
 /// What became of a message.
@@ -14,7 +16,10 @@ pub enum Pushed {
         wake: bool,
     },
     /// There is no room for it now. The peer has been told that this side waits.
-    Full,
+    Full {
+        /// Ring the doorbell all the same.
+        wake: bool,
+    },
 }
 
 /// The writing end of a ring: writes records and the producer word to the peer, reads the peer's
@@ -66,23 +71,50 @@ impl Producer {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        if message.len() > self.max_message() {
+        let size = layout::record_size(message.len() as u64);
+        if self.produced != self.consumed {
+            self.accept(inbound.load(CONSUMER))?;
+        }
+        if message.len() <= SLOT_SIZE && self.produced == self.consumed {
+            // The peer has taken everything, the slot's last message included: a short one may go
+            // the short way, where it takes no cache line but the one that the peer looks at.
+            let mut words = message.chunks_exact(8);
+            let mut offset = SLOT_DATA;
+            for word in words.by_ref() {
+                outbound.store(offset, word_of(word));
+                offset += 8;
+            }
+            if !words.remainder().is_empty() {
+                outbound.store(offset, word_of(words.remainder()));
+            }
+            let slot = layout::slot_base(self.produced) + message.len() as u64;
+            outbound.store(SLOT, slot);
+        } else if self.room() >= size {
+            self.write(outbound, message);
+        } else if message.len() > self.max_message() {
             let limit = self.max_message();
             return Err(RingError::TooLong {
                 length: message.len(),
                 limit,
             });
-        }
-        let size = layout::record_size(message.len() as u64);
-        if self.room() < size {
-            self.accept(inbound.load(CONSUMER))?;
-            if self.room() < size {
-                if self.flags & HUNGRY == 0 {
-                    self.tell(outbound, self.flags | HUNGRY);
-                }
-                return Ok(Pushed::Full);
+        } else {
+            if self.flags & HUNGRY == 0 {
+                self.tell(outbound, self.flags | HUNGRY);
             }
+            return Ok(Pushed::Full { wake: false });
         }
+        self.produced += size;
+        // Release: whoever sees the index sees the record.
+        self.tell(outbound, 0);
+        // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
+        // looks at the index. The fences on both sides let one of the two see the other.
+        inbound.fence();
+        let wake = self.look(inbound)?;
+        Ok(Pushed::Done { wake })
+    }
+
+    /// Writes a record for which there is room.
+    fn write(&self, outbound: &impl Outbound, message: &[u8]) {
         // A header never wraps: records are aligned to its size.
         let (start, _) = split(self.produced, HEADER, self.capacity);
         outbound.store(start, message.len() as u64);
@@ -92,21 +124,6 @@ impl Producer {
         if first < message.len() {
             outbound.write(layout::DATA, &message[first..]);
         }
-        self.produced += size;
-        // Release: whoever sees the index sees the record.
-        self.tell(outbound, 0);
-        // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
-        // looks at the index. The fences on both sides let one of the two see the other.
-        inbound.fence();
-        let word = inbound.load(CONSUMER);
-        self.accept(word)?;
-        // Who sleeps with nothing left to take needs no ring: it will look before it sleeps again.
-        // Who has not taken what it was rung for needs no second ring: it is on its way.
-        let wake = word & ASLEEP != 0 && self.consumed != self.produced && word != self.rung;
-        if wake {
-            self.rung = word;
-        }
-        Ok(Pushed::Done { wake })
     }
 
     /// Says that this side is going to sleep until there is room. Look for room once more before
@@ -126,7 +143,7 @@ impl Producer {
     /// Says that nothing will follow.
     pub fn close(&mut self, outbound: &impl Outbound) {
         self.tell(outbound, CLOSED);
-        self.failed.get_or_insert(RingError::Closed);
+        self.fail(RingError::Closed);
     }
 
     /// Whether the peer has said that it closed; asks its word when need be.
@@ -143,6 +160,34 @@ impl Producer {
     fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
         outbound.store(PRODUCER, self.produced | flags);
+    }
+
+    /// The index at which the next record will start, if the ring works.
+    #[inline(always)]
+    pub(super) fn index(&self) -> Option<u64> {
+        self.failed.is_none().then_some(self.produced)
+    }
+
+    /// Notes that a record was written and the peer told of it, after it had taken all before.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, size: u64) {
+        self.consumed = self.produced;
+        self.produced += size;
+        self.flags = 0;
+    }
+
+    /// Looks whether the peer sleeps for want of messages; returns whether to ring its doorbell.
+    #[inline]
+    pub(super) fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+        let word = inbound.load(CONSUMER);
+        self.accept(word)?;
+        // Who sleeps with nothing left to take needs no ring: it will look before it sleeps again.
+        // Who has not taken what it was rung for needs no second ring: it is on its way.
+        let wake = word & ASLEEP != 0 && self.consumed != self.produced && word != self.rung;
+        if wake {
+            self.rung = word;
+        }
+        Ok(wake)
     }
 
     /// Checks the peer's consumer word and takes it over.
@@ -167,4 +212,17 @@ impl Producer {
     fn fail(&mut self, error: RingError) -> RingError {
         *self.failed.get_or_insert(error)
     }
+}
+
+/// Up to eight bytes as a word, zeroes after them.
+#[inline]
+fn word_of(bytes: &[u8]) -> u64 {
+    if let Ok(all) = bytes.try_into() {
+        return u64::from_ne_bytes(all);
+    }
+    let mut word = [0; 8];
+    for (target, byte) in word.iter_mut().zip(bytes) {
+        *target = *byte;
+    }
+    u64::from_ne_bytes(word)
 }
