@@ -92,13 +92,11 @@ fn receive(
     let arrived = match method {
         Method::ExtendedShadow | Method::Kernel => by_dma(common, device, channel, length)?,
         Method::Window => by_window(common, channel, length)?,
-        Method::Tcp if verb.tcp => by_tcp(common, verb, channel, length)?,
-        Method::Tcp => {
-            return Err(Failure::new(
-                Kind::Failed,
-                "TCP is only accepted with --tcp",
-            ));
+        Method::Tcp if verb.no_tcp => {
+            let text = "the receiver was told to refuse TCP";
+            return Err(Failure::new(Kind::Failed, text));
         }
+        Method::Tcp => by_tcp(common, verb, channel, length)?,
     };
     let sha256 = digest(&arrived, common.json);
     if let Some(path) = &verb.out {
