@@ -16,6 +16,8 @@ use crate::{greeting, Device, Error, Name, Result, Spin};
 pub struct Channel<L: Link = WindowLink> {
     rings: Duplex,
     spin: Spin,
+    /// The peer's memory may be gone: leave it alone.
+    dead: bool,
     /// Last value of the probe word, see [`crate::measure`].
     pub(crate) probe: u64,
     link: L,
@@ -54,6 +56,7 @@ impl<L: Link> Channel<L> {
         Ok(Self {
             rings,
             spin: Spin::RING,
+            dead: false,
             probe: 0,
             link,
         })
@@ -182,10 +185,15 @@ impl<L: Link> Channel<L> {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen = self.link.rings();
             sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
-            let mut done = attempt(self);
+            let done = attempt(self);
             if done.is_none() {
                 let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
-                done = self.link.wait(seen, slice).err().map(Err);
+                if let Err(error) = self.link.wait(seen, slice) {
+                    self.dead = true;
+                    self.rings.abandon();
+                    // What it sent before is still here.
+                    return attempt(self).unwrap_or(Err(error));
+                }
             }
             // A peer that has closed may have given its memory back: leave that alone.
             if !self.rings.peer_closed(self.link.inbound()) {
@@ -228,12 +236,14 @@ impl<L: Link> Channel<L> {
 
 impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
-        // A peer that has closed may have given its memory back: leave that alone.
-        if self.rings.peer_closed(self.link.inbound()) {
+        // A peer that has closed, or is not there any more, may have given its memory back: leave
+        // that alone.
+        let gone = self.dead || self.rings.peer_closed(self.link.inbound());
+        if gone || self.link.ring().is_err() {
             return;
         }
         self.rings.close(self.link.outbound());
-        // Wake it, if it sleeps, to see that. It need not be there any more.
+        // Wake it, if it sleeps, to see that.
         let _ = self.link.ring();
     }
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
+
 use crate::ring::{Inbound, Outbound};
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{Device, Error, Result};
@@ -37,7 +39,9 @@ pub trait Link {
     ///
     /// # Errors
     ///
-    /// [`Error::LinkDown`] when the link goes down meanwhile, and those of the device.
+    /// [`Error::LinkDown`] when the link goes down meanwhile, [`Error::Closed`] when the peer's
+    /// process ends, and those of the device. After any of them, [`Link::outbound`] must not be
+    /// touched any more: that memory may be gone.
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool>;
 }
 
@@ -94,25 +98,31 @@ impl Link for WindowLink {
     }
 
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool> {
-        let handle = self.inbound.handle();
-        let links = self.device.events().snapshot().links;
-        let mut link_changed = false;
-        let woken = self
-            .device
+        let (handle, attached) = (self.inbound.handle(), self.outbound.handle());
+        let before = self.device.events().snapshot();
+        self.device
             .events()
             .wait(self.device.as_fd(), deadline, |now| {
-                now.doorbells(handle) != seen || now.links != links
+                now.doorbells(handle) != seen
+                    || now.doorbells(attached) != before.doorbells(attached)
+                    || now.links != before.links
             })?;
         let now = self.device.events().snapshot();
-        if now.links != links || Instant::now() >= deadline {
+        if now.links != before.links || Instant::now() >= deadline {
             // Down now, or down and up again: the segments belong to the link that was.
             let query = self.device.query()?;
-            link_changed = !query.link_up || query.link_generation != self.generation;
+            if !query.link_up || query.link_generation != self.generation {
+                return Err(Error::LinkDown);
+            }
         }
-        if link_changed {
-            return Err(Error::LinkDown);
+        if now.doorbells(attached) != before.doorbells(attached) {
+            // Something changed about the peer's segment, perhaps that it is gone.
+            match self.ring() {
+                Err(error) if error.errno() == Some(Errno::ESTALE) => return Err(Error::Closed),
+                other => other?,
+            }
         }
-        Ok(woken && now.doorbells(handle) != seen)
+        Ok(now.doorbells(handle) != seen)
     }
 }
 

@@ -164,6 +164,10 @@ impl OutboundSegment {
         Ok(())
     }
 
+    pub(crate) fn handle(&self) -> u32 {
+        self.end.handle
+    }
+
     /// Wakes whoever waits for this segment's doorbell at the peer: one system call.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ pub struct Consumer {
     flags: u64,
     /// Producer word, and what it was told then, that the doorbell was rung for last.
     rung: (u64, u64),
+    /// Nobody listens any more: tell nothing.
+    abandoned: bool,
     failed: Option<RingError>,
 }
 
@@ -47,6 +49,7 @@ impl Consumer {
             told: 0,
             flags: 0,
             rung: (0, 0),
+            abandoned: false,
             failed: None,
         })
     }
@@ -229,6 +232,12 @@ impl Consumer {
         self.failed.get_or_insert(RingError::Closed);
     }
 
+    /// Notes that the peer's memory may be gone: nothing is written there any more. What the peer
+    /// sent before can still be taken.
+    pub fn abandon(&mut self) {
+        self.abandoned = true;
+    }
+
     /// Whether the peer has said that it closed; looks at its word when need be.
     pub fn peer_closed(&self, inbound: &impl Inbound) -> bool {
         (self.peer | inbound.load(PRODUCER)) & CLOSED != 0
@@ -259,8 +268,10 @@ impl Consumer {
     fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
         self.told = self.consumed;
-        // Release: whoever sees the index may overwrite what was read.
-        outbound.store(CONSUMER, self.consumed | flags);
+        if !self.abandoned {
+            // Release: whoever sees the index may overwrite what was read.
+            outbound.store(CONSUMER, self.consumed | flags);
+        }
     }
 
     /// Checks the peer's producer word and takes it over.

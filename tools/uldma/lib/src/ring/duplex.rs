@@ -99,6 +99,13 @@ impl Duplex {
         self.consumer.close(outbound);
     }
 
+    /// Notes that the peer's memory may be gone: nothing is written there any more. What the peer
+    /// sent before can still be taken.
+    pub fn abandon(&mut self) {
+        self.producer.abandon();
+        self.consumer.abandon();
+    }
+
     /// Whether the peer has said that, as far as its words in this side's segment go.
     pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
         self.consumer.peer_closed(inbound) || self.producer.peer_closed(inbound)

@@ -129,15 +129,22 @@ impl Producer {
     /// Says that this side is going to sleep until there is room. Look for room once more before
     /// sleeping; say [`Producer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
-        self.tell(outbound, HUNGRY | ASLEEP);
-        inbound.fence();
+        if self.failed.is_none() {
+            self.tell(outbound, HUNGRY | ASLEEP);
+            inbound.fence();
+        }
     }
 
     /// Says that this side does not sleep any more.
     pub fn awake(&mut self, outbound: &impl Outbound) {
-        if self.flags & ASLEEP != 0 {
+        if self.flags & ASLEEP != 0 && self.failed.is_none() {
             self.tell(outbound, self.flags & !ASLEEP);
         }
+    }
+
+    /// Notes that the peer's memory may be gone: nothing is written there any more.
+    pub fn abandon(&mut self) {
+        self.fail(RingError::Closed);
     }
 
     /// Says that nothing will follow.
