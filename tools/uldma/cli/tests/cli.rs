@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the command line says: help, usage errors, and a machine without a device.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p uldma-cli` writes the golden files anew.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use assert_cmd::Command;
+
+const SPDX: &str = "# SPDX-License-Identifier: MIT OR Apache-2.0\n";
+/// No machine has so many devices.
+const NO_DEVICE: [&str; 2] = ["--device", "4000000000"];
+
+fn uldma() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uldma"));
+    command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = uldma().args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn golden(name: &str, arguments: &[&str]) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    let (code, stdout, stderr) = output(arguments);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let is = format!("{SPDX}{stdout}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &is).unwrap();
+    }
+    assert_eq!(
+        is,
+        std::fs::read_to_string(&path).unwrap(),
+        "{}",
+        path.display()
+    );
+}
+
+#[test]
+fn help_is_as_documented() {
+    golden("help.txt", &["--help"]);
+}
+
+#[test]
+fn every_verb_has_help() {
+    for verb in [
+        "info",
+        "stat",
+        "dma",
+        "export",
+        "send-file",
+        "recv-file",
+        "ping",
+    ] {
+        golden(&format!("{verb}.txt"), &[verb, "--help"]);
+    }
+}
+
+#[test]
+fn without_a_device_everybody_says_so() {
+    let verbs: [&[&str]; 6] = [
+        &["info"],
+        &["stat"],
+        &["dma"],
+        &["export", "x", "--size", "1K"],
+        &["recv-file", "--name", "x"],
+        &["ping"],
+    ];
+    for verb in verbs {
+        let (code, stdout, stderr) = output(&[verb, &NO_DEVICE].concat());
+        assert_eq!((code, stdout.as_str()), (Some(3), ""), "{verb:?}");
+        assert!(
+            stderr.starts_with("uldma: no device: /dev/uldma4000000000\n"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("hint: load the module"), "{stderr}");
+    }
+}
+
+#[test]
+fn errors_are_json_when_asked_for() {
+    let (code, stdout, stderr) = output(&[&["info", "--json"][..], &NO_DEVICE].concat());
+    assert_eq!((code, stdout.as_str()), (Some(3), ""));
+    let report: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["error"]["kind"], "no-device");
+    assert_eq!(
+        report["error"]["message"],
+        "no device: /dev/uldma4000000000"
+    );
+    assert!(report["error"]["hint"]
+        .as_str()
+        .unwrap()
+        .contains("load the module"));
+}
+
+#[test]
+fn wrong_usage_ends_with_two() {
+    let usages: [&[&str]; 9] = [
+        &[],
+        &["frobnicate"],
+        &["dma", "--size", "1X"],
+        &["dma", "--method", "magic"],
+        &["export", "x"],
+        &["export", "x", "file", "--size", "1"],
+        &["send-file", "file"],
+        &["recv-file", "--name", "0x0"],
+        &["info", "--timeout", "-1"],
+    ];
+    for usage in usages {
+        let (code, stdout, stderr) = output(usage);
+        assert_eq!(
+            (code, stdout.as_str()),
+            (Some(2), ""),
+            "{usage:?}: {stderr}"
+        );
+        assert!(!stderr.is_empty());
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let (code, stdout, _) = output(&["--version"]);
+    assert_eq!((code, stdout.as_str()), (Some(0), "uldma 0.1.0\n"));
+}
