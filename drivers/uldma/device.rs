@@ -36,7 +36,10 @@ use kernel::{
 use crate::{
     context::Contexts,
     engine::Engine,
-    events::Events,
+    events::{
+        Arm,
+        Events, //
+    },
     export::Exports,
     hw::{
         adapter::Adapter,
@@ -105,9 +108,10 @@ pub(crate) struct Shared {
     #[pin]
     openers: Mutex<RBTree<u64, Arc<Events>>>,
     next_opener: Atomic<u64>,
-    /// Locks that the device did not let go of in time: pinned until it is unbound.
+    /// Spaces with memory that the device did not let go of in time: kept, and so pinned, until it
+    /// is unbound.
     #[pin]
-    stuck: Mutex<KVec<(Arc<Space>, Locked)>>,
+    stuck: Mutex<KVec<Arc<Space>>>,
     /// Complete once the device can do no more DMA and nothing is mapped for it.
     #[pin]
     quiet: Completion,
@@ -190,21 +194,34 @@ impl Shared {
         }
     }
 
-    /// Keeps what the device may still touch until it is unbound.
-    pub(crate) fn keep_stuck(&self, space: Arc<Space>, locked: Locked) {
-        let mut stuck = self.stuck.lock();
-        if stuck.reserve(1, GFP_KERNEL).is_err() {
-            // Pinned for ever is bad; freed under the device would be worse.
-            core::mem::forget((space, locked));
-            return;
+    /// Ends a lock, once `invalidate` has made the device end what uses it.
+    ///
+    /// # Errors
+    ///
+    /// What `invalidate` says; the memory stays pinned then until the device is unbound.
+    pub(crate) fn unlock(
+        &self,
+        space: &Arc<Space>,
+        locked: Locked,
+        invalidate: impl FnOnce(&Device<Bound>) -> Result,
+    ) -> Result {
+        let wait_quiet = || self.quiet.wait_for_completion();
+        let result = space.unlock(locked, &self.locker(), invalidate, wait_quiet);
+        if result.is_err() {
+            self.keep_stuck(space);
         }
-        // There is room for one more.
-        let _ = stuck.push((space, locked), GFP_KERNEL);
+        result
     }
 
-    /// Ends a lock that the device no longer uses.
-    pub(crate) fn unlock(&self, space: &Space, locked: Locked) {
-        space.unlock(locked, &self.locker(), || self.quiet.wait_for_completion());
+    fn keep_stuck(&self, space: &Arc<Space>) {
+        let mut stuck = self.stuck.lock();
+        if stuck.iter().any(|other| Arc::ptr_eq(other, space)) {
+            return;
+        }
+        if stuck.push(space.clone(), GFP_KERNEL).is_err() {
+            // Pinned for ever is bad; freed under the device would be worse.
+            core::mem::forget(space.clone());
+        }
     }
 
     /// Asks the peer, for at most `timeout_ns`.
@@ -275,6 +292,15 @@ impl Shared {
         }
         self.segments.rung(bits);
         Ok(())
+    }
+}
+
+impl Arm for Shared {
+    fn arm(&self, context: u32, completed: u64) {
+        if let Some(guard) = self.gate.enter() {
+            // A device that does not take it has left the bus; its removal wakes who waits.
+            let _ = self.hw.arm_context(guard.dev(), context, completed);
+        }
     }
 }
 
@@ -349,8 +375,7 @@ impl Drop for Binding<'_> {
         shared.contexts.tear_down(dev);
         shared.tpt.tear_down(dev);
         shared.quiet.complete_all();
-        for (space, locked) in core::mem::take(&mut *shared.stuck.lock()) {
-            shared.unlock(&space, locked);
-        }
+        let stuck = core::mem::take(&mut *shared.stuck.lock());
+        drop(stuck);
     }
 }

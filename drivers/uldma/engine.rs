@@ -125,8 +125,9 @@ impl Engine {
         length: u64,
         events: &Arc<Events>,
     ) -> Result<Arc<Transfer>> {
+        // Whoever reaps tells: nobody else sees this progress any more.
+        self.poll();
         let mut state = self.state.lock();
-        self.reap(&mut state);
         let expected = state.started + 1;
         let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;
         if place.is_some() {

@@ -38,10 +38,28 @@ pub(crate) struct Bell {
     rung: Atomic<bool>,
 }
 
+/// The opener's context.
+struct ContextState {
+    number: u32,
+    page: Arc<StatusPage>,
+    /// Last ticket that `read()` told.
+    told: u64,
+    /// Last ticket whose end woke who waits.
+    seen: u64,
+}
+
+/// Asks the device for an interrupt once a ticket of a context beyond the given one has ended.
+///
+/// All who wait ask for the next ticket to end, look again when it has, and ask again; so it does
+/// not matter that the device remembers one request per context.
+pub(crate) trait Arm {
+    /// Asks.
+    fn arm(&self, context: u32, completed: u64);
+}
+
 /// What is pending for one opener.
 pub(crate) struct State {
-    /// The opener's context: its number, its status page and the ticket last told.
-    context: Option<(u32, Arc<StatusPage>, u64)>,
+    context: Option<ContextState>,
     /// Kernel transfers that have ended: how many, and how many of them were told.
     ended: u64,
     ended_told: u64,
@@ -64,11 +82,15 @@ pub(crate) struct Events {
 impl State {
     /// Takes the next pending event.
     fn take(&mut self) -> Option<uldma_event> {
-        if let Some((number, page, told)) = &mut self.context {
-            let completed = page.completed();
-            if completed > *told {
-                *told = completed;
-                return Some(event(uapi::ULDMA_EVENT_COMPLETION, *number, completed));
+        if let Some(context) = &mut self.context {
+            let completed = context.page.completed();
+            if completed > context.told {
+                context.told = completed;
+                return Some(event(
+                    uapi::ULDMA_EVENT_COMPLETION,
+                    context.number,
+                    completed,
+                ));
             }
         }
         if self.ended > self.ended_told {
@@ -89,8 +111,8 @@ impl State {
         match (event.type_, event.handle) {
             (uapi::ULDMA_EVENT_COMPLETION, 0) => self.ended_told = before,
             (uapi::ULDMA_EVENT_COMPLETION, number) => {
-                if let Some((_, _, told)) = self.context.as_mut().filter(|c| c.0 == number) {
-                    *told = before;
+                if let Some(context) = self.context.as_mut().filter(|c| c.number == number) {
+                    context.told = before;
                 }
             }
             // A change since then is newer than the one that was taken.
@@ -103,9 +125,16 @@ impl State {
         }
     }
 
+    /// Asks to be woken when the context makes progress.
+    fn arm(&self, arm: &dyn Arm) {
+        if let Some(context) = &self.context {
+            arm.arm(context.number, context.page.completed());
+        }
+    }
+
     fn pending(&self) -> bool {
         let context = self.context.as_ref();
-        context.is_some_and(|(_, page, told)| page.completed() > *told)
+        context.is_some_and(|context| context.page.completed() > context.told)
             || self.ended > self.ended_told
             || self.link.is_some()
             || self.bells.iter().any(|bell| bell.rung.load(Relaxed))
@@ -151,8 +180,17 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// A transfer of the opener's context may have ended.
+    /// A transfer of some context has ended, perhaps of the opener's.
     pub(crate) fn context_progress(&self) {
+        let mut state = self.state.lock();
+        let Some(context) = &mut state.context else {
+            return;
+        };
+        let completed = context.page.completed();
+        if core::mem::replace(&mut context.seen, completed) == completed {
+            return;
+        }
+        drop(state);
         self.tell(|_| ());
     }
 
@@ -173,7 +211,14 @@ impl Events {
 
     /// The opener has a context now, or none.
     pub(crate) fn set_context(&self, context: Option<(u32, Arc<StatusPage>)>) {
-        self.tell(|state| state.context = context.map(|(number, page)| (number, page, 0)));
+        self.tell(|state| {
+            state.context = context.map(|(number, page)| ContextState {
+                number,
+                page,
+                told: 0,
+                seen: 0,
+            });
+        });
     }
 
     /// Sets or removes the eventfd, which is signalled at once if something is pending.
@@ -211,30 +256,26 @@ impl Events {
     }
 
     /// Registers on `table` and returns whether an event is pending and whether the device is gone.
-    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>) -> (bool, bool) {
+    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>, arm: &dyn Arm) -> (bool, bool) {
         table.register_wait(file, &self.changed);
-        self.poll_again()
-    }
-
-    /// As [`Events::poll`], without registering.
-    pub(crate) fn poll_again(&self) -> (bool, bool) {
         let state = self.state.lock();
+        if !state.pending() && !state.gone {
+            state.arm(arm);
+        }
+        // What came before the arming has not interrupted.
         (state.pending(), state.gone)
     }
 
-    /// The ticket of the context after which a waiter wants to be interrupted.
-    pub(crate) fn context_told(&self) -> Option<(u32, u64)> {
-        let state = self.state.lock();
-        state
-            .context
-            .as_ref()
-            .map(|(number, _, told)| (*number, *told))
+    /// Asks for the interrupts that an eventfd needs.
+    pub(crate) fn arm(&self, arm: &dyn Arm) {
+        self.state.lock().arm(arm);
     }
 
     /// Last ticket of the context that has ended.
     pub(crate) fn context_completed(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.context.as_ref().map(|(_, page, _)| page.completed())
+        let context = state.context.as_ref();
+        context.map(|context| context.page.completed())
     }
 
     /// Takes the next event, waiting for one unless `nonblock`.
@@ -242,7 +283,7 @@ impl Events {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR`, `ENODEV` once the device is gone.
-    pub(crate) fn take(&self, nonblock: bool) -> Result<uldma_event> {
+    pub(crate) fn take(&self, nonblock: bool, arm: &dyn Arm) -> Result<uldma_event> {
         let mut state = self.state.lock();
         loop {
             if state.gone {
@@ -253,6 +294,10 @@ impl Events {
             }
             if nonblock {
                 return Err(EAGAIN);
+            }
+            state.arm(arm);
+            if state.pending() {
+                continue;
             }
             if self.changed.wait_interruptible(&mut state) {
                 return Err(EINTR);
@@ -270,15 +315,24 @@ impl Events {
     /// # Errors
     ///
     /// `ENXIO` without a context, `ETIMEDOUT`, `EINTR`, `ENODEV`.
-    pub(crate) fn wait_for_context(&self, ticket: u64, timeout_ns: u64) -> Result<Arc<StatusPage>> {
+    pub(crate) fn wait_for_context(
+        &self,
+        ticket: u64,
+        timeout_ns: u64,
+        arm: &dyn Arm,
+    ) -> Result<Arc<StatusPage>> {
         crate::wait::until(&self.changed, &self.state, timeout_ns, |state| {
-            let Some((_, page, _)) = &state.context else {
+            let Some(context) = &state.context else {
                 return Some(Err(ENXIO));
             };
-            if page.completed() >= ticket {
-                return Some(Ok(page.clone()));
+            let ended = || context.page.completed() >= ticket;
+            if !ended() {
+                if state.gone {
+                    return Some(Err(ENODEV));
+                }
+                state.arm(arm);
             }
-            state.gone.then_some(Err(ENODEV))
+            ended().then(|| Ok(context.page.clone()))
         })?
     }
 }

@@ -77,16 +77,8 @@ impl FileOperations for Opener {
     }
 
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness {
-        let (mut pending, mut gone) = this.events.poll(file, table);
-        if !pending && !gone {
-            this.arm();
-            // What came between the look and the arming has not interrupted.
-            (pending, gone) = this.events.poll_again();
-        }
-        Readiness {
-            readable: pending,
-            gone,
-        }
+        let (readable, gone) = this.events.poll(file, table, &*this.shared);
+        Readiness { readable, gone }
     }
 
     fn read(this: ArcBorrow<'_, Self>, file: &File, buf: &mut UserSliceWriter) -> Result<usize> {
@@ -98,13 +90,7 @@ impl FileOperations for Opener {
         let mut done = 0;
         while buf.len() >= SIZE {
             // Only the first event is waited for.
-            let event = match this.events.take(true) {
-                Err(EAGAIN) if done == 0 && !nonblock => {
-                    this.arm();
-                    this.events.take(false)
-                }
-                result => result,
-            };
+            let event = this.events.take(nonblock || done > 0, &*this.shared);
             let told = event.and_then(|event| {
                 buf.write_slice(event.as_bytes())
                     .inspect_err(|_| this.events.put_back(&event))

@@ -173,7 +173,7 @@ pub(crate) trait Hardware: Send + Sync {
     /// Reads a context's counters.
     fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters>;
 
-    /// Reads an aligned u64 of the window.
+    /// Reads an aligned u64 of the window, before all that is read from it after.
     fn read_window(&self, dev: &Device<Bound>, half: Half, offset: usize) -> Result<u64>;
 
     /// Writes an aligned u64 of the window.

@@ -411,17 +411,16 @@ fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Out
         let objects = opener.objects.lock();
         objects.context.as_ref().ok_or(ENXIO)?.number
     };
+    let shared = &opener.shared;
     {
-        let shared = &opener.shared;
         let guard = shared.gate.try_enter()?;
         if ticket == 0 || ticket > shared.hw.last_ticket(guard.dev(), number)? {
             return Err(ENOENT);
         }
-        shared
-            .hw
-            .arm_context(guard.dev(), number, ticket.wrapping_sub(1))?;
     }
-    let page = opener.events.wait_for_context(ticket, timeout_ns)?;
+    let page = opener
+        .events
+        .wait_for_context(ticket, timeout_ns, &**shared)?;
     page.record(ticket).ok_or(ENOENT)
 }
 

@@ -242,17 +242,7 @@ impl Opener {
     /// Sets or removes the eventfd, and asks for the interrupts that it needs.
     pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
         self.events.set_eventfd(eventfd);
-        self.arm();
-    }
-
-    /// Asks for an interrupt when the context makes progress beyond what was told.
-    pub(crate) fn arm(&self) {
-        if let Some((number, told)) = self.events.context_told() {
-            if let Some(guard) = self.shared.gate.enter() {
-                // A device that does not take it has left the bus; the waiter learns that.
-                let _ = self.shared.hw.arm_context(guard.dev(), number, told);
-            }
-        }
+        self.events.arm(&*self.shared);
     }
 
     /// Gives back all that the opener has.

@@ -3,6 +3,10 @@
 //! Regions: registered memory of an opener, and imports of the peer's.
 
 use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
@@ -110,7 +114,8 @@ impl Region {
                 export: None,
             }),
             Err(err) => {
-                shared.unlock(space, locked);
+                // The region's shadow pages may have been mapped for a moment.
+                let _ = shared.unlock(space, locked, |dev| shared.hw.invalidate_region(dev, 0));
                 Err(err)
             }
         }
@@ -126,8 +131,7 @@ impl Region {
         let slot = shared.tpt.reserve_region(guard.dev())?;
         let result = Self::enter_at(shared, &guard, opener, slot, setup);
         if result.is_err() {
-            // The device has not been asked to look at it, so there is nothing to invalidate.
-            shared.tpt.retract_region(slot);
+            // The entry was never made, so there is nothing to invalidate.
             shared.tpt.free_region(slot);
         }
         Ok((slot, result?))
@@ -142,9 +146,15 @@ impl Region {
     ) -> Result<MapRange> {
         let count = setup.runs.last().map_or(0, |run| run.page + run.count);
         let content = Content::Shadow(copy_runs(setup.runs)?);
-        shared.tpt.set_region(guard.dev(), slot, setup)?;
         let pages = usize::try_from(count)?;
-        shared.maps.add(opener, pages, content, setup.access.write)
+        let access = setup.access;
+        let range = shared.maps.add(opener, pages, content, access.write)?;
+        // Last, since a device that has seen an entry has to be told when it goes.
+        shared
+            .tpt
+            .set_region(guard.dev(), slot, setup)
+            .inspect_err(|_| shared.maps.remove(range))?;
+        Ok(range)
     }
 
     /// Makes an import of what the peer exports.
@@ -182,9 +192,12 @@ impl Region {
             remote: Some(remote.remote(link.generation)),
         };
         let range = Self::enter_at(shared, &guard, opener, slot, &setup).inspect_err(|_| {
-            shared.tpt.retract_region(slot);
-            shared.tpt.remove_pages(dev, run);
-            shared.tpt.free_region(slot);
+            // The shadow pages may have been mapped for a moment.
+            shared.tpt.retract_pages(run);
+            if shared.hw.invalidate_region(dev, slot.index).is_ok() {
+                shared.tpt.remove_pages(dev, run);
+                shared.tpt.free_region(slot);
+            }
         })?;
         Ok(Self {
             slot,
@@ -285,31 +298,26 @@ impl Region {
         if let Some(name) = self.export {
             shared.exports.remove(name);
         }
-        let Some(guard) = shared.gate.enter() else {
-            if let Pages::Local(space, locked) = self.pages {
-                shared.unlock(&space, locked);
-            }
-            return Ok(());
+        let slot = self.slot;
+        shared.tpt.retract_region(slot);
+        let invalidate = |dev: &Device<Bound>| {
+            shared
+                .hw
+                .invalidate_region(dev, slot.index)
+                .inspect_err(|err| dev_err!(dev, "region {} does not end: {err:?}\n", slot.index))
         };
-        let dev = guard.dev();
-        shared.tpt.retract_region(self.slot);
-        let result = shared.hw.invalidate_region(dev, self.slot.index);
-        if let Err(err) = &result {
-            dev_err!(dev, "region {} does not end: {err:?}\n", self.slot.index);
-        }
-        match (self.pages, &result) {
-            (Pages::Local(space, locked), Ok(())) => {
-                shared.tpt.free_region(self.slot);
-                drop(guard);
-                shared.unlock(&space, locked);
-            }
-            (Pages::Local(space, locked), Err(_)) => shared.keep_stuck(space, locked),
-            (Pages::Remote(run), Ok(())) => {
-                shared.tpt.remove_pages(dev, run);
-                shared.tpt.free_region(self.slot);
-            }
-            // The entries stay taken until the device is unbound.
-            (Pages::Remote(_), Err(_)) => (),
+        let result = match self.pages {
+            Pages::Local(space, locked) => shared.unlock(&space, locked, invalidate),
+            Pages::Remote(run) => match shared.gate.enter() {
+                Some(guard) => {
+                    shared.tpt.retract_pages(run);
+                    invalidate(guard.dev()).inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
+                }
+                None => Ok(()),
+            },
+        };
+        if result.is_ok() {
+            shared.tpt.free_region(slot);
         }
         result
     }

@@ -114,6 +114,12 @@ void uldma_wmb(void)
 	wmb();
 }
 
+void uldma_rmb(void)
+{
+	/* Pairs with the peer, which writes the window in order. */
+	rmb();
+}
+
 u64 uldma_ioread64(const void __iomem *addr)
 {
 	return readq(addr);

@@ -14,8 +14,7 @@ struct page;
 struct srcu_struct;
 struct vm_area_struct;
 
-/* Values of kernel_ext::vma::Caching. */
-#define ULDMA_CACHING_NORMAL		0
+/* Values of kernel_ext::vma::Caching; 0 is like other memory. */
 #define ULDMA_CACHING_UNCACHED		1
 #define ULDMA_CACHING_WRITE_COMBINE	2
 
@@ -33,6 +32,7 @@ void *uldma_page_address(struct page *page);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 void uldma_dma_wmb(void);
 void uldma_wmb(void);
+void uldma_rmb(void);
 
 u64 uldma_ioread64(const void __iomem *addr);
 void uldma_iowrite64(u64 value, void __iomem *addr);

@@ -46,8 +46,8 @@ use crate::{
     }, //
 };
 
-/// Most runs that one region can have: what fits into a page.
-pub(crate) const MAX_RUNS: usize = 256;
+/// Most runs that one region can have.
+pub(crate) const MAX_RUNS: usize = 4096;
 
 /// Consecutive page entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,9 +246,20 @@ impl Tpt {
         })
     }
 
+    /// Makes page entries invalid. They have to be invalidated in the device before
+    /// [`Tpt::remove_pages`].
+    pub(crate) fn retract_pages(&self, run: PageRun) {
+        let _ = self.with(|tables| {
+            for index in run.first..run.first + run.count {
+                tables.pages.retract(index);
+            }
+            Ok(())
+        });
+    }
+
     /// Takes page entries back and ends their DMA mappings.
     ///
-    /// No region may name them any more, and the device must have been told.
+    /// Nobody can have named them to the device, or they were retracted and invalidated.
     pub(crate) fn remove_pages(&self, dev: &Device<Bound>, run: PageRun) {
         // Without tables the device was unbound, and all was taken back then.
         let _ = self.with(|tables| {
@@ -326,7 +337,7 @@ impl Tpt {
     /// Makes a region invalid. It has to be invalidated in the device before [`Tpt::free_region`].
     pub(crate) fn retract_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
-            tables.regions.clear(slot.index);
+            tables.regions.retract(slot.index);
             Ok(())
         });
     }
@@ -334,6 +345,7 @@ impl Tpt {
     /// Gives a place in the region table back.
     pub(crate) fn free_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
+            tables.regions.clear(slot.index);
             tables.run_arrays.remove(&slot.index);
             tables.region_ids.release_id(usize::try_from(slot.index)?);
             tables.usage.regions -= 1;
@@ -403,7 +415,9 @@ impl Tables {
     }
 
     fn drop_pages(&mut self, dev: &Device<Bound>) {
-        for block in self.pages.blocks() {
+        let mut next = 0;
+        while let Some(block) = self.pages.block_from(next) {
+            next = block.end;
             for index in block {
                 self.drop_page(dev, index);
             }

@@ -19,7 +19,13 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::Mutex,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Mutex, //
+    },
     time::Delta, //
 };
 
@@ -64,6 +70,9 @@ const GONE: u32 = u32::MAX;
 /// How long the device may take to answer.
 const TIMEOUT: Delta = Delta::from_secs(2);
 
+/// log2 of the page entries that are used of a device that could have more.
+const MAX_PAGE_SHIFT: u32 = 24;
+
 /// Time between two looks at a register that is waited for.
 const POLL: Delta = Delta::from_micros(20);
 
@@ -85,6 +94,9 @@ pub(crate) struct Adapter {
     /// Held while an invalidation is waited for, so that the pending count is its own.
     #[pin]
     invalidate: Mutex<()>,
+    /// The device has not answered in time once. It is not waited for again until it is reset,
+    /// since a process can have thousands of objects to wait for.
+    stuck: Atomic<bool>,
 }
 
 /// Pages of `bar`, and the frame of the first.
@@ -164,9 +176,8 @@ impl Adapter {
             node: bar.read32(reg::NODE),
             contexts,
             shadow_shift,
-            page_capacity: 1u32
-                .checked_shl(shadow_shift - page_shift)
-                .unwrap_or(u32::MAX),
+            // What a directory of a reasonable size can name.
+            page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
             region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
             window_size,
         };
@@ -181,7 +192,31 @@ impl Adapter {
             window_frame,
             start <- new_mutex!((), "uldma::Adapter::start"),
             invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
+            stuck: Atomic::new(false),
         }))
+    }
+
+    /// Waits, bounded, until `register` has none of the bits of `mask`.
+    ///
+    /// A device that left the bus reads as all ones. That is no proof that it does no DMA, so it
+    /// counts as one that does not answer.
+    fn wait_clear(&self, mut register: impl FnMut() -> Result<u32>, mask: u32) -> Result {
+        if self.stuck.load(Relaxed) {
+            return Err(ETIMEDOUT);
+        }
+        let result = read_poll_timeout(
+            || match register()? {
+                GONE => Err(ETIMEDOUT),
+                value => Ok(value),
+            },
+            |value| value & mask == 0,
+            POLL,
+            TIMEOUT,
+        );
+        if result.is_err() {
+            self.stuck.store(true, Relaxed);
+        }
+        result.map(|_| ())
     }
 
     fn block(&self, context: u32) -> Result<usize> {
@@ -308,14 +343,7 @@ impl Hardware for Adapter {
             invalidate::REGION << invalidate::KIND_SHIFT | u64::from(region),
             reg::INVALIDATE,
         );
-        // A device that left the bus reads as all ones and can do no more DMA either.
-        read_poll_timeout(
-            || Ok(bar.read32(reg::INVALIDATE_PENDING)),
-            |&pending| pending == 0 || pending == GONE,
-            POLL,
-            TIMEOUT,
-        )?;
-        Ok(())
+        self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
     fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {
@@ -350,13 +378,7 @@ impl Hardware for Adapter {
         let bar = self.registers.access(dev)?;
         let control = self.block(context)? + ctx::CONTROL;
         bar.try_write32(0, control)?;
-        read_poll_timeout(
-            || bar.try_read32(control),
-            |&value| value & context_control::BUSY == 0 || value == GONE,
-            POLL,
-            TIMEOUT,
-        )?;
-        Ok(())
+        self.wait_clear(|| bar.try_read32(control), context_control::BUSY)
     }
 
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
@@ -386,7 +408,7 @@ impl Hardware for Adapter {
 
     fn read_window(&self, dev: &Device<Bound>, half: Half, offset: usize) -> Result<u64> {
         let offset = self.window_offset(half, offset)?;
-        self.window.access(dev)?.read64(offset)
+        self.window.access(dev)?.acquire64(offset)
     }
 
     fn write_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result {

@@ -13,7 +13,6 @@ use kernel::{
         Coherent,
         DmaAddress, //
     },
-    dma_read,
     dma_write,
     prelude::*,
     transmute::{
@@ -83,10 +82,30 @@ impl Entry for RegionEntry {
     }
 }
 
+/// A part of a table.
+struct Block<T> {
+    /// What the device reads.
+    shared: Coherent<[T]>,
+    /// The same in memory that the device cannot write, so that what the driver did is never
+    /// learnt from the device.
+    own: KVec<T>,
+}
+
+impl<T: Entry> Block<T> {
+    fn new(dev: &Device<Bound>, count: usize) -> Result<Self> {
+        let mut own = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        own.resize(count, T::default(), GFP_KERNEL_ACCOUNT)?;
+        Ok(Self {
+            shared: Coherent::zeroed_slice(dev, count, GFP_KERNEL_ACCOUNT)?,
+            own,
+        })
+    }
+}
+
 /// A table of `T`.
 pub(crate) struct Table<T: Entry> {
     directory: Coherent<[u64]>,
-    blocks: KVVec<Option<Coherent<[T]>>>,
+    blocks: KVVec<Option<Block<T>>>,
 }
 
 impl<T: Entry> Table<T> {
@@ -119,58 +138,76 @@ impl<T: Entry> Table<T> {
         for number in first / Self::PER_BLOCK..end.div_ceil(Self::PER_BLOCK) {
             let slot = self.blocks.get_mut(number).ok_or(ENOSPC)?;
             if slot.is_none() {
-                let block = Coherent::zeroed_slice(dev, Self::PER_BLOCK, GFP_KERNEL)?;
+                let block = Block::new(dev, Self::PER_BLOCK)?;
                 wmb();
-                dma_write!(self.directory, [try: number], block.dma_handle());
+                dma_write!(self.directory, [try: number], block.shared.dma_handle());
                 *slot = Some(block);
             }
         }
         Ok(())
     }
 
-    fn place(&self, index: u32) -> Result<(&Coherent<[T]>, usize)> {
+    /// The block of `index`, and the entry's place in it.
+    fn place(&mut self, index: u32) -> Result<(&mut Block<T>, usize)> {
         let index = usize::try_from(index)?;
-        let block = self.blocks.get(index / Self::PER_BLOCK);
-        let block = block.and_then(Option::as_ref).ok_or(EINVAL)?;
+        let block = self.blocks.get_mut(index / Self::PER_BLOCK);
+        let block = block.and_then(Option::as_mut).ok_or(EINVAL)?;
         Ok((block, index % Self::PER_BLOCK))
     }
 
     /// Puts `entry` at `index`, for which memory was reserved.
-    pub(crate) fn set(&self, index: u32, entry: T) -> Result {
+    pub(crate) fn set(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
-        entry.publish(block, index)
+        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
+        entry.publish(&block.shared, index)
     }
 
-    /// Reads back what was put at `index`.
+    /// What was put at `index`, also when it was retracted since.
     pub(crate) fn get(&self, index: u32) -> Result<T> {
-        let (block, index) = self.place(index)?;
-        Ok(dma_read!(block, [try: index]))
+        let index = usize::try_from(index)?;
+        let block = self.blocks.get(index / Self::PER_BLOCK);
+        let block = block.and_then(Option::as_ref).ok_or(EINVAL)?;
+        let entry = block.own.get(index % Self::PER_BLOCK);
+        entry.copied().ok_or(EINVAL)
     }
 
-    /// Makes `index` invalid; the device may still have it cached.
-    pub(crate) fn clear(&self, index: u32) {
+    /// Makes `index` invalid for the device, which may still use it until it is told.
+    pub(crate) fn retract(&mut self, index: u32) {
         if let Ok((block, index)) = self.place(index) {
             // `place` returned an index inside of the block.
-            let _ = T::retract(block, index);
+            let _ = T::retract(&block.shared, index);
         }
     }
 
-    /// The indices of all entries that have memory, block by block.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Range<u32>> + use<T> {
-        let per_block = Self::PER_BLOCK;
-        let count = self.blocks.len();
-        (0..count).filter_map(move |number| {
-            let first = u32::try_from(number * per_block).ok()?;
-            Some(first..first + u32::try_from(per_block).ok()?)
-        })
+    /// Forgets what was put at `index`.
+    pub(crate) fn clear(&mut self, index: u32) {
+        self.retract(index);
+        if let Ok((block, index)) = self.place(index) {
+            if let Some(entry) = block.own.get_mut(index) {
+                *entry = T::default();
+            }
+        }
+    }
+
+    /// The indices of the first block that has memory and begins at `from` or later.
+    pub(crate) fn block_from(&self, from: u32) -> Option<Range<u32>> {
+        let blocks = self.blocks.iter().enumerate();
+        blocks
+            .filter(|(_, block)| block.is_some())
+            .find_map(|(number, _)| {
+                let first = u32::try_from(number.checked_mul(Self::PER_BLOCK)?).ok()?;
+                let end = first.checked_add(u32::try_from(Self::PER_BLOCK).ok()?)?;
+                (first >= from).then_some(first..end)
+            })
     }
 }
 
 impl Table<RegionEntry> {
     /// Changes the flags of an entry, which is one write.
-    pub(crate) fn set_flags(&self, index: u32, flags: u32) -> Result {
+    pub(crate) fn set_flags(&mut self, index: u32, flags: u32) -> Result {
         let (block, index) = self.place(index)?;
-        dma_write!(block, [try: index].flags, flags);
+        block.own.get_mut(index).ok_or(EINVAL)?.flags = flags;
+        dma_write!(block.shared, [try: index].flags, flags);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ unsafe extern "C" {
     fn uldma_ioread64(addr: *const c_void) -> u64;
     fn uldma_iowrite64(value: u64, addr: *mut c_void);
     fn uldma_wmb();
+    fn uldma_rmb();
     fn uldma_memset_io(addr: *mut c_void, value: c_int, count: usize);
 }
 
@@ -83,11 +84,14 @@ impl WcBar {
         Ok(unsafe { self.base.byte_add(offset) })
     }
 
-    /// Reads a u64.
-    pub(crate) fn read64(&self, offset: usize) -> Result<u64> {
+    /// Reads a u64, before all that is read after it.
+    pub(crate) fn acquire64(&self, offset: usize) -> Result<u64> {
         let addr = self.at(offset, size_of::<u64>())?;
         // SAFETY: `at` checked the range.
-        Ok(unsafe { uldma_ioread64(addr) })
+        let value = unsafe { uldma_ioread64(addr) };
+        // SAFETY: A barrier may be used anywhere.
+        unsafe { uldma_rmb() };
+        Ok(value)
     }
 
     /// Writes a u64.

@@ -48,10 +48,16 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Whether `pages`, pinned just now from page `start` on, are the ones of this area in `part`.
-    pub(super) fn is_same(&self, part: PageRange, pages: &PinnedPages, start: usize) -> bool {
-        (part.start..part.end)
-            .all(|page| self.pages.pfn(page - self.range.start) == pages.pfn(page - start))
+    /// Whether page number `page` of `pages`, pinned just now from page `start` on, is the one that
+    /// this area has.
+    fn is_same(&self, page: usize, pages: &PinnedPages, start: usize) -> bool {
+        self.pages.pfn(page - self.range.start) == pages.pfn(page - start)
+    }
+
+    /// Whether the area, whose pages [`Areas::split_stale`] made equal in this, is what `pages`,
+    /// pinned just now from page `start` on, say.
+    pub(super) fn is_fresh(&self, pages: &PinnedPages, start: usize) -> bool {
+        self.is_same(self.range.start, pages, start)
     }
 
     /// Gives the area the rights of one more lock.
@@ -78,6 +84,9 @@ pub(super) struct Areas {
     /// Lineages of the live areas, by first page.
     live: RBTree<usize, u64>,
     lineages: u64,
+    /// Areas that the device did not let go of: pinned until the address space's last opener and
+    /// the device's binding are gone.
+    stuck: KVec<Area>,
 }
 
 /// An area that is ready to be inserted.
@@ -129,11 +138,6 @@ impl NewArea {
 }
 
 impl Areas {
-    /// Pages of all areas.
-    pub(super) fn pages(&self) -> usize {
-        self.all.values().map(|area| area.range.len()).sum()
-    }
-
     /// A name for the areas of one more lock.
     pub(super) fn new_lineage(&mut self) -> u64 {
         self.lineages += 1;
@@ -142,11 +146,50 @@ impl Areas {
 
     /// Live areas that intersect `range`, in order, with their lineages.
     pub(super) fn live(&self, range: PageRange) -> impl Iterator<Item = (u64, &Area)> {
-        self.live
-            .iter()
-            .filter_map(|(start, lineage)| Some((*lineage, self.all.get(&(*lineage, *start))?)))
-            .skip_while(move |(_, area)| area.range.end <= range.start)
-            .take_while(move |(_, area)| area.range.start < range.end)
+        let mut next = self.live_before(range.start).unwrap_or(range.start);
+        core::iter::from_fn(move || {
+            let cursor = self.live.cursor_lower_bound(&next)?;
+            let (&start, &lineage) = cursor.current();
+            let area = self.all.get(&(lineage, start))?;
+            next = area.range.end;
+            (start < range.end).then_some((lineage, area))
+        })
+    }
+
+    /// Start of the live area that begins before `page` and contains it.
+    fn live_before(&self, page: usize) -> Option<usize> {
+        let before = match self.live.cursor_lower_bound(&page) {
+            Some(cursor) => cursor
+                .peek_prev()
+                .map(|(start, lineage)| (*lineage, *start)),
+            None => self.live.cursor_back().map(|cursor| {
+                let (start, lineage) = cursor.current();
+                (*lineage, *start)
+            }),
+        }?;
+        let area = self.all.get(&before)?;
+        (area.range.end > page).then_some(area.range.start)
+    }
+
+    /// Splits the live areas in `range`, which are split at its ends, so that each is stale as a
+    /// whole or not at all, as `fresh` pins of the whole range tell.
+    pub(super) fn split_stale(&mut self, range: PageRange, fresh: &PinnedPages) -> Result {
+        let mut from = range;
+        while let Some(at) = self.first_change(from, range.start, fresh) {
+            self.split(at)?;
+            from.start = at;
+        }
+        Ok(())
+    }
+
+    /// The first page in a live area of `range` that differs from the one before it in whether it
+    /// is stale.
+    fn first_change(&self, range: PageRange, start: usize, fresh: &PinnedPages) -> Option<usize> {
+        self.live(range).find_map(|(_, area)| {
+            let first = area.is_fresh(fresh, start);
+            (area.range.start..area.range.end)
+                .find(|&page| area.is_same(page, fresh, start) != first)
+        })
     }
 
     /// Splits the live area that page `at` is inside of, if any, so that one starts there.
@@ -227,9 +270,9 @@ impl Areas {
         }
     }
 
-    /// Counts one lock less on the areas of `lineage` in `part`, and hands those that have none
-    /// left to `end`, just before they are unpinned.
-    pub(super) fn release(&mut self, lineage: u64, part: PageRange, mut end: impl FnMut(PageRun)) {
+    /// Counts one lock less on the areas of `lineage` in `part`; takes those that have none left
+    /// out, into `ended`, which has room for them.
+    pub(super) fn release(&mut self, lineage: u64, part: PageRange, ended: &mut Ended) {
         let mut start = part.start;
         while start < part.end {
             let key = (lineage, start);
@@ -241,12 +284,50 @@ impl Areas {
             if area.users > 0 {
                 continue;
             }
-            if let Some(area) = self.all.remove(&key) {
-                if self.live.get(&area.range.start) == Some(&lineage) {
-                    self.live.remove(&area.range.start);
-                }
-                end(area.run);
+            if self.live.get(&key.1) == Some(&lineage) {
+                self.live.remove(&key.1);
+            }
+            if let Some(node) = self.all.remove_node(&key) {
+                ended.nodes.insert(node);
             }
         }
+    }
+
+    /// Keeps areas that the device did not let go of.
+    pub(super) fn keep(&mut self, ended: Ended) {
+        for area in ended.into_areas() {
+            if self.stuck.reserve(1, GFP_KERNEL).is_err() {
+                // Pinned for ever is bad; freed under the device would be worse.
+                core::mem::forget(area);
+                continue;
+            }
+            // There is room for one more.
+            let _ = self.stuck.push(area, GFP_KERNEL);
+        }
+    }
+}
+
+/// Areas that no lock holds any more; dropping it unpins them.
+#[derive(Default)]
+pub(super) struct Ended {
+    nodes: RBTree<Key, Area>,
+}
+
+impl Ended {
+    /// The areas' page entries.
+    pub(super) fn runs(&self) -> impl Iterator<Item = PageRun> + '_ {
+        self.nodes.values().map(|area| area.run)
+    }
+
+    /// Pages of all areas.
+    pub(super) fn pages(&self) -> usize {
+        self.nodes.values().map(|area| area.range.len()).sum()
+    }
+
+    fn into_areas(mut self) -> impl Iterator<Item = Area> {
+        core::iter::from_fn(move || {
+            let key = *self.nodes.keys().next()?;
+            self.nodes.remove(&key)
+        })
     }
 }

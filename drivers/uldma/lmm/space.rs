@@ -14,6 +14,10 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Mutex, //
     },
     task::CurrentTask, //
@@ -37,6 +41,7 @@ use crate::{
 use super::{
     area::{
         Areas,
+        Ended,
         NewArea, //
     },
     range::{
@@ -44,6 +49,8 @@ use super::{
         PageRange, //
     }, //
 };
+
+type Bound = kernel::device::Device<kernel::device::Bound>;
 
 /// An address space that has locked memory.
 ///
@@ -53,6 +60,9 @@ use super::{
 pub(crate) struct Space {
     id: u32,
     mm: ARef<Mm>,
+    /// Pages that are locked, each counted once. Outside of `areas`, so that whoever only asks
+    /// does not wait for a process that is faulting memory in.
+    pages: Atomic<usize>,
     #[pin]
     areas: Mutex<Areas>,
 }
@@ -120,6 +130,7 @@ impl Space {
         pin_init!(Self {
             id,
             mm,
+            pages: Atomic::new(0),
             areas <- new_mutex!(Areas::default(), "uldma::Space::areas"),
         })
     }
@@ -142,7 +153,7 @@ impl Space {
 
     /// Pages that are locked now, each counted once.
     pub(crate) fn locked_pages(&self) -> usize {
-        self.areas.lock().pages()
+        self.pages.load(Relaxed)
     }
 
     /// Locks `range` of the current process, whose address space `mm` must be of this space.
@@ -166,6 +177,7 @@ impl Space {
 
         areas.split(range.start)?;
         areas.split(range.end)?;
+        areas.split_stale(range, &fresh)?;
         let (shared, stale) = sort_out(&areas, range, &fresh)?;
 
         let mut missing_now = KVec::new();
@@ -212,6 +224,7 @@ impl Space {
             areas.retire(start);
         }
         for area in new {
+            self.pages.fetch_add(area.range().len(), Relaxed);
             areas.insert(area);
         }
         result.inspect(|locked| {
@@ -221,26 +234,48 @@ impl Space {
         })
     }
 
-    /// Ends a lock, that the device no longer uses; unpins what no other lock uses.
+    /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
     ///
+    /// `invalidate` has to make the device end whatever uses entries that are invalid now, and
     /// `wait_quiet` has to wait until a device whose gate is closed can touch no memory any more.
-    pub(crate) fn unlock(&self, locked: Locked, locker: &Locker<'_>, wait_quiet: impl FnOnce()) {
+    ///
+    /// # Errors
+    ///
+    /// What `invalidate` says; the lock is gone all the same, and its pages stay pinned as long as
+    /// this space.
+    pub(crate) fn unlock(
+        &self,
+        locked: Locked,
+        locker: &Locker<'_>,
+        invalidate: impl FnOnce(&Bound) -> Result,
+        wait_quiet: impl FnOnce(),
+    ) -> Result {
         let mut areas = self.areas.lock();
-        let guard = locker.gate.enter();
-        if guard.is_none() {
-            wait_quiet();
-        }
+        let mut ended = Ended::default();
         for part in &locked.parts {
-            areas.release(part.lineage, part.range, |run| {
-                if let Some(guard) = &guard {
-                    locker.tpt.remove_pages(guard.dev(), run);
-                }
-            });
+            areas.release(part.lineage, part.range, &mut ended);
         }
+        let Some(guard) = locker.gate.enter() else {
+            wait_quiet();
+            self.pages.fetch_sub(ended.pages(), Relaxed);
+            return Ok(());
+        };
+        for run in ended.runs() {
+            locker.tpt.retract_pages(run);
+        }
+        if let Err(err) = invalidate(guard.dev()) {
+            areas.keep(ended);
+            return Err(err);
+        }
+        for run in ended.runs() {
+            locker.tpt.remove_pages(guard.dev(), run);
+        }
+        self.pages.fetch_sub(ended.pages(), Relaxed);
+        Ok(())
     }
 }
 
-/// Sorts the live areas in `range`, split at its ends, into those that still are what is mapped
+/// Sorts the live areas in `range`, split by [`Areas::split_stale`], into those that still are what is mapped
 /// there, as `fresh` pins of the whole range tell, and the starts of those that are stale.
 fn sort_out(
     areas: &Areas,
@@ -250,7 +285,7 @@ fn sort_out(
     let mut parts = KVec::new();
     let mut stale = KVec::new();
     for (lineage, area) in areas.live(range) {
-        if area.is_same(area.range, fresh, range.start) {
+        if area.is_fresh(fresh, range.start) {
             let part = Part {
                 lineage,
                 range: area.range,
