@@ -5,10 +5,12 @@
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
-//! Lock order, outermost first: an opener's `objects`; `Space::state`; the gate; the channel's,
-//! segments', exports' and contexts' locks; `Engine::state`; `Events::state`; the locks of `Tpt` and
-//! of the hardware. `Maps::ranges` is taken by faults, under `mmap_lock`, and nests only the
-//! hardware's. Segments' lock is never held when a message is sent.
+//! Lock order, outermost first: an opener's `objects`; `Space::areas` (inside of which pinning takes
+//! `mmap_lock`); the gate; `Channel::processing`; `Segments::state`; `Channel::state`;
+//! `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
+//! `Maps::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called
+//! under it. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are innermost,
+//! but for `openers`, under which `Events::state` is taken.
 
 use kernel::{
     device::{
@@ -75,6 +77,7 @@ use crate::{
     },
     maps::Maps,
     segment::{
+        Epoch,
         Segments,
         Site, //
     },
@@ -230,12 +233,22 @@ impl Shared {
     ///
     /// `ENOENT` when it has nothing of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`.
     pub(crate) fn ask(&self, query: Query, timeout_ns: u64) -> Result<Answer> {
+        let epoch = self.segments.epoch();
         let number = self.channel.open_request()?;
         let answer = self.ask_as(number, query, timeout_ns);
-        self.channel.close_request(number);
+        if let Some(late) = self.channel.close_request(number) {
+            self.decline(late, epoch);
+        }
         match answer? {
             Answer::Refused => Err(ENOENT),
             answer => Ok(answer),
+        }
+    }
+
+    /// Gives back what an answer of epoch `epoch` offered.
+    fn decline(&self, answer: Answer, epoch: Epoch) {
+        if let Answer::Segment(segment) = answer {
+            self.segments.decline(&self.site(), segment.offset, epoch);
         }
     }
 
@@ -271,15 +284,12 @@ impl Shared {
         }
         if events & event::LINK != 0 {
             let link = self.hw.link(dev)?;
-            self.channel.link_changed(dev, &*self.hw, link.up)?;
-            if !link.up {
-                self.segments.peer_gone(&self.site());
-            }
+            self.channel.link_changed(dev, &*self.hw, self, link.up)?;
             self.tell_openers(|opener| opener.link_changed(link.up));
             self.channel.process(dev, &*self.hw, self)?;
         }
         if events & event::ERROR != 0 {
-            dev_err!(dev, "adapter cannot read its tables\n");
+            dev_err!(dev, "adapter got no answer to a bus address\n");
         }
         Ok(())
     }
@@ -317,12 +327,24 @@ impl Handler for Shared {
         self.segments.gone(&self.site(), offset);
     }
 
-    fn segment_left(&self, offset: u64) {
-        self.segments.left(&self.site(), offset);
+    fn segment_left(&self, offset: u64, count: u32) {
+        self.segments.left(&self.site(), offset, count);
+    }
+
+    fn unwanted(&self, answer: Answer) {
+        self.decline(answer, self.segments.epoch());
+    }
+
+    fn revoke(&self) {
+        self.segments.revoke(&self.site());
     }
 
     fn peer_restarted(&self) {
-        self.segments.peer_gone(&self.site());
+        self.segments.peer_restarted(&self.site());
+    }
+
+    fn resend(&self) {
+        self.segments.resend(&self.site());
     }
 }
 

@@ -43,7 +43,8 @@ use crate::{
     uapi::uldma_event, //
 };
 
-impl FileOperations for Opener {
+// SAFETY: An opener keeps its `Shared`, which owns the one mapping of the device.
+unsafe impl FileOperations for Opener {
     type Device = Shared;
 
     const MODULE: &'static ThisModule = &crate::THIS_MODULE;

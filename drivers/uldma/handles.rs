@@ -14,9 +14,25 @@ const PLACES: usize = (1 << PLACE_BITS) - 1;
 /// Uses that are told apart.
 const USES: u32 = 1 << (u32::BITS - PLACE_BITS);
 
+/// What is at a place.
+enum Content<T> {
+    Free,
+    /// An object is being made.
+    Reserved,
+    Object(T),
+}
+
 struct Slot<T> {
     uses: u32,
-    object: Option<T>,
+    content: Content<T>,
+}
+
+impl<T> Slot<T> {
+    /// Takes the content out; the handle never names anything again, until 2^18 uses later.
+    fn end(&mut self) -> Content<T> {
+        self.uses = (self.uses + 1) % USES;
+        core::mem::replace(&mut self.content, Content::Free)
+    }
 }
 
 /// A table of objects by handle.
@@ -30,44 +46,55 @@ impl<T> Handles<T> {
         Self { slots: KVec::new() }
     }
 
-    /// Finds a place, of which the handle is known before there is an object.
+    /// Takes a place, of which the handle is known before there is an object.
     ///
     /// # Errors
     ///
     /// `ENOSPC` when all places are taken, `ENOMEM`.
     pub(crate) fn reserve(&mut self) -> Result<u32> {
-        let free = self.slots.iter().position(|slot| slot.object.is_none());
-        let place = match free {
+        let mut slots = self.slots.iter();
+        let place = match slots.position(|slot| matches!(slot.content, Content::Free)) {
             Some(place) => place,
             None if self.slots.len() < PLACES => {
                 let slot = Slot {
                     uses: 0,
-                    object: None,
+                    content: Content::Free,
                 };
                 self.slots.push(slot, GFP_KERNEL_ACCOUNT)?;
                 self.slots.len() - 1
             }
             None => return Err(ENOSPC),
         };
-        let uses = self.slots.get(place).ok_or(ENOSPC)?.uses;
-        Ok(uses << PLACE_BITS | u32::try_from(place + 1)?)
+        let slot = self.slots.get_mut(place).ok_or(ENOSPC)?;
+        slot.content = Content::Reserved;
+        Ok(slot.uses << PLACE_BITS | u32::try_from(place + 1)?)
     }
 
-    fn slot(&self, handle: u32) -> Result<usize> {
+    fn slot(&self, handle: u32) -> Result<&Slot<T>> {
         let place = usize::try_from(handle)? & PLACES;
-        let place = place.checked_sub(1).ok_or(ENOENT)?;
-        let slot = self.slots.get(place).ok_or(ENOENT)?;
-        if slot.uses != handle >> PLACE_BITS {
-            return Err(ENOENT);
-        }
-        Ok(place)
+        let slot = self.slots.get(place.checked_sub(1).ok_or(ENOENT)?);
+        slot.filter(|slot| slot.uses == handle >> PLACE_BITS)
+            .ok_or(ENOENT)
+    }
+
+    fn slot_mut(&mut self, handle: u32) -> Result<&mut Slot<T>> {
+        let place = usize::try_from(handle)? & PLACES;
+        let slot = self.slots.get_mut(place.checked_sub(1).ok_or(ENOENT)?);
+        slot.filter(|slot| slot.uses == handle >> PLACE_BITS)
+            .ok_or(ENOENT)
     }
 
     /// Puts an object at a reserved place.
     pub(crate) fn insert(&mut self, handle: u32, object: T) -> Result {
-        let place = self.slot(handle)?;
-        self.slots.get_mut(place).ok_or(ENOENT)?.object = Some(object);
+        self.slot_mut(handle)?.content = Content::Object(object);
         Ok(())
+    }
+
+    /// Gives a reserved place back.
+    pub(crate) fn cancel(&mut self, handle: u32) {
+        if let Ok(slot) = self.slot_mut(handle) {
+            slot.end();
+        }
     }
 
     /// The object of `handle`.
@@ -76,35 +103,46 @@ impl<T> Handles<T> {
     ///
     /// `ENOENT`, here and in the other methods, when the handle names none.
     pub(crate) fn get(&self, handle: u32) -> Result<&T> {
-        let place = self.slot(handle)?;
-        let slot = self.slots.get(place).ok_or(ENOENT)?;
-        slot.object.as_ref().ok_or(ENOENT)
+        match &self.slot(handle)?.content {
+            Content::Object(object) => Ok(object),
+            Content::Free | Content::Reserved => Err(ENOENT),
+        }
     }
 
     /// The object of `handle`, to be changed.
     pub(crate) fn get_mut(&mut self, handle: u32) -> Result<&mut T> {
-        let place = self.slot(handle)?;
-        let slot = self.slots.get_mut(place).ok_or(ENOENT)?;
-        slot.object.as_mut().ok_or(ENOENT)
+        match &mut self.slot_mut(handle)?.content {
+            Content::Object(object) => Ok(object),
+            Content::Free | Content::Reserved => Err(ENOENT),
+        }
     }
 
-    /// Takes the object out; the handle never names anything again, until 2^18 uses later.
+    /// Takes the object out.
     pub(crate) fn remove(&mut self, handle: u32) -> Result<T> {
-        let place = self.slot(handle)?;
-        let slot = self.slots.get_mut(place).ok_or(ENOENT)?;
-        let object = slot.object.take().ok_or(ENOENT)?;
-        slot.uses = (slot.uses + 1) % USES;
-        Ok(object)
+        self.get(handle)?;
+        match self.slot_mut(handle)?.end() {
+            Content::Object(object) => Ok(object),
+            Content::Free | Content::Reserved => Err(ENOENT),
+        }
     }
 
     /// Takes any object out, until none is left.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        self.slots.iter_mut().find_map(|slot| slot.object.take())
+        self.slots.iter_mut().find_map(|slot| match slot.content {
+            Content::Object(_) => match slot.end() {
+                Content::Object(object) => Some(object),
+                Content::Free | Content::Reserved => None,
+            },
+            Content::Free | Content::Reserved => None,
+        })
     }
 
     /// All objects.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| slot.object.as_ref())
+        self.slots.iter().filter_map(|slot| match &slot.content {
+            Content::Object(object) => Some(object),
+            Content::Free | Content::Reserved => None,
+        })
     }
 }
 

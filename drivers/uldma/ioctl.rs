@@ -164,16 +164,24 @@ impl Opener {
         arg: &mut T,
         make: impl FnOnce(u32, &mut T) -> Result<Object>,
     ) -> Result {
+        // Not held while memory is faulted in, so that whoever only looks does not wait for that.
+        let handle = self.objects.lock().handles.reserve()?;
+        let object = make(handle, arg).and_then(|object| match user.write(arg) {
+            Ok(()) => Ok(object),
+            Err(err) => {
+                // Nobody was told of it; what the device does not let go of is kept for it.
+                let _ = self.end(object);
+                Err(err)
+            }
+        });
         let mut objects = self.objects.lock();
-        let handle = objects.handles.reserve()?;
-        let object = make(handle, arg)?;
-        if let Err(err) = user.write(arg) {
-            drop(objects);
-            // Nobody was told of it; what the device does not let go of is kept for it.
-            let _ = self.end(object);
-            return Err(err);
+        match object {
+            Ok(object) => objects.handles.insert(handle, object),
+            Err(err) => {
+                objects.handles.cancel(handle);
+                Err(err)
+            }
         }
-        objects.handles.insert(handle, object)
     }
 }
 
@@ -301,6 +309,8 @@ fn context_create(opener: &Opener, user: &User) -> Result {
         return Err(eopnotsupp());
     }
     opener.check_space()?;
+    // A context is not taken for somebody who cannot be told of it.
+    user.write(&arg)?;
     let mut objects = opener.objects.lock();
     opener.take_context(&mut objects, 1 << arg.method)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
@@ -308,10 +318,8 @@ fn context_create(opener: &Opener, user: &User) -> Result {
     arg.out_page_offset = context.registers.offset();
     arg.out_status_offset = context.status.offset();
     arg.out_page_length = u32::try_from(context.registers.length())?;
-    user.write(&arg).inspect_err(|_| {
-        // There is one: it was just made.
-        let _ = opener.drop_context(&mut objects);
-    })
+    drop(objects);
+    user.write(&arg)
 }
 
 fn context_destroy(opener: &Opener, user: &User) -> Result {
@@ -338,6 +346,7 @@ fn context_stats(opener: &Opener, user: &User) -> Result {
     arg.out_completed = opener.events.context_completed().unwrap_or(0);
     arg.out_bytes = counters.bytes;
     drop(guard);
+    drop(objects);
     user.write(&arg)
 }
 
@@ -453,6 +462,7 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     if arg.name == 0 {
         return Err(EINVAL);
     }
+    let epoch = opener.shared.segments.epoch();
     let answer = opener
         .shared
         .ask(Query::Segment(arg.name), arg.timeout_ns)?;
@@ -466,6 +476,7 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
             &opener.events,
             handle,
             &created,
+            epoch,
         )?;
         arg.out_handle = handle;
         arg.out_offset = segment.range().offset();

@@ -2,8 +2,10 @@
 
 //! Window segments: parts of the inbound half that one process here reads and one there writes.
 //!
-//! A part is given back only when the peer cannot write it any more: when it never attached, when
-//! it said that it left, or when its driver was loaded anew. Until then it is *leaving*.
+//! A part is given back only when the peer cannot write it any more: each time that the peer is told
+//! where a segment is, it has been *offered*, and the peer gives every offer back in the end, used
+//! or not; or it begins a new session, before which it revokes all. A part that is still offered
+//! when its segment ends is *leaving* until then.
 
 use kernel::{
     new_mutex,
@@ -76,9 +78,14 @@ pub(crate) struct Segment {
     range: MapRange,
     bell: Arc<Bell>,
     events: Arc<Events>,
-    /// Created: the peer may write it. Attached: it can still be written.
-    peer: Atomic<bool>,
+    /// Created: offers that the peer has not given back. Attached: one as long as it leads to the
+    /// peer.
+    offers: Atomic<u32>,
 }
+
+/// Tells sessions with the peer apart, as far as segments go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
 
 /// The segments of one device.
 #[pin_data]
@@ -88,8 +95,12 @@ pub(crate) struct Segments {
 }
 
 struct State {
+    epoch: Epoch,
     segments: KVec<Arc<Segment>>,
-    leaving: KVec<Part>,
+    /// Parts of ended segments, and how many offers of each are out.
+    leaving: KVec<(Part, u32)>,
+    /// Messages that did not fit into the ring.
+    unsaid: KVec<Message>,
 }
 
 impl State {
@@ -141,7 +152,7 @@ impl Segment {
             site.hw.zero_inbound(guard.dev(), offset, length)?;
         }
         let side = Side::Created(name);
-        let segment = Self::new(site, opener, events, handle, side, part, false)?;
+        let segment = Self::new(site, opener, events, handle, side, part, 0)?;
         let mut state = site.segments.state.lock();
         let result = if state.created(name).is_some() {
             Err(EEXIST)
@@ -162,35 +173,34 @@ impl Segment {
         }
     }
 
-    /// Attaches to a segment that the peer created.
+    /// Attaches to a segment that the peer offered, when asked in epoch `epoch`.
     ///
     /// # Errors
     ///
-    /// `EPROTO` when the peer named a part that cannot be.
+    /// `EPROTO` when the peer named a part that cannot be, `ESTALE` when the offer is of an earlier
+    /// session.
     pub(crate) fn attach(
         site: &Site<'_>,
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
-        created: &CreatedSegment,
+        offered: &CreatedSegment,
+        epoch: Epoch,
     ) -> Result<Arc<Self>> {
         let size = site.hw.geometry().window_size;
-        let part = Part::of_peer(created.offset, created.length, size)?;
-        let segment = Self::new(site, opener, events, handle, Side::Attached, part, true);
-        let pushed = segment.and_then(|segment| {
-            let mut state = site.segments.state.lock();
-            let pushed = state.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT);
-            drop(state);
-            if let Err(err) = pushed {
-                segment.forget(site);
-                return Err(err.into());
-            }
+        let part = Part::of_peer(offered.offset, offered.length, size)?;
+        // Held over all of it, so that no end of the session comes in between.
+        let mut state = site.segments.state.lock();
+        if state.epoch != epoch {
+            return Err(estale());
+        }
+        let room = state.segments.reserve(1, GFP_KERNEL_ACCOUNT);
+        let segment = room.map_err(Error::from).and_then(|()| {
+            let segment = Self::new(site, opener, events, handle, Side::Attached, part, 1)?;
+            state.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT)?;
             Ok(segment)
         });
-        if pushed.is_err() {
-            site.segments.leave(site, part);
-        }
-        pushed
+        segment.inspect_err(|_| state.give_back(site, offered.offset))
     }
 
     fn new(
@@ -200,7 +210,7 @@ impl Segment {
         handle: u32,
         side: Side,
         part: Part,
-        peer: bool,
+        offers: u32,
     ) -> Result<Arc<Self>> {
         let content = match side {
             Side::Created(_) => Content::Inbound(part.offset()),
@@ -220,7 +230,7 @@ impl Segment {
                     range,
                     bell: bell.clone(),
                     events: events.clone(),
-                    peer: Atomic::new(peer),
+                    offers: Atomic::new(offers),
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
                     site.maps.remove(range);
@@ -245,7 +255,7 @@ impl Segment {
     /// `ENOTCONN` while the link is down, `ESTALE` when an attached segment is gone.
     pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
         let guard = site.gate.try_enter()?;
-        if self.side == Side::Attached && !self.peer.load(Relaxed) {
+        if self.side == Side::Attached && self.offers.load(Relaxed) == 0 {
             return Err(estale());
         }
         if !site.hw.link(guard.dev())?.up {
@@ -265,71 +275,101 @@ impl Segment {
         this.forget(site);
         let mut state = site.segments.state.lock();
         state.segments.retain(|other| !Arc::ptr_eq(other, this));
+        let offers = this.offers.load(Relaxed);
+        let Ok(offset) = u64::try_from(this.part.offset()) else {
+            return;
+        };
         match this.side {
+            Side::Created(_) if offers == 0 => site.window.give_back(this.part),
             Side::Created(_) => {
-                let mut busy = this.peer.load(Relaxed);
-                if busy && state.leaving.push(this.part, GFP_KERNEL).is_err() {
-                    // It cannot be remembered, so it is never used again; but nobody is harmed.
-                    busy = false;
-                } else if !busy {
-                    site.window.give_back(this.part);
-                }
-                drop(state);
-                if busy {
-                    site.segments.say(site, Message::SegmentGone, this.part);
-                }
+                // A part that cannot be remembered is never used again, which harms nobody.
+                let _ = state.leaving.push((this.part, offers), GFP_KERNEL);
+                state.say(site, Message::SegmentGone(offset));
             }
-            Side::Attached => {
-                drop(state);
-                if this.peer.load(Relaxed) {
-                    site.segments.leave(site, this.part);
-                }
-            }
+            Side::Attached if offers == 0 => (),
+            Side::Attached => state.give_back(site, offset),
         }
     }
+}
+
+impl State {
+    /// Tells the peer something, now or when there is room in the ring.
+    fn say(&mut self, site: &Site<'_>, message: Message) {
+        // A peer that cannot be told at all will begin a new session, which tells it more.
+        let Some(guard) = site.gate.enter() else {
+            return;
+        };
+        let full = !self.unsaid.is_empty()
+            || site.channel.send(guard.dev(), site.hw, &message) == Err(EBUSY);
+        if full {
+            // What is forgotten here costs a part of the window until the next session.
+            let _ = self.unsaid.push(message, GFP_KERNEL);
+        }
+    }
+
+    /// Gives one offer of the peer's back.
+    fn give_back(&mut self, site: &Site<'_>, offset: u64) {
+        self.say(site, Message::SegmentLeft(offset, 1));
+    }
+
+    /// Makes attached segments lead nowhere; returns how many.
+    fn end_attached(&self, site: &Site<'_>, which: impl Fn(Part) -> bool) -> u32 {
+        let mut ended = 0;
+        for segment in &self.segments {
+            if segment.side == Side::Attached
+                && which(segment.part)
+                && segment.offers.xchg(0, Relaxed) != 0
+            {
+                site.maps.revoke(segment.range);
+                segment.events.ring(&segment.bell);
+                ended += 1;
+            }
+        }
+        ended
+    }
+}
+
+fn is_at(part: Part, offset: u64) -> bool {
+    u64::try_from(part.offset()) == Ok(offset)
 }
 
 impl Segments {
     /// Creates an empty set.
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
+            epoch: Epoch(0),
             segments: KVec::new(),
             leaving: KVec::new(),
+            unsaid: KVec::new(),
         };
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Segments::state"),
         })
     }
 
-    /// Tells the peer about `part`, if it can be told.
-    fn say(&self, site: &Site<'_>, message: impl Fn(u64) -> Message, part: Part) {
-        // A peer that cannot be told now starts anew later, which tells it more.
-        if let (Some(guard), Ok(offset)) = (site.gate.enter(), u64::try_from(part.offset())) {
-            let _ = site.channel.send(guard.dev(), site.hw, &message(offset));
-        }
+    /// The epoch that it is, to be taken before the peer is asked for a segment.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.state.lock().epoch
     }
 
-    /// Tells the peer that `part` of its half is not written any more, if that is so.
-    fn leave(&self, site: &Site<'_>, part: Part) {
-        let state = self.state.lock();
-        let used = state.segments.iter().any(|segment| {
-            segment.side == Side::Attached && segment.part == part && segment.peer.load(Relaxed)
-        });
-        drop(state);
-        if !used {
-            self.say(site, Message::SegmentLeft, part);
-        }
-    }
-
-    /// What the peer gets to know about `name`; it may write the segment from now on.
+    /// What the peer gets to know about `name`: an offer.
     pub(crate) fn offer(&self, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
         let segment = state.created(name)?;
-        segment.peer.store(true, Relaxed);
+        let offers = segment.offers.load(Relaxed).checked_add(1)?;
+        segment.offers.store(offers, Relaxed);
         Some(CreatedSegment {
             offset: u64::try_from(segment.part.offset()).ok()?,
             length: u64::try_from(segment.part.length()).ok()?,
         })
+    }
+
+    /// Gives back an offer of epoch `epoch` that nobody wants.
+    pub(crate) fn decline(&self, site: &Site<'_>, offset: u64, epoch: Epoch) {
+        let mut state = self.state.lock();
+        if state.epoch == epoch {
+            state.give_back(site, offset);
+        }
     }
 
     /// The peer rang: wakes all whose doorbell bit is set.
@@ -343,54 +383,75 @@ impl Segments {
 
     /// The peer's segment at `offset` is gone: nobody here writes it any more when this returns.
     pub(crate) fn gone(&self, site: &Site<'_>, offset: u64) {
-        self.end_attached(site, |part| u64::try_from(part.offset()) == Ok(offset));
-        let size = site.hw.geometry().window_size;
-        if let Ok(part) = Part::of_peer(offset, kernel::page::PAGE_SIZE as u64, size) {
-            self.say(site, Message::SegmentLeft, part);
-        }
-    }
-
-    /// Revokes attached segments.
-    fn end_attached(&self, site: &Site<'_>, which: impl Fn(Part) -> bool) {
-        for segment in &self.state.lock().segments {
-            if segment.side == Side::Attached && which(segment.part) {
-                segment.peer.store(false, Relaxed);
-                site.maps.revoke(segment.range);
-                segment.events.ring(&segment.bell);
-            }
-        }
-    }
-
-    /// The peer no longer writes this node's segment at `offset`.
-    pub(crate) fn left(&self, site: &Site<'_>, offset: u64) {
         let mut state = self.state.lock();
-        let here = |part: &Part| u64::try_from(part.offset()) == Ok(offset);
+        let count = state.end_attached(site, |part| is_at(part, offset));
+        if count > 0 {
+            state.say(site, Message::SegmentLeft(offset, count));
+        }
+    }
+
+    /// The peer gave `count` offers of this node's segment at `offset` back.
+    pub(crate) fn left(&self, site: &Site<'_>, offset: u64, count: u32) {
+        let mut state = self.state.lock();
         for segment in &state.segments {
-            if segment.side != Side::Attached && here(&segment.part) {
-                segment.peer.store(false, Relaxed);
+            if segment.side != Side::Attached && is_at(segment.part, offset) {
+                let offers = segment.offers.load(Relaxed).saturating_sub(count);
+                segment.offers.store(offers, Relaxed);
                 segment.events.ring(&segment.bell);
             }
         }
-        state.leaving.retain(|part| {
-            if here(part) {
+        state.leaving.retain(|(part, offers)| {
+            if !is_at(*part, offset) {
+                return true;
+            }
+            *offers = offers.saturating_sub(count);
+            if *offers == 0 {
                 site.window.give_back(*part);
             }
-            !here(part)
+            *offers > 0
         });
     }
 
-    /// The peer cannot write any of this node's segments any more, nor this node the peer's.
-    pub(crate) fn peer_gone(&self, site: &Site<'_>) {
-        self.end_attached(site, |_| true);
+    /// A session with the peer ends here: nobody writes the peer's segments any more when this
+    /// returns, and no offer of that session is used later.
+    pub(crate) fn revoke(&self, site: &Site<'_>) {
         let mut state = self.state.lock();
+        state.epoch = Epoch(state.epoch.0.wrapping_add(1));
+        state.unsaid.clear();
+        state.end_attached(site, |_| true);
         for segment in &state.segments {
             if segment.side != Side::Attached {
-                segment.peer.store(false, Relaxed);
                 segment.events.ring(&segment.bell);
             }
         }
-        for part in core::mem::take(&mut state.leaving) {
+    }
+
+    /// The peer began a new session: no offer is out any more.
+    pub(crate) fn peer_restarted(&self, site: &Site<'_>) {
+        let mut state = self.state.lock();
+        for segment in &state.segments {
+            if segment.side != Side::Attached {
+                segment.offers.store(0, Relaxed);
+                segment.events.ring(&segment.bell);
+            }
+        }
+        for (part, _) in core::mem::take(&mut state.leaving) {
             site.window.give_back(part);
+        }
+    }
+
+    /// Says what did not fit before.
+    pub(crate) fn resend(&self, site: &Site<'_>) {
+        let mut state = self.state.lock();
+        let Some(guard) = site.gate.enter() else {
+            return;
+        };
+        while let Some(message) = state.unsaid.first() {
+            if site.channel.send(guard.dev(), site.hw, message).is_err() {
+                return;
+            }
+            // There is one: it was just sent.
+            let _ = state.unsaid.remove(0);
         }
     }
 }

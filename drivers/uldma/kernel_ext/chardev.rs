@@ -26,7 +26,10 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
-    types::ForeignOwnable,
+    types::{
+        ForeignOwnable,
+        Opaque, //
+    },
     uaccess::{
         UserPtr,
         UserSlice,
@@ -62,14 +65,19 @@ pub(crate) struct Readiness {
 }
 
 /// The operations of an open file; `Self` is its private data.
-pub(crate) trait FileOperations: Sized + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// What `mapping` returns for the device of a file must live until `release` of the file has been
+/// called, and must be the same for all files of one device.
+pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// What all files of one device share.
     type Device: Send + Sync + 'static;
 
     /// The module that the operations are part of.
     const MODULE: &'static ThisModule;
 
-    /// The address space of all mappings of the device; must outlive all files.
+    /// The address space of all mappings of the device.
     fn mapping(device: &Self::Device) -> &SharedMapping;
 
     /// Makes the private data of a file that is being opened.
@@ -140,7 +148,7 @@ pub(crate) struct Registration<'bound, T: FileOperations> {
 /// `misc` is registered as long as this object is part of a [`Registration`].
 #[repr(C)]
 struct Inner<T: FileOperations> {
-    misc: bindings::miscdevice,
+    misc: Opaque<bindings::miscdevice>,
     name: CString,
     device: Arc<T::Device>,
 }
@@ -166,23 +174,24 @@ impl<'bound, T: FileOperations> Registration<'bound, T> {
         number: u32,
     ) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("{}{number}", prefix.to_str()?))?;
-        let mut inner = KBox::new(
+        let inner = KBox::new(
             Inner::<T> {
-                misc: bindings::miscdevice {
+                misc: Opaque::new(bindings::miscdevice {
                     minor: bindings::MISC_DYNAMIC_MINOR as c_int,
                     fops: &Vtable::<T>::FOPS,
                     // CAST: `Device` is `#[repr(transparent)]` over `Opaque<struct device>`.
                     parent: core::ptr::from_ref(parent).cast_mut().cast(),
                     ..pin_init::zeroed()
-                },
+                }),
                 name,
                 device,
             },
             GFP_KERNEL,
         )?;
-        inner.misc.name = inner.name.as_char_ptr();
+        // SAFETY: The structure is not registered yet, so nobody else looks at it.
+        unsafe { (*inner.misc.get()).name = inner.name.as_char_ptr() };
         // SAFETY: The structure is set up and, being boxed, does not move until it is deregistered.
-        to_result(unsafe { bindings::misc_register(&mut inner.misc) })?;
+        to_result(unsafe { bindings::misc_register(inner.misc.get()) })?;
         // INVARIANT: It is registered from here on.
         Ok(Self {
             inner,
@@ -201,7 +210,7 @@ impl<T: FileOperations> Drop for Registration<'_, T> {
     fn drop(&mut self) {
         // SAFETY: By the invariant of `Inner` it is registered. `misc_open` holds the mutex that
         // this takes, so no open uses `inner` afterwards.
-        unsafe { bindings::misc_deregister(&mut self.inner.misc) };
+        unsafe { bindings::misc_deregister(self.inner.misc.get()) };
         NUMBERS.give_back(self.number);
     }
 }

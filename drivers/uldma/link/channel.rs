@@ -74,6 +74,9 @@ const RETRY_NS: u64 = 200_000_000;
 
 struct Request {
     number: u32,
+    /// An answer came; later ones, to repeated questions, are not wanted.
+    answered: bool,
+    /// The answer, until it is taken.
     answer: Option<Answer>,
 }
 
@@ -86,11 +89,20 @@ struct State {
     broken: bool,
     next_request: u32,
     requests: KVec<Request>,
+    /// The peer's part of the key that was met last; 0 for none.
+    peer_session: u32,
+    /// It was said once that the peer breaks the rules.
+    complained: bool,
 }
 
 /// The control channel of one device.
+///
+/// Lock order: `processing`, then the handler's locks, then `state`.
 #[pin_data]
 pub(crate) struct Channel {
+    /// Held while messages are handled, so that they are handled in order.
+    #[pin]
+    processing: Mutex<()>,
     #[pin]
     state: Mutex<State>,
     /// Notified when an answer has come or the link has changed.
@@ -104,10 +116,16 @@ pub(crate) trait Handler {
     fn query(&self, query: Query) -> Answer;
     /// The peer's segment at `offset` is gone.
     fn segment_gone(&self, offset: u64);
-    /// The peer no longer writes this node's segment at `offset`.
-    fn segment_left(&self, offset: u64);
-    /// All that the peer knew is forgotten: it was loaded anew, or the link was down.
+    /// `count` of those who were offered this node's segment at `offset` do not write it any more.
+    fn segment_left(&self, offset: u64, count: u32);
+    /// An answer came that nobody waits for.
+    fn unwanted(&self, answer: Answer);
+    /// The peer has begun a new session: it forgot, and revoked, all of the last one.
     fn peer_restarted(&self);
+    /// A session ends here: nobody may write the peer's segments any more when this returns.
+    fn revoke(&self);
+    /// Messages may fit into the ring again.
+    fn resend(&self);
 }
 
 /// A counter in the window: key and count.
@@ -131,15 +149,27 @@ impl Channel {
             broken: false,
             next_request: 1,
             requests: KVec::new(),
+            peer_session: 0,
+            complained: false,
         };
         pin_init!(Self {
+            processing <- new_mutex!((), "uldma::Channel::processing"),
             state <- new_mutex!(state, "uldma::Channel::state"),
             changed <- kernel::new_poll_condvar!("uldma::Channel::changed"),
         })
     }
 
-    /// The link went up or down.
-    pub(crate) fn link_changed(&self, dev: &Device<Bound>, hw: &dyn Hardware, up: bool) -> Result {
+    /// The link went up or down: begins a new session, or ends it.
+    pub(crate) fn link_changed(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        handler: &dyn Handler,
+        up: bool,
+    ) -> Result {
+        let _guard = self.processing.lock();
+        // Before the peer learns of the new session, which tells it that this has happened.
+        handler.revoke();
         let mut state = self.state.lock();
         state.session = if up { random::u32() | 1 } else { 0 };
         state.key = 0;
@@ -160,32 +190,52 @@ impl Channel {
         hw: &dyn Hardware,
         handler: &dyn Handler,
     ) -> Result {
-        while let Some(message) = self.receive(dev, hw, handler)? {
+        let _guard = self.processing.lock();
+        // More than a full ring comes with a doorbell of its own, so a peer that never stops
+        // cannot keep this from ending.
+        for _ in 0..SLOTS {
+            let Some(message) = self.receive(dev, hw, handler)? else {
+                break;
+            };
             match message {
                 Message::Query(request, query) => {
                     let answer = handler.query(query);
                     // A full ring loses the answer; the peer asks again.
-                    match self.send(dev, hw, &Message::Answer(request, answer)) {
-                        Err(EBUSY) => (),
-                        result => result?,
+                    if let Err(err) = self.send(dev, hw, &Message::Answer(request, answer)) {
+                        if let Answer::Segment(segment) = answer {
+                            handler.segment_left(segment.offset, 1);
+                        }
+                        if err != EBUSY {
+                            return Err(err);
+                        }
                     }
                 }
-                Message::Answer(number, answer) => self.answered(number, answer),
+                Message::Answer(number, answer) => {
+                    if !self.answered(number, answer) {
+                        handler.unwanted(answer);
+                    }
+                }
                 Message::SegmentGone(offset) => handler.segment_gone(offset),
-                Message::SegmentLeft(offset) => handler.segment_left(offset),
+                Message::SegmentLeft(offset, count) => handler.segment_left(offset, count),
             }
         }
+        handler.resend();
         Ok(())
     }
 
-    fn answered(&self, number: u32, answer: Answer) {
+    /// Gives an answer to who waits for it; returns whether anybody does.
+    fn answered(&self, number: u32, answer: Answer) -> bool {
         let mut state = self.state.lock();
         let mut requests = state.requests.iter_mut();
-        if let Some(request) = requests.find(|request| request.number == number) {
+        let waiting = requests.find(|request| request.number == number && !request.answered);
+        let wanted = waiting.is_some();
+        if let Some(request) = waiting {
+            request.answered = true;
             request.answer = Some(answer);
         }
         drop(state);
         self.changed.notify_all();
+        wanted
     }
 
     /// Takes one message out of the ring.
@@ -197,7 +247,9 @@ impl Channel {
     ) -> Result<Option<Message>> {
         let mut state = self.state.lock();
         if state.meet_peer(dev, hw)? {
+            drop(state);
             handler.peer_restarted();
+            state = self.state.lock();
         }
         if state.key == 0 || state.broken {
             return Ok(None);
@@ -219,14 +271,17 @@ impl Channel {
             Ok(message) => {
                 state.consumed = state.consumed.wrapping_add(1);
                 let value = counter(state.key, state.consumed);
-                hw.write_window(dev, Half::Outbound, CONSUMED, value)?;
+                hw.publish_window(dev, Half::Outbound, CONSUMED, value)?;
                 Ok(Some(message))
             }
             Err(err) if err == eproto() => {
-                dev_warn!(
-                    dev,
-                    "peer breaks the rules of the control channel, ignoring it\n"
-                );
+                if !state.complained {
+                    dev_warn!(
+                        dev,
+                        "peer breaks the rules of the control channel, ignoring it\n"
+                    );
+                }
+                state.complained = true;
                 state.broken = true;
                 Ok(None)
             }
@@ -273,16 +328,22 @@ impl Channel {
         state.next_request = number.wrapping_add(1).max(1);
         let request = Request {
             number,
+            answered: false,
             answer: None,
         };
         state.requests.push(request, GFP_KERNEL)?;
         Ok(number)
     }
 
-    /// Closes a request, whether it was answered or not.
-    pub(crate) fn close_request(&self, number: u32) {
+    /// Closes a request; returns an answer that came and was not taken.
+    pub(crate) fn close_request(&self, number: u32) -> Option<Answer> {
         let mut state = self.state.lock();
+        let mut requests = state.requests.iter_mut();
+        let answer = requests
+            .find(|request| request.number == number)
+            .and_then(|request| request.answer.take());
         state.requests.retain(|request| request.number != number);
+        answer
     }
 
     /// Waits for the answer to a request until it is time to ask again; returns how long it took
@@ -290,8 +351,9 @@ impl Channel {
     pub(crate) fn wait_answer(&self, number: u32, left_ns: u64) -> Result<(Option<Answer>, u64)> {
         let slice = left_ns.min(RETRY_NS);
         let result = crate::wait::until(&self.changed, &self.state, slice, |state| {
-            let mut requests = state.requests.iter();
-            requests.find(|request| request.number == number)?.answer
+            let mut requests = state.requests.iter_mut();
+            let request = requests.find(|request| request.number == number)?;
+            request.answer.take()
         });
         match result {
             Ok(answer) => Ok((Some(answer), slice)),
@@ -302,7 +364,7 @@ impl Channel {
 }
 
 impl State {
-    /// Learns the peer's part of the key; returns whether it has changed.
+    /// Learns the peer's part of the key; returns whether it has begun a new session.
     fn meet_peer(&mut self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
         if self.session == 0 {
             return Ok(false);
@@ -318,6 +380,7 @@ impl State {
         if key == self.key {
             return Ok(false);
         }
+        let restarted = core::mem::replace(&mut self.peer_session, session) != session;
         self.key = key;
         self.produced = 0;
         self.consumed = 0;
@@ -326,7 +389,7 @@ impl State {
         hw.publish_window(dev, Half::Outbound, PRODUCED, counter(key, 0))?;
         // The peer may have looked for our part of the key too early.
         hw.ring(dev, DOORBELL)?;
-        Ok(true)
+        Ok(restarted)
     }
 }
 

@@ -80,8 +80,9 @@ pub(crate) enum Message {
     Answer(u32, Answer),
     /// The segment at this offset of the sender's inbound half is gone: do not write it any more.
     SegmentGone(u64),
-    /// Nobody writes the segment at this offset of the receiver's inbound half any more.
-    SegmentLeft(u64),
+    /// So many who were offered the segment at this offset of the receiver's inbound half do not
+    /// write it any more, and will not.
+    SegmentLeft(u64, u32),
 }
 
 impl Message {
@@ -107,7 +108,7 @@ impl Message {
             }
             Self::Answer(request, Answer::Refused) => (REFUSED, request, [0; 4]),
             Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0]),
-            Self::SegmentLeft(offset) => (SEGMENT_LEFT, 0, [offset, 0, 0, 0]),
+            Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0]),
         };
         let [a, b, c, d] = body;
         [kind | u64::from(request) << 32, a, b, c, d, 0, 0, 0]
@@ -146,7 +147,7 @@ impl Message {
             }
             REFUSED => Self::Answer(request, Answer::Refused),
             SEGMENT_GONE => Self::SegmentGone(a),
-            SEGMENT_LEFT => Self::SegmentLeft(a),
+            SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
             _ => return Err(eproto()),
         })
     }
@@ -179,7 +180,7 @@ mod tests {
             Message::Answer(4, Answer::Segment(segment)),
             Message::Answer(5, Answer::Refused),
             Message::SegmentGone(65536),
-            Message::SegmentLeft(65536),
+            Message::SegmentLeft(65536, 2),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
