@@ -51,9 +51,16 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
+# enter [--debug] [--bind PATH]... CMD...
 enter() {
 	local args=() kernel pytools gitdir item value
-	kernel=$(stage_dir kernel)
+	if [ "${1:-}" = --debug ]; then
+		kernel=$(stage_dir debug)
+		args+=(--setenv ULDMA_KERNEL debug)
+		shift
+	else
+		kernel=$(stage_dir kernel)
+	fi
 	pytools=$(stage_dir pytools)
 	mkdir -p "$REPO/build/run" "$CACHE/cargo"
 	args+=(

@@ -16,6 +16,11 @@ stage_key() {
 		printf '%s\n' "$(stage_key root)" "$KERNEL_SERIES" "$KERNEL_FLAVOUR" |
 			cat - "$ROOT_D/kernel.sh"
 		;;
+	debug)
+		# Patch releases have keys of their own; without a kernel there is none to keep.
+		printf '%s\n' "$(stage_key kernel)" |
+			cat - "$DEBUG_CONFIG" "$ROOT_D/debug.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
+		;;
 	pytools)
 		printf '%s\n' "$(stage_key root)" "${PYTOOLS[@]}" |
 			cat - "$ROOT_D/pytools.sh"
@@ -74,7 +79,7 @@ stage() {
 
 stage_prune() {
 	local name dir
-	for name in root kernel pytools; do
+	for name in root kernel debug pytools; do
 		for dir in "$CACHE/$name"-*; do
 			[ "$dir" = "$(stage_dir "$name")" ] || [ ! -d "$dir" ] ||
 				quietly "delete ${dir##*/}" stage_remove "$dir"
