@@ -44,9 +44,12 @@ impl Mapping {
         // overlap. The bytes may change while they are copied; any value of them is a valid u8,
         // and whoever calls checks what it got.
         unsafe {
-            let source = self.base().as_ptr().add(offset);
-            std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len());
-        }
+            copy(
+                self.base().as_ptr().add(offset),
+                target.as_mut_ptr(),
+                target.len(),
+            )
+        };
     }
 
     /// Copies `source` to shared memory at `offset`, in no particular order.
@@ -60,9 +63,12 @@ impl Mapping {
         // SAFETY: the target lies in the mapping, which no reference in this process overlaps
         // (see `Mapping`), so not `source` either.
         unsafe {
-            let target = self.base().as_ptr().add(offset);
-            std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
-        }
+            copy(
+                source.as_ptr(),
+                self.base().as_ptr().add(offset),
+                source.len(),
+            )
+        };
     }
 
     #[inline]
@@ -89,6 +95,25 @@ impl Mapping {
     pub(crate) unsafe fn as_slice_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.length()) }
+    }
+}
+
+/// Copies memory in pieces that memcpy() moves with vector registers. What is longer it may leave
+/// to one string instruction, which emulators carry out byte by byte, and which on some processors
+/// does not fill the write-combining buffers that a window is written through.
+///
+/// # Safety
+///
+/// As [`std::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
+    const PIECE: usize = 2048;
+    let mut done = 0;
+    while done < length {
+        let piece = PIECE.min(length - done);
+        // SAFETY: the piece lies in both ranges, which the caller answers for.
+        unsafe { std::ptr::copy_nonoverlapping(source.add(done), target.add(done), piece) };
+        done += piece;
     }
 }
 

@@ -19,17 +19,17 @@ impl Spin {
         paused: 0,
     };
 
-    /// For ring messages: a few milliseconds at most.
+    /// For ring messages: answers come within microseconds, or not for long.
     pub const RING: Self = Self {
         tight: 4096,
-        paused: 16384,
+        paused: 2048,
     };
 
-    /// For the end of a transfer: a few milliseconds at most, most of them paused, so that the
-    /// device gets on with it where it is emulated on the same cores.
+    /// For the end of a transfer: as long as a wake-up would take. Where the device is emulated on
+    /// the same cores, to look longer takes from it what it needs to get there.
     pub const TRANSFER: Self = Self {
         tight: 64,
-        paused: 16384,
+        paused: 512,
     };
 
     /// Looks until `look` finds something; none when it does not in time.

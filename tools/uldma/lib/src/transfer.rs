@@ -114,6 +114,24 @@ impl Context {
         Ok(())
     }
 
+    /// Looks whether all that was started has ended, for a bounded time and without any system
+    /// call; false when it has not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::wait`].
+    pub fn look(&self, started: &mut Started, spin: Spin) -> Result<bool> {
+        while let Some(&(ticket, bytes)) = started.tickets.front() {
+            match spin.until(|| self.ended(ticket).transpose()) {
+                None => return Ok(false),
+                Some(ended) => ended?.check()?,
+            };
+            started.tickets.pop_front();
+            started.moved += bytes;
+        }
+        Ok(true)
+    }
+
     fn finish_oldest(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
         if let Some((ticket, bytes)) = started.tickets.pop_front() {
             self.wait(ticket, wait.0, wait.1)?;

@@ -7,4 +7,4 @@ mod pingpong;
 mod tracer;
 
 pub use clock::Clock;
-pub use tracer::{tracer_main, SyscallCount, Tracer};
+pub use tracer::{tracer_main, SyscallCount, Tracer, Watched};

@@ -107,22 +107,40 @@ impl Tracer {
     /// # Errors
     ///
     /// [`Error::System`] when the tracer has gone.
-    pub fn count<R>(mut self, section: impl FnOnce() -> R) -> (R, Result<SyscallCount>) {
+    pub fn count<R>(self, section: impl FnOnce() -> R) -> (R, Result<SyscallCount>) {
+        let (result, watched) = self.watch(section);
+        (result, watched.count())
+    }
+
+    /// As [`Tracer::count`], but leaves the result with the tracer for later: what follows the
+    /// section can be timed, too.
+    pub fn watch<R>(self, section: impl FnOnce() -> R) -> (R, Watched) {
         sys::mark(BEGIN);
         let result = section();
         sys::mark(END);
-        let lost = || Error::system("count system calls", Errno::ECHILD);
-        let count = match self.answer() {
-            Ok(line) => parse(&line).ok_or_else(lost),
-            Err(_) => Err(lost()),
-        };
-        (result, count)
+        (result, Watched(self))
     }
 
     fn answer(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         Ok(line)
+    }
+}
+
+/// A section that has ended and whose count is still with the tracer.
+#[derive(Debug)]
+pub struct Watched(Tracer);
+
+impl Watched {
+    /// Asks the tracer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when it has gone.
+    pub fn count(mut self) -> Result<SyscallCount> {
+        let line = self.0.answer().unwrap_or_default();
+        parse(&line).ok_or_else(|| Error::system("count system calls", Errno::ECHILD))
     }
 }
 
