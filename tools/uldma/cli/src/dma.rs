@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use uldma::measure::Tracer;
+use uldma::measure::{Clock, Tracer};
 use uldma::{Access, Buffer, Device, Region, Spin, Started};
 
 use crate::args::{Common, Dma, LocalMethod};
@@ -20,7 +20,7 @@ struct Report {
     count: u32,
     seconds: f64,
     mb_per_s: f64,
-    /// Of all initiations together, waits not included.
+    /// Of the first transfer's initiations (kernel: of all), waits not included.
     syscalls: Option<u64>,
     mmio_loads: Option<u64>,
     mmio_stores: Option<u64>,
@@ -99,7 +99,8 @@ fn extended_shadow(
     let before = context.stats()?;
 
     let mut started = Started::new();
-    let mut seconds = 0.0;
+    let clock = Clock::start();
+    let mut ticks = 0;
     let mut syscalls = None;
     for round in 0..verb.count {
         // The first one is watched from outside.
@@ -108,19 +109,29 @@ fn extended_shadow(
         } else {
             None
         };
-        let start = Instant::now();
-        let mut initiate = || context.start(&mut started, (&from, 0), (&to, 0), verb.size, wait);
-        match tracer {
+        let mut start = 0;
+        let mut initiate = || {
+            start = clock.ticks();
+            context.start(&mut started, (&from, 0), (&to, 0), verb.size, wait)
+        };
+        let watched = match tracer {
             Some(tracer) => {
-                let (result, count) = tracer.count(initiate);
+                let (result, watched) = tracer.watch(initiate);
                 result?;
-                syscalls = count.map_err(warn).ok().map(|count| count.total);
+                Some(watched)
             }
-            None => initiate()?,
-        }
+            None => {
+                initiate()?;
+                None
+            }
+        };
         context.finish(&mut started, wait)?;
-        seconds += start.elapsed().as_secs_f64();
+        ticks += clock.ticks() - start;
+        if let Some(watched) = watched {
+            syscalls = watched.count().map_err(warn).ok().map(|count| count.total);
+        }
     }
+    let seconds = ticks as f64 * clock.rate() / 1e9;
     let counted = context.stats()?.since(&before);
     Ok(Report {
         method: "extended-shadow",

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uldma::{Access, Buffer, Channel, Device, Link, Name};
+use uldma::{Access, Buffer, Channel, Device, Link, Name, Spin};
 
 use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, VERSION};
 use crate::args::{Common, Method, RecvFile};
@@ -49,6 +49,8 @@ impl Deref for Arrived {
 pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
     let device = common.open()?;
     let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    // Control messages have time; the processors are for the bytes.
+    channel.set_spin(Spin::NONE);
     let report = receive(common, verb, &device, &mut channel);
     if let Err(failure) = &report {
         let message = failure.message.clone();
@@ -162,6 +164,7 @@ fn by_window(common: &Common, channel: &mut Channel<impl Link>, length: usize) -
         },
         common.timeout,
     )?;
+    channel.set_spin(Spin::RING);
     let bar = progress::bar(length as u64, "receive", common.json);
     let start = Instant::now();
     let mut filled = 0;

@@ -5,10 +5,10 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use uldma::measure::Tracer;
+use uldma::measure::{Clock, Tracer};
 use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
 
 use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, PIECE, VERSION};
@@ -17,6 +17,13 @@ use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
 use crate::output::{self, or_dash, SCHEMA_VERSION};
 use crate::progress;
+
+/// How long to look for the end of a transfer before sleeping, and for how long system calls are
+/// counted: some tens of milliseconds.
+const LOOK: Spin = Spin {
+    tight: 64,
+    paused: 1 << 16,
+};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -34,7 +41,8 @@ struct Report {
 /// What moving the bytes cost.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
-    /// System calls to start the transfer; with window and tcp, to move the bytes.
+    /// System calls to start the transfer, and with extended-shadow to look for its end; with
+    /// window and tcp, to move the bytes.
     syscalls: Option<u64>,
     /// Who counted them: "ptrace" from outside, or the "library" itself.
     syscalls_counted_by: Option<&'static str>,
@@ -66,6 +74,8 @@ pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
     let sha256 = digest(&buffer[..length], common.json);
 
     let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    // Control messages have time; the processors are for the bytes.
+    channel.set_spin(Spin::NONE);
     let report = send(common, verb, &device, &mut channel, buffer, length, sha256);
     if let Err(failure) = &report {
         let message = failure.message.clone();
@@ -154,32 +164,35 @@ fn by_shadow(
     let tracer = Tracer::attach().map_err(warn).ok();
     let before = context.stats()?;
 
-    let start = Instant::now();
-    let mut waiting = 0;
+    let clock = Clock::start();
+    let (mut start, mut end) = (0, 0);
     let mut initiate = || {
+        // The tracer's marks take longer than the transfer: it is timed in between, with a clock
+        // that makes no system call.
+        start = clock.ticks();
         context.start(&mut started, (&from, 0), (&to, 0), bytes, wait)?;
         if verb.prove {
             context.finish(&mut started, wait)?;
         }
-        Ok::<(), Error>(())
+        let done = context.look(&mut started, LOOK)?;
+        end = clock.ticks();
+        Ok::<bool, Error>(done)
     };
-    let count = match tracer {
+    let (done, watched) = match tracer {
         Some(tracer) => {
-            let (result, count) = tracer.count(initiate);
-            result?;
-            count.map_err(warn).ok()
+            let (done, watched) = tracer.watch(initiate);
+            (done?, Some(watched))
         }
-        None => {
-            initiate()?;
-            None
-        }
+        None => (initiate()?, None),
     };
-    if !verb.prove {
-        let calls = uldma::calls();
+    let calls = uldma::calls();
+    if !done {
         context.finish(&mut started, wait)?;
-        waiting = uldma::calls() - calls;
+        end = clock.ticks();
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let waiting = uldma::calls() - calls;
+    let seconds = (end - start) as f64 * clock.rate() / 1e9;
+    let count = watched.and_then(|watched| watched.count().map_err(warn).ok());
 
     let counted = context.stats()?.since(&before);
     let counts = Counts {
@@ -240,6 +253,7 @@ fn by_window(
     channel: &mut Channel<impl Link>,
     bytes: &[u8],
 ) -> Result<(f64, Counts)> {
+    channel.set_spin(Spin::RING);
     let bar = progress::bar(bytes.len() as u64, "send", common.json);
     let before = uldma::calls();
     let (seconds, outside) = watched(verb.prove, || {
@@ -347,19 +361,26 @@ fn watched(
     } else {
         None
     };
-    let start = Instant::now();
+    let clock = Clock::start();
+    let (mut start, mut end) = (0, 0);
+    let timed = || {
+        start = clock.ticks();
+        let result = work();
+        end = clock.ticks();
+        result
+    };
     let count = match tracer {
         Some(tracer) => {
-            let (result, count) = tracer.count(work);
+            let (result, count) = tracer.count(timed);
             result?;
             count.map_err(warn).ok().map(|count| count.total)
         }
         None => {
-            work()?;
+            timed()?;
             None
         }
     };
-    Ok((start.elapsed().as_secs_f64(), count))
+    Ok(((end - start) as f64 * clock.rate() / 1e9, count))
 }
 
 fn moved(outside: Option<u64>, calls: u64) -> Counts {
