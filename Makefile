@@ -50,5 +50,17 @@ test-host: root		## only the tests that need no node
 test-nodes: build	## only the tests that run on nodes
 	@$(ENTER) $(NODES) test --nodes
 
+debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
+	@$(ROOT) ensure --debug
+
+test-debug: tools selftests module-debug	## the node tests on the debug kernel, and unit tests (ONLY=pattern)
+	@$(ENTER) --debug $(NODES) test --nodes $(if $(ONLY),--only '$(ONLY)')
+
+kunit: module-debug	## the unit tests of the module, on the debug kernel
+	@$(ENTER) --debug $(NODES) kunit
+
+module-debug: debug-kernel
+	@$(ENTER) --debug scripts/build modules
+
 .PHONY: help run test shell bench lint docs clean root build modules tools \
-	selftests test-host test-nodes
+	selftests test-host test-nodes debug-kernel test-debug kunit module-debug

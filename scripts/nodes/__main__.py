@@ -5,9 +5,15 @@ import sys
 
 from . import processes
 from .errors import NodesError
-from .verbs import bench, run, shell, test
+from .verbs import bench, kunit, run, shell, test
 
-VERBS = {"run": run.main, "test": test.main, "bench": bench.main, "shell": shell.main}
+VERBS = {
+    "run": run.main,
+    "test": test.main,
+    "kunit": kunit.main,
+    "bench": bench.main,
+    "shell": shell.main,
+}
 
 
 def main() -> int:

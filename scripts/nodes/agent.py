@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from .errors import NodeDied, TimedOut
+from .kernel import patience
 
 KILL_PATIENCE = 10.0
 
@@ -48,6 +49,7 @@ class Job:
 
     def _wait(self, ready: object, timeout: float, what: str) -> None:
         assert callable(ready)
+        timeout = patience(timeout)
         with self._agent.changed:
             if not self._agent.changed.wait_for(
                 lambda: ready() or self._rc is not None or self._agent.ended, timeout

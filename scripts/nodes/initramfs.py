@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import NodesError
-from .paths import BINARIES, BUILD, KDIR, KREL, MODULE, SELFTESTS
+from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, SELFTESTS
 
 GUEST = Path(__file__).parent / "guest"
 BUSYBOX = "/usr/bin/busybox"
@@ -83,6 +83,7 @@ def _stage_modules(tree: Path) -> None:
     """Copy the modules that a node loads, uncompressed, with what they depend on."""
     source = KDIR / "modules" / "lib/modules" / KREL
     wanted = [f"{name}.ko" for name in KERNEL_MODULES]
+    (tree / MODULES).mkdir(parents=True, exist_ok=True)
     for line in (source / "modules.dep").read_text().splitlines():
         module, _, dependencies = line.partition(":")
         if Path(module).name.removesuffix(".xz") not in wanted:
@@ -144,7 +145,7 @@ def base() -> Path:
     key = hashlib.sha256(str(KDIR).encode())
     for path in (Path(__file__), GUEST / "agent.c", GUEST / "init"):
         key.update(path.read_bytes())
-    archive = BUILD / "nodes" / f"base-{key.hexdigest()[:12]}.cpio"
+    archive = ARCHIVES / f"base-{key.hexdigest()[:12]}.cpio"
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
         for old in archive.parent.glob("base-*"):
@@ -157,7 +158,7 @@ def base() -> Path:
 
 def payload() -> Path:
     """What this tree has built: the module, the tools, the tests. What is not built is left out."""
-    archive = BUILD / "nodes" / "payload.cpio"
+    archive = ARCHIVES / "payload.cpio"
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from .errors import KernelReport, NodeDied, TimedOut
+from .kernel import patience
 
 REPORT = re.compile(
     r"Kernel panic"
@@ -31,6 +32,7 @@ REPORT = re.compile(
     r"|while atomic|sleeping function called"
     r"|DMA-API: "
     r"|kmemleak: .*new suspected"
+    r"|ODEBUG: "
     r"|panicked at "
     r"|stack-protector|stack guard page"
     r"|irq \d+: nobody cared"
@@ -38,7 +40,9 @@ REPORT = re.compile(
     r"|sysfs: cannot create duplicate"
 )
 # Kernel text that looks like a report and is none.
-BENIGN = re.compile(r"kfence: initialized|WARNING: Running without")
+BENIGN = re.compile(
+    r"kfence: initialized|WARNING: Running without|DMA-API: (preallocated|debugging enabled)"
+)
 REPORT_LINES = 60
 
 
@@ -71,6 +75,7 @@ class SerialLog:
 
     def wait_for(self, text: str, timeout: float) -> None:
         """Return when text has been logged after the last check."""
+        timeout = patience(timeout)
         with self._changed:
             if not self._changed.wait_for(
                 lambda: self._ended or text in self._text[self._checked :], timeout

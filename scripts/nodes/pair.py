@@ -13,7 +13,7 @@ from . import accel, initramfs, qemu
 from .device import Device
 from .errors import NodesError
 from .node import Node
-from .paths import BINARIES, BUILD, LOGS, RUN
+from .paths import ARCHIVES, BINARIES, LOGS, RUN
 
 
 def say(message: str) -> None:
@@ -135,10 +135,10 @@ class Pair:
 
     def _initrd(self, name: str, archives: list[Path]) -> Path:
         parts = list(archives)
-        where = BUILD / "nodes"
         if name == "a" and self.config.files:
-            parts.append(initramfs.extra(self.config.files, where / f"{self.scenario}-extra.cpio"))
-        return initramfs.join(parts, where / f"{self.scenario}-{name}.cpio")
+            archive = ARCHIVES / f"{self.scenario}-extra.cpio"
+            parts.append(initramfs.extra(self.config.files, archive))
+        return initramfs.join(parts, ARCHIVES / f"{self.scenario}-{name}.cpio")
 
     def check_logs(self) -> None:
         """Raise if a kernel or the device model has something to complain about."""

@@ -4,6 +4,8 @@
 import os
 from pathlib import Path
 
+from .kernel import SUFFIX
+
 REPO = Path(os.environ["ULDMA_REPO"])
 CACHE = Path(os.environ["ULDMA_CACHE"])
 KREL = os.environ["KREL"]
@@ -14,7 +16,8 @@ LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 BINARIES = BUILD / "cargo" / "release"
 SELFTESTS = BUILD / "kselftest"
-MODULE = BUILD / "module" / "uldma.ko"
+MODULE = BUILD / f"module{SUFFIX}" / "uldma.ko"
+ARCHIVES = BUILD / f"nodes{SUFFIX}"
 
 # build/run under a short name: a socket's name may have 107 characters.
 RUN = Path("/run/uldma")

@@ -7,22 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import NodesError
+from .kernel import DEBUG, patience
 from .paths import KDIR
 
 QEMU = "qemu-system-x86_64"
-DEBUG_CMDLINE = "kfence.sample_interval=10 slab_debug=FZPU"
+# The debug kernel has KASAN instead.
+DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
 
 
 @dataclass(frozen=True)
 class Config:
     """What may differ from boot to boot."""
 
-    memory: int = 768  # MiB
+    memory: int = 1024 if DEBUG else 768  # MiB
     cpus: int = 2
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
     cmdline: str = ""
-    boot_timeout: float = 120.0
+    boot_timeout: float = patience(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in the node -> file here
 
 

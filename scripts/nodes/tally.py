@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass, field
 
 # "ok 1 name", "not ok 2 name", "ok 3 name # SKIP reason"; kselftest's runner
-# puts "# " before the lines of a program.
-KTAP_RESULT = re.compile(r"^(?P<nest>(?:# ?)*)(?P<bad>not )?ok \d+(?: -)? ?(?P<name>.*)$")
+# puts "# " before the lines of a program, KUnit four spaces before those of a suite.
+KTAP_NEST = re.compile(r"# ?| {4}")
+KTAP_RESULT = re.compile(r"^(?P<nest>(?:# ?| {4})*)(?P<bad>not )?ok \d+(?: -)? ?(?P<name>.*)$")
 KTAP_SKIP = re.compile(r"^(?P<name>.*?)\s*#\s*SKIP\s*(?P<why>.*)$", re.IGNORECASE)
 KTAP_TODO = re.compile(r"#\s*(TODO|XFAIL)", re.IGNORECASE)
 LIBTEST_RESULT = re.compile(
@@ -45,11 +46,15 @@ class Tally:
 
     def add_ktap(self, program: str, text: str) -> int:
         """Count the cases of a program, the innermost results of its KTAP; how many."""
+
+        def depth(match: re.Match[str]) -> int:
+            return len(KTAP_NEST.findall(match["nest"]))
+
         found = list(filter(None, map(KTAP_RESULT.match, text.splitlines())))
-        deepest = max((match["nest"].count("#") for match in found), default=0)
+        deepest = max(map(depth, found), default=0)
         before = self.total
         for match in found:
-            if match["nest"].count("#") < deepest:
+            if depth(match) < deepest:
                 continue
             name = f"{program}: {match['name']}"
             skip = KTAP_SKIP.match(match["name"])

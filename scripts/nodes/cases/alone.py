@@ -10,7 +10,7 @@ TESTS = (("uldma_export", "import_without_peer"), ("uldma_segment", "attach_with
 @case
 def missing_peer_is_told(pair: Pair) -> None:
     """What needs the peer fails at once and says so; these tests skip where there is one."""
-    with Pair("test-alone", pair.config, names="a") as alone:
+    with Pair(f"{pair.scenario}-alone", pair.config, names="a") as alone:
         for program, test in TESTS:
             output = alone.a.check(f"cd /kselftest/uldma && ./{program} -t {test}")
             expect("pass:1 " in output, f"{program} -t {test} did not run:\n{output}")

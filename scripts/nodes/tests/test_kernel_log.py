@@ -24,9 +24,15 @@ REPORTS = (
     "[  1.0] rcu: INFO: rcu_preempt self-detected stall on CPU",
     "[  1.0] uldma: panicked at drivers/uldma/x.rs:1:2:",
     "[  1.0] BUG: Bad page state in process x  pfn:12345",
+    "[  1.0] BUG: KASAN: slab-use-after-free in x",
+    "[  1.0] DMA-API: uldma 0000:00:03.0: device driver has pending DMA allocations",
+    "[  1.0] kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "[  1.0] ODEBUG: free active (active state 0) object: x object type: work_struct",
     "[  1.0] BUG: sleeping function called from invalid context at x.c:1",
 )
 HARMLESS = (
+    "[  0.1] DMA-API: preallocated 65536 debug entries",
+    "[  0.1] DMA-API: debugging enabled by kernel config",
     "[  0.1] kfence: initialized - using 2097152 bytes for 255 objects",
     "[  2.0] uldma: loading out-of-tree module taints kernel.",
     "[  2.0] uldma: module verification failed: signature and/or required key missing",

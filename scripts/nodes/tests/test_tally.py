@@ -20,6 +20,19 @@ KSELFTEST = """TAP version 13
 not ok 1 selftests: uldma: dummy # exit=1
 """
 
+KUNIT = """KTAP version 1
+1..1
+    KTAP version 1
+    # Subtest: suite
+    # module: x
+    1..3
+    ok 1 good
+    not ok 2 bad
+    ok 3 skipped # SKIP no reason
+    # suite: pass:1 fail:1 skip:1 total:3
+not ok 1 suite
+"""
+
 LIBTEST = """running 3 tests
 test ring::wraps ... ok
 test ring::slow ... ignored, takes an hour
@@ -40,6 +53,12 @@ class TallyTest(unittest.TestCase):
         self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
         self.assertEqual(tally.failed, ["p: x.bad"])
         self.assertEqual(tally.skipped, [("p: x.skipped", "no peer")])
+
+    def test_ktap_of_kunit(self) -> None:
+        """A suite is not one more test either."""
+        tally = Tally()
+        self.assertEqual(tally.add_ktap("k", KUNIT), 3)
+        self.assertEqual(tally.closing_line(), "1 passed, 1 failed, 1 skipped")
 
     def test_ktap_program_without_cases(self) -> None:
         """A program that only exits counts by the runner's line."""

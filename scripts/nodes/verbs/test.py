@@ -9,18 +9,22 @@ import time
 import unittest
 from collections.abc import Callable, Sequence
 
-from .. import cases
+from .. import cases, leaks
 from ..agent import Result
 from ..cases.registry import CASES, Skip, name_of
 from ..errors import NodesError
+from ..kernel import DEBUG, SUFFIX, patience
 from ..pair import Pair, say
 from ..paths import BUILD, LOGS, REPO, SELFTESTS
 from ..qemu import Config
 from ..tally import Tally
+from . import kunit
 
 TOP = str(REPO / "scripts")
 HOST_TIMEOUT = 900
-# kselftest ends a program that takes longer than its settings allow; this bounds the runner.
+# kselftest ends a program that takes longer than its settings allow; the debug kernel needs more.
+# The second limit bounds the runner.
+DEBUG_LIMIT = f"-o {patience(180):.0f}" if DEBUG else ""
 PROGRAM_TIMEOUT = 300.0
 SERVER_TIMEOUT = 20.0
 PROGRAMS_WITH_PEER = ("uldma:uldma_peer",)
@@ -80,7 +84,7 @@ class NodeTests:
     def _running(self) -> Pair:
         if self._pair is None:
             self._boots += 1
-            name = "test" if self._boots == 1 else f"test-{self._boots}"
+            name = f"test{SUFFIX}" if self._boots == 1 else f"test{SUFFIX}-{self._boots}"
             self._pair = Pair(name, Config(debug=True)).__enter__()
         return self._pair
 
@@ -113,7 +117,7 @@ class NodeTests:
         """Run one kselftest program by kselftest's own runner."""
 
         def body(pair: Pair) -> int:
-            command = f"cd /kselftest && ./run_kselftest.sh -t {name}"
+            command = f"cd /kselftest && ./run_kselftest.sh {DEBUG_LIMIT} -t {name}"
             return self._count(name, pair.a.run(command, PROGRAM_TIMEOUT))
 
         self._guarded(name, body)
@@ -145,6 +149,15 @@ class NodeTests:
             print(text, flush=True)
         return count
 
+    def unit_tests(self) -> None:
+        """Count what KUnit has found when the module was loaded."""
+        self._guarded("kunit", lambda pair: kunit.collect(pair.a, self._tally))
+
+    def leaks(self) -> None:
+        """Look for lost memory; nothing can run on these nodes afterwards."""
+        self.case("nodes:leaks", leaks.check)
+        self.stop()
+
     def case(self, name: str, function: Callable[[Pair], None]) -> None:
         """Run one of our own cases."""
 
@@ -162,6 +175,8 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
     listing = SELFTESTS / "kselftest-list.txt"
     tests = NodeTests(tally)
     try:
+        if DEBUG and only.search("kunit"):
+            tests.unit_tests()
         for program in listing.read_text().split():
             if only.search(program):
                 tests.program(program)
@@ -171,13 +186,15 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
         for function in CASES:
             if only.search(name_of(function)):
                 tests.case(name_of(function), function)
+        if DEBUG:
+            tests.leaks()
     finally:
         tests.stop()
 
 
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
-    parser = argparse.ArgumentParser(prog="make test")
+    parser = argparse.ArgumentParser(prog=f"make test{SUFFIX}")
     parser.add_argument("--host", action="store_true", help="only the host's tests")
     parser.add_argument("--nodes", action="store_true", help="only the nodes' tests")
     parser.add_argument("--only", default="", metavar="REGEX", help="only node tests of this name")
@@ -198,7 +215,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in tally.failed:
         print(f"FAILED: {name}")
     if tally.failed:
-        print("The logs are in build/logs; one test again: make test ONLY=name")
+        print(f"The logs are in build/logs; one test again: make test{SUFFIX} ONLY=name")
     print(f"nodes: {tally.total} tests in {time.monotonic() - began:.0f} s")
     print(tally.closing_line(), flush=True)
     return 1 if tally.failed or not tally.total else 0

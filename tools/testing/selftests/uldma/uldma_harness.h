@@ -9,6 +9,10 @@
 #include "kselftest_harness.h"
 #include "uldma_process.h"
 
+/* A kernel with every checker on is eight times as slow. */
+#undef TEST_TIMEOUT_DEFAULT
+#define TEST_TIMEOUT_DEFAULT 240
+
 /* A machine without the device skips the program; any other lack fails. */
 static inline int uldma_main(int argc, char **argv)
 {
