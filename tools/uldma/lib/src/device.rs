@@ -155,7 +155,7 @@ impl Device {
             if !woken {
                 let state = if up { "up" } else { "down" };
                 return Err(Error::Timeout {
-                    what: format!("link to come {state}"),
+                    what: format!("link that is {state}"),
                     after: timeout,
                 });
             }

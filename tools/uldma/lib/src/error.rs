@@ -59,7 +59,7 @@ pub enum Error {
     #[error("the completion record of transfer {0} was overwritten")]
     RecordLost(u64),
     /// Something did not happen in time.
-    #[error("{what}: nothing happened within {after:?}")]
+    #[error("no {what} within {after:?}")]
     Timeout {
         /// What was waited for.
         what: String,

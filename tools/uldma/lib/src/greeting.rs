@@ -11,6 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use crate::link::WindowLink;
 use crate::ring::{layout, Inbound, Outbound, Violation};
 use crate::window::{InboundSegment, OutboundSegment};
@@ -83,7 +85,12 @@ pub(crate) fn meet(
         // Whoever greeted before the attachment is surely whom the attachment reaches.
         let known = read(&inbound, capacity)?.map_or(0, |hello| hello.nonce);
         let left = deadline.saturating_duration_since(Instant::now());
-        let outbound = device.attach_segment(name, left)?;
+        let outbound = match device.attach_segment(name, left) {
+            Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
+                return Err(nobody(name, timeout));
+            }
+            other => other?,
+        };
         if (outbound.length() as u64) < length {
             return Err(Violation::Hello.into());
         }
@@ -94,12 +101,16 @@ pub(crate) fn meet(
             return WindowLink::new(device, inbound, outbound);
         }
         if Instant::now() >= deadline {
-            let what = format!("process at the peer that opens channel {name}");
-            return Err(Error::Timeout {
-                what,
-                after: timeout,
-            });
+            return Err(nobody(name, timeout));
         }
+    }
+}
+
+fn nobody(name: Name, timeout: Duration) -> Error {
+    let what = format!("process at the peer that opens channel {name}");
+    Error::Timeout {
+        what,
+        after: timeout,
     }
 }
 
