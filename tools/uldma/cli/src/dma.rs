@@ -95,7 +95,7 @@ fn extended_shadow(
 ) -> Result<Report> {
     let context = device.context()?;
     let (from, to) = (context.shadow(source)?, context.shadow(destination)?);
-    let wait = (Spin::TRANSFER, common.timeout);
+    let wait = (Spin::MEASURE, common.timeout);
     let before = context.stats()?;
 
     let mut started = Started::new();

@@ -80,7 +80,7 @@ impl From<Error> for Failure {
             Error::Timeout { .. } => Kind::Timeout,
             Error::LinkDown | Error::Closed | Error::Violation(_) => Kind::Peer,
             other => match other.errno() {
-                Some(nix::errno::Errno::ETIMEDOUT) => Kind::Timeout,
+                Some(nix::errno::Errno::ETIMEDOUT | nix::errno::Errno::ENOENT) => Kind::Timeout,
                 Some(nix::errno::Errno::ENOTCONN | nix::errno::Errno::ESTALE) => Kind::Peer,
                 Some(nix::errno::Errno::ENODEV) => Kind::NoDevice,
                 _ => Kind::Failed,

@@ -18,13 +18,6 @@ use crate::failure::{Failure, Kind, Result};
 use crate::output::{self, or_dash, SCHEMA_VERSION};
 use crate::progress;
 
-/// How long to look for the end of a transfer before sleeping, and for how long system calls are
-/// counted: some tens of milliseconds.
-const LOOK: Spin = Spin {
-    tight: 64,
-    paused: 1 << 16,
-};
-
 #[derive(Debug, Serialize)]
 struct Report {
     schema_version: u32,
@@ -174,7 +167,7 @@ fn by_shadow(
         if verb.prove {
             context.finish(&mut started, wait)?;
         }
-        let done = context.look(&mut started, LOOK)?;
+        let done = context.look(&mut started, Spin::MEASURE)?;
         end = clock.ticks();
         Ok::<bool, Error>(done)
     };
