@@ -67,7 +67,7 @@ fn shadow(
     rounds: u32,
     timeout: Duration,
 ) -> Result<(Times, Times), Failure> {
-    let wait = (Spin::TRANSFER, timeout);
+    let wait = (Spin::MEASURE, timeout);
     let clock = Clock::start();
     let (mut starts, mut totals) = (Vec::new(), Vec::new());
     // The first one meets pages that nobody has touched yet; it does not count.
