@@ -309,8 +309,6 @@ fn context_create(opener: &Opener, user: &User) -> Result {
         return Err(eopnotsupp());
     }
     opener.check_space()?;
-    // A context is not taken for somebody who cannot be told of it.
-    user.write(&arg)?;
     let mut objects = opener.objects.lock();
     opener.take_context(&mut objects, 1 << arg.method)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
@@ -319,7 +317,14 @@ fn context_create(opener: &Opener, user: &User) -> Result {
     arg.out_status_offset = context.status.offset();
     arg.out_page_length = u32::try_from(context.registers.length())?;
     drop(objects);
-    user.write(&arg)
+    user.write(&arg).inspect_err(|_| {
+        // Nobody was told of it; another thread may have ended it meanwhile.
+        let mut objects = opener.objects.lock();
+        let context = objects.context.as_ref();
+        if context.is_some_and(|context| context.number == arg.out_context) {
+            let _ = opener.drop_context(&mut objects);
+        }
+    })
 }
 
 fn context_destroy(opener: &Opener, user: &User) -> Result {
