@@ -28,6 +28,8 @@ DEBUG_LIMIT = f"-o {patience(180):.0f}" if DEBUG else ""
 PROGRAM_TIMEOUT = 300.0
 SERVER_TIMEOUT = 20.0
 PROGRAMS_WITH_PEER = ("uldma:uldma_peer",)
+# Where allocations are made to fail, DMA-API debugging ends with them.
+LAST_PROGRAM = "uldma:uldma_fail_nth"
 
 
 def run_own(tally: Tally) -> None:
@@ -177,8 +179,9 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
     try:
         if DEBUG and only.search("kunit"):
             tests.unit_tests()
-        for program in listing.read_text().split():
-            if only.search(program):
+        programs = listing.read_text().split()
+        for program in programs:
+            if program != LAST_PROGRAM and only.search(program):
                 tests.program(program)
         for program in PROGRAMS_WITH_PEER:
             if only.search(program):
@@ -186,6 +189,8 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
         for function in CASES:
             if only.search(name_of(function)):
                 tests.case(name_of(function), function)
+        if LAST_PROGRAM in programs and only.search(LAST_PROGRAM):
+            tests.program(LAST_PROGRAM)
         if DEBUG:
             tests.leaks()
     finally:
