@@ -115,3 +115,107 @@ pub(crate) fn digest(bytes: &[u8], quiet: bool) -> String {
     bar.finish_and_clear();
     output::hex(&hasher.finalize())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Verb};
+    use clap::Parser;
+    use uldma::loopback::{self, Loopback};
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn channels() -> (Channel<Loopback>, Channel<Loopback>) {
+        let (left, right) = loopback::pair(CAPACITY);
+        (
+            Channel::over(left, CAPACITY).unwrap(),
+            Channel::over(right, CAPACITY).unwrap(),
+        )
+    }
+
+    /// Sends bytes from side to side by a method that needs no device.
+    fn cross(method: &str, bytes: Vec<u8>) {
+        let sender = [
+            "uldma",
+            "send-file",
+            "-",
+            "--name",
+            "x",
+            "--peer-addr",
+            "127.0.0.1",
+        ];
+        let sender = Cli::parse_from([&sender[..], &["--method", method]].concat());
+        let receiver = ["uldma", "recv-file", "--name", "x", "--port", "0", "--json"];
+        let receiver = Cli::parse_from(receiver);
+        let (mut left, mut right) = channels();
+        let (length, by_tcp) = (bytes.len(), method == "tcp");
+        let expected = bytes.clone();
+        let thread = std::thread::spawn(move || {
+            let Verb::RecvFile(verb) = &receiver.verb else {
+                unreachable!()
+            };
+            let arrived = if by_tcp {
+                recv::by_tcp(&receiver.common, verb, &mut right, length)
+            } else {
+                recv::by_window(&receiver.common, &mut right, length)
+            };
+            assert!(arrived.unwrap()[..] == expected[..]);
+        });
+        let Verb::SendFile(verb) = &sender.verb else {
+            unreachable!()
+        };
+        let target = match hear(&mut left, TIMEOUT).unwrap() {
+            Message::Ready { tcp, .. } => send::Target { region: None, tcp },
+            other => panic!("{other:?}"),
+        };
+        let moved = match verb.method {
+            Method::Tcp => send::by_tcp(&sender.common, verb, &target, &bytes),
+            _ => send::by_window(&sender.common, verb, &mut left, &bytes),
+        };
+        assert!(moved.unwrap().0 > 0.0);
+        say(&mut left, &Message::Done, TIMEOUT).unwrap();
+        thread.join().unwrap();
+    }
+
+    fn pattern(length: usize) -> Vec<u8> {
+        (0..length).map(|index| (index / 7 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_cross_the_window() {
+        // More than the ring holds, and not a multiple of anything.
+        cross("window", pattern(3_000_002));
+    }
+
+    #[test]
+    fn bytes_cross_tcp() {
+        cross("tcp", pattern(1_000_001));
+    }
+
+    #[test]
+    fn the_peers_failure_is_ours() {
+        let (mut left, mut right) = channels();
+        let message = "no\nroom".to_owned();
+        say(&mut left, &Message::Failed { message }, TIMEOUT).unwrap();
+        let failure = hear(&mut right, TIMEOUT).unwrap_err();
+        assert_eq!(failure.kind, Kind::Peer);
+        assert_eq!(failure.message, "the other side failed: noroom");
+    }
+
+    #[test]
+    fn nonsense_is_no_message() {
+        let (mut left, mut right) = channels();
+        for nonsense in [&b"x"[..], b"{}", br#"{"type":"offer"}"#, &[0xff; 100], b""] {
+            left.send(nonsense, TIMEOUT).unwrap();
+            assert_eq!(hear(&mut right, TIMEOUT).unwrap_err().kind, Kind::Peer);
+        }
+        left.send(&[b' '; LONGEST + 1], TIMEOUT).unwrap();
+        assert!(hear(&mut right, TIMEOUT).is_err());
+    }
+
+    #[test]
+    fn the_digest_is_sha_256() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest(b"abc", true), abc);
+    }
+}

@@ -31,7 +31,7 @@ struct Report {
 }
 
 /// What arrived: the first `length` bytes of a buffer.
-struct Arrived {
+pub(super) struct Arrived {
     buffer: Buffer,
     length: usize,
     seconds: f64,
@@ -154,7 +154,11 @@ fn by_dma(
 }
 
 /// The sender writes into the ring; we copy out.
-fn by_window(common: &Common, channel: &mut Channel<impl Link>, length: usize) -> Result<Arrived> {
+pub(super) fn by_window(
+    common: &Common,
+    channel: &mut Channel<impl Link>,
+    length: usize,
+) -> Result<Arrived> {
     let mut buffer = Buffer::new(length.max(1))?;
     say(
         channel,
@@ -186,7 +190,7 @@ fn by_window(common: &Common, channel: &mut Channel<impl Link>, length: usize) -
 }
 
 /// The rival.
-fn by_tcp(
+pub(super) fn by_tcp(
     common: &Common,
     verb: &RecvFile,
     channel: &mut Channel<impl Link>,

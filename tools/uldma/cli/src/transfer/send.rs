@@ -33,7 +33,7 @@ struct Report {
 
 /// What moving the bytes cost.
 #[derive(Debug, Default, Serialize)]
-struct Counts {
+pub(super) struct Counts {
     /// System calls to start the transfer, and with extended-shadow to look for its end; with
     /// window and tcp, to move the bytes.
     syscalls: Option<u64>,
@@ -48,9 +48,9 @@ struct Counts {
 }
 
 /// Where the receiver wants the bytes.
-struct Target {
-    region: Option<Name>,
-    tcp: Option<Listening>,
+pub(super) struct Target {
+    pub(super) region: Option<Name>,
+    pub(super) tcp: Option<Listening>,
 }
 
 /// Runs the verb.
@@ -240,7 +240,7 @@ fn by_kernel(
 }
 
 /// Stores into the peer's memory, through the ring.
-fn by_window(
+pub(super) fn by_window(
     common: &Common,
     verb: &SendFile,
     channel: &mut Channel<impl Link>,
@@ -261,7 +261,7 @@ fn by_window(
 }
 
 /// The rival.
-fn by_tcp(
+pub(super) fn by_tcp(
     common: &Common,
     verb: &SendFile,
     target: &Target,
