@@ -3,11 +3,13 @@
 
 import argparse
 import io
+import os
 import re
 import subprocess
 import time
 import unittest
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from .. import cases, leaks
 from ..agent import Result
@@ -46,27 +48,45 @@ def run_own(tally: Tally) -> None:
 
 def run_cargo(tally: Tally) -> None:
     """The tests of the device model, the library and the tools."""
-    say("host tests: cargo test ...")
+    cargo_test(tally, "host tests", ["--workspace"], BUILD / "cargo", {})
+
+
+def run_loom(tally: Tally) -> None:
+    """The ring under all interleavings that the memory model allows; a build of its own."""
+    ring = ["-p", "uldma", "--test", "loom_ring"]
+    cargo_test(tally, "ring model", ring, BUILD / "loom", {"RUSTFLAGS": "--cfg loom"})
+
+
+def cargo_test(
+    tally: Tally, what: str, selection: Sequence[str], target: Path, variables: dict[str, str]
+) -> None:
+    """Run cargo test, and count its results."""
+    say(f"{what}: cargo test ...")
     began = time.monotonic()
-    log = LOGS / "cargo-test.log"
+    log = LOGS / f"cargo-test-{target.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        *("cargo", "test", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), "--workspace"),
-        *("--release", "--locked", "--no-fail-fast", "--target-dir", str(BUILD / "cargo")),
+        *("cargo", "test", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), *selection),
+        *("--release", "--locked", "--no-fail-fast", "--target-dir", str(target)),
     ]
     with log.open("wb") as output:
         done = subprocess.run(
-            command, stdout=output, stderr=subprocess.STDOUT, timeout=HOST_TIMEOUT, check=False
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=HOST_TIMEOUT,
+            check=False,
+            env=os.environ | variables,
         )
     text = log.read_text(errors="replace")
     failures = len(tally.failed)
     count = tally.add_libtest(text)
     if done.returncode and len(tally.failed) == failures:
-        tally.add_fail("cargo test (it did not build, or ended early)")
+        tally.add_fail(f"{what}: cargo test (it did not build, or ended early)")
     if done.returncode:
         print(text[-6000:])
         say(f"the whole log is {log.relative_to(REPO)}; again: make test-host")
-    say(f"host tests: {count} results in {time.monotonic() - began:.0f} s")
+    say(f"{what}: {count} results in {time.monotonic() - began:.0f} s")
 
 
 class NodeTests:
@@ -209,6 +229,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.nodes and not options.only:
         run_own(tally)
         run_cargo(tally)
+        run_loom(tally)
     if not options.host:
         try:
             run_nodes(tally, re.compile(options.only))
