@@ -103,13 +103,6 @@ struct State {
     unsaid: KVec<Message>,
 }
 
-impl State {
-    fn created(&self, name: u64) -> Option<&Arc<Segment>> {
-        let mut segments = self.segments.iter();
-        segments.find(|segment| segment.side == Side::Created(name))
-    }
-}
-
 impl Segment {
     /// Takes a part of the inbound half, zeroed, for opener `opener`.
     ///
@@ -127,50 +120,15 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
-        if site.segments.state.lock().created(name).is_some() {
-            return Err(EEXIST);
-        }
         let part = site.window.take(length)?;
-        let result = Self::create_at(site, opener, events, handle, name, part);
-        if result.is_err() {
-            site.window.give_back(part);
-        }
-        result
-    }
-
-    fn create_at(
-        site: &Site<'_>,
-        opener: u64,
-        events: &Arc<Events>,
-        handle: u32,
-        name: u64,
-        part: Part,
-    ) -> Result<Arc<Self>> {
-        {
-            let guard = site.gate.try_enter()?;
-            let (offset, length) = (part.offset(), part.length());
-            site.hw.zero_inbound(guard.dev(), offset, length)?;
-        }
-        let side = Side::Created(name);
-        let segment = Self::new(site, opener, events, handle, side, part, 0)?;
-        let mut state = site.segments.state.lock();
-        let result = if state.created(name).is_some() {
-            Err(EEXIST)
-        } else {
-            Ok(state.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT))
-        };
-        drop(state);
-        match result {
-            Ok(Ok(())) => Ok(segment),
-            Ok(Err(err)) => {
-                segment.forget(site);
-                Err(err.into())
+        let segment = zero(site, part).and_then(|()| {
+            let mut state = site.segments.state.lock();
+            if state.created(name).is_some() {
+                return Err(EEXIST);
             }
-            Err(err) => {
-                segment.forget(site);
-                Err(err)
-            }
-        }
+            state.insert(|| Self::new(site, opener, events, handle, Side::Created(name), part, 0))
+        });
+        segment.inspect_err(|_| site.window.give_back(part))
     }
 
     /// Attaches to a segment that the peer offered, when asked in epoch `epoch`.
@@ -194,13 +152,9 @@ impl Segment {
         if state.epoch != epoch {
             return Err(estale());
         }
-        let room = state.segments.reserve(1, GFP_KERNEL_ACCOUNT);
-        let segment = room.map_err(Error::from).and_then(|()| {
-            let segment = Self::new(site, opener, events, handle, Side::Attached, part, 1)?;
-            state.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT)?;
-            Ok(segment)
-        });
-        segment.inspect_err(|_| state.give_back(site, offered.offset))
+        state
+            .insert(|| Self::new(site, opener, events, handle, Side::Attached, part, 1))
+            .inspect_err(|_| state.give_back(site, offered.offset))
     }
 
     fn new(
@@ -292,7 +246,28 @@ impl Segment {
     }
 }
 
+/// Clears a part that somebody else may have used.
+fn zero(site: &Site<'_>, part: Part) -> Result {
+    let guard = site.gate.try_enter()?;
+    site.hw
+        .zero_inbound(guard.dev(), part.offset(), part.length())
+}
+
 impl State {
+    fn created(&self, name: u64) -> Option<&Arc<Segment>> {
+        let mut segments = self.segments.iter();
+        segments.find(|segment| segment.side == Side::Created(name))
+    }
+
+    /// Adds the segment that `make` makes.
+    fn insert(&mut self, make: impl FnOnce() -> Result<Arc<Segment>>) -> Result<Arc<Segment>> {
+        self.segments.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let segment = make()?;
+        // There is room for one more.
+        self.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(segment)
+    }
+
     /// Tells the peer something, now or when there is room in the ring.
     fn say(&mut self, site: &Site<'_>, message: Message) {
         // A peer that cannot be told at all will begin a new session, which tells it more.
