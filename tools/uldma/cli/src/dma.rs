@@ -10,7 +10,8 @@ use uldma::{Access, Buffer, Device, Region, Spin, Started};
 
 use crate::args::{Common, Dma, LocalMethod};
 use crate::failure::{Failure, Kind, Result};
-use crate::output::{self, or_dash, SCHEMA_VERSION};
+use crate::output::{self, or_dash};
+use crate::schema::SCHEMA_VERSION;
 
 #[derive(Debug, Default, Serialize)]
 struct Report {

@@ -15,7 +15,8 @@ use uldma::{Access, Buffer, Registered};
 
 use crate::args::{Common, Export};
 use crate::failure::{Failure, Kind, Result};
-use crate::output::{self, SCHEMA_VERSION};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
 
 #[derive(Debug, Serialize)]
 struct Report {

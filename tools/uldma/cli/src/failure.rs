@@ -56,7 +56,7 @@ impl Failure {
                 error: &'a Failure,
             }
             let report = Report {
-                schema_version: crate::output::SCHEMA_VERSION,
+                schema_version: crate::schema::SCHEMA_VERSION,
                 error: self,
             };
             match serde_json::to_string(&report) {

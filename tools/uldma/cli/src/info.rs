@@ -9,7 +9,8 @@ use uldma::{Device, Query};
 
 use crate::args::Common;
 use crate::failure::{Failure, Result};
-use crate::output::{self, SCHEMA_VERSION};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
 
 /// One device.
 #[derive(Debug, Serialize)]

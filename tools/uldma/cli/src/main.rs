@@ -10,6 +10,7 @@ mod info;
 mod output;
 mod ping;
 mod progress;
+mod schema;
 mod stat;
 mod transfer;
 

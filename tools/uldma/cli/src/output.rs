@@ -9,9 +9,6 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Grows when the meaning of a field changes; new fields may come at any time.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
-
 /// Prints a result: as one line of JSON, or in words.
 pub(crate) fn print<T: Serialize>(
     json: bool,

@@ -10,7 +10,8 @@ use uldma::{Channel, Error, Link};
 
 use crate::args::{Common, Ping};
 use crate::failure::{Failure, Kind, Result};
-use crate::output::{self, SCHEMA_VERSION};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
 
 /// Bytes of each ring.
 const CAPACITY: u64 = 64 * 1024;

@@ -13,8 +13,9 @@ use uldma::{Access, Buffer, Channel, Device, Link, Name, Spin};
 use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, VERSION};
 use crate::args::{Common, Method, RecvFile};
 use crate::failure::{Failure, Kind, Result};
-use crate::output::{self, SCHEMA_VERSION};
+use crate::output;
 use crate::progress;
+use crate::schema::SCHEMA_VERSION;
 
 /// How long to let the sender read the digest before going away.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -15,8 +15,9 @@ use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, PIECE,
 use crate::args::{Common, Method, SendFile};
 use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
-use crate::output::{self, or_dash, SCHEMA_VERSION};
+use crate::output::{self, or_dash};
 use crate::progress;
+use crate::schema::SCHEMA_VERSION;
 
 #[derive(Debug, Serialize)]
 struct Report {

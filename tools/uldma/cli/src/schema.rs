@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The version of what `--json` prints.
+
+/// Grows when the meaning of a field changes; new fields may come at any time.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
