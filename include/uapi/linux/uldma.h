@@ -37,14 +37,18 @@
  *
  *  - ENOTTY: no such ioctl.
  *  - EFAULT: the argument, or the memory to be registered, is not mapped with
- *    the rights asked for, or is of a kind that cannot be pinned.
+ *    the rights asked for.
  *  - EINVAL: an argument is outside of its documented range, a transfer leaves
  *    its region, or a descriptor is no eventfd.
  *  - EOVERFLOW: the start plus the length of memory wraps around.
- *  - EOPNOTSUPP: unknown flag, or a method that the device lacks.
+ *  - EOPNOTSUPP: unknown flag, a method that the device lacks, or memory of a
+ *    kind that cannot be pinned: device memory, DAX, and shared mappings that
+ *    are to be written of files whose file system tracks dirty pages.
+ *  - EREMOTEIO: the device cannot reach the memory without a bounce buffer.
  *  - E2BIG: the structure carries data that this kernel does not know.
- *  - EPERM: the caller is not of the address space that opened the file, or
- *    has RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK.
+ *  - EPERM: the caller is not of the address space that opened the file, has
+ *    RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK, or lacks the capability that
+ *    the call needs.
  *  - EACCES: the region does not give the right that the operation needs, or
  *    the peer has withdrawn it.
  *  - ENOENT: no such handle, or no such name at the peer.
@@ -80,6 +84,12 @@
  * @ULDMA_CMD_REGION_EXPORT: struct uldma_region_export
  * @ULDMA_CMD_REGION_UNEXPORT: struct uldma_handle
  * @ULDMA_CMD_REGION_IMPORT: struct uldma_region_import
+ * @ULDMA_CMD_REGION_QUERY: struct uldma_region_query
+ * @ULDMA_CMD_REGION_CHARGE: struct uldma_region_charge
+ * @ULDMA_CMD_REGION_BLOCKS: struct uldma_region_blocks; needs CAP_SYS_ADMIN
+ * @ULDMA_CMD_REGION_CLEANUP: struct uldma_handle with a handle of zero: end all
+ *	regions and imports of the opener
+ * @ULDMA_CMD_LMM: struct uldma_lmm
  * @ULDMA_CMD_CONTEXT_CREATE: struct uldma_context_create
  * @ULDMA_CMD_CONTEXT_DESTROY: struct uldma_handle with a handle of zero
  * @ULDMA_CMD_CONTEXT_STATS: struct uldma_context_stats
@@ -99,6 +109,11 @@ enum uldma_cmd {
 	ULDMA_CMD_REGION_EXPORT = 0x12,
 	ULDMA_CMD_REGION_UNEXPORT = 0x13,
 	ULDMA_CMD_REGION_IMPORT = 0x14,
+	ULDMA_CMD_REGION_QUERY = 0x15,
+	ULDMA_CMD_REGION_CHARGE = 0x16,
+	ULDMA_CMD_REGION_BLOCKS = 0x17,
+	ULDMA_CMD_REGION_CLEANUP = 0x18,
+	ULDMA_CMD_LMM = 0x19,
 	ULDMA_CMD_CONTEXT_CREATE = 0x20,
 	ULDMA_CMD_CONTEXT_DESTROY = 0x21,
 	ULDMA_CMD_CONTEXT_STATS = 0x22,
@@ -118,6 +133,11 @@ enum uldma_cmd {
 #define ULDMA_IOC_REGION_EXPORT		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_EXPORT)
 #define ULDMA_IOC_REGION_UNEXPORT	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_UNEXPORT)
 #define ULDMA_IOC_REGION_IMPORT		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_IMPORT)
+#define ULDMA_IOC_REGION_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_QUERY)
+#define ULDMA_IOC_REGION_CHARGE		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_CHARGE)
+#define ULDMA_IOC_REGION_BLOCKS		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_BLOCKS)
+#define ULDMA_IOC_REGION_CLEANUP	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_CLEANUP)
+#define ULDMA_IOC_LMM			_IO(ULDMA_TYPE, ULDMA_CMD_LMM)
 #define ULDMA_IOC_CONTEXT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_CREATE)
 #define ULDMA_IOC_CONTEXT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_DESTROY)
 #define ULDMA_IOC_CONTEXT_STATS		_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_STATS)
@@ -207,7 +227,13 @@ struct uldma_query {
  *	shadow byte (@addr modulo page size) stands for byte @addr
  *
  * The pages are charged to RLIMIT_MEMLOCK once per address space and page. The
- * region means the pages that are mapped now, whatever is mapped later.
+ * region means the pages that are mapped now, whatever is mapped later: memory
+ * that is unmapped, moved, discarded or truncated stays pinned for the region,
+ * which is told by ULDMA_EVENT_STALE, and whoever registers the same addresses
+ * anew gets what is mapped there then.
+ *
+ * An opener can have no more regions than the module's parameter
+ * max_opener_regions (ENOSPC).
  */
 struct uldma_region_register {
 	__u32 size;
@@ -262,6 +288,150 @@ struct uldma_region_import {
 	__aligned_u64 out_length;
 	__aligned_u64 out_shadow_offset;
 	__aligned_u64 out_shadow_length;
+};
+
+/** define ULDMA_REGION_IMPORT - the handle is an import */
+#define ULDMA_REGION_IMPORT (1U << 8)
+/** define ULDMA_REGION_EXPORTED - the region is exported */
+#define ULDMA_REGION_EXPORTED (1U << 9)
+/** define ULDMA_REGION_STALE - @out_stale is not zero */
+#define ULDMA_REGION_STALE (1U << 10)
+
+/**
+ * struct uldma_region_query - what a region is
+ * @size: sizeof(struct uldma_region_query)
+ * @flags: zero
+ * @handle: the region or import
+ * @out_flags: ULDMA_ACCESS_* and ULDMA_REGION_*
+ * @out_addr: first byte, as registered; zero for an import
+ * @out_length: bytes
+ * @out_pages: pages that the region touches
+ * @out_stale: bytes of these pages whose addresses no longer mean them
+ * @out_areas: locked memory areas that make up the region; zero for an import
+ * @reserved: zero
+ */
+struct uldma_region_query {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 out_flags;
+	__aligned_u64 out_addr;
+	__aligned_u64 out_length;
+	__aligned_u64 out_pages;
+	__aligned_u64 out_stale;
+	__u32 out_areas;
+	__u32 reserved;
+};
+
+/**
+ * struct uldma_region_charge - what a registration would charge
+ * @size: sizeof(struct uldma_region_charge)
+ * @flags: as in struct uldma_region_register
+ * @addr: as there
+ * @length: as there
+ * @out_charge: bytes that registering the range now would charge
+ * @out_locked: bytes of the range's pages that are locked already
+ * @out_pinned: bytes of the address space that are charged now, whoever pinned
+ *	them (VmPin)
+ * @out_limit: RLIMIT_MEMLOCK of the caller; all ones if it does not apply
+ *
+ * Nothing is pinned or faulted in, so this tells neither whether the memory can
+ * be pinned, nor the future: addresses that have changed since they were locked
+ * count as locked until somebody has looked.
+ */
+struct uldma_region_charge {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__aligned_u64 out_charge;
+	__aligned_u64 out_locked;
+	__aligned_u64 out_pinned;
+	__aligned_u64 out_limit;
+};
+
+/** define ULDMA_BLOCKS_PAGES - one block per page, also where pages are adjacent */
+#define ULDMA_BLOCKS_PAGES (1U << 0)
+
+/**
+ * struct uldma_block - memory that is consecutive for the device
+ * @address: bus address, as dma_map_page() gave it
+ * @length: bytes
+ */
+struct uldma_block {
+	__aligned_u64 address;
+	__aligned_u64 length;
+};
+
+/**
+ * struct uldma_region_blocks - the bus addresses of a region
+ * @size: sizeof(struct uldma_region_blocks)
+ * @flags: ULDMA_BLOCKS_PAGES, or zero to merge adjacent pages
+ * @handle: the region, not an import (EINVAL)
+ * @capacity: blocks that there is room for at @blocks
+ * @first_page: page of the region to start from
+ * @blocks: address of an array of struct uldma_block
+ * @out_count: blocks written
+ * @reserved: zero
+ * @out_next_page: where to go on; the number of the region's pages at the end
+ *
+ * Blocks cover whole pages. Bus addresses tell the layout of memory, so this
+ * needs CAP_SYS_ADMIN (EPERM).
+ */
+struct uldma_region_blocks {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 capacity;
+	__aligned_u64 first_page;
+	__aligned_u64 blocks;
+	__u32 out_count;
+	__u32 reserved;
+	__aligned_u64 out_next_page;
+};
+
+/** define ULDMA_LMM_CACHE_ON - keep the pins of regions that this opener ends */
+#define ULDMA_LMM_CACHE_ON (1U << 0)
+/** define ULDMA_LMM_CACHE_OFF - unpin regions that this opener ends */
+#define ULDMA_LMM_CACHE_OFF (1U << 1)
+
+/**
+ * struct uldma_lmm - the locked memory of the opener's address space
+ * @size: sizeof(struct uldma_lmm)
+ * @flags: ULDMA_LMM_CACHE_ON, ULDMA_LMM_CACHE_OFF, or zero to only ask
+ * @out_areas: locked memory areas
+ * @out_max_regions: regions and imports that one opener can have
+ * @out_locked: bytes locked, each page counted once
+ * @out_cached: of these, bytes that no region uses
+ * @out_cached_locks: ended regions that the cache holds
+ * @reserved: zero
+ * @out_cache_max_locks: most that it holds
+ * @out_cache_max_bytes: bytes of ended regions that it holds at most
+ * @out_cache_hits: registrations of this address space that had to pin nothing
+ * @out_cache_misses: those that had to
+ * @out_pins: pages that registrations have pinned
+ * @out_looks: times that locked addresses had to be looked at, as they may have
+ *	changed
+ *
+ * The cache is off for an opener that did not turn it on. What it holds stays
+ * charged; it is emptied when memory is short, when a registration would exceed
+ * a limit, and when the address space's last opener is closed.
+ */
+struct uldma_lmm {
+	__u32 size;
+	__u32 flags;
+	__u32 out_areas;
+	__u32 out_max_regions;
+	__aligned_u64 out_locked;
+	__aligned_u64 out_cached;
+	__u32 out_cached_locks;
+	__u32 reserved;
+	__aligned_u64 out_cache_max_locks;
+	__aligned_u64 out_cache_max_bytes;
+	__aligned_u64 out_cache_hits;
+	__aligned_u64 out_cache_misses;
+	__aligned_u64 out_pins;
+	__aligned_u64 out_looks;
 };
 
 /**
@@ -549,11 +719,15 @@ struct uldma_segment_attach {
  * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
  *	doorbells are shared, so this may also be somebody else's
  * @ULDMA_EVENT_LINK: @value is one when the link is up, zero when it is down
+ * @ULDMA_EVENT_STALE: addresses of region @handle were unmapped, moved,
+ *	discarded or mapped anew; @value is @out_stale of struct
+ *	uldma_region_query. The region still means the pages that it meant
  */
 enum uldma_event_type {
 	ULDMA_EVENT_COMPLETION = 1,
 	ULDMA_EVENT_DOORBELL = 2,
 	ULDMA_EVENT_LINK = 3,
+	ULDMA_EVENT_STALE = 4,
 };
 
 /**
