@@ -28,6 +28,8 @@ pub struct Device {
 struct Inner {
     file: File,
     path: PathBuf,
+    /// Bytes that one shadow page stands for.
+    page_size: u64,
     events: Events,
 }
 
@@ -89,27 +91,30 @@ impl Device {
                     ),
                 },
             })?;
-        let device = Self {
+        let query = ask(file.as_fd(), &path)?;
+        if query.abi_version != uapi::ULDMA_ABI_VERSION {
+            return Err(Error::Abi {
+                kernel: query.abi_version,
+                library: uapi::ULDMA_ABI_VERSION,
+            });
+        }
+        Ok(Self {
             inner: Arc::new(Inner {
                 file,
                 path,
+                page_size: query.page_size,
                 events: Events::default(),
             }),
-        };
-        let kernel = device.query()?.abi_version;
-        if kernel == uapi::ULDMA_ABI_VERSION {
-            Ok(device)
-        } else {
-            Err(Error::Abi {
-                kernel,
-                library: uapi::ULDMA_ABI_VERSION,
-            })
-        }
+        })
     }
 
     /// The device file's path.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+
+    pub(crate) fn page_size(&self) -> u64 {
+        self.inner.page_size
     }
 
     pub(crate) fn events(&self) -> &Events {
@@ -122,9 +127,7 @@ impl Device {
     ///
     /// [`Error::System`]: ENODEV when the device is gone.
     pub fn query(&self) -> Result<Query> {
-        let raw = sys::query(self.as_fd(), Default::default())
-            .map_err(|errno| Error::system(format!("query {}", self.path().display()), errno))?;
-        Ok(Query::from_raw(&raw))
+        ask(self.as_fd(), self.path())
     }
 
     /// Enters and leaves the kernel: what every ioctl costs at least.
@@ -197,6 +200,12 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
+}
+
+fn ask(fd: BorrowedFd<'_>, path: &Path) -> Result<Query> {
+    sys::query(fd, Default::default())
+        .map(|raw| Query::from_raw(&raw))
+        .map_err(|errno| Error::system(format!("query {}", path.display()), errno))
 }
 
 /// What a device is and has, see `struct uldma_query`.

@@ -110,8 +110,17 @@ impl Error {
         let hint = match errno {
             Errno::ENOMEM | Errno::EPERM => Some(Memlock::read().advice(length, pinned)),
             Errno::EFAULT => Some(
-                "the memory must be mapped with the rights asked for, and must not be a \
-                 device's or, for writing, a read-only mapping"
+                "all of the memory must be mapped, and writable if the device is to write it"
+                    .to_owned(),
+            ),
+            Errno::EOPNOTSUPP => Some(
+                "memory of this kind cannot be pinned: a device's, DAX, or a file's that is mapped \
+                 shared for writing; use anonymous memory, a memfd or shared memory"
+                    .to_owned(),
+            ),
+            Errno::ENOSPC => Some(
+                "a table of the device is full (`uldma info`), or this opener has as many regions \
+                 as the module's max_opener_regions allows (`uldma lmm`)"
                     .to_owned(),
             ),
             _ => hint(errno).map(str::to_owned),
@@ -184,6 +193,10 @@ fn hint(errno: Errno) -> Option<&'static str> {
         Errno::EEXIST => "the name is taken on this node: choose another",
         Errno::EBUSY => "all register contexts are taken, or the queue is full: see `uldma info`",
         Errno::ENXIO => "create a register context first",
+        Errno::EREMOTEIO => {
+            "the device cannot reach this memory directly: it lies beyond the device's address \
+             bits, and no IOMMU translates"
+        }
         Errno::ENOTCONN => "the link is down: the driver must be loaded on both nodes",
         Errno::ETIMEDOUT => "the peer or the device did not answer in time",
         Errno::ESTALE => "the link went down meanwhile: import or attach again",

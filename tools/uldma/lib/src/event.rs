@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Events: completions, doorbells and link changes, shared out among those who wait.
+//! Events: completions, doorbells, stale regions and link changes, shared out among those who wait.
 //!
 //! An open file has one stream of events, and several threads may wait for different ones. So
 //! one of them reads for all (it has the *reader's role*) and counts what came; the others sleep
-//! until the counts change or the role is free.
+//! until the counts change or the role is free. That a region went stale is kept for whoever asks
+//! for events, as no count would say which.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,16 @@ pub enum Event {
         /// It is up.
         up: bool,
     },
+    /// Addresses of a region were unmapped, moved, discarded or mapped anew.
+    ///
+    /// The region still means the pages that it meant. What this process reads and writes at these
+    /// addresses is other memory: register it anew.
+    Stale {
+        /// The region, see [`crate::Registered::handle`].
+        handle: u32,
+        /// Bytes of its pages whose addresses no longer mean them, as of this event.
+        bytes: u64,
+    },
     /// A type that this library does not know.
     Other(u32),
 }
@@ -60,7 +71,7 @@ impl Counts {
             Event::Completion { .. } => self.completions += 1,
             Event::Doorbell { segment } => *self.doorbells.entry(segment).or_default() += 1,
             Event::Link { .. } => self.links += 1,
-            Event::Other(_) => {}
+            Event::Stale { .. } | Event::Other(_) => {}
         }
     }
 }
@@ -69,6 +80,8 @@ impl Counts {
 struct State {
     counts: Counts,
     being_read: bool,
+    /// Regions that went stale while somebody waited for something else: bytes by handle.
+    stale: BTreeMap<u32, u64>,
 }
 
 /// The events of one open file.
@@ -104,15 +117,32 @@ impl Events {
                 let result = self.changed.wait_timeout(state, left);
                 state = result.unwrap_or_else(PoisonError::into_inner).0;
             } else {
-                (state, _) = self.read(state, fd, left)?;
+                let events;
+                (state, events) = self.read(state, fd, left)?;
+                for event in events {
+                    if let Event::Stale { handle, bytes } = event {
+                        state.stale.insert(handle, bytes);
+                    }
+                }
             }
         }
+    }
+
+    /// The region has ended: nobody needs to know that it went stale.
+    pub(crate) fn forget(&self, handle: u32) {
+        self.lock().stale.remove(&handle);
     }
 
     /// Sleeps until events come and returns them; none when the deadline comes first.
     pub(crate) fn next(&self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Event>> {
         let mut state = self.lock();
         loop {
+            if !state.stale.is_empty() {
+                let stale = std::mem::take(&mut state.stale).into_iter();
+                return Ok(stale
+                    .map(|(handle, bytes)| Event::Stale { handle, bytes })
+                    .collect());
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if state.being_read {
                 if left.is_zero() {
@@ -189,12 +219,15 @@ fn decode(mut bytes: &[u8]) -> Vec<Event> {
         && bytes.read_exact(&mut value).is_ok()
     {
         let value = u64::from_ne_bytes(value);
+        let handle = u32::from_ne_bytes(handle);
         events.push(match u32::from_ne_bytes(kind) {
             uapi::ULDMA_EVENT_COMPLETION => Event::Completion { completed: value },
-            uapi::ULDMA_EVENT_DOORBELL => Event::Doorbell {
-                segment: u32::from_ne_bytes(handle),
-            },
+            uapi::ULDMA_EVENT_DOORBELL => Event::Doorbell { segment: handle },
             uapi::ULDMA_EVENT_LINK => Event::Link { up: value != 0 },
+            uapi::ULDMA_EVENT_STALE => Event::Stale {
+                handle,
+                bytes: value,
+            },
             other => Event::Other(other),
         });
     }
@@ -220,12 +253,17 @@ mod tests {
         let mut bytes = bytes_of(2, 9, 0);
         bytes.extend(bytes_of(3, 0, 1));
         bytes.extend(bytes_of(1, 0, 42));
+        bytes.extend(bytes_of(4, 16385, 8192));
         bytes.extend(bytes_of(77, 0, 0));
         bytes.extend([0; 5]);
         let expected = [
             Event::Doorbell { segment: 9 },
             Event::Link { up: true },
             Event::Completion { completed: 42 },
+            Event::Stale {
+                handle: 16385,
+                bytes: 8192,
+            },
             Event::Other(77),
         ];
         assert_eq!(decode(&bytes), expected);
@@ -248,6 +286,29 @@ mod tests {
             let both = [bytes_of(2, 1, 0), bytes_of(2, 2, 0)].concat();
             unistd::write(&writer, &both).unwrap();
         });
+    }
+
+    #[test]
+    fn a_stale_region_is_told_once_even_if_another_waiter_read_it() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let events = Events::default();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let all = [
+            bytes_of(4, 5, 4096),
+            bytes_of(4, 6, 4096),
+            bytes_of(2, 1, 0),
+        ];
+        unistd::write(&writer, &all.concat()).unwrap();
+        let rung = |counts: &Counts| counts.doorbells(1) > 0;
+        assert!(events.wait(reader.as_fd(), deadline, rung).unwrap());
+        events.forget(6);
+        let stale = Event::Stale {
+            handle: 5,
+            bytes: 4096,
+        };
+        assert_eq!(events.next(reader.as_fd(), deadline).unwrap(), [stale]);
+        let now = Instant::now();
+        assert!(events.next(reader.as_fd(), now).unwrap().is_empty());
     }
 
     #[test]

@@ -27,6 +27,8 @@
 //! | --- | --- |
 //! | open a device, ask what it has | [`Device`], [`Query`] |
 //! | make memory known to it | [`Buffer`], [`Device::register`], [`Region`] |
+//! | register memory that is shared, or may go | [`Memory`], [`Device::register_memory`] |
+//! | know what is locked, and what it costs | [`Registered::query`], [`Device::charge`], [`Device::locked_memory`] |
 //! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
 //! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
@@ -37,8 +39,10 @@
 //! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
 //! fences and pointer arithmetic are all in `mmio.rs`, system calls in `sys.rs`.
 
+mod blocks;
 mod buffer;
 mod channel;
+mod charge;
 mod context;
 mod device;
 mod dma;
@@ -47,12 +51,15 @@ mod event;
 mod export;
 mod greeting;
 mod link;
+mod locked_memory;
 pub mod loopback;
 pub mod measure;
 mod memlock;
+mod memory;
 mod mmio;
 mod name;
 mod region;
+mod region_info;
 pub mod ring;
 mod shadow;
 mod size_word;
@@ -63,8 +70,10 @@ mod transfer;
 pub mod uapi;
 mod window;
 
+pub use blocks::{Block, Blocks};
 pub use buffer::Buffer;
 pub use channel::Channel;
+pub use charge::Charge;
 pub use context::{Context, ContextStats, Ticket};
 pub use device::{Device, Query};
 pub use dma::KernelTicket;
@@ -72,9 +81,12 @@ pub use error::{Error, Refusal, Result};
 pub use event::Event;
 pub use export::{Export, Import};
 pub use link::{Link, WindowLink};
+pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
+pub use memory::{Kind, Memory};
 pub use name::{BadName, Name};
 pub use region::{Access, Borrowed, Region, Registered};
+pub use region_info::RegionInfo;
 pub use shadow::{Place, Shadow};
 pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;

@@ -2,13 +2,14 @@
 
 //! Regions: memory that is pinned and that the device may reach.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
 use crate::export::Export;
-use crate::{sys, uapi, Buffer, Device, Error, Name, Result};
+use crate::{sys, uapi, Blocks, Buffer, Device, Error, Memory, Name, RegionInfo, Result};
 
 /// What the device, or the peer, may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,19 @@ pub enum Access {
 }
 
 impl Access {
+    /// The right that flags of the user interface stand for; none for neither.
+    pub(crate) fn from_flags(flags: u32) -> Option<Self> {
+        match (
+            flags & uapi::ULDMA_ACCESS_READ != 0,
+            flags & uapi::ULDMA_ACCESS_WRITE != 0,
+        ) {
+            (true, true) => Some(Self::ReadWrite),
+            (true, false) => Some(Self::Read),
+            (false, true) => Some(Self::Write),
+            (false, false) => None,
+        }
+    }
+
     pub(crate) fn flags(self) -> u32 {
         match self {
             Self::Read => uapi::ULDMA_ACCESS_READ,
@@ -56,6 +70,20 @@ pub trait Registered: sealed::Registered {
     /// Index in the device's region table.
     fn index(&self) -> u32 {
         self.entry().index
+    }
+
+    /// What events and the kernel's calls name it by.
+    fn handle(&self) -> u32 {
+        self.entry().handle
+    }
+
+    /// Asks the kernel what it is now: pages, rights, and how much of it went stale.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOENT after [`Device::cleanup`], ENODEV when the device is gone.
+    fn query(&self) -> Result<RegionInfo> {
+        RegionInfo::ask(self.entry())
     }
 }
 
@@ -97,29 +125,29 @@ impl Entry {
             let pinned = device.query().ok().map(|query| query.opener_pinned);
             Error::registration(length, pinned, errno)
         })?;
-        let mut entry = Self {
+        Ok(Self {
             device: device.clone(),
             handle: answer.out_handle,
             index: answer.out_index,
             access,
             length,
-            first: 0,
+            first: address.checked_rem(device.page_size()).unwrap_or(0),
             shadow_offset: answer.out_shadow_offset,
             shadow_length: answer.out_shadow_length,
             ended: AtomicBool::new(false),
-        };
-        let page = device.query()?.page_size;
-        entry.first = address.checked_rem(page).unwrap_or(0);
-        Ok(entry)
+        })
     }
 
     fn end(&self) -> std::result::Result<(), Errno> {
         if self.ended.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        match sys::region_unregister(self.device.as_fd(), sys::handle(self.handle)) {
-            // With the device, all regions have ended.
-            Ok(_) | Err(Errno::ENODEV) => Ok(()),
+        let answer = sys::region_unregister(self.device.as_fd(), sys::handle(self.handle));
+        self.device.events().forget(self.handle);
+        match answer {
+            // A clean-up has ended it before, or with the device, all regions have ended. A handle
+            // never names anything else than what it was given out for.
+            Ok(_) | Err(Errno::ENOENT | Errno::ENODEV) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
@@ -152,6 +180,42 @@ impl Device {
         let address = buffer.as_ptr() as u64;
         let entry = Entry::register(self, address, buffer.len() as u64, access)?;
         Ok(Region { entry, buffer })
+    }
+
+    /// Registers a part of memory that the caller keeps, and may unmap while it is registered: the
+    /// region means the pages that are mapped now, until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when there is no such part, otherwise as [`Device::register`]. EOPNOTSUPP
+    /// says that this kind of memory cannot be pinned.
+    pub fn register_memory(
+        &self,
+        memory: &Memory,
+        part: Range<u64>,
+        access: Access,
+    ) -> Result<Borrowed> {
+        let (start, length) = memory.locate(&part)?;
+        let entry = Entry::register(self, start, length, access)?;
+        Ok(Borrowed { entry })
+    }
+
+    /// Registers whatever is mapped at `start`, until the result is dropped. Nothing is borrowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::register`]; EFAULT when the addresses are not mapped with the rights that
+    /// `access` needs.
+    ///
+    /// # Safety
+    ///
+    /// Until the registration has ended, the device may read (or write, as `access` says) these
+    /// pages whenever a transfer, here or at the peer, says so: for as long, no reference to bytes
+    /// that transfers write may be in use, and none of those bytes may belong to anybody who does
+    /// not expect it.
+    pub unsafe fn register_at(&self, start: u64, length: u64, access: Access) -> Result<Borrowed> {
+        let entry = Entry::register(self, start, length, access)?;
+        Ok(Borrowed { entry })
     }
 
     /// Registers borrowed memory, of any alignment, for as long as `work` runs.
@@ -234,6 +298,24 @@ impl Region {
         Export::new(&self.entry, name, access)
     }
 
+    /// The bus addresses of the region: runs of pages that are consecutive for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EPERM without CAP_SYS_ADMIN.
+    pub fn blocks(&self) -> Result<Blocks<'_>> {
+        Blocks::merged(&self.entry)
+    }
+
+    /// The same, one block for each page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::blocks`].
+    pub fn pages(&self) -> Result<Blocks<'_>> {
+        Blocks::pages(&self.entry)
+    }
+
     /// Ends the registration, once no transfer can touch the memory any more, and gives the
     /// buffer back.
     ///
@@ -257,7 +339,8 @@ impl sealed::Registered for Region {
 
 impl Registered for Region {}
 
-/// A registration of borrowed memory, see [`Device::with_registered`].
+/// A registration of memory that somebody else keeps: see [`Device::with_registered`],
+/// [`Device::register_memory`] and [`Device::register_at`].
 #[derive(Debug)]
 pub struct Borrowed {
     entry: Entry,
@@ -271,6 +354,36 @@ impl Borrowed {
     /// As [`Region::export`].
     pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
         Export::new(&self.entry, name, access)
+    }
+
+    /// As [`Region::blocks`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::blocks`].
+    pub fn blocks(&self) -> Result<Blocks<'_>> {
+        Blocks::merged(&self.entry)
+    }
+
+    /// As [`Region::pages`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::blocks`].
+    pub fn pages(&self) -> Result<Blocks<'_>> {
+        Blocks::pages(&self.entry)
+    }
+
+    /// Ends the registration, once no transfer can touch the memory any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ETIMEDOUT when the device does not answer; the region is gone, and its
+    /// pages stay pinned.
+    pub fn unregister(self) -> Result<()> {
+        self.entry
+            .end()
+            .map_err(|errno| Error::system("unregister a region", errno))
     }
 }
 

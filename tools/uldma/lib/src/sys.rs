@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The system calls that this crate makes, as safe functions: ioctl, mmap and a few small ones.
+//! The system calls that this crate makes, as safe functions: ioctl and a few small ones here, those
+//! that map and lock memory in the modules below.
 //!
 //! Every call is counted per thread ([`calls`]), so that programs can say what an operation costs.
 
+mod mapping;
+mod shm;
+
 use std::cell::Cell;
-use std::ffi::c_void;
-use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::mman::{madvise, mmap, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 
 use crate::uapi;
+
+pub(crate) use mapping::Mapping;
+pub(crate) use shm::ShmId;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -76,6 +79,14 @@ ioctls! {
     region_unexport(ULDMA_CMD_REGION_UNEXPORT, uldma_handle);
     /// Gains access to a region of the peer.
     region_import(ULDMA_CMD_REGION_IMPORT, uldma_region_import);
+    /// What a region is.
+    region_query(ULDMA_CMD_REGION_QUERY, uldma_region_query);
+    /// What a registration would charge.
+    region_charge(ULDMA_CMD_REGION_CHARGE, uldma_region_charge);
+    /// Ends all regions and imports of the opener.
+    region_cleanup(ULDMA_CMD_REGION_CLEANUP, uldma_handle);
+    /// What the opener's address space has locked, and the switch of the pin cache.
+    lmm(ULDMA_CMD_LMM, uldma_lmm);
     /// Takes a register context.
     context_create(ULDMA_CMD_CONTEXT_CREATE, uldma_context_create);
     /// Gives the register context back.
@@ -98,97 +109,31 @@ ioctls! {
     doorbell(ULDMA_CMD_DOORBELL, uldma_handle);
 }
 
+/// The bus addresses of a region, as many as `blocks` has room for.
+pub(crate) fn region_blocks(
+    fd: BorrowedFd<'_>,
+    mut argument: uapi::uldma_region_blocks,
+    blocks: &mut [uapi::uldma_block],
+) -> Result<uapi::uldma_region_blocks, Errno> {
+    argument.size = size_of::<uapi::uldma_region_blocks>() as u32;
+    argument.capacity = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+    argument.blocks = blocks.as_mut_ptr() as u64;
+    count_call();
+    // SAFETY: as for the other commands; and the kernel writes at most `capacity` blocks to
+    // `blocks`, which has as many and is borrowed exclusively.
+    let result = unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            uapi::request(uapi::ULDMA_CMD_REGION_BLOCKS),
+            std::ptr::from_mut(&mut argument),
+        )
+    };
+    Errno::result(result).map(|_| argument)
+}
+
 /// An argument for the commands that take a handle only.
 pub(crate) fn handle(handle: u32) -> uapi::uldma_handle {
     uapi::uldma_handle { size: 0, handle }
-}
-
-/// Memory that this process has mapped, unmapped on drop.
-///
-/// There is no reference to its bytes: others (the device, the peer, the kernel) may change it
-/// at any time. [`crate::mmio`] has the ways to touch it.
-///
-/// # Invariants
-///
-/// `length` is a multiple of eight, not zero, and `length` bytes from `base` stay mapped for as long as the value lives, and no Rust reference
-/// to them exists other than those that [`crate::mmio`] makes.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    length: NonZeroUsize,
-}
-
-// SAFETY: a mapping belongs to the process and not to a thread, and `&Mapping` gives access only
-// through functions that treat the bytes as memory shared with somebody else anyway.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps `length` bytes of a device file (or other file) at `offset`, shared.
-    pub(crate) fn shared(
-        fd: impl AsFd,
-        offset: u64,
-        length: u64,
-        prot: ProtFlags,
-    ) -> Result<Self, Errno> {
-        let length = length_of(length)?;
-        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-        count_call();
-        // SAFETY: without MAP_FIXED the kernel picks unused addresses, so nothing that exists
-        // changes its meaning.
-        let base = unsafe { mmap(None, length, prot, MapFlags::MAP_SHARED, fd, offset)? };
-        Ok(Self::own(base, length))
-    }
-
-    /// Maps `length` bytes of fresh zeroed memory, not inherited by child processes.
-    pub(crate) fn anonymous(length: u64) -> Result<Self, Errno> {
-        let length = length_of(length)?;
-        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        count_call();
-        // SAFETY: as in `shared`.
-        let base = unsafe { mmap_anonymous(None, length, prot, MapFlags::MAP_PRIVATE)? };
-        let mapping = Self::own(base, length);
-        count_call();
-        // SAFETY: the range is our own mapping and nothing in this process relies on children
-        // seeing it. A child would otherwise copy pinned pages at fork().
-        unsafe { madvise(base, length.get(), MmapAdvise::MADV_DONTFORK)? };
-        Ok(mapping)
-    }
-
-    fn own(base: NonNull<c_void>, length: NonZeroUsize) -> Self {
-        Self {
-            base: base.cast(),
-            length,
-        }
-    }
-
-    /// First byte.
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    /// Bytes.
-    pub(crate) fn length(&self) -> usize {
-        self.length.get()
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        count_call();
-        // SAFETY: the range is ours, and with `self` the last way to name it goes.
-        // It can only fail for arguments that mmap() could not have returned.
-        let _ = unsafe { munmap(self.base.cast(), self.length.get()) };
-    }
-}
-
-/// Pages are mapped whole, so rounding up to words names no byte that is not there.
-fn length_of(length: u64) -> Result<NonZeroUsize, Errno> {
-    let length = usize::try_from(length)
-        .ok()
-        .and_then(|length| length.checked_next_multiple_of(8));
-    NonZeroUsize::new(length.ok_or(Errno::EOVERFLOW)?).ok_or(Errno::EINVAL)
 }
 
 /// A number that nobody can guess, never zero.
@@ -224,12 +169,6 @@ mod tests {
     #[test]
     fn random_numbers_differ() {
         assert_ne!(random().unwrap(), random().unwrap());
-    }
-
-    #[test]
-    fn a_mapping_needs_a_length() {
-        assert_eq!(Mapping::anonymous(0).unwrap_err(), Errno::EINVAL);
-        assert!(Mapping::anonymous(u64::MAX).is_err());
     }
 
     #[test]

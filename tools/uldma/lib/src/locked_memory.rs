@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The locked memory of this process: how much there is, the pin cache, and ending all of it.
+
+use std::os::fd::AsFd;
+
+use crate::{sys, uapi, Device, Error, Result};
+
+/// What the locked memory manager holds for this process's address space, see
+/// [`Device::locked_memory`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockedMemory {
+    /// Locked memory areas: intervals of pages with one lock count each.
+    pub areas: u32,
+    /// Regions and imports that one opener can have.
+    pub max_regions: u32,
+    /// Bytes locked, each page counted once.
+    pub locked: u64,
+    /// Of these, bytes that only the pin cache holds.
+    pub cached: u64,
+    /// Ended regions whose pages the pin cache holds.
+    pub cached_locks: u32,
+    /// Most ended regions that it holds.
+    pub cache_max_locks: u64,
+    /// Most bytes of ended regions that it holds.
+    pub cache_max_bytes: u64,
+    /// Registrations that had to pin nothing.
+    pub cache_hits: u64,
+    /// Registrations that had to pin something.
+    pub cache_misses: u64,
+    /// Pages that registrations have pinned so far.
+    pub pins: u64,
+    /// Times that locked addresses had to be looked at, as they may have changed.
+    pub looks: u64,
+}
+
+impl LockedMemory {
+    fn from_raw(raw: &uapi::uldma_lmm) -> Self {
+        Self {
+            areas: raw.out_areas,
+            max_regions: raw.out_max_regions,
+            locked: raw.out_locked,
+            cached: raw.out_cached,
+            cached_locks: raw.out_cached_locks,
+            cache_max_locks: raw.out_cache_max_locks,
+            cache_max_bytes: raw.out_cache_max_bytes,
+            cache_hits: raw.out_cache_hits,
+            cache_misses: raw.out_cache_misses,
+            pins: raw.out_pins,
+            looks: raw.out_looks,
+        }
+    }
+}
+
+impl Device {
+    /// What this process's address space has locked, through all of its openers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EPERM when another process opened the device, ENODEV when it is gone.
+    pub fn locked_memory(&self) -> Result<LockedMemory> {
+        self.ask_lmm(0, "ask for the locked memory")
+    }
+
+    /// Has the pins of regions that this opener ends kept from now on, or no longer.
+    ///
+    /// Off at first. What the cache holds stays charged to RLIMIT_MEMLOCK; it makes room when
+    /// memory is short, when a registration would exceed a limit, and when the last opener of
+    /// this process is closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::locked_memory`].
+    pub fn set_pin_cache(&self, on: bool) -> Result<LockedMemory> {
+        let flag = if on {
+            uapi::ULDMA_LMM_CACHE_ON
+        } else {
+            uapi::ULDMA_LMM_CACHE_OFF
+        };
+        self.ask_lmm(flag, "switch the pin cache")
+    }
+
+    fn ask_lmm(&self, flags: u32, action: &str) -> Result<LockedMemory> {
+        let argument = uapi::uldma_lmm {
+            flags,
+            ..Default::default()
+        };
+        sys::lmm(self.as_fd(), argument)
+            .map(|raw| LockedMemory::from_raw(&raw))
+            .map_err(|errno| Error::system(action, errno))
+    }
+
+    /// Ends all regions and imports of this opener, as closing it would.
+    ///
+    /// Values that still stand for them ([`crate::Region`] and others) are dropped or unregistered
+    /// as usual, and give their buffers back; transfers that name them fail, and touching their
+    /// shadow pages is SIGBUS.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ETIMEDOUT when the device does not answer (the regions are gone, and
+    /// their pages stay pinned), ENODEV when it is gone.
+    pub fn cleanup(&self) -> Result<()> {
+        sys::region_cleanup(self.as_fd(), sys::handle(0))
+            .map(drop)
+            .map_err(|errno| Error::system("end all regions", errno))
+    }
+}
