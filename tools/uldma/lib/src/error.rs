@@ -132,6 +132,17 @@ impl Error {
         }
     }
 
+    /// An error of mlock() or shmctl(), which have a limit of their own.
+    pub(crate) fn locking(action: impl Into<String>, errno: Errno) -> Self {
+        let hint = matches!(errno, Errno::ENOMEM | Errno::EPERM | Errno::EAGAIN)
+            .then(|| Memlock::read().locking_advice());
+        Self::System {
+            action: action.into(),
+            errno,
+            hint,
+        }
+    }
+
     /// An error of looking up something at the peer.
     pub(crate) fn lookup(what: &str, name: Name, timeout: Duration, errno: Errno) -> Self {
         let hint = match errno {

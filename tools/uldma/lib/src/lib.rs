@@ -34,6 +34,7 @@
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
 //! | exchange messages | [`Device::channel`], [`Channel`] |
+//! | lock memory by the names of the paper, or by its other modes | [`lmm`], [`registrar`] |
 //! | know why it failed | [`Error`], [`Error::hint`] |
 //!
 //! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
@@ -51,6 +52,7 @@ mod event;
 mod export;
 mod greeting;
 mod link;
+pub mod lmm;
 mod locked_memory;
 pub mod loopback;
 pub mod measure;
@@ -60,6 +62,7 @@ mod mmio;
 mod name;
 mod region;
 mod region_info;
+pub mod registrar;
 pub mod ring;
 mod shadow;
 mod size_word;
@@ -87,6 +90,7 @@ pub use memory::{Kind, Memory};
 pub use name::{BadName, Name};
 pub use region::{Access, Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
+pub use registrar::Registrar;
 pub use shadow::{Place, Shadow};
 pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;

@@ -6,11 +6,13 @@ use std::ffi::CString;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::ProtFlags;
 
+use crate::registrar::Segment;
 use crate::sys::{self, Mapping, ShmId};
 use crate::{Error, Result};
 
@@ -42,6 +44,8 @@ pub struct Memory {
     shared: bool,
     writable: bool,
     shm: Option<ShmId>,
+    /// Where it lies, once somebody has asked.
+    segment: OnceLock<Segment>,
 }
 
 impl Memory {
@@ -124,6 +128,7 @@ impl Memory {
             shared,
             writable: true,
             shm: None,
+            segment: OnceLock::new(),
         }
     }
 
@@ -141,6 +146,19 @@ impl Memory {
     /// this user; none for other kinds.
     pub fn segment_id(&self) -> Option<i32> {
         self.shm.map(|id| id.0)
+    }
+
+    /// The mapping that it is, looked up in `/proc/self/maps` at the first call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Segment::containing`].
+    pub fn segment(&self) -> Result<&Segment> {
+        if let Some(segment) = self.segment.get() {
+            return Ok(segment);
+        }
+        let segment = Segment::containing(self.address(), self.length)?;
+        Ok(self.segment.get_or_init(|| segment))
     }
 
     /// Copies from the memory at `offset` into `target`.
@@ -297,6 +315,7 @@ mod tests {
             again.write(0, b"x").unwrap_err().errno(),
             Some(Errno::EACCES)
         );
+        assert_ne!(again.segment().unwrap(), memory.segment().unwrap());
     }
 
     #[test]

@@ -381,6 +381,11 @@ impl Borrowed {
     /// [`Error::System`]: ETIMEDOUT when the device does not answer; the region is gone, and its
     /// pages stay pinned.
     pub fn unregister(self) -> Result<()> {
+        self.end()
+    }
+
+    /// The same for those who cannot give it away; does nothing the second time.
+    pub(crate) fn end(&self) -> Result<()> {
         self.entry
             .end()
             .map_err(|errno| Error::system("unregister a region", errno))

@@ -5,6 +5,7 @@
 //!
 //! Every call is counted per thread ([`calls`]), so that programs can say what an operation costs.
 
+mod lock;
 mod mapping;
 mod shm;
 
@@ -16,6 +17,7 @@ use nix::libc;
 
 use crate::uapi;
 
+pub(crate) use lock::{mlock, munlock};
 pub(crate) use mapping::Mapping;
 pub(crate) use shm::ShmId;
 

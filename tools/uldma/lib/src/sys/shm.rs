@@ -18,6 +18,8 @@ pub(crate) struct ShmId(pub(crate) i32);
 pub(crate) struct ShmStat {
     /// Bytes.
     pub(crate) length: u64,
+    /// Mappings of it, in all processes.
+    pub(crate) mappings: u64,
 }
 
 impl ShmId {
@@ -49,6 +51,16 @@ impl ShmId {
         self.control(libc::IPC_RMID)
     }
 
+    /// Keeps the segment's pages in memory, whoever maps it.
+    pub(crate) fn lock(self) -> Result<(), Errno> {
+        self.control(libc::SHM_LOCK)
+    }
+
+    /// Ends that.
+    pub(crate) fn unlock(self) -> Result<(), Errno> {
+        self.control(libc::SHM_UNLOCK)
+    }
+
     fn control(self, command: libc::c_int) -> Result<(), Errno> {
         count_call();
         // SAFETY: the commands above take no third argument.
@@ -65,6 +77,7 @@ impl ShmId {
         let stat = unsafe { stat.assume_init() };
         Ok(ShmStat {
             length: stat.shm_segsz as u64,
+            mappings: stat.shm_nattch,
         })
     }
 }
@@ -79,6 +92,7 @@ mod tests {
         let first = id.attach(true).unwrap();
         id.remove().unwrap();
         let second = id.attach(false).unwrap();
+        assert_eq!(id.stat().unwrap().mappings, 2);
         first.write(4999, b"x");
         let mut back = [0];
         second.read(4999, &mut back);
