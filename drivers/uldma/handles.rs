@@ -38,12 +38,20 @@ impl<T> Slot<T> {
 /// A table of objects by handle.
 pub(crate) struct Handles<T> {
     slots: KVec<Slot<T>>,
+    /// No slot before this one is free.
+    free: usize,
+    /// No slot from this one on has an object.
+    end: usize,
 }
 
 impl<T> Handles<T> {
     /// Creates an empty table.
     pub(crate) fn new() -> Self {
-        Self { slots: KVec::new() }
+        Self {
+            slots: KVec::new(),
+            free: 0,
+            end: 0,
+        }
     }
 
     /// Takes a place, of which the handle is known before there is an object.
@@ -52,9 +60,10 @@ impl<T> Handles<T> {
     ///
     /// `ENOSPC` when all places are taken, `ENOMEM`.
     pub(crate) fn reserve(&mut self) -> Result<u32> {
-        let mut slots = self.slots.iter();
-        let place = match slots.position(|slot| matches!(slot.content, Content::Free)) {
-            Some(place) => place,
+        let slots = self.slots.iter().enumerate().skip(self.free);
+        let mut free = slots.filter(|(_, slot)| matches!(slot.content, Content::Free));
+        let place = match free.next() {
+            Some((place, _)) => place,
             None if self.slots.len() < PLACES => {
                 let slot = Slot {
                     uses: 0,
@@ -67,6 +76,7 @@ impl<T> Handles<T> {
         };
         let slot = self.slots.get_mut(place).ok_or(ENOSPC)?;
         slot.content = Content::Reserved;
+        self.free = place + 1;
         Ok(slot.uses << PLACE_BITS | u32::try_from(place + 1)?)
     }
 
@@ -87,6 +97,7 @@ impl<T> Handles<T> {
     /// Puts an object at a reserved place.
     pub(crate) fn insert(&mut self, handle: u32, object: T) -> Result {
         self.slot_mut(handle)?.content = Content::Object(object);
+        self.end = self.end.max(usize::try_from(handle)? & PLACES);
         Ok(())
     }
 
@@ -94,6 +105,14 @@ impl<T> Handles<T> {
     pub(crate) fn cancel(&mut self, handle: u32) {
         if let Ok(slot) = self.slot_mut(handle) {
             slot.end();
+            self.freed(handle);
+        }
+    }
+
+    /// The place of `handle` has become free.
+    fn freed(&mut self, handle: u32) {
+        if let Ok(handle) = usize::try_from(handle) {
+            self.free = self.free.min((handle & PLACES).saturating_sub(1));
         }
     }
 
@@ -120,21 +139,35 @@ impl<T> Handles<T> {
     /// Takes the object out.
     pub(crate) fn remove(&mut self, handle: u32) -> Result<T> {
         self.get(handle)?;
-        match self.slot_mut(handle)?.end() {
+        let content = self.slot_mut(handle)?.end();
+        self.freed(handle);
+        match content {
             Content::Object(object) => Ok(object),
             Content::Free | Content::Reserved => Err(ENOENT),
         }
     }
 
-    /// Takes any object out, until none is left.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.slots.iter_mut().find_map(|slot| match slot.content {
-            Content::Object(_) => match slot.end() {
-                Content::Object(object) => Some(object),
-                Content::Free | Content::Reserved => None,
-            },
-            Content::Free | Content::Reserved => None,
-        })
+    /// Takes the last object out that is as `condition` says, if there is one.
+    pub(crate) fn pop_if(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
+        let slots = self.slots.get_mut(..self.end)?.iter_mut().enumerate().rev();
+        let mut objects = slots.filter(|(_, slot)| matches!(slot.content, Content::Object(_)));
+        // What is after the last object need not be looked at again.
+        let (last, _) = objects.next()?;
+        self.end = last + 1;
+        let slots = self.slots.get_mut(..self.end)?.iter_mut().enumerate().rev();
+        for (place, slot) in slots {
+            let Content::Object(object) = &slot.content else {
+                continue;
+            };
+            if condition(object) {
+                self.free = self.free.min(place);
+                return match slot.end() {
+                    Content::Object(object) => Some(object),
+                    Content::Free | Content::Reserved => None,
+                };
+            }
+        }
+        None
     }
 
     /// All objects.
