@@ -53,6 +53,7 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         geometry.region_capacity - 1
     )?;
     writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
+    writeln!(f, "cached {}", shared.lmm.cached())?;
     writeln!(
         f,
         "window {} of {}",

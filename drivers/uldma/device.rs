@@ -5,19 +5,22 @@
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
-//! Lock order, outermost first: an opener's `objects`; `Space::areas` (inside of which pinning takes
-//! `mmap_lock`); the gate; `Channel::processing`; `Segments::state`; `Channel::state`;
+//! Lock order, outermost first: an opener's `objects`; `Space::state` (inside of which pinning takes
+//! `mmap_lock`, and whoever changes mappings is waited for); the gate; `Channel::processing`; `Segments::state`; `Channel::state`;
 //! `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
 //! `Maps::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called
 //! under it. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are innermost,
-//! but for `openers`, under which `Events::state` is taken.
+//! but for `openers`, under which `Events::state` is taken. What the memory manager calls takes only
+//! `Origin::doubt`, and `Shared::attending` inside of it or alone.
 
 use kernel::{
     device::{
         Bound,
         Device, //
     },
+    impl_has_work,
     new_mutex,
+    new_spinlock,
     pci,
     prelude::*,
     rbtree::{
@@ -31,7 +34,14 @@ use kernel::{
         },
         Arc,
         Completion,
-        Mutex, //
+        Mutex,
+        SpinLock, //
+    },
+    workqueue::{
+        self,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -53,7 +63,8 @@ use crate::{
         gate::{
             Gate,
             GateKeeper, //
-        }, //
+        },
+        shrinker::Shrink, //
     },
     link::{
         channel::{
@@ -68,14 +79,16 @@ use crate::{
         window::InboundWindow, //
     },
     lmm::{
+        locked::Locked,
+        origin::Wake,
         space::{
-            Locked,
             Locker,
             Space, //
         },
         Lmm, //
     },
     maps::Maps,
+    options,
     segment::{
         Epoch,
         Segments,
@@ -118,6 +131,48 @@ pub(crate) struct Shared {
     /// Complete once the device can do no more DMA and nothing is mapped for it.
     #[pin]
     quiet: Completion,
+    /// Does for [`Lmm::attend`] what was asked for where it could not be done.
+    #[pin]
+    attention: Work<Shared>,
+    /// Whether `attention` may be queued.
+    #[pin]
+    attending: SpinLock<bool>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Shared { self.attention }
+}
+
+impl WorkItem for Shared {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.lmm.attend(&this.locker());
+    }
+}
+
+/// Queues the work of [`Lmm::attend`].
+pub(crate) struct Waker(Arc<Shared>);
+
+impl Wake for Waker {
+    fn wake(&self) {
+        let attending = self.0.attending.lock();
+        if *attending {
+            // If it is queued already, it has not begun yet.
+            let _ = workqueue::system_unbound().enqueue(self.0.clone());
+        }
+    }
+}
+
+impl Shrink for Waker {
+    fn count(&self) -> usize {
+        self.0.lmm.cached()
+    }
+
+    fn give_up(&self, objects: usize) {
+        self.0.lmm.give_up(objects);
+        self.wake();
+    }
 }
 
 impl Shared {
@@ -133,7 +188,7 @@ impl Shared {
                 gate,
                 hw,
                 tpt <- Tpt::new(dev, &geometry),
-                lmm <- Lmm::new(),
+                lmm <- Lmm::new(options::lmm()),
                 maps <- Maps::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
                 engine <- Engine::new(page),
@@ -145,6 +200,8 @@ impl Shared {
                 next_opener: Atomic::new(1),
                 stuck <- new_mutex!(KVec::new(), "uldma::Shared::stuck"),
                 quiet <- Completion::new(),
+                attention <- new_work!("uldma::Shared::attention"),
+                attending <- new_spinlock!(true, "uldma::Shared::attending"),
             }),
             GFP_KERNEL,
         )?;
@@ -157,7 +214,14 @@ impl Shared {
         Locker {
             gate: &self.gate,
             tpt: &self.tpt,
+            hw: &*self.hw,
+            quiet: &self.quiet,
         }
+    }
+
+    /// Who wakes the work on locked memory.
+    pub(crate) fn waker(self: &Arc<Self>) -> Result<Arc<Waker>> {
+        Ok(Arc::new(Waker(self.clone()), GFP_KERNEL)?)
     }
 
     /// What segments need.
@@ -197,19 +261,21 @@ impl Shared {
         }
     }
 
-    /// Ends a lock, once `invalidate` has made the device end what uses it.
+    /// Ends a lock, which `region`, retracted, was the last to use, or none if it is 0; with `keep`
+    /// its pins may stay in the cache.
     ///
     /// # Errors
     ///
-    /// What `invalidate` says; the memory stays pinned then until the device is unbound.
+    /// `ETIMEDOUT` when the device does not answer; the memory stays pinned then until the device is
+    /// unbound.
     pub(crate) fn unlock(
         &self,
         space: &Arc<Space>,
         locked: Locked,
-        invalidate: impl FnOnce(&Device<Bound>) -> Result,
+        region: u32,
+        keep: bool,
     ) -> Result {
-        let wait_quiet = || self.quiet.wait_for_completion();
-        let result = space.unlock(locked, &self.locker(), invalidate, wait_quiet);
+        let result = space.unlock(locked, region, keep, &self.locker());
         if result.is_err() {
             self.keep_stuck(space);
         }
@@ -386,6 +452,9 @@ impl Drop for Binding<'_> {
         let shared = &self.shared;
         // No call is inside of the gate from here on.
         self.keeper = None;
+        // Whatever is asked for now, openers that close do by themselves.
+        *shared.attending.lock() = false;
+        kernel_ext::workqueue::flush(&shared.attention);
         shared.tell_openers(Events::gone);
         shared.maps.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {

@@ -27,10 +27,14 @@ use crate::{
     debugfs,
     device::{
         Binding,
-        Shared, //
+        Shared,
+        Waker, //
     },
     hw::layout,
-    kernel_ext::chardev,
+    kernel_ext::{
+        chardev,
+        shrinker, //
+    },
     opener::Opener, //
 };
 
@@ -64,6 +68,8 @@ impl ThreadedHandler for DoorbellHandler {
 pub(crate) struct Data<'bound> {
     #[pin]
     debugfs: debugfs::Files,
+    /// Nobody is asked for memory from here on.
+    shrinker: shrinker::Registration<Waker>,
     /// Nobody can open the device from here on.
     chardev: chardev::Registration<'bound, Opener>,
     /// Ends all calls, mappings and DMA.
@@ -126,6 +132,7 @@ impl pci::Driver for Driver {
                 binding,
                 _: { binding.enable()? },
                 chardev: chardev::Registration::new(pdev.as_ref(), c"uldma", shared.clone())?,
+                shrinker: shrinker::Registration::new(c"uldma-pins", shared.waker()?)?,
                 debugfs <- debugfs::Files::new(chardev.number(), shared),
             }))
         })

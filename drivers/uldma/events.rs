@@ -38,6 +38,28 @@ pub(crate) struct Bell {
     rung: Atomic<bool>,
 }
 
+/// Room for the event that a region went stale; dropping it takes the event back.
+pub(crate) struct StaleTicket {
+    events: Arc<Events>,
+    handle: u32,
+}
+
+impl StaleTicket {
+    /// `bytes` bytes of the region, in all, are stale.
+    pub(crate) fn tell(&self, bytes: u64) {
+        self.events
+            .tell(|state| state.add_stale(self.handle, bytes));
+    }
+}
+
+impl Drop for StaleTicket {
+    fn drop(&mut self) {
+        let mut state = self.events.state.lock();
+        state.stale.retain(|entry| entry.0 != self.handle);
+        state.stale_tickets -= 1;
+    }
+}
+
 /// The opener's context.
 struct ContextState {
     number: u32,
@@ -66,6 +88,10 @@ pub(crate) struct State {
     /// The link's state, if it changed since it was told.
     link: Option<bool>,
     bells: KVec<Arc<Bell>>,
+    /// Regions that went stale since that was told, and their stale bytes; there is room for all
+    /// `stale_tickets`.
+    stale: KVec<(u32, u64)>,
+    stale_tickets: usize,
     eventfd: Option<EventFd>,
     gone: bool,
 }
@@ -100,6 +126,10 @@ impl State {
         if let Some(up) = self.link.take() {
             return Some(event(uapi::ULDMA_EVENT_LINK, 0, up.into()));
         }
+        if !self.stale.is_empty() {
+            let (handle, bytes) = self.stale.remove(0).ok()?;
+            return Some(event(uapi::ULDMA_EVENT_STALE, handle, bytes));
+        }
         let bell = self.bells.iter().find(|bell| bell.rung.load(Relaxed))?;
         bell.rung.store(false, Relaxed);
         Some(event(uapi::ULDMA_EVENT_DOORBELL, bell.handle, 1))
@@ -117,10 +147,22 @@ impl State {
             }
             // A change since then is newer than the one that was taken.
             (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
+            (uapi::ULDMA_EVENT_STALE, handle) => self.add_stale(handle, event.value),
             (_, handle) => {
                 if let Some(bell) = self.bells.iter().find(|bell| bell.handle == handle) {
                     bell.rung.store(true, Relaxed);
                 }
+            }
+        }
+    }
+
+    fn add_stale(&mut self, handle: u32, bytes: u64) {
+        match self.stale.iter_mut().find(|entry| entry.0 == handle) {
+            // Pages do not become fresh again, so more is newer.
+            Some(entry) => entry.1 = entry.1.max(bytes),
+            // There is no room only if the region is gone.
+            None => {
+                let _ = self.stale.push_within_capacity((handle, bytes));
             }
         }
     }
@@ -137,6 +179,7 @@ impl State {
         context.is_some_and(|context| context.page.completed() > context.told)
             || self.ended > self.ended_told
             || self.link.is_some()
+            || !self.stale.is_empty()
             || self.bells.iter().any(|bell| bell.rung.load(Relaxed))
     }
 }
@@ -158,6 +201,8 @@ impl Events {
             ended_told: 0,
             link: None,
             bells: KVec::new(),
+            stale: KVec::new(),
+            stale_tickets: 0,
             eventfd: None,
             gone: false,
         };
@@ -229,6 +274,18 @@ impl Events {
     /// Whether every completion has to interrupt, rather than those that are waited for.
     pub(crate) fn has_eventfd(&self) -> bool {
         self.state.lock().eventfd.is_some()
+    }
+
+    /// Makes room to tell that region `handle` went stale.
+    pub(crate) fn add_stale_ticket(this: &Arc<Self>, handle: u32) -> Result<StaleTicket> {
+        let mut state = this.state.lock();
+        let more = (state.stale_tickets + 1).saturating_sub(state.stale.len());
+        state.stale.reserve(more, GFP_KERNEL_ACCOUNT)?;
+        state.stale_tickets += 1;
+        Ok(StaleTicket {
+            events: this.clone(),
+            handle,
+        })
     }
 
     /// Adds a doorbell of segment `handle`.

@@ -5,6 +5,7 @@
 use kernel::{
     ioctl::_IO,
     prelude::*,
+    sync::atomic::Relaxed,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -22,6 +23,10 @@ use crate::{
     access::Access,
     hw::layout::size_word,
     kernel_ext::{
+        capability::{
+            capable,
+            Capability, //
+        },
         errno::{
             eopnotsupp,
             eproto, //
@@ -32,12 +37,15 @@ use crate::{
         Answer,
         Query, //
     },
+    lmm::range::PageRange,
     opener::{
         Object,
         Opener, //
     },
+    options,
     region::{
         pages_to_bytes,
+        Owner,
         Region, //
     },
     segment::Segment,
@@ -62,6 +70,10 @@ arguments!(
     uldma_region_register,
     uldma_region_export,
     uldma_region_import,
+    uldma_region_query,
+    uldma_region_charge,
+    uldma_region_blocks,
+    uldma_lmm,
     uldma_context_create,
     uldma_context_stats,
     uldma_eventfd,
@@ -140,6 +152,11 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
         ULDMA_CMD_REGION_EXPORT => region_export(opener, &user),
         ULDMA_CMD_REGION_UNEXPORT => region_unexport(opener, &user),
         ULDMA_CMD_REGION_IMPORT => region_import(opener, &user),
+        ULDMA_CMD_REGION_QUERY => region_query(opener, &user),
+        ULDMA_CMD_REGION_CHARGE => region_charge(opener, &user),
+        ULDMA_CMD_REGION_BLOCKS => region_blocks(opener, &user),
+        ULDMA_CMD_REGION_CLEANUP => region_cleanup(opener, &user),
+        ULDMA_CMD_LMM => lmm(opener, &user),
         ULDMA_CMD_CONTEXT_CREATE => context_create(opener, &user),
         ULDMA_CMD_CONTEXT_DESTROY => context_destroy(opener, &user),
         ULDMA_CMD_CONTEXT_STATS => context_stats(opener, &user),
@@ -183,6 +200,28 @@ impl Opener {
             }
         }
     }
+
+    /// The same for a region, of which an opener can have only so many.
+    fn make_region<T: Argument>(
+        &self,
+        user: &User,
+        arg: &mut T,
+        make: impl FnOnce(&Owner<'_>, &mut T) -> Result<Region>,
+    ) -> Result {
+        self.objects
+            .lock()
+            .add_region(options::max_opener_regions())?;
+        let result = self.make(user, arg, |handle, arg| {
+            let owner = Owner {
+                opener: self.number,
+                space: &self.space,
+                events: &self.events,
+                handle,
+            };
+            Ok(Object::Region(make(&owner, arg)?))
+        });
+        result.inspect_err(|_| self.objects.lock().cancel_region())
+    }
 }
 
 fn query(opener: &Opener, user: &User) -> Result {
@@ -196,12 +235,7 @@ fn query(opener: &Opener, user: &User) -> Result {
         shared.hw.link(guard.dev())?
     };
     let usage = shared.tpt.usage();
-    let regions = {
-        let objects = opener.objects.lock();
-        let all = objects.handles.iter();
-        all.filter(|object| matches!(object, Object::Region(_)))
-            .count()
-    };
+    let regions = opener.objects.lock().regions();
     arg.out_abi_version = uapi::ULDMA_ABI_VERSION;
     arg.out_node = geometry.node;
     arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
@@ -225,31 +259,151 @@ fn query(opener: &Opener, user: &User) -> Result {
 fn region_register(opener: &Opener, user: &User) -> Result {
     let mut arg: uldma_region_register = user.read()?;
     let access = Access::from_flags(arg.flags)?;
-    opener.make(user, &mut arg, |handle, arg| {
-        let region = Region::register(
-            &opener.shared,
-            opener.number,
-            &opener.space,
-            arg.addr,
-            arg.length,
-            access,
-        )?;
-        arg.out_handle = handle;
+    opener.make_region(user, &mut arg, |owner, arg| {
+        let region = Region::register(&opener.shared, owner, arg.addr, arg.length, access)?;
+        arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_shadow_offset = region.range().offset();
         arg.out_shadow_length = region.range().length();
-        Ok(Object::Region(region))
+        Ok(region)
     })
 }
 
 fn region_unregister(opener: &Opener, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    objects.region(arg.handle)?;
-    let object = objects.handles.remove(arg.handle)?;
-    drop(objects);
+    let object = opener.objects.lock().take_region(arg.handle)?;
     opener.end(object)
+}
+
+fn region_cleanup(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    zero(arg.handle)?;
+    opener.check_space()?;
+    let mut result = Ok(());
+    loop {
+        let Some(object) = opener.objects.lock().take_any_region() else {
+            return result;
+        };
+        result = result.and(opener.end(object));
+    }
+}
+
+fn region_query(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_region_query = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    drop(opener.shared.gate.try_enter()?);
+    let region = opener.objects.lock().region(arg.handle)?.describe();
+    let flags = [
+        (region.import, uapi::ULDMA_REGION_IMPORT),
+        (region.exported, uapi::ULDMA_REGION_EXPORTED),
+        (region.stale > 0, uapi::ULDMA_REGION_STALE),
+    ];
+    let set = flags.iter().filter(|(is_set, _)| *is_set);
+    arg.out_flags = set.fold(region.access.to_flags(), |flags, (_, flag)| flags | flag);
+    arg.out_addr = region.addr;
+    arg.out_length = region.length;
+    arg.out_pages = u64::try_from(region.pages)?;
+    arg.out_stale = pages_to_bytes(region.stale);
+    arg.out_areas = u32::try_from(region.areas)?;
+    user.write(&arg)
+}
+
+fn region_charge(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_region_charge = user.read()?;
+    Access::from_flags(arg.flags)?;
+    opener.check_space()?;
+    drop(opener.shared.gate.try_enter()?);
+    let cost = opener
+        .space
+        .cost(PageRange::of_bytes(arg.addr, arg.length)?);
+    arg.out_charge = pages_to_bytes(cost.charge);
+    arg.out_locked = pages_to_bytes(cost.locked);
+    arg.out_pinned = pages_to_bytes(cost.pinned);
+    arg.out_limit = cost.limit.map_or(u64::MAX, pages_to_bytes);
+    user.write(&arg)
+}
+
+/// Blocks that are copied at a time, since copying may fault and so must not hold locks.
+const BLOCKS_AT_A_TIME: usize = 64;
+
+fn region_blocks(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_region_blocks = user.read()?;
+    if arg.flags & !uapi::ULDMA_BLOCKS_PAGES != 0 {
+        return Err(eopnotsupp());
+    }
+    zero(arg.reserved)?;
+    if !capable(Capability::SysAdmin) {
+        return Err(EPERM);
+    }
+    let merge = arg.flags & uapi::ULDMA_BLOCKS_PAGES == 0;
+    let capacity = usize::try_from(arg.capacity)?;
+    let length = capacity
+        .checked_mul(size_of::<uldma_block>())
+        .ok_or(EOVERFLOW)?;
+    let mut writer = UserSlice::new(UserPtr::from_addr(arg.blocks.try_into()?), length).writer();
+    let mut next = usize::try_from(arg.first_page).map_err(|_| EINVAL)?;
+    let mut left = capacity;
+    loop {
+        let limit = left.min(BLOCKS_AT_A_TIME);
+        let (blocks, after) = {
+            let objects = opener.objects.lock();
+            let region = objects.region(arg.handle)?;
+            region.blocks(&opener.shared, next, limit, merge)?
+        };
+        next = after;
+        left -= blocks.len();
+        for (address, length) in &blocks {
+            let block = uldma_block {
+                address: *address,
+                length: *length,
+            };
+            writer.write_slice(block.as_bytes())?;
+        }
+        if blocks.len() < BLOCKS_AT_A_TIME {
+            break;
+        }
+    }
+    arg.out_count = u32::try_from(capacity - left)?;
+    arg.out_next_page = u64::try_from(next)?;
+    user.write(&arg)
+}
+
+fn lmm(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_lmm = user.read()?;
+    zero(arg.reserved)?;
+    let keep = match arg.flags {
+        0 => None,
+        uapi::ULDMA_LMM_CACHE_ON => Some(true),
+        uapi::ULDMA_LMM_CACHE_OFF => Some(false),
+        flags if flags & !(uapi::ULDMA_LMM_CACHE_ON | uapi::ULDMA_LMM_CACHE_OFF) != 0 => {
+            return Err(eopnotsupp());
+        }
+        _ => return Err(EINVAL),
+    };
+    if keep.is_some() {
+        opener.check_space()?;
+    }
+    drop(opener.shared.gate.try_enter()?);
+    let summary = opener.space.summary();
+    let limits = opener.shared.lmm.options().cache;
+    arg.out_areas = u32::try_from(summary.areas)?;
+    arg.out_max_regions = u32::try_from(options::max_opener_regions()).unwrap_or(u32::MAX);
+    arg.out_locked = pages_to_bytes(summary.locked);
+    arg.out_cached = pages_to_bytes(summary.cached);
+    arg.out_cached_locks = u32::try_from(summary.cached_locks)?;
+    arg.out_cache_max_locks = u64::try_from(limits.locks)?;
+    arg.out_cache_max_bytes = u64::try_from(limits.bytes)?;
+    arg.out_cache_hits = summary.counters.hits;
+    arg.out_cache_misses = summary.counters.misses;
+    arg.out_pins = summary.counters.pins;
+    arg.out_looks = summary.counters.looks;
+    user.write(&arg)?;
+    if let Some(keep) = keep {
+        opener.keep_pins.store(keep, Relaxed);
+    }
+    Ok(())
 }
 
 fn region_export(opener: &Opener, user: &User) -> Result {
@@ -284,20 +438,14 @@ fn region_import(opener: &Opener, user: &User) -> Result {
     if !remote.access.covers(access) {
         return Err(EACCES);
     }
-    opener.make(user, &mut arg, |handle, arg| {
-        let region = Region::import(
-            &opener.shared,
-            opener.number,
-            &opener.space,
-            &remote,
-            access,
-        )?;
-        arg.out_handle = handle;
+    opener.make_region(user, &mut arg, |owner, arg| {
+        let region = Region::import(&opener.shared, owner, &remote, access)?;
+        arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_length = region.length();
         arg.out_shadow_offset = region.range().offset();
         arg.out_shadow_length = region.range().length();
-        Ok(Object::Region(region))
+        Ok(region)
     })
 }
 

@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod accounting;
+pub(crate) mod capability;
 pub(crate) mod chardev;
 pub(crate) mod dma;
 pub(crate) mod errno;
@@ -18,8 +19,11 @@ pub(crate) mod eventfd;
 pub(crate) mod gate;
 pub(crate) mod gup;
 pub(crate) mod mapping;
+pub(crate) mod mmu_notifier;
 pub(crate) mod pci;
 pub(crate) mod random;
 pub(crate) mod range_alloc;
+pub(crate) mod shrinker;
 pub(crate) mod vma;
 pub(crate) mod wc_bar;
+pub(crate) mod workqueue;

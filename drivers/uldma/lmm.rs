@@ -15,23 +15,53 @@ use kernel::{
         RBTreeNode, //
     },
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //
 };
 
 mod area;
+mod cache;
+pub(crate) mod locked;
+mod look;
+mod map;
+#[cfg(CONFIG_KUNIT = "y")]
+mod map_tests;
+pub(crate) mod origin;
 pub(crate) mod range;
 pub(crate) mod space;
 
-use space::Space;
+pub(crate) use cache::Limits;
+use origin::Wake;
+use space::{
+    Locker,
+    Space, //
+};
 
 /// Address spaces that can have a device open at a time.
 const MAX_SPACES: usize = 1 << 16;
 
+/// What the administrator chose.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// Whether areas that nothing tells apart any more are merged.
+    pub(crate) merge: bool,
+    /// What the cache of an address space may keep.
+    pub(crate) cache: Limits,
+}
+
 /// The spaces of one device.
 #[pin_data]
 pub(crate) struct Lmm {
+    options: Options,
+    /// Pages that all caches keep.
+    cached: Arc<Atomic<usize>>,
+    /// Of these, how many are to be given up.
+    unwanted: Atomic<usize>,
     #[pin]
     spaces: Mutex<Spaces>,
 }
@@ -53,8 +83,8 @@ fn key(mm: &MmWithUser) -> usize {
 
 impl Lmm {
     /// Creates a manager without spaces.
-    pub(crate) fn new() -> impl PinInit<Self, Error> {
-        pin_init::pin_init_scope(|| {
+    pub(crate) fn new(options: Options) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
             let mut ids = IdPool::with_capacity(MAX_SPACES, GFP_KERNEL)?;
             // Space 0 is the kernel's.
             ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
@@ -63,20 +93,30 @@ impl Lmm {
                 ids,
             };
             Ok(try_pin_init!(Self {
+                options,
+                cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
+                unwanted: Atomic::new(0),
                 spaces <- new_mutex!(spaces, "uldma::Lmm::spaces"),
             }))
         })
     }
 
-    /// The space of `mm`, which the caller uses until [`Lmm::leave`].
-    pub(crate) fn join(&self, mm: &MmWithUser) -> Result<Arc<Space>> {
+    /// What the administrator chose.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The space of `mm`, which the caller uses until [`Lmm::leave`]; `wake` has to get somebody to
+    /// call [`Lmm::attend`].
+    pub(crate) fn join(&self, mm: &MmWithUser, wake: Arc<dyn Wake>) -> Result<Arc<Space>> {
         let mut spaces = self.spaces.lock();
         if let Some(users) = spaces.by_mm.get_mut(&key(mm)) {
             users.count += 1;
             return Ok(users.space.clone());
         }
         let id = spaces.ids.find_unused_id(1).ok_or(ENOSPC)?.as_u32();
-        let space = Arc::pin_init(Space::new(id, mm), GFP_KERNEL)?;
+        let space = Space::new(id, mm, wake, self.options, self.cached.clone());
+        let space = Arc::pin_init(space, GFP_KERNEL)?;
         let users = Users {
             space: space.clone(),
             count: 1,
@@ -90,17 +130,53 @@ impl Lmm {
     }
 
     /// Ends the use of a space; it goes with the last user.
-    pub(crate) fn leave(&self, space: &Space) {
+    pub(crate) fn leave(&self, space: &Space, locker: &Locker<'_>) {
         let mut spaces = self.spaces.lock();
         let Some(users) = spaces.by_mm.get_mut(&space.key()) else {
             return;
         };
         users.count -= 1;
-        if users.count == 0 {
-            spaces.by_mm.remove(&space.key());
-            if let Ok(id) = usize::try_from(space.id()) {
-                spaces.ids.release_id(id);
+        if users.count > 0 {
+            return;
+        }
+        let gone = spaces.by_mm.remove(&space.key());
+        drop(spaces);
+        drop(gone);
+        space.shrink(usize::MAX, locker);
+        // Only now may the number mean another space.
+        if let Ok(id) = usize::try_from(space.id()) {
+            self.spaces.lock().ids.release_id(id);
+        }
+    }
+
+    /// Pages that all caches keep.
+    pub(crate) fn cached(&self) -> usize {
+        self.cached.load(Relaxed)
+    }
+
+    /// Asks [`Lmm::attend`] to give up `pages` pages that caches keep.
+    pub(crate) fn give_up(&self, pages: usize) {
+        self.unwanted.fetch_add(pages, Relaxed);
+    }
+
+    /// Does what was asked for in places where it could not be done: looks at what may have
+    /// changed, and gives up what is not wanted.
+    pub(crate) fn attend(&self, locker: &Locker<'_>) {
+        let mut unwanted = self.unwanted.xchg(0, Relaxed);
+        let mut next = 0;
+        while let Some(space) = self.space_from(next) {
+            next = space.key() + 1;
+            space.look(locker);
+            if unwanted > 0 {
+                unwanted = unwanted.saturating_sub(space.shrink(unwanted, locker));
             }
         }
+    }
+
+    /// The first space whose key is `key` or higher.
+    fn space_from(&self, key: usize) -> Option<Arc<Space>> {
+        let spaces = self.spaces.lock();
+        let cursor = spaces.by_mm.cursor_lower_bound(&key)?;
+        Some(cursor.current().1.space.clone())
     }
 }

@@ -6,6 +6,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //
@@ -47,6 +51,8 @@ const REMEMBERED: usize = 64;
 /// What an opener has.
 pub(crate) struct Objects {
     pub(crate) handles: Handles<Object>,
+    /// Regions and imports, made or being made.
+    regions: usize,
     pub(crate) context: Option<OpenerContext>,
     transfers: [Option<Arc<Transfer>>; REMEMBERED],
     next_transfer: usize,
@@ -84,6 +90,46 @@ impl Objects {
         }
     }
 
+    /// Counts one region more.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there would be more than `limit`.
+    pub(crate) fn add_region(&mut self, limit: usize) -> Result {
+        if self.regions >= limit {
+            return Err(ENOSPC);
+        }
+        self.regions += 1;
+        Ok(())
+    }
+
+    /// Counts a region less, which could not be made.
+    pub(crate) fn cancel_region(&mut self) {
+        self.regions -= 1;
+    }
+
+    /// Takes the region of `handle` out.
+    pub(crate) fn take_region(&mut self, handle: u32) -> Result<Object> {
+        self.region(handle)?;
+        let object = self.handles.remove(handle)?;
+        self.regions -= 1;
+        Ok(object)
+    }
+
+    /// Takes any region out, until none is left.
+    pub(crate) fn take_any_region(&mut self) -> Option<Object> {
+        let object = self
+            .handles
+            .pop_if(|object| matches!(object, Object::Region(_)))?;
+        self.regions -= 1;
+        Some(object)
+    }
+
+    /// How many regions and imports there are.
+    pub(crate) fn regions(&self) -> usize {
+        self.regions
+    }
+
     /// The segment of `handle`.
     pub(crate) fn segment(&self, handle: u32) -> Result<&Arc<Segment>> {
         match self.handles.get(handle)? {
@@ -100,6 +146,8 @@ pub(crate) struct Opener {
     pub(crate) shared: Arc<Shared>,
     pub(crate) space: Arc<Space>,
     pub(crate) events: Arc<Events>,
+    /// Whether regions that end leave their pins in the cache.
+    pub(crate) keep_pins: Atomic<bool>,
     #[pin]
     pub(crate) objects: Mutex<Objects>,
 }
@@ -116,11 +164,11 @@ impl Opener {
         }
         let space = {
             let task = kernel::current!();
-            shared.lmm.join(task.mm().ok_or(EPERM)?)?
+            shared.lmm.join(task.mm().ok_or(EPERM)?, shared.waker()?)?
         };
         let opener = Self::new(shared.clone(), space.clone());
         if opener.is_err() {
-            shared.lmm.leave(&space);
+            shared.lmm.leave(&space, &shared.locker());
         }
         opener
     }
@@ -130,6 +178,7 @@ impl Opener {
         let number = shared.add_opener(events.clone())?;
         let objects = Objects {
             handles: Handles::new(),
+            regions: 0,
             context: None,
             transfers: [const { None }; REMEMBERED],
             next_transfer: 0,
@@ -140,6 +189,7 @@ impl Opener {
             shared,
             space,
             events,
+            keep_pins: Atomic::new(false),
             objects <- new_mutex!(objects, "uldma::Opener::objects"),
         });
         Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
@@ -161,7 +211,7 @@ impl Opener {
     /// `ETIMEDOUT` when the device does not answer; the object is gone all the same.
     pub(crate) fn end(&self, object: Object) -> Result {
         match object {
-            Object::Region(region) => region.release(&self.shared),
+            Object::Region(region) => region.release(&self.shared, self.keep_pins.load(Relaxed)),
             Object::Segment(segment) => {
                 Segment::release(&segment, &self.shared.site());
                 Ok(())
@@ -250,12 +300,12 @@ impl Opener {
         let mut objects = self.objects.lock();
         // An opener without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);
-        while let Some(object) = objects.handles.pop() {
+        while let Some(object) = objects.handles.pop_if(|_| true) {
             // What the device does not let go of is kept for it, and was logged.
             let _ = self.end(object);
         }
         drop(objects);
         self.shared.remove_opener(self.number);
-        self.shared.lmm.leave(&self.space);
+        self.shared.lmm.leave(&self.space, &self.shared.locker());
     }
 }

@@ -3,10 +3,6 @@
 //! Regions: registered memory of an opener, and imports of the peer's.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
@@ -18,6 +14,10 @@ use kernel::{
 use crate::{
     access::Access,
     device::Shared,
+    events::{
+        Events,
+        StaleTicket, //
+    },
     hw::{
         layout::Run,
         Place, //
@@ -28,14 +28,15 @@ use crate::{
     },
     link::message::ExportedRegion,
     lmm::{
+        locked::{
+            Listener,
+            Locked, //
+        },
         range::{
             offset_in_page,
             PageRange, //
         },
-        space::{
-            Locked,
-            Space, //
-        }, //
+        space::Space, //
     },
     maps::{
         Content,
@@ -56,9 +57,45 @@ enum Pages {
     Remote(PageRun),
 }
 
+/// Tells an opener that its region went stale.
+struct Stale(StaleTicket);
+
+impl Listener for Stale {
+    fn stale(&self, pages: usize) {
+        self.0.tell(pages_to_bytes(pages));
+    }
+}
+
+/// For whom a region is made.
+pub(crate) struct Owner<'a> {
+    pub(crate) opener: u64,
+    pub(crate) space: &'a Arc<Space>,
+    pub(crate) events: &'a Arc<Events>,
+    /// The handle that the region is going to have.
+    pub(crate) handle: u32,
+}
+
+/// What a region is, for those who ask.
+pub(crate) struct Description {
+    pub(crate) access: Access,
+    pub(crate) import: bool,
+    pub(crate) exported: bool,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pages: usize,
+    pub(crate) areas: usize,
+    /// Pages that went stale.
+    pub(crate) stale: usize,
+}
+
+/// Memory that is consecutive for the device: bus address and bytes.
+pub(crate) type Block = (u64, u64);
+
 /// One registration or import. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
+    /// First byte, in the opener's address space; zero for an import.
+    addr: u64,
     access: Access,
     length: u64,
     range: MapRange,
@@ -74,20 +111,20 @@ fn copy_runs(runs: &[Run]) -> Result<KVec<Run>> {
 }
 
 impl Region {
-    /// Registers `length` bytes from `addr` on of the current process, for opener `opener`.
+    /// Registers `length` bytes from `addr` on of the current process.
     ///
     /// # Errors
     ///
-    /// `EPERM` when the process does not run in `space`; those of [`PageRange::of_bytes`] and
+    /// `EPERM` when the process does not run in the owner's space; those of [`PageRange::of_bytes`] and
     /// [`Space::lock`]; `ENOSPC` when a table is full.
     pub(crate) fn register(
         shared: &Shared,
-        opener: u64,
-        space: &Arc<Space>,
+        owner: &Owner<'_>,
         addr: u64,
         length: u64,
         access: Access,
     ) -> Result<Self> {
+        let space = owner.space;
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
@@ -95,7 +132,9 @@ impl Region {
         if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
-        let locked = space.lock(mm, pages, access, &shared.locker())?;
+        let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
+        let listener: Arc<dyn Listener> = Arc::new(Stale(ticket), GFP_KERNEL_ACCOUNT)?;
+        let locked = space.lock(mm, pages, access, Some(listener), &shared.locker())?;
         let setup = RegionSetup {
             space: space.id(),
             access,
@@ -104,9 +143,10 @@ impl Region {
             runs: locked.runs(),
             remote: None,
         };
-        match Self::enter(shared, opener, &setup) {
+        match Self::enter(shared, owner.opener, &setup) {
             Ok((slot, range)) => Ok(Self {
                 slot,
+                addr,
                 access,
                 length,
                 range,
@@ -115,7 +155,7 @@ impl Region {
             }),
             Err(err) => {
                 // The region's shadow pages may have been mapped for a moment.
-                let _ = shared.unlock(space, locked, |dev| shared.hw.invalidate_region(dev, 0));
+                let _ = shared.unlock(space, locked, 0, false);
                 Err(err)
             }
         }
@@ -160,8 +200,7 @@ impl Region {
     /// Makes an import of what the peer exports.
     pub(crate) fn import(
         shared: &Shared,
-        opener: u64,
-        space: &Space,
+        owner: &Owner<'_>,
         remote: &ExportedRegion,
         access: Access,
     ) -> Result<Self> {
@@ -176,10 +215,10 @@ impl Region {
         let slot = shared.tpt.reserve_region(dev)?;
         let run = shared
             .tpt
-            .add_remote_pages(dev, pages, space.id(), slot.index, access)
+            .add_remote_pages(dev, pages, owner.space.id(), slot.index, access)
             .inspect_err(|_| shared.tpt.free_region(slot))?;
         let setup = RegionSetup {
-            space: space.id(),
+            space: owner.space.id(),
             access,
             offset: 0,
             length: remote.length,
@@ -191,16 +230,18 @@ impl Region {
             }],
             remote: Some(remote.remote(link.generation)),
         };
-        let range = Self::enter_at(shared, &guard, opener, slot, &setup).inspect_err(|_| {
-            // The shadow pages may have been mapped for a moment.
-            shared.tpt.retract_pages(run);
-            if shared.hw.invalidate_region(dev, slot.index).is_ok() {
-                shared.tpt.remove_pages(dev, run);
-                shared.tpt.free_region(slot);
-            }
-        })?;
+        let range =
+            Self::enter_at(shared, &guard, owner.opener, slot, &setup).inspect_err(|_| {
+                // The shadow pages may have been mapped for a moment.
+                shared.tpt.retract_pages(run);
+                if shared.hw.invalidate_region(dev, slot.index).is_ok() {
+                    shared.tpt.remove_pages(dev, run);
+                    shared.tpt.free_region(slot);
+                }
+            })?;
         Ok(Self {
             slot,
+            addr: 0,
             access,
             length: remote.length,
             range,
@@ -227,6 +268,69 @@ impl Region {
     /// Whether this is an import.
     pub(crate) fn is_import(&self) -> bool {
         matches!(self.pages, Pages::Remote(_))
+    }
+
+    /// Pages that the region touches.
+    fn pages(&self) -> usize {
+        match &self.pages {
+            Pages::Local(_, locked) => locked.range().len(),
+            Pages::Remote(run) => usize::try_from(run.count).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// What the region is.
+    pub(crate) fn describe(&self) -> Description {
+        let (areas, stale) = match &self.pages {
+            Pages::Local(space, locked) => space.describe(locked),
+            Pages::Remote(_) => (0, 0),
+        };
+        Description {
+            access: self.access,
+            import: self.is_import(),
+            exported: self.export.is_some(),
+            addr: self.addr,
+            length: self.length,
+            pages: self.pages(),
+            areas,
+            stale,
+        }
+    }
+
+    /// Bus addresses of the pages from page `first` on, as up to `limit` blocks, and the number of
+    /// the page after them; with `merge` adjacent pages are one block.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an import, and for a page that the region does not have.
+    pub(crate) fn blocks(
+        &self,
+        shared: &Shared,
+        first: usize,
+        limit: usize,
+        merge: bool,
+    ) -> Result<(KVec<Block>, usize)> {
+        let Pages::Local(_, locked) = &self.pages else {
+            return Err(EINVAL);
+        };
+        if first > self.pages() {
+            return Err(EINVAL);
+        }
+        let page_size = pages_to_bytes(1);
+        let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
+        let mut next = first;
+        shared.tpt.addresses(locked.runs(), first, |address| {
+            let last = blocks.last_mut();
+            let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
+                Some((_, length)) => {
+                    *length += page_size;
+                    true
+                }
+                None => blocks.push_within_capacity((address, page_size)).is_ok(),
+            };
+            next += usize::from(taken);
+            taken
+        })?;
+        Ok((blocks, next))
     }
 
     /// The place of `length` bytes at `offset`, to be used with `access`.
@@ -287,31 +391,27 @@ impl Region {
         shared.hw.invalidate_region(guard.dev(), self.slot.index)
     }
 
-    /// Ends the region: mappings, then the device's work on it, then its entries, then the pins.
+    /// Ends the region: mappings, then the device's work on it, then its entries, then the pins,
+    /// which with `keep` may stay for who registers the memory again.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` when the device does not answer; the region is gone all the same, and the memory
     /// stays pinned until the device is unbound.
-    pub(crate) fn release(self, shared: &Shared) -> Result {
+    pub(crate) fn release(self, shared: &Shared, keep: bool) -> Result {
         shared.maps.remove(self.range);
         if let Some(name) = self.export {
             shared.exports.remove(name);
         }
         let slot = self.slot;
         shared.tpt.retract_region(slot);
-        let invalidate = |dev: &Device<Bound>| {
-            shared
-                .hw
-                .invalidate_region(dev, slot.index)
-                .inspect_err(|err| dev_err!(dev, "region {} does not end: {err:?}\n", slot.index))
-        };
         let result = match self.pages {
-            Pages::Local(space, locked) => shared.unlock(&space, locked, invalidate),
+            Pages::Local(space, locked) => shared.unlock(&space, locked, slot.index, keep),
             Pages::Remote(run) => match shared.gate.enter() {
                 Some(guard) => {
                     shared.tpt.retract_pages(run);
-                    invalidate(guard.dev()).inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
+                    let invalidated = shared.hw.invalidate_region(guard.dev(), slot.index);
+                    invalidated.inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
                 }
                 None => Ok(()),
             },

@@ -3,10 +3,12 @@
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
+#include <linux/hugetlb.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
+#include <linux/pagemap.h>
 #include <linux/pseudo_fs.h>
 #include <linux/sched/signal.h>
 #include <linux/srcu.h>
@@ -91,6 +93,24 @@ unsigned long uldma_rlimit_memlock(void)
 unsigned long uldma_page_to_pfn(struct page *page)
 {
 	return page_to_pfn(page);
+}
+
+/*
+ * Whether touching @addr of @vma, where no page is mapped, would bring @page. A
+ * pinned page of private memory is always mapped, unless it was discarded.
+ */
+bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
+			  struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	if (folio_test_anon(folio) || !vma->vm_file)
+		return false;
+	if (READ_ONCE(folio->mapping) != vma->vm_file->f_mapping)
+		return false;
+	if (folio_test_hugetlb(folio))
+		return folio->index == hugetlb_linear_page_index(vma, addr);
+	return page_pgoff(folio, page) == linear_page_index(vma, addr);
 }
 
 void *uldma_page_address(struct page *page)

@@ -28,6 +28,8 @@ void uldma_mapping_inode_put(struct inode *inode);
 
 unsigned long uldma_rlimit_memlock(void);
 unsigned long uldma_page_to_pfn(struct page *page);
+bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
+			  struct page *page);
 void *uldma_page_address(struct page *page);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 void uldma_dma_wmb(void);

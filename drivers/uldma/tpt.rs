@@ -71,6 +71,11 @@ impl PageRun {
         };
         (head, tail)
     }
+
+    /// Whether `next` was split off from this run and follows.
+    pub(crate) fn can_join(self, next: Self) -> bool {
+        self.origin == next.origin && self.first + self.count == next.first
+    }
 }
 
 /// A region's place in the region table.
@@ -266,6 +271,29 @@ impl Tpt {
             tables.drop_run(dev, run);
             Ok(())
         });
+    }
+
+    /// Gives `visit` the bus addresses of the pages of `runs`, from page number `first` on, until it
+    /// returns false.
+    pub(crate) fn addresses(
+        &self,
+        runs: &[Run],
+        first: usize,
+        mut visit: impl FnMut(u64) -> bool,
+    ) -> Result {
+        let first = u32::try_from(first)?;
+        self.with(|tables| {
+            for run in runs {
+                let skip = first.saturating_sub(run.page).min(run.count);
+                for index in run.first + skip..run.first + run.count {
+                    let entry = tables.pages.get(index)?;
+                    if !visit(entry.word & page_flags::ADDRESS_MASK) {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Takes a place in the region table, without an entry.

@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
-//! | services | [`opener`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
+//! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
 //! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
@@ -33,6 +33,7 @@ mod link;
 mod lmm;
 mod maps;
 mod opener;
+mod options;
 mod region;
 mod segment;
 mod status_page;
@@ -46,4 +47,22 @@ kernel::module_pci_driver! {
     authors: ["The uldma developers"],
     description: "User-level DMA over a shared PCI window",
     license: "GPL",
+    params: {
+        max_opener_regions: usize {
+            default: 8192,
+            description: "Regions and imports that one opener can have",
+        },
+        merge: u8 {
+            default: 1,
+            description: "Merge locked memory areas that nothing tells apart any more (0 or 1)",
+        },
+        pin_cache_locks: usize {
+            default: 256,
+            description: "Ended regions whose pins an address space can keep",
+        },
+        pin_cache_bytes: usize {
+            default: 67108864,
+            description: "Bytes of ended regions whose pins an address space can keep",
+        },
+    },
 }

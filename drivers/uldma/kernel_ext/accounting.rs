@@ -16,6 +16,11 @@ use kernel::{
     sync::aref::ARef, //
 };
 
+use super::capability::{
+    self,
+    Capability, //
+};
+
 unsafe extern "C" {
     fn uldma_rlimit_memlock() -> c_ulong;
 }
@@ -23,6 +28,22 @@ unsafe extern "C" {
 fn pinned_vm(mm: &Mm) -> *mut bindings::atomic64_t {
     // SAFETY: `mm_struct` is alive while there is a reference to `Mm`; the field is only pointed at.
     unsafe { &raw mut (*mm.as_raw()).__bindgen_anon_1.pinned_vm }
+}
+
+/// Pages that are charged to `mm` now, by whomever.
+pub(crate) fn charged(mm: &Mm) -> usize {
+    // SAFETY: The counter is alive as long as `mm`.
+    let pages = unsafe { bindings::atomic64_read(pinned_vm(mm)) };
+    usize::try_from(pages).unwrap_or(0)
+}
+
+/// Pages that may be charged to the current process's address space; none if there is no limit.
+pub(crate) fn limit() -> Option<usize> {
+    if capability::has(Capability::IpcLock) {
+        return None;
+    }
+    // SAFETY: May be called from process context.
+    Some(unsafe { uldma_rlimit_memlock() } >> PAGE_SHIFT)
 }
 
 /// Pages charged to an address space; dropping it gives them back.
@@ -58,14 +79,18 @@ impl Charge {
         // SAFETY: The counter is alive as long as `self.mm`.
         let total = unsafe { bindings::atomic64_add_return(delta, pinned_vm(&self.mm)) };
         let over = usize::try_from(total).map_or(true, |total| total > limit);
-        // SAFETY: May be called from process context with any capability.
-        if over && !unsafe { bindings::capable(CAP_IPC_LOCK) } {
-            // SAFETY: As above.
+        if over && !capability::capable(Capability::IpcLock) {
+            // SAFETY: The counter is alive as long as `self.mm`.
             unsafe { bindings::atomic64_sub(delta, pinned_vm(&self.mm)) };
             return Err(if limit == 0 { EPERM } else { ENOMEM });
         }
         self.pages += pages;
         Ok(())
+    }
+
+    /// Takes over what `other`, of the same address space, is charged.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.pages += core::mem::take(&mut other.pages);
     }
 
     /// Splits off the charge for `pages` of the pages, or for all if there are fewer.
@@ -78,9 +103,6 @@ impl Charge {
         }
     }
 }
-
-/// `CAP_IPC_LOCK` of `include/uapi/linux/capability.h`.
-const CAP_IPC_LOCK: c_int = 14;
 
 impl Drop for Charge {
     fn drop(&mut self) {

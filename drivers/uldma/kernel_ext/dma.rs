@@ -16,7 +16,10 @@ use kernel::{
     prelude::*, //
 };
 
-use super::gup::PinnedPages;
+use super::{
+    errno::eremoteio,
+    gup::PinnedPages, //
+};
 
 unsafe extern "C" {
     fn uldma_dma_mapping_error(dev: *mut bindings::device, addr: DmaAddress) -> c_int;
@@ -42,6 +45,11 @@ pub(crate) fn wmb() {
 
 /// Maps `page` of a bound device for both directions.
 ///
+/// # Errors
+///
+/// `EREMOTEIO` when the device cannot reach the page as it is, or the address space of an IOMMU is
+/// full.
+///
 /// # Safety
 ///
 /// `page` must be a page that stays allocated until it is unmapped.
@@ -59,7 +67,7 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddre
     };
     // SAFETY: `addr` came from a mapping function for this device.
     if unsafe { uldma_dma_mapping_error(as_raw(dev), addr) } != 0 {
-        return Err(EFAULT);
+        return Err(eremoteio());
     }
     Ok(addr)
 }

@@ -24,5 +24,6 @@ declare_err! {
     enotconn = ENOTCONN: "Transport endpoint is not connected.",
     eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",
     eproto = EPROTO: "Protocol error.",
+    eremoteio = EREMOTEIO: "Remote I/O error.",
     estale = ESTALE: "Stale file handle.",
 }

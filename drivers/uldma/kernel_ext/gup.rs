@@ -4,103 +4,127 @@
 
 use kernel::{
     bindings,
-    mm::MmWithUser,
+    mm::{
+        virt::{
+            flags,
+            VmaRef, //
+        },
+        MmWithUser, //
+    },
     page::PAGE_SIZE,
-    prelude::*, //
+    prelude::*,
+    sync::{
+        Arc,
+        UniqueArc, //
+    }, //
+};
+
+use super::errno::{
+    eopnotsupp,
+    eremoteio, //
 };
 
 unsafe extern "C" {
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
+    fn uldma_page_is_behind(
+        vma: *mut bindings::vm_area_struct,
+        addr: c_ulong,
+        page: *mut bindings::page,
+    ) -> bool;
 }
 
 /// Pages asked for in one call; bounds the time between two looks at pending signals.
 const BATCH: usize = 512;
 
-/// User pages, pinned by `FOLL_LONGTERM`.
+/// Pages looked at in one call.
+const LOOK_BATCH: usize = 32;
+
+/// Pages that were pinned in one go, by `FOLL_LONGTERM`.
 ///
 /// # Invariants
 ///
-/// Each element of `pages` is null or a page on which this object holds one pin.
-pub(crate) struct PinnedPages {
+/// Each element of `pages` is a page on which a pin is held by the one [`PinnedPages`] whose range
+/// contains it, or by this object until it gave the range out.
+struct PinSet {
     pages: KVVec<*mut bindings::page>,
+}
+
+// SAFETY: Pins belong to no thread.
+unsafe impl Send for PinSet {}
+// SAFETY: Shared references only read the page pointers.
+unsafe impl Sync for PinSet {}
+
+/// Pinned user pages; dropping it unpins them.
+///
+/// # Invariants
+///
+/// `[first, first + count)` is inside of `set.pages`, and no other object of the set has pages in
+/// it.
+pub(crate) struct PinnedPages {
+    set: Arc<PinSet>,
+    first: usize,
+    count: usize,
     /// Whether the device may have written to the pages, so that they are dirty.
     writable: bool,
 }
 
-// SAFETY: Pins belong to no thread.
-unsafe impl Send for PinnedPages {}
-// SAFETY: Shared references only read the page pointers.
-unsafe impl Sync for PinnedPages {}
-
 impl PinnedPages {
     /// Pins `count` pages from the page-aligned address `start` of the current process, whose
-    /// address space is `_mm`; faults them in, and breaks copy-on-write first.
+    /// address space is `mm`; faults them in, and breaks copy-on-write first.
     ///
     /// Sleeps, and takes `mmap_lock`.
     ///
     /// # Errors
     ///
-    /// `EFAULT` when a page is not mapped with the right asked for or is of a kind that cannot be
-    /// pinned, `EINTR` on a fatal signal, `ENOMEM`. Nothing is pinned then.
-    pub(crate) fn pin(
-        _mm: &MmWithUser,
-        start: usize,
-        count: usize,
-        writable: bool,
-    ) -> Result<Self> {
-        let mut this = Self {
-            pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
-            writable,
-        };
+    /// `EFAULT` when a page is not mapped with the right asked for, `EOPNOTSUPP` when it is of a
+    /// kind that cannot be pinned, `EINTR` on a fatal signal, `ENOMEM`. Nothing is pinned then.
+    pub(crate) fn pin(mm: &MmWithUser, start: usize, count: usize, writable: bool) -> Result<Self> {
+        let pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        // INVARIANT: There are no pages.
+        let mut set = UniqueArc::new(PinSet { pages }, GFP_KERNEL_ACCOUNT)?;
         let mut flags = bindings::FOLL_LONGTERM;
         if writable {
             flags |= bindings::FOLL_WRITE;
         }
-        while this.pages.len() < count {
-            let done = this.pages.len();
-            let batch = (count - done).min(BATCH);
-            let offset = done.checked_mul(PAGE_SIZE).ok_or(EOVERFLOW)?;
-            let address = start.checked_add(offset).ok_or(EOVERFLOW)?;
-            // SAFETY: There is room for `count` pointers, so for `batch` more; the function may
-            // be called for any address from process context.
-            let got = unsafe {
-                bindings::pin_user_pages_fast(
-                    address,
-                    batch as c_int,
-                    flags,
-                    this.pages.as_mut_ptr().add(done),
-                )
-            };
-            let got = match usize::try_from(got) {
-                Ok(0) => return Err(EFAULT),
-                Ok(got) => got,
-                Err(_) => return Err(Error::from_errno(got)),
-            };
-            // SAFETY: The first `got` of the pointers were written.
-            // INVARIANT: Each of them came with a pin that is ours.
-            unsafe { this.pages.inc_len(got) };
-        }
-        Ok(this)
+        let result = loop {
+            let done = set.pages.len();
+            if done == count {
+                break Ok(());
+            }
+            if let Err(err) = set.pin_more(start, count, flags) {
+                break Err(explain(mm, start + done * PAGE_SIZE, flags, err));
+            }
+        };
+        // INVARIANT: These are all pages of a set that nobody else has.
+        let this = Self {
+            first: 0,
+            count: set.pages.len(),
+            set: set.into(),
+            writable,
+        };
+        result.map(|()| this)
     }
 
     /// Number of pages.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        self.count
     }
 
-    /// Frame number of page `index`; none where it was taken out.
+    fn pages(&self) -> &[*mut bindings::page] {
+        let end = self.first + self.count;
+        self.set.pages.get(self.first..end).unwrap_or_default()
+    }
+
+    /// Frame number of page `index`.
     pub(crate) fn pfn(&self, index: usize) -> Option<usize> {
         let page = self.as_raw(index)?;
         // SAFETY: By the type invariant this is a page that cannot go away.
         Some(unsafe { uldma_page_to_pfn(page) })
     }
 
-    /// The raw page `index`; none where it was taken out.
+    /// The raw page `index`.
     pub(super) fn as_raw(&self, index: usize) -> Option<*mut bindings::page> {
-        self.pages
-            .get(index)
-            .copied()
-            .filter(|page| !page.is_null())
+        self.pages().get(index).copied()
     }
 
     /// Remembers that the device may write to the pages from now on.
@@ -108,52 +132,169 @@ impl PinnedPages {
         self.writable = true;
     }
 
-    /// Moves pages `[from, from + count)` out into an object of their own.
-    ///
-    /// Their places are left empty, and keep their numbers.
-    pub(crate) fn take(&mut self, from: usize, count: usize) -> Result<Self> {
-        let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        let end = from.checked_add(count).ok_or(EINVAL)?;
-        for slot in self.pages.get_mut(from..end).ok_or(EINVAL)? {
-            // INVARIANT: The pin moves with the pointer; `drop` skips null pointers.
-            pages.push(core::mem::replace(slot, core::ptr::null_mut()), GFP_KERNEL)?;
-        }
-        Ok(Self {
-            pages,
+    /// Moves the pages from `at` on into an object of their own.
+    pub(crate) fn split_off(&mut self, at: usize) -> Self {
+        let at = at.min(self.count);
+        // INVARIANT: The range is divided between the two.
+        let tail = Self {
+            set: self.set.clone(),
+            first: self.first + at,
+            count: self.count - at,
             writable: self.writable,
-        })
+        };
+        self.count = at;
+        tail
     }
 
-    /// Moves the pages from `at` on into an object of their own.
-    pub(crate) fn split_off(&mut self, at: usize) -> Result<Self> {
-        let count = self.pages.len().checked_sub(at).ok_or(EINVAL)?;
-        let tail = self.take(at, count)?;
-        self.pages.truncate(at);
-        Ok(tail)
+    /// Whether `next` was split off from this, and follows.
+    pub(crate) fn can_join(&self, next: &Self) -> bool {
+        Arc::ptr_eq(&self.set, &next.set)
+            && self.first + self.count == next.first
+            && self.writable == next.writable
+    }
+
+    /// Takes back `next`, which [can be joined](Self::can_join); what cannot is unpinned.
+    pub(crate) fn join(&mut self, mut next: Self) {
+        if self.can_join(&next) {
+            // INVARIANT: The range moves from one to the other.
+            self.count += core::mem::take(&mut next.count);
+        }
     }
 
     /// Length of the run of physically consecutive pages from `first` on.
-    fn run(&self, first: usize) -> usize {
+    pub(crate) fn run(&self, first: usize) -> usize {
         let Some(start) = self.pfn(first) else {
             return 0;
         };
-        (first + 1..self.pages.len())
+        (first + 1..self.count)
             .take_while(|&i| self.pfn(i) == Some(start + (i - first)))
             .count()
             + 1
+    }
+
+    /// Looks whether pages `from` and following, below `to`, still are what is mapped from the
+    /// page-aligned address `start` on in `mm`; returns that for the first of them, and the number
+    /// of the first for which it is different, or `to`.
+    ///
+    /// Faults nothing in: an address that has no page now means the page that touching it would
+    /// bring. Takes `mmap_lock`.
+    pub(crate) fn look(
+        &self,
+        mm: &MmWithUser,
+        start: usize,
+        from: usize,
+        to: usize,
+    ) -> (bool, usize) {
+        let lock = mm.mmap_read_lock();
+        let mut first = None;
+        let mut index = from;
+        while index < to.min(self.count) {
+            let mut found = [core::ptr::null_mut(); LOOK_BATCH];
+            let address = start + (index - from) * PAGE_SIZE;
+            let wanted = (to - index).min(LOOK_BATCH);
+            // SAFETY: There is room for `wanted` pointers, and `mmap_lock` is held.
+            let got = unsafe {
+                bindings::pin_user_pages_remote(
+                    mm.as_raw(),
+                    address,
+                    wanted as c_ulong,
+                    bindings::FOLL_NOFAULT | bindings::FOLL_FORCE,
+                    found.as_mut_ptr(),
+                    core::ptr::null_mut(),
+                )
+            };
+            let got = usize::try_from(got).unwrap_or(0).min(LOOK_BATCH);
+            let mut end = None;
+            // Where nothing was found, one page more.
+            for number in 0..got.max(1) {
+                let same = if number < got {
+                    self.as_raw(index + number) == found.get(number).copied()
+                } else {
+                    let vma = lock.vma_lookup(address);
+                    vma.is_some_and(|vma| self.is_behind(vma, address, index))
+                };
+                if *first.get_or_insert(same) != same {
+                    end = Some(index + number);
+                    break;
+                }
+            }
+            // SAFETY: The first `got` pages have just been pinned.
+            unsafe { bindings::unpin_user_pages(found.as_mut_ptr(), got as c_ulong) };
+            if let Some(end) = end {
+                return (first.unwrap_or(false), end);
+            }
+            index += got.max(1);
+        }
+        (first.unwrap_or(false), to)
+    }
+
+    /// Whether touching `address` of `vma`, where no page is mapped, would bring page `index`.
+    fn is_behind(&self, vma: &VmaRef, address: usize, index: usize) -> bool {
+        let Some(page) = self.as_raw(index) else {
+            return false;
+        };
+        // SAFETY: The VMA is valid, and by the type invariant the page is.
+        unsafe { uldma_page_is_behind(vma.as_ptr(), address, page) }
+    }
+}
+
+impl PinSet {
+    /// Pins up to [`BATCH`] pages more of the `count` pages from `start` on.
+    fn pin_more(&mut self, start: usize, count: usize, flags: u32) -> Result {
+        let done = self.pages.len();
+        let batch = (count - done).min(BATCH);
+        let offset = done.checked_mul(PAGE_SIZE).ok_or(EOVERFLOW)?;
+        let address = start.checked_add(offset).ok_or(EOVERFLOW)?;
+        let room = self.pages.spare_capacity_mut().get_mut(..batch);
+        let room = room.ok_or(EINVAL)?.as_mut_ptr().cast();
+        // SAFETY: There is room for `batch` pointers; the function may be called for any address
+        // from process context.
+        let got = unsafe { bindings::pin_user_pages_fast(address, batch as c_int, flags, room) };
+        let got = match usize::try_from(got) {
+            Ok(0) => return Err(EFAULT),
+            Ok(got) => got,
+            Err(_) => return Err(Error::from_errno(got)),
+        };
+        // SAFETY: The first `got` of the pointers were written.
+        // INVARIANT: Each of them came with a pin that is ours.
+        unsafe { self.pages.inc_len(got) };
+        Ok(())
+    }
+}
+
+/// Tells memory that cannot be pinned for what was asked from memory that is not there.
+fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error {
+    // What DAX and peer-to-peer memory give.
+    if err == eremoteio() || err == eopnotsupp() {
+        return eopnotsupp();
+    }
+    if err != EFAULT {
+        return err;
+    }
+    let writable = gup_flags & bindings::FOLL_WRITE != 0;
+    let vma_flags = {
+        let lock = mm.mmap_read_lock();
+        lock.vma_lookup(address).map_or(0, |vma| vma.flags())
+    };
+    if vma_flags & (flags::IO | flags::PFNMAP) != 0 {
+        return eopnotsupp();
+    }
+    if !writable || vma_flags & flags::WRITE == 0 {
+        return EFAULT;
+    }
+    // The process may write there. If only pinning for reading works, it is the kind of memory.
+    match PinnedPages::pin(mm, address, 1, false) {
+        Ok(_) => eopnotsupp(),
+        Err(_) => EFAULT,
     }
 }
 
 impl Drop for PinnedPages {
     fn drop(&mut self) {
         let mut first = 0;
-        while first < self.pages.len() {
-            let Some(page) = self.as_raw(first) else {
-                first += 1;
-                continue;
-            };
+        while let Some(page) = self.as_raw(first) {
             let run = self.run(first);
-            // SAFETY: By the type invariant each of these physically consecutive pages has a pin
+            // SAFETY: By the type invariants each of these physically consecutive pages has a pin
             // of ours, which ends here.
             unsafe { bindings::unpin_user_page_range_dirty_lock(page, run, self.writable) };
             first += run;

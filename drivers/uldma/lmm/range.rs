@@ -54,6 +54,26 @@ impl PageRange {
         let end = self.end.min(other.end);
         (start < end).then_some(Self { start, end })
     }
+
+    /// The least range that contains both.
+    pub(crate) fn hull(&self, other: Option<Self>) -> Self {
+        other.map_or(*self, |other| Self {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        })
+    }
+
+    /// What is left without `other`, if anything; all, if it would be two parts.
+    pub(crate) fn without(&self, other: &Self) -> Option<Self> {
+        let mut left = *self;
+        if other.start <= left.start {
+            left.start = left.start.max(other.end);
+        }
+        if other.end >= left.end {
+            left.end = left.end.min(other.start);
+        }
+        (left.start < left.end).then_some(left)
+    }
 }
 
 /// Bytes from the start of the page to `addr`.
@@ -124,6 +144,30 @@ mod tests {
             assert_eq!(Some(&(gap.start, gap.end)), want.next());
         }
         assert_eq!(None, want.next());
+    }
+
+    fn check_without(range: (usize, usize), other: (usize, usize), want: Option<(usize, usize)>) {
+        let range = PageRange {
+            start: range.0,
+            end: range.1,
+        };
+        let other = PageRange {
+            start: other.0,
+            end: other.1,
+        };
+        let left = range.without(&other).map(|left| (left.start, left.end));
+        assert_eq!(left, want);
+    }
+
+    #[test]
+    fn what_is_left() {
+        check_without((2, 8), (0, 2), Some((2, 8)));
+        check_without((2, 8), (8, 9), Some((2, 8)));
+        check_without((2, 8), (0, 5), Some((5, 8)));
+        check_without((2, 8), (5, 9), Some((2, 5)));
+        check_without((2, 8), (4, 5), Some((2, 8)));
+        check_without((2, 8), (2, 8), None);
+        check_without((2, 8), (0, 9), None);
     }
 
     #[test]

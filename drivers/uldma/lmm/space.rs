@@ -2,8 +2,8 @@
 
 //! The locked memory of one address space.
 //!
-//! A new lock pins only what no live area covers, and counts one more on the areas, split where it
-//! starts and ends, that it shares with others. The last unlock of an area unpins it.
+//! A new lock pins only what no live area covers for sure, and counts one more on the areas, split
+//! where it starts and ends, that it shares with others. The last unlock of an area unpins it.
 
 use kernel::{
     mm::{
@@ -12,12 +12,18 @@ use kernel::{
     },
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         aref::ARef,
         atomic::{
             Atomic,
             Relaxed, //
         },
+        Arc,
+        Completion,
         Mutex, //
     },
     task::CurrentTask, //
@@ -25,113 +31,153 @@ use kernel::{
 
 use crate::{
     access::Access,
-    hw::layout::Run,
+    hw::Hardware,
     kernel_ext::{
-        accounting::Charge,
+        accounting::{
+            self,
+            Charge, //
+        },
         gate::Gate,
         gup::PinnedPages, //
     },
-    tpt::{
-        PageRun,
-        Tpt,
-        MAX_RUNS, //
-    }, //
+    tpt::Tpt, //
 };
 
 use super::{
-    area::{
-        Areas,
+    area::Pinned,
+    cache::Cache,
+    locked::{
+        self,
+        live_parts,
+        Holder,
+        Listener,
+        Locked,
+        Part, //
+    },
+    map::{
+        AreaMap,
         Ended,
         NewArea, //
+    },
+    origin::{
+        Attention,
+        Origin,
+        Wake, //
     },
     range::{
         gaps,
         PageRange, //
-    }, //
+    },
+    Options, //
 };
-
-type Bound = kernel::device::Device<kernel::device::Bound>;
 
 /// An address space that has locked memory.
 ///
-/// Lock order: `areas`, then the gate, then the locks of [`Tpt`]. `mmap_lock` is taken inside of
-/// `areas`, by pinning, so neither faults nor `mmap` may take `areas`.
+/// Lock order: `state`, then the gate, then the locks of [`Tpt`]. `mmap_lock` is taken inside of
+/// `state`, by pinning, so neither faults nor `mmap` nor those who change mappings may take `state`.
 #[pin_data]
 pub(crate) struct Space {
     id: u32,
-    mm: ARef<Mm>,
-    /// Pages that are locked, each counted once. Outside of `areas`, so that whoever only asks
+    pub(super) mm: ARef<Mm>,
+    /// Pages that are locked, each counted once. Outside of `state`, so that whoever only asks
     /// does not wait for a process that is faulting memory in.
     pages: Atomic<usize>,
+    pub(super) attention: Arc<Attention>,
     #[pin]
-    areas: Mutex<Areas>,
+    pub(super) state: Mutex<State>,
 }
 
-/// A part of a lock: pages of one lineage.
-#[derive(Clone, Copy)]
-struct Part {
-    lineage: u64,
-    range: PageRange,
-    run: PageRun,
+/// What a space keeps under its lock.
+pub(super) struct State {
+    pub(super) map: AreaMap<Pinned>,
+    /// The locks, by number.
+    pub(super) holders: RBTree<u64, Holder>,
+    next_number: u64,
+    pub(super) cache: Cache,
+    pub(super) counters: Counters,
+    /// Areas that the device did not let go of: pinned until the address space's last opener and
+    /// the device's binding are gone.
+    stuck: KVec<Pinned>,
 }
 
-/// What one lock holds.
-pub(crate) struct Locked {
-    parts: KVec<Part>,
-    runs: KVec<Run>,
+/// How often things happened.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Locks that had to pin nothing.
+    pub(crate) hits: u64,
+    /// Locks that had to.
+    pub(crate) misses: u64,
+    /// Pages that were pinned.
+    pub(crate) pins: u64,
+    /// Times that somebody had to look at addresses.
+    pub(crate) looks: u64,
 }
 
-impl Locked {
-    /// The range's page entries, in order.
-    pub(crate) fn runs(&self) -> &[Run] {
-        &self.runs
-    }
+/// What there is of a space, for those who ask.
+pub(crate) struct Summary {
+    pub(crate) areas: usize,
+    pub(crate) locked: usize,
+    pub(crate) cached: usize,
+    pub(crate) cached_locks: usize,
+    pub(crate) counters: Counters,
+}
 
-    /// A lock of `range`, made of two sorted lists of parts that have nothing in common.
-    fn new(range: PageRange, some: &[Part], others: &[Part]) -> Result<Self> {
-        let count = some.len() + others.len();
-        if count > MAX_RUNS {
-            return Err(ENOSPC);
-        }
-        let mut parts = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        let mut runs = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        let (mut some, mut others) = (some.iter().peekable(), others.iter().peekable());
-        loop {
-            let next = match (some.peek(), others.peek()) {
-                (Some(a), Some(b)) if a.range.start > b.range.start => others.next(),
-                (Some(_), _) => some.next(),
-                (None, _) => others.next(),
-            };
-            let Some(part) = next else {
-                return Ok(Self { parts, runs });
-            };
-            let run = Run {
-                page: u32::try_from(part.range.start - range.start)?,
-                first: part.run.first,
-                count: part.run.count,
-                reserved: 0,
-            };
-            runs.push(run, GFP_KERNEL_ACCOUNT)?;
-            parts.push(*part, GFP_KERNEL_ACCOUNT)?;
-        }
-    }
+/// What locking a range would cost, in pages.
+pub(crate) struct Cost {
+    pub(crate) charge: usize,
+    pub(crate) locked: usize,
+    pub(crate) pinned: usize,
+    /// None without a limit.
+    pub(crate) limit: Option<usize>,
 }
 
 /// What locking needs of the device.
 pub(crate) struct Locker<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,
+    pub(crate) hw: &'a dyn Hardware,
+    /// Complete once a device whose gate is closed can touch no memory any more.
+    pub(crate) quiet: &'a Completion,
+}
+
+/// Pins of a range that no area covers for sure.
+struct Fresh {
+    range: PageRange,
+    origin: Arc<Origin>,
+    pages: PinnedPages,
+}
+
+/// An area that may be stale, and its origin's changes before the range was pinned anew.
+struct Doubted {
+    origin: Arc<Origin>,
+    range: PageRange,
+    changes: u64,
 }
 
 impl Space {
     /// Creates a space for `mm` without locked memory.
-    pub(crate) fn new(id: u32, mm: &MmWithUser) -> impl PinInit<Self> {
+    pub(super) fn new(
+        id: u32,
+        mm: &MmWithUser,
+        wake: Arc<dyn Wake>,
+        options: Options,
+        cached: Arc<Atomic<usize>>,
+    ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
-        pin_init!(Self {
+        let state = State {
+            map: AreaMap::new(options.merge),
+            holders: RBTree::new(),
+            next_number: 0,
+            cache: Cache::new(options.cache, cached),
+            counters: Counters::default(),
+            stuck: KVec::new(),
+        };
+        try_pin_init!(Self {
             id,
             mm,
             pages: Atomic::new(0),
-            areas <- new_mutex!(Areas::default(), "uldma::Space::areas"),
+            attention: Attention::new(wake)?,
+            state <- new_mutex!(state, "uldma::Space::state"),
         })
     }
 
@@ -156,145 +202,376 @@ impl Space {
         self.pages.load(Relaxed)
     }
 
-    /// Locks `range` of the current process, whose address space `mm` must be of this space.
+    /// What there is.
+    pub(crate) fn summary(&self) -> Summary {
+        let state = self.state.lock();
+        Summary {
+            areas: state.map.count(),
+            locked: self.locked_pages(),
+            cached: state.cache.pages(),
+            cached_locks: state.cache.len(),
+            counters: state.counters,
+        }
+    }
+
+    /// What locking `range` of the current process would cost.
+    pub(crate) fn cost(&self, range: PageRange) -> Cost {
+        let state = self.state.lock();
+        let covered = state.map.live(range).map(|(_, area)| area.range);
+        let charge = gaps(range, covered).map(|gap| gap.len()).sum();
+        Cost {
+            charge,
+            locked: range.len() - charge,
+            pinned: accounting::charged(&self.mm),
+            limit: accounting::limit(),
+        }
+    }
+
+    /// Number of areas that make up a lock, and pages of it that went stale.
+    pub(crate) fn describe(&self, locked: &Locked) -> (usize, usize) {
+        let state = self.state.lock();
+        let Some(holder) = state.holders.get(&locked.number) else {
+            return (0, 0);
+        };
+        let parts = holder.parts.iter();
+        let areas = parts.map(|part| state.map.areas(part.lineage, part.range).count());
+        (areas.sum(), holder.stale)
+    }
+
+    /// Locks `range` of the current process, whose address space `mm` must be of this space;
+    /// `listener` is told when it goes stale.
     ///
     /// # Errors
     ///
     /// Those of [`PinnedPages::pin`] and [`Charge::new`], `ENOSPC` when a table is full, `ENODEV`
-    /// when the device is gone; nothing has changed then.
+    /// when the device is gone; nothing has changed then, but that the cache may be empty.
     pub(crate) fn lock(
         &self,
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
+        listener: Option<Arc<dyn Listener>>,
         locker: &Locker<'_>,
     ) -> Result<Locked> {
-        let mut areas = self.areas.lock();
-        let covered = areas.live(range).map(|(_, area)| area.range);
-        let missing = gaps(range, covered).map(|gap| gap.len()).sum();
-        let mut charge = Charge::new(mm, missing)?;
-        let mut fresh = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
-
-        areas.split(range.start)?;
-        areas.split(range.end)?;
-        areas.split_stale(range, &fresh)?;
-        let (shared, stale) = sort_out(&areas, range, &fresh)?;
-
-        let mut missing_now = KVec::new();
-        for gap in gaps(range, shared.iter().map(|part| part.range)) {
-            missing_now.push(gap, GFP_KERNEL)?;
+        let mut state = self.state.lock();
+        let result = self.lock_in(&mut state, mm, range, access, listener.clone(), locker);
+        match result {
+            Err(ENOMEM | ENOSPC | EPERM) if state.cache.len() > 0 => {
+                while self.evict(&mut state, locker) {}
+                self.lock_in(&mut state, mm, range, access, listener, locker)
+            }
+            result => result,
         }
-        let count: usize = missing_now.iter().map(PageRange::len).sum();
+    }
+
+    fn lock_in(
+        &self,
+        state: &mut State,
+        mm: &MmWithUser,
+        range: PageRange,
+        access: Access,
+        listener: Option<Arc<dyn Listener>>,
+        locker: &Locker<'_>,
+    ) -> Result<Locked> {
+        let (doubtful, doubted) = state.doubts(range, access)?;
+        let covered = state.map.live(range).map(|(_, area)| area.range);
+        let missing = gaps(range, covered).map(|gap| gap.len()).sum();
+        let charge = Charge::new(mm, missing)?;
+        let mut fresh = KVec::with_capacity(doubtful.len(), GFP_KERNEL)?;
+        for range in doubtful {
+            let origin = Origin::watch(mm, range, &self.attention)?;
+            let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
+            let pinned = Fresh {
+                range,
+                origin,
+                pages,
+            };
+            fresh.push(pinned, GFP_KERNEL)?;
+        }
+        let pins: usize = fresh.iter().map(|fresh| fresh.pages.len()).sum();
+
+        let result = state.split_for(range, &fresh).and_then(|()| {
+            let parts = (missing, charge, fresh);
+            self.lock_split(state, range, access, listener, parts, locker)
+        });
+        match &result {
+            Ok(_) => {
+                for doubted in doubted {
+                    doubted.origin.trust(doubted.range, doubted.changes);
+                }
+                let counters = &mut state.counters;
+                counters.pins += u64::try_from(pins)?;
+                let counter = match pins {
+                    0 => &mut counters.hits,
+                    _ => &mut counters.misses,
+                };
+                *counter += 1;
+            }
+            Err(_) => {
+                state.map.unsplit(range);
+            }
+        }
+        result
+    }
+
+    /// The rest of [`Space::lock`], once what is needed is pinned and areas are split.
+    fn lock_split(
+        &self,
+        state: &mut State,
+        range: PageRange,
+        access: Access,
+        listener: Option<Arc<dyn Listener>>,
+        (missing, mut charge, fresh): (usize, Charge, KVec<Fresh>),
+        locker: &Locker<'_>,
+    ) -> Result<Locked> {
+        let mut stale = KVec::new();
+        for fresh in &fresh {
+            for (lineage, area) in state.map.live(fresh.range) {
+                if !is_same(&area.payload, area.range, area.range.start, fresh) {
+                    stale.push((lineage, area.range), GFP_KERNEL)?;
+                }
+            }
+        }
+        let skip = |lineage, range| stale.iter().any(|stale| *stale == (lineage, range));
+        let shared = live_parts(&state.map, range, skip)?;
+        let mut gaps_now = KVec::new();
+        for gap in gaps(range, shared.iter().map(|part| part.range)) {
+            gaps_now.push(gap, GFP_KERNEL)?;
+        }
+        let count: usize = gaps_now.iter().map(PageRange::len).sum();
         charge.grow(count.saturating_sub(missing))?;
 
         let guard = locker.gate.try_enter()?;
         let (dev, tpt) = (guard.dev(), locker.tpt);
-        let mut new = KVec::with_capacity(missing_now.len(), GFP_KERNEL)?;
+        let mut new = KVec::with_capacity(gaps_now.len(), GFP_KERNEL)?;
         let result = (|| {
-            let mut own = KVec::new();
-            for gap in missing_now {
-                let lineage = areas.new_lineage();
-                let pages = fresh.take(gap.start - range.start, gap.len())?;
+            let mut own = KVec::with_capacity(gaps_now.len(), GFP_KERNEL)?;
+            let mut fresh = fresh.into_iter().peekable();
+            for gap in &gaps_now {
+                while fresh
+                    .next_if(|fresh| fresh.range.end <= gap.start)
+                    .is_some()
+                {}
+                let fresh = fresh.peek_mut().ok_or(EINVAL)?;
+                let (origin, pages) = fresh.take(*gap)?;
+                let lineage = state.map.new_lineage();
                 let charge = charge.split(gap.len());
-                let area = NewArea::new(lineage, gap, access, pages, charge, |pages| {
-                    tpt.add_pages(dev, pages, self.id, access)
+                let area = NewArea::new(lineage, *gap, || {
+                    Pinned::new(origin, pages, charge, access, |pages| {
+                        tpt.add_pages(dev, pages, self.id, access)
+                    })
                 })?;
                 let part = Part {
                     lineage,
-                    range: area.range(),
-                    run: area.run(),
+                    range: *gap,
+                    first: area.payload.run.first,
                 };
                 new.push(area, GFP_KERNEL)?;
                 own.push(part, GFP_KERNEL)?;
             }
-            let locked = Locked::new(range, &shared, &own)?;
+            let number = state.next_number + 1;
+            let (locked, holder) = locked::make(number, range, &shared, &own, listener)?;
+            let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             for part in &shared {
-                areas.allow(part.lineage, part.range, access, tpt)?;
+                let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);
+                state.map.change(part.lineage, part.range, allow)?;
             }
-            Ok(locked)
+            Ok((locked, holder, room))
         })();
-        if result.is_err() {
-            for area in new {
-                tpt.remove_pages(dev, area.run());
+        let (locked, holder, room) = match result {
+            Ok(made) => made,
+            Err(err) => {
+                for area in new {
+                    tpt.remove_pages(dev, area.payload.run);
+                }
+                return Err(err);
             }
-            return result;
-        }
+        };
 
-        for start in stale {
-            areas.retire(start);
+        for (lineage, range) in stale {
+            state.retire(lineage, range);
         }
         for area in new {
-            self.pages.fetch_add(area.range().len(), Relaxed);
-            areas.insert(area);
+            self.pages.fetch_add(area.range.len(), Relaxed);
+            state.map.insert(area);
         }
-        result.inspect(|locked| {
-            for part in &locked.parts {
-                areas.hold(part.lineage, part.range);
-            }
-        })
+        state.next_number = locked.number;
+        for part in &holder.parts {
+            state.map.hold(part.lineage, part.range);
+        }
+        state.holders.insert(room.into_node(locked.number, holder));
+        Ok(locked)
     }
 
     /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
     ///
-    /// `invalidate` has to make the device end whatever uses entries that are invalid now, and
-    /// `wait_quiet` has to wait until a device whose gate is closed can touch no memory any more.
+    /// `region` is the region that was retracted and may be in use, or 0. With `keep` the pins go
+    /// into the cache.
     ///
     /// # Errors
     ///
-    /// What `invalidate` says; the lock is gone all the same, and its pages stay pinned as long as
-    /// this space.
+    /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
+    /// and its pages stay pinned as long as this space.
     pub(crate) fn unlock(
         &self,
         locked: Locked,
+        region: u32,
+        keep: bool,
         locker: &Locker<'_>,
-        invalidate: impl FnOnce(&Bound) -> Result,
-        wait_quiet: impl FnOnce(),
     ) -> Result {
-        let mut areas = self.areas.lock();
+        let mut state = self.state.lock();
+        let left = match keep {
+            true => self.keep(&mut state, locked, region, locker),
+            false => Some(locked),
+        };
+        match left {
+            Some(locked) => self.end(&mut state, &locked, Some(region), locker),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends `locked`. Whether or not areas end with it, the device is told of `region`, if given.
+    pub(super) fn end(
+        &self,
+        state: &mut State,
+        locked: &Locked,
+        region: Option<u32>,
+        locker: &Locker<'_>,
+    ) -> Result {
+        let Some(holder) = state.holders.remove(&locked.number) else {
+            return Ok(());
+        };
         let mut ended = Ended::default();
-        for part in &locked.parts {
-            areas.release(part.lineage, part.range, &mut ended);
+        for part in &holder.parts {
+            state.map.release(part.lineage, part.range, &mut ended);
         }
         let Some(guard) = locker.gate.enter() else {
-            wait_quiet();
+            locker.quiet.wait_for_completion();
             self.pages.fetch_sub(ended.pages(), Relaxed);
             return Ok(());
         };
-        for run in ended.runs() {
-            locker.tpt.retract_pages(run);
+        for area in ended.iter() {
+            locker.tpt.retract_pages(area.payload.run);
         }
-        if let Err(err) = invalidate(guard.dev()) {
-            areas.keep(ended);
-            return Err(err);
+        if region.is_some() || !ended.is_empty() {
+            let result = locker
+                .hw
+                .invalidate_region(guard.dev(), region.unwrap_or(0));
+            if let Err(err) = result {
+                dev_err!(
+                    guard.dev(),
+                    "{} pages stay pinned: {err:?}\n",
+                    ended.pages()
+                );
+                state.keep_stuck(ended);
+                return Err(err);
+            }
         }
-        for run in ended.runs() {
-            locker.tpt.remove_pages(guard.dev(), run);
+        for area in ended.iter() {
+            locker.tpt.remove_pages(guard.dev(), area.payload.run);
         }
         self.pages.fetch_sub(ended.pages(), Relaxed);
         Ok(())
     }
 }
 
-/// Sorts the live areas in `range`, split by [`Areas::split_stale`], into those that still are what is mapped
-/// there, as `fresh` pins of the whole range tell, and the starts of those that are stale.
-fn sort_out(
-    areas: &Areas,
-    range: PageRange,
-    fresh: &PinnedPages,
-) -> Result<(KVec<Part>, KVec<usize>)> {
-    let mut parts = KVec::new();
-    let mut stale = KVec::new();
-    for (lineage, area) in areas.live(range) {
-        if area.is_fresh(fresh, range.start) {
-            let part = Part {
-                lineage,
-                range: area.range,
-                run: area.run,
+impl Fresh {
+    /// Takes out the pins of `gap`; those before it, which areas have already, end.
+    fn take(&mut self, gap: PageRange) -> Result<(Arc<Origin>, PinnedPages)> {
+        let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;
+        let mut pages = self.pages.split_off(head);
+        let rest = pages.split_off(gap.len());
+        if pages.len() != gap.len() {
+            return Err(EINVAL);
+        }
+        self.pages = rest;
+        self.range.start = gap.end;
+        Ok((self.origin.clone(), pages))
+    }
+}
+
+/// Whether page `page` of an area that has `range` is the one that `fresh` found there.
+fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool {
+    area.pages.pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
+}
+
+impl State {
+    /// The parts of `range` that no live area covers for sure with the rights of `access`, and the
+    /// areas among them.
+    fn doubts(&self, range: PageRange, access: Access) -> Result<(KVec<PageRange>, KVec<Doubted>)> {
+        let sure = |area: &&super::map::Area<Pinned>| {
+            let common = area.range.intersection(&range).unwrap_or(area.range);
+            area.payload.access.covers(access) && !area.payload.origin.is_unsure(common)
+        };
+        let live = || self.map.live(range).map(|(_, area)| area);
+        let mut doubtful = KVec::new();
+        for gap in gaps(range, live().filter(sure).map(|area| area.range)) {
+            doubtful.push(gap, GFP_KERNEL)?;
+        }
+        let mut doubted = KVec::new();
+        for area in live().filter(|area| !sure(area)) {
+            // What is pinned for reading says nothing of the right to write.
+            let Some(range) = area
+                .range
+                .intersection(&range)
+                .filter(|_| access.write || !area.payload.access.write)
+            else {
+                continue;
             };
-            parts.push(part, GFP_KERNEL_ACCOUNT)?;
-        } else {
-            stale.push(area.range.start, GFP_KERNEL)?;
+            let origin = area.payload.origin.clone();
+            let changes = origin.changes();
+            let entry = Doubted {
+                origin,
+                range,
+                changes,
+            };
+            doubted.push(entry, GFP_KERNEL)?;
+        }
+        Ok((doubtful, doubted))
+    }
+
+    /// Splits the live areas in `range` at its ends, and so that each is what `fresh` found as a
+    /// whole or not at all.
+    fn split_for(&mut self, range: PageRange, fresh: &[Fresh]) -> Result {
+        self.map.split(range.start)?;
+        self.map.split(range.end)?;
+        for fresh in fresh {
+            let mut from = fresh.range;
+            while let Some(at) = self.first_change(from, fresh) {
+                self.map.split(at)?;
+                from.start = at;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first page in a live area of `range` that differs from the one before it in whether it
+    /// is what `fresh` found.
+    fn first_change(&self, range: PageRange, fresh: &Fresh) -> Option<usize> {
+        self.map.live(range).find_map(|(_, area)| {
+            let first = is_same(&area.payload, area.range, area.range.start, fresh);
+            (area.range.start..area.range.end)
+                .find(|&page| is_same(&area.payload, area.range, page, fresh) != first)
+        })
+    }
+
+    /// Lets no new lock use an area that is stale, and tells the locks that have it.
+    pub(super) fn retire(&mut self, lineage: u64, range: PageRange) {
+        self.map.retire(lineage, range.start);
+        for holder in self.holders.values_mut() {
+            holder.went_stale(lineage, range);
         }
     }
-    Ok((parts, stale))
+
+    fn keep_stuck(&mut self, ended: Ended<Pinned>) {
+        for pinned in ended.into_payloads() {
+            if self.stuck.reserve(1, GFP_KERNEL).is_err() {
+                // Pinned for ever is bad; freed under the device would be worse.
+                core::mem::forget(pinned);
+                continue;
+            }
+            // There is room for one more.
+            let _ = self.stuck.push(pinned, GFP_KERNEL);
+        }
+    }
 }

@@ -402,7 +402,8 @@ struct uldma_region_blocks {
  * @out_areas: locked memory areas
  * @out_max_regions: regions and imports that one opener can have
  * @out_locked: bytes locked, each page counted once
- * @out_cached: of these, bytes that no region uses
+ * @out_cached: bytes of ended regions that the cache holds; what several of
+ *	them or a live region share counts for each
  * @out_cached_locks: ended regions that the cache holds
  * @reserved: zero
  * @out_cache_max_locks: most that it holds

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interval notifiers: being told before the addresses of a range of user memory change.
+//!
+//! C header: `include/linux/mmu_notifier.h`.
+
+use core::ops::Range;
+
+use kernel::{
+    bindings,
+    error::to_result,
+    mm::MmWithUser,
+    prelude::*,
+    types::Opaque, //
+};
+
+/// What is about to happen to addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// They may mean other memory afterwards, or none.
+    Content,
+    /// They mean the same memory, and rights change.
+    Protection,
+}
+
+impl Change {
+    fn from_event(event: bindings::mmu_notifier_event) -> Option<Self> {
+        match event {
+            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_VMA => Some(Self::Protection),
+            // Of single pages, by fork() and writeback, which give no process more rights and take
+            // none from the process.
+            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_PAGE
+            | bindings::mmu_notifier_event_MMU_NOTIFY_SOFT_DIRTY => None,
+            _ => Some(Self::Content),
+        }
+    }
+}
+
+/// Who is told.
+pub(crate) trait Watcher: Send + Sync {
+    /// Addresses in `range`, by byte, are about to change; not all of it need be in the range that
+    /// is watched.
+    ///
+    /// May be called in any process, under locks of the memory manager, where sleeping is not
+    /// allowed. So this must neither sleep, nor fail, nor allocate.
+    fn changes(&self, range: Range<usize>, change: Change);
+}
+
+/// A range of addresses that is watched as long as this object lives.
+///
+/// # Invariants
+///
+/// `notifier` is inserted.
+#[pin_data(PinnedDrop)]
+pub(crate) struct IntervalNotifier<W: Watcher> {
+    #[pin]
+    notifier: Opaque<bindings::mmu_interval_notifier>,
+    #[pin]
+    watcher: W,
+}
+
+// SAFETY: A notifier belongs to no thread, and watchers are `Send`.
+unsafe impl<W: Watcher> Send for IntervalNotifier<W> {}
+// SAFETY: The functions called through a shared reference lock what they need, and watchers are
+// `Sync`.
+unsafe impl<W: Watcher> Sync for IntervalNotifier<W> {}
+
+impl<W: Watcher> IntervalNotifier<W> {
+    const OPS: bindings::mmu_interval_notifier_ops = bindings::mmu_interval_notifier_ops {
+        invalidate: Some(Self::invalidate),
+        ..pin_init::zeroed()
+    };
+
+    /// Watches `length` bytes from `start` on of `mm`.
+    ///
+    /// Takes `mmap_lock` the first time for an address space.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINTR`, `EOVERFLOW`.
+    pub(crate) fn new<'a>(
+        mm: &'a MmWithUser,
+        start: usize,
+        length: usize,
+        watcher: impl PinInit<W> + 'a,
+    ) -> impl PinInit<Self, Error> + 'a
+    where
+        W: 'a,
+    {
+        try_pin_init!(Self {
+            watcher <- watcher,
+            // Last, since the watcher may be called from here on.
+            notifier <- Opaque::try_ffi_init(move |slot: *mut bindings::mmu_interval_notifier| {
+                // SAFETY: `slot` is memory for a notifier that is pinned from now on, next to a
+                // watcher that is initialized, and `mm` has users.
+                to_result(unsafe {
+                    bindings::mmu_interval_notifier_insert(
+                        slot,
+                        mm.as_raw(),
+                        start,
+                        length,
+                        &Self::OPS,
+                    )
+                })
+                // INVARIANT: The notifier was inserted.
+            }),
+        })
+    }
+
+    /// The watcher.
+    pub(crate) fn watcher(&self) -> &W {
+        &self.watcher
+    }
+
+    /// Waits until all changes of the range that have begun have ended.
+    ///
+    /// Of what the memory manager tells afterwards about these addresses, the watcher learns when it
+    /// changes. Not to be called under `mmap_lock`.
+    pub(crate) fn settle(&self) {
+        // SAFETY: The notifier is inserted by the type invariant.
+        unsafe { bindings::mmu_interval_read_begin(self.notifier.get()) };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the memory manager for a notifier of this type that is inserted.
+    unsafe extern "C" fn invalidate(
+        notifier: *mut bindings::mmu_interval_notifier,
+        range: *const bindings::mmu_notifier_range,
+        seq: c_ulong,
+    ) -> bool {
+        // SAFETY: The notifier is the field of an object of this type, which is alive as long as the
+        // notifier is inserted.
+        let this = unsafe { &*kernel::container_of!(Opaque::cast_from(notifier), Self, notifier) };
+        // This is `mmu_interval_set_seq()`, which `settle` relies on.
+        // SAFETY: The field is written here only, and read with `READ_ONCE()`.
+        unsafe { (&raw mut (*notifier).invalidate_seq).write_volatile(seq) };
+        // SAFETY: The range is valid during this call.
+        let range = unsafe { &*range };
+        if let Some(change) = Change::from_event(range.event) {
+            this.watcher.changes(range.start..range.end, change);
+        }
+        true
+    }
+}
+
+#[pinned_drop]
+impl<W: Watcher> PinnedDrop for IntervalNotifier<W> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: The notifier is inserted by the type invariant.
+        unsafe { bindings::mmu_interval_notifier_remove(self.notifier.get()) };
+    }
+}

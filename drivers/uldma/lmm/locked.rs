@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What one lock holds, and who is told when it goes stale.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    hw::layout::Run,
+    tpt::MAX_RUNS, //
+};
+
+use super::{
+    area::Pinned,
+    map::AreaMap,
+    range::PageRange, //
+};
+
+/// Who learns that pages of a lock went stale.
+pub(crate) trait Listener: Send + Sync {
+    /// The addresses of `pages` pages, in all, do not mean them any more.
+    fn stale(&self, pages: usize);
+}
+
+/// A part of a lock: pages of one lineage, and the first of their page entries.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) lineage: u64,
+    pub(super) range: PageRange,
+    pub(super) first: u32,
+}
+
+/// The parts of `range` that live areas make up, but for those that `skip` tells, in order.
+///
+/// What lies side by side in one lineage is one part.
+pub(super) fn live_parts(
+    map: &AreaMap<Pinned>,
+    range: PageRange,
+    skip: impl Fn(u64, PageRange) -> bool,
+) -> Result<KVec<Part>> {
+    let mut parts: KVec<Part> = KVec::new();
+    for (lineage, area) in map.live(range) {
+        if skip(lineage, area.range) {
+            continue;
+        }
+        match parts.last_mut() {
+            Some(last) if last.lineage == lineage && last.range.end == area.range.start => {
+                last.range.end = area.range.end;
+            }
+            _ => {
+                let part = Part {
+                    lineage,
+                    range: area.range,
+                    first: area.payload.run.first,
+                };
+                parts.push(part, GFP_KERNEL_ACCOUNT)?;
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// A lock: made by [`Space::lock`](super::space::Space::lock), and to be ended by
+/// [`Space::unlock`](super::space::Space::unlock).
+pub(crate) struct Locked {
+    /// The number under which the space knows it.
+    pub(super) number: u64,
+    range: PageRange,
+    runs: KVec<Run>,
+}
+
+impl Locked {
+    /// The pages.
+    pub(crate) fn range(&self) -> PageRange {
+        self.range
+    }
+
+    /// The range's page entries, in order.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+/// What the space knows of a lock.
+pub(super) struct Holder {
+    pub(super) parts: KVec<Part>,
+    pub(super) stale: usize,
+    pub(super) listener: Option<Arc<dyn Listener>>,
+}
+
+impl Holder {
+    /// Counts the pages of `range` of `lineage` that the lock holds, which went stale, and tells
+    /// about it.
+    pub(super) fn went_stale(&mut self, lineage: u64, range: PageRange) {
+        let parts = self.parts.iter().filter(|part| part.lineage == lineage);
+        let common = parts.filter_map(|part| part.range.intersection(&range));
+        let count: usize = common.map(|common| common.len()).sum();
+        if count > 0 {
+            self.stale += count;
+            if let Some(listener) = &self.listener {
+                listener.stale(self.stale);
+            }
+        }
+    }
+}
+
+/// Makes lock `number` of `range` from two sorted lists of parts that have nothing in common.
+pub(super) fn make(
+    number: u64,
+    range: PageRange,
+    some: &[Part],
+    others: &[Part],
+    listener: Option<Arc<dyn Listener>>,
+) -> Result<(Locked, Holder)> {
+    let count = some.len() + others.len();
+    if count > MAX_RUNS {
+        return Err(ENOSPC);
+    }
+    let mut parts = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    let mut runs = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    let (mut some, mut others) = (some.iter().peekable(), others.iter().peekable());
+    loop {
+        let next = match (some.peek(), others.peek()) {
+            (Some(a), Some(b)) if a.range.start > b.range.start => others.next(),
+            (Some(_), _) => some.next(),
+            (None, _) => others.next(),
+        };
+        let Some(part) = next else {
+            break;
+        };
+        let run = Run {
+            page: u32::try_from(part.range.start - range.start)?,
+            first: part.first,
+            count: u32::try_from(part.range.len())?,
+            reserved: 0,
+        };
+        runs.push(run, GFP_KERNEL_ACCOUNT)?;
+        parts.push(*part, GFP_KERNEL_ACCOUNT)?;
+    }
+    let locked = Locked {
+        number,
+        range,
+        runs,
+    };
+    let holder = Holder {
+        parts,
+        stale: 0,
+        listener,
+    };
+    Ok((locked, holder))
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finding out which locks went stale, after the memory manager told of changes.
+
+use kernel::{
+    mm::MmWithUser,
+    page::PAGE_SHIFT,
+    sync::Arc, //
+};
+
+use super::{
+    area::Pinned,
+    map::Area,
+    origin::Origin,
+    range::PageRange,
+    space::{
+        Locker,
+        Space,
+        State, //
+    }, //
+};
+
+/// What may have changed, and where it came from.
+struct Suspect {
+    range: PageRange,
+    origin: Arc<Origin>,
+}
+
+impl Space {
+    /// Looks at what may have changed, if anything: areas whose addresses mean other memory now
+    /// serve no new lock, their locks are told, and the cache gives them up.
+    pub(super) fn look(&self, locker: &Locker<'_>) {
+        if !self.attention.take() {
+            return;
+        }
+        // Without users nothing is mapped any more. Dropped after the lock: the last user's end
+        // unmaps everything.
+        let mm = self.mm.mmget_not_zero();
+        let mut state = self.state.lock();
+        let mut from = 0;
+        while let Some((end, suspect)) = state.next_suspect(from) {
+            from = end;
+            state.counters.looks += 1;
+            // The change is told of before it is made.
+            suspect.origin.settle();
+            state.look_at(&suspect, mm.as_deref());
+        }
+        self.evict_stale(&mut state, locker);
+    }
+}
+
+impl State {
+    /// The first live area from page `from` on that is to be looked at: where it ends, and all that
+    /// may have changed with it.
+    fn next_suspect(&self, from: usize) -> Option<(usize, Suspect)> {
+        let rest = PageRange {
+            start: from,
+            end: usize::MAX,
+        };
+        self.map.live(rest).find_map(|(_, area)| {
+            let origin = &area.payload.origin;
+            let range = origin.take_unlooked()?;
+            let origin = origin.clone();
+            Some((area.range.end, Suspect { range, origin }))
+        })
+    }
+
+    /// Retires what is stale of a suspect.
+    fn look_at(&mut self, suspect: &Suspect, mm: Option<&MmWithUser>) {
+        let mut left = suspect.range;
+        while left.start < left.end {
+            let is_of_it = |area: &Area<Pinned>| Arc::ptr_eq(&area.payload.origin, &suspect.origin);
+            let mut live = self.map.live(left);
+            let Some((_, area)) = live.find(|(_, area)| is_of_it(area)) else {
+                return;
+            };
+            let Some(part) = area.range.intersection(&left) else {
+                return;
+            };
+            let (same, end) = match mm {
+                Some(mm) => {
+                    let number = |page| page - area.range.start;
+                    let start = part.start << PAGE_SHIFT;
+                    let (from, to) = (number(part.start), number(part.end));
+                    let (same, end) = area.payload.pages.look(mm, start, from, to);
+                    (same, area.range.start + end)
+                }
+                None => (false, part.end),
+            };
+            drop(live);
+            if !same {
+                self.retire_part(PageRange { end, ..part });
+            }
+            left.start = end;
+        }
+    }
+
+    /// Retires `part` of a live area; all of the area if there is no memory to split it.
+    fn retire_part(&mut self, part: PageRange) {
+        let _ = self
+            .map
+            .split(part.start)
+            .and_then(|()| self.map.split(part.end));
+        let first = PageRange {
+            start: part.start,
+            end: part.start + 1,
+        };
+        let found = self.map.live(first).next();
+        if let Some((lineage, range)) = found.map(|(lineage, area)| (lineage, area.range)) {
+            self.retire(lineage, range);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the administrator chose when the module was loaded.
+
+use crate::{
+    lmm,
+    module_parameters, //
+};
+
+/// How locked memory is managed.
+pub(crate) fn lmm() -> lmm::Options {
+    lmm::Options {
+        merge: *module_parameters::merge.value() != 0,
+        cache: lmm::Limits {
+            locks: *module_parameters::pin_cache_locks.value(),
+            bytes: *module_parameters::pin_cache_bytes.value(),
+        },
+    }
+}
+
+/// Regions and imports that one opener can have.
+pub(crate) fn max_opener_regions() -> usize {
+    *module_parameters::max_opener_regions.value()
+}
