@@ -57,6 +57,12 @@ pub(crate) enum Verb {
     Info,
     /// Show the counters of a device
     Stat,
+    /// Show what may be locked for a device, and what a process finds locked at its start
+    Lmm,
+    /// Say what registering memory would charge, and whether it fits
+    Charge(Charge),
+    /// Register memory of any kind, and show what the kernel makes of it
+    Register(Register),
     /// Copy memory to memory on this node, and check it
     Dma(Dma),
     /// Offer memory to the peer until a signal comes
@@ -67,6 +73,53 @@ pub(crate) enum Verb {
     RecvFile(RecvFile),
     /// Measure round trips to a `ping --serve` at the peer
     Ping(Ping),
+}
+
+/// Memory to map.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryArgs {
+    /// Bytes (K, M, G: times 1024)
+    #[arg(long, default_value = "1M", value_parser = size)]
+    pub(crate) size: u64,
+    /// Where the memory comes from
+    #[arg(long, value_enum, default_value = "private", conflicts_with = "file")]
+    pub(crate) kind: KindArg,
+    /// Map the first bytes of this file, shared; for writing, if the device may write
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// What the device may do
+    #[arg(long, value_enum, default_value = "read-write")]
+    pub(crate) access: AccessArg,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Charge {
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Register {
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+    /// What keeps the pages in memory; all but the first are the paper's, for comparison
+    #[arg(long, value_enum, default_value = "pinned")]
+    pub(crate) mode: ModeArg,
+    /// Register it this many times at once
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) times: u32,
+    /// Show the bus addresses, one line for each run of pages (needs CAP_SYS_ADMIN)
+    #[arg(long)]
+    pub(crate) blocks: bool,
+    /// The same, one line for each page
+    #[arg(long, conflicts_with = "blocks")]
+    pub(crate) pages: bool,
+    /// Do this to the memory while it is registered, and wait to be told that it went stale
+    #[arg(long, value_enum)]
+    pub(crate) then: Option<Then>,
+    /// Turn the pin cache on, and register once more at the end
+    #[arg(long, conflicts_with = "then")]
+    pub(crate) cache: bool,
 }
 
 #[derive(Debug, Args)]
@@ -161,6 +214,65 @@ pub(crate) struct Ping {
     /// Name that both sides say: a word, or 0x and hexadecimal digits
     #[arg(long, default_value = "ping")]
     pub(crate) name: Name,
+}
+
+/// Kinds of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    /// The process's own
+    Private,
+    /// Shared with children
+    Shared,
+    /// A file without a name
+    Memfd,
+    /// The same, of huge pages
+    Huge,
+    /// A System V shared memory segment
+    Sysv,
+}
+
+impl From<KindArg> for uldma::Kind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::Private => Self::Private,
+            KindArg::Shared => Self::Shared,
+            KindArg::Memfd => Self::Memfd,
+            KindArg::Huge => Self::Huge,
+            KindArg::Sysv => Self::SysV,
+        }
+    }
+}
+
+/// What keeps pages in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModeArg {
+    /// The driver's pins
+    Pinned,
+    /// Also mlock(), of the range before and of the segment after
+    Mlock,
+    /// Also shmctl(SHM_LOCK), for System V segments
+    ShmCtl,
+}
+
+impl From<ModeArg> for uldma::registrar::Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Pinned => Self::Pinned,
+            ModeArg::Mlock => Self::Mlock,
+            ModeArg::ShmCtl => Self::ShmCtl,
+        }
+    }
+}
+
+/// What can happen to registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Then {
+    /// Unmap it
+    Unmap,
+    /// Drop its pages
+    Discard,
 }
 
 /// Initiation methods.

@@ -3,13 +3,17 @@
 //! The command line of uldma: one file for each verb.
 
 mod args;
+mod charge;
 mod dma;
 mod export;
 mod failure;
 mod info;
+mod lmm;
+mod memory;
 mod output;
 mod ping;
 mod progress;
+mod register;
 mod schema;
 mod stat;
 mod transfer;
@@ -28,6 +32,9 @@ fn main() -> ExitCode {
     let result = match &cli.verb {
         Verb::Info => info::run(common),
         Verb::Stat => stat::run(common),
+        Verb::Lmm => lmm::run(common),
+        Verb::Charge(verb) => charge::run(common, verb),
+        Verb::Register(verb) => register::run(common, verb),
         Verb::Dma(verb) => dma::run(common, verb),
         Verb::Export(verb) => export::run(common, verb),
         Verb::SendFile(verb) => transfer::send::run(common, verb),

@@ -58,6 +58,9 @@ fn every_verb_has_help() {
     for verb in [
         "info",
         "stat",
+        "lmm",
+        "charge",
+        "register",
         "dma",
         "export",
         "send-file",
@@ -70,9 +73,12 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 6] = [
+    let verbs: [&[&str]; 9] = [
         &["info"],
         &["stat"],
+        &["lmm"],
+        &["charge"],
+        &["register", "--kind", "sysv", "--then", "unmap"],
         &["dma"],
         &["export", "x", "--size", "1K"],
         &["recv-file", "--name", "x"],
@@ -108,11 +114,16 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 9] = [
+    let usages: [&[&str]; 14] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
         &["dma", "--method", "magic"],
+        &["charge", "--kind", "magic"],
+        &["charge", "--kind", "sysv", "--file", "file"],
+        &["register", "--times", "0"],
+        &["register", "--blocks", "--pages"],
+        &["register", "--cache", "--then", "unmap"],
         &["export", "x"],
         &["export", "x", "file", "--size", "1"],
         &["send-file", "file"],

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma register`: registers memory of any kind and shows what the kernel makes of it.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use uldma::registrar::{Action, Area, Registrar};
+use uldma::{Access, Device, Event, Memory, RegionInfo, Registered};
+
+use crate::args::{Common, ModeArg, Register, Then};
+use crate::charge::Cost;
+use crate::failure::{Failure, Kind, Result};
+use crate::lmm::State;
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    kind: String,
+    bytes: u64,
+    mode: ModeArg,
+    /// What the first registration was expected to charge.
+    before: Cost,
+    registrations: Vec<Registration>,
+    /// The first of them, as the kernel sees it.
+    region: Info,
+    /// None where nobody asked.
+    blocks: Option<Vec<Block>>,
+    registered: State,
+    went_stale: Option<WentStale>,
+    unregistered: State,
+    /// With the pin cache: one more registration, when all had ended.
+    again: Option<Registration>,
+}
+
+/// One registration.
+#[derive(Debug, Serialize)]
+struct Registration {
+    handle: u32,
+    index: u32,
+    /// What had to be locked afterwards, in the mode that asks.
+    action: Option<&'static str>,
+    syscalls: u64,
+    seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    address: String,
+    bytes: u64,
+    pages: u64,
+    areas: u32,
+    stale: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Block {
+    address: String,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct WentStale {
+    then: Then,
+    /// What the event said.
+    event_bytes: u64,
+    /// What the region says.
+    region_bytes: u64,
+}
+
+impl From<&RegionInfo> for Info {
+    fn from(info: &RegionInfo) -> Self {
+        Self {
+            address: format!("{:#x}", info.address),
+            bytes: info.length,
+            pages: info.pages,
+            areas: info.areas,
+            stale: info.stale,
+        }
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common, verb: &Register) -> Result<()> {
+    let device = common.open()?;
+    let memory = verb.memory.map()?;
+    let access = Access::from(verb.memory.access);
+    if verb.cache {
+        device.set_pin_cache(true)?;
+    }
+    let registrar = Registrar::new(&device, verb.mode.into());
+    if verb.mode != ModeArg::Pinned {
+        // Once in the memory's life, and not a part of what is counted and timed.
+        memory.segment()?;
+    }
+    let before = Cost::ask(&device, &memory, &verb.memory)?;
+    let bytes = memory.length();
+
+    let (first, registration) = register(&registrar, &memory, access)?;
+    let mut registrations = vec![registration];
+    let mut others = Vec::new();
+    for _ in 1..verb.times {
+        let (area, registration) = register(&registrar, &memory, access)?;
+        others.push(area);
+        registrations.push(registration);
+    }
+    let region = Info::from(&first.query()?);
+    let blocks = blocks(&first, verb)?;
+    let registered = State::from(&device.locked_memory()?);
+
+    let (memory, went_stale) = match verb.then {
+        Some(then) => {
+            let (memory, went_stale) = go_stale(common, &device, memory, &first, then)?;
+            (memory, Some(went_stale))
+        }
+        None => (Some(memory), None),
+    };
+    for area in others.into_iter().chain([first]) {
+        area.unregister()?;
+    }
+    let again = match &memory {
+        Some(memory) if verb.cache => Some(register(&registrar, memory, access)?.1),
+        _ => None,
+    };
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        kind: verb.memory.kind(),
+        bytes,
+        mode: verb.mode,
+        before,
+        registrations,
+        region,
+        blocks,
+        registered,
+        went_stale,
+        unregistered: State::from(&device.locked_memory()?),
+        again,
+    };
+    output::print(common.json, &report, words)
+}
+
+fn register(
+    registrar: &Registrar,
+    memory: &Memory,
+    access: Access,
+) -> uldma::Result<(Area, Registration)> {
+    let (calls, start) = (uldma::calls(), Instant::now());
+    let area = registrar.register(memory, 0..memory.length(), access)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let registration = Registration {
+        handle: area.handle(),
+        index: area.index(),
+        action: area.answer().map(|answer| match answer.action {
+            Action::Nop => "nop",
+            Action::Lock => "lock",
+            Action::Unlock => "unlock",
+        }),
+        syscalls: uldma::calls() - calls,
+        seconds,
+    };
+    Ok((area, registration))
+}
+
+fn blocks(area: &Area, verb: &Register) -> uldma::Result<Option<Vec<Block>>> {
+    let blocks = match (verb.blocks, verb.pages) {
+        (true, _) => area.region().blocks()?,
+        (_, true) => area.region().pages()?,
+        _ => return Ok(None),
+    };
+    let block = |block: uldma::Block| Block {
+        address: format!("{:#x}", block.address),
+        bytes: block.length,
+    };
+    blocks
+        .map(|item| item.map(block))
+        .collect::<uldma::Result<_>>()
+        .map(Some)
+}
+
+/// Takes the memory from under the region, and waits until the kernel says so.
+fn go_stale(
+    common: &Common,
+    device: &Device,
+    memory: Memory,
+    area: &Area,
+    then: Then,
+) -> Result<(Option<Memory>, WentStale)> {
+    let memory = match then {
+        Then::Unmap => {
+            drop(memory);
+            None
+        }
+        Then::Discard => {
+            memory.discard()?;
+            Some(memory)
+        }
+    };
+    let event_bytes = wait_stale(device, area.handle(), common.timeout)?;
+    let went_stale = WentStale {
+        then,
+        event_bytes,
+        region_bytes: area.query()?.stale,
+    };
+    Ok((memory, went_stale))
+}
+
+fn wait_stale(device: &Device, region: u32, timeout: Duration) -> Result<u64> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        for event in device.wait_events(left)? {
+            match event {
+                Event::Stale { handle, bytes } if handle == region => return Ok(bytes),
+                _ => {}
+            }
+        }
+        if left.is_zero() {
+            let message = format!("nobody said that the region is stale within {timeout:?}");
+            return Err(Failure::new(Kind::Timeout, message));
+        }
+    }
+}
+
+fn words(report: &Report) -> String {
+    let mut text = format!(
+        "{} bytes of {} memory, {}\n",
+        report.bytes,
+        report.kind,
+        report.before.words()
+    );
+    let mut line = |what: &str, value: String| {
+        let _ = writeln!(text, "  {what:<12} {value}");
+    };
+    for registration in &report.registrations {
+        line("registered", registration.words());
+    }
+    let region = &report.region;
+    line(
+        "region",
+        format!(
+            "{} bytes at {}, {} pages in {} areas, {} bytes stale",
+            region.bytes, region.address, region.pages, region.areas, region.stale
+        ),
+    );
+    for block in report.blocks.iter().flatten() {
+        line(
+            "block",
+            format!("{} bytes at bus address {}", block.bytes, block.address),
+        );
+    }
+    line("locked", report.registered.words());
+    if let Some(stale) = &report.went_stale {
+        let how = match stale.then {
+            Then::Unmap => "unmapped",
+            Then::Discard => "discarded",
+        };
+        line(
+            how,
+            format!(
+                "the event says that {} bytes are stale, the region {}",
+                stale.event_bytes, stale.region_bytes
+            ),
+        );
+    }
+    line("unregistered", report.unregistered.words());
+    if let Some(again) = &report.again {
+        line("once more", again.words());
+    }
+    text
+}
+
+impl Registration {
+    fn words(&self) -> String {
+        let mut text = format!(
+            "handle {:#x}, index {}: {} system calls, {:.6} s",
+            self.handle, self.index, self.syscalls, self.seconds
+        );
+        if let Some(action) = self.action {
+            let _ = write!(text, ", action {action}");
+        }
+        text
+    }
+}
