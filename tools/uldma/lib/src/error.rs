@@ -206,7 +206,7 @@ fn hint(errno: Errno) -> Option<&'static str> {
         Errno::ENXIO => "create a register context first",
         Errno::EREMOTEIO => {
             "the device cannot reach this memory directly: it lies beyond the device's address \
-             bits, and no IOMMU translates"
+             bits and no IOMMU translates, or the IOMMU has no addresses left"
         }
         Errno::ENOTCONN => "the link is down: the driver must be loaded on both nodes",
         Errno::ETIMEDOUT => "the peer or the device did not answer in time",

@@ -94,7 +94,7 @@ impl Mapping {
     fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
         count_call();
         // SAFETY: the range is our own mapping, which nobody takes to keep its bytes: there is no
-        // reference to them while `self` is lent out to this function, and none of the advices
+        // reference to them while `self` is lent out to this function, and none of the kinds of advice
         // that are used here changes what is mapped.
         unsafe { madvise(self.base.cast(), self.length.get(), advice) }
     }
