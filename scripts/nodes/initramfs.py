@@ -22,7 +22,7 @@ BUSYBOX = "/usr/bin/busybox"
 # kselftest's runner needs more of these two than busybox offers.
 PROGRAMS = ("/usr/bin/timeout", "/usr/bin/stdbuf")
 PRELOADED = "/usr/libexec/coreutils/libstdbuf.so"
-KERNEL_MODULES = ("virtio_net",)
+KERNEL_MODULES = ("virtio_net", "zram")
 MODULES = f"usr/lib/modules/{KREL}"
 BINARY_NAMES = ("uldma", "uldma-bench")
 
