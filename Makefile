@@ -48,7 +48,7 @@ test-host: root		## only the tests that need no node
 	@$(ENTER) $(NODES) test --host
 
 test-nodes: build	## only the tests that run on nodes
-	@$(ENTER) $(NODES) test --nodes
+	@$(ENTER) $(NODES) test --nodes $(if $(ONLY),--only '$(ONLY)')
 
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug

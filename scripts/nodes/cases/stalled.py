@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that never answers."""
 
+from ..leftovers import pins
 from ..pair import Pair
 from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
-
-
-def pins(pair: Pair) -> int:
-    """Pages that node A has pinned, of whatever process."""
-    pair.a.check("cat /proc/sys/vm/stat_refresh")
-    lines = pair.a.check("grep nr_foll_pin /proc/vmstat").splitlines()
-    counts = dict(line.split() for line in lines)
-    return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
 
 
 @case
@@ -21,14 +14,14 @@ def every_call_ends(pair: Pair) -> None:
     expect(pair.device is not None, "there is no device")
     assert pair.device
     address = pair.a.check(f"ls {DRIVER} | grep :").strip()
-    before = pins(pair)
+    before = pins(pair.a)
     pair.device.control("stall", on=True, node=0)
     try:
         result = pair.a.run("cd /kselftest/uldma && ./uldma_stalled", 120)
         expect(result.rc == 0, f"uldma_stalled: exit {result.rc}\n{result.stdout}{result.stderr}")
-        expect(pins(pair) > before, "memory that the device may touch was unpinned")
+        expect(pins(pair.a) > before, "memory that the device may touch was unpinned")
         pair.a.check(f"echo {address} >{DRIVER}/unbind", 60)
-        expect(pins(pair) == before, "unbinding left pins")
+        expect(pins(pair.a) == before, "unbinding left pins")
     finally:
         pair.device.control("stall", on=False, node=0)
     pair.a.check(f"echo {address} >{DRIVER}/bind && test -c /dev/uldma0")

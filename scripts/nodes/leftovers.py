@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What tests have left on a node that nobody uses any more: pins, locks, the driver's objects."""
+
+import time
+
+from .errors import NodesError
+from .kernel import patience
+from .node import Node
+from .pair import Pair
+
+# The last reference to a file may be dropped by a work item after its process is gone.
+SETTLE_TIMEOUT = 5.0
+PINS = "cat /proc/sys/vm/stat_refresh; grep nr_foll_pin_ /proc/vmstat"
+LOCKS = "grep -E '^(Name|VmPin|VmLck):' /proc/[0-9]*/status 2>/dev/null"
+USAGE = "grep -s . /sys/kernel/debug/uldma[0-9]*/usage /dev/null || true"
+
+
+def pins(node: Node) -> int:
+    """How many pages are pinned, of whatever process."""
+    counts = dict(line.split() for line in node.check(PINS).splitlines())
+    return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
+
+
+def _held(node: Node) -> list[str]:
+    """One line for each process with pinned or locked memory."""
+    names: dict[str, str] = {}
+    found = []
+    # A process may end while it is looked at, so the exit status says nothing.
+    for line in node.run(LOCKS).stdout.splitlines():
+        path, key, value = line.split(":", 2)
+        process = path.split("/")[2]
+        if key == "Name":
+            names[process] = value.strip()
+        elif value.split()[0] != "0":
+            found.append(f"process {process} ({names.get(process)}): {key} {value.strip()}")
+    return found
+
+
+def _used(node: Node) -> list[str]:
+    """One line for each counter of the driver that is not zero."""
+    found = []
+    for line in node.check(USAGE).splitlines():
+        path, _, counter = line.partition(":")
+        if counter.split()[1] != "0":
+            found.append(f"{path.split('/')[4]}: {counter}")
+    return found
+
+
+def find(node: Node) -> list[str]:
+    """What is left on a node."""
+    left = [*_held(node), *_used(node)]
+    pinned = pins(node)
+    if pinned:
+        left.append(f"{pinned} pages pinned (nr_foll_pin_acquired - nr_foll_pin_released)")
+    return left
+
+
+def check(pair: Pair) -> None:
+    """Fail unless every node is as it was before the first test."""
+    deadline = time.monotonic() + patience(SETTLE_TIMEOUT)
+    while True:
+        left = [f"node {name}: {what}" for name, node in pair.nodes.items() for what in find(node)]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise NodesError("left behind by the tests:\n" + "\n".join(left))
+        time.sleep(0.2)
