@@ -22,6 +22,7 @@ def main() -> int:
         print(f"usage: nodes {{{','.join(VERBS)}}} [OPTION...]", file=sys.stderr)
         return 2
     processes.exit_on_signals()
+    processes.raise_file_limit()
     try:
         return VERBS[sys.argv[1]](sys.argv[2:])
     except NodesError as error:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from . import processes
+from . import processes, qemu
 from .errors import NodesError, TimedOut
 from .paths import BINARIES
 
@@ -52,6 +52,15 @@ class Device:
             port.sendall(json.dumps({"cmd": cmd, **arguments}).encode() + b"\n")
             with port.makefile() as stream:
                 return json.loads(stream.readline())
+
+    def reach(self) -> int:
+        """How many bytes of the nodes' memory the device has mapped."""
+        total = 0
+        for line in Path(f"/proc/{self._process.pid}/maps").read_text().splitlines():
+            if qemu.MEMORY_BACKEND in line:
+                start, end = line.split()[0].split("-")
+                total += int(end, 16) - int(start, 16)
+        return total
 
     def check(self) -> None:
         """Raise if the process has ended: nothing a guest does may end it."""

@@ -71,13 +71,16 @@ class NodeTests:
             self.stop()
         say(f"{name}: {count} results in {time.monotonic() - began:.1f} s")
 
+    def _program_timeout(self) -> float:
+        return self._config.slowness * PROGRAM_TIMEOUT
+
     def program(self, name: str) -> None:
         """Run one kselftest program by kselftest's own runner."""
 
         def body(pair: Pair) -> int:
-            limit = patience(PROGRAM_LIMIT)
+            limit = patience(self._config.slowness * PROGRAM_LIMIT)
             command = f"cd /kselftest && ./run_kselftest.sh -o {limit:.0f} -t {name}"
-            return self._count(name, pair.a.run(command, PROGRAM_TIMEOUT))
+            return self._count(name, pair.a.run(command, self._program_timeout()))
 
         if name in self._selection:
             self._guarded(self._selection.full_name(name), body)
@@ -90,7 +93,7 @@ class NodeTests:
             server = pair.b.spawn(f"{path} serve")
             try:
                 server.wait_output("ready", SERVER_TIMEOUT)
-                return self._count(name, pair.a.run(f"{path} run", PROGRAM_TIMEOUT))
+                return self._count(name, pair.a.run(f"{path} run", self._program_timeout()))
             finally:
                 if server.running:
                     server.kill()

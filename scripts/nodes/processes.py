@@ -2,6 +2,7 @@
 """Child processes that never outlive this one."""
 
 import ctypes
+import resource
 import signal
 import subprocess
 import sys
@@ -44,6 +45,12 @@ def stop(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def raise_file_limit() -> None:
+    """Allow children as many files as may be: with an IOMMU, the device holds one per page."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def exit_on_signals() -> None:

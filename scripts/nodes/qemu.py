@@ -11,6 +11,10 @@ from .kernel import DEBUG, patience
 from .paths import KDIR
 
 QEMU = "qemu-system-x86_64"
+# The kind of object that the guests' memory is, by which /proc names it too.
+MEMORY_BACKEND = "memory-backend-memfd"
+# It comes before the devices. The caching mode makes the guest tell of new mappings, too.
+IOMMU = ("-device", "intel-iommu,caching-mode=on")
 # With five levels of page tables, KASAN takes an interrupt during the identification of the first
 # processor, when its features are unknown, for a wild access.
 CPU = "max,la57=off" if DEBUG else "max"
@@ -26,6 +30,8 @@ class Config:
     cpus: int = 2
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
+    iommu: bool = False
+    slowness: float = 1.0  # of programs, compared with the usual nodes
     cmdline: str = ""
     boot_timeout: float = patience(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in the node -> file here
@@ -52,18 +58,20 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
     """The command line for node `name`."""
     cmdline = (
         f"console=ttyS0 panic=-1 loglevel=5 nodes.name={name} nodes.load={int(config.load)} "
-        f"{DEBUG_CMDLINE if config.debug else ''} {config.cmdline}"
+        f"{DEBUG_CMDLINE if config.debug else ''} {'intel_iommu=on' if config.iommu else ''} "
+        f"{config.cmdline}"
     )
     args = [
         QEMU,
         *("-M", "q35", "-cpu", CPU, "-smp", str(config.cpus), "-m", f"{config.memory}M"),
         *("-accel", accel, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(KDIR / "vmlinuz"), "-initrd", str(initrd), "-append", cmdline.strip()),
-        *("-object", f"memory-backend-memfd,id=mem,size={config.memory}M,share=on"),
+        *("-object", f"{MEMORY_BACKEND},id=mem,size={config.memory}M,share=on"),
         *("-machine", "memory-backend=mem"),
         *("-chardev", f"socket,id=serial,fd={wiring.serial.fileno()}", "-serial", "chardev:serial"),
         *("-chardev", f"socket,id=agent,fd={wiring.agent.fileno()}"),
         *("-chardev", f"socket,id=console,path={wiring.console},server=on,wait=off"),
+        *(IOMMU if config.iommu else ()),
         *("-device", "virtio-serial-pci"),
         *("-device", "virtconsole,chardev=console,nr=0"),
         *("-device", "virtserialport,chardev=agent,name=agent,nr=1"),

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from .. import cases, host_tests
+from .. import cases, host_tests, iommu
 from ..cases.registry import CASES, name_of
 from ..errors import NodesError
 from ..kernel import DEBUG, SUFFIX
@@ -43,6 +43,21 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
         tests.stop()
 
 
+def run_iommu(tally: Tally, only: re.Pattern[str]) -> None:
+    """The programs that map memory for the device, with an IOMMU between the two."""
+    for mode in iommu.MODES:
+        tests = NodeTests(tally, Selection(only, f"iommu-{mode}"), iommu.config(mode))
+        try:
+            tests.case("nodes:iommu.in_use", iommu.in_use(mode))
+            for program in iommu.programs(mode):
+                tests.program(program)
+            for program in PROGRAMS_WITH_PEER:
+                tests.program_with_peer(program)
+            tests.finish()
+        finally:
+            tests.stop()
+
+
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
     parser = argparse.ArgumentParser(prog=f"make test{SUFFIX}")
@@ -57,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.host:
         try:
             run_nodes(tally, re.compile(options.only))
+            run_iommu(tally, re.compile(options.only))
         except (NodesError, OSError) as error:
             print(error, flush=True)
             tally.add_fail("the nodes did not come up")

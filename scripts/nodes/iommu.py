@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Nodes with an IOMMU before the device: it sees what was mapped for it, and nothing else."""
+
+import time
+
+from .cases.registry import Case, expect
+from .device import Device
+from .errors import TimedOut
+from .kernel import patience
+from .pair import Pair
+from .qemu import Config
+
+# How mappings end (strict: at once; lazy: some time later, many together), and what the kernel
+# calls the domain of such a device.
+MODES = {"strict": "DMA", "lazy": "DMA-FQ"}
+PROGRAMS = (
+    "uldma:uldma_region",
+    "uldma:uldma_memory",
+    "uldma:uldma_dma",
+    "uldma:uldma_event",
+    "uldma:uldma_unbind",
+)
+# Slow, as each page goes from the guest to the device: where stale mappings could be used.
+LAZY_PROGRAMS = ("uldma:uldma_inflight",)
+SLOWNESS = 4.0
+HELD = 1 << 20
+START_TIMEOUT = 20.0
+UNMAP_TIMEOUT = 10.0
+
+
+def config(mode: str) -> Config:
+    """How to boot such nodes."""
+    domain = f"nodes.domain={MODES[mode]}"
+    return Config(debug=True, iommu=True, slowness=SLOWNESS, cmdline=domain)
+
+
+def programs(mode: str) -> tuple[str, ...]:
+    """What to run on them."""
+    return PROGRAMS + (LAZY_PROGRAMS if mode == "lazy" else ())
+
+
+def in_use(mode: str) -> Case:
+    """The case that all others rest on."""
+
+    def domain_and_device_agree(pair: Pair) -> None:
+        """The kernel translates for the device, and the device reaches registered memory only."""
+        for name, node in pair.nodes.items():
+            domain = node.check("cat /sys/bus/pci/drivers/uldma/*/iommu_group/type").strip()
+            expect(domain == MODES[mode], f"node {name}: the device's domain is {domain!r}")
+        assert pair.device
+        idle = pair.device.reach()
+        memory = pair.config.memory << 20
+        expect(idle < memory, f"the device reaches {idle} bytes of nodes that have {memory} each")
+        holder = pair.a.spawn(f"uldma export iommu --size {HELD}")
+        holder.wait_output("exporting", START_TIMEOUT)
+        held = pair.device.reach()
+        expect(
+            held >= idle + HELD,
+            f"the device reaches {idle} bytes, and with {HELD} registered {held}",
+        )
+        holder.kill()
+        holder.wait(START_TIMEOUT)
+        wait_reach(pair.device, held - HELD)
+
+    return domain_and_device_agree
+
+
+def wait_reach(device: Device, limit: int) -> None:
+    """Wait until the device reaches no more than that."""
+    deadline = time.monotonic() + patience(UNMAP_TIMEOUT)
+    while (reach := device.reach()) > limit:
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the device still reaches {reach} bytes instead of {limit}")
+        time.sleep(0.05)
