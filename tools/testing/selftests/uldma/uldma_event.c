@@ -9,7 +9,6 @@
 
 #include "uldma_harness.h"
 
-#define SOON 10000
 #define LARGE (4UL << 20)
 
 FIXTURE(event) {

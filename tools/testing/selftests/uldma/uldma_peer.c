@@ -15,7 +15,6 @@
 
 #define NAME 0x70656572ULL
 #define LENGTH ((1UL << 20) + 123)
-#define SOON 10000
 
 /**
  * struct peer - the other half, as this one sees it

@@ -7,7 +7,6 @@
 
 /* How long to wait for the next command, in milliseconds. */
 #define IDLE 120000
-#define SOON 10000
 
 /**
  * struct slot - something that the other side had made here

@@ -21,6 +21,10 @@ union uldma_args {
 	struct uldma_region_register region_register;
 	struct uldma_region_export region_export;
 	struct uldma_region_import region_import;
+	struct uldma_region_query region_query;
+	struct uldma_region_charge region_charge;
+	struct uldma_region_blocks region_blocks;
+	struct uldma_lmm lmm;
 	struct uldma_context_create context_create;
 	struct uldma_context_stats context_stats;
 	struct uldma_eventfd eventfd;
@@ -55,6 +59,11 @@ enum call_id {
 	REGION_EXPORT,
 	REGION_UNEXPORT,
 	REGION_IMPORT,
+	REGION_QUERY,
+	REGION_CHARGE,
+	REGION_BLOCKS,
+	REGION_CLEANUP,
+	LMM,
 	CONTEXT_CREATE,
 	CONTEXT_DESTROY,
 	CONTEXT_STATS,
@@ -117,6 +126,45 @@ static const struct uldma_call calls[] = {
 		.result = -ENOENT,
 		.peer = true,
 		.known_flags = RW,
+	},
+	[REGION_QUERY] = {
+		.cmd = ULDMA_IOC_REGION_QUERY,
+		.args.region_query = {
+			SIZED(region_query),
+			.handle = NO_HANDLE,
+		},
+		.result = -ENOENT,
+		RESERVED(region_query),
+	},
+	[REGION_CHARGE] = {
+		.cmd = ULDMA_IOC_REGION_CHARGE,
+		.args.region_charge = {
+			SIZED(region_charge),
+			.flags = RW,
+			.addr = 4096,
+			.length = 1,
+		},
+		.known_flags = RW,
+	},
+	[REGION_BLOCKS] = {
+		.cmd = ULDMA_IOC_REGION_BLOCKS,
+		.args.region_blocks = {
+			SIZED(region_blocks),
+			.handle = NO_HANDLE,
+		},
+		.result = -ENOENT,
+		.known_flags = ULDMA_BLOCKS_PAGES,
+		RESERVED(region_blocks),
+	},
+	[REGION_CLEANUP] = {
+		.cmd = ULDMA_IOC_REGION_CLEANUP,
+		.args.handle = { SIZED(handle) },
+	},
+	[LMM] = {
+		.cmd = ULDMA_IOC_LMM,
+		.args.lmm = { SIZED(lmm) },
+		.known_flags = ULDMA_LMM_CACHE_ON | ULDMA_LMM_CACHE_OFF,
+		RESERVED(lmm),
 	},
 	[CONTEXT_CREATE] = {
 		.cmd = ULDMA_IOC_CONTEXT_CREATE,
@@ -233,6 +281,11 @@ FIXTURE_VARIANT_ADD(call, region_unregister) { &calls[REGION_UNREGISTER] };
 FIXTURE_VARIANT_ADD(call, region_export) { &calls[REGION_EXPORT] };
 FIXTURE_VARIANT_ADD(call, region_unexport) { &calls[REGION_UNEXPORT] };
 FIXTURE_VARIANT_ADD(call, region_import) { &calls[REGION_IMPORT] };
+FIXTURE_VARIANT_ADD(call, region_query) { &calls[REGION_QUERY] };
+FIXTURE_VARIANT_ADD(call, region_charge) { &calls[REGION_CHARGE] };
+FIXTURE_VARIANT_ADD(call, region_blocks) { &calls[REGION_BLOCKS] };
+FIXTURE_VARIANT_ADD(call, region_cleanup) { &calls[REGION_CLEANUP] };
+FIXTURE_VARIANT_ADD(call, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(call, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(call, context_destroy) { &calls[CONTEXT_DESTROY] };
 FIXTURE_VARIANT_ADD(call, context_stats) { &calls[CONTEXT_STATS] };
@@ -329,6 +382,10 @@ FIXTURE_VARIANT_ADD(flags, query) { &calls[QUERY] };
 FIXTURE_VARIANT_ADD(flags, region_register) { &calls[REGION_REGISTER] };
 FIXTURE_VARIANT_ADD(flags, region_export) { &calls[REGION_EXPORT] };
 FIXTURE_VARIANT_ADD(flags, region_import) { &calls[REGION_IMPORT] };
+FIXTURE_VARIANT_ADD(flags, region_query) { &calls[REGION_QUERY] };
+FIXTURE_VARIANT_ADD(flags, region_charge) { &calls[REGION_CHARGE] };
+FIXTURE_VARIANT_ADD(flags, region_blocks) { &calls[REGION_BLOCKS] };
+FIXTURE_VARIANT_ADD(flags, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(flags, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(flags, context_stats) { &calls[CONTEXT_STATS] };
 FIXTURE_VARIANT_ADD(flags, eventfd) { &calls[EVENTFD] };
@@ -371,6 +428,9 @@ FIXTURE_TEARDOWN(reserved)
 
 FIXTURE_VARIANT_ADD(reserved, query) { &calls[QUERY] };
 FIXTURE_VARIANT_ADD(reserved, region_export) { &calls[REGION_EXPORT] };
+FIXTURE_VARIANT_ADD(reserved, region_query) { &calls[REGION_QUERY] };
+FIXTURE_VARIANT_ADD(reserved, region_blocks) { &calls[REGION_BLOCKS] };
+FIXTURE_VARIANT_ADD(reserved, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(reserved, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(reserved, eventfd) { &calls[EVENTFD] };
 FIXTURE_VARIANT_ADD(reserved, dma_wait) { &calls[DMA_WAIT] };

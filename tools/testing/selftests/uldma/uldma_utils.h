@@ -31,6 +31,8 @@
 #define SECOND 1000000000ULL
 /* Long enough for a loaded emulator, shorter than the harness's patience. */
 #define PATIENCE (20 * SECOND)
+/* Milliseconds after which an event that has to come will not come. */
+#define SOON 20000
 
 static inline size_t page_size(void)
 {

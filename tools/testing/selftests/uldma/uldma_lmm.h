@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the locked memory manager tells and does, as functions in the manner of
+ * uldma_utils.h; and when it has looked at addresses that changed.
+ */
+#ifndef __SELFTEST_ULDMA_LMM_H
+#define __SELFTEST_ULDMA_LMM_H
+
+#include "uldma_utils.h"
+
+static inline int region_query(int fd, __u32 handle,
+			       struct uldma_region_query *q)
+{
+	*q = (struct uldma_region_query){
+		.size = sizeof(*q),
+		.handle = handle,
+	};
+	return uldma_ioctl(fd, ULDMA_IOC_REGION_QUERY, q);
+}
+
+/* Pages of a region whose addresses mean other memory now, or -1. */
+static inline long stale_pages(int fd, __u32 handle)
+{
+	struct uldma_region_query q;
+
+	return region_query(fd, handle, &q) ? -1 : q.out_stale / page_size();
+}
+
+/* Areas that make up a region, or -1. */
+static inline long region_areas(int fd, __u32 handle)
+{
+	struct uldma_region_query q;
+
+	return region_query(fd, handle, &q) ? -1 : q.out_areas;
+}
+
+static inline int region_charge(int fd, const void *addr, __u64 length,
+				__u32 access, struct uldma_region_charge *c)
+{
+	*c = (struct uldma_region_charge){
+		.size = sizeof(*c),
+		.flags = access,
+		.addr = (uintptr_t)addr,
+		.length = length,
+	};
+	return uldma_ioctl(fd, ULDMA_IOC_REGION_CHARGE, c);
+}
+
+static inline int region_blocks(int fd, __u32 handle, __u32 flags,
+				__u64 first_page, void *blocks, __u32 capacity,
+				struct uldma_region_blocks *b)
+{
+	*b = (struct uldma_region_blocks){
+		.size = sizeof(*b),
+		.flags = flags,
+		.handle = handle,
+		.capacity = capacity,
+		.first_page = first_page,
+		.blocks = (uintptr_t)blocks,
+	};
+	return uldma_ioctl(fd, ULDMA_IOC_REGION_BLOCKS, b);
+}
+
+static inline int region_cleanup(int fd)
+{
+	return handle_ioctl(fd, ULDMA_IOC_REGION_CLEANUP, 0);
+}
+
+static inline int lmm_ioctl(int fd, __u32 flags, struct uldma_lmm *l)
+{
+	*l = (struct uldma_lmm){ .size = sizeof(*l), .flags = flags };
+	return uldma_ioctl(fd, ULDMA_IOC_LMM, l);
+}
+
+/* All ones when the call fails, which no test takes for a good answer. */
+static inline struct uldma_lmm lmm(int fd)
+{
+	struct uldma_lmm l;
+
+	if (lmm_ioctl(fd, 0, &l))
+		memset(&l, 0xff, sizeof(l));
+	return l;
+}
+
+static inline int turn_cache_on(int fd)
+{
+	struct uldma_lmm l;
+
+	return lmm_ioctl(fd, ULDMA_LMM_CACHE_ON, &l);
+}
+
+static inline int turn_cache_off(int fd)
+{
+	struct uldma_lmm l;
+
+	return lmm_ioctl(fd, ULDMA_LMM_CACHE_OFF, &l);
+}
+
+/*
+ * Waits until all changes of addresses up to now have been looked at, and told
+ * to every opener of this address space: changes are looked at in their order,
+ * so one that certainly is told stands at the end. Takes an opener of its own,
+ * for it reads all events of the file.
+ */
+static inline int stale_fence(int fd)
+{
+	struct uldma_event event = { };
+	char *page = buffer(page_size());
+	struct region r;
+	int ret;
+
+	if (!page)
+		return -ENOMEM;
+	ret = region_register(fd, page, 1, ULDMA_ACCESS_READ, &r);
+	if (munmap(page, page_size()) || ret)
+		return ret ?: -errno;
+	while (!ret && event.handle != r.handle)
+		ret = event_wait(fd, ULDMA_EVENT_STALE, SOON, &event);
+	return ret ?: region_unregister(fd, r.handle);
+}
+
+/**
+ * struct told - what events have said about one region
+ * @events: how many
+ * @pages: what the last of them said, in pages
+ */
+struct told {
+	int events;
+	long pages;
+};
+
+/* Takes all events that are pending, which must not be for others. */
+static inline struct told stale_told(int fd, __u32 handle)
+{
+	struct uldma_event event;
+	struct told told = { };
+
+	while (!event_wait(fd, ULDMA_EVENT_STALE, 0, &event))
+		if (event.handle == handle) {
+			told.events++;
+			told.pages = event.value / page_size();
+		}
+	return told;
+}
+
+#endif /* __SELFTEST_ULDMA_LMM_H */
