@@ -4,94 +4,11 @@
  * owner unmaps, moves, forks or discards the memory. A region always means the
  * pages that were mapped when it was registered.
  */
-#include <sys/ipc.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
 
 #include "uldma_harness.h"
-
-#ifndef MADV_GUARD_INSTALL
-#define MADV_GUARD_INSTALL 102
-#endif
-
-#define HUGE (2UL << 20)
-
-static void *map_anonymous(size_t length)
-{
-	return buffer(length);
-}
-
-static void *map_shared(size_t length)
-{
-	return mmap(NULL, length, PROT_READ | PROT_WRITE,
-		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-}
-
-static void *map_thp(size_t length)
-{
-	char *p = mmap(NULL, length + HUGE, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (p == MAP_FAILED)
-		return p;
-	p = (char *)(((uintptr_t)p + HUGE - 1) & ~(HUGE - 1));
-	if (madvise(p, length, MADV_HUGEPAGE))
-		return MAP_FAILED;
-	memset(p, 0, length);
-	return p;
-}
-
-static void *map_memfd(size_t length)
-{
-	int fd = memfd_create("uldma", 0);
-	void *p;
-
-	if (fd < 0 || ftruncate(fd, length))
-		return MAP_FAILED;
-	p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	return p;
-}
-
-static void *map_sysv(size_t length)
-{
-	int id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
-	void *p;
-
-	if (id < 0)
-		return MAP_FAILED;
-	p = shmat(id, NULL, 0);
-	shmctl(id, IPC_RMID, NULL);
-	return p;
-}
-
-/* There are none unless somebody asked, which root may do here and now. */
-static bool set_hugepages(const char *count)
-{
-	int fd = open("/proc/sys/vm/nr_hugepages", O_WRONLY);
-	bool done;
-
-	if (fd < 0)
-		return false;
-	done = write(fd, count, strlen(count)) > 0;
-	close(fd);
-	return done;
-}
-
-static bool hugepages_added;
-
-static void *map_hugetlb(size_t length)
-{
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB;
-	void *p;
-
-	p = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
-	if (p == MAP_FAILED && set_hugepages("4")) {
-		hugepages_added = true;
-		p = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
-	}
-	return p;
-}
+#include "uldma_kinds.h"
+#include "uldma_lmm.h"
 
 FIXTURE(kind) {
 	int fd;
@@ -107,8 +24,8 @@ FIXTURE_VARIANT(kind) {
 FIXTURE_SETUP(kind)
 {
 	self->buf = variant->map(HUGE);
-	if (self->buf == MAP_FAILED || !self->buf)
-		SKIP(return, "no such memory here: %s", strerror(errno));
+	if (!self->buf)
+		SKIP(return, "%s", why_not);
 	self->fd = uldma_open(0);
 	ASSERT_LE(0, self->fd);
 	self->page = page_size();
@@ -118,16 +35,22 @@ FIXTURE_SETUP(kind)
 FIXTURE_TEARDOWN(kind)
 {
 	close(self->fd);
-	if (hugepages_added)
-		set_hugepages("0");
+	hugepages_done();
 }
 
 FIXTURE_VARIANT_ADD(kind, anonymous) { map_anonymous };
 FIXTURE_VARIANT_ADD(kind, shared) { map_shared };
 FIXTURE_VARIANT_ADD(kind, transparent_huge) { map_thp };
 FIXTURE_VARIANT_ADD(kind, memfd) { map_memfd };
+FIXTURE_VARIANT_ADD(kind, memfd_private) { map_memfd_private };
+FIXTURE_VARIANT_ADD(kind, posix_shm) { map_posix_shm };
 FIXTURE_VARIANT_ADD(kind, sysv) { map_sysv };
+FIXTURE_VARIANT_ADD(kind, tmpfs) { map_tmpfs };
+FIXTURE_VARIANT_ADD(kind, ext4_private) { map_ext4_private };
 FIXTURE_VARIANT_ADD(kind, hugetlb) { map_hugetlb };
+FIXTURE_VARIANT_ADD(kind, hugetlb_shared) { map_hugetlb_shared };
+FIXTURE_VARIANT_ADD(kind, hugetlb_memfd) { map_hugetlb_memfd };
+FIXTURE_VARIANT_ADD(kind, hugetlb_memfd_private) { map_hugetlb_memfd_private };
 
 TEST_F(kind, holds_data)
 {
@@ -344,6 +267,127 @@ TEST_F(memory, untouched_then_written)
 	EXPECT_EQ(-1, pattern_check(self->src, self->page, 9));
 }
 
+enum {
+	CHECK,
+	FILL,
+	FRAME,
+	TRY,
+};
+
+/**
+ * struct inherited - what a child has of its parent
+ * @fd: the device
+ * @buf: a page
+ * @region: a region of the parent
+ */
+struct inherited {
+	int fd;
+	char *buf;
+	__u32 region;
+};
+
+static long serve_inherited(long verb, long arg, void *data)
+{
+	struct inherited *it = data;
+	struct region r;
+	__u64 ticket;
+
+	switch (verb) {
+	case CHECK:
+		return pattern_check(it->buf, page_size(), arg);
+	case FILL:
+		pattern_fill(it->buf, page_size(), arg);
+		return 0;
+	case FRAME:
+		return frame(it->buf);
+	case TRY:
+		return region_register(it->fd, it->buf, 1, RW, &r) ?:
+		       kernel_start(it->fd, it->region, 0, it->region, 32, 8,
+				    &ticket);
+	}
+	return -EINVAL;
+}
+
+/* Pages that are shared for copy on write are copied before they are pinned. */
+TEST_F(memory, register_after_fork)
+{
+	struct inherited it = { self->fd, buffer(self->page) };
+	struct partner child = { };
+	__u64 inherited;
+
+	ASSERT_NE(NULL, it.buf);
+	pattern_fill(it.buf, self->page, 3);
+	ASSERT_EQ(0, partner_start(&child, serve_inherited, &it));
+	inherited = partner_call(&child, FRAME, 0);
+	EXPECT_NE(0, inherited);
+	EXPECT_EQ(inherited, frame(it.buf));
+
+	ASSERT_EQ(0, region_register(self->fd, it.buf, self->page, RW,
+				     &self->r));
+	EXPECT_NE(inherited, frame(it.buf));
+	ASSERT_EQ(0, fill_by_dma(self, &self->r));
+	EXPECT_TRUE(is_filled(self, it.buf));
+	EXPECT_EQ(-1, partner_call(&child, CHECK, 3));
+	/* Nor does the child's writing reach the region. */
+	EXPECT_EQ(0, partner_call(&child, FILL, 4));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->source, 0, &self->r,
+			      0, self->page));
+	EXPECT_TRUE(is_filled(self, self->src));
+	EXPECT_EQ(0, partner_end(&child));
+}
+
+/* The same for a region that is only read: the owner may write later. */
+TEST_F(memory, register_for_reading_after_fork)
+{
+	struct inherited it = { self->fd, buffer(self->page) };
+	struct partner child = { };
+
+	ASSERT_NE(NULL, it.buf);
+	pattern_fill(it.buf, self->page, 3);
+	ASSERT_EQ(0, partner_start(&child, serve_inherited, &it));
+	EXPECT_EQ(-1, partner_call(&child, CHECK, 3));
+	ASSERT_EQ(0, region_register(self->fd, it.buf, self->page,
+				     ULDMA_ACCESS_READ, &self->r));
+	pattern_fill(it.buf, self->page, 5);
+	EXPECT_EQ(0, partner_call(&child, FILL, 4));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->source, 0, &self->r,
+			      0, self->page));
+	EXPECT_EQ(-1, pattern_check(self->src, self->page, 5));
+	EXPECT_EQ(0, partner_end(&child));
+}
+
+/* Pinned pages stay with the parent; the child gets copies and no region. */
+TEST_F(memory, fork_after_register)
+{
+	struct inherited it = { self->fd, buffer(self->page) };
+	struct partner child = { };
+	__u64 own;
+
+	ASSERT_NE(NULL, it.buf);
+	pattern_fill(it.buf, self->page, 3);
+	ASSERT_EQ(0, region_register(self->fd, it.buf, self->page, RW,
+				     &self->r));
+	own = frame(it.buf);
+	EXPECT_NE(0, own);
+	it.region = self->r.handle;
+	ASSERT_EQ(0, partner_start(&child, serve_inherited, &it));
+	EXPECT_EQ(-EPERM, partner_call(&child, TRY, 0));
+	EXPECT_EQ(-1, partner_call(&child, CHECK, 3));
+	EXPECT_NE(own, partner_call(&child, FRAME, 0));
+	EXPECT_EQ(0, partner_call(&child, FILL, 4));
+
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->source, 0, &self->r,
+			      0, self->page));
+	EXPECT_EQ(-1, pattern_check(self->src, self->page, 3));
+	pattern_fill(self->src, self->page, 7);
+	ASSERT_EQ(0, fill_by_dma(self, &self->r));
+	EXPECT_TRUE(is_filled(self, it.buf));
+	EXPECT_EQ(own, frame(it.buf));
+	EXPECT_EQ(-1, partner_call(&child, CHECK, 4));
+	EXPECT_EQ(0, partner_end(&child));
+	EXPECT_EQ(2, vm_pin());
+}
+
 static void stay(int fd, void *arg)
 {
 	if (write(fd, "", 1) != 1)
@@ -372,21 +416,50 @@ TEST_F(memory, fork_leaves_the_pages)
 	EXPECT_EQ(0, helper_kill(&helper));
 }
 
-TEST_F(memory, guard_page)
+FIXTURE(refused) {
+	int fd;
+	size_t page;
+	long long pins;
+	struct region r;
+	struct context c;
+};
+
+FIXTURE_SETUP(refused)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	self->page = page_size();
+	ASSERT_EQ(0, context_create(self->fd, &self->c));
+	ASSERT_EQ(0, context_map(self->fd, &self->c));
+	self->pins = machine_pins();
+}
+
+FIXTURE_TEARDOWN(refused)
+{
+	EXPECT_EQ(self->pins, machine_pins());
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	close(self->fd);
+}
+
+static int try_register(struct _test_data_refused *self, const void *addr,
+			size_t pages, __u32 access)
+{
+	return region_register(self->fd, addr, pages * self->page, access,
+			       &self->r);
+}
+
+TEST_F(refused, guard_page)
 {
 	char *buf = buffer(3 * self->page);
-	long long pins = machine_pins();
 
 	ASSERT_NE(NULL, buf);
 	if (madvise(buf + self->page, self->page, MADV_GUARD_INSTALL))
 		SKIP(return, "no guard pages: %s", strerror(errno));
-	EXPECT_EQ(-EFAULT, region_register(self->fd, buf, 3 * self->page, RW,
-					   &self->r));
-	EXPECT_EQ(pins, machine_pins());
-	EXPECT_EQ(1, vm_pin());
+	EXPECT_EQ(-EFAULT, try_register(self, buf, 3, RW));
 }
 
-TEST_F(memory, secret)
+TEST_F(refused, secret)
 {
 	int fd = syscall(__NR_memfd_secret, 0);
 	char *buf;
@@ -397,9 +470,115 @@ TEST_F(memory, secret)
 	buf = mmap(NULL, self->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 		   0);
 	ASSERT_NE(MAP_FAILED, buf);
-	EXPECT_EQ(-EFAULT, region_register(self->fd, buf, self->page, RW,
-					   &self->r));
+	EXPECT_EQ(-EFAULT, try_register(self, buf, 1, RW));
+}
+
+/* Where the device would read or write itself. */
+TEST_F(refused, device_memory)
+{
+	char *buf = buffer(3 * self->page);
+	struct region own;
+	struct segment s;
+
+	ASSERT_NE(NULL, buf);
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, self->c.page, 1, RW));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, self->c.page, 1,
+					    ULDMA_ACCESS_READ));
+
+	ASSERT_EQ(0, segment_create(self->fd, getpid(), self->page, &s));
+	ASSERT_EQ(0, segment_map(self->fd, &s));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, s.map, 1, RW));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, s.map, 1,
+					    ULDMA_ACCESS_READ));
+
+	/* The shadow of a page of memory, and with memory around it. */
+	ASSERT_EQ(0, try_register(self, buf, 1, RW));
+	own = self->r;
+	ASSERT_EQ(buf + self->page,
+		  mmap(buf + self->page, self->page, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_FIXED, self->fd, own.shadow_offset));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, buf + self->page, 1, RW));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, buf + self->page, 1,
+					    ULDMA_ACCESS_READ));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, buf, 3, RW));
 	EXPECT_EQ(1, vm_pin());
+	EXPECT_EQ(0, region_unregister(self->fd, own.handle));
+}
+
+TEST_F(refused, beyond_the_end_of_a_file)
+{
+	int fd = memfd(self->page + 1, 0);
+	char *buf;
+
+	ASSERT_LE(0, fd);
+	buf = mmap(NULL, 4 * self->page, PROT_READ | PROT_WRITE, MAP_SHARED,
+		   fd, 0);
+	ASSERT_NE(MAP_FAILED, buf);
+	EXPECT_EQ(-EFAULT, try_register(self, buf, 3, RW));
+	EXPECT_EQ(-EFAULT, try_register(self, buf + 2 * self->page, 1,
+					ULDMA_ACCESS_READ));
+	/* All of the last page is there, as it is for loads and stores. */
+	ASSERT_EQ(0, try_register(self, buf, 2, RW));
+	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
+}
+
+/* A file system that tracks dirty pages cannot be told of a device's writes. */
+TEST_F(refused, ext4_shared)
+{
+	char *buf, *copy = buffer(self->page);
+	struct region to;
+
+	ASSERT_NE(NULL, copy);
+	if (!has_ext4())
+		SKIP(return, "no ext4 at " EXT4);
+	buf = map_file(file_in(EXT4, 2 * self->page), 2 * self->page,
+		       MAP_SHARED);
+	ASSERT_NE(NULL, buf);
+	pattern_fill(buf, self->page, 1);
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, buf, 2, RW));
+	EXPECT_EQ(-EOPNOTSUPP, try_register(self, buf, 1,
+					    ULDMA_ACCESS_WRITE));
+	EXPECT_EQ(0, vm_pin());
+
+	/* To be read by the device it is as good as any. */
+	ASSERT_EQ(0, region_register(self->fd, copy, self->page, RW, &to));
+	ASSERT_EQ(0, try_register(self, buf, 2, ULDMA_ACCESS_READ));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &to, 0, &self->r, 0,
+			      self->page));
+	EXPECT_EQ(-1, pattern_check(copy, self->page, 1));
+	pattern_fill(buf, self->page, 2);
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &to, 0, &self->r, 0,
+			      self->page));
+	EXPECT_EQ(-1, pattern_check(copy, self->page, 2));
+	/* And the right to write does not come by registering again. */
+	EXPECT_EQ(-EOPNOTSUPP, region_register(self->fd, buf, self->page, RW,
+					       &(struct region){ }));
+	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(0, region_unregister(self->fd, to.handle));
+}
+
+/* Private pages of a file that cannot be written, as those of a program. */
+TEST_F(refused, readonly_file)
+{
+	char *copy = buffer(self->page), *buf;
+	int fd = memfd(self->page, 0);
+	struct region to;
+	__u64 word = 7;
+
+	ASSERT_NE(NULL, copy);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(8, pwrite(fd, &word, 8, 64));
+	buf = mmap(NULL, self->page, PROT_READ, MAP_PRIVATE, fd, 0);
+	ASSERT_NE(MAP_FAILED, buf);
+	EXPECT_EQ(-EFAULT, try_register(self, buf, 1, RW));
+	EXPECT_EQ(-EFAULT, try_register(self, buf, 1, ULDMA_ACCESS_WRITE));
+
+	ASSERT_EQ(0, region_register(self->fd, copy, self->page, RW, &to));
+	ASSERT_EQ(0, try_register(self, buf, 1, ULDMA_ACCESS_READ));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &to, 0, &self->r, 64, 8));
+	EXPECT_EQ(0, memcmp(copy, &word, 8));
+	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(0, region_unregister(self->fd, to.handle));
 }
 
 int main(int argc, char **argv)

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -179,6 +180,87 @@ static inline int helper_kill(struct helper *h)
 	close(h->fd);
 	kill(h->pid, SIGKILL);
 	return waitpid(h->pid, NULL, 0) == h->pid ? 0 : -errno;
+}
+
+/* Milliseconds after which a partner that does not answer is stuck. */
+#define PARTNER_PATIENCE 60000
+
+/**
+ * struct partner - a child that does what it is told, one thing at a time
+ * @pid: its process
+ * @fd: where to tell it
+ */
+struct partner {
+	pid_t pid;
+	int fd;
+};
+
+struct partner_order {
+	long verb;
+	long arg;
+};
+
+/* Starts a child that answers each order with what the function says. */
+static inline int partner_start(struct partner *p,
+				long (*serve)(long verb, long arg, void *data),
+				void *data)
+{
+	struct partner_order order;
+	int fds[2];
+	long value;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
+		return -errno;
+	p->pid = fork();
+	if (p->pid < 0)
+		return -errno;
+	if (!p->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fds[0]);
+		while (read(fds[1], &order, sizeof(order)) == sizeof(order)) {
+			value = serve(order.verb, order.arg, data);
+			if (write(fds[1], &value, sizeof(value)) !=
+			    sizeof(value))
+				break;
+		}
+		_exit(0);
+	}
+	close(fds[1]);
+	p->fd = fds[0];
+	return 0;
+}
+
+/* The child's answer; -ETIMEDOUT when it is stuck, -EPIPE when it is gone. */
+static inline long partner_call(struct partner *p, long verb, long arg)
+{
+	struct partner_order order = { verb, arg };
+	long value;
+
+	if (send(p->fd, &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+		return -EPIPE;
+	if (!poll_for(p->fd, PARTNER_PATIENCE))
+		return -ETIMEDOUT;
+	return read(p->fd, &value, sizeof(value)) == sizeof(value) ? value :
+								     -EPIPE;
+}
+
+/* Lets the child end: what its exit says, or the signal that killed it. */
+static inline int partner_end(struct partner *p)
+{
+	int status;
+
+	/* Children that were started later have it open too. */
+	shutdown(p->fd, SHUT_RDWR);
+	close(p->fd);
+	if (waitpid(p->pid, &status, 0) != p->pid)
+		return -errno;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : WTERMSIG(status);
+}
+
+static inline int partner_kill(struct partner *p)
+{
+	kill(p->pid, SIGKILL);
+	return partner_end(p);
 }
 
 #endif /* __SELFTEST_ULDMA_PROCESS_H */
