@@ -6,6 +6,8 @@
  * may go wrong is told by the debug kernel in its log.
  */
 #include "uldma_harness.h"
+#include "uldma_kinds.h"
+#include "uldma_lmm.h"
 
 #define NAME 0x68746e2d6c696166ULL
 #define DEBUG "/sys/kernel/debug/"
@@ -38,6 +40,8 @@ struct state {
  * @r: a region
  * @c: a context
  * @s: a segment
+ * @a: a region that is in the way of another
+ * @b: one more
  */
 struct subject {
 	int armed;
@@ -48,24 +52,13 @@ struct subject {
 	struct region r;
 	struct context c;
 	struct segment s;
+	struct region a;
+	struct region b;
 };
 
 FIXTURE(fail_nth) {
 	struct subject it;
 };
-
-static int put(const char *file, const char *value)
-{
-	int fd = open(file, O_WRONLY);
-	int ret = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (write(fd, value, strlen(value)) < 0)
-		ret = -errno;
-	close(fd);
-	return ret;
-}
 
 /* Allow any allocation to fail, and do not fill the log. */
 static int allow(void)
@@ -303,6 +296,141 @@ TEST_F(fail_nth, unregister)
 		.prepare = register_many,
 		.call = unregister,
 		.clear = unregister,
+	});
+}
+
+/*
+ * Two areas in the way, of each of which a part has other memory now, whether
+ * or not somebody has looked at that; and gaps before, between and behind.
+ */
+static int areas_and_suspects(struct subject *it)
+{
+	size_t page = page_size();
+	char *p = map_anonymous(12 * page);
+
+	it->map = p;
+	return !p ? -ENOMEM :
+	       region_register(it->fd, p + page, 4 * page, RW, &it->a) ?:
+	       region_register(it->fd, p + 7 * page, 3 * page, RW, &it->b) ?:
+	       madvise(p + 2 * page, page, MADV_DONTNEED) ||
+			       madvise(p + 9 * page, 2 * page, MADV_DONTNEED) ?
+		       -errno :
+		       0;
+}
+
+static int register_over(struct subject *it)
+{
+	return region_register(it->fd, it->map, 12 * page_size(), RW, &it->r);
+}
+
+static int drop_areas(struct subject *it)
+{
+	return region_unregister(it->fd, it->a.handle) ?:
+	       region_unregister(it->fd, it->b.handle) ?:
+	       munmap(it->map, 12 * page_size()) ? -errno : 0;
+}
+
+static int unregister_over(struct subject *it)
+{
+	return unregister(it) ?: drop_areas(it);
+}
+
+TEST_F(fail_nth, register_over_areas)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_suspects,
+		.call = register_over,
+		.undo = unregister_over,
+		.clear = drop_areas,
+	});
+}
+
+static int areas_and_region(struct subject *it)
+{
+	return areas_and_suspects(it) ?: register_over(it);
+}
+
+/* What is left is split or merged, and has to be whole. */
+TEST_F(fail_nth, unregister_from_areas)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_region,
+		.call = unregister,
+		.undo = drop_areas,
+		.clear = unregister_over,
+	});
+}
+
+static int cleanup(struct subject *it)
+{
+	return region_cleanup(it->fd);
+}
+
+static int drop_map(struct subject *it)
+{
+	return munmap(it->map, 12 * page_size()) ? -errno : 0;
+}
+
+static int cleanup_again(struct subject *it)
+{
+	return cleanup(it) ?: drop_map(it);
+}
+
+TEST_F(fail_nth, cleanup)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_region,
+		.call = cleanup,
+		.undo = drop_map,
+		.clear = cleanup_again,
+	});
+}
+
+static int ask_all(struct subject *it)
+{
+	struct uldma_region_charge charge;
+	struct uldma_region_blocks blocks;
+	struct uldma_block block[64];
+	struct uldma_region_query query;
+	struct uldma_lmm l;
+
+	return region_query(it->fd, it->r.handle, &query) ?:
+	       region_charge(it->fd, it->map, 12 * page_size(), RW, &charge) ?:
+	       region_blocks(it->fd, it->r.handle, ULDMA_BLOCKS_PAGES, 0,
+			     block, ARRAY_SIZE(block), &blocks) ?:
+	       lmm_ioctl(it->fd, ULDMA_LMM_CACHE_OFF, &l);
+}
+
+TEST_F(fail_nth, questions)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_region,
+		.call = ask_all,
+		.undo = unregister_over,
+		.clear = unregister_over,
+	});
+}
+
+/* The cache lets go of what is unmapped. */
+TEST_F(fail_nth, register_with_cache)
+{
+	ASSERT_EQ(0, turn_cache_on(self->it.fd));
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_suspects,
+		.call = register_over,
+		.undo = unregister_over,
+		.clear = drop_areas,
+	});
+}
+
+TEST_F(fail_nth, unregister_with_cache)
+{
+	ASSERT_EQ(0, turn_cache_on(self->it.fd));
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_and_region,
+		.call = unregister,
+		.undo = drop_areas,
+		.clear = unregister_over,
 	});
 }
 
