@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "uldma_harness.h"
+#include "uldma_lmm.h"
 #include "uldma_peer.h"
 
 #define NAME 0x70656572ULL
@@ -127,6 +128,50 @@ TEST_F(peer, import)
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
 	ASSERT_EQ(0, region_unregister(self->fd, again.handle));
 	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+}
+
+/* What is asked about regions, of one whose pages another node has. */
+TEST_F(peer, import_is_asked)
+{
+	struct uldma_region_blocks b;
+	struct uldma_region_query q;
+	struct uldma_block block;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, ULDMA_ACCESS_READ,
+				   &self->r));
+	ASSERT_EQ(0, region_query(self->fd, self->r.handle, &q));
+	EXPECT_EQ(ULDMA_ACCESS_READ | ULDMA_REGION_IMPORT, q.out_flags);
+	EXPECT_EQ(0, q.out_addr);
+	EXPECT_EQ(LENGTH, q.out_length);
+	EXPECT_EQ(self->r.shadow_length / page_size(), q.out_pages);
+	EXPECT_EQ(0, q.out_stale);
+	EXPECT_EQ(0, q.out_areas);
+	EXPECT_EQ(-EINVAL, region_blocks(self->fd, self->r.handle, 0, 0,
+					 &block, 1, &b));
+	EXPECT_EQ(0, lmm(self->fd).out_areas);
+}
+
+TEST_F(peer, cleanup)
+{
+	struct segment own;
+	struct region local;
+	char byte;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT, { 1, NAME, 1 }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	ASSERT_EQ(0, region_register(self->fd, &byte, 1, RW, &local));
+	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
+	ASSERT_EQ(0, segment_create(self->fd, NAME + 1, 1, &own));
+	ASSERT_EQ(0, region_cleanup(self->fd));
+	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(-ENOENT, region_unregister(self->fd, local.handle));
+	EXPECT_EQ(0, doorbell(self->fd, self->s.handle));
+	EXPECT_EQ(0, segment_destroy(self->fd, own.handle));
 }
 
 TEST_F(peer, import_rights)
