@@ -10,17 +10,15 @@
 //! `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
 //! `Maps::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called
 //! under it. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are innermost,
-//! but for `openers`, under which `Events::state` is taken. What the memory manager calls takes only
-//! `Origin::doubt`, and `Shared::attending` inside of it or alone.
+//! but for `openers`, under which `Events::state` is taken. What the memory manager calls takes
+//! only `Origin::doubt` and `Attention::space`, one after the other.
 
 use kernel::{
     device::{
         Bound,
         Device, //
     },
-    impl_has_work,
     new_mutex,
-    new_spinlock,
     pci,
     prelude::*,
     rbtree::{
@@ -34,14 +32,7 @@ use kernel::{
         },
         Arc,
         Completion,
-        Mutex,
-        SpinLock, //
-    },
-    workqueue::{
-        self,
-        new_work,
-        Work,
-        WorkItem, //
+        Mutex, //
     }, //
 };
 
@@ -79,8 +70,8 @@ use crate::{
         window::InboundWindow, //
     },
     lmm::{
+        attention::Host,
         locked::Locked,
-        origin::Wake,
         space::{
             Locker,
             Space, //
@@ -131,47 +122,26 @@ pub(crate) struct Shared {
     /// Complete once the device can do no more DMA and nothing is mapped for it.
     #[pin]
     quiet: Completion,
-    /// Does for [`Lmm::attend`] what was asked for where it could not be done.
-    #[pin]
-    attention: Work<Shared>,
-    /// Whether `attention` may be queued.
-    #[pin]
-    attending: SpinLock<bool>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Shared { self.attention }
-}
-
-impl WorkItem for Shared {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.lmm.attend(&this.locker());
-    }
-}
-
-/// Queues the work of [`Lmm::attend`].
-pub(crate) struct Waker(Arc<Shared>);
-
-impl Wake for Waker {
-    fn wake(&self) {
-        let attending = self.0.attending.lock();
-        if *attending {
-            // If it is queued already, it has not begun yet.
-            let _ = workqueue::system_unbound().enqueue(self.0.clone());
+impl Host for Shared {
+    fn locker(&self) -> Locker<'_> {
+        Locker {
+            gate: &self.gate,
+            tpt: &self.tpt,
+            hw: &*self.hw,
+            quiet: &self.quiet,
         }
     }
 }
 
-impl Shrink for Waker {
+impl Shrink for Shared {
     fn count(&self) -> usize {
-        self.0.lmm.cached()
+        self.lmm.cached()
     }
 
     fn give_up(&self, objects: usize) {
-        self.0.lmm.give_up(objects);
-        self.wake();
+        self.lmm.give_up(objects);
     }
 }
 
@@ -200,28 +170,11 @@ impl Shared {
                 next_opener: Atomic::new(1),
                 stuck <- new_mutex!(KVec::new(), "uldma::Shared::stuck"),
                 quiet <- Completion::new(),
-                attention <- new_work!("uldma::Shared::attention"),
-                attending <- new_spinlock!(true, "uldma::Shared::attending"),
             }),
             GFP_KERNEL,
         )?;
         shared.contexts.take_kernel(dev, &*shared.hw, kernel_page)?;
         Ok(shared)
-    }
-
-    /// What locking needs.
-    pub(crate) fn locker(&self) -> Locker<'_> {
-        Locker {
-            gate: &self.gate,
-            tpt: &self.tpt,
-            hw: &*self.hw,
-            quiet: &self.quiet,
-        }
-    }
-
-    /// Who wakes the work on locked memory.
-    pub(crate) fn waker(self: &Arc<Self>) -> Result<Arc<Waker>> {
-        Ok(Arc::new(Waker(self.clone()), GFP_KERNEL)?)
     }
 
     /// What segments need.
@@ -275,7 +228,7 @@ impl Shared {
         region: u32,
         keep: bool,
     ) -> Result {
-        let result = space.unlock(locked, region, keep, &self.locker());
+        let result = space.unlock(locked, region, keep);
         if result.is_err() {
             self.keep_stuck(space);
         }
@@ -452,9 +405,6 @@ impl Drop for Binding<'_> {
         let shared = &self.shared;
         // No call is inside of the gate from here on.
         self.keeper = None;
-        // Whatever is asked for now, openers that close do by themselves.
-        *shared.attending.lock() = false;
-        kernel_ext::workqueue::flush(&shared.attention);
         shared.tell_openers(Events::gone);
         shared.maps.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {

@@ -27,8 +27,7 @@ use crate::{
     debugfs,
     device::{
         Binding,
-        Shared,
-        Waker, //
+        Shared, //
     },
     hw::layout,
     kernel_ext::{
@@ -69,7 +68,7 @@ pub(crate) struct Data<'bound> {
     #[pin]
     debugfs: debugfs::Files,
     /// Nobody is asked for memory from here on.
-    shrinker: shrinker::Registration<Waker>,
+    shrinker: shrinker::Registration<Shared>,
     /// Nobody can open the device from here on.
     chardev: chardev::Registration<'bound, Opener>,
     /// Ends all calls, mappings and DMA.
@@ -132,7 +131,7 @@ impl pci::Driver for Driver {
                 binding,
                 _: { binding.enable()? },
                 chardev: chardev::Registration::new(pdev.as_ref(), c"uldma", shared.clone())?,
-                shrinker: shrinker::Registration::new(c"uldma-pins", shared.waker()?)?,
+                shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
                 debugfs <- debugfs::Files::new(chardev.number(), shared),
             }))
         })

@@ -321,7 +321,7 @@ fn region_charge(opener: &Opener, user: &User) -> Result {
     arg.out_charge = pages_to_bytes(cost.charge);
     arg.out_locked = pages_to_bytes(cost.locked);
     arg.out_pinned = pages_to_bytes(cost.pinned);
-    arg.out_limit = cost.limit.map_or(u64::MAX, pages_to_bytes);
+    arg.out_limit = cost.limit.unwrap_or(u64::MAX);
     user.write(&arg)
 }
 

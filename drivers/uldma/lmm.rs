@@ -25,6 +25,7 @@ use kernel::{
 };
 
 mod area;
+pub(crate) mod attention;
 mod cache;
 pub(crate) mod locked;
 mod look;
@@ -35,12 +36,9 @@ pub(crate) mod origin;
 pub(crate) mod range;
 pub(crate) mod space;
 
+use attention::Host;
 pub(crate) use cache::Limits;
-use origin::Wake;
-use space::{
-    Locker,
-    Space, //
-};
+use space::Space;
 
 /// Address spaces that can have a device open at a time.
 const MAX_SPACES: usize = 1 << 16;
@@ -60,8 +58,6 @@ pub(crate) struct Lmm {
     options: Options,
     /// Pages that all caches keep.
     cached: Arc<Atomic<usize>>,
-    /// Of these, how many are to be given up.
-    unwanted: Atomic<usize>,
     #[pin]
     spaces: Mutex<Spaces>,
 }
@@ -95,7 +91,6 @@ impl Lmm {
             Ok(try_pin_init!(Self {
                 options,
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
-                unwanted: Atomic::new(0),
                 spaces <- new_mutex!(spaces, "uldma::Lmm::spaces"),
             }))
         })
@@ -106,16 +101,15 @@ impl Lmm {
         &self.options
     }
 
-    /// The space of `mm`, which the caller uses until [`Lmm::leave`]; `wake` has to get somebody to
-    /// call [`Lmm::attend`].
-    pub(crate) fn join(&self, mm: &MmWithUser, wake: Arc<dyn Wake>) -> Result<Arc<Space>> {
+    /// The space of `mm`, which the caller uses until [`Lmm::leave`].
+    pub(crate) fn join(&self, mm: &MmWithUser, host: Arc<dyn Host>) -> Result<Arc<Space>> {
         let mut spaces = self.spaces.lock();
         if let Some(users) = spaces.by_mm.get_mut(&key(mm)) {
             users.count += 1;
             return Ok(users.space.clone());
         }
         let id = spaces.ids.find_unused_id(1).ok_or(ENOSPC)?.as_u32();
-        let space = Space::new(id, mm, wake, self.options, self.cached.clone());
+        let space = Space::new(id, mm, host, self.options, self.cached.clone());
         let space = Arc::pin_init(space, GFP_KERNEL)?;
         let users = Users {
             space: space.clone(),
@@ -126,11 +120,12 @@ impl Lmm {
             unused.acquire();
         }
         spaces.by_mm.insert(node);
+        space.start_work();
         Ok(space)
     }
 
     /// Ends the use of a space; it goes with the last user.
-    pub(crate) fn leave(&self, space: &Space, locker: &Locker<'_>) {
+    pub(crate) fn leave(&self, space: &Space) {
         let mut spaces = self.spaces.lock();
         let Some(users) = spaces.by_mm.get_mut(&space.key()) else {
             return;
@@ -142,7 +137,8 @@ impl Lmm {
         let gone = spaces.by_mm.remove(&space.key());
         drop(spaces);
         drop(gone);
-        space.shrink(usize::MAX, locker);
+        space.stop_work();
+        space.shrink(usize::MAX);
         // Only now may the number mean another space.
         if let Ok(id) = usize::try_from(space.id()) {
             self.spaces.lock().ids.release_id(id);
@@ -154,29 +150,13 @@ impl Lmm {
         self.cached.load(Relaxed)
     }
 
-    /// Asks [`Lmm::attend`] to give up `pages` pages that caches keep.
+    /// Gets caches to give `pages` pages up, each of them; takes no lock that it would have to wait
+    /// for.
     pub(crate) fn give_up(&self, pages: usize) {
-        self.unwanted.fetch_add(pages, Relaxed);
-    }
-
-    /// Does what was asked for in places where it could not be done: looks at what may have
-    /// changed, and gives up what is not wanted.
-    pub(crate) fn attend(&self, locker: &Locker<'_>) {
-        let mut unwanted = self.unwanted.xchg(0, Relaxed);
-        let mut next = 0;
-        while let Some(space) = self.space_from(next) {
-            next = space.key() + 1;
-            space.look(locker);
-            if unwanted > 0 {
-                unwanted = unwanted.saturating_sub(space.shrink(unwanted, locker));
+        if let Some(spaces) = self.spaces.try_lock() {
+            for users in spaces.by_mm.values() {
+                users.space.attention.give_up(pages);
             }
         }
-    }
-
-    /// The first space whose key is `key` or higher.
-    fn space_from(&self, key: usize) -> Option<Arc<Space>> {
-        let spaces = self.spaces.lock();
-        let cursor = spaces.by_mm.cursor_lower_bound(&key)?;
-        Some(cursor.current().1.space.clone())
     }
 }

@@ -39,6 +39,7 @@ use crate::{
             Fault, //
         }, //
     },
+    list::List,
     status_page::StatusPage, //
 };
 
@@ -49,7 +50,7 @@ const PAGES: core::ops::Range<usize> = 1..1 << 50;
 /// What is behind a range.
 pub(crate) enum Content {
     /// Shadow pages of a region, seen through the opener's context.
-    Shadow(KVec<Run>),
+    Shadow(List<Run>),
     /// The registers of a context.
     Context(u32),
     /// A status page.

@@ -164,11 +164,11 @@ impl Opener {
         }
         let space = {
             let task = kernel::current!();
-            shared.lmm.join(task.mm().ok_or(EPERM)?, shared.waker()?)?
+            shared.lmm.join(task.mm().ok_or(EPERM)?, shared.clone())?
         };
         let opener = Self::new(shared.clone(), space.clone());
         if opener.is_err() {
-            shared.lmm.leave(&space, &shared.locker());
+            shared.lmm.leave(&space);
         }
         opener
     }
@@ -306,6 +306,6 @@ impl Opener {
         }
         drop(objects);
         self.shared.remove_opener(self.number);
-        self.shared.lmm.leave(&self.space, &self.shared.locker());
+        self.shared.lmm.leave(&self.space);
     }
 }

@@ -27,6 +27,7 @@ use crate::{
         gate::GateGuard, //
     },
     link::message::ExportedRegion,
+    list::List,
     lmm::{
         locked::{
             Listener,
@@ -104,12 +105,6 @@ pub(crate) struct Region {
     export: Option<u64>,
 }
 
-fn copy_runs(runs: &[Run]) -> Result<KVec<Run>> {
-    let mut copy = KVec::with_capacity(runs.len(), GFP_KERNEL_ACCOUNT)?;
-    copy.extend_from_slice(runs, GFP_KERNEL_ACCOUNT)?;
-    Ok(copy)
-}
-
 impl Region {
     /// Registers `length` bytes from `addr` on of the current process.
     ///
@@ -134,7 +129,7 @@ impl Region {
         }
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
         let listener: Arc<dyn Listener> = Arc::new(Stale(ticket), GFP_KERNEL_ACCOUNT)?;
-        let locked = space.lock(mm, pages, access, Some(listener), &shared.locker())?;
+        let locked = space.lock(mm, pages, access, Some(listener))?;
         let setup = RegionSetup {
             space: space.id(),
             access,
@@ -185,7 +180,7 @@ impl Region {
         setup: &RegionSetup<'_>,
     ) -> Result<MapRange> {
         let count = setup.runs.last().map_or(0, |run| run.page + run.count);
-        let content = Content::Shadow(copy_runs(setup.runs)?);
+        let content = Content::Shadow(List::of(setup.runs)?);
         let pages = usize::try_from(count)?;
         let access = setup.access;
         let range = shared.maps.add(opener, pages, content, access.write)?;

@@ -6,6 +6,7 @@
 #include <linux/hugetlb.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
 #include <linux/pagemap.h>
@@ -93,6 +94,33 @@ unsigned long uldma_rlimit_memlock(void)
 unsigned long uldma_page_to_pfn(struct page *page)
 {
 	return page_to_pfn(page);
+}
+
+/*
+ * Punching a hole into a file in memory unmaps it first, which is told of, and
+ * takes the pages from the file then. All of that is under the inode's lock.
+ */
+void uldma_vma_settle_file(struct mm_struct *mm, unsigned long addr)
+{
+	struct vm_area_struct *vma;
+	struct file *file = NULL;
+	struct inode *inode;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, addr);
+	if (vma && vma->vm_file)
+		file = get_file(vma->vm_file);
+	mmap_read_unlock(mm);
+	if (!file)
+		return;
+
+	inode = file->f_mapping->host;
+	if (inode->i_sb->s_magic == TMPFS_MAGIC ||
+	    inode->i_sb->s_magic == HUGETLBFS_MAGIC) {
+		inode_lock_shared(inode);
+		inode_unlock_shared(inode);
+	}
+	fput(file);
 }
 
 /*

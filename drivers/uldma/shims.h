@@ -10,6 +10,7 @@
 
 struct device;
 struct inode;
+struct mm_struct;
 struct page;
 struct srcu_struct;
 struct vm_area_struct;
@@ -28,6 +29,7 @@ void uldma_mapping_inode_put(struct inode *inode);
 
 unsigned long uldma_rlimit_memlock(void);
 unsigned long uldma_page_to_pfn(struct page *page);
+void uldma_vma_settle_file(struct mm_struct *mm, unsigned long addr);
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page);
 void *uldma_page_address(struct page *page);

@@ -194,19 +194,25 @@ impl Tpt {
     ) -> Result<PageRun> {
         self.with(|tables| {
             let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
-            for number in 0..run.count {
-                let result = dma::map_pinned(dev, pages, usize::try_from(number)?);
-                let entry = result.map(|address| PageEntry {
+            let mut index = run.first;
+            let entries = &mut tables.pages;
+            let result = dma::map_pinned(dev, pages, |address| {
+                let entry = PageEntry {
                     word: address | page_flags::VALID | access.page_flags(),
                     space,
                     region: 0,
-                });
-                if let Err(err) = entry.and_then(|e| tables.pages.set(run.first + number, e)) {
+                };
+                entries.prepare(index, entry)?;
+                index += 1;
+                Ok(())
+            });
+            match result.and_then(|()| entries.publish(run.first, run.count)) {
+                Ok(()) => Ok(run),
+                Err(err) => {
                     tables.drop_run(dev, run);
-                    return Err(err);
+                    Err(err)
                 }
             }
-            Ok(run)
         })
     }
 

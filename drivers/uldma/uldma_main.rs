@@ -12,7 +12,7 @@
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
 //! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
@@ -30,6 +30,7 @@ mod hw;
 mod ioctl;
 mod kernel_ext;
 mod link;
+mod list;
 mod lmm;
 mod maps;
 mod opener;

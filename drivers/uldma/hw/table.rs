@@ -155,6 +155,14 @@ impl<T: Entry> Table<T> {
         Ok((block, index % Self::PER_BLOCK))
     }
 
+    /// Remembers `entry` for `index`, for which memory was reserved; the device sees it once it is
+    /// [published](Self::publish).
+    pub(crate) fn prepare(&mut self, index: u32, entry: T) -> Result {
+        let (block, index) = self.place(index)?;
+        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
+        Ok(())
+    }
+
     /// Puts `entry` at `index`, for which memory was reserved.
     pub(crate) fn set(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
@@ -199,6 +207,49 @@ impl<T: Entry> Table<T> {
                 let end = first.checked_add(u32::try_from(Self::PER_BLOCK).ok()?)?;
                 (first >= from).then_some(first..end)
             })
+    }
+}
+
+impl Table<PageEntry> {
+    /// Shows the device `count` prepared entries from `first` on, which were empty.
+    pub(crate) fn publish(&mut self, first: u32, count: u32) -> Result {
+        self.each_part(first, count, |block, range| {
+            for index in range {
+                let entry = block.own.get(index).ok_or(EINVAL)?;
+                dma_write!(block.shared, [try: index].space, entry.space);
+                dma_write!(block.shared, [try: index].region, entry.region);
+            }
+            Ok(())
+        })?;
+        wmb();
+        self.each_part(first, count, |block, range| {
+            for index in range {
+                let entry = block.own.get(index).ok_or(EINVAL)?;
+                dma_write!(block.shared, [try: index].word, entry.word);
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives `part` each block that has some of the `count` entries from `first` on, and their places
+    /// in it.
+    fn each_part(
+        &self,
+        first: u32,
+        count: u32,
+        part: impl Fn(&Block<PageEntry>, Range<usize>) -> Result,
+    ) -> Result {
+        let mut next = usize::try_from(first)?;
+        let end = next + usize::try_from(count)?;
+        while next < end {
+            let number = next / Self::PER_BLOCK;
+            let start = number * Self::PER_BLOCK;
+            let stop = end.min(start + Self::PER_BLOCK);
+            let block = self.blocks.get(number).and_then(Option::as_ref);
+            part(block.ok_or(EINVAL)?, next - start..stop - start)?;
+            next = stop;
+        }
+        Ok(())
     }
 }
 

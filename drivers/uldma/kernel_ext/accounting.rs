@@ -37,13 +37,13 @@ pub(crate) fn charged(mm: &Mm) -> usize {
     usize::try_from(pages).unwrap_or(0)
 }
 
-/// Pages that may be charged to the current process's address space; none if there is no limit.
-pub(crate) fn limit() -> Option<usize> {
+/// Bytes that may be charged to the current process's address space; none if there is no limit.
+pub(crate) fn limit() -> Option<u64> {
     if capability::has(Capability::IpcLock) {
         return None;
     }
     // SAFETY: May be called from process context.
-    Some(unsafe { uldma_rlimit_memlock() } >> PAGE_SHIFT)
+    u64::try_from(unsafe { uldma_rlimit_memlock() }).ok()
 }
 
 /// Pages charged to an address space; dropping it gives them back.

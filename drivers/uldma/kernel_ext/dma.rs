@@ -72,19 +72,23 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddre
     Ok(addr)
 }
 
-/// Maps page `index` of `pages` for the device.
+/// Maps all of `pages` for the device, one by one, and gives `each` the addresses; `each` has to
+/// remember them.
 ///
-/// The caller unmaps it by [`unmap`] before `pages` is dropped and before the device is unbound;
-/// forgetting to is a leak that `DMA_API_DEBUG` reports, and no more than that as long as the
-/// device is not told the address.
+/// The caller unmaps them by [`unmap`] before `pages` is dropped and before the device is unbound, also
+/// those given to `each` before an error; forgetting to is a leak that `DMA_API_DEBUG` reports, and
+/// no more than that as long as the device is not told the address.
 pub(crate) fn map_pinned(
     dev: &Device<Bound>,
     pages: &PinnedPages,
-    index: usize,
-) -> Result<DmaAddress> {
-    let page = pages.as_raw(index).ok_or(EINVAL)?;
-    // SAFETY: A pinned page stays allocated.
-    unsafe { map(dev, page) }
+    mut each: impl FnMut(DmaAddress) -> Result,
+) -> Result {
+    for page in pages.as_raw_slice() {
+        // SAFETY: A pinned page stays allocated.
+        let address = unsafe { map(dev, *page) }?;
+        each(address).inspect_err(|_| unmap(dev, address))?;
+    }
+    Ok(())
 }
 
 /// Ends a mapping that [`map_pinned`] made.

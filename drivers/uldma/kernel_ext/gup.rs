@@ -26,6 +26,7 @@ use super::errno::{
 
 unsafe extern "C" {
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
+    fn uldma_vma_settle_file(mm: *mut bindings::mm_struct, addr: c_ulong);
     fn uldma_page_is_behind(
         vma: *mut bindings::vm_area_struct,
         addr: c_ulong,
@@ -110,7 +111,8 @@ impl PinnedPages {
         self.count
     }
 
-    fn pages(&self) -> &[*mut bindings::page] {
+    /// The raw pages.
+    pub(super) fn as_raw_slice(&self) -> &[*mut bindings::page] {
         let end = self.first + self.count;
         self.set.pages.get(self.first..end).unwrap_or_default()
     }
@@ -124,7 +126,7 @@ impl PinnedPages {
 
     /// The raw page `index`.
     pub(super) fn as_raw(&self, index: usize) -> Option<*mut bindings::page> {
-        self.pages().get(index).copied()
+        self.as_raw_slice().get(index).copied()
     }
 
     /// Remembers that the device may write to the pages from now on.
@@ -161,17 +163,6 @@ impl PinnedPages {
         }
     }
 
-    /// Length of the run of physically consecutive pages from `first` on.
-    pub(crate) fn run(&self, first: usize) -> usize {
-        let Some(start) = self.pfn(first) else {
-            return 0;
-        };
-        (first + 1..self.count)
-            .take_while(|&i| self.pfn(i) == Some(start + (i - first)))
-            .count()
-            + 1
-    }
-
     /// Looks whether pages `from` and following, below `to`, still are what is mapped from the
     /// page-aligned address `start` on in `mm`; returns that for the first of them, and the number
     /// of the first for which it is different, or `to`.
@@ -185,12 +176,22 @@ impl PinnedPages {
         from: usize,
         to: usize,
     ) -> (bool, usize) {
-        let lock = mm.mmap_read_lock();
         let mut first = None;
         let mut index = from;
+        let mut settled = 0;
         while index < to.min(self.count) {
-            let mut found = [core::ptr::null_mut(); LOOK_BATCH];
             let address = start + (index - from) * PAGE_SIZE;
+            let lock = mm.mmap_read_lock();
+            let vma = lock.vma_lookup(address);
+            // A hole that is being punched is unmapped before the file loses its pages.
+            if let Some(vma) = vma.filter(|vma| vma.end() > settled) {
+                let end = vma.end();
+                drop(lock);
+                settle_file(mm, address);
+                settled = end;
+                continue;
+            }
+            let mut found = [core::ptr::null_mut(); LOOK_BATCH];
             let wanted = (to - index).min(LOOK_BATCH);
             // SAFETY: There is room for `wanted` pointers, and `mmap_lock` is held.
             let got = unsafe {
@@ -210,7 +211,6 @@ impl PinnedPages {
                 let same = if number < got {
                     self.as_raw(index + number) == found.get(number).copied()
                 } else {
-                    let vma = lock.vma_lookup(address);
                     vma.is_some_and(|vma| self.is_behind(vma, address, index))
                 };
                 if *first.get_or_insert(same) != same {
@@ -236,6 +236,13 @@ impl PinnedPages {
         // SAFETY: The VMA is valid, and by the type invariant the page is.
         unsafe { uldma_page_is_behind(vma.as_ptr(), address, page) }
     }
+}
+
+/// Waits for the end of what is being done to the memory file that is mapped at `address`, if there
+/// is one. What begins later is told of anew.
+fn settle_file(mm: &MmWithUser, address: usize) {
+    // SAFETY: The address space has users; any address will do.
+    unsafe { uldma_vma_settle_file(mm.as_raw(), address) };
 }
 
 impl PinSet {
@@ -279,10 +286,10 @@ fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error
     if vma_flags & (flags::IO | flags::PFNMAP) != 0 {
         return eopnotsupp();
     }
-    if !writable || vma_flags & flags::WRITE == 0 {
+    if !writable || vma_flags & (flags::WRITE | flags::SHARED) != flags::WRITE | flags::SHARED {
         return EFAULT;
     }
-    // The process may write there. If only pinning for reading works, it is the kind of memory.
+    // The process may write to the file. If only pinning for reading works, it is the kind of file.
     match PinnedPages::pin(mm, address, 1, false) {
         Ok(_) => eopnotsupp(),
         Err(_) => EFAULT,
@@ -291,13 +298,15 @@ fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error
 
 impl Drop for PinnedPages {
     fn drop(&mut self) {
-        let mut first = 0;
-        while let Some(page) = self.as_raw(first) {
-            let run = self.run(first);
-            // SAFETY: By the type invariants each of these physically consecutive pages has a pin
-            // of ours, which ends here.
-            unsafe { bindings::unpin_user_page_range_dirty_lock(page, run, self.writable) };
-            first += run;
+        let pages = self.as_raw_slice();
+        // SAFETY: By the type invariants each of these pages has a pin of ours, which ends here. The
+        // array is only read.
+        unsafe {
+            bindings::unpin_user_pages_dirty_lock(
+                pages.as_ptr().cast_mut(),
+                pages.len() as c_ulong,
+                self.writable,
+            );
         }
     }
 }

@@ -175,7 +175,8 @@ impl Space {
 
     /// Ends locks of the cache, the oldest first, until `pages` pages are given up or none is left;
     /// returns how many were.
-    pub(super) fn shrink(&self, pages: usize, locker: &Locker<'_>) -> usize {
+    pub(super) fn shrink(&self, pages: usize) -> usize {
+        let locker = &self.host.locker();
         let mut state = self.state.lock();
         let before = state.cache.pages();
         let given = |state: &State| before - state.cache.pages();

@@ -9,12 +9,16 @@ use kernel::{
 
 use crate::{
     hw::layout::Run,
+    list::List,
     tpt::MAX_RUNS, //
 };
 
 use super::{
     area::Pinned,
-    map::AreaMap,
+    map::{
+        AreaMap,
+        NewArea, //
+    },
     range::PageRange, //
 };
 
@@ -30,6 +34,17 @@ pub(super) struct Part {
     pub(super) lineage: u64,
     pub(super) range: PageRange,
     pub(super) first: u32,
+}
+
+impl Part {
+    /// All of an area that is new.
+    pub(super) fn of(area: &NewArea<Pinned>) -> Self {
+        Self {
+            lineage: area.lineage,
+            range: area.range,
+            first: area.payload.run.first,
+        }
+    }
 }
 
 /// The parts of `range` that live areas make up, but for those that `skip` tells, in order.
@@ -68,7 +83,7 @@ pub(crate) struct Locked {
     /// The number under which the space knows it.
     pub(super) number: u64,
     range: PageRange,
-    runs: KVec<Run>,
+    runs: List<Run>,
 }
 
 impl Locked {
@@ -85,7 +100,7 @@ impl Locked {
 
 /// What the space knows of a lock.
 pub(super) struct Holder {
-    pub(super) parts: KVec<Part>,
+    pub(super) parts: List<Part>,
     pub(super) stale: usize,
     pub(super) listener: Option<Arc<dyn Listener>>,
 }
@@ -106,48 +121,50 @@ impl Holder {
     }
 }
 
-/// Makes lock `number` of `range` from two sorted lists of parts that have nothing in common.
+/// Makes lock `number` of `range` from `parts`, which are in order and leave nothing out.
 pub(super) fn make(
     number: u64,
     range: PageRange,
-    some: &[Part],
-    others: &[Part],
+    parts: impl Iterator<Item = Part>,
     listener: Option<Arc<dyn Listener>>,
 ) -> Result<(Locked, Holder)> {
-    let count = some.len() + others.len();
-    if count > MAX_RUNS {
-        return Err(ENOSPC);
-    }
-    let mut parts = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    let mut runs = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    let (mut some, mut others) = (some.iter().peekable(), others.iter().peekable());
-    loop {
-        let next = match (some.peek(), others.peek()) {
-            (Some(a), Some(b)) if a.range.start > b.range.start => others.next(),
-            (Some(_), _) => some.next(),
-            (None, _) => others.next(),
-        };
-        let Some(part) = next else {
-            break;
-        };
+    let mut list: Option<List<Part>> = None;
+    let mut runs: Option<List<Run>> = None;
+    for part in parts {
+        if list.as_ref().is_some_and(|list| list.len() >= MAX_RUNS) {
+            return Err(ENOSPC);
+        }
         let run = Run {
             page: u32::try_from(part.range.start - range.start)?,
             first: part.first,
             count: u32::try_from(part.range.len())?,
             reserved: 0,
         };
-        runs.push(run, GFP_KERNEL_ACCOUNT)?;
-        parts.push(*part, GFP_KERNEL_ACCOUNT)?;
+        runs = Some(List::push(runs, run)?);
+        list = Some(List::push(list, part)?);
     }
     let locked = Locked {
         number,
         range,
-        runs,
+        runs: runs.ok_or(EINVAL)?,
     };
     let holder = Holder {
-        parts,
+        parts: list.ok_or(EINVAL)?,
         stale: 0,
         listener,
     };
     Ok((locked, holder))
+}
+
+/// Merges two sorted lists of parts that have nothing in common.
+pub(super) fn in_order(
+    some: impl Iterator<Item = Part>,
+    others: impl Iterator<Item = Part>,
+) -> impl Iterator<Item = Part> {
+    let (mut some, mut others) = (some.peekable(), others.peekable());
+    core::iter::from_fn(move || match (some.peek(), others.peek()) {
+        (Some(a), Some(b)) if a.range.start > b.range.start => others.next(),
+        (Some(_), _) => some.next(),
+        (None, _) => others.next(),
+    })
 }

@@ -14,7 +14,6 @@ use super::{
     origin::Origin,
     range::PageRange,
     space::{
-        Locker,
         Space,
         State, //
     }, //
@@ -27,12 +26,9 @@ struct Suspect {
 }
 
 impl Space {
-    /// Looks at what may have changed, if anything: areas whose addresses mean other memory now
+    /// Looks at what may have changed: areas whose addresses mean other memory now
     /// serve no new lock, their locks are told, and the cache gives them up.
-    pub(super) fn look(&self, locker: &Locker<'_>) {
-        if !self.attention.take() {
-            return;
-        }
+    pub(super) fn look(&self) {
         // Without users nothing is mapped any more. Dropped after the lock: the last user's end
         // unmaps everything.
         let mm = self.mm.mmget_not_zero();
@@ -45,7 +41,7 @@ impl Space {
             suspect.origin.settle();
             state.look_at(&suspect, mm.as_deref());
         }
-        self.evict_stale(&mut state, locker);
+        self.evict_stale(&mut state, &self.host.locker());
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) struct AreaMap<P> {
 
 /// An area that is ready to be inserted.
 pub(super) struct NewArea<P> {
-    lineage: u64,
+    pub(super) lineage: u64,
     pub(super) range: PageRange,
     pub(super) payload: P,
     all: RBTreeNodeReservation<Key, Area<P>>,

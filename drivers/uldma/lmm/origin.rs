@@ -18,10 +18,6 @@ use kernel::{
     },
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         SpinLock, //
     }, //
@@ -35,34 +31,10 @@ use crate::kernel_ext::mmu_notifier::{
 
 use super::range::PageRange;
 
-/// Gets somebody to look at the spaces that may have changed.
+/// Gets somebody to look at what may have changed.
 pub(crate) trait Wake: Send + Sync {
     /// Wakes that somebody; must neither sleep, nor fail, nor allocate.
     fn wake(&self);
-}
-
-/// Whether anything of a space may have changed.
-pub(super) struct Attention {
-    wanted: Atomic<bool>,
-    wake: Arc<dyn Wake>,
-}
-
-impl Attention {
-    /// Creates it for a new space.
-    pub(super) fn new(wake: Arc<dyn Wake>) -> Result<Arc<Self>> {
-        let wanted = Atomic::new(false);
-        Ok(Arc::new(Self { wanted, wake }, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    fn ask(&self) {
-        self.wanted.store(true, Relaxed);
-        self.wake.wake();
-    }
-
-    /// Whether somebody has to look; no more, then.
-    pub(super) fn take(&self) -> bool {
-        self.wanted.xchg(false, Relaxed)
-    }
 }
 
 #[derive(Default)]
@@ -77,7 +49,7 @@ struct Addresses {
     range: PageRange,
     #[pin]
     doubt: SpinLock<Doubt>,
-    attention: Arc<Attention>,
+    wake: Arc<dyn Wake>,
 }
 
 impl Watcher for Addresses {
@@ -96,7 +68,7 @@ impl Watcher for Addresses {
         if change == Change::Content {
             doubt.unlooked = Some(range.hull(doubt.unlooked));
             drop(doubt);
-            self.attention.ask();
+            self.wake.wake();
         }
     }
 }
@@ -118,12 +90,12 @@ impl Origin {
     pub(super) fn watch(
         mm: &MmWithUser,
         range: PageRange,
-        attention: &Arc<Attention>,
+        wake: &Arc<dyn Wake>,
     ) -> Result<Arc<Self>> {
         let addresses = pin_init!(Addresses {
             range,
             doubt <- new_spinlock!(Doubt::default(), "uldma::Origin::doubt"),
-            attention: attention.clone(),
+            wake: wake.clone(),
         });
         let length = range.len() << PAGE_SHIFT;
         let notifier = IntervalNotifier::new(mm, range.address(), length, addresses);

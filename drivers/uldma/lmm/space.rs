@@ -6,6 +6,7 @@
 //! where it starts and ends, that it shares with others. The last unlock of an area unpins it.
 
 use kernel::{
+    impl_has_work,
     mm::{
         Mm,
         MmWithUser, //
@@ -26,7 +27,11 @@ use kernel::{
         Completion,
         Mutex, //
     },
-    task::CurrentTask, //
+    task::CurrentTask,
+    workqueue::{
+        new_work,
+        Work, //
+    }, //
 };
 
 use crate::{
@@ -45,9 +50,14 @@ use crate::{
 
 use super::{
     area::Pinned,
+    attention::{
+        Attention,
+        Host, //
+    },
     cache::Cache,
     locked::{
         self,
+        in_order,
         live_parts,
         Holder,
         Listener,
@@ -55,12 +65,12 @@ use super::{
         Part, //
     },
     map::{
+        Area,
         AreaMap,
         Ended,
         NewArea, //
     },
     origin::{
-        Attention,
         Origin,
         Wake, //
     },
@@ -82,9 +92,16 @@ pub(crate) struct Space {
     /// Pages that are locked, each counted once. Outside of `state`, so that whoever only asks
     /// does not wait for a process that is faulting memory in.
     pages: Atomic<usize>,
+    pub(super) host: Arc<dyn Host>,
     pub(super) attention: Arc<Attention>,
     #[pin]
+    pub(super) work: Work<Space>,
+    #[pin]
     pub(super) state: Mutex<State>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Space { self.work }
 }
 
 /// What a space keeps under its lock.
@@ -122,13 +139,16 @@ pub(crate) struct Summary {
     pub(crate) counters: Counters,
 }
 
-/// What locking a range would cost, in pages.
+/// What locking a range would cost.
 pub(crate) struct Cost {
+    /// Pages that would be charged.
     pub(crate) charge: usize,
+    /// Pages that are locked already.
     pub(crate) locked: usize,
+    /// Pages that are charged now.
     pub(crate) pinned: usize,
-    /// None without a limit.
-    pub(crate) limit: Option<usize>,
+    /// Bytes that may be charged; none without a limit.
+    pub(crate) limit: Option<u64>,
 }
 
 /// What locking needs of the device.
@@ -159,7 +179,7 @@ impl Space {
     pub(super) fn new(
         id: u32,
         mm: &MmWithUser,
-        wake: Arc<dyn Wake>,
+        host: Arc<dyn Host>,
         options: Options,
         cached: Arc<Atomic<usize>>,
     ) -> impl PinInit<Self, Error> {
@@ -176,7 +196,9 @@ impl Space {
             id,
             mm,
             pages: Atomic::new(0),
-            attention: Attention::new(wake)?,
+            host,
+            attention: Arc::pin_init(Attention::new(), GFP_KERNEL_ACCOUNT)?,
+            work <- new_work!("uldma::Space::work"),
             state <- new_mutex!(state, "uldma::Space::state"),
         })
     }
@@ -251,8 +273,8 @@ impl Space {
         range: PageRange,
         access: Access,
         listener: Option<Arc<dyn Listener>>,
-        locker: &Locker<'_>,
     ) -> Result<Locked> {
+        let locker = &self.host.locker();
         let mut state = self.state.lock();
         let result = self.lock_in(&mut state, mm, range, access, listener.clone(), locker);
         match result {
@@ -273,21 +295,11 @@ impl Space {
         listener: Option<Arc<dyn Listener>>,
         locker: &Locker<'_>,
     ) -> Result<Locked> {
-        let (doubtful, doubted) = state.doubts(range, access)?;
+        let doubted = state.doubted(range, access)?;
         let covered = state.map.live(range).map(|(_, area)| area.range);
         let missing = gaps(range, covered).map(|gap| gap.len()).sum();
         let charge = Charge::new(mm, missing)?;
-        let mut fresh = KVec::with_capacity(doubtful.len(), GFP_KERNEL)?;
-        for range in doubtful {
-            let origin = Origin::watch(mm, range, &self.attention)?;
-            let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
-            let pinned = Fresh {
-                range,
-                origin,
-                pages,
-            };
-            fresh.push(pinned, GFP_KERNEL)?;
-        }
+        let fresh = self.pin_doubtful(state, mm, range, access)?;
         let pins: usize = fresh.iter().map(|fresh| fresh.pages.len()).sum();
 
         let result = state.split_for(range, &fresh).and_then(|()| {
@@ -314,6 +326,31 @@ impl Space {
         result
     }
 
+    /// Pins what no live area of `range` covers for sure with the rights of `access`.
+    fn pin_doubtful(
+        &self,
+        state: &State,
+        mm: &MmWithUser,
+        range: PageRange,
+        access: Access,
+    ) -> Result<KVec<Fresh>> {
+        let wake: Arc<dyn Wake> = self.attention.clone();
+        let live = state.map.live(range).map(|(_, area)| area);
+        let sure = live.filter(|area| is_sure(area, &range, access));
+        let mut fresh = KVec::new();
+        for range in gaps(range, sure.map(|area| area.range)) {
+            let origin = Origin::watch(mm, range, &wake)?;
+            let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
+            let pinned = Fresh {
+                range,
+                origin,
+                pages,
+            };
+            fresh.push(pinned, GFP_KERNEL)?;
+        }
+        Ok(fresh)
+    }
+
     /// The rest of [`Space::lock`], once what is needed is pinned and areas are split.
     fn lock_split(
         &self,
@@ -334,43 +371,34 @@ impl Space {
         }
         let skip = |lineage, range| stale.iter().any(|stale| *stale == (lineage, range));
         let shared = live_parts(&state.map, range, skip)?;
-        let mut gaps_now = KVec::new();
-        for gap in gaps(range, shared.iter().map(|part| part.range)) {
-            gaps_now.push(gap, GFP_KERNEL)?;
-        }
-        let count: usize = gaps_now.iter().map(PageRange::len).sum();
+        let missing_now = || gaps(range, shared.iter().map(|part| part.range));
+        let count: usize = missing_now().map(|gap| gap.len()).sum();
         charge.grow(count.saturating_sub(missing))?;
 
         let guard = locker.gate.try_enter()?;
         let (dev, tpt) = (guard.dev(), locker.tpt);
-        let mut new = KVec::with_capacity(gaps_now.len(), GFP_KERNEL)?;
+        let mut new: KVec<NewArea<Pinned>> = KVec::new();
         let result = (|| {
-            let mut own = KVec::with_capacity(gaps_now.len(), GFP_KERNEL)?;
             let mut fresh = fresh.into_iter().peekable();
-            for gap in &gaps_now {
+            for gap in missing_now() {
                 while fresh
                     .next_if(|fresh| fresh.range.end <= gap.start)
                     .is_some()
                 {}
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
-                let (origin, pages) = fresh.take(*gap)?;
-                let lineage = state.map.new_lineage();
+                let (origin, pages) = fresh.take(gap)?;
                 let charge = charge.split(gap.len());
-                let area = NewArea::new(lineage, *gap, || {
+                new.reserve(1, GFP_KERNEL)?;
+                let area = NewArea::new(state.map.new_lineage(), gap, || {
                     Pinned::new(origin, pages, charge, access, |pages| {
                         tpt.add_pages(dev, pages, self.id, access)
                     })
                 })?;
-                let part = Part {
-                    lineage,
-                    range: *gap,
-                    first: area.payload.run.first,
-                };
                 new.push(area, GFP_KERNEL)?;
-                own.push(part, GFP_KERNEL)?;
             }
             let number = state.next_number + 1;
-            let (locked, holder) = locked::make(number, range, &shared, &own, listener)?;
+            let parts = in_order(shared.iter().copied(), new.iter().map(Part::of));
+            let (locked, holder) = locked::make(number, range, parts, listener)?;
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             for part in &shared {
                 let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);
@@ -396,7 +424,7 @@ impl Space {
             state.map.insert(area);
         }
         state.next_number = locked.number;
-        for part in &holder.parts {
+        for part in holder.parts.iter() {
             state.map.hold(part.lineage, part.range);
         }
         state.holders.insert(room.into_node(locked.number, holder));
@@ -412,13 +440,8 @@ impl Space {
     ///
     /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
     /// and its pages stay pinned as long as this space.
-    pub(crate) fn unlock(
-        &self,
-        locked: Locked,
-        region: u32,
-        keep: bool,
-        locker: &Locker<'_>,
-    ) -> Result {
+    pub(crate) fn unlock(&self, locked: Locked, region: u32, keep: bool) -> Result {
+        let locker = &self.host.locker();
         let mut state = self.state.lock();
         let left = match keep {
             true => self.keep(&mut state, locked, region, locker),
@@ -442,7 +465,7 @@ impl Space {
             return Ok(());
         };
         let mut ended = Ended::default();
-        for part in &holder.parts {
+        for part in holder.parts.iter() {
             state.map.release(part.lineage, part.range, &mut ended);
         }
         let Some(guard) = locker.gate.enter() else {
@@ -490,30 +513,27 @@ impl Fresh {
     }
 }
 
+/// Whether an area gives the rights of `access`, and is for sure what is mapped in `range`.
+fn is_sure(area: &Area<Pinned>, range: &PageRange, access: Access) -> bool {
+    let common = area.range.intersection(range).unwrap_or(area.range);
+    area.payload.access.covers(access) && !area.payload.origin.is_unsure(common)
+}
+
 /// Whether page `page` of an area that has `range` is the one that `fresh` found there.
 fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool {
     area.pages.pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 
 impl State {
-    /// The parts of `range` that no live area covers for sure with the rights of `access`, and the
-    /// areas among them.
-    fn doubts(&self, range: PageRange, access: Access) -> Result<(KVec<PageRange>, KVec<Doubted>)> {
-        let sure = |area: &&super::map::Area<Pinned>| {
-            let common = area.range.intersection(&range).unwrap_or(area.range);
-            area.payload.access.covers(access) && !area.payload.origin.is_unsure(common)
-        };
-        let live = || self.map.live(range).map(|(_, area)| area);
-        let mut doubtful = KVec::new();
-        for gap in gaps(range, live().filter(sure).map(|area| area.range)) {
-            doubtful.push(gap, GFP_KERNEL)?;
-        }
+    /// The live areas in `range` that may be stale, or lack rights of `access`.
+    fn doubted(&self, range: PageRange, access: Access) -> Result<KVec<Doubted>> {
         let mut doubted = KVec::new();
-        for area in live().filter(|area| !sure(area)) {
+        for (_, area) in self.map.live(range) {
             // What is pinned for reading says nothing of the right to write.
             let Some(range) = area
                 .range
                 .intersection(&range)
+                .filter(|_| !is_sure(area, &range, access))
                 .filter(|_| access.write || !area.payload.access.write)
             else {
                 continue;
@@ -527,7 +547,7 @@ impl State {
             };
             doubted.push(entry, GFP_KERNEL)?;
         }
-        Ok((doubtful, doubted))
+        Ok(doubted)
     }
 
     /// Splits the live areas in `range` at its ends, and so that each is what `fresh` found as a
