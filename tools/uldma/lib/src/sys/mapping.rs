@@ -82,7 +82,8 @@ impl Mapping {
         }
     }
 
-    /// Has the kernel drop the pages; later accesses see other ones.
+    /// Has the kernel drop the pages; later accesses see other ones. For mappings of which no slice
+    /// is ever made.
     pub(crate) fn discard(&self, shared: bool) -> Result<(), Errno> {
         self.advise(if shared {
             MmapAdvise::MADV_REMOVE
@@ -93,9 +94,9 @@ impl Mapping {
 
     fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
         count_call();
-        // SAFETY: the range is our own mapping, which nobody takes to keep its bytes: there is no
-        // reference to them while `self` is lent out to this function, and none of the kinds of advice
-        // that are used here changes what is mapped.
+        // SAFETY: the range is our own mapping and stays mapped. What the advice changes are at most
+        // its bytes, to which there is no reference: only memory that is never lent out as a slice
+        // is discarded (see `discard`), and only fresh memory is kept from children.
         unsafe { madvise(self.base.cast(), self.length.get(), advice) }
     }
 
