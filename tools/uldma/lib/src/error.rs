@@ -106,9 +106,14 @@ impl Error {
     }
 
     /// An error of a registration: where memory ran out, says whose limit it was.
-    pub(crate) fn registration(length: u64, pinned: Option<u64>, errno: Errno) -> Self {
+    pub(crate) fn registration(
+        length: u64,
+        needed: u64,
+        pinned: Option<u64>,
+        errno: Errno,
+    ) -> Self {
         let hint = match errno {
-            Errno::ENOMEM | Errno::EPERM => Some(Memlock::read().advice(length, pinned)),
+            Errno::ENOMEM | Errno::EPERM => Some(Memlock::read().advice(needed, pinned)),
             Errno::EFAULT => Some(
                 "all of the memory must be mapped, and writable if the device is to write it"
                     .to_owned(),
@@ -324,7 +329,7 @@ mod tests {
 
     #[test]
     fn running_out_of_memlock_names_the_limit() {
-        let error = Error::registration(1 << 20, Some(4096), Errno::ENOMEM);
+        let error = Error::registration(1 << 20, 1 << 20, Some(4096), Errno::ENOMEM);
         let hint = error.hint().unwrap();
         assert!(hint.contains("RLIMIT_MEMLOCK"), "{hint}");
     }

@@ -32,18 +32,14 @@ impl Memlock {
         }
     }
 
-    /// What to tell somebody whose registration of `length` bytes found no room. `here` is what
-    /// uldma itself has pinned, when known.
+    /// What to tell somebody whose registration found no room for `length` bytes more. `here` is
+    /// what uldma itself has pinned, when known.
     pub(crate) fn advice(&self, length: u64, here: Option<u64>) -> String {
         let mut text = match self.limit {
             Some(limit) => format!("RLIMIT_MEMLOCK is {} KiB", limit / 1024),
             None => "RLIMIT_MEMLOCK is unlimited".to_owned(),
         };
-        let _ = write!(
-            text,
-            ", {} KiB of it in use",
-            (self.pinned + self.locked) / 1024
-        );
+        let _ = write!(text, ", {} KiB of it in use", self.pinned / 1024);
         if let Some(here) = here {
             let _ = write!(text, " ({} KiB by uldma)", here / 1024);
         }

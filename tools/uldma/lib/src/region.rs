@@ -123,7 +123,10 @@ impl Entry {
         };
         let answer = sys::region_register(device.as_fd(), argument).map_err(|errno| {
             let pinned = device.query().ok().map(|query| query.opener_pinned);
-            Error::registration(length, pinned, errno)
+            // What is locked already needs no room.
+            let charge = device.charge(address, length, access).ok();
+            let needed = charge.map_or(length, |charge| charge.charge);
+            Error::registration(length, needed, pinned, errno)
         })?;
         Ok(Self {
             device: device.clone(),
