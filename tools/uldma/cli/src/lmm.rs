@@ -44,8 +44,8 @@ impl State {
     /// The same in words.
     pub(crate) fn words(&self) -> String {
         format!(
-            "{} bytes in {} areas, of which {} bytes of {} ended regions are only cached; {} \
-             registrations had to pin nothing, {} had to; {} pages were pinned, {} looks taken",
+            "{} bytes (areas: {}); cached {} bytes (ended regions: {}); hits {}, misses {}, pages \
+             pinned {}, looks {}",
             self.locked,
             self.areas,
             self.cached,

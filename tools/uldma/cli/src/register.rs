@@ -226,7 +226,7 @@ fn wait_stale(device: &Device, region: u32, timeout: Duration) -> Result<u64> {
 
 fn words(report: &Report) -> String {
     let mut text = format!(
-        "{} bytes of {} memory, {}\n",
+        "{} bytes of {} memory: {}\n",
         report.bytes,
         report.kind,
         report.before.words()
@@ -241,7 +241,7 @@ fn words(report: &Report) -> String {
     line(
         "region",
         format!(
-            "{} bytes at {}, {} pages in {} areas, {} bytes stale",
+            "{} bytes at {} (pages: {}, areas: {}), {} bytes stale",
             region.bytes, region.address, region.pages, region.areas, region.stale
         ),
     );
@@ -275,7 +275,7 @@ fn words(report: &Report) -> String {
 impl Registration {
     fn words(&self) -> String {
         let mut text = format!(
-            "handle {:#x}, index {}: {} system calls, {:.6} s",
+            "handle {:#x}, index {} (system calls: {}, {:.6} s)",
             self.handle, self.index, self.syscalls, self.seconds
         );
         if let Some(action) = self.action {
