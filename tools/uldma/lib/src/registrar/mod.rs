@@ -128,7 +128,7 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// As [`Device::register_memory`]; and [`Error::System`] ENOMEM or EPERM when mlock() or
+    /// As [`Device::register_memory`]; and [`crate::Error::System`] ENOMEM or EPERM when mlock() or
     /// SHM_LOCK would exceed RLIMIT_MEMLOCK. After an error nothing is registered or locked that
     /// was not before.
     pub fn register(&self, memory: &Memory, part: Range<u64>, access: Access) -> Result<Area> {
