@@ -2,20 +2,21 @@
 
 //! Figures, and how they are printed.
 
+use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tabled::builder::Builder;
 use tabled::settings::{object::Columns, Alignment, Style};
 
 use crate::failure::Failure;
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) value: f64,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: Cow<'static, str>,
     /// What this machine can do at best.
     pub(crate) floor: Option<f64>,
     /// What one would use instead.
@@ -32,16 +33,16 @@ impl Figures {
     /// Adds one.
     pub(crate) fn add(
         &mut self,
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         value: f64,
         unit: &'static str,
         floor: Option<f64>,
         rival: Option<f64>,
     ) {
         let mut figure = Figure {
-            name,
+            name: name.into(),
             value,
-            unit,
+            unit: unit.into(),
             floor,
             rival,
             ratio: None,
@@ -50,19 +51,40 @@ impl Figures {
         self.0.push(figure);
     }
 
+    /// Those that [`Figures::print`] printed as JSON.
+    pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json).map(Self)
+    }
+
+    /// A figure.
+    pub(crate) fn find(&self, name: &str) -> Option<&Figure> {
+        self.0.iter().find(|figure| figure.name == name)
+    }
+
+    /// The figures whose names start so.
+    pub(crate) fn starting_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Figure> {
+        let starts = move |figure: &&Figure| figure.name.starts_with(prefix);
+        self.0.iter().filter(starts)
+    }
+
     /// Value of a figure.
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.0
-            .iter()
-            .find(|figure| figure.name == name)
-            .map(|figure| figure.value)
+        self.find(name).map(|figure| figure.value)
+    }
+
+    /// Puts floor and rival beside a figure, if there is such a figure.
+    pub(crate) fn relate(&mut self, name: &str, floor: Option<f64>, rival: Option<f64>) {
+        if let Some(figure) = self.0.iter_mut().find(|figure| figure.name == name) {
+            (figure.floor, figure.rival) = (floor, rival);
+            figure.relate();
+        }
     }
 
     /// Puts the figures of TCP beside those that they rival.
     pub(crate) fn set_rivals(&mut self) {
         let (rtt, throughput) = (self.get("tcp.rtt.p50"), self.get("tcp.throughput"));
         for figure in &mut self.0 {
-            figure.rival = match figure.name {
+            figure.rival = match &*figure.name {
                 "ring.rtt.p50" => rtt,
                 "window.store.throughput" => throughput,
                 name if name.starts_with("dma.") && figure.unit == "MB/s" => throughput,
@@ -93,9 +115,9 @@ impl Figures {
         builder.push_record(["figure", "value", "unit", "floor", "rival", "ratio"]);
         for figure in &self.0 {
             builder.push_record([
-                figure.name.to_owned(),
+                figure.name.to_string(),
                 number(figure.value),
-                figure.unit.to_owned(),
+                figure.unit.to_string(),
                 or_dash(figure.floor),
                 or_dash(figure.rival),
                 or_dash(figure.ratio),

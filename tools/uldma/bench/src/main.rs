@@ -9,6 +9,7 @@ mod dma;
 mod failure;
 mod figure;
 mod init;
+mod lmm;
 mod memcpy;
 mod peer;
 mod register;
@@ -18,6 +19,7 @@ mod tcp;
 mod timing;
 mod window;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -68,6 +70,23 @@ enum Verb {
     Run(Run),
     /// Measure memory copies on this machine: the floor of transfers
     HostMemcpy,
+    /// Measure what it costs to register memory, beside io_uring and mlock(); needs no peer
+    Lmm(lmm::Options),
+    /// Print what `lmm --json` found as tables, beside the paper's
+    LmmReport {
+        /// File with the JSON
+        #[arg(value_name = "JSON")]
+        file: PathBuf,
+        /// Draw it, too: SVG files in this directory
+        #[arg(long, value_name = "DIRECTORY")]
+        plots: Option<PathBuf>,
+    },
+    /// Register and deregister when told to, for who counts what reaches the device
+    #[command(hide = true)]
+    LmmSteps { go: PathBuf },
+    /// Register shared memory as told by the input: the second process of `lmm`
+    #[command(hide = true)]
+    LmmNeighbour,
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +111,12 @@ fn main() -> ExitCode {
         Verb::Run(verb) => {
             run(&cli.common, verb).and_then(|figures| figures.print(cli.common.json))
         }
+        Verb::Lmm(options) => {
+            lmm::run(cli.common.device, options).and_then(|figures| figures.print(cli.common.json))
+        }
+        Verb::LmmReport { file, plots } => lmm::report(file, plots.as_deref()),
+        Verb::LmmSteps { go } => with_device(&cli.common, |device| lmm::steps(device, go)),
+        Verb::LmmNeighbour => with_device(&cli.common, lmm::be_neighbour),
         Verb::HostMemcpy => memcpy::run().and_then(|figures| figures.print(cli.common.json)),
     };
     match result {
@@ -104,6 +129,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn with_device(
+    common: &Common,
+    work: impl FnOnce(&Device) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    work(&Device::open(common.device)?)
 }
 
 fn run(common: &Common, verb: &Run) -> Result<Figures, Failure> {

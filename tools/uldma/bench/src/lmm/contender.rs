@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Who registers memory: uldma in its ways, io_uring, and mlock().
+
+use std::rc::Rc;
+
+use io_uring::IoUring;
+use nix::libc;
+use nix::sys::mman::{mlock, munlock};
+use uldma::registrar::{Area, Mode};
+use uldma::{Access, Borrowed, Device, Memory, Registrar};
+
+use super::memory::{Range, Subject};
+use crate::failure::Failure;
+
+/// One who can register memory and end that again. Only these two are timed.
+pub(crate) trait Contender {
+    /// Comes before all else with this memory.
+    fn begin(&mut self, _subject: &Subject) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Comes before each [`Contender::register`] of the same range.
+    fn prepare(&mut self, _range: Range) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Registers a range. What was registered before has been ended.
+    fn register(&mut self, range: Range) -> Result<(), Failure>;
+
+    /// Ends what was registered last.
+    fn deregister(&mut self) -> Result<(), Failure>;
+
+    /// Comes after each [`Contender::deregister`].
+    fn clean_up(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Registers a range for reading and writing: one system call.
+pub(crate) fn add(device: &Device, range: Range) -> Result<Borrowed, Failure> {
+    let (start, length) = (range.address(), range.length() as u64);
+    // SAFETY: nothing here starts a transfer or exports a region, so the device touches nothing.
+    Ok(unsafe { device.register_at(start, length, Access::ReadWrite) }?)
+}
+
+/// uldma, as every program would use it.
+#[derive(Debug)]
+pub(crate) struct Uldma {
+    device: Device,
+    region: Option<Borrowed>,
+}
+
+impl Uldma {
+    /// Registers with this opener.
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            region: None,
+        }
+    }
+}
+
+impl Contender for Uldma {
+    fn register(&mut self, range: Range) -> Result<(), Failure> {
+        self.region = Some(add(&self.device, range)?);
+        Ok(())
+    }
+
+    fn deregister(&mut self) -> Result<(), Failure> {
+        Ok(self.region.take().map_or(Ok(()), Borrowed::unregister)?)
+    }
+}
+
+/// uldma, where this process has registered the same range already.
+#[derive(Debug)]
+pub(crate) struct Again {
+    first: Uldma,
+    again: Uldma,
+}
+
+impl Again {
+    /// Registers with this opener.
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            first: Uldma::new(device),
+            again: Uldma::new(device),
+        }
+    }
+}
+
+impl Contender for Again {
+    fn prepare(&mut self, range: Range) -> Result<(), Failure> {
+        self.first.register(range)
+    }
+
+    fn register(&mut self, range: Range) -> Result<(), Failure> {
+        self.again.register(range)
+    }
+
+    fn deregister(&mut self) -> Result<(), Failure> {
+        self.again.deregister()
+    }
+
+    fn clean_up(&mut self) -> Result<(), Failure> {
+        self.first.deregister()
+    }
+}
+
+/// uldma with one of the paper's ways to lock on top of it.
+#[derive(Debug)]
+pub(crate) struct Locking {
+    registrar: Registrar,
+    memory: Option<Rc<Memory>>,
+    area: Option<Area>,
+}
+
+impl Locking {
+    /// The paper's protocol with mlock() by the library.
+    pub(crate) fn mlock(device: &Device) -> Self {
+        Self::new(device, Mode::Mlock)
+    }
+
+    /// The paper's way with shmctl(), which its driver called from inside the kernel.
+    pub(crate) fn shm_ctl(device: &Device) -> Self {
+        Self::new(device, Mode::ShmCtl)
+    }
+
+    fn new(device: &Device, mode: Mode) -> Self {
+        Self {
+            registrar: Registrar::new(device, mode),
+            memory: None,
+            area: None,
+        }
+    }
+}
+
+impl Contender for Locking {
+    fn begin(&mut self, subject: &Subject) -> Result<(), Failure> {
+        // The paper's driver knows where a segment lies; the library has to look, once.
+        subject.memory().segment()?;
+        self.memory = Some(Rc::clone(subject.memory()));
+        Ok(())
+    }
+
+    fn register(&mut self, range: Range) -> Result<(), Failure> {
+        if let Some(memory) = &self.memory {
+            let start = range.address() - memory.address();
+            let part = start..start + range.length() as u64;
+            self.area = Some(self.registrar.register(memory, part, Access::ReadWrite)?);
+        }
+        Ok(())
+    }
+
+    fn deregister(&mut self) -> Result<(), Failure> {
+        self.area.take().map(Area::unregister).transpose()?;
+        Ok(())
+    }
+}
+
+/// io_uring's registered buffers: pins, and nearly nothing else.
+pub(crate) struct Ring(IoUring);
+
+impl Ring {
+    /// A ring of the smallest size.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        IoUring::new(1)
+            .map(Self)
+            .map_err(|error| Failure::Io("io_uring", error))
+    }
+}
+
+impl Contender for Ring {
+    fn register(&mut self, range: Range) -> Result<(), Failure> {
+        let buffer = libc::iovec {
+            iov_base: range.base().as_ptr(),
+            iov_len: range.length(),
+        };
+        // SAFETY: this ring starts no transfers at all.
+        unsafe { self.0.submitter().register_buffers(&[buffer]) }
+            .map_err(|error| Failure::Io("registration with io_uring", error))
+    }
+
+    fn deregister(&mut self) -> Result<(), Failure> {
+        self.0
+            .submitter()
+            .unregister_buffers()
+            .map_err(|error| Failure::Io("end of a registration with io_uring", error))
+    }
+}
+
+/// mlock(), which gives no device anything, but keeps memory in place as users know it.
+#[derive(Debug, Default)]
+pub(crate) struct Mlock(Option<Range>);
+
+impl Contender for Mlock {
+    fn register(&mut self, range: Range) -> Result<(), Failure> {
+        self.0 = Some(range);
+        // SAFETY: locking changes nothing that a program can see.
+        unsafe { mlock(range.base(), range.length()) }
+            .map_err(|errno| Failure::Io("mlock()", errno.into()))
+    }
+
+    fn deregister(&mut self) -> Result<(), Failure> {
+        let Some(range) = self.0.take() else {
+            return Ok(());
+        };
+        // SAFETY: as above.
+        unsafe { munlock(range.base(), range.length()) }
+            .map_err(|errno| Failure::Io("munlock()", errno.into()))
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma-bench lmm`: what it costs to register memory, as the paper of the locked memory manager
+//! measured it, beside io_uring and mlock() with the same memory in the same run.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`memory`] | what is registered |
+//! | [`contender`] | who registers it |
+//! | [`series`], [`relate`], [`fit`], [`paper`] | 13 sizes, and what follows from their times |
+//! | [`neighbour`] | the second process of the paper's Table 1 |
+//! | [`areas`], [`load`] | many pages, many areas, merging |
+//! | [`counts`] | system calls, pins, accesses to the device |
+//! | [`report`], [`plot`] | what people look at |
+
+mod areas;
+mod contender;
+mod counts;
+mod fit;
+mod load;
+mod memory;
+mod neighbour;
+mod paper;
+mod plot;
+mod relate;
+mod report;
+mod series;
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use uldma::Device;
+
+use self::contender::{Again, Locking, Mlock, Ring, Uldma};
+use self::memory::Pages;
+use self::neighbour::Beside;
+use crate::failure::Failure;
+use crate::figure::Figures;
+
+pub(crate) use self::counts::steps;
+pub(crate) use self::neighbour::be_neighbour;
+
+/// What can be measured for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// The paper's tables and its figures 7 and 8: 13 sizes, private and shared
+    Sizes,
+    /// System calls and pins
+    Counts,
+    /// One more registration with many pages locked
+    Pages,
+    /// One more registration with many locked memory areas; needs a module that does not merge
+    Areas,
+    /// A load that areas can be merged under, or not
+    Load,
+    /// Registrations that find their pins in the cache
+    Cache,
+}
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only this part; can be repeated
+    #[arg(long = "part", value_name = "PART")]
+    parts: Vec<Part>,
+}
+
+/// Measures with one device.
+pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
+    let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
+    let device = Device::open(number)?;
+    let mut figures = Figures::default();
+    if wanted(Part::Sizes) {
+        sizes(number, &device, &mut figures)?;
+        crate::init::nop(&device, &mut figures)?;
+        let rdma = Path::new("/sys/class/infiniband").exists();
+        let why = if rdma {
+            "this program cannot measure it yet"
+        } else {
+            "this kernel has no rdma_rxe"
+        };
+        eprintln!("uldma-bench: no figures of ibv_reg_mr(): {why}");
+    }
+    if wanted(Part::Counts) {
+        counts::measure(&device, &mut figures)?;
+    }
+    if wanted(Part::Pages) {
+        areas::pages(&device, &mut figures)?;
+    }
+    if wanted(Part::Areas) && !areas::areas(&device, &mut figures)? {
+        eprintln!("uldma-bench: no figures of many areas: the module merges them (merge=0)");
+    }
+    if wanted(Part::Load) {
+        load::measure(&device, &mut figures)?;
+    }
+    // Last, as what it leaves in the cache is found by registrations of the same addresses.
+    if wanted(Part::Cache) {
+        cache(number, &mut figures)?;
+    }
+    relate::relate(&mut figures);
+    Ok(figures)
+}
+
+/// All contenders with private, shared and huge pages.
+fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Failure> {
+    series::measure(
+        &mut [
+            ("first", &mut Uldma::new(device)),
+            ("io_uring", &mut Ring::new()?),
+            ("again", &mut Again::new(device)),
+            ("mlock", &mut Mlock::default()),
+            ("mlock-mode", &mut Locking::mlock(device)),
+        ],
+        Pages::Private,
+        figures,
+    )?;
+    series::measure(
+        &mut [
+            ("first.shared", &mut Uldma::new(device)),
+            ("io_uring.shared", &mut Ring::new()?),
+            ("again.shared", &mut Again::new(device)),
+            ("mlock.shared", &mut Mlock::default()),
+            ("mlock-mode.shared", &mut Locking::mlock(device)),
+            ("shm-ctl.shared", &mut Locking::shm_ctl(device)),
+        ],
+        Pages::Shared,
+        figures,
+    )?;
+    // Apart, since the other process wakes up between two registrations.
+    let [mut second, mut alone] = Beside::both(number, device)?;
+    series::measure(
+        &mut [("second.shared", &mut second), ("alone.shared", &mut alone)],
+        Pages::Shared,
+        figures,
+    )?;
+    series::measure(
+        &mut [
+            ("first.huge", &mut Uldma::new(device)),
+            ("io_uring.huge", &mut Ring::new()?),
+            ("again.huge", &mut Again::new(device)),
+            ("mlock.huge", &mut Mlock::default()),
+        ],
+        Pages::Huge,
+        figures,
+    )
+}
+
+/// The pin cache: registrations that pin nothing, since what ended before left its pins.
+fn cache(number: u32, figures: &mut Figures) -> Result<(), Failure> {
+    // The cache is turned on for one opener.
+    let device = Device::open(number)?;
+    let before = device.set_pin_cache(true)?;
+    series::measure(
+        &mut [("cached", &mut Uldma::new(&device))],
+        Pages::Private,
+        figures,
+    )?;
+    let after = device.set_pin_cache(false)?;
+    for (name, value) in [
+        ("lmm.cache.hits", after.cache_hits - before.cache_hits),
+        ("lmm.cache.misses", after.cache_misses - before.cache_misses),
+    ] {
+        figures.add(name, value as f64, "count", None, None);
+    }
+    Ok(())
+}
+
+/// Prints what `run` found, as `--json` printed it, for people, and draws it in `directory`.
+pub(crate) fn report(json: &Path, directory: Option<&Path>) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(json).map_err(|error| Failure::Io("figures", error))?;
+    let figures = Figures::parse(&text).map_err(|error| Failure::Io("figures", error.into()))?;
+    println!("{}", report::render(&figures));
+    directory.map_or(Ok(()), |directory| plot::draw(&figures, directory))
+}

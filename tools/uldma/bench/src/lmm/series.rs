@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Registrations of the paper's 13 sizes, all contenders in one loop, so that drift hits all.
+
+use uldma::measure::Clock;
+
+use super::contender::Contender;
+use super::memory::{Pages, Range, Subject};
+use crate::failure::Failure;
+use crate::figure::Figures;
+use crate::timing::times;
+
+/// Sizes of the paper's tables: 4 KiB to 16 MiB in powers of two.
+pub(crate) const SIZES: [&str; 13] = [
+    "4k", "8k", "16k", "32k", "64k", "128k", "256k", "512k", "1m", "2m", "4m", "8m", "16m",
+];
+/// Pages of the largest.
+pub(crate) const LARGEST: usize = pages(SIZES.len() - 1);
+
+/// Registrations of small sizes, and of large ones.
+const ROUNDS: std::ops::RangeInclusive<usize> = 41..=301;
+/// Pages to register in all with one size, between these two bounds.
+const BUDGET: usize = 60_000;
+/// First rounds, which do not count.
+const WARM_UP: usize = 3;
+
+/// Pages of size number `index`.
+pub(crate) const fn pages(index: usize) -> usize {
+    1 << index
+}
+
+/// A contender, under the name that its figures have.
+pub(crate) type Named<'a> = (&'static str, &'a mut dyn Contender);
+
+/// Ticks of what one contender did.
+#[derive(Default)]
+struct Samples {
+    register: Vec<u64>,
+    deregister: Vec<u64>,
+}
+
+/// Has every contender register and deregister memory of this kind, as large as each of the sizes,
+/// and adds `lmm.register.NAME.SIZE`, `lmm.deregister.NAME.SIZE` (the medians) and the same with
+/// `lmm.min` (the shortest).
+pub(crate) fn measure(
+    contenders: &mut [Named<'_>],
+    kind: Pages,
+    figures: &mut Figures,
+) -> Result<(), Failure> {
+    for (index, size) in SIZES.into_iter().enumerate() {
+        let rounds = (BUDGET / pages(index)).clamp(*ROUNDS.start(), *ROUNDS.end());
+        let subject = Subject::new(kind, pages(index))?;
+        for (_, contender) in contenders.iter_mut() {
+            contender.begin(&subject)?;
+        }
+        let clock = Clock::start();
+        let samples = run(contenders, subject.range(), rounds, &clock)?;
+        for ((name, _), samples) in contenders.iter().zip(samples) {
+            for (what, samples) in [
+                ("register", samples.register),
+                ("deregister", samples.deregister),
+            ] {
+                let times = times(&clock, &samples, 1);
+                figures.add(
+                    format!("lmm.{what}.{name}.{size}"),
+                    times.median(),
+                    "ns",
+                    None,
+                    None,
+                );
+                figures.add(
+                    format!("lmm.min.{what}.{name}.{size}"),
+                    times.quantile(0.0),
+                    "ns",
+                    None,
+                    None,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(
+    contenders: &mut [Named<'_>],
+    range: Range,
+    rounds: usize,
+    clock: &Clock,
+) -> Result<Vec<Samples>, Failure> {
+    let count = contenders.len();
+    let mut samples: Vec<Samples> = (0..count).map(|_| Samples::default()).collect();
+    for round in 0..rounds + WARM_UP {
+        for turn in 0..count {
+            // Nobody always comes after the same one.
+            let number = (turn + round) % count;
+            let contender = &mut contenders[number].1;
+            contender.prepare(range)?;
+            let before = clock.ticks();
+            contender.register(range)?;
+            let between = clock.ticks();
+            contender.deregister()?;
+            let after = clock.ticks();
+            contender.clean_up()?;
+            if round >= WARM_UP {
+                samples[number].register.push(between - before);
+                samples[number].deregister.push(after - between);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_contender_gets_its_figures() {
+        let mut figures = Figures::default();
+        let (mut one, mut other) = (Nothing(0), Nothing(0));
+        let both: &mut [Named<'_>] = &mut [("one", &mut one), ("other", &mut other)];
+        measure(both, Pages::Private, &mut figures).unwrap();
+        assert!(figures.get("lmm.register.one.4k").is_some());
+        assert!(figures.get("lmm.min.deregister.other.16m").is_some());
+        assert_eq!(one.0, other.0);
+    }
+
+    /// Counts its calls.
+    struct Nothing(usize);
+
+    impl Contender for Nothing {
+        fn register(&mut self, range: Range) -> Result<(), Failure> {
+            self.0 += range.count();
+            Ok(())
+        }
+
+        fn deregister(&mut self) -> Result<(), Failure> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+}
