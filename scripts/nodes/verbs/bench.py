@@ -14,6 +14,7 @@ from ..pair import Pair, say
 from ..paths import BINARIES
 from ..qemu import Config
 from ..results import Figure
+from . import lmm
 
 BENCH_TIMEOUT = 900.0
 MEMCPY_TIMEOUT = 120.0
@@ -61,21 +62,35 @@ def with_floors(figures: Sequence[Figure], memcpy: Sequence[Figure]) -> list[Fig
     return found
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The verb."""
-    argparse.ArgumentParser(prog="make bench").parse_args(arguments)
-    with Pair("bench", Config(memory=MEMORY)) as pair:
-        say("measuring host memcpy ...")
-        memcpy = host_memcpy()
-        say("measuring on the nodes ...")
-        server = pair.b.spawn("uldma-bench serve")
-        try:
-            output = pair.a.check("uldma-bench run --json --peer", BENCH_TIMEOUT)
-        finally:
-            server.kill()
-        pair.check_logs()
+def transfers(pair: Pair) -> list[Figure]:
+    """What moves data, with the floors and rivals of the same run."""
+    say("measuring host memcpy ...")
+    memcpy = host_memcpy()
+    say("measuring on the nodes ...")
+    server = pair.b.spawn("uldma-bench serve")
+    try:
+        output = pair.a.check("uldma-bench run --json --peer", BENCH_TIMEOUT)
+    finally:
+        server.kill()
     figures = [Figure.parse(entry) for entry in parse(output, "uldma-bench run")]
     figures = [*with_floors(figures, memcpy), *memcpy]
     results.write("bench", figures)
-    print(f"\n{results.figures_table(figures)}\n\nevery figure: build/results/bench.json")
+    return figures
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb."""
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--only", choices=("transfers", "lmm"), help="measure only this part")
+    only = parser.parse_args(arguments).only
+    with Pair("bench", Config(memory=MEMORY)) as pair:
+        if only != "lmm":
+            moved = transfers(pair)
+        if only != "transfers":
+            lmm.measure(pair)
+        pair.check_logs()
+    if only != "transfers":
+        print(f"\n{lmm.report()}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg")
+    if only != "lmm":
+        print(f"\n{results.figures_table(moved)}\n\nevery figure: build/results/bench.json")
     return 0

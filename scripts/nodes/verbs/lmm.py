@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The part of nodes bench about the locked memory manager: what it costs to register memory."""
+
+import json
+import subprocess
+from typing import Any
+
+from .. import results
+from ..errors import NodesError
+from ..node import Node
+from ..pair import Pair, say
+from ..paths import BINARIES, RESULTS
+from ..results import Figure
+
+TIMEOUT = 1200.0
+STEP_TIMEOUT = 60.0
+REPORT_TIMEOUT = 60.0
+# Parts for a module as it is by default, and for one that leaves areas apart.
+MERGED = "--part sizes --part counts --part pages --part load --part cache"
+UNMERGED = "--part areas --part load"
+# The steps of uldma-bench lmm-steps, in its order.
+STEPS = (
+    "idle",
+    "register.first",
+    "register.again",
+    "deregister.again",
+    "deregister.first",
+    "register.more",
+    "cleanup",
+)
+FIFO = "/tmp/lmm-go"
+
+
+def run(node: Node, options: str = "") -> list[Figure]:
+    """Figures of uldma-bench lmm; what it could not measure is said."""
+    command = f"uldma-bench lmm --json {options}"
+    result = node.run(command, TIMEOUT)
+    for line in result.stderr.splitlines():
+        say(line)
+    if result.rc:
+        raise NodesError(f"node {node.name}: exit {result.rc} of: {command}")
+    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
+
+
+def counters(pair: Pair) -> dict[str, int]:
+    """What the device counted of node a: accesses to its control registers, and invalidations."""
+    assert pair.device
+    stats: Any = pair.device.control("stats")["stats"]
+    counted = stats["nodes"][0]["counters"]
+    return {
+        "mmio": counted["control_loads"] + counted["control_stores"],
+        "invalidations": counted["invalidations"],
+    }
+
+
+def device_counts(pair: Pair) -> list[Figure]:
+    """What reaches the device in each step, by registration."""
+    figures = []
+    pair.a.check(f"rm -f {FIFO} && mkfifo {FIFO}")
+    job = pair.a.spawn(f"uldma-bench lmm-steps {FIFO}")
+    job.wait_output("ready", STEP_TIMEOUT)
+    for step in STEPS:
+        before = counters(pair)
+        pair.a.check(f"echo > {FIFO}", STEP_TIMEOUT)
+        job.wait_output(f"{step} ", STEP_TIMEOUT)
+        lines = job.text().splitlines()
+        if not lines or not lines[-1].startswith(step):
+            raise NodesError(f"uldma-bench lmm-steps: {step}: {job.text('err')}")
+        number = int(lines[-1].split()[1])
+        after = counters(pair)
+        figures += [
+            Figure(f"lmm.{what}.{step}", (after[what] - before[what]) / number, "count")
+            for what in before
+        ]
+    if job.wait(STEP_TIMEOUT).rc:
+        raise NodesError(f"uldma-bench lmm-steps: {job.text('err')}")
+    return figures
+
+
+def measure(pair: Pair) -> list[Figure]:
+    """Measure on node a, and write build/results/lmm.json and lmm-*.svg."""
+    say("measuring registration ...")
+    figures = run(pair.a, MERGED)
+    figures += device_counts(pair)
+    say("measuring registration with areas that are not merged ...")
+    pair.a.check("rmmod uldma && modprobe uldma merge=0")
+    try:
+        figures += run(pair.a, UNMERGED)
+    finally:
+        pair.a.check("rmmod uldma && modprobe uldma")
+    results.write("lmm", figures)
+    return figures
+
+
+def report() -> str:
+    """The tables, for people; draws them, too."""
+    done = subprocess.run(
+        [
+            BINARIES / "uldma-bench",
+            "lmm-report",
+            RESULTS / "lmm.json",
+            *("--plots", RESULTS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=REPORT_TIMEOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise NodesError(f"uldma-bench lmm-report: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
