@@ -51,6 +51,7 @@ use crate::{
     },
     kernel_ext::{
         self,
+        errno::eremoteio,
         gate::{
             Gate,
             GateKeeper, //
@@ -74,7 +75,8 @@ use crate::{
         locked::Locked,
         space::{
             Locker,
-            Space, //
+            Space,
+            Tell, //
         },
         Lmm, //
     },
@@ -173,7 +175,14 @@ impl Shared {
             }),
             GFP_KERNEL,
         )?;
-        shared.contexts.take_kernel(dev, &*shared.hw, kernel_page)?;
+        let taken = shared.contexts.take_kernel(dev, &*shared.hw, kernel_page);
+        if taken == Err(eremoteio()) {
+            dev_err!(
+                dev,
+                "DMA is bounced (swiotlb=force?); no memory could be registered\n"
+            );
+        }
+        taken?;
         Ok(shared)
     }
 
@@ -214,8 +223,8 @@ impl Shared {
         }
     }
 
-    /// Ends a lock, which `region`, retracted, was the last to use, or none if it is 0; with `keep`
-    /// its pins may stay in the cache.
+    /// Ends a lock, once the device was told what `tell` says; with `keep` its pins may stay in the
+    /// cache.
     ///
     /// # Errors
     ///
@@ -225,10 +234,10 @@ impl Shared {
         &self,
         space: &Arc<Space>,
         locked: Locked,
-        region: u32,
+        tell: Tell,
         keep: bool,
     ) -> Result {
-        let result = space.unlock(locked, region, keep);
+        let result = space.unlock(locked, tell, keep);
         if result.is_err() {
             self.keep_stuck(space);
         }

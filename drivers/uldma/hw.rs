@@ -151,6 +151,9 @@ pub(crate) trait Hardware: Send + Sync {
     /// `ETIMEDOUT` when it does not answer; the memory must stay pinned then.
     fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result;
 
+    /// The same for all regions of a space at once.
+    fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result;
+
     /// Starts a transfer of the kernel's context; returns its ticket.
     ///
     /// # Errors

@@ -280,13 +280,8 @@ fn region_cleanup(opener: &Opener, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     zero(arg.handle)?;
     opener.check_space()?;
-    let mut result = Ok(());
-    loop {
-        let Some(object) = opener.objects.lock().take_any_region() else {
-            return result;
-        };
-        result = result.and(opener.end(object));
-    }
+    let mut objects = opener.objects.lock();
+    opener.end_regions(&mut objects)
 }
 
 fn region_query(opener: &Opener, user: &User) -> Result {

@@ -124,6 +124,13 @@ impl Lmm {
         Ok(space)
     }
 
+    /// Whether `space` has one user only.
+    pub(crate) fn has_one_user(&self, space: &Space) -> bool {
+        let spaces = self.spaces.lock();
+        let users = spaces.by_mm.get(&space.key());
+        users.is_some_and(|users| users.count == 1)
+    }
+
     /// Ends the use of a space; it goes with the last user.
     pub(crate) fn leave(&self, space: &Space) {
         let mut spaces = self.spaces.lock();

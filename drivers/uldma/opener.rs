@@ -117,12 +117,15 @@ impl Objects {
     }
 
     /// Takes any region out, until none is left.
-    pub(crate) fn take_any_region(&mut self) -> Option<Object> {
-        let object = self
-            .handles
-            .pop_if(|object| matches!(object, Object::Region(_)))?;
-        self.regions -= 1;
-        Some(object)
+    fn take_any_region(&mut self) -> Option<Region> {
+        let is_region = |object: &Object| matches!(object, Object::Region(_));
+        match self.handles.pop_if(is_region)? {
+            Object::Region(region) => {
+                self.regions -= 1;
+                Some(region)
+            }
+            Object::Segment(_) => None,
+        }
     }
 
     /// How many regions and imports there are.
@@ -219,6 +222,45 @@ impl Opener {
         }
     }
 
+    /// Ends all regions and imports.
+    ///
+    /// The device is told of each, or of all at once if nobody else has any in this space.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; all are gone all the same.
+    pub(crate) fn end_regions(&self, objects: &mut Objects) -> Result {
+        let shared = &self.shared;
+        let keep = self.keep_pins.load(Relaxed);
+        let told = self.tell_of_all(objects);
+        let mut result = Ok(());
+        while let Some(region) = objects.take_any_region() {
+            result = result.and(match told {
+                true => region.release_told(shared, keep),
+                false => region.release(shared, keep),
+            });
+        }
+        result
+    }
+
+    /// Tells the device that all regions of the space go, if that is what happens.
+    fn tell_of_all(&self, objects: &mut Objects) -> bool {
+        let shared = &self.shared;
+        if objects.regions < 2 || !shared.lmm.has_one_user(&self.space) {
+            return false;
+        }
+        let Some(guard) = shared.gate.enter() else {
+            return false;
+        };
+        for object in objects.handles.iter_mut() {
+            if let Object::Region(region) = object {
+                region.retract(shared);
+            }
+        }
+        let told = shared.hw.invalidate_space(guard.dev(), self.space.id());
+        told.is_ok()
+    }
+
     /// Takes a context.
     ///
     /// # Errors
@@ -300,6 +342,8 @@ impl Opener {
         let mut objects = self.objects.lock();
         // An opener without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);
+        // What the device does not let go of is kept for it, and was logged.
+        let _ = self.end_regions(&mut objects);
         while let Some(object) = objects.handles.pop_if(|_| true) {
             // What the device does not let go of is kept for it, and was logged.
             let _ = self.end(object);

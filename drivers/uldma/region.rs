@@ -37,7 +37,10 @@ use crate::{
             offset_in_page,
             PageRange, //
         },
-        space::Space, //
+        space::{
+            Space,
+            Tell, //
+        }, //
     },
     maps::{
         Content,
@@ -150,7 +153,7 @@ impl Region {
             }),
             Err(err) => {
                 // The region's shadow pages may have been mapped for a moment.
-                let _ = shared.unlock(space, locked, 0, false);
+                let _ = shared.unlock(space, locked, Tell::Pages, false);
                 Err(err)
             }
         }
@@ -393,26 +396,43 @@ impl Region {
     ///
     /// `ETIMEDOUT` when the device does not answer; the region is gone all the same, and the memory
     /// stays pinned until the device is unbound.
-    pub(crate) fn release(self, shared: &Shared, keep: bool) -> Result {
+    pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
+        self.retract(shared);
+        let tell = Tell::Region(self.slot.index);
+        self.release_as(shared, tell, keep)
+    }
+
+    /// The same for a region that is retracted, and that the device was told of.
+    pub(crate) fn release_told(self, shared: &Shared, keep: bool) -> Result {
+        self.release_as(shared, Tell::Nothing, keep)
+    }
+
+    /// Begins to end the region: nobody can start anything with it from now on.
+    pub(crate) fn retract(&mut self, shared: &Shared) {
         shared.maps.remove(self.range);
-        if let Some(name) = self.export {
+        if let Some(name) = self.export.take() {
             shared.exports.remove(name);
         }
-        let slot = self.slot;
-        shared.tpt.retract_region(slot);
+        shared.tpt.retract_region(self.slot);
+    }
+
+    fn release_as(self, shared: &Shared, tell: Tell, keep: bool) -> Result {
         let result = match self.pages {
-            Pages::Local(space, locked) => shared.unlock(&space, locked, slot.index, keep),
+            Pages::Local(space, locked) => shared.unlock(&space, locked, tell, keep),
             Pages::Remote(run) => match shared.gate.enter() {
                 Some(guard) => {
                     shared.tpt.retract_pages(run);
-                    let invalidated = shared.hw.invalidate_region(guard.dev(), slot.index);
-                    invalidated.inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
+                    let told = match tell {
+                        Tell::Region(region) => shared.hw.invalidate_region(guard.dev(), region),
+                        Tell::Pages | Tell::Nothing => Ok(()),
+                    };
+                    told.inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
                 }
                 None => Ok(()),
             },
         };
         if result.is_ok() {
-            shared.tpt.free_region(slot);
+            shared.tpt.free_region(self.slot);
         }
         result
     }

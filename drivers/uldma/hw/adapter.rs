@@ -204,19 +204,29 @@ impl Adapter {
         if self.stuck.load(Relaxed) {
             return Err(ETIMEDOUT);
         }
-        let result = read_poll_timeout(
-            || match register()? {
-                GONE => Err(ETIMEDOUT),
-                value => Ok(value),
-            },
-            |value| value & mask == 0,
-            POLL,
-            TIMEOUT,
-        );
+        let mut read = || match register()? {
+            GONE => Err(ETIMEDOUT),
+            value => Ok(value),
+        };
+        // Most often it is done already, and taking the time is not free.
+        if read().is_ok_and(|value| value & mask == 0) {
+            return Ok(());
+        }
+        let result = read_poll_timeout(read, |value| value & mask == 0, POLL, TIMEOUT);
         if result.is_err() {
             self.stuck.store(true, Relaxed);
         }
         result.map(|_| ())
+    }
+
+    fn invalidate(&self, dev: &Device<Bound>, kind: u64, index: u32) -> Result {
+        let bar = self.registers.access(dev)?;
+        let _guard = self.invalidate.lock();
+        bar.write64(
+            kind << invalidate::KIND_SHIFT | u64::from(index),
+            reg::INVALIDATE,
+        );
+        self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
     fn block(&self, context: u32) -> Result<usize> {
@@ -337,13 +347,11 @@ impl Hardware for Adapter {
     }
 
     fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
-        let bar = self.registers.access(dev)?;
-        let _guard = self.invalidate.lock();
-        bar.write64(
-            invalidate::REGION << invalidate::KIND_SHIFT | u64::from(region),
-            reg::INVALIDATE,
-        );
-        self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
+        self.invalidate(dev, invalidate::REGION, region)
+    }
+
+    fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result {
+        self.invalidate(dev, invalidate::SPACE, space)
     }
 
     fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {

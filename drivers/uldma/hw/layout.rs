@@ -201,7 +201,7 @@ pub mod invalidate {
     pub const KIND_SHIFT: u32 = 56;
     /// One region, and every import of it at the peer.
     pub const REGION: u64 = 1;
-    /// Every region of one space; the index is the space.
+    /// Every region and page of one space; the index is the space.
     pub const SPACE: u64 = 2;
     /// Everything.
     pub const ALL: u64 = 3;

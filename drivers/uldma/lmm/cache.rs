@@ -28,7 +28,8 @@ use super::{
     space::{
         Locker,
         Space,
-        State, //
+        State,
+        Tell, //
     }, //
 };
 
@@ -111,7 +112,7 @@ impl Space {
         &self,
         state: &mut State,
         locked: Locked,
-        region: u32,
+        tell: Tell,
         locker: &Locker<'_>,
     ) -> Option<Locked> {
         let range = locked.range();
@@ -128,8 +129,10 @@ impl Space {
         let Some(guard) = locker.gate.enter() else {
             return Some(locked);
         };
-        if locker.hw.invalidate_region(guard.dev(), region).is_err() {
-            return Some(locked);
+        if let Tell::Region(region) = tell {
+            if locker.hw.invalidate_region(guard.dev(), region).is_err() {
+                return Some(locked);
+            }
         }
         drop(guard);
         holder.listener = None;
@@ -145,7 +148,7 @@ impl Space {
     fn drop_cached(&self, state: &mut State, time: u64, locker: &Locker<'_>) {
         if let Some(locked) = state.cache.take(time) {
             // What the device does not let go of is kept for it, and was logged.
-            let _ = self.end(state, &locked, None, locker);
+            let _ = self.end(state, &locked, Tell::Pages, locker);
         }
     }
 

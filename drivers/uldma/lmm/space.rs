@@ -160,6 +160,17 @@ pub(crate) struct Locker<'a> {
     pub(crate) quiet: &'a Completion,
 }
 
+/// What the device has to be told when a lock ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Tell {
+    /// This region is retracted, and may be in use.
+    Region(u32),
+    /// Pages go, if any do.
+    Pages,
+    /// It knows that the region and the pages go, and uses them no more.
+    Nothing,
+}
+
 /// Pins of a range that no area covers for sure.
 struct Fresh {
     range: PageRange,
@@ -433,32 +444,31 @@ impl Space {
 
     /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
     ///
-    /// `region` is the region that was retracted and may be in use, or 0. With `keep` the pins go
-    /// into the cache.
+    /// The region that had it is retracted. With `keep` the pins go into the cache.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
     /// and its pages stay pinned as long as this space.
-    pub(crate) fn unlock(&self, locked: Locked, region: u32, keep: bool) -> Result {
+    pub(crate) fn unlock(&self, locked: Locked, tell: Tell, keep: bool) -> Result {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
         let left = match keep {
-            true => self.keep(&mut state, locked, region, locker),
+            true => self.keep(&mut state, locked, tell, locker),
             false => Some(locked),
         };
         match left {
-            Some(locked) => self.end(&mut state, &locked, Some(region), locker),
+            Some(locked) => self.end(&mut state, &locked, tell, locker),
             None => Ok(()),
         }
     }
 
-    /// Ends `locked`. Whether or not areas end with it, the device is told of `region`, if given.
+    /// Ends `locked`.
     pub(super) fn end(
         &self,
         state: &mut State,
         locked: &Locked,
-        region: Option<u32>,
+        tell: Tell,
         locker: &Locker<'_>,
     ) -> Result {
         let Some(holder) = state.holders.remove(&locked.number) else {
@@ -476,10 +486,13 @@ impl Space {
         for area in ended.iter() {
             locker.tpt.retract_pages(area.payload.run);
         }
-        if region.is_some() || !ended.is_empty() {
-            let result = locker
-                .hw
-                .invalidate_region(guard.dev(), region.unwrap_or(0));
+        let region = match tell {
+            Tell::Region(region) => Some(region),
+            Tell::Pages if !ended.is_empty() => Some(0),
+            Tell::Pages | Tell::Nothing => None,
+        };
+        if let Some(region) = region {
+            let result = locker.hw.invalidate_region(guard.dev(), region);
             if let Err(err) = result {
                 dev_err!(
                     guard.dev(),
