@@ -280,39 +280,51 @@ static inline void *map_sysv(size_t length)
 
 #define HUGETLB_COUNT "/proc/sys/vm/nr_hugepages"
 
-/* There are none unless somebody asks, which root may do here and now. */
+static bool hugepages_added;
+
 static inline void *map_huge_file(size_t length, int flags, bool file)
 {
-	put(HUGETLB_COUNT, "4");
 	if (file)
 		return map_file(memfd(length, MFD_HUGETLB), length, flags);
 	return map_or_why(length, flags | MAP_ANONYMOUS | MAP_HUGETLB, -1);
 }
 
+/* Where there are no large pages, root may ask for some here and now. */
+static inline void *map_huge(size_t length, int flags, bool file)
+{
+	void *p = map_huge_file(length, flags, file);
+
+	if (p || hugepages_added || put(HUGETLB_COUNT, "4"))
+		return p;
+	hugepages_added = true;
+	return map_huge_file(length, flags, file);
+}
+
 static inline void *map_hugetlb(size_t length)
 {
-	return map_huge_file(length, MAP_PRIVATE, false);
+	return map_huge(length, MAP_PRIVATE, false);
 }
 
 static inline void *map_hugetlb_shared(size_t length)
 {
-	return map_huge_file(length, MAP_SHARED, false);
+	return map_huge(length, MAP_SHARED, false);
 }
 
 static inline void *map_hugetlb_memfd(size_t length)
 {
-	return map_huge_file(length, MAP_SHARED, true);
+	return map_huge(length, MAP_SHARED, true);
 }
 
 static inline void *map_hugetlb_memfd_private(size_t length)
 {
-	return map_huge_file(length, MAP_PRIVATE, true);
+	return map_huge(length, MAP_PRIVATE, true);
 }
 
-/* Gives large pages back to the machine; those in use go with their use. */
+/* Gives what was asked for back; pages in use go with their use. */
 static inline void hugepages_done(void)
 {
-	put(HUGETLB_COUNT, "0");
+	if (hugepages_added)
+		put(HUGETLB_COUNT, "0");
 }
 
 #endif /* __SELFTEST_ULDMA_KINDS_H */
