@@ -10,59 +10,103 @@
 #define LENGTH (4UL << 20)
 /* What the other process takes at a time. */
 #define STEP (8UL << 20)
+#define PAGES (LENGTH / 4096)
 
-FIXTURE(pressure) {
-	int fd;
-	size_t page;
-	size_t pages;
+/**
+ * struct pair - memory of one kind, twice
+ * @buf: registered
+ * @control: not registered
+ * @r: the region
+ * @frames: of the region, when it was registered
+ */
+struct pair {
 	char *buf;
 	char *control;
 	struct region r;
+	__u64 frames[PAGES];
+};
+
+/* 0, -ENODATA and why_not where there is no such memory, or an error. */
+static int pair_make(int fd, void *(*map)(size_t length), struct pair *p)
+{
+	int ret;
+
+	p->buf = map(LENGTH);
+	p->control = map(LENGTH);
+	if (!p->buf || !p->control)
+		return -ENODATA;
+	pattern_fill(p->buf, LENGTH, 1);
+	pattern_fill(p->control, LENGTH, 2);
+	ret = region_register(fd, p->buf, LENGTH, RW, &p->r);
+	if (!ret && frames_of(p->buf, PAGES, p->frames) != PAGES)
+		ret = -EPERM;
+	return ret;
+}
+
+/* Pages of the control that are not in memory. */
+static size_t gone(struct pair *p)
+{
+	return PAGES - resident(p->control, LENGTH);
+}
+
+static int page_out(void *at)
+{
+	return madvise(at, LENGTH, MADV_PAGEOUT) ? -errno : 0;
+}
+
+static bool has_swap(void)
+{
+	return number_in("/proc/meminfo", "SwapFree") * 1024 > 16 * LENGTH;
+}
+
+/**
+ * struct reader - how a test sees what the device reads
+ * @fd: the device
+ * @copy: where it writes what it read
+ * @to: the region over that
+ */
+struct reader {
+	int fd;
 	char *copy;
 	struct region to;
-	__u64 *frames;
-	__u64 *now;
+};
+
+static int reader_make(struct reader *it)
+{
+	it->fd = uldma_open(O_NONBLOCK);
+	if (it->fd < 0)
+		return it->fd;
+	it->copy = buffer(LENGTH);
+	if (!it->copy)
+		return -ENOMEM;
+	return region_register(it->fd, it->copy, LENGTH, RW, &it->to);
+}
+
+FIXTURE(pressure) {
+	struct reader it;
+	struct pair p;
 };
 
 FIXTURE_VARIANT(pressure) {
 	void *(*map)(size_t length);
 };
 
-static bool has_swap(void)
-{
-	return number_in("/proc/meminfo", "SwapFree") * 1024 > 4 * LENGTH;
-}
-
 FIXTURE_SETUP(pressure)
 {
+	int ret;
+
 	if (!has_swap())
 		SKIP(return, "there is no swap to page out to");
-	self->fd = uldma_open(O_NONBLOCK);
-	ASSERT_LE(0, self->fd);
-	self->page = page_size();
-	self->pages = LENGTH / self->page;
-	self->buf = variant->map(LENGTH);
-	self->control = variant->map(LENGTH);
-	if (!self->buf || !self->control)
+	ASSERT_EQ(0, reader_make(&self->it));
+	ret = pair_make(self->it.fd, variant->map, &self->p);
+	if (ret == -ENODATA)
 		SKIP(return, "%s", why_not);
-	self->copy = buffer(LENGTH);
-	ASSERT_NE(NULL, self->copy);
-	self->frames = calloc(2 * self->pages, sizeof(__u64));
-	ASSERT_NE(NULL, self->frames);
-	self->now = self->frames + self->pages;
-	pattern_fill(self->buf, LENGTH, 1);
-	pattern_fill(self->control, LENGTH, 2);
-	ASSERT_EQ(0, region_register(self->fd, self->copy, LENGTH, RW,
-				     &self->to));
-	ASSERT_EQ(0, region_register(self->fd, self->buf, LENGTH, RW,
-				     &self->r));
-	ASSERT_EQ(self->pages, frames_of(self->buf, self->pages,
-					 self->frames));
+	ASSERT_EQ(0, ret);
 }
 
 FIXTURE_TEARDOWN(pressure)
 {
-	close(self->fd);
+	close(self->it.fd);
 }
 
 FIXTURE_VARIANT_ADD(pressure, anonymous) { map_anonymous };
@@ -71,55 +115,51 @@ FIXTURE_VARIANT_ADD(pressure, shared) { map_shared };
 FIXTURE_VARIANT_ADD(pressure, memfd) { map_memfd };
 FIXTURE_VARIANT_ADD(pressure, sysv) { map_sysv };
 
-static size_t gone(struct _test_data_pressure *self)
+/* The region's pages are in memory, where they were, and hold what they did. */
+static void check_region(struct __test_metadata *_metadata, struct reader *it,
+			 struct pair *p)
 {
-	return self->pages - resident(self->control, LENGTH);
-}
+	__u64 now[PAGES];
 
-static void check_region(struct __test_metadata *_metadata,
-			 struct _test_data_pressure *self, __u64 seed)
-{
-	EXPECT_EQ(self->pages, resident(self->buf, LENGTH));
-	memset(self->copy, 0, LENGTH);
-	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to, 0, &self->r, 0,
+	EXPECT_EQ(PAGES, resident(p->buf, LENGTH));
+	memset(it->copy, 0, LENGTH);
+	EXPECT_EQ(0, transfer(it->fd, BY_KERNEL, &it->to, 0, &p->r, 0,
 			      LENGTH));
-	EXPECT_EQ(-1, pattern_check(self->copy, LENGTH, seed));
+	EXPECT_EQ(-1, pattern_check(it->copy, LENGTH, 1));
 	/* Shared pages may have been unmapped, which moves nothing. */
-	EXPECT_EQ(-1, pattern_check(self->buf, LENGTH, seed));
-	EXPECT_EQ(self->pages, frames_of(self->buf, self->pages, self->now));
-	EXPECT_EQ(0, memcmp(self->frames, self->now,
-			    self->pages * sizeof(__u64)));
-	EXPECT_EQ(0, stale_pages(self->fd, self->r.handle));
-}
-
-static int page_out(void *at)
-{
-	return madvise(at, LENGTH, MADV_PAGEOUT) ? -errno : 0;
+	EXPECT_EQ(-1, pattern_check(p->buf, LENGTH, 1));
+	EXPECT_EQ(PAGES, frames_of(p->buf, PAGES, now));
+	EXPECT_EQ(0, memcmp(p->frames, now, sizeof(now)));
+	EXPECT_EQ(0, stale_pages(it->fd, p->r.handle));
 }
 
 TEST_F(pressure, paged_out_by_advice)
 {
-	ASSERT_EQ(0, page_out(self->control));
-	ASSERT_LT(self->pages / 2, gone(self));
+	ASSERT_EQ(0, page_out(self->p.control));
+	ASSERT_LT(PAGES / 2, gone(&self->p));
 	for (int i = 0; i < 3; i++) {
-		ASSERT_EQ(0, page_out(self->buf));
-		check_region(_metadata, self, 1);
+		ASSERT_EQ(0, page_out(self->p.buf));
+		check_region(_metadata, &self->it, &self->p);
 	}
-	EXPECT_EQ(-1, pattern_check(self->control, LENGTH, 2));
+	EXPECT_EQ(-1, pattern_check(self->p.control, LENGTH, 2));
 }
 
 /* What the device wrote is not lost when the page goes, for it is dirty. */
 TEST_F(pressure, paged_out_after_a_write)
 {
+	struct reader *it = &self->it;
+
 	/* A copy that is in swap already is older than what comes now. */
-	pattern_fill(self->copy, LENGTH, 3);
-	ASSERT_EQ(0, page_out(self->buf));
-	ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &self->r, 0, &self->to, 0,
+	pattern_fill(it->copy, LENGTH, 3);
+	ASSERT_EQ(0, page_out(self->p.buf));
+	ASSERT_EQ(0, transfer(it->fd, BY_KERNEL, &self->p.r, 0, &it->to, 0,
 			      LENGTH));
-	ASSERT_EQ(0, region_unregister(self->fd, self->r.handle));
-	ASSERT_EQ(0, page_out(self->buf));
-	EXPECT_LT(self->pages / 2, self->pages - resident(self->buf, LENGTH));
-	EXPECT_EQ(-1, pattern_check(self->buf, LENGTH, 3));
+	ASSERT_EQ(0, region_unregister(it->fd, self->p.r.handle));
+	/* Only what is mapped is paged out. */
+	EXPECT_EQ(-1, pattern_check(self->p.buf, LENGTH, 3));
+	ASSERT_EQ(0, page_out(self->p.buf));
+	EXPECT_GT(PAGES / 2, resident(self->p.buf, LENGTH));
+	EXPECT_EQ(-1, pattern_check(self->p.buf, LENGTH, 3));
 }
 
 /* Takes memory a step at a time, little of it different from the rest. */
@@ -134,25 +174,66 @@ static long take(long verb, long arg, void *data)
 	return 0;
 }
 
-/* More than there is, but less than there is with the swap. */
-TEST_F_TIMEOUT(pressure, another_takes_all, 240)
-{
-	size_t limit = number_in("/proc/meminfo", "MemAvailable") * 1024 +
-		       number_in("/proc/meminfo", "SwapFree") * 1024 / 2;
-	struct partner hog = { };
-	size_t taken;
+#define KINDS 3
 
-	ASSERT_EQ(0, partner_start(&hog, take, NULL));
-	for (taken = 0; taken < limit && gone(self) < self->pages / 4;
-	     taken += STEP) {
-		ASSERT_EQ(0, partner_call(&hog, taken, 0));
+FIXTURE(hogged) {
+	struct partner hog;
+	struct reader it;
+	struct pair pairs[KINDS];
+};
+
+FIXTURE_SETUP(hogged)
+{
+	static void *(*const maps[KINDS])(size_t length) = {
+		map_anonymous, map_memfd, map_sysv
+	};
+
+	if (!has_swap())
+		SKIP(return, "there is no swap to page out to");
+	/* First, so that it shares nothing with what comes. */
+	ASSERT_EQ(0, partner_start(&self->hog, take, NULL));
+	ASSERT_EQ(0, reader_make(&self->it));
+	for (int i = 0; i < KINDS; i++)
+		ASSERT_EQ(0, pair_make(self->it.fd, maps[i],
+				       &self->pairs[i]));
+}
+
+FIXTURE_TEARDOWN(hogged)
+{
+	close(self->it.fd);
+}
+
+static bool all_gone(struct pair *pairs)
+{
+	for (int i = 0; i < KINDS; i++)
+		if (gone(&pairs[i]) < PAGES / 4)
+			return false;
+	return true;
+}
+
+/* More than there is, but less than there is with the swap. */
+TEST_F_TIMEOUT(hogged, keeps_regions, 600)
+{
+	size_t taken = 0, limit;
+
+	limit = number_in("/proc/meminfo", "MemAvailable") * 1024 +
+		number_in("/proc/meminfo", "SwapFree") * 1024 / 4 * 3;
+	while (taken < limit && !all_gone(self->pairs)) {
+		ASSERT_EQ(0, partner_call(&self->hog, taken, 0));
+		taken += STEP;
 	}
-	EXPECT_LE(self->pages / 4, gone(self));
-	check_region(_metadata, self, 1);
-	EXPECT_EQ(SIGKILL, partner_kill(&hog));
 	TH_LOG("%zu MiB were taken of %zu", taken >> 20, limit >> 20);
-	EXPECT_EQ(-1, pattern_check(self->control, LENGTH, 2));
-	check_region(_metadata, self, 1);
+	for (int i = 0; i < KINDS; i++) {
+		EXPECT_LE(PAGES / 4, gone(&self->pairs[i]))
+			TH_LOG("kind %d is still in memory", i);
+		check_region(_metadata, &self->it, &self->pairs[i]);
+	}
+	EXPECT_EQ(SIGKILL, partner_kill(&self->hog));
+	for (int i = 0; i < KINDS; i++) {
+		EXPECT_EQ(-1, pattern_check(self->pairs[i].control, LENGTH,
+					    2));
+		check_region(_metadata, &self->it, &self->pairs[i]);
+	}
 }
 
 /*
