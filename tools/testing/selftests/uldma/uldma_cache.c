@@ -44,7 +44,9 @@ FIXTURE_TEARDOWN(cache)
 	close(self->other);
 	close(self->fd);
 	EXPECT_EQ(0, vm_pin());
-	EXPECT_EQ(self->pins, machine_pins());
+	/* Nobody else is told at once. */
+	if (!geteuid())
+		EXPECT_EQ(self->pins, machine_pins());
 }
 
 static int lock_pages(struct _test_data_cache *self, int first, int end,
