@@ -24,8 +24,8 @@ test: build		## all tests; ends with one line of totals (ONLY=pattern)
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
 	@$(ENTER) $(NODES) shell $(NODE)
 
-bench: build		## measure against floors and rivals
-	@$(ENTER) $(NODES) bench
+bench: build		## measure against floors and rivals (ONLY=transfers or lmm)
+	@$(ENTER) $(NODES) bench $(if $(ONLY),--only '$(ONLY)')
 
 lint: root		## all static checks
 	@$(ENTER) scripts/lint
