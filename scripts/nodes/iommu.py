@@ -6,22 +6,22 @@ import time
 from .cases.registry import Case, expect
 from .device import Device
 from .errors import TimedOut
-from .kernel import patience
+from .kernel import DEBUG, patience
 from .pair import Pair
 from .qemu import Config
 
 # How mappings end (strict: at once; lazy: some time later, many together), and what the kernel
 # calls the domain of such a device.
-MODES = {"strict": "DMA", "lazy": "DMA-FQ"}
-PROGRAMS = (
-    "uldma:uldma_region",
-    "uldma:uldma_memory",
-    "uldma:uldma_dma",
-    "uldma:uldma_event",
-    "uldma:uldma_unbind",
+DOMAINS = {"strict": "DMA", "lazy": "DMA-FQ"}
+SHORT = ("uldma:uldma_memory", "uldma:uldma_dma")
+PROGRAMS = (*SHORT, "uldma:uldma_region", "uldma:uldma_event", "uldma:uldma_unbind")
+# In flight is where a mapping that is stale could be used. It is slow, as each page goes from the
+# guest to the device.
+LAZY_PROGRAMS = (*PROGRAMS, "uldma:uldma_inflight")
+# The ways to boot, and what to run there. The debug kernel is to see every path once.
+MODES: dict[str, tuple[str, ...]] = (
+    {"lazy": SHORT} if DEBUG else {"strict": PROGRAMS, "lazy": LAZY_PROGRAMS}
 )
-# Slow, as each page goes from the guest to the device: where stale mappings could be used.
-LAZY_PROGRAMS = ("uldma:uldma_inflight",)
 SLOWNESS = 4.0
 HELD = 1 << 20
 START_TIMEOUT = 20.0
@@ -30,13 +30,8 @@ UNMAP_TIMEOUT = 10.0
 
 def config(mode: str) -> Config:
     """How to boot such nodes."""
-    domain = f"nodes.domain={MODES[mode]}"
+    domain = f"nodes.domain={DOMAINS[mode]}"
     return Config(debug=True, iommu=True, slowness=SLOWNESS, cmdline=domain)
-
-
-def programs(mode: str) -> tuple[str, ...]:
-    """What to run on them."""
-    return PROGRAMS + (LAZY_PROGRAMS if mode == "lazy" else ())
 
 
 def in_use(mode: str) -> Case:
@@ -46,7 +41,7 @@ def in_use(mode: str) -> Case:
         """The kernel translates for the device, and the device reaches registered memory only."""
         for name, node in pair.nodes.items():
             domain = node.check("cat /sys/bus/pci/drivers/uldma/*/iommu_group/type").strip()
-            expect(domain == MODES[mode], f"node {name}: the device's domain is {domain!r}")
+            expect(domain == DOMAINS[mode], f"node {name}: the device's domain is {domain!r}")
         assert pair.device
         idle = pair.device.reach()
         memory = pair.config.memory << 20

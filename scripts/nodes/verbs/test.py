@@ -45,11 +45,11 @@ def run_nodes(tally: Tally, only: re.Pattern[str]) -> None:
 
 def run_iommu(tally: Tally, only: re.Pattern[str]) -> None:
     """The programs that map memory for the device, with an IOMMU between the two."""
-    for mode in iommu.MODES:
+    for mode, programs in iommu.MODES.items():
         tests = NodeTests(tally, Selection(only, f"iommu-{mode}"), iommu.config(mode))
         try:
             tests.case("nodes:iommu.in_use", iommu.in_use(mode))
-            for program in iommu.programs(mode):
+            for program in programs:
                 tests.program(program)
             for program in PROGRAMS_WITH_PEER:
                 tests.program_with_peer(program)
