@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "uldma_harness.h"
+#include "uldma_lmm.h"
 
 #define NAME 0x756e62696e64ULL
 #define LENGTH 65536
@@ -125,15 +126,114 @@ TEST_F(unbind, pins_go_with_the_region)
 	EXPECT_EQ(self->pins, machine_pins());
 }
 
+/* A mapping keeps the file, so all of them go first. */
+static int end_file(struct _test_data_unbind *self)
+{
+	int fd = self->fd;
+
+	self->fd = -1;
+	return munmap(self->r.shadow, self->r.shadow_length) ||
+			       munmap(self->s.map, self->s.length) ||
+			       munmap(self->c.page, self->c.page_length) ||
+			       munmap(self->c.status, self->c.page_length) ||
+			       close(fd) ?
+		       -errno :
+		       0;
+}
+
 TEST_F(unbind, pins_go_with_the_file)
 {
 	ASSERT_EQ(0, tell_driver("unbind"));
-	ASSERT_EQ(0, munmap(self->r.shadow, self->r.shadow_length));
-	ASSERT_EQ(0, munmap(self->s.map, self->s.length));
-	ASSERT_EQ(0, munmap((void *)self->c.page, self->c.page_length));
-	ASSERT_EQ(0, munmap((void *)self->c.status, self->c.page_length));
-	ASSERT_EQ(0, close(self->fd));
-	self->fd = -1;
+	ASSERT_EQ(0, end_file(self));
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(self->pins, machine_pins());
+}
+
+TEST_F(unbind, questions_about_memory)
+{
+	struct uldma_region_charge charge;
+	struct uldma_region_blocks blocks;
+	struct uldma_region_query query;
+	struct uldma_block block;
+	struct uldma_lmm l;
+
+	ASSERT_EQ(0, tell_driver("unbind"));
+	EXPECT_EQ(-ENODEV, region_query(self->fd, self->r.handle, &query));
+	EXPECT_EQ(-ENODEV, region_charge(self->fd, self->buf, 1, RW, &charge));
+	EXPECT_EQ(-ENODEV, region_blocks(self->fd, self->r.handle, 0, 0,
+					 &block, 1, &blocks));
+	EXPECT_EQ(-ENODEV, lmm_ioctl(self->fd, 0, &l));
+	EXPECT_EQ(-ENODEV, lmm_ioctl(self->fd, ULDMA_LMM_CACHE_ON, &l));
+	/* But ending regions is always possible. */
+	EXPECT_EQ(0, region_cleanup(self->fd));
+	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(self->pins, machine_pins());
+}
+
+/* Locked memory and what is cached of it are watched until they are given up. */
+TEST_F(unbind, memory_changes_afterwards)
+{
+	size_t page = page_size();
+	char *more = buffer(8 * page);
+	struct region r;
+
+	ASSERT_NE(NULL, more);
+	ASSERT_EQ(0, turn_cache_on(self->fd));
+	ASSERT_EQ(0, region_register(self->fd, more, 8 * page, RW, &r));
+	ASSERT_EQ(0, region_unregister(self->fd, r.handle));
+	EXPECT_EQ(LENGTH / page + 8, vm_pin());
+	ASSERT_EQ(0, munmap(self->buf, page));
+	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, munmap(self->buf + page, page));
+	ASSERT_EQ(0, munmap(more, 4 * page));
+	ASSERT_EQ(0, tell_driver("bind"));
+	ASSERT_EQ(0, munmap(self->buf + 2 * page, page));
+	ASSERT_EQ(0, munmap(more + 4 * page, 4 * page));
+	ASSERT_EQ(0, end_file(self));
+	EXPECT_EQ(0, vm_pin());
+	EXPECT_EQ(self->pins, machine_pins());
+}
+
+struct changer {
+	char *buf;
+	bool stop;
+};
+
+static void *change_again(void *arg)
+{
+	struct changer *c = arg;
+
+	while (!READ_ONCE(c->stop)) {
+		madvise(c->buf, LENGTH, MADV_DONTNEED);
+		memset(c->buf, 1, LENGTH);
+	}
+	return NULL;
+}
+
+/* Somebody is to look at changes, again and again, while the device goes. */
+TEST_F_TIMEOUT(unbind, while_memory_changes, 120)
+{
+	struct changer c = { self->buf };
+	pthread_t thread;
+	struct region r;
+	int fd;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, change_again, &c));
+	for (int i = 0; i < 10; i++) {
+		fd = uldma_open(0);
+		ASSERT_LE(0, fd);
+		ASSERT_EQ(0, turn_cache_on(fd));
+		ASSERT_EQ(0, region_register(fd, self->buf, LENGTH, RW, &r));
+		if (i % 2)
+			ASSERT_EQ(0, region_unregister(fd, r.handle));
+		EXPECT_EQ(0, tell_driver("unbind"));
+		ASSERT_EQ(0, close(fd));
+		EXPECT_EQ(0, tell_driver("bind"));
+	}
+	WRITE_ONCE(c.stop, true);
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	ASSERT_EQ(0, end_file(self));
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(self->pins, machine_pins());
 }
