@@ -32,7 +32,8 @@ FIXTURE(kept) {
 	struct region r;
 	char *copy;
 	struct region to;
-	__u64 *frames;
+	__u64 frames[HUGE / 4096];
+	__u64 now[HUGE / 4096];
 };
 
 FIXTURE_VARIANT(kept) {
@@ -59,8 +60,6 @@ FIXTURE_SETUP(kept)
 	self->at = self->buf + self->length / 4;
 	self->copy = buffer(self->bytes);
 	ASSERT_NE(NULL, self->copy);
-	self->frames = calloc(self->bytes / self->page, sizeof(__u64));
-	ASSERT_NE(NULL, self->frames);
 	if (!variant->untouched)
 		memset(self->buf, 0x11, self->length);
 	ASSERT_EQ(0, region_register(self->fd, self->copy, self->bytes, RW,
@@ -319,12 +318,11 @@ FIXTURE_VARIANT_ADD(kept, compacted) { map_anonymous, K(32), compact };
 FIXTURE_VARIANT_ADD(kept, compacted_shared) { map_memfd, K(32), compact };
 FIXTURE_VARIANT_ADD(kept, merged) { map_anonymous, K(32), merge };
 
-static void note_frames(struct _test_data_kept *self)
+static void note_frames(struct _test_data_kept *self, __u64 *frames)
 {
-	for (size_t i = 0; i < self->bytes / self->page; i++) {
-		READ_ONCE(self->at[i * self->page]);
-		self->frames[i] = frame(self->at + i * self->page);
-	}
+	for (size_t i = 0; i < self->bytes; i += self->page)
+		READ_ONCE(self->at[i]);
+	frames_of(self->at, self->bytes / self->page, frames);
 }
 
 TEST_F(kept, is_not_told)
@@ -333,7 +331,7 @@ TEST_F(kept, is_not_told)
 	long before;
 	int ret;
 
-	note_frames(self);
+	note_frames(self, self->frames);
 	EXPECT_NE(0, self->frames[0]);
 	ret = variant->change(self);
 	if (ret == -EINVAL || ret == -ENOENT)
@@ -349,8 +347,9 @@ TEST_F(kept, is_not_told)
 	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to, 0, &self->r, 0,
 			      self->bytes));
 	EXPECT_EQ(-1, pattern_check(self->copy, self->bytes, 5));
+	note_frames(self, self->now);
 	for (size_t i = 0; i < self->bytes / self->page; i++) {
-		ASSERT_EQ(self->frames[i], frame(self->at + i * self->page))
+		ASSERT_EQ(self->frames[i], self->now[i])
 			TH_LOG("page %zu", i);
 	}
 
