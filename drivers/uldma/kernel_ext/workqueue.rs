@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for a work item.
+//! Work queues: the one that `kernel::workqueue` does not have yet, and waiting for a work item.
 
 use kernel::{
     bindings,
-    workqueue::Work, //
+    workqueue::{
+        Queue,
+        Work, //
+    }, //
 };
+
+/// The system's queue for work that is bound to no CPU and may take long.
+pub(crate) fn system_default() -> &'static Queue {
+    // SAFETY: The system's queues are made before modules are loaded, and never go.
+    unsafe { Queue::from_raw(bindings::system_dfl_wq) }
+}
 
 /// Waits until `work` is neither queued nor running.
 ///

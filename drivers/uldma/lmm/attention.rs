@@ -17,13 +17,13 @@ use kernel::{
         Arc,
         SpinLock, //
     },
-    workqueue::{
-        self,
-        WorkItem, //
-    }, //
+    workqueue::WorkItem, //
 };
 
-use crate::kernel_ext::workqueue::flush;
+use crate::kernel_ext::workqueue::{
+    flush,
+    system_default, //
+};
 
 use super::{
     origin::Wake,
@@ -63,7 +63,7 @@ impl Attention {
     fn queue(&self) {
         if let Some(space) = &*self.space.lock() {
             // If it is queued already, it has not begun yet.
-            let _ = workqueue::system_unbound().enqueue(space.clone());
+            let _ = system_default().enqueue(space.clone());
         }
     }
 
