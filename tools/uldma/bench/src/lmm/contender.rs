@@ -20,7 +20,7 @@ pub(crate) trait Contender {
         Ok(())
     }
 
-    /// Comes before each [`Contender::register`] of the same range.
+    /// Comes before the first [`Contender::register`] of a turn.
     fn prepare(&mut self, _range: Range) -> Result<(), Failure> {
         Ok(())
     }
@@ -31,7 +31,7 @@ pub(crate) trait Contender {
     /// Ends what was registered last.
     fn deregister(&mut self) -> Result<(), Failure>;
 
-    /// Comes after each [`Contender::deregister`].
+    /// Comes after the last [`Contender::deregister`] of a turn.
     fn clean_up(&mut self) -> Result<(), Failure> {
         Ok(())
     }

@@ -64,7 +64,7 @@ pub(crate) fn relate(figures: &mut Figures) {
 fn relate_series(figures: &mut Figures, what: &str, series: &Series) {
     let mut points = Vec::new();
     for (index, size) in SIZES.into_iter().enumerate() {
-        for kind in [format!("lmm.{what}"), format!("lmm.min.{what}")] {
+        for kind in ["lmm", "lmm.min", "lmm.cold"].map(|kind| format!("{kind}.{what}")) {
             let get = |name: Option<&str>| figures.get(&format!("{kind}.{}.{size}", name?));
             let (floor, rival) = (get(series.floor), get(series.rival));
             figures.relate(&format!("{kind}.{}.{size}", series.name), floor, rival);

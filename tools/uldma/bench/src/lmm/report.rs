@@ -95,12 +95,14 @@ fn against_io_uring(figures: &Figures, kind: &str, what: &str) -> Option<String>
         };
         let (own, rival) = (of("", "first"), of("", "io_uring"));
         let shortest = (of("min.", "first"), of("min.", "io_uring"));
+        let cold = (of("cold.", "first"), of("cold.", "io_uring"));
         let end = (of("de", "first"), of("de", "io_uring"));
         vec![
             own,
             rival,
             ratio(own, rival),
             ratio(shortest.0, shortest.1),
+            ratio(cold.0, cold.1),
             of("", "mlock"),
             end.0,
             end.1,
@@ -115,6 +117,7 @@ fn against_io_uring(figures: &Figures, kind: &str, what: &str) -> Option<String>
             "io_uring",
             "ratio",
             "of minima",
+            "cold",
             "mlock",
             "deregister",
             "io_uring",
