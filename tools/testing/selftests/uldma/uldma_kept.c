@@ -284,7 +284,7 @@ FIXTURE_VARIANT_ADD(kept, discarded_tmpfs) { map_tmpfs, K(32), discard };
 FIXTURE_VARIANT_ADD(kept, discarded_sysv) { map_sysv, K(32), discard };
 FIXTURE_VARIANT_ADD(kept, discarded_shared) { map_shared, K(32), discard };
 FIXTURE_VARIANT_ADD(kept, discarded_hugetlb) {
-	map_hugetlb_memfd, HUGE, discard };
+	map_hugetlb_memfd, 2 * HUGE, discard };
 FIXTURE_VARIANT_ADD(kept, grown_in_place) {
 	map_anonymous, K(32), grow_in_place };
 FIXTURE_VARIANT_ADD(kept, discarded_around) {

@@ -243,7 +243,7 @@ TEST_F(order, unregister)
 }
 
 /* Random ranges against a count per page. */
-TEST_F_TIMEOUT(memlock, random_ranges, 90)
+TEST_F(memlock, random_ranges)
 {
 	struct {
 		struct region r;
@@ -313,7 +313,7 @@ static void *race_for_limit(void *arg)
 	return NULL;
 }
 
-TEST_F_TIMEOUT(memlock, threads_race_for_limit, 60)
+TEST_F(memlock, threads_race_for_limit)
 {
 	struct racer racers[2];
 	pthread_barrier_t barrier;
@@ -362,7 +362,7 @@ static void *race_for_range(void *arg)
 	return NULL;
 }
 
-TEST_F_TIMEOUT(memlock, threads_share_a_range, 60)
+TEST_F(memlock, threads_share_a_range)
 {
 	struct racer racers[8];
 	pthread_barrier_t barrier;

@@ -234,10 +234,10 @@ TEST_F(mapping, registered)
 	struct region r;
 
 	ASSERT_EQ(0, touch(self->at, LOAD));
-	EXPECT_EQ(-EFAULT, region_register(self->fd, self->at, self->page,
-					   ULDMA_ACCESS_READ, &r));
-	EXPECT_EQ(-EFAULT, region_register(self->fd, self->at, self->page, RW,
-					   &r));
+	EXPECT_EQ(-EOPNOTSUPP, region_register(self->fd, self->at, self->page,
+					       ULDMA_ACCESS_READ, &r));
+	EXPECT_EQ(-EOPNOTSUPP, region_register(self->fd, self->at, self->page,
+					       RW, &r));
 	EXPECT_EQ(2, vm_pin());
 }
 
