@@ -72,11 +72,9 @@ use crate::{
     },
     lmm::{
         attention::Host,
-        locked::Locked,
         space::{
             Locker,
-            Space,
-            Tell, //
+            Space, //
         },
         Lmm, //
     },
@@ -133,6 +131,17 @@ impl Host for Shared {
             tpt: &self.tpt,
             hw: &*self.hw,
             quiet: &self.quiet,
+        }
+    }
+
+    fn keep(&self, space: &Arc<Space>) {
+        let mut stuck = self.stuck.lock();
+        if stuck.iter().any(|other| Arc::ptr_eq(other, space)) {
+            return;
+        }
+        if stuck.push(space.clone(), GFP_KERNEL).is_err() {
+            // Pinned for ever is bad; freed under the device would be worse.
+            core::mem::forget(space.clone());
         }
     }
 }
@@ -220,38 +229,6 @@ impl Shared {
     fn tell_openers(&self, tell: impl Fn(&Events)) {
         for events in self.openers.lock().values() {
             tell(events);
-        }
-    }
-
-    /// Ends a lock, once the device was told what `tell` says; with `keep` its pins may stay in the
-    /// cache.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` when the device does not answer; the memory stays pinned then until the device is
-    /// unbound.
-    pub(crate) fn unlock(
-        &self,
-        space: &Arc<Space>,
-        locked: Locked,
-        tell: Tell,
-        keep: bool,
-    ) -> Result {
-        let result = space.unlock(locked, tell, keep);
-        if result.is_err() {
-            self.keep_stuck(space);
-        }
-        result
-    }
-
-    fn keep_stuck(&self, space: &Arc<Space>) {
-        let mut stuck = self.stuck.lock();
-        if stuck.iter().any(|other| Arc::ptr_eq(other, space)) {
-            return;
-        }
-        if stuck.push(space.clone(), GFP_KERNEL).is_err() {
-            // Pinned for ever is bad; freed under the device would be worse.
-            core::mem::forget(space.clone());
         }
     }
 

@@ -57,6 +57,9 @@ impl Drop for StaleTicket {
         let mut state = self.events.state.lock();
         state.stale.retain(|entry| entry.0 != self.handle);
         state.stale_tickets -= 1;
+        if state.telling_stale == self.handle {
+            state.telling_stale = 0;
+        }
     }
 }
 
@@ -92,6 +95,8 @@ pub(crate) struct State {
     /// `stale_tickets`.
     stale: KVec<(u32, u64)>,
     stale_tickets: usize,
+    /// The region whose event is being told, unless it ended meanwhile.
+    telling_stale: u32,
     eventfd: Option<EventFd>,
     gone: bool,
 }
@@ -128,6 +133,7 @@ impl State {
         }
         if !self.stale.is_empty() {
             let (handle, bytes) = self.stale.remove(0).ok()?;
+            self.telling_stale = handle;
             return Some(event(uapi::ULDMA_EVENT_STALE, handle, bytes));
         }
         let bell = self.bells.iter().find(|bell| bell.rung.load(Relaxed))?;
@@ -147,7 +153,11 @@ impl State {
             }
             // A change since then is newer than the one that was taken.
             (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
-            (uapi::ULDMA_EVENT_STALE, handle) => self.add_stale(handle, event.value),
+            (uapi::ULDMA_EVENT_STALE, handle) => {
+                if self.telling_stale == handle {
+                    self.add_stale(handle, event.value);
+                }
+            }
             (_, handle) => {
                 if let Some(bell) = self.bells.iter().find(|bell| bell.handle == handle) {
                     bell.rung.store(true, Relaxed);
@@ -203,6 +213,7 @@ impl Events {
             bells: KVec::new(),
             stale: KVec::new(),
             stale_tickets: 0,
+            telling_stale: 0,
             eventfd: None,
             gone: false,
         };

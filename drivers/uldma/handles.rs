@@ -170,16 +170,6 @@ impl<T> Handles<T> {
         None
     }
 
-    /// All objects, to be changed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots
-            .iter_mut()
-            .filter_map(|slot| match &mut slot.content {
-                Content::Object(object) => Some(object),
-                Content::Free | Content::Reserved => None,
-            })
-    }
-
     /// All objects.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| match &slot.content {

@@ -31,7 +31,8 @@ use crate::{
             eopnotsupp,
             eproto, //
         },
-        eventfd::EventFd, //
+        eventfd::EventFd,
+        gup::untagged, //
     },
     link::message::{
         Answer,
@@ -280,8 +281,7 @@ fn region_cleanup(opener: &Opener, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     zero(arg.handle)?;
     opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    opener.end_regions(&mut objects)
+    opener.end_regions()
 }
 
 fn region_query(opener: &Opener, user: &User) -> Result {
@@ -290,18 +290,21 @@ fn region_query(opener: &Opener, user: &User) -> Result {
     zero(arg.reserved)?;
     drop(opener.shared.gate.try_enter()?);
     let region = opener.objects.lock().region(arg.handle)?.describe();
+    // Without `objects`, as this may wait for a process that is faulting memory in.
+    let lock = region.lock.map(|lock| opener.space.describe(lock));
+    let (areas, stale) = lock.unwrap_or((0, 0));
     let flags = [
         (region.import, uapi::ULDMA_REGION_IMPORT),
         (region.exported, uapi::ULDMA_REGION_EXPORTED),
-        (region.stale > 0, uapi::ULDMA_REGION_STALE),
+        (stale > 0, uapi::ULDMA_REGION_STALE),
     ];
     let set = flags.iter().filter(|(is_set, _)| *is_set);
     arg.out_flags = set.fold(region.access.to_flags(), |flags, (_, flag)| flags | flag);
     arg.out_addr = region.addr;
     arg.out_length = region.length;
     arg.out_pages = u64::try_from(region.pages)?;
-    arg.out_stale = pages_to_bytes(region.stale);
-    arg.out_areas = u32::try_from(region.areas)?;
+    arg.out_stale = pages_to_bytes(stale);
+    arg.out_areas = u32::try_from(areas)?;
     user.write(&arg)
 }
 
@@ -312,7 +315,7 @@ fn region_charge(opener: &Opener, user: &User) -> Result {
     drop(opener.shared.gate.try_enter()?);
     let cost = opener
         .space
-        .cost(PageRange::of_bytes(arg.addr, arg.length)?);
+        .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?);
     arg.out_charge = pages_to_bytes(cost.charge);
     arg.out_locked = pages_to_bytes(cost.locked);
     arg.out_pinned = pages_to_bytes(cost.pinned);

@@ -132,7 +132,7 @@ impl Lmm {
     }
 
     /// Ends the use of a space; it goes with the last user.
-    pub(crate) fn leave(&self, space: &Space) {
+    pub(crate) fn leave(&self, space: &Arc<Space>) {
         let mut spaces = self.spaces.lock();
         let Some(users) = spaces.by_mm.get_mut(&space.key()) else {
             return;
@@ -146,6 +146,9 @@ impl Lmm {
         drop(gone);
         space.stop_work();
         space.shrink(usize::MAX);
+        if space.is_stuck() {
+            return;
+        }
         // Only now may the number mean another space.
         if let Ok(id) = usize::try_from(space.id()) {
             self.spaces.lock().ids.release_id(id);

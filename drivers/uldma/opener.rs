@@ -229,36 +229,39 @@ impl Opener {
     /// # Errors
     ///
     /// `ETIMEDOUT` when the device does not answer; all are gone all the same.
-    pub(crate) fn end_regions(&self, objects: &mut Objects) -> Result {
+    pub(crate) fn end_regions(&self) -> Result {
         let shared = &self.shared;
         let keep = self.keep_pins.load(Relaxed);
-        let told = self.tell_of_all(objects);
-        let mut result = Ok(());
-        while let Some(region) = objects.take_any_region() {
-            result = result.and(match told {
-                true => region.release_told(shared, keep),
-                false => region.release(shared, keep),
-            });
+        let mut result = match !keep && shared.lmm.has_one_user(&self.space) {
+            true => self.end_regions_at_once(),
+            false => Ok(()),
+        };
+        loop {
+            // Not held while a region ends, so that whoever only looks does not wait for that.
+            let Some(region) = self.objects.lock().take_any_region() else {
+                return result;
+            };
+            result = result.and(region.release(shared, keep));
         }
-        result
     }
 
-    /// Tells the device that all regions of the space go, if that is what happens.
-    fn tell_of_all(&self, objects: &mut Objects) -> bool {
-        let shared = &self.shared;
-        if objects.regions < 2 || !shared.lmm.has_one_user(&self.space) {
-            return false;
-        }
-        let Some(guard) = shared.gate.enter() else {
-            return false;
-        };
-        for object in objects.handles.iter_mut() {
-            if let Object::Region(region) = object {
-                region.retract(shared);
+    /// Ends the regions and imports that there are, as far as there is memory to do it at once.
+    fn end_regions_at_once(&self) -> Result {
+        let mut regions = KVVec::new();
+        let mut left = KVVec::new();
+        {
+            let mut objects = self.objects.lock();
+            let count = objects.regions;
+            let room = regions.reserve(count, GFP_KERNEL);
+            if count < 2 || room.and_then(|()| left.reserve(count, GFP_KERNEL)).is_err() {
+                return Ok(());
+            }
+            while let Some(region) = objects.take_any_region() {
+                // There is room for all.
+                let _ = regions.push_within_capacity(region);
             }
         }
-        let told = shared.hw.invalidate_space(guard.dev(), self.space.id());
-        told.is_ok()
+        Region::release_all(&self.shared, &self.space, regions, left)
     }
 
     /// Takes a context.
@@ -342,8 +345,10 @@ impl Opener {
         let mut objects = self.objects.lock();
         // An opener without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);
+        drop(objects);
         // What the device does not let go of is kept for it, and was logged.
-        let _ = self.end_regions(&mut objects);
+        let _ = self.end_regions();
+        let mut objects = self.objects.lock();
         while let Some(object) = objects.handles.pop_if(|_| true) {
             // What the device does not let go of is kept for it, and was logged.
             let _ = self.end(object);

@@ -24,7 +24,8 @@ use crate::{
     },
     kernel_ext::{
         errno::enotconn,
-        gate::GateGuard, //
+        gate::GateGuard,
+        gup::untagged, //
     },
     link::message::ExportedRegion,
     list::List,
@@ -87,9 +88,8 @@ pub(crate) struct Description {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) pages: usize,
-    pub(crate) areas: usize,
-    /// Pages that went stale.
-    pub(crate) stale: usize,
+    /// The lock, of which its space knows more; none for an import.
+    pub(crate) lock: Option<u64>,
 }
 
 /// Memory that is consecutive for the device: bus address and bytes.
@@ -123,6 +123,7 @@ impl Region {
         access: Access,
     ) -> Result<Self> {
         let space = owner.space;
+        let addr = untagged(addr);
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
@@ -153,7 +154,7 @@ impl Region {
             }),
             Err(err) => {
                 // The region's shadow pages may have been mapped for a moment.
-                let _ = shared.unlock(space, locked, Tell::Pages, false);
+                let _ = space.unlock(locked, Tell::Pages, false);
                 Err(err)
             }
         }
@@ -278,9 +279,9 @@ impl Region {
 
     /// What the region is.
     pub(crate) fn describe(&self) -> Description {
-        let (areas, stale) = match &self.pages {
-            Pages::Local(space, locked) => space.describe(locked),
-            Pages::Remote(_) => (0, 0),
+        let lock = match &self.pages {
+            Pages::Local(_, locked) => Some(locked.number()),
+            Pages::Remote(_) => None,
         };
         Description {
             access: self.access,
@@ -289,8 +290,7 @@ impl Region {
             addr: self.addr,
             length: self.length,
             pages: self.pages(),
-            areas,
-            stale,
+            lock,
         }
     }
 
@@ -398,34 +398,14 @@ impl Region {
     /// stays pinned until the device is unbound.
     pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
         self.retract(shared);
-        let tell = Tell::Region(self.slot.index);
-        self.release_as(shared, tell, keep)
-    }
-
-    /// The same for a region that is retracted, and that the device was told of.
-    pub(crate) fn release_told(self, shared: &Shared, keep: bool) -> Result {
-        self.release_as(shared, Tell::Nothing, keep)
-    }
-
-    /// Begins to end the region: nobody can start anything with it from now on.
-    pub(crate) fn retract(&mut self, shared: &Shared) {
-        shared.maps.remove(self.range);
-        if let Some(name) = self.export.take() {
-            shared.exports.remove(name);
-        }
-        shared.tpt.retract_region(self.slot);
-    }
-
-    fn release_as(self, shared: &Shared, tell: Tell, keep: bool) -> Result {
         let result = match self.pages {
-            Pages::Local(space, locked) => shared.unlock(&space, locked, tell, keep),
+            Pages::Local(space, locked) => {
+                space.unlock(locked, Tell::Region(self.slot.index), keep)
+            }
             Pages::Remote(run) => match shared.gate.enter() {
                 Some(guard) => {
                     shared.tpt.retract_pages(run);
-                    let told = match tell {
-                        Tell::Region(region) => shared.hw.invalidate_region(guard.dev(), region),
-                        Tell::Pages | Tell::Nothing => Ok(()),
-                    };
+                    let told = shared.hw.invalidate_region(guard.dev(), self.slot.index);
                     told.inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
                 }
                 None => Ok(()),
@@ -435,6 +415,50 @@ impl Region {
             shared.tpt.free_region(self.slot);
         }
         result
+    }
+
+    /// Ends `regions`, all that there are of `space`, with one word to the device. `left` has to be
+    /// empty, with room for as many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Region::release`].
+    pub(crate) fn release_all(
+        shared: &Shared,
+        space: &Arc<Space>,
+        regions: KVVec<Self>,
+        mut left: KVVec<(RegionSlot, Option<PageRun>)>,
+    ) -> Result {
+        let locks = regions.into_iter().filter_map(|mut region| {
+            region.retract(shared);
+            let (run, locked) = match region.pages {
+                Pages::Local(_, locked) => (None, Some(locked)),
+                Pages::Remote(run) => (Some(run), None),
+            };
+            if let Some(run) = run {
+                shared.tpt.retract_pages(run);
+            }
+            // There is room for all; without it, the place is lost.
+            let _ = left.push_within_capacity((region.slot, run));
+            locked
+        });
+        space.unlock_all(locks)?;
+        for (slot, run) in &left {
+            if let (Some(run), Some(guard)) = (run, shared.gate.enter()) {
+                shared.tpt.remove_pages(guard.dev(), *run);
+            }
+            shared.tpt.free_region(*slot);
+        }
+        Ok(())
+    }
+
+    /// Begins to end the region: nobody can start anything with it from now on.
+    fn retract(&mut self, shared: &Shared) {
+        shared.maps.remove(self.range);
+        if let Some(name) = self.export.take() {
+            shared.exports.remove(name);
+        }
+        shared.tpt.retract_region(self.slot);
     }
 }
 

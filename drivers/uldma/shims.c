@@ -3,7 +3,6 @@
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
-#include <linux/hugetlb.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/magic.h>
@@ -97,30 +96,49 @@ unsigned long uldma_page_to_pfn(struct page *page)
 }
 
 /*
- * Punching a hole into a file in memory unmaps it first, which is told of, and
- * takes the pages from the file then. All of that is under the inode's lock.
+ * Punching a hole into a file unmaps it first, which is told of, and takes the
+ * pages from the file then. All of that is under a lock: of the inode for files
+ * in memory, of the page cache for others.
+ *
+ * Whether nobody has that lock of the file of the first mapping that ends
+ * behind *@addr, which is where it ends then.
  */
-void uldma_vma_settle_file(struct mm_struct *mm, unsigned long addr)
+bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr)
 {
 	struct vm_area_struct *vma;
+	struct address_space *mapping;
 	struct file *file = NULL;
 	struct inode *inode;
+	bool settled;
 
 	mmap_read_lock(mm);
-	vma = vma_lookup(mm, addr);
+	vma = find_vma(mm, *addr);
 	if (vma && vma->vm_file)
 		file = get_file(vma->vm_file);
+	*addr = vma ? vma->vm_end : ULONG_MAX;
 	mmap_read_unlock(mm);
 	if (!file)
-		return;
+		return true;
 
-	inode = file->f_mapping->host;
+	mapping = file->f_mapping;
+	inode = mapping->host;
 	if (inode->i_sb->s_magic == TMPFS_MAGIC ||
 	    inode->i_sb->s_magic == HUGETLBFS_MAGIC) {
-		inode_lock_shared(inode);
-		inode_unlock_shared(inode);
+		settled = inode_trylock_shared(inode);
+		if (settled)
+			inode_unlock_shared(inode);
+	} else {
+		settled = filemap_invalidate_trylock_shared(mapping);
+		if (settled)
+			filemap_invalidate_unlock_shared(mapping);
 	}
 	fput(file);
+	return settled;
+}
+
+u64 uldma_untagged_addr(u64 addr)
+{
+	return untagged_addr(addr);
 }
 
 /*
@@ -136,8 +154,6 @@ bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 		return false;
 	if (READ_ONCE(folio->mapping) != vma->vm_file->f_mapping)
 		return false;
-	if (folio_test_hugetlb(folio))
-		return folio->index == hugetlb_linear_page_index(vma, addr);
 	return page_pgoff(folio, page) == linear_page_index(vma, addr);
 }
 

@@ -29,7 +29,8 @@ void uldma_mapping_inode_put(struct inode *inode);
 
 unsigned long uldma_rlimit_memlock(void);
 unsigned long uldma_page_to_pfn(struct page *page);
-void uldma_vma_settle_file(struct mm_struct *mm, unsigned long addr);
+bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr);
+u64 uldma_untagged_addr(u64 addr);
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page);
 void *uldma_page_address(struct page *page);

@@ -268,6 +268,12 @@ impl Tpt {
         });
     }
 
+    /// Shows the device retracted page entries again.
+    pub(crate) fn restore_pages(&self, run: PageRun) {
+        // They are in the table, and without tables nobody needs them.
+        let _ = self.with(|tables| tables.pages.publish(run.first, run.count));
+    }
+
     /// Takes page entries back and ends their DMA mappings.
     ///
     /// Nobody can have named them to the device, or they were retracted and invalidated.

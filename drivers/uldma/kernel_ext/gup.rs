@@ -16,6 +16,10 @@ use kernel::{
     sync::{
         Arc,
         UniqueArc, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     }, //
 };
 
@@ -26,7 +30,8 @@ use super::errno::{
 
 unsafe extern "C" {
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
-    fn uldma_vma_settle_file(mm: *mut bindings::mm_struct, addr: c_ulong);
+    fn uldma_vma_file_is_settled(mm: *mut bindings::mm_struct, addr: *mut c_ulong) -> bool;
+    fn uldma_untagged_addr(addr: u64) -> u64;
     fn uldma_page_is_behind(
         vma: *mut bindings::vm_area_struct,
         addr: c_ulong,
@@ -36,6 +41,9 @@ unsafe extern "C" {
 
 /// Pages asked for in one call; bounds the time between two looks at pending signals.
 const BATCH: usize = 512;
+
+/// How often [`settle_files`] tries, every 10 ms.
+const SETTLE_ATTEMPTS: usize = 100;
 
 /// Pages looked at in one call.
 const LOOK_BATCH: usize = 32;
@@ -178,19 +186,10 @@ impl PinnedPages {
     ) -> (bool, usize) {
         let mut first = None;
         let mut index = from;
-        let mut settled = 0;
         while index < to.min(self.count) {
             let address = start + (index - from) * PAGE_SIZE;
             let lock = mm.mmap_read_lock();
             let vma = lock.vma_lookup(address);
-            // A hole that is being punched is unmapped before the file loses its pages.
-            if let Some(vma) = vma.filter(|vma| vma.end() > settled) {
-                let end = vma.end();
-                drop(lock);
-                settle_file(mm, address);
-                settled = end;
-                continue;
-            }
             let mut found = [core::ptr::null_mut(); LOOK_BATCH];
             let wanted = (to - index).min(LOOK_BATCH);
             // SAFETY: There is room for `wanted` pointers, and `mmap_lock` is held.
@@ -238,11 +237,30 @@ impl PinnedPages {
     }
 }
 
-/// Waits for the end of what is being done to the memory file that is mapped at `address`, if there
-/// is one. What begins later is told of anew.
-fn settle_file(mm: &MmWithUser, address: usize) {
-    // SAFETY: The address space has users; any address will do.
-    unsafe { uldma_vma_settle_file(mm.as_raw(), address) };
+/// `addr` without the bits that the architecture lets a process put into addresses.
+pub(crate) fn untagged(addr: u64) -> u64 {
+    // SAFETY: May be called for any address.
+    unsafe { uldma_untagged_addr(addr) }
+}
+
+/// Waits for the end of what is being done to the files that are mapped from `start` up to `end`, where
+/// pages are taken out of a file after it was unmapped. What begins later is told of anew.
+///
+/// Somebody can hold a file's lock for as long as he likes, so this waits for a second at most.
+pub(crate) fn settle_files(mm: &MmWithUser, start: usize, end: usize) {
+    let mut patience = SETTLE_ATTEMPTS;
+    let mut address = start;
+    while address < end {
+        let mut next = address;
+        // SAFETY: The address space has users; any address will do.
+        let settled = unsafe { uldma_vma_file_is_settled(mm.as_raw(), &mut next) };
+        if !settled && patience > 0 {
+            patience -= 1;
+            fsleep(Delta::from_millis(10));
+        } else {
+            address = next;
+        }
+    }
 }
 
 impl PinSet {

@@ -37,6 +37,9 @@ use super::{
 pub(crate) trait Host: Send + Sync {
     /// What locking needs.
     fn locker(&self) -> Locker<'_>;
+
+    /// Keeps a space with memory that the device did not let go of until it is unbound.
+    fn keep(&self, space: &Arc<Space>);
 }
 
 /// What there is to do for a space.

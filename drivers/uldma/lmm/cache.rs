@@ -109,7 +109,7 @@ impl Cache {
 impl Space {
     /// Puts `locked`, whose region was retracted, into the cache; returns it if it cannot be kept.
     pub(super) fn keep(
-        &self,
+        self: &Arc<Self>,
         state: &mut State,
         locked: Locked,
         tell: Tell,
@@ -130,7 +130,16 @@ impl Space {
             return Some(locked);
         };
         if let Tell::Region(region) = tell {
-            if locker.hw.invalidate_region(guard.dev(), region).is_err() {
+            // Nobody may write to it any more, also who names only its pages.
+            let own = || {
+                let parts = holder.parts.iter();
+                let areas = parts.flat_map(|part| state.map.areas(part.lineage, part.range));
+                areas.filter(|area| area.users == 1)
+            };
+            own().for_each(|area| locker.tpt.retract_pages(area.payload.run));
+            let told = locker.hw.invalidate_region(guard.dev(), region);
+            own().for_each(|area| locker.tpt.restore_pages(area.payload.run));
+            if told.is_err() {
                 return Some(locked);
             }
         }
@@ -145,7 +154,7 @@ impl Space {
         None
     }
 
-    fn drop_cached(&self, state: &mut State, time: u64, locker: &Locker<'_>) {
+    fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, locker: &Locker<'_>) {
         if let Some(locked) = state.cache.take(time) {
             // What the device does not let go of is kept for it, and was logged.
             let _ = self.end(state, &locked, Tell::Pages, locker);
@@ -153,7 +162,7 @@ impl Space {
     }
 
     /// Ends the oldest lock of the cache; whether there was one.
-    pub(super) fn evict(&self, state: &mut State, locker: &Locker<'_>) -> bool {
+    pub(super) fn evict(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) -> bool {
         let oldest = state.cache.find(|_| true);
         if let Some(time) = oldest {
             self.drop_cached(state, time, locker);
@@ -162,7 +171,7 @@ impl Space {
     }
 
     /// Ends the locks of the cache that are stale.
-    pub(super) fn evict_stale(&self, state: &mut State, locker: &Locker<'_>) {
+    pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) {
         loop {
             let holders = &state.holders;
             let is_stale = |locked: &Locked| {
@@ -178,7 +187,7 @@ impl Space {
 
     /// Ends locks of the cache, the oldest first, until `pages` pages are given up or none is left;
     /// returns how many were.
-    pub(super) fn shrink(&self, pages: usize) -> usize {
+    pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
         let before = state.cache.pages();

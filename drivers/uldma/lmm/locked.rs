@@ -53,17 +53,19 @@ impl Part {
 pub(super) fn live_parts(
     map: &AreaMap<Pinned>,
     range: PageRange,
-    skip: impl Fn(u64, PageRange) -> bool,
+    skip: impl Fn(PageRange) -> bool,
 ) -> Result<KVec<Part>> {
     let mut parts: KVec<Part> = KVec::new();
     for (lineage, area) in map.live(range) {
-        if skip(lineage, area.range) {
+        if skip(area.range) {
             continue;
         }
+        let full = parts.len() >= MAX_RUNS;
         match parts.last_mut() {
             Some(last) if last.lineage == lineage && last.range.end == area.range.start => {
                 last.range.end = area.range.end;
             }
+            _ if full => return Err(ENOSPC),
             _ => {
                 let part = Part {
                     lineage,
@@ -92,6 +94,11 @@ impl Locked {
         self.range
     }
 
+    /// The number under which the space knows it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The range's page entries, in order.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
@@ -109,7 +116,12 @@ impl Holder {
     /// Counts the pages of `range` of `lineage` that the lock holds, which went stale, and tells
     /// about it.
     pub(super) fn went_stale(&mut self, lineage: u64, range: PageRange) {
-        let parts = self.parts.iter().filter(|part| part.lineage == lineage);
+        let first = self
+            .parts
+            .partition_point(|part| part.range.end <= range.start);
+        let parts = self.parts.iter().skip(first);
+        let parts = parts.take_while(|part| part.range.start < range.end);
+        let parts = parts.filter(|part| part.lineage == lineage);
         let common = parts.filter_map(|part| part.range.intersection(&range));
         let count: usize = common.map(|common| common.len()).sum();
         if count > 0 {

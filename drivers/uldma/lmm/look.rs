@@ -8,6 +8,8 @@ use kernel::{
     sync::Arc, //
 };
 
+use crate::kernel_ext::gup::settle_files;
+
 use super::{
     area::Pinned,
     map::Area,
@@ -28,20 +30,29 @@ struct Suspect {
 impl Space {
     /// Looks at what may have changed: areas whose addresses mean other memory now
     /// serve no new lock, their locks are told, and the cache gives them up.
-    pub(super) fn look(&self) {
+    pub(super) fn look(self: &Arc<Self>) {
         // Without users nothing is mapped any more. Dropped after the lock: the last user's end
         // unmaps everything.
         let mm = self.mm.mmget_not_zero();
-        let mut state = self.state.lock();
         let mut from = 0;
-        while let Some((end, suspect)) = state.next_suspect(from) {
+        loop {
+            let next = self.state.lock().next_suspect(from);
+            let Some((end, suspect)) = next else {
+                break;
+            };
             from = end;
-            state.counters.looks += 1;
-            // The change is told of before it is made.
+            // The change is told of before it is made. Not under the lock, since others can draw it
+            // out.
             suspect.origin.settle();
+            let range = suspect.range;
+            if let Some(mm) = &mm {
+                settle_files(mm, range.address(), range.end << PAGE_SHIFT);
+            }
+            let mut state = self.state.lock();
+            state.counters.looks += 1;
             state.look_at(&suspect, mm.as_deref());
         }
-        self.evict_stale(&mut state, &self.host.locker());
+        self.evict_stale(&mut self.state.lock(), &self.host.locker());
     }
 }
 

@@ -167,8 +167,8 @@ pub(crate) enum Tell {
     Region(u32),
     /// Pages go, if any do.
     Pages,
-    /// It knows that the region and the pages go, and uses them no more.
-    Nothing,
+    /// All regions of the space are retracted, and may be in use.
+    Space,
 }
 
 /// Pins of a range that no area covers for sure.
@@ -260,10 +260,10 @@ impl Space {
         }
     }
 
-    /// Number of areas that make up a lock, and pages of it that went stale.
-    pub(crate) fn describe(&self, locked: &Locked) -> (usize, usize) {
+    /// Number of areas that make up lock `number`, and pages of it that went stale.
+    pub(crate) fn describe(&self, number: u64) -> (usize, usize) {
         let state = self.state.lock();
-        let Some(holder) = state.holders.get(&locked.number) else {
+        let Some(holder) = state.holders.get(&number) else {
             return (0, 0);
         };
         let parts = holder.parts.iter();
@@ -279,7 +279,7 @@ impl Space {
     /// Those of [`PinnedPages::pin`] and [`Charge::new`], `ENOSPC` when a table is full, `ENODEV`
     /// when the device is gone; nothing has changed then, but that the cache may be empty.
     pub(crate) fn lock(
-        &self,
+        self: &Arc<Self>,
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
@@ -344,11 +344,11 @@ impl Space {
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-    ) -> Result<KVec<Fresh>> {
+    ) -> Result<KVVec<Fresh>> {
         let wake: Arc<dyn Wake> = self.attention.clone();
         let live = state.map.live(range).map(|(_, area)| area);
         let sure = live.filter(|area| is_sure(area, &range, access));
-        let mut fresh = KVec::new();
+        let mut fresh = KVVec::new();
         for range in gaps(range, sure.map(|area| area.range)) {
             let origin = Origin::watch(mm, range, &wake)?;
             let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
@@ -369,10 +369,11 @@ impl Space {
         range: PageRange,
         access: Access,
         listener: Option<Arc<dyn Listener>>,
-        (missing, mut charge, fresh): (usize, Charge, KVec<Fresh>),
+        (missing, mut charge, fresh): (usize, Charge, KVVec<Fresh>),
         locker: &Locker<'_>,
     ) -> Result<Locked> {
-        let mut stale = KVec::new();
+        // In the order of addresses, as live areas are.
+        let mut stale = KVVec::new();
         for fresh in &fresh {
             for (lineage, area) in state.map.live(fresh.range) {
                 if !is_same(&area.payload, area.range, area.range.start, fresh) {
@@ -380,15 +381,18 @@ impl Space {
                 }
             }
         }
-        let skip = |lineage, range| stale.iter().any(|stale| *stale == (lineage, range));
-        let shared = live_parts(&state.map, range, skip)?;
+        let is_stale = |range: PageRange| {
+            let found = stale.binary_search_by_key(&range.start, |(_, stale)| stale.start);
+            found.is_ok()
+        };
+        let shared = live_parts(&state.map, range, is_stale)?;
         let missing_now = || gaps(range, shared.iter().map(|part| part.range));
         let count: usize = missing_now().map(|gap| gap.len()).sum();
         charge.grow(count.saturating_sub(missing))?;
 
         let guard = locker.gate.try_enter()?;
         let (dev, tpt) = (guard.dev(), locker.tpt);
-        let mut new: KVec<NewArea<Pinned>> = KVec::new();
+        let mut new: KVVec<NewArea<Pinned>> = KVVec::new();
         let result = (|| {
             let mut fresh = fresh.into_iter().peekable();
             for gap in missing_now() {
@@ -450,7 +454,7 @@ impl Space {
     ///
     /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
     /// and its pages stay pinned as long as this space.
-    pub(crate) fn unlock(&self, locked: Locked, tell: Tell, keep: bool) -> Result {
+    pub(crate) fn unlock(self: &Arc<Self>, locked: Locked, tell: Tell, keep: bool) -> Result {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
         let left = match keep {
@@ -463,51 +467,73 @@ impl Space {
         }
     }
 
+    /// Ends all of `locks`, and tells the device once that everything of this space goes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Space::unlock`].
+    pub(crate) fn unlock_all(self: &Arc<Self>, locks: impl Iterator<Item = Locked>) -> Result {
+        let locker = &self.host.locker();
+        let mut state = self.state.lock();
+        let mut ended = Ended::default();
+        for locked in locks {
+            state.release(&locked, &mut ended);
+        }
+        self.unpin(&mut state, ended, Tell::Space, locker)
+    }
+
     /// Ends `locked`.
     pub(super) fn end(
-        &self,
+        self: &Arc<Self>,
         state: &mut State,
         locked: &Locked,
         tell: Tell,
         locker: &Locker<'_>,
     ) -> Result {
-        let Some(holder) = state.holders.remove(&locked.number) else {
-            return Ok(());
-        };
         let mut ended = Ended::default();
-        for part in holder.parts.iter() {
-            state.map.release(part.lineage, part.range, &mut ended);
-        }
+        state.release(locked, &mut ended);
+        self.unpin(state, ended, tell, locker)
+    }
+
+    /// Unpins areas once the device was told what `tell` says, and has answered.
+    fn unpin(
+        self: &Arc<Self>,
+        state: &mut State,
+        ended: Ended<Pinned>,
+        tell: Tell,
+        locker: &Locker<'_>,
+    ) -> Result {
         let Some(guard) = locker.gate.enter() else {
             locker.quiet.wait_for_completion();
             self.pages.fetch_sub(ended.pages(), Relaxed);
             return Ok(());
         };
+        let (dev, hw) = (guard.dev(), locker.hw);
         for area in ended.iter() {
             locker.tpt.retract_pages(area.payload.run);
         }
-        let region = match tell {
-            Tell::Region(region) => Some(region),
-            Tell::Pages if !ended.is_empty() => Some(0),
-            Tell::Pages | Tell::Nothing => None,
+        let result = match tell {
+            Tell::Region(region) => hw.invalidate_region(dev, region),
+            Tell::Space => hw.invalidate_space(dev, self.id),
+            Tell::Pages if ended.is_empty() => Ok(()),
+            Tell::Pages => hw.invalidate_region(dev, 0),
         };
-        if let Some(region) = region {
-            let result = locker.hw.invalidate_region(guard.dev(), region);
-            if let Err(err) = result {
-                dev_err!(
-                    guard.dev(),
-                    "{} pages stay pinned: {err:?}\n",
-                    ended.pages()
-                );
-                state.keep_stuck(ended);
-                return Err(err);
-            }
+        if let Err(err) = result {
+            dev_err!(dev, "{} pages stay pinned: {err:?}\n", ended.pages());
+            state.keep_stuck(ended);
+            self.host.keep(self);
+            return Err(err);
         }
         for area in ended.iter() {
-            locker.tpt.remove_pages(guard.dev(), area.payload.run);
+            locker.tpt.remove_pages(dev, area.payload.run);
         }
         self.pages.fetch_sub(ended.pages(), Relaxed);
         Ok(())
+    }
+
+    /// Whether the device did not let go of some memory.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.state.lock().stuck.is_empty()
     }
 }
 
@@ -539,8 +565,8 @@ fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool 
 
 impl State {
     /// The live areas in `range` that may be stale, or lack rights of `access`.
-    fn doubted(&self, range: PageRange, access: Access) -> Result<KVec<Doubted>> {
-        let mut doubted = KVec::new();
+    fn doubted(&self, range: PageRange, access: Access) -> Result<KVVec<Doubted>> {
+        let mut doubted = KVVec::new();
         for (_, area) in self.map.live(range) {
             // What is pinned for reading says nothing of the right to write.
             let Some(range) = area
@@ -593,6 +619,15 @@ impl State {
         self.map.retire(lineage, range.start);
         for holder in self.holders.values_mut() {
             holder.went_stale(lineage, range);
+        }
+    }
+
+    /// Takes a lock out, and what nobody else holds of it.
+    fn release(&mut self, locked: &Locked, ended: &mut Ended<Pinned>) {
+        if let Some(holder) = self.holders.remove(&locked.number) {
+            for part in holder.parts.iter() {
+                self.map.release(part.lineage, part.range, ended);
+            }
         }
     }
 
