@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a person sees of registered memory, by the command line."""
+
+import json
+from typing import Any
+
+from ..pair import Pair
+from .registry import case, expect
+
+KINDS = ("private", "shared", "memfd", "huge", "sysv")
+MODES = ("pinned", "mlock")
+BYTES = 2 << 20
+
+
+def register(pair: Pair, options: str) -> dict[str, Any]:
+    """The report of ``uldma register`` on node A."""
+    report: dict[str, Any] = json.loads(
+        pair.a.check(f"uldma register --json --size {BYTES} {options}")
+    )
+    return report
+
+
+@case
+def every_kind_in_every_mode(pair: Pair) -> None:
+    """Charged once however often registered, in one area, and gone afterwards."""
+    for kind in KINDS:
+        for mode in MODES:
+            report = register(pair, f"--kind {kind} --mode {mode} --times 3")
+            what = f"{kind}, {mode}: {report}"
+            expect(len(report["registrations"]) == 3, what)
+            expect(report["before"]["charge"] == BYTES, what)
+            expect(report["registered"]["locked"] == BYTES, what)
+            expect(report["registered"]["areas"] == 1, what)
+            expect(report["unregistered"]["locked"] == 0, what)
+
+
+@case
+def lost_memory_is_told(pair: Pair) -> None:
+    """Unmapping makes all of a region stale, and the event says so."""
+    for kind in KINDS:
+        report = register(pair, f"--kind {kind} --then unmap")
+        stale = report["went_stale"]
+        expect(stale["event_bytes"] == stale["region_bytes"] == BYTES, f"{kind}: {report}")
+
+
+@case
+def blocks_cover_the_region(pair: Pair) -> None:
+    """Bus addresses are there for all of the region, and only for the administrator."""
+    report = register(pair, "--blocks")
+    expect(sum(block["bytes"] for block in report["blocks"]) == BYTES, f"{report}")
+
+
+@case
+def cached_pins_are_found(pair: Pair) -> None:
+    """With the cache, memory that was unregistered is locked still, and registering it is a hit."""
+    report = register(pair, "--cache")
+    expect(report["unregistered"]["cached"] == BYTES, f"{report}")
+    expect(report["again"] is not None, f"{report}")
+    state = json.loads(pair.a.check("uldma lmm --json"))
+    expect(state["locked"] == 0, f"the process is gone, its memory is not: {state}")
