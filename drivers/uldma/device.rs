@@ -71,11 +71,11 @@ use crate::{
         window::InboundWindow, //
     },
     lmm::{
-        attention::Host,
-        space::{
-            Locker,
-            Space, //
+        host::{
+            Host,
+            Locker, //
         },
+        space::Space,
         Lmm, //
     },
     maps::Maps,

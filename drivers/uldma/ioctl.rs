@@ -5,7 +5,6 @@
 use kernel::{
     ioctl::_IO,
     prelude::*,
-    sync::atomic::Relaxed,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -23,32 +22,21 @@ use crate::{
     access::Access,
     hw::layout::size_word,
     kernel_ext::{
-        capability::{
-            capable,
-            Capability, //
-        },
         errno::{
             eopnotsupp,
             eproto, //
         },
-        eventfd::EventFd,
-        gup::untagged, //
+        eventfd::EventFd, //
     },
     link::message::{
         Answer,
         Query, //
     },
-    lmm::range::PageRange,
     opener::{
         Object,
         Opener, //
     },
-    options,
-    region::{
-        pages_to_bytes,
-        Owner,
-        Region, //
-    },
+    region::pages_to_bytes,
     segment::Segment,
     status_page::Outcome,
     uapi::{
@@ -56,6 +44,8 @@ use crate::{
         *, //
     }, //
 };
+
+mod region;
 
 /// Sizes of the structures as first published: the least that a caller may pass. All of them are
 /// still what they were.
@@ -148,16 +138,16 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
     match number {
         ULDMA_CMD_NOP => Ok(()),
         ULDMA_CMD_QUERY => query(opener, &user),
-        ULDMA_CMD_REGION_REGISTER => region_register(opener, &user),
-        ULDMA_CMD_REGION_UNREGISTER => region_unregister(opener, &user),
-        ULDMA_CMD_REGION_EXPORT => region_export(opener, &user),
-        ULDMA_CMD_REGION_UNEXPORT => region_unexport(opener, &user),
-        ULDMA_CMD_REGION_IMPORT => region_import(opener, &user),
-        ULDMA_CMD_REGION_QUERY => region_query(opener, &user),
-        ULDMA_CMD_REGION_CHARGE => region_charge(opener, &user),
-        ULDMA_CMD_REGION_BLOCKS => region_blocks(opener, &user),
-        ULDMA_CMD_REGION_CLEANUP => region_cleanup(opener, &user),
-        ULDMA_CMD_LMM => lmm(opener, &user),
+        ULDMA_CMD_REGION_REGISTER => region::register(opener, &user),
+        ULDMA_CMD_REGION_UNREGISTER => region::unregister(opener, &user),
+        ULDMA_CMD_REGION_EXPORT => region::export(opener, &user),
+        ULDMA_CMD_REGION_UNEXPORT => region::unexport(opener, &user),
+        ULDMA_CMD_REGION_IMPORT => region::import(opener, &user),
+        ULDMA_CMD_REGION_QUERY => region::query(opener, &user),
+        ULDMA_CMD_REGION_CHARGE => region::charge(opener, &user),
+        ULDMA_CMD_REGION_BLOCKS => region::blocks(opener, &user),
+        ULDMA_CMD_REGION_CLEANUP => region::cleanup(opener, &user),
+        ULDMA_CMD_LMM => region::lmm(opener, &user),
         ULDMA_CMD_CONTEXT_CREATE => context_create(opener, &user),
         ULDMA_CMD_CONTEXT_DESTROY => context_destroy(opener, &user),
         ULDMA_CMD_CONTEXT_STATS => context_stats(opener, &user),
@@ -201,28 +191,6 @@ impl Opener {
             }
         }
     }
-
-    /// The same for a region, of which an opener can have only so many.
-    fn make_region<T: Argument>(
-        &self,
-        user: &User,
-        arg: &mut T,
-        make: impl FnOnce(&Owner<'_>, &mut T) -> Result<Region>,
-    ) -> Result {
-        self.objects
-            .lock()
-            .add_region(options::max_opener_regions())?;
-        let result = self.make(user, arg, |handle, arg| {
-            let owner = Owner {
-                opener: self.number,
-                space: &self.space,
-                events: &self.events,
-                handle,
-            };
-            Ok(Object::Region(make(&owner, arg)?))
-        });
-        result.inspect_err(|_| self.objects.lock().cancel_region())
-    }
 }
 
 fn query(opener: &Opener, user: &User) -> Result {
@@ -255,196 +223,6 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_opener_regions = u32::try_from(regions)?;
     arg.out_opener_pinned = pages_to_bytes(opener.space.locked_pages());
     user.write(&arg)
-}
-
-fn region_register(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_region_register = user.read()?;
-    let access = Access::from_flags(arg.flags)?;
-    opener.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::register(&opener.shared, owner, arg.addr, arg.length, access)?;
-        arg.out_handle = owner.handle;
-        arg.out_index = region.index();
-        arg.out_shadow_offset = region.range().offset();
-        arg.out_shadow_length = region.range().length();
-        Ok(region)
-    })
-}
-
-fn region_unregister(opener: &Opener, user: &User) -> Result {
-    let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let object = opener.objects.lock().take_region(arg.handle)?;
-    opener.end(object)
-}
-
-fn region_cleanup(opener: &Opener, user: &User) -> Result {
-    let arg: uldma_handle = user.read()?;
-    zero(arg.handle)?;
-    opener.check_space()?;
-    opener.end_regions()
-}
-
-fn region_query(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_region_query = user.read()?;
-    no_flags(arg.flags)?;
-    zero(arg.reserved)?;
-    drop(opener.shared.gate.try_enter()?);
-    let region = opener.objects.lock().region(arg.handle)?.describe();
-    // Without `objects`, as this may wait for a process that is faulting memory in.
-    let lock = region.lock.map(|lock| opener.space.describe(lock));
-    let (areas, stale) = lock.unwrap_or((0, 0));
-    let flags = [
-        (region.import, uapi::ULDMA_REGION_IMPORT),
-        (region.exported, uapi::ULDMA_REGION_EXPORTED),
-        (stale > 0, uapi::ULDMA_REGION_STALE),
-    ];
-    let set = flags.iter().filter(|(is_set, _)| *is_set);
-    arg.out_flags = set.fold(region.access.to_flags(), |flags, (_, flag)| flags | flag);
-    arg.out_addr = region.addr;
-    arg.out_length = region.length;
-    arg.out_pages = u64::try_from(region.pages)?;
-    arg.out_stale = pages_to_bytes(stale);
-    arg.out_areas = u32::try_from(areas)?;
-    user.write(&arg)
-}
-
-fn region_charge(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_region_charge = user.read()?;
-    Access::from_flags(arg.flags)?;
-    opener.check_space()?;
-    drop(opener.shared.gate.try_enter()?);
-    let cost = opener
-        .space
-        .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?);
-    arg.out_charge = pages_to_bytes(cost.charge);
-    arg.out_locked = pages_to_bytes(cost.locked);
-    arg.out_pinned = pages_to_bytes(cost.pinned);
-    arg.out_limit = cost.limit.unwrap_or(u64::MAX);
-    user.write(&arg)
-}
-
-/// Blocks that are copied at a time, since copying may fault and so must not hold locks.
-const BLOCKS_AT_A_TIME: usize = 64;
-
-fn region_blocks(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_region_blocks = user.read()?;
-    if arg.flags & !uapi::ULDMA_BLOCKS_PAGES != 0 {
-        return Err(eopnotsupp());
-    }
-    zero(arg.reserved)?;
-    if !capable(Capability::SysAdmin) {
-        return Err(EPERM);
-    }
-    let merge = arg.flags & uapi::ULDMA_BLOCKS_PAGES == 0;
-    let capacity = usize::try_from(arg.capacity)?;
-    let length = capacity
-        .checked_mul(size_of::<uldma_block>())
-        .ok_or(EOVERFLOW)?;
-    let mut writer = UserSlice::new(UserPtr::from_addr(arg.blocks.try_into()?), length).writer();
-    let mut next = usize::try_from(arg.first_page).map_err(|_| EINVAL)?;
-    let mut left = capacity;
-    loop {
-        let limit = left.min(BLOCKS_AT_A_TIME);
-        let (blocks, after) = {
-            let objects = opener.objects.lock();
-            let region = objects.region(arg.handle)?;
-            region.blocks(&opener.shared, next, limit, merge)?
-        };
-        next = after;
-        left -= blocks.len();
-        for (address, length) in &blocks {
-            let block = uldma_block {
-                address: *address,
-                length: *length,
-            };
-            writer.write_slice(block.as_bytes())?;
-        }
-        if blocks.len() < BLOCKS_AT_A_TIME {
-            break;
-        }
-    }
-    arg.out_count = u32::try_from(capacity - left)?;
-    arg.out_next_page = u64::try_from(next)?;
-    user.write(&arg)
-}
-
-fn lmm(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_lmm = user.read()?;
-    zero(arg.reserved)?;
-    let keep = match arg.flags {
-        0 => None,
-        uapi::ULDMA_LMM_CACHE_ON => Some(true),
-        uapi::ULDMA_LMM_CACHE_OFF => Some(false),
-        flags if flags & !(uapi::ULDMA_LMM_CACHE_ON | uapi::ULDMA_LMM_CACHE_OFF) != 0 => {
-            return Err(eopnotsupp());
-        }
-        _ => return Err(EINVAL),
-    };
-    if keep.is_some() {
-        opener.check_space()?;
-    }
-    drop(opener.shared.gate.try_enter()?);
-    let summary = opener.space.summary();
-    let limits = opener.shared.lmm.options().cache;
-    arg.out_areas = u32::try_from(summary.areas)?;
-    arg.out_max_regions = u32::try_from(options::max_opener_regions()).unwrap_or(u32::MAX);
-    arg.out_locked = pages_to_bytes(summary.locked);
-    arg.out_cached = pages_to_bytes(summary.cached);
-    arg.out_cached_locks = u32::try_from(summary.cached_locks)?;
-    arg.out_cache_max_locks = u64::try_from(limits.locks)?;
-    arg.out_cache_max_bytes = u64::try_from(limits.bytes)?;
-    arg.out_cache_hits = summary.counters.hits;
-    arg.out_cache_misses = summary.counters.misses;
-    arg.out_pins = summary.counters.pins;
-    arg.out_looks = summary.counters.looks;
-    user.write(&arg)?;
-    if let Some(keep) = keep {
-        opener.keep_pins.store(keep, Relaxed);
-    }
-    Ok(())
-}
-
-fn region_export(opener: &Opener, user: &User) -> Result {
-    let arg: uldma_region_export = user.read()?;
-    let access = Access::from_flags(arg.flags)?;
-    zero(arg.reserved)?;
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    objects
-        .region_mut(arg.handle)?
-        .export(&opener.shared, arg.name, access)
-}
-
-fn region_unexport(opener: &Opener, user: &User) -> Result {
-    let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    objects.region_mut(arg.handle)?.unexport(&opener.shared)
-}
-
-fn region_import(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_region_import = user.read()?;
-    let access = Access::from_flags(arg.flags)?;
-    opener.check_space()?;
-    if arg.name == 0 {
-        return Err(EINVAL);
-    }
-    let answer = opener.shared.ask(Query::Region(arg.name), arg.timeout_ns)?;
-    let Answer::Region(remote) = answer else {
-        return Err(eproto());
-    };
-    if !remote.access.covers(access) {
-        return Err(EACCES);
-    }
-    opener.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::import(&opener.shared, owner, &remote, access)?;
-        arg.out_handle = owner.handle;
-        arg.out_index = region.index();
-        arg.out_length = region.length();
-        arg.out_shadow_offset = region.range().offset();
-        arg.out_shadow_length = region.range().length();
-        Ok(region)
-    })
 }
 
 fn context_create(opener: &Opener, user: &User) -> Result {

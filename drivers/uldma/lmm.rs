@@ -25,8 +25,10 @@ use kernel::{
 };
 
 mod area;
-pub(crate) mod attention;
+mod attention;
 mod cache;
+pub(crate) mod host;
+mod lock;
 pub(crate) mod locked;
 mod look;
 mod map;
@@ -35,9 +37,10 @@ mod map_tests;
 pub(crate) mod origin;
 pub(crate) mod range;
 pub(crate) mod space;
+mod unlock;
 
-use attention::Host;
 pub(crate) use cache::Limits;
+use host::Host;
 use space::Space;
 
 /// Address spaces that can have a device open at a time.

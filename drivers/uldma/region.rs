@@ -30,6 +30,7 @@ use crate::{
     link::message::ExportedRegion,
     list::List,
     lmm::{
+        host::Tell,
         locked::{
             Listener,
             Locked, //
@@ -38,10 +39,7 @@ use crate::{
             offset_in_page,
             PageRange, //
         },
-        space::{
-            Space,
-            Tell, //
-        }, //
+        space::Space, //
     },
     maps::{
         Content,

@@ -27,20 +27,8 @@ use crate::kernel_ext::workqueue::{
 
 use super::{
     origin::Wake,
-    space::{
-        Locker,
-        Space, //
-    }, //
+    space::Space, //
 };
-
-/// Where a space finds what locking needs.
-pub(crate) trait Host: Send + Sync {
-    /// What locking needs.
-    fn locker(&self) -> Locker<'_>;
-
-    /// Keeps a space with memory that the device did not let go of until it is unbound.
-    fn keep(&self, space: &Arc<Space>);
-}
 
 /// What there is to do for a space.
 #[pin_data]

@@ -23,13 +23,15 @@ use kernel::{
 };
 
 use super::{
+    host::{
+        Locker,
+        Tell, //
+    },
     locked::Locked,
     range::PageRange,
     space::{
-        Locker,
         Space,
-        State,
-        Tell, //
+        State, //
     }, //
 };
 
