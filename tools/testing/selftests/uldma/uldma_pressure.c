@@ -211,10 +211,14 @@ static bool all_gone(struct pair *pairs)
 	return true;
 }
 
-/* More than there is, but less than there is with the swap. */
+/*
+ * More than there is, but less than there is with the swap. What goes first is
+ * the kernel's choice: something has to, or nothing was shown.
+ */
 TEST_F_TIMEOUT(hogged, keeps_regions, 600)
 {
 	size_t taken = 0, limit;
+	int kinds = 0;
 
 	limit = number_in("/proc/meminfo", "MemAvailable") * 1024 +
 		number_in("/proc/meminfo", "SwapFree") * 1024 / 4 * 3;
@@ -224,10 +228,13 @@ TEST_F_TIMEOUT(hogged, keeps_regions, 600)
 	}
 	TH_LOG("%zu MiB were taken of %zu", taken >> 20, limit >> 20);
 	for (int i = 0; i < KINDS; i++) {
-		EXPECT_LE(PAGES / 4, gone(&self->pairs[i]))
+		if (gone(&self->pairs[i]) < PAGES / 4)
 			TH_LOG("kind %d is still in memory", i);
+		else
+			kinds++;
 		check_region(_metadata, &self->it, &self->pairs[i]);
 	}
+	EXPECT_LE(1, kinds);
 	EXPECT_EQ(SIGKILL, partner_kill(&self->hog));
 	for (int i = 0; i < KINDS; i++) {
 		EXPECT_EQ(-1, pattern_check(self->pairs[i].control, LENGTH,
