@@ -222,7 +222,7 @@ impl Opener {
         }
     }
 
-    /// Ends all regions and imports.
+    /// Ends all regions and imports that there are now.
     ///
     /// The device is told of each, or of all at once if nobody else has any in this space.
     ///
@@ -236,13 +236,16 @@ impl Opener {
             true => self.end_regions_at_once(),
             false => Ok(()),
         };
-        loop {
+        // No more than there are, as others may make new ones all the time.
+        let count = self.objects.lock().regions();
+        for _ in 0..count {
             // Not held while a region ends, so that whoever only looks does not wait for that.
             let Some(region) = self.objects.lock().take_any_region() else {
-                return result;
+                break;
             };
             result = result.and(region.release(shared, keep));
         }
+        result
     }
 
     /// Ends the regions and imports that there are, as far as there is memory to do it at once.

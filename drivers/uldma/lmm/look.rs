@@ -28,8 +28,8 @@ struct Suspect {
 }
 
 impl Space {
-    /// Looks at what may have changed: areas whose addresses mean other memory now
-    /// serve no new lock, their locks are told, and the cache gives them up.
+    /// Looks at what may have changed: areas whose addresses mean other memory now serve no new
+    /// lock, their locks are told, and the cache gives them up.
     pub(super) fn look(self: &Arc<Self>) {
         // Without users nothing is mapped any more. Dropped after the lock: the last user's end
         // unmaps everything.
