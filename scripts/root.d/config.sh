@@ -28,3 +28,6 @@ ROOT_PACKAGES=(
 	shellcheck codespell mypy python3-venv python3-docutils python3-sphinx
 	ca-certificates
 )
+
+# Beside the root, for benchmarks only: what soft-RoCE needs on a node, but for the kernel.
+RDMA_PACKAGES=(libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 iproute2 libmnl0)

@@ -51,7 +51,7 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
-# enter [--debug] [--bind PATH]... CMD...
+# enter [--debug|--rdma] [--bind PATH]... CMD...
 enter() {
 	local args=() kernel pytools gitdir item value
 	if [ "${1:-}" = --debug ]; then
@@ -60,6 +60,10 @@ enter() {
 		shift
 	else
 		kernel=$(stage_dir kernel)
+	fi
+	if [ "${1:-}" = --rdma ]; then
+		! stage_ready rdma || args+=(--setenv ULDMA_RDMA "$(stage_dir rdma)")
+		shift
 	fi
 	pytools=$(stage_dir pytools)
 	mkdir -p "$REPO/build/run" "$CACHE/cargo"

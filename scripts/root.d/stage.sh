@@ -21,6 +21,10 @@ stage_key() {
 		printf '%s\n' "$(stage_key kernel)" |
 			cat - "$DEBUG_CONFIG" "$ROOT_D/debug.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
 		;;
+	rdma)
+		printf '%s\n' "$(stage_key kernel)" "${RDMA_PACKAGES[@]}" |
+			cat - "$ROOT_D/rdma.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
+		;;
 	pytools)
 		printf '%s\n' "$(stage_key root)" "${PYTOOLS[@]}" |
 			cat - "$ROOT_D/pytools.sh"
@@ -79,7 +83,7 @@ stage() {
 
 stage_prune() {
 	local name dir
-	for name in root kernel debug pytools; do
+	for name in root kernel debug rdma pytools; do
 		for dir in "$CACHE/$name"-*; do
 			[ "$dir" = "$(stage_dir "$name")" ] || [ ! -d "$dir" ] ||
 				quietly "delete ${dir##*/}" stage_remove "$dir"
