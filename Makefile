@@ -25,7 +25,7 @@ shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
 	@$(ENTER) $(NODES) shell $(NODE)
 
 bench: build		## measure against floors and rivals (ONLY=transfers or lmm)
-	@$(ENTER) $(NODES) bench $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)')
 
 lint: root		## all static checks
 	@$(ENTER) scripts/lint

@@ -7,6 +7,7 @@ tree builds; an extra one brings the files of a single run.
 
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import NodesError
-from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, SELFTESTS
+from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, RDMA, SELFTESTS
 
 GUEST = Path(__file__).parent / "guest"
 BUSYBOX = "/usr/bin/busybox"
@@ -23,6 +24,10 @@ BUSYBOX = "/usr/bin/busybox"
 PROGRAMS = ("/usr/bin/timeout", "/usr/bin/stdbuf")
 PRELOADED = "/usr/libexec/coreutils/libstdbuf.so"
 KERNEL_MODULES = ("virtio_net", "zram")
+# What soft-RoCE needs of the kernel's modules, of its own files, and which of these are programs.
+RDMA_MODULES = ("ib_uverbs", "udp_tunnel", "ip6_udp_tunnel")
+RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"
+RDMA_PROGRAMS = ("usr/bin/rdma", "usr/lib/*/libibverbs/librxe-*.so")
 MODULES = f"usr/lib/modules/{KREL}"
 BINARY_NAMES = ("uldma", "uldma-bench")
 
@@ -58,20 +63,24 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy(source, target)
 
 
-def _libraries(binaries: Iterable[Path]) -> set[Path]:
-    """The shared libraries that the binaries load."""
+def _libraries(binaries: Iterable[Path], root: Path) -> set[Path]:
+    """The shared libraries that the binaries load, from below `root` where they are there."""
     found: set[Path] = set()
+    environment = os.environ | {"LD_LIBRARY_PATH": str(root / "usr/lib/x86_64-linux-gnu")}
     for binary in binaries:
-        listing = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False)
+        listing = subprocess.run(
+            ["ldd", binary], capture_output=True, text=True, check=False, env=environment
+        )
         if "not found" in listing.stdout:
             raise NodesError(f"{binary} needs libraries that the root has not:\n{listing.stdout}")
         found.update(Path(name) for name in re.findall(r"(/\S+) \(0x", listing.stdout))
     return found
 
 
-def _stage_libraries(tree: Path, binaries: Iterable[Path]) -> None:
-    for library in _libraries(binaries):
-        _copy(library, tree / "usr" / str(library).removeprefix("/").removeprefix("usr/"))
+def _stage_libraries(tree: Path, binaries: Iterable[Path], root: Path = Path("/")) -> None:
+    for library in _libraries(binaries, root):
+        place = library.relative_to(root if library.is_relative_to(root) else "/")
+        _copy(library, tree / "usr" / str(place).removeprefix("usr/"))
 
 
 def _is_elf(path: Path) -> bool:
@@ -79,10 +88,10 @@ def _is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def _stage_modules(tree: Path) -> None:
-    """Copy the modules that a node loads, uncompressed, with what they depend on."""
+def _stage_modules(tree: Path, names: Iterable[str]) -> None:
+    """Copy the kernel's modules of these names, uncompressed, with what they depend on."""
     source = KDIR / "modules" / "lib/modules" / KREL
-    wanted = [f"{name}.ko" for name in KERNEL_MODULES]
+    wanted = [f"{name}.ko" for name in names]
     (tree / MODULES).mkdir(parents=True, exist_ok=True)
     for line in (source / "modules.dep").read_text().splitlines():
         module, _, dependencies = line.partition(":")
@@ -137,7 +146,17 @@ def _stage_base(tree: Path) -> None:
         ],
         check=True,
     )
-    _stage_modules(tree)
+    _stage_modules(tree, KERNEL_MODULES)
+
+
+def _stage_rdma(tree: Path, rdma: Path) -> None:
+    root = rdma / "root"
+    programs = [program for pattern in RDMA_PROGRAMS for program in root.glob(pattern)]
+    for file in [*programs, root / RDMA_DRIVER]:
+        _copy(file, tree / file.relative_to(root))
+    _stage_libraries(tree, programs, root)
+    _stage_modules(tree, RDMA_MODULES)
+    _copy(rdma / "rdma_rxe.ko", tree / MODULES / "extra/rdma_rxe.ko")
 
 
 def base() -> Path:
@@ -172,8 +191,10 @@ def payload() -> Path:
             shutil.copytree(SELFTESTS, tree / "kselftest")
         programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
         _stage_libraries(tree, programs)
+        if RDMA:
+            _stage_rdma(tree, RDMA)
         # modules.dep needs the modules of the base too.
-        _stage_modules(tree)
+        _stage_modules(tree, KERNEL_MODULES)
         (tree / "lib").symlink_to("usr/lib")
         subprocess.run(["depmod", "-b", tree, KREL], check=True, capture_output=True)
         (tree / "lib").unlink()

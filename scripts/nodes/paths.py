@@ -10,6 +10,8 @@ REPO = Path(os.environ["ULDMA_REPO"])
 CACHE = Path(os.environ["ULDMA_CACHE"])
 KREL = os.environ["KREL"]
 KDIR = Path(os.environ["KDIR"])
+# Soft-RoCE, where it was asked for and could be had (scripts/root enter --rdma).
+RDMA = Path(os.environ["ULDMA_RDMA"]) if "ULDMA_RDMA" in os.environ else None
 
 BUILD = REPO / "build"
 LOGS = BUILD / "logs"
