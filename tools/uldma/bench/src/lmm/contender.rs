@@ -72,24 +72,24 @@ impl Contender for Uldma {
     }
 }
 
-/// uldma, where this process has registered the same range already.
+/// A contender where this process has registered the same range already.
 #[derive(Debug)]
-pub(crate) struct Again {
-    first: Uldma,
-    again: Uldma,
+pub(crate) struct Again<C> {
+    first: C,
+    again: C,
 }
 
-impl Again {
-    /// Registers with this opener.
-    pub(crate) fn new(device: &Device) -> Self {
+impl<C> Again<C> {
+    /// With two of these.
+    pub(crate) fn new(one: impl Fn() -> C) -> Self {
         Self {
-            first: Uldma::new(device),
-            again: Uldma::new(device),
+            first: one(),
+            again: one(),
         }
     }
 }
 
-impl Contender for Again {
+impl<C: Contender> Contender for Again<C> {
     fn prepare(&mut self, range: Range) -> Result<(), Failure> {
         self.first.register(range)
     }

@@ -107,7 +107,7 @@ fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Fail
         &mut [
             ("first", &mut Uldma::new(device)),
             ("io_uring", &mut Ring::new()?),
-            ("again", &mut Again::new(device)),
+            ("again", &mut Again::new(|| Uldma::new(device))),
             ("mlock", &mut Mlock::default()),
             ("mlock-mode", &mut Locking::mlock(device)),
         ],
@@ -118,7 +118,7 @@ fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Fail
         &mut [
             ("first.shared", &mut Uldma::new(device)),
             ("io_uring.shared", &mut Ring::new()?),
-            ("again.shared", &mut Again::new(device)),
+            ("again.shared", &mut Again::new(|| Uldma::new(device))),
             ("mlock.shared", &mut Mlock::default()),
             ("mlock-mode.shared", &mut Locking::mlock(device)),
             ("shm-ctl.shared", &mut Locking::shm_ctl(device)),
@@ -137,7 +137,7 @@ fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Fail
         &mut [
             ("first.huge", &mut Uldma::new(device)),
             ("io_uring.huge", &mut Ring::new()?),
-            ("again.huge", &mut Again::new(device)),
+            ("again.huge", &mut Again::new(|| Uldma::new(device))),
             ("mlock.huge", &mut Mlock::default()),
         ],
         Pages::Huge,
