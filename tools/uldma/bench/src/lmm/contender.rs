@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who registers memory: uldma in its ways, io_uring, and mlock().
+//! Who registers memory: uldma in its ways, io_uring, and mlock(). ibv_reg_mr() is in
+//! [`super::verbs`].
 
 use std::rc::Rc;
 

@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::rc::Rc;
 
 use uldma::measure::Tracer;
 use uldma::{Borrowed, Device};
@@ -12,6 +13,7 @@ use uldma::{Borrowed, Device};
 use super::contender::{add, Contender, Locking, Ring, Uldma};
 use super::memory::{Pages, Subject};
 use super::series::LARGEST;
+use super::verbs::{Domain, Verbs};
 use crate::failure::Failure;
 use crate::figure::Figures;
 
@@ -31,11 +33,18 @@ const STEP_NAMES: [&str; 7] = [
 ];
 
 /// Adds `lmm.syscalls.NAME`, to register and deregister once, and `lmm.pins.*` of 16 MiB.
-pub(crate) fn measure(device: &Device, figures: &mut Figures) -> Result<(), Failure> {
+pub(crate) fn measure(
+    device: &Device,
+    domain: Option<&Rc<Domain>>,
+    figures: &mut Figures,
+) -> Result<(), Failure> {
     let subject = Subject::new(Pages::Private, LARGEST)?;
     syscalls("first", &mut Uldma::new(device), &subject, figures)?;
     syscalls("io_uring", &mut Ring::new()?, &subject, figures)?;
     syscalls("mlock-mode", &mut Locking::mlock(device), &subject, figures)?;
+    if let Some(domain) = domain {
+        syscalls("ibv_reg_mr", &mut Verbs::new(domain), &subject, figures)?;
+    }
 
     let before = device.locked_memory()?;
     let first = add(device, subject.range())?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `uldma-bench lmm`: what it costs to register memory, as the paper of the locked memory manager
-//! measured it, beside io_uring and mlock() with the same memory in the same run.
+//! measured it, beside io_uring, ibv_reg_mr() and mlock() with the same memory in the same run.
 //!
 //! | | |
 //! | --- | --- |
 //! | [`memory`] | what is registered |
-//! | [`contender`] | who registers it |
+//! | [`contender`], [`verbs`] | who registers it |
 //! | [`series`], [`relate`], [`fit`], [`paper`] | 13 sizes, and what follows from their times |
 //! | [`neighbour`] | the second process of the paper's Table 1 |
 //! | [`areas`], [`load`] | many pages, many areas, merging |
@@ -25,15 +25,19 @@ mod plot;
 mod relate;
 mod report;
 mod series;
+mod verbs;
 
 use std::path::Path;
+use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
 use uldma::Device;
 
-use self::contender::{Again, Locking, Mlock, Ring, Uldma};
+use self::contender::{Again, Contender, Locking, Mlock, Ring, Uldma};
 use self::memory::Pages;
 use self::neighbour::Beside;
+use self::series::Named;
+use self::verbs::{Domain, Verbs};
 use crate::failure::Failure;
 use crate::figure::Figures;
 
@@ -70,19 +74,17 @@ pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
     let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
     let device = Device::open(number)?;
     let mut figures = Figures::default();
+    let domain = if wanted(Part::Sizes) || wanted(Part::Counts) {
+        rdma()
+    } else {
+        None
+    };
     if wanted(Part::Sizes) {
-        sizes(number, &device, &mut figures)?;
+        sizes(number, &device, domain.as_ref(), &mut figures)?;
         crate::init::nop(&device, &mut figures)?;
-        let rdma = Path::new("/sys/class/infiniband").exists();
-        let why = if rdma {
-            "this program cannot measure it yet"
-        } else {
-            "this kernel has no rdma_rxe"
-        };
-        eprintln!("uldma-bench: no figures of ibv_reg_mr(): {why}");
     }
     if wanted(Part::Counts) {
-        counts::measure(&device, &mut figures)?;
+        counts::measure(&device, domain.as_ref(), &mut figures)?;
     }
     if wanted(Part::Pages) {
         areas::pages(&device, &mut figures)?;
@@ -101,28 +103,52 @@ pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
     Ok(figures)
 }
 
+/// Where ibv_reg_mr() registers, if it can be measured.
+fn rdma() -> Option<Rc<Domain>> {
+    Domain::new()
+        .map(Rc::new)
+        .inspect_err(|why| eprintln!("uldma-bench: ibv_reg_mr(): not measured: {why}"))
+        .ok()
+}
+
 /// All contenders with private, shared and huge pages.
-fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Failure> {
+fn sizes(
+    number: u32,
+    device: &Device,
+    domain: Option<&Rc<Domain>>,
+    figures: &mut Figures,
+) -> Result<(), Failure> {
+    let mut verbs = domain.map(Verbs::new);
+    let mut verbs_again = domain.map(|domain| Again::new(|| Verbs::new(domain)));
     series::measure(
-        &mut [
-            ("first", &mut Uldma::new(device)),
-            ("io_uring", &mut Ring::new()?),
-            ("again", &mut Again::new(|| Uldma::new(device))),
-            ("mlock", &mut Mlock::default()),
-            ("mlock-mode", &mut Locking::mlock(device)),
-        ],
+        &mut with(
+            [
+                ("first", &mut Uldma::new(device)),
+                ("io_uring", &mut Ring::new()?),
+                ("again", &mut Again::new(|| Uldma::new(device))),
+                ("mlock", &mut Mlock::default()),
+                ("mlock-mode", &mut Locking::mlock(device)),
+            ],
+            [
+                named("ibv_reg_mr", &mut verbs),
+                named("ibv_reg_mr.again", &mut verbs_again),
+            ],
+        ),
         Pages::Private,
         figures,
     )?;
     series::measure(
-        &mut [
-            ("first.shared", &mut Uldma::new(device)),
-            ("io_uring.shared", &mut Ring::new()?),
-            ("again.shared", &mut Again::new(|| Uldma::new(device))),
-            ("mlock.shared", &mut Mlock::default()),
-            ("mlock-mode.shared", &mut Locking::mlock(device)),
-            ("shm-ctl.shared", &mut Locking::shm_ctl(device)),
-        ],
+        &mut with(
+            [
+                ("first.shared", &mut Uldma::new(device)),
+                ("io_uring.shared", &mut Ring::new()?),
+                ("again.shared", &mut Again::new(|| Uldma::new(device))),
+                ("mlock.shared", &mut Mlock::default()),
+                ("mlock-mode.shared", &mut Locking::mlock(device)),
+                ("shm-ctl.shared", &mut Locking::shm_ctl(device)),
+            ],
+            [named("ibv_reg_mr.shared", &mut verbs)],
+        ),
         Pages::Shared,
         figures,
     )?;
@@ -134,15 +160,32 @@ fn sizes(number: u32, device: &Device, figures: &mut Figures) -> Result<(), Fail
         figures,
     )?;
     series::measure(
-        &mut [
-            ("first.huge", &mut Uldma::new(device)),
-            ("io_uring.huge", &mut Ring::new()?),
-            ("again.huge", &mut Again::new(|| Uldma::new(device))),
-            ("mlock.huge", &mut Mlock::default()),
-        ],
+        &mut with(
+            [
+                ("first.huge", &mut Uldma::new(device)),
+                ("io_uring.huge", &mut Ring::new()?),
+                ("again.huge", &mut Again::new(|| Uldma::new(device))),
+                ("mlock.huge", &mut Mlock::default()),
+            ],
+            [named("ibv_reg_mr.huge", &mut verbs)],
+        ),
         Pages::Huge,
         figures,
     )
+}
+
+/// A contender that may not be there.
+fn named<'a>(name: &'static str, contender: &'a mut Option<impl Contender>) -> Option<Named<'a>> {
+    let contender: &mut dyn Contender = contender.as_mut()?;
+    Some((name, contender))
+}
+
+/// Contenders, and those who are there of some more.
+fn with<'a, const ALL: usize, const MORE: usize>(
+    all: [Named<'a>; ALL],
+    more: [Option<Named<'a>>; MORE],
+) -> Vec<Named<'a>> {
+    all.into_iter().chain(more.into_iter().flatten()).collect()
 }
 
 /// The pin cache: registrations that pin nothing, since what ended before left its pins.

@@ -51,6 +51,8 @@ pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
                     "io_uring",
                     "first.huge",
                     "io_uring.huge",
+                    "ibv_reg_mr",
+                    "ibv_reg_mr.again",
                     "mlock",
                     "cached",
                     "again",
@@ -63,7 +65,14 @@ pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
             lines(
                 figures,
                 "deregister",
-                &["first", "io_uring", "again", "cached", "mlock"],
+                &[
+                    "first",
+                    "io_uring",
+                    "ibv_reg_mr",
+                    "again",
+                    "cached",
+                    "mlock",
+                ],
             ),
         ),
         by_size(
@@ -76,6 +85,7 @@ pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
                     "alone.shared",
                     "second.shared",
                     "io_uring.shared",
+                    "ibv_reg_mr.shared",
                     "again.shared",
                 ],
             ),

@@ -22,15 +22,18 @@ const fn series(
 }
 
 /// All of them; rivals and floors come first.
-const ALL: [Series; 18] = [
+const ALL: [Series; 22] = [
     series("io_uring", None, None),
     series("mlock", None, None),
+    series("ibv_reg_mr", None, None),
+    series("ibv_reg_mr.again", None, Some("ibv_reg_mr")),
     series("first", Some("io_uring"), None),
     series("again", Some("io_uring"), Some("first")),
     series("cached", Some("io_uring"), Some("first")),
     series("mlock-mode", None, Some("first")),
     series("io_uring.shared", None, None),
     series("mlock.shared", None, None),
+    series("ibv_reg_mr.shared", None, None),
     series("first.shared", Some("io_uring.shared"), None),
     series("alone.shared", Some("io_uring.shared"), None),
     series(
@@ -47,6 +50,7 @@ const ALL: [Series; 18] = [
     series("shm-ctl.shared", None, Some("first.shared")),
     series("io_uring.huge", None, None),
     series("mlock.huge", None, None),
+    series("ibv_reg_mr.huge", None, None),
     series("first.huge", Some("io_uring.huge"), None),
     series("again.huge", Some("io_uring.huge"), Some("first.huge")),
 ];

@@ -51,6 +51,7 @@ pub(crate) fn render(figures: &Figures) -> String {
         against_io_uring(figures, "", "private memory"),
         against_io_uring(figures, ".shared", "shared memory"),
         against_io_uring(figures, ".huge", "private memory of huge pages"),
+        against_verbs(figures),
         papers_tables(figures),
         lines(figures),
         mlock_mode(figures, ".shared", "Figure 7: shared memory"),
@@ -127,6 +128,46 @@ fn against_io_uring(figures: &Figures, kind: &str, what: &str) -> Option<String>
     )
 }
 
+/// ibv_reg_mr() beside uldma: of the three kinds of memory, and registered already.
+fn against_verbs(figures: &Figures) -> Option<String> {
+    let rows = sizes(figures, "ibv_reg_mr", |_, size| {
+        let of = |what: &str, who: &str| micro(figures, &format!("lmm.{what}.{who}.{size}"));
+        let mut row = Vec::new();
+        for (own, rival) in [
+            ("first", "ibv_reg_mr"),
+            ("first.shared", "ibv_reg_mr.shared"),
+            ("first.huge", "ibv_reg_mr.huge"),
+            ("again", "ibv_reg_mr.again"),
+        ] {
+            let (own, rival) = (of("register", own), of("register", rival));
+            row.extend([rival, ratio(own, rival)]);
+        }
+        row.extend([of("deregister", "ibv_reg_mr"), of("deregister", "first")]);
+        row
+    });
+    let first = figures.starting_with("lmm.register.first.").next();
+    if rows.is_empty() && first.is_some() {
+        return Some("ibv_reg_mr(): not measured; what was printed before says why\n".to_owned());
+    }
+    table(
+        "ibv_reg_mr() on soft-RoCE, median us, and uldma's time by its",
+        &[
+            "size",
+            "private",
+            "ratio",
+            "shared",
+            "ratio",
+            "huge",
+            "ratio",
+            "again",
+            "ratio",
+            "deregister",
+            "uldma's",
+        ],
+        rows,
+    )
+}
+
 fn papers_tables(figures: &Figures) -> Option<String> {
     let rows = sizes(figures, "second.shared", |index, size| {
         let of =
@@ -187,6 +228,10 @@ fn lines(figures: &Figures) -> Option<String> {
         "io_uring",
         "io_uring.shared",
         "io_uring.huge",
+        "ibv_reg_mr",
+        "ibv_reg_mr.shared",
+        "ibv_reg_mr.huge",
+        "ibv_reg_mr.again",
         "mlock",
         "mlock-mode",
         "mlock-mode.shared",
@@ -462,6 +507,22 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_left_out() {
         assert_eq!(render(&Figures::default()), "");
+    }
+
+    #[test]
+    fn a_rival_that_is_missing_is_told() {
+        let mut figures = Figures::default();
+        figures.add("lmm.register.first.4k".to_owned(), 10.0, "ns", None, None);
+        assert!(render(&figures).contains("ibv_reg_mr(): not measured"));
+        figures.add(
+            "lmm.register.ibv_reg_mr.4k".to_owned(),
+            20.0,
+            "ns",
+            None,
+            None,
+        );
+        let text = render(&figures);
+        assert!(text.contains("ibv_reg_mr() on soft-RoCE") && text.contains("0.50"));
     }
 
     #[test]

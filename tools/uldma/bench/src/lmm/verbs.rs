@@ -100,19 +100,19 @@ impl Domain {
             .map_err(|error| Failure::Io("libibverbs", io::Error::other(error)))?;
         let context = functions.open()?;
         // SAFETY: the device is open.
-        let pd = object(
-            unsafe { (functions.alloc_pd)(context.as_ptr()) },
-            "ibv_alloc_pd()",
-        );
-        if pd.is_err() {
-            // SAFETY: the device is open, and nothing uses it.
-            unsafe { (functions.close_device)(context.as_ptr()) };
+        let pd = unsafe { (functions.alloc_pd)(context.as_ptr()) };
+        match object(pd, "ibv_alloc_pd()") {
+            Ok(pd) => Ok(Self {
+                functions,
+                context,
+                pd,
+            }),
+            Err(failure) => {
+                // SAFETY: the device is open, and nothing uses it.
+                unsafe { (functions.close_device)(context.as_ptr()) };
+                Err(failure)
+            }
         }
-        Ok(Self {
-            functions,
-            context,
-            pd: pd?,
-        })
     }
 }
 
