@@ -2,6 +2,8 @@
 
 //! Pinning of user pages for as long as a device uses them.
 
+use core::mem::MaybeUninit;
+
 use kernel::{
     bindings,
     mm::{
@@ -52,10 +54,30 @@ const LOOK_BATCH: usize = 32;
 ///
 /// # Invariants
 ///
-/// Each element of `pages` is a page on which a pin is held by the one [`PinnedPages`] whose range
-/// contains it, or by this object until it gave the range out.
-struct PinSet {
-    pages: KVVec<*mut bindings::page>,
+/// Each is a page on which a pin is held by the one [`PinnedPages`] whose range contains it.
+#[derive(Clone)]
+enum PinSet {
+    /// Most often there is one, for which nothing is allocated.
+    One(*mut bindings::page),
+    Many(Arc<KVVec<*mut bindings::page>>),
+}
+
+impl PinSet {
+    fn pages(&self) -> &[*mut bindings::page] {
+        match self {
+            Self::One(page) => core::slice::from_ref(page),
+            Self::Many(pages) => pages,
+        }
+    }
+
+    /// Whether both are the same pins.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Many(pages), Self::Many(others)) => Arc::ptr_eq(pages, others),
+            // What is one page has no parts.
+            _ => false,
+        }
+    }
 }
 
 // SAFETY: Pins belong to no thread.
@@ -67,10 +89,10 @@ unsafe impl Sync for PinSet {}
 ///
 /// # Invariants
 ///
-/// `[first, first + count)` is inside of `set.pages`, and no other object of the set has pages in
+/// `[first, first + count)` is inside of `set`, and no other object of the set has pages in
 /// it.
 pub(crate) struct PinnedPages {
-    set: Arc<PinSet>,
+    set: PinSet,
     first: usize,
     count: usize,
     /// Whether the device may have written to the pages, so that they are dirty.
@@ -88,27 +110,36 @@ impl PinnedPages {
     /// `EFAULT` when a page is not mapped with the right asked for, `EOPNOTSUPP` when it is of a
     /// kind that cannot be pinned, `EINTR` on a fatal signal, `ENOMEM`. Nothing is pinned then.
     pub(crate) fn pin(mm: &MmWithUser, start: usize, count: usize, writable: bool) -> Result<Self> {
-        let pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        // INVARIANT: There are no pages.
-        let mut set = UniqueArc::new(PinSet { pages }, GFP_KERNEL_ACCOUNT)?;
         let mut flags = bindings::FOLL_LONGTERM;
         if writable {
             flags |= bindings::FOLL_WRITE;
         }
+        if count == 1 {
+            let page = pin_one(start, flags).map_err(|err| explain(mm, start, flags, err))?;
+            // INVARIANT: This is a set of one page that nobody else has.
+            return Ok(Self {
+                set: PinSet::One(page),
+                first: 0,
+                count,
+                writable,
+            });
+        }
+        let pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut pages = UniqueArc::new(pages, GFP_KERNEL_ACCOUNT)?;
         let result = loop {
-            let done = set.pages.len();
+            let done = pages.len();
             if done == count {
                 break Ok(());
             }
-            if let Err(err) = set.pin_more(start, count, flags) {
+            if let Err(err) = pin_more(&mut pages, start, count, flags) {
                 break Err(explain(mm, start + done * PAGE_SIZE, flags, err));
             }
         };
         // INVARIANT: These are all pages of a set that nobody else has.
         let this = Self {
             first: 0,
-            count: set.pages.len(),
-            set: set.into(),
+            count: pages.len(),
+            set: PinSet::Many(pages.into()),
             writable,
         };
         result.map(|()| this)
@@ -122,7 +153,7 @@ impl PinnedPages {
     /// The raw pages.
     pub(super) fn as_raw_slice(&self) -> &[*mut bindings::page] {
         let end = self.first + self.count;
-        self.set.pages.get(self.first..end).unwrap_or_default()
+        self.set.pages().get(self.first..end).unwrap_or_default()
     }
 
     /// Frame number of page `index`.
@@ -158,7 +189,7 @@ impl PinnedPages {
 
     /// Whether `next` was split off from this, and follows.
     pub(crate) fn can_join(&self, next: &Self) -> bool {
-        Arc::ptr_eq(&self.set, &next.set)
+        self.set.is_same(&next.set)
             && self.first + self.count == next.first
             && self.writable == next.writable
     }
@@ -263,28 +294,47 @@ pub(crate) fn settle_files(mm: &MmWithUser, start: usize, end: usize) {
     }
 }
 
-impl PinSet {
-    /// Pins up to [`BATCH`] pages more of the `count` pages from `start` on.
-    fn pin_more(&mut self, start: usize, count: usize, flags: u32) -> Result {
-        let done = self.pages.len();
-        let batch = (count - done).min(BATCH);
-        let offset = done.checked_mul(PAGE_SIZE).ok_or(EOVERFLOW)?;
-        let address = start.checked_add(offset).ok_or(EOVERFLOW)?;
-        let room = self.pages.spare_capacity_mut().get_mut(..batch);
-        let room = room.ok_or(EINVAL)?.as_mut_ptr().cast();
-        // SAFETY: There is room for `batch` pointers; the function may be called for any address
-        // from process context.
-        let got = unsafe { bindings::pin_user_pages_fast(address, batch as c_int, flags, room) };
-        let got = match usize::try_from(got) {
-            Ok(0) => return Err(EFAULT),
-            Ok(got) => got,
-            Err(_) => return Err(Error::from_errno(got)),
-        };
-        // SAFETY: The first `got` of the pointers were written.
-        // INVARIANT: Each of them came with a pin that is ours.
-        unsafe { self.pages.inc_len(got) };
-        Ok(())
+/// Pins as many pages from `start` on as `room` is for, or fewer; returns how many.
+fn pin_some(
+    start: usize,
+    room: &mut [MaybeUninit<*mut bindings::page>],
+    flags: u32,
+) -> Result<usize> {
+    let (count, room) = (room.len() as c_int, room.as_mut_ptr().cast());
+    // SAFETY: There is room for `count` pointers; the function may be called for any address from
+    // process context.
+    let got = unsafe { bindings::pin_user_pages_fast(start, count, flags, room) };
+    match usize::try_from(got) {
+        Ok(0) => Err(EFAULT),
+        Ok(got) => Ok(got),
+        Err(_) => Err(Error::from_errno(got)),
     }
+}
+
+/// Pins the page at `start`.
+fn pin_one(start: usize, flags: u32) -> Result<*mut bindings::page> {
+    let mut page = MaybeUninit::uninit();
+    pin_some(start, core::slice::from_mut(&mut page), flags)?;
+    // SAFETY: At least one pointer was written, and there is room for one only.
+    Ok(unsafe { page.assume_init() })
+}
+
+/// Adds up to [`BATCH`] of the `count` pages from `start` on to those that `pages` has.
+fn pin_more(
+    pages: &mut KVVec<*mut bindings::page>,
+    start: usize,
+    count: usize,
+    flags: u32,
+) -> Result {
+    let done = pages.len();
+    let batch = (count - done).min(BATCH);
+    let offset = done.checked_mul(PAGE_SIZE).ok_or(EOVERFLOW)?;
+    let address = start.checked_add(offset).ok_or(EOVERFLOW)?;
+    let room = pages.spare_capacity_mut().get_mut(..batch);
+    let got = pin_some(address, room.ok_or(EINVAL)?, flags)?;
+    // SAFETY: The first `got` of the pointers were written.
+    unsafe { pages.inc_len(got) };
+    Ok(())
 }
 
 /// Tells memory that cannot be pinned for what was asked from memory that is not there.
