@@ -35,11 +35,11 @@ use crate::{
             NewMapping, //
         }, //
     },
+    lmm::range::pages_to_bytes,
     opener::{
         Object,
         Opener, //
     },
-    region::pages_to_bytes,
     uapi::uldma_event, //
 };
 

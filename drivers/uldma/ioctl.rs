@@ -32,11 +32,11 @@ use crate::{
         Answer,
         Query, //
     },
+    lmm::range::pages_to_bytes,
     opener::{
         Object,
         Opener, //
     },
-    region::pages_to_bytes,
     segment::Segment,
     status_page::Outcome,
     uapi::{

@@ -3,10 +3,7 @@
 //! Regions: registered memory of an opener, and imports of the peer's.
 
 use kernel::{
-    page::{
-        PAGE_SHIFT,
-        PAGE_SIZE, //
-    },
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -14,10 +11,7 @@ use kernel::{
 use crate::{
     access::Access,
     device::Shared,
-    events::{
-        Events,
-        StaleTicket, //
-    },
+    events::Events,
     hw::{
         layout::Run,
         Place, //
@@ -31,12 +25,10 @@ use crate::{
     list::List,
     lmm::{
         host::Tell,
-        locked::{
-            Listener,
-            Locked, //
-        },
+        locked::Locked,
         range::{
             offset_in_page,
+            pages_to_bytes,
             PageRange, //
         },
         space::Space, //
@@ -58,15 +50,6 @@ enum Pages {
     Local(Arc<Space>, Locked),
     /// Entries that name the peer's region.
     Remote(PageRun),
-}
-
-/// Tells an opener that its region went stale.
-struct Stale(StaleTicket);
-
-impl Listener for Stale {
-    fn stale(&self, pages: usize) {
-        self.0.tell(pages_to_bytes(pages));
-    }
 }
 
 /// For whom a region is made.
@@ -130,8 +113,7 @@ impl Region {
             return Err(ENOSPC);
         }
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
-        let listener: Arc<dyn Listener> = Arc::new(Stale(ticket), GFP_KERNEL_ACCOUNT)?;
-        let locked = space.lock(mm, pages, access, Some(listener))?;
+        let locked = space.lock(mm, pages, access, ticket)?;
         let setup = RegionSetup {
             space: space.id(),
             access,
@@ -458,10 +440,4 @@ impl Region {
         }
         shared.tpt.retract_region(self.slot);
     }
-}
-
-/// Bytes of `pages` pages.
-pub(crate) fn pages_to_bytes(pages: usize) -> u64 {
-    // A usize has 64 bits where this driver can be built.
-    (pages as u64) << PAGE_SHIFT
 }

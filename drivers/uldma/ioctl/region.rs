@@ -29,14 +29,16 @@ use crate::{
         Answer,
         Query, //
     },
-    lmm::range::PageRange,
+    lmm::range::{
+        pages_to_bytes,
+        PageRange, //
+    },
     opener::{
         Object,
         Opener, //
     },
     options,
     region::{
-        pages_to_bytes,
         Owner,
         Region, //
     },

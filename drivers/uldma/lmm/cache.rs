@@ -146,7 +146,7 @@ impl Space {
             }
         }
         drop(guard);
-        holder.listener = None;
+        holder.ticket = None;
         let before = state.cache.find(|other| other.range() == range);
         state.cache.put(locked, room);
         if let Some(time) = before {

@@ -14,6 +14,7 @@ use kernel::{
 
 use crate::{
     access::Access,
+    events::StaleTicket,
     kernel_ext::{
         accounting::Charge,
         gup::PinnedPages, //
@@ -27,7 +28,6 @@ use super::{
         self,
         in_order,
         live_parts,
-        Listener,
         Locked,
         Part, //
     },
@@ -65,7 +65,7 @@ struct Doubted {
 
 impl Space {
     /// Locks `range` of the current process, whose address space `mm` must be of this space;
-    /// `listener` is told when it goes stale.
+    /// `ticket` tells when it goes stale.
     ///
     /// # Errors
     ///
@@ -76,18 +76,21 @@ impl Space {
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-        listener: Option<Arc<dyn Listener>>,
+        ticket: StaleTicket,
     ) -> Result<Locked> {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
-        let result = self.lock_in(&mut state, mm, range, access, listener.clone(), locker);
-        match result {
+        let locked = match self.lock_in(&mut state, mm, range, access, locker) {
             Err(ENOMEM | ENOSPC | EPERM) if state.cache.len() > 0 => {
                 while self.evict(&mut state, locker) {}
-                self.lock_in(&mut state, mm, range, access, listener, locker)
+                self.lock_in(&mut state, mm, range, access, locker)
             }
             result => result,
+        }?;
+        if let Some(holder) = state.holders.get_mut(&locked.number) {
+            holder.ticket = Some(ticket);
         }
+        Ok(locked)
     }
 
     fn lock_in(
@@ -96,7 +99,6 @@ impl Space {
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-        listener: Option<Arc<dyn Listener>>,
         locker: &Locker<'_>,
     ) -> Result<Locked> {
         let doubted = state.doubted(range, access)?;
@@ -108,7 +110,7 @@ impl Space {
 
         let result = state.split_for(range, &fresh).and_then(|()| {
             let parts = (missing, charge, fresh);
-            self.lock_split(state, range, access, listener, parts, locker)
+            self.lock_split(state, range, access, parts, locker)
         });
         match &result {
             Ok(_) => {
@@ -161,7 +163,6 @@ impl Space {
         state: &mut State,
         range: PageRange,
         access: Access,
-        listener: Option<Arc<dyn Listener>>,
         (missing, mut charge, fresh): (usize, Charge, KVVec<Fresh>),
         locker: &Locker<'_>,
     ) -> Result<Locked> {
@@ -206,7 +207,7 @@ impl Space {
             }
             let number = state.next_number + 1;
             let parts = in_order(shared.iter().copied(), new.iter().map(Part::of));
-            let (locked, holder) = locked::make(number, range, parts, listener)?;
+            let (locked, holder) = locked::make(number, range, parts)?;
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             for part in &shared {
                 let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);

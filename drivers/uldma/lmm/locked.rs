@@ -2,12 +2,10 @@
 
 //! What one lock holds, and who is told when it goes stale.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 use crate::{
+    events::StaleTicket,
     hw::layout::Run,
     list::List,
     tpt::MAX_RUNS, //
@@ -19,14 +17,11 @@ use super::{
         AreaMap,
         NewArea, //
     },
-    range::PageRange, //
+    range::{
+        pages_to_bytes,
+        PageRange, //
+    }, //
 };
-
-/// Who learns that pages of a lock went stale.
-pub(crate) trait Listener: Send + Sync {
-    /// The addresses of `pages` pages, in all, do not mean them any more.
-    fn stale(&self, pages: usize);
-}
 
 /// A part of a lock: pages of one lineage, and the first of their page entries.
 #[derive(Clone, Copy)]
@@ -109,7 +104,8 @@ impl Locked {
 pub(super) struct Holder {
     pub(super) parts: List<Part>,
     pub(super) stale: usize,
-    pub(super) listener: Option<Arc<dyn Listener>>,
+    /// Tells who has the lock that it went stale; none in the cache.
+    pub(super) ticket: Option<StaleTicket>,
 }
 
 impl Holder {
@@ -126,8 +122,8 @@ impl Holder {
         let count: usize = common.map(|common| common.len()).sum();
         if count > 0 {
             self.stale += count;
-            if let Some(listener) = &self.listener {
-                listener.stale(self.stale);
+            if let Some(ticket) = &self.ticket {
+                ticket.tell(pages_to_bytes(self.stale));
             }
         }
     }
@@ -138,7 +134,6 @@ pub(super) fn make(
     number: u64,
     range: PageRange,
     parts: impl Iterator<Item = Part>,
-    listener: Option<Arc<dyn Listener>>,
 ) -> Result<(Locked, Holder)> {
     let mut list: Option<List<Part>> = None;
     let mut runs: Option<List<Run>> = None;
@@ -163,7 +158,7 @@ pub(super) fn make(
     let holder = Holder {
         parts: list.ok_or(EINVAL)?,
         stale: 0,
-        listener,
+        ticket: None,
     };
     Ok((locked, holder))
 }

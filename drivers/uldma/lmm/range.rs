@@ -76,6 +76,12 @@ impl PageRange {
     }
 }
 
+/// Bytes of `pages` pages.
+pub(crate) fn pages_to_bytes(pages: usize) -> u64 {
+    // A usize has 64 bits where this driver can be built.
+    (pages as u64) << PAGE_SHIFT
+}
+
 /// Bytes from the start of the page to `addr`.
 pub(crate) fn offset_in_page(addr: u64) -> Result<usize> {
     Ok(usize::try_from(addr)? & !PAGE_MASK)
