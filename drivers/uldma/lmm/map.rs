@@ -10,17 +10,17 @@
 //! Areas that new locks may use are *live*, and disjoint. An area whose addresses mean other memory
 //! now is stale: it stays for the locks that it has.
 //!
-//! An area is split where a lock begins or ends inside of it, and merged again when the last lock
-//! that begins or ends there is gone. So ending a lock never splits, which could fail.
+//! A live area is split where a lock begins or ends inside of it, and merged again when the last
+//! lock that begins or ends there is gone. So ending a lock never splits, which could fail.
 //!
-//! Two [`RBTree`]s rather than a maple tree: keys are pairs for one of them, and what is reserved
-//! before a change has to be nodes, so that the change itself cannot fail.
+//! Two [`RBTree`]s rather than a maple tree: an area that goes stale moves from one to the other
+//! with its node, and what is reserved before a change has to be nodes, so that the change itself
+//! cannot fail.
 
 use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode,
         RBTreeNodeReservation, //
     }, //
 };
@@ -49,14 +49,13 @@ pub(super) struct Area<P> {
     edges: usize,
 }
 
-/// Names an area: lineage and first page.
-type Key = (u64, usize);
+/// Names an area: first page and lineage.
+type Key = (usize, u64);
 
 /// All areas of an address space.
 pub(super) struct AreaMap<P> {
-    all: RBTree<Key, Area<P>>,
-    /// Lineages of the live areas, by first page.
-    live: RBTree<usize, u64>,
+    live: RBTree<Key, Area<P>>,
+    stale: RBTree<Key, Area<P>>,
     lineages: u64,
     count: usize,
     merge: bool,
@@ -67,8 +66,7 @@ pub(super) struct NewArea<P> {
     pub(super) lineage: u64,
     pub(super) range: PageRange,
     pub(super) payload: P,
-    all: RBTreeNodeReservation<Key, Area<P>>,
-    live: RBTreeNode<usize, u64>,
+    node: RBTreeNodeReservation<Key, Area<P>>,
 }
 
 impl<P> NewArea<P> {
@@ -78,14 +76,12 @@ impl<P> NewArea<P> {
         range: PageRange,
         payload: impl FnOnce() -> Result<P>,
     ) -> Result<Self> {
-        let live = RBTreeNode::new(range.start, lineage, GFP_KERNEL_ACCOUNT)?;
-        let all = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             lineage,
             range,
             payload: payload()?,
-            all,
-            live,
+            node,
         })
     }
 }
@@ -94,8 +90,8 @@ impl<P: Payload> AreaMap<P> {
     /// Creates an empty map, which merges areas or leaves what was split.
     pub(super) fn new(merge: bool) -> Self {
         Self {
-            all: RBTree::new(),
             live: RBTree::new(),
+            stale: RBTree::new(),
             lineages: 0,
             count: 0,
             merge,
@@ -115,13 +111,14 @@ impl<P: Payload> AreaMap<P> {
 
     /// Live areas that intersect `range`, in order, with their lineages.
     pub(super) fn live(&self, range: PageRange) -> impl Iterator<Item = (u64, &Area<P>)> {
-        let mut next = self.live_before(range.start).unwrap_or(range.start);
+        let before = self.live_before(range.start);
+        let inside = before.filter(|(_, area)| area.range.end > range.start);
+        let mut next = inside.map_or(range.start, |((start, _), _)| start);
         core::iter::from_fn(move || {
-            let cursor = self.live.cursor_lower_bound(&next)?;
-            let (&start, &lineage) = cursor.current();
-            let area = self.all.get(&(lineage, start))?;
+            let key = *self.live.cursor_lower_bound(&(next, 0))?.current().0;
+            let area = self.live.get(&key).filter(|_| key.0 < range.end)?;
             next = area.range.end;
-            (start < range.end).then_some((lineage, area))
+            Some((key.1, area))
         })
     }
 
@@ -130,47 +127,46 @@ impl<P: Payload> AreaMap<P> {
         let mut start = part.start;
         core::iter::from_fn(move || {
             let inside = start < part.end;
-            let area = self.all.get(&(lineage, start)).filter(|_| inside)?;
+            let area = self.get(lineage, start).filter(|_| inside)?;
             start = area.range.end;
             Some(area)
         })
     }
 
-    /// Start of the live area that begins before `page` and contains it.
-    fn live_before(&self, page: usize) -> Option<usize> {
-        let before = match self.live.cursor_lower_bound(&page) {
-            Some(cursor) => cursor
-                .peek_prev()
-                .map(|(start, lineage)| (*lineage, *start)),
-            None => self.live.cursor_back().map(|cursor| {
-                let (start, lineage) = cursor.current();
-                (*lineage, *start)
-            }),
-        }?;
-        let area = self.all.get(&before)?;
-        (area.range.end > page).then_some(area.range.start)
+    /// The area of `lineage` that starts at page `start`.
+    fn get(&self, lineage: u64, start: usize) -> Option<&Area<P>> {
+        let key = (start, lineage);
+        self.live.get(&key).or_else(|| self.stale.get(&key))
     }
 
-    fn is_live(&self, lineage: u64, start: usize) -> bool {
-        self.live.get(&start) == Some(&lineage)
+    fn get_mut(&mut self, lineage: u64, start: usize) -> Option<&mut Area<P>> {
+        let key = (start, lineage);
+        match self.live.get_mut(&key) {
+            Some(area) => Some(area),
+            None => self.stale.get_mut(&key),
+        }
+    }
+
+    /// The last live area that begins before `page`.
+    fn live_before(&self, page: usize) -> Option<(Key, &Area<P>)> {
+        let key = match self.live.cursor_lower_bound(&(page, 0)) {
+            Some(cursor) => *cursor.peek_prev()?.0,
+            None => *self.live.cursor_back()?.current().0,
+        };
+        Some((key, self.live.get(&key)?))
     }
 
     /// Splits the live area that page `at` is inside of, if any, so that one starts there.
     ///
     /// What is not needed in the end is taken back by [`AreaMap::unsplit`].
     pub(super) fn split(&mut self, at: usize) -> Result {
-        let point = PageRange {
-            start: at,
-            end: at + 1,
-        };
-        let inside = self.live(point).find(|(_, area)| area.range.start < at);
-        let Some(key) = inside.map(|(lineage, area)| (lineage, area.range.start)) else {
+        let before = self.live_before(at);
+        let inside = before.filter(|(_, area)| area.range.end > at);
+        let Some((key, _)) = inside else {
             return Ok(());
         };
-        let (lineage, _) = key;
-        let live = RBTreeNode::new(at, lineage, GFP_KERNEL_ACCOUNT)?;
-        let all = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let area = self.all.get_mut(&key).ok_or(EINVAL)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let area = self.live.get_mut(&key).ok_or(EINVAL)?;
         let tail = Area {
             range: PageRange {
                 start: at,
@@ -181,8 +177,7 @@ impl<P: Payload> AreaMap<P> {
             edges: 0,
         };
         area.range.end = at;
-        self.all.insert(all.into_node((lineage, at), tail));
-        self.live.insert(live);
+        self.live.insert(node.into_node((at, key.1), tail));
         self.count += 1;
         Ok(())
     }
@@ -190,8 +185,8 @@ impl<P: Payload> AreaMap<P> {
     /// Takes back what [`AreaMap::split`] did in `range` and at its ends.
     pub(super) fn unsplit(&mut self, range: PageRange) {
         let mut from = range.start;
-        while let Some(cursor) = self.live.cursor_lower_bound(&from) {
-            let (&start, &lineage) = cursor.current();
+        while let Some(cursor) = self.live.cursor_lower_bound(&(from, 0)) {
+            let (start, lineage) = *cursor.current().0;
             if start > range.end {
                 return;
             }
@@ -200,28 +195,23 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Merges the area of `lineage` that starts at page `at` with the one before it, if no lock
-    /// begins or ends between them and nothing else tells them apart.
+    /// Merges the live area of `lineage` that starts at page `at` with the one before it, if no
+    /// lock begins or ends between them and nothing else tells them apart.
     fn merge_at(&mut self, lineage: u64, at: usize) {
-        let key = (lineage, at);
-        let Some(next) = self.all.get(&key).filter(|_| self.merge) else {
+        let key = (at, lineage);
+        let Some(next) = self.live.get(&key).filter(|_| self.merge) else {
             return;
         };
-        let before = self.all.cursor_lower_bound(&key).and_then(|cursor| {
-            let (key, area) = cursor.peek_prev()?;
-            let same = key.0 == lineage && area.range.end == at && area.users == next.users;
-            (same && next.edges == 0 && area.payload.can_join(&next.payload)).then_some(*key)
+        let before = self.live_before(at).filter(|((_, other), area)| {
+            let same = *other == lineage && area.range.end == at && area.users == next.users;
+            same && next.edges == 0 && area.payload.can_join(&next.payload)
         });
-        let Some(before) = before else {
+        let Some((before, _)) = before else {
             return;
         };
-        if self.is_live(lineage, before.1) != self.is_live(lineage, at) {
-            return;
-        }
-        self.retire(lineage, at);
-        if let Some(next) = self.all.remove(&key) {
+        if let Some(next) = self.live.remove(&key) {
             self.count -= 1;
-            if let Some(area) = self.all.get_mut(&before) {
+            if let Some(area) = self.live.get_mut(&before) {
                 area.range.end = next.range.end;
                 area.payload.join(next.payload);
             }
@@ -237,7 +227,7 @@ impl<P: Payload> AreaMap<P> {
     ) -> Result {
         let mut start = part.start;
         while start < part.end {
-            let area = self.all.get_mut(&(lineage, start)).ok_or(EINVAL)?;
+            let area = self.get_mut(lineage, start).ok_or(EINVAL)?;
             change(&mut area.payload)?;
             start = area.range.end;
         }
@@ -246,8 +236,8 @@ impl<P: Payload> AreaMap<P> {
 
     /// Lets no new lock use the area of `lineage` that starts at page `start`.
     pub(super) fn retire(&mut self, lineage: u64, start: usize) {
-        if self.is_live(lineage, start) {
-            self.live.remove(&start);
+        if let Some(node) = self.live.remove_node(&(start, lineage)) {
+            self.stale.insert(node);
         }
     }
 
@@ -259,9 +249,8 @@ impl<P: Payload> AreaMap<P> {
             users: 0,
             edges: 0,
         };
-        let key = (new.lineage, new.range.start);
-        self.all.insert(new.all.into_node(key, area));
-        self.live.insert(new.live);
+        let key = (new.range.start, new.lineage);
+        self.live.insert(new.node.into_node(key, area));
         self.count += 1;
     }
 
@@ -269,14 +258,14 @@ impl<P: Payload> AreaMap<P> {
     pub(super) fn hold(&mut self, lineage: u64, part: PageRange) {
         let mut start = part.start;
         while start < part.end {
-            let Some(area) = self.all.get_mut(&(lineage, start)) else {
+            let Some(area) = self.get_mut(lineage, start) else {
                 return;
             };
             area.users += 1;
             start = area.range.end;
         }
         for at in [part.start, part.end] {
-            if let Some(area) = self.all.get_mut(&(lineage, at)) {
+            if let Some(area) = self.get_mut(lineage, at) {
                 area.edges += 1;
             }
         }
@@ -287,14 +276,14 @@ impl<P: Payload> AreaMap<P> {
     pub(super) fn release(&mut self, lineage: u64, part: PageRange, ended: &mut Ended<P>) {
         for at in [part.start, part.end] {
             // Where the lineage ended when the lock was made, it still does.
-            if let Some(area) = self.all.get_mut(&(lineage, at)) {
+            if let Some(area) = self.get_mut(lineage, at) {
                 area.edges -= 1;
             }
         }
         let mut start = part.start;
         while start < part.end {
-            let key = (lineage, start);
-            let Some(area) = self.all.get_mut(&key) else {
+            let key = (start, lineage);
+            let Some(area) = self.get_mut(lineage, start) else {
                 return;
             };
             area.users -= 1;
@@ -302,8 +291,8 @@ impl<P: Payload> AreaMap<P> {
             if area.users > 0 {
                 continue;
             }
-            self.retire(lineage, key.1);
-            if let Some(node) = self.all.remove_node(&key) {
+            let node = self.live.remove_node(&key);
+            if let Some(node) = node.or_else(|| self.stale.remove_node(&key)) {
                 self.count -= 1;
                 ended.nodes.insert(node);
             }
