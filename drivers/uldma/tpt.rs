@@ -111,11 +111,20 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
+/// Page entries that were taken in one go.
+struct TakenRun {
+    count: u32,
+    /// Entries that were not given back yet.
+    users: u32,
+}
+
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
-    /// Entries in use of each run that was taken, by its first entry.
-    run_users: RBTree<u32, u32>,
+    /// The runs that were taken, by first entry.
+    taken_runs: RBTree<u32, TakenRun>,
+    /// The run that was given back last, still taken, for the next one of as many entries.
+    spare_run: Option<u32>,
     page_capacity: u32,
     regions: Table<RegionEntry>,
     region_ids: IdPool,
@@ -143,7 +152,8 @@ impl Tpt {
             let mut tables = Tables {
                 pages: Table::new(dev, geometry.page_capacity)?,
                 page_runs: KBox::pin_init(RangeAllocator::new(), GFP_KERNEL)?,
-                run_users: RBTree::new(),
+                taken_runs: RBTree::new(),
+                spare_run: None,
                 page_capacity: geometry.page_capacity,
                 regions: Table::new(dev, geometry.region_capacity)?,
                 region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
@@ -404,20 +414,10 @@ impl Tpt {
 impl Tables {
     /// Takes `count` consecutive page entries.
     fn take_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<PageRun> {
-        let capacity = usize::try_from(self.page_capacity)?;
-        let first = self.page_runs.take(usize::try_from(count)?, 0..capacity)?;
-        let result = self.reserve_run(dev, first, count);
-        if result.is_err() {
-            self.page_runs.give_back(first);
-        }
-        result
-    }
-
-    fn reserve_run(&mut self, dev: &Device<Bound>, first: usize, count: u32) -> Result<PageRun> {
-        let first = u32::try_from(first)?;
-        let users = RBTreeNode::new(first, count, GFP_KERNEL_ACCOUNT)?;
-        self.pages.reserve(dev, first, count)?;
-        self.run_users.insert(users);
+        let first = match self.take_spare_run(count) {
+            Some(first) => first,
+            None => self.take_new_run(dev, count)?,
+        };
         self.usage.pages += count;
         Ok(PageRun {
             first,
@@ -426,21 +426,65 @@ impl Tables {
         })
     }
 
+    fn take_new_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<u32> {
+        let size = usize::try_from(count)?;
+        let range = 0..usize::try_from(self.page_capacity)?;
+        let first = match self.page_runs.take(size, range.clone()) {
+            Err(ENOSPC) if self.free_spare_run() => self.page_runs.take(size, range),
+            result => result,
+        }?;
+        let result = self.reserve_run(dev, first, count);
+        if result.is_err() {
+            self.page_runs.give_back(first);
+        }
+        result
+    }
+
+    fn reserve_run(&mut self, dev: &Device<Bound>, first: usize, count: u32) -> Result<u32> {
+        let first = u32::try_from(first)?;
+        let taken = TakenRun {
+            count,
+            users: count,
+        };
+        let node = RBTreeNode::new(first, taken, GFP_KERNEL_ACCOUNT)?;
+        self.pages.reserve(dev, first, count)?;
+        self.taken_runs.insert(node);
+        Ok(first)
+    }
+
+    /// Takes the spare run, if it is one of `count` entries.
+    fn take_spare_run(&mut self, count: u32) -> Option<u32> {
+        let taken = self.taken_runs.get_mut(&self.spare_run?)?;
+        if taken.count != count {
+            return None;
+        }
+        taken.users = count;
+        self.spare_run.take()
+    }
+
+    /// Frees the spare run; whether there was one.
+    fn free_spare_run(&mut self) -> bool {
+        let Some(first) = self.spare_run.take() else {
+            return false;
+        };
+        self.taken_runs.remove(&first);
+        // Entries are numbered by `u32`, which fits.
+        self.page_runs.give_back(first as usize)
+    }
+
     /// Gives a run back, unmapping what it has mapped.
     fn drop_run(&mut self, dev: &Device<Bound>, run: PageRun) {
         for index in run.first..run.first + run.count {
             self.drop_page(dev, index);
         }
         self.usage.pages -= run.count;
-        let Some(users) = self.run_users.get_mut(&run.origin) else {
+        let Some(taken) = self.taken_runs.get_mut(&run.origin) else {
             return;
         };
-        *users -= run.count;
-        if *users == 0 {
-            self.run_users.remove(&run.origin);
-            if let Ok(origin) = usize::try_from(run.origin) {
-                self.page_runs.give_back(origin);
-            }
+        taken.users -= run.count;
+        if taken.users == 0 {
+            self.free_spare_run();
+            self.spare_run = Some(run.origin);
         }
     }
 
