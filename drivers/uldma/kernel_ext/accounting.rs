@@ -68,6 +68,11 @@ impl Charge {
         Ok(charge)
     }
 
+    /// Pages that are charged.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
     /// Charges `pages` more, with the errors of [`Charge::new`].
     pub(crate) fn grow(&mut self, pages: usize) -> Result {
         if pages == 0 {

@@ -18,7 +18,8 @@ use crate::{
     kernel_ext::{
         accounting::Charge,
         gup::PinnedPages, //
-    }, //
+    },
+    list::List, //
 };
 
 use super::{
@@ -33,7 +34,7 @@ use super::{
     },
     map::{
         Area,
-        NewArea, //
+        Areas, //
     },
     origin::{
         Origin,
@@ -105,16 +106,15 @@ impl Space {
         let covered = state.map.live(range).map(|(_, area)| area.range);
         let missing = gaps(range, covered).map(|gap| gap.len()).sum();
         let charge = Charge::new(mm, missing)?;
-        let fresh = self.pin_doubtful(state, mm, range, access)?;
+        let mut fresh = self.pin_doubtful(state, mm, range, access)?;
         let pins: usize = fresh.iter().map(|fresh| fresh.pages.len()).sum();
 
-        let result = state.split_for(range, &fresh).and_then(|()| {
-            let parts = (missing, charge, fresh);
-            self.lock_split(state, range, access, parts, locker)
-        });
+        let result = state
+            .split_for(range, &fresh)
+            .and_then(|()| self.lock_split(state, range, access, charge, &mut fresh, locker));
         match &result {
             Ok(_) => {
-                for doubted in doubted {
+                for doubted in doubted.iter() {
                     doubted.origin.trust(doubted.range, doubted.changes);
                 }
                 let counters = &mut state.counters;
@@ -139,20 +139,19 @@ impl Space {
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-    ) -> Result<KVVec<Fresh>> {
+    ) -> Result<List<Fresh>> {
         let wake: Arc<dyn Wake> = self.attention.clone();
         let live = state.map.live(range).map(|(_, area)| area);
         let sure = live.filter(|area| is_sure(area, &range, access));
-        let mut fresh = KVVec::new();
+        let mut fresh = List::Empty;
         for range in gaps(range, sure.map(|area| area.range)) {
             let origin = Origin::watch(mm, range, &wake)?;
             let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
-            let pinned = Fresh {
+            fresh.push(Fresh {
                 range,
                 origin,
                 pages,
-            };
-            fresh.push(pinned, GFP_KERNEL)?;
+            })?;
         }
         Ok(fresh)
     }
@@ -163,15 +162,16 @@ impl Space {
         state: &mut State,
         range: PageRange,
         access: Access,
-        (missing, mut charge, fresh): (usize, Charge, KVVec<Fresh>),
+        mut charge: Charge,
+        fresh: &mut [Fresh],
         locker: &Locker<'_>,
     ) -> Result<Locked> {
         // In the order of addresses, as live areas are.
-        let mut stale = KVVec::new();
-        for fresh in &fresh {
+        let mut stale = List::Empty;
+        for fresh in fresh.iter() {
             for (lineage, area) in state.map.live(fresh.range) {
                 if !is_same(&area.payload, area.range, area.range.start, fresh) {
-                    stale.push((lineage, area.range), GFP_KERNEL)?;
+                    stale.push((lineage, area.range))?;
                 }
             }
         }
@@ -182,13 +182,13 @@ impl Space {
         let shared = live_parts(&state.map, range, is_stale)?;
         let missing_now = || gaps(range, shared.iter().map(|part| part.range));
         let count: usize = missing_now().map(|gap| gap.len()).sum();
-        charge.grow(count.saturating_sub(missing))?;
+        charge.grow(count.saturating_sub(charge.pages()))?;
 
         let guard = locker.gate.try_enter()?;
         let (dev, tpt) = (guard.dev(), locker.tpt);
-        let mut new: KVVec<NewArea<Pinned>> = KVVec::new();
+        let mut new = Areas::default();
         let result = (|| {
-            let mut fresh = fresh.into_iter().peekable();
+            let mut fresh = fresh.iter_mut().peekable();
             for gap in missing_now() {
                 while fresh
                     .next_if(|fresh| fresh.range.end <= gap.start)
@@ -197,19 +197,17 @@ impl Space {
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
                 let (origin, pages) = fresh.take(gap)?;
                 let charge = charge.split(gap.len());
-                new.reserve(1, GFP_KERNEL)?;
-                let area = NewArea::new(state.map.new_lineage(), gap, || {
+                new.add(state.map.new_lineage(), gap, || {
                     Pinned::new(origin, pages, charge, access, |pages| {
                         tpt.add_pages(dev, pages, self.id(), access)
                     })
                 })?;
-                new.push(area, GFP_KERNEL)?;
             }
             let number = state.next_number + 1;
             let parts = in_order(shared.iter().copied(), new.iter().map(Part::of));
             let (locked, holder) = locked::make(number, range, parts)?;
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-            for part in &shared {
+            for part in shared.iter() {
                 let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);
                 state.map.change(part.lineage, part.range, allow)?;
             }
@@ -218,20 +216,18 @@ impl Space {
         let (locked, holder, room) = match result {
             Ok(made) => made,
             Err(err) => {
-                for area in new {
+                for (_, area) in new.iter() {
                     tpt.remove_pages(dev, area.payload.run);
                 }
                 return Err(err);
             }
         };
 
-        for (lineage, range) in stale {
-            state.retire(lineage, range);
+        for (lineage, range) in stale.iter() {
+            state.retire(*lineage, *range);
         }
-        for area in new {
-            self.pages.fetch_add(area.range.len(), Relaxed);
-            state.map.insert(area);
-        }
+        self.pages.fetch_add(new.pages(), Relaxed);
+        state.map.insert(new);
         state.next_number = locked.number;
         for part in holder.parts.iter() {
             state.map.hold(part.lineage, part.range);
@@ -269,8 +265,8 @@ fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool 
 
 impl State {
     /// The live areas in `range` that may be stale, or lack rights of `access`.
-    fn doubted(&self, range: PageRange, access: Access) -> Result<KVVec<Doubted>> {
-        let mut doubted = KVVec::new();
+    fn doubted(&self, range: PageRange, access: Access) -> Result<List<Doubted>> {
+        let mut doubted = List::Empty;
         for (_, area) in self.map.live(range) {
             // What is pinned for reading says nothing of the right to write.
             let Some(range) = area
@@ -283,12 +279,11 @@ impl State {
             };
             let origin = area.payload.origin.clone();
             let changes = origin.changes();
-            let entry = Doubted {
+            doubted.push(Doubted {
                 origin,
                 range,
                 changes,
-            };
-            doubted.push(entry, GFP_KERNEL)?;
+            })?;
         }
         Ok(doubted)
     }

@@ -14,8 +14,8 @@ use crate::{
 use super::{
     area::Pinned,
     map::{
-        AreaMap,
-        NewArea, //
+        Area,
+        AreaMap, //
     },
     range::{
         pages_to_bytes,
@@ -32,10 +32,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// All of an area that is new.
-    pub(super) fn of(area: &NewArea<Pinned>) -> Self {
+    /// All of an area.
+    pub(super) fn of((lineage, area): (u64, &Area<Pinned>)) -> Self {
         Self {
-            lineage: area.lineage,
+            lineage,
             range: area.range,
             first: area.payload.run.first,
         }
@@ -49,8 +49,8 @@ pub(super) fn live_parts(
     map: &AreaMap<Pinned>,
     range: PageRange,
     skip: impl Fn(PageRange) -> bool,
-) -> Result<KVec<Part>> {
-    let mut parts: KVec<Part> = KVec::new();
+) -> Result<List<Part>> {
+    let mut parts: List<Part> = List::Empty;
     for (lineage, area) in map.live(range) {
         if skip(area.range) {
             continue;
@@ -61,14 +61,7 @@ pub(super) fn live_parts(
                 last.range.end = area.range.end;
             }
             _ if full => return Err(ENOSPC),
-            _ => {
-                let part = Part {
-                    lineage,
-                    range: area.range,
-                    first: area.payload.run.first,
-                };
-                parts.push(part, GFP_KERNEL_ACCOUNT)?;
-            }
+            _ => parts.push(Part::of((lineage, area)))?,
         }
     }
     Ok(parts)
@@ -135,10 +128,10 @@ pub(super) fn make(
     range: PageRange,
     parts: impl Iterator<Item = Part>,
 ) -> Result<(Locked, Holder)> {
-    let mut list: Option<List<Part>> = None;
-    let mut runs: Option<List<Run>> = None;
+    let mut list = List::Empty;
+    let mut runs = List::Empty;
     for part in parts {
-        if list.as_ref().is_some_and(|list| list.len() >= MAX_RUNS) {
+        if list.len() >= MAX_RUNS {
             return Err(ENOSPC);
         }
         let run = Run {
@@ -147,16 +140,16 @@ pub(super) fn make(
             count: u32::try_from(part.range.len())?,
             reserved: 0,
         };
-        runs = Some(List::push(runs, run)?);
-        list = Some(List::push(list, part)?);
+        runs.push(run)?;
+        list.push(part)?;
     }
     let locked = Locked {
         number,
         range,
-        runs: runs.ok_or(EINVAL)?,
+        runs,
     };
     let holder = Holder {
-        parts: list.ok_or(EINVAL)?,
+        parts: list,
         stale: 0,
         ticket: None,
     };

@@ -21,6 +21,7 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
+        RBTreeNode,
         RBTreeNodeReservation, //
     }, //
 };
@@ -59,31 +60,6 @@ pub(super) struct AreaMap<P> {
     lineages: u64,
     count: usize,
     merge: bool,
-}
-
-/// An area that is ready to be inserted.
-pub(super) struct NewArea<P> {
-    pub(super) lineage: u64,
-    pub(super) range: PageRange,
-    pub(super) payload: P,
-    node: RBTreeNodeReservation<Key, Area<P>>,
-}
-
-impl<P> NewArea<P> {
-    /// Prepares an area.
-    pub(super) fn new(
-        lineage: u64,
-        range: PageRange,
-        payload: impl FnOnce() -> Result<P>,
-    ) -> Result<Self> {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        Ok(Self {
-            lineage,
-            range,
-            payload: payload()?,
-            node,
-        })
-    }
 }
 
 impl<P: Payload> AreaMap<P> {
@@ -241,17 +217,12 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Inserts an area without users.
-    pub(super) fn insert(&mut self, new: NewArea<P>) {
-        let area = Area {
-            range: new.range,
-            payload: new.payload,
-            users: 0,
-            edges: 0,
-        };
-        let key = (new.range.start, new.lineage);
-        self.live.insert(new.node.into_node(key, area));
-        self.count += 1;
+    /// Inserts areas that are live.
+    pub(super) fn insert(&mut self, mut new: Areas<P>) {
+        while let Some(node) = new.pop() {
+            self.live.insert(node);
+            self.count += 1;
+        }
     }
 
     /// Counts one lock more on the areas of `lineage` in `part`.
@@ -273,7 +244,7 @@ impl<P: Payload> AreaMap<P> {
 
     /// Counts one lock less on the areas of `lineage` in `part`, which were held; takes those that
     /// have none left out, into `ended`.
-    pub(super) fn release(&mut self, lineage: u64, part: PageRange, ended: &mut Ended<P>) {
+    pub(super) fn release(&mut self, lineage: u64, part: PageRange, ended: &mut Areas<P>) {
         for at in [part.start, part.end] {
             // Where the lineage ended when the lock was made, it still does.
             if let Some(area) = self.get_mut(lineage, at) {
@@ -302,12 +273,12 @@ impl<P: Payload> AreaMap<P> {
     }
 }
 
-/// Areas that no lock holds any more.
-pub(super) struct Ended<P> {
+/// Areas outside of the map: those that are to be inserted, or that no lock holds any more.
+pub(super) struct Areas<P> {
     nodes: RBTree<Key, Area<P>>,
 }
 
-impl<P> Default for Ended<P> {
+impl<P> Default for Areas<P> {
     fn default() -> Self {
         Self {
             nodes: RBTree::new(),
@@ -315,10 +286,31 @@ impl<P> Default for Ended<P> {
     }
 }
 
-impl<P> Ended<P> {
-    /// The areas.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Area<P>> {
-        self.nodes.values()
+impl<P> Areas<P> {
+    /// Adds an area without users, of which `payload` is made once there is room.
+    pub(super) fn add(
+        &mut self,
+        lineage: u64,
+        range: PageRange,
+        payload: impl FnOnce() -> Result<P>,
+    ) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let area = Area {
+            range,
+            payload: payload()?,
+            users: 0,
+            edges: 0,
+        };
+        self.nodes
+            .insert(node.into_node((range.start, lineage), area));
+        Ok(())
+    }
+
+    /// The areas in order, with their lineages.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Area<P>)> {
+        self.nodes
+            .iter()
+            .map(|((_, lineage), area)| (*lineage, area))
     }
 
     /// Whether there are none.
@@ -328,14 +320,16 @@ impl<P> Ended<P> {
 
     /// Pages of all areas.
     pub(super) fn pages(&self) -> usize {
-        self.iter().map(|area| area.range.len()).sum()
+        self.iter().map(|(_, area)| area.range.len()).sum()
+    }
+
+    fn pop(&mut self) -> Option<RBTreeNode<Key, Area<P>>> {
+        let (_, node) = self.nodes.cursor_front_mut()?.remove_current();
+        Some(node)
     }
 
     /// Takes what the areas consist of.
     pub(super) fn into_payloads(mut self) -> impl Iterator<Item = P> {
-        core::iter::from_fn(move || {
-            let key = *self.nodes.keys().next()?;
-            self.nodes.remove(&key).map(|area| area.payload)
-        })
+        core::iter::from_fn(move || Some(self.pop()?.to_key_value().1.payload))
     }
 }

@@ -7,8 +7,7 @@ use kernel::prelude::*;
 use super::{
     map::{
         AreaMap,
-        Ended,
-        NewArea,
+        Areas,
         Payload, //
     },
     range::{
@@ -98,7 +97,9 @@ impl Model {
                 start: gap.start,
                 count: gap.len(),
             };
-            map.insert(NewArea::new(lineage, gap, || Ok(numbers))?);
+            let mut new = Areas::default();
+            new.add(lineage, gap, || Ok(numbers))?;
+            map.insert(new);
             parts.push((lineage, gap), GFP_KERNEL)?;
         }
         for (lineage, part) in &parts {
@@ -114,11 +115,11 @@ impl Model {
 
     fn unlock(&mut self, index: usize) -> Result {
         let lock = self.locks.remove(index).map_err(|_| EINVAL)?;
-        let mut ended = Ended::default();
+        let mut ended = Areas::default();
         for (lineage, part) in &lock.parts {
             self.map.release(*lineage, *part, &mut ended);
         }
-        for area in ended.iter() {
+        for (_, area) in ended.iter() {
             for page in area.range.start..area.range.end {
                 let held = lock.held.get(page);
                 assert!(self.users(page, held.copied()) == 0);

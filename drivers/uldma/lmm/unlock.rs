@@ -17,7 +17,7 @@ use super::{
         Tell, //
     },
     locked::Locked,
-    map::Ended,
+    map::Areas,
     space::{
         Space,
         State, //
@@ -54,7 +54,7 @@ impl Space {
     pub(crate) fn unlock_all(self: &Arc<Self>, locks: impl Iterator<Item = Locked>) -> Result {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
-        let mut ended = Ended::default();
+        let mut ended = Areas::default();
         for locked in locks {
             state.release(&locked, &mut ended);
         }
@@ -69,7 +69,7 @@ impl Space {
         tell: Tell,
         locker: &Locker<'_>,
     ) -> Result {
-        let mut ended = Ended::default();
+        let mut ended = Areas::default();
         state.release(locked, &mut ended);
         self.unpin(state, ended, tell, locker)
     }
@@ -78,7 +78,7 @@ impl Space {
     fn unpin(
         self: &Arc<Self>,
         state: &mut State,
-        ended: Ended<Pinned>,
+        ended: Areas<Pinned>,
         tell: Tell,
         locker: &Locker<'_>,
     ) -> Result {
@@ -88,7 +88,7 @@ impl Space {
             return Ok(());
         };
         let (dev, hw) = (guard.dev(), locker.hw);
-        for area in ended.iter() {
+        for (_, area) in ended.iter() {
             locker.tpt.retract_pages(area.payload.run);
         }
         let result = match tell {
@@ -103,7 +103,7 @@ impl Space {
             self.host.keep(self);
             return Err(err);
         }
-        for area in ended.iter() {
+        for (_, area) in ended.iter() {
             locker.tpt.remove_pages(dev, area.payload.run);
         }
         self.pages.fetch_sub(ended.pages(), Relaxed);
@@ -118,7 +118,7 @@ impl Space {
 
 impl State {
     /// Takes a lock out, and what nobody else holds of it.
-    fn release(&mut self, locked: &Locked, ended: &mut Ended<Pinned>) {
+    fn release(&mut self, locked: &Locked, ended: &mut Areas<Pinned>) {
         if let Some(holder) = self.holders.remove(&locked.number) {
             for part in holder.parts.iter() {
                 self.map.release(part.lineage, part.range, ended);
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    fn keep_stuck(&mut self, ended: Ended<Pinned>) {
+    fn keep_stuck(&mut self, ended: Areas<Pinned>) {
         for pinned in ended.into_payloads() {
             if self.stuck.reserve(1, GFP_KERNEL).is_err() {
                 // Pinned for ever is bad; freed under the device would be worse.
