@@ -12,10 +12,8 @@ use kernel::{
 };
 use zerocopy::{
     FromBytes,
-    FromZeros,
     Immutable,
-    IntoBytes,
-    KnownLayout, //
+    IntoBytes, //
 };
 
 use crate::{
@@ -26,7 +24,8 @@ use crate::{
             eopnotsupp,
             eproto, //
         },
-        eventfd::EventFd, //
+        eventfd::EventFd,
+        plain::Plain, //
     },
     link::message::{
         Answer,
@@ -49,7 +48,7 @@ mod region;
 
 /// Sizes of the structures as first published: the least that a caller may pass. All of them are
 /// still what they were.
-trait Argument: FromBytes + FromZeros + IntoBytes + Immutable + KnownLayout {}
+trait Argument: FromBytes + IntoBytes + Immutable + Copy {}
 
 macro_rules! arguments {
     ($($name:ident),* $(,)?) => { $(impl Argument for $name {})* };
@@ -82,11 +81,8 @@ struct User {
 impl User {
     /// Reads a structure whose first field is its size, by the contract of the header.
     fn read<T: Argument>(&self) -> Result<T> {
-        let mut size = 0u32;
-        UserSlice::new(self.ptr, size_of::<u32>())
-            .reader()
-            .read_slice(size.as_mut_bytes())?;
-        let size = usize::try_from(size)?;
+        let mut reader = UserSlice::new(self.ptr, size_of::<u32>()).reader();
+        let size = usize::try_from(reader.read::<u32>()?)?;
         if size < size_of::<T>() {
             return Err(EINVAL);
         }
@@ -94,8 +90,7 @@ impl User {
             return Err(E2BIG);
         }
         let mut reader = UserSlice::new(self.ptr, size).reader();
-        let mut value = T::new_zeroed();
-        reader.read_slice(value.as_mut_bytes())?;
+        let Plain(value) = reader.read()?;
         while !reader.is_empty() {
             if reader.read::<u8>()? != 0 {
                 return Err(E2BIG);
@@ -108,7 +103,7 @@ impl User {
     fn write<T: Argument>(&self, value: &T) -> Result {
         UserSlice::new(self.ptr, size_of::<T>())
             .writer()
-            .write_slice(value.as_bytes())
+            .write(&Plain(*value))
     }
 }
 

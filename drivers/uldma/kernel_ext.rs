@@ -21,6 +21,7 @@ pub(crate) mod gup;
 pub(crate) mod mapping;
 pub(crate) mod mmu_notifier;
 pub(crate) mod pci;
+pub(crate) mod plain;
 pub(crate) mod random;
 pub(crate) mod range_alloc;
 pub(crate) mod shrinker;
