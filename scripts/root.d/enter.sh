@@ -51,26 +51,37 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
-# enter [--debug|--rdma] [--bind PATH]... CMD...
+# enter [--debug|--kunit|--rdma] [--bind PATH]... CMD...
 enter() {
-	local args=() kernel pytools gitdir item value
-	if [ "${1:-}" = --debug ]; then
+	local args=() linked=() kernel pytools gitdir item value
+	kernel=$(stage_dir kernel)
+	case ${1:-} in
+	--debug)
 		kernel=$(stage_dir debug)
 		args+=(--setenv ULDMA_KERNEL debug)
 		shift
-	else
-		kernel=$(stage_dir kernel)
-	fi
-	if [ "${1:-}" = --rdma ]; then
+		;;
+	--kunit)
+		kernel=$(stage_dir kunit)
+		mkdir -p "$REPO/build/kunit"
+		linked=(
+			--ro-bind "$REPO" "$kernel/src/uldma"
+			--bind "$REPO/build/kunit" "$kernel/build"
+		)
+		shift
+		;;
+	--rdma)
 		! stage_ready rdma || args+=(--setenv ULDMA_RDMA "$(stage_dir rdma)")
 		shift
-	fi
+		;;
+	esac
 	pytools=$(stage_dir pytools)
 	mkdir -p "$REPO/build/run" "$CACHE/cargo"
 	args+=(
 		--bind "$CACHE" "$CACHE"
 		--ro-bind "$kernel" "$kernel"
 		--bind "$REPO" "$REPO"
+		"${linked[@]}"
 		# A short path: the names of sockets may have 107 characters.
 		--bind "$REPO/build/run" /run/uldma
 		--setenv PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$pytools/bin"

@@ -21,6 +21,11 @@ stage_key() {
 		printf '%s\n' "$(stage_key kernel)" |
 			cat - "$DEBUG_CONFIG" "$ROOT_D/debug.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
 		;;
+	kunit)
+		printf '%s\n' "$(stage_key kernel)" |
+			cat - "${KUNIT_CONFIGS[@]/#/$REPO/}" "$ROOT_D/kunit.sh" \
+				"$(stage_dir kernel)/env" 2>/dev/null || true
+		;;
 	rdma)
 		printf '%s\n' "$(stage_key kernel)" "${RDMA_PACKAGES[@]}" |
 			cat - "$ROOT_D/rdma.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
@@ -83,7 +88,7 @@ stage() {
 
 stage_prune() {
 	local name dir
-	for name in root kernel debug rdma pytools; do
+	for name in root kernel debug kunit rdma pytools; do
 		for dir in "$CACHE/$name"-*; do
 			[ "$dir" = "$(stage_dir "$name")" ] || [ ! -d "$dir" ] ||
 				quietly "delete ${dir##*/}" stage_remove "$dir"
