@@ -56,8 +56,8 @@ debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 test-debug: tools selftests module-debug	## the node tests on the debug kernel, and unit tests (ONLY=pattern)
 	@$(ENTER) --debug $(NODES) test --nodes $(if $(ONLY),--only '$(ONLY)')
 
-kunit: module-debug	## the unit tests of the module, on the debug kernel
-	@$(ENTER) --debug $(NODES) kunit
+kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
+	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')
 
 module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules

@@ -5,12 +5,11 @@ import sys
 
 from . import processes
 from .errors import NodesError
-from .verbs import bench, kunit, run, shell, test
+from .verbs import bench, run, shell, test
 
 VERBS = {
     "run": run.main,
     "test": test.main,
-    "kunit": kunit.main,
     "bench": bench.main,
     "shell": shell.main,
 }

@@ -2,6 +2,7 @@
 """The module's unit tests, which run where KUnit is when the module is loaded."""
 
 from .errors import NodesError
+from .kernel import SUFFIX
 from .node import Node
 from .paths import LOGS
 from .tally import Tally
@@ -13,7 +14,7 @@ def collect(node: Node, tally: Tally) -> int:
     """Count the results that loading the module has left; how many there are."""
     names = node.check(f"ls -d {SUITES}").split()
     text = node.check(f"cat {SUITES}/results")
-    (LOGS / "kunit.log").write_text(text)
+    (LOGS / f"kunit{SUFFIX}.log").write_text(text)
     counts = [tally.add_ktap("kunit", part) for part in text.split("KTAP version 1\n1..1\n")[1:]]
     if not names or len(counts) != len(names) or not all(counts):
         raise NodesError(f"results of {counts} tests from {len(names)} suites:\n{text}")
