@@ -56,6 +56,11 @@ pub mod reg {
     pub const LINK_GENERATION: usize = 0x020;
     /// u32: pending causes of [`super::VECTOR_EVENT`], see [`super::event`]; write ones to clear.
     pub const EVENT: usize = 0x024;
+    /// u32, read-only: bit mask of the initiation methods that the device has, by
+    /// `enum uldma_method`.
+    pub const METHODS: usize = 0x028;
+    /// u32, read-only: CPUs that [`RUNNING`] can name.
+    pub const CPUS: usize = 0x02c;
 
     /// u64: bus address of the page table's directory.
     pub const PAGE_DIRECTORY: usize = 0x040;
@@ -78,6 +83,11 @@ pub mod reg {
     pub const DMA_SIZE: usize = 0x090;
     /// i64, read-only: ticket of the last start (greater than 0), or a negated status.
     pub const DMA_STATUS: usize = 0x098;
+
+    /// u64, write: who runs: a CPU in bits 63..32, and in bits 31..0 the context that runs there
+    /// from now on, or 0. Forgets the arguments that were passed on that CPU by the method that
+    /// context switches abort.
+    pub const RUNNING: usize = 0x0a0;
 
     /// u64, read-only: window BAR offset of this node's inbound half.
     pub const WINDOW_INBOUND: usize = 0x0c0;
@@ -136,22 +146,28 @@ pub mod event {
     pub const LINK: u32 = 1 << 1;
     /// A bus address did not answer: of a table, a status page or data.
     pub const ERROR: u32 = 1 << 2;
+    /// A context has passed a wrong key, see [`super::ctx::BAD_KEYS`].
+    pub const KEY: u32 = 1 << 3;
 }
 
 /// Context blocks in BAR0, for the kernel only: offsets in a block.
 pub mod ctx {
     /// Bytes from one block to the next.
-    pub const STRIDE: usize = 0x68;
+    pub const STRIDE: usize = 0x70;
     /// u32: see [`super::context_control`].
     pub const CONTROL: usize = 0x00;
     /// u32: space whose pages and regions this context may name.
     pub const SPACE: usize = 0x04;
     /// u64: bus address of the status page (`struct uldma_status_page`).
     pub const STATUS_PAGE: usize = 0x08;
-    /// u64, write-only, reads 0: the context's key, for methods that need one.
+    /// u64, write-only, reads 0: the context's key, for methods that need one: 60 secret bits, not all
+    /// of them 0, above the context's number in bits 3..0. Takes effect when the context is enabled.
     pub const KEY: usize = 0x10;
-    /// u32: bit mask of allowed initiation methods, by `enum uldma_method`.
+    /// u32: bit mask of allowed initiation methods, by `enum uldma_method`; one bit.
     pub const METHODS: usize = 0x18;
+    /// u32, read-only: wrong keys that were passed through this context's shadow pages since it
+    /// was enabled; from [`super::MAX_BAD_KEYS`] on no key is taken through them.
+    pub const BAD_KEYS: usize = 0x1c;
     /// u64, write: raise [`super::event::COMPLETION`] once the completed ticket exceeds this value
     /// (at once if it does already), then disarm.
     pub const ARM: usize = 0x20;
@@ -171,7 +187,14 @@ pub mod ctx {
     pub const BYTES: usize = 0x58;
     /// u64, read-only: last ticket given out.
     pub const TICKET: usize = 0x60;
+    /// u64: bus address of the page of descriptors (`struct uldma_descriptor`).
+    pub const QUEUE: usize = 0x68;
 }
+
+/// Wrong keys that a context is forgiven.
+pub const MAX_BAD_KEYS: u32 = 16;
+/// Contexts that a key can name, with context 0, which has none.
+pub const KEY_CONTEXTS: u32 = 16;
 
 /// Bits of [`ctx::CONTROL`].
 pub mod context_control {
@@ -182,11 +205,15 @@ pub mod context_control {
     pub const INTERRUPT_ALWAYS: u32 = 1 << 1;
     /// Read-only: transfers of this context are queued or in flight.
     pub const BUSY: u32 = 1 << 2;
+    /// Transfers move nothing and end well at once, with no bytes moved.
+    pub const NO_DATA: u32 = 1 << 3;
 }
 
-/// Context pages in BAR1, for the owning process: offsets in a page.
+/// Context pages in BAR1, for the owning process: offsets in a page. A store anywhere in the page
+/// passes the size word of the key-based method, or wakes the device to look at the queue.
 pub mod context_page {
-    /// i64, read-only: bytes to go of the last transfer, or a negated status.
+    /// i64, read-only: bytes to go of the last transfer, or a negated status. With the key-based
+    /// method a load starts the transfer whose arguments were passed.
     pub const REMAINING: usize = 0x00;
     /// u64, read-only: last ticket given out.
     pub const TICKET: usize = 0x08;
@@ -250,7 +277,8 @@ pub struct PageEntry {
     pub word: u64,
     /// Space that owns the page.
     pub space: u32,
-    /// For an import: index of the local region entry that stands for it; else 0.
+    /// For an import: index of the local region entry that stands for it. For a page of this node: the
+    /// page entry that it is mapped out to, plus one, or 0.
     pub region: u32,
 }
 

@@ -47,8 +47,8 @@
  *  - EREMOTEIO: the device cannot reach the memory without a bounce buffer.
  *  - E2BIG: the structure carries data that this kernel does not know.
  *  - EPERM: the caller is not of the address space that opened the file, has
- *    RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK, or lacks the capability that
- *    the call needs.
+ *    RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK, lacks the capability that the
+ *    call needs, or asks for an initiation method that is not secure.
  *  - EACCES: the region does not give the right that the operation needs, or
  *    the peer has withdrawn it.
  *  - ENOENT: no such handle, or no such name at the peer.
@@ -93,6 +93,7 @@
  * @ULDMA_CMD_CONTEXT_CREATE: struct uldma_context_create
  * @ULDMA_CMD_CONTEXT_DESTROY: struct uldma_handle with a handle of zero
  * @ULDMA_CMD_CONTEXT_STATS: struct uldma_context_stats
+ * @ULDMA_CMD_CONTEXT_MAP_OUT: struct uldma_map_out
  * @ULDMA_CMD_EVENTFD: struct uldma_eventfd
  * @ULDMA_CMD_DMA: struct uldma_dma
  * @ULDMA_CMD_DMA_WAIT: struct uldma_dma_wait
@@ -118,6 +119,7 @@ enum uldma_cmd {
 	ULDMA_CMD_CONTEXT_DESTROY = 0x21,
 	ULDMA_CMD_CONTEXT_STATS = 0x22,
 	ULDMA_CMD_EVENTFD = 0x23,
+	ULDMA_CMD_CONTEXT_MAP_OUT = 0x24,
 	ULDMA_CMD_DMA = 0x30,
 	ULDMA_CMD_DMA_WAIT = 0x31,
 	ULDMA_CMD_SEGMENT_CREATE = 0x40,
@@ -142,6 +144,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_CONTEXT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_DESTROY)
 #define ULDMA_IOC_CONTEXT_STATS		_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_STATS)
 #define ULDMA_IOC_EVENTFD		_IO(ULDMA_TYPE, ULDMA_CMD_EVENTFD)
+#define ULDMA_IOC_CONTEXT_MAP_OUT	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_MAP_OUT)
 #define ULDMA_IOC_DMA			_IO(ULDMA_TYPE, ULDMA_CMD_DMA)
 #define ULDMA_IOC_DMA_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_DMA_WAIT)
 #define ULDMA_IOC_SEGMENT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_CREATE)
@@ -182,7 +185,7 @@ struct uldma_handle {
  * @out_window_size: bytes of the inbound half of the window
  * @out_window_used: of these, how many segments take
  * @out_opener_regions: regions and imports of this opener
- * @reserved: zero
+ * @out_methods: mask of enum uldma_method that a context can have here and now
  * @out_opener_pinned: bytes that this opener's address space has pinned here
  */
 struct uldma_query {
@@ -204,7 +207,7 @@ struct uldma_query {
 	__aligned_u64 out_window_size;
 	__aligned_u64 out_window_used;
 	__u32 out_opener_regions;
-	__u32 reserved;
+	__u32 out_methods;
 	__aligned_u64 out_opener_pinned;
 };
 
@@ -483,6 +486,11 @@ struct uldma_lmm {
  * @ULDMA_DMA_REMOTE: the peer's table does not allow the access
  * @ULDMA_DMA_ABORTED: stopped by unregistration, reset or close
  * @ULDMA_DMA_BUS_ERROR: a bus address did not answer
+ * @ULDMA_DMA_NOT_RUNNING: the method needs to know who runs, and the device was
+ *	not told that this context does
+ * @ULDMA_DMA_MIXED: the arguments came from different contexts
+ * @ULDMA_DMA_BAD_KEY: too many wrong keys
+ * @ULDMA_DMA_NOT_ALIGNED: the method cannot carry this address or length
  *
  * The load that initiates returns the negated value of a refusal; completion
  * records carry the value itself.
@@ -502,30 +510,98 @@ enum uldma_dma_status {
 	ULDMA_DMA_REMOTE = 11,
 	ULDMA_DMA_ABORTED = 12,
 	ULDMA_DMA_BUS_ERROR = 13,
+	ULDMA_DMA_NOT_RUNNING = 14,
+	ULDMA_DMA_MIXED = 15,
+	ULDMA_DMA_BAD_KEY = 16,
+	ULDMA_DMA_NOT_ALIGNED = 17,
 };
 
 /**
  * enum uldma_method - initiation methods, as bit numbers
- * @ULDMA_METHOD_EXTENDED_SHADOW: the shadow address names the context
+ * @ULDMA_METHOD_EXTENDED_SHADOW: the shadow address names the context, which
+ *	has registers of its own for arguments
+ * @ULDMA_METHOD_EXTENDED_SHADOW_SHARED: the same, but all contexts share one set
+ *	of registers, and a store and a load of different contexts start nothing
+ * @ULDMA_METHOD_KEY: stores of a key, see DOC: key-based initiation
+ * @ULDMA_METHOD_SINGLE_STORE: one store, see DOC: single-store initiation
+ * @ULDMA_METHOD_QUEUE: descriptors in memory, see struct uldma_descriptor
+ * @ULDMA_METHOD_REPEATED_5: arguments passed repeatedly by five accesses, see
+ *	DOC: repeated passing of arguments
+ * @ULDMA_METHOD_SHRIMP_1: one access to a page that is mapped out, see struct
+ *	uldma_map_out
+ * @ULDMA_METHOD_SHRIMP_2_ABORT: as extended shadow addressing, with registers
+ *	for each CPU that a context switch clears
+ * @ULDMA_METHOD_FLASH: the same, where the context switch says who runs
+ * @ULDMA_METHOD_FETCH_ADD: a load from a shadow address adds one to the word of
+ *	eight bytes that it stands for, and returns what the word was; all ones
+ *	if that is not possible
+ * @ULDMA_METHOD_PAL: as ULDMA_METHOD_SHRIMP_2, for programs that restart what was
+ *	preempted (rseq); protects nobody from others
+ * @ULDMA_METHOD_SHRIMP_2: registers that all contexts share and nobody clears
+ * @ULDMA_METHOD_FLASH_SINGLE: as ULDMA_METHOD_FLASH with one register for all CPUs
+ * @ULDMA_METHOD_REPEATED_3: arguments passed repeatedly by three accesses
+ * @ULDMA_METHOD_REPEATED_4: arguments passed repeatedly by four accesses
+ *
+ * How each works, and what it protects from, is told in
+ * Documentation/uldma/initiation-methods.rst.
  */
 enum uldma_method {
 	ULDMA_METHOD_EXTENDED_SHADOW = 0,
+	ULDMA_METHOD_EXTENDED_SHADOW_SHARED = 1,
+	ULDMA_METHOD_KEY = 2,
+	ULDMA_METHOD_SINGLE_STORE = 3,
+	ULDMA_METHOD_QUEUE = 4,
+	ULDMA_METHOD_REPEATED_5 = 5,
+	ULDMA_METHOD_SHRIMP_1 = 6,
+	ULDMA_METHOD_SHRIMP_2_ABORT = 7,
+	ULDMA_METHOD_FLASH = 8,
+	ULDMA_METHOD_FETCH_ADD = 9,
+	ULDMA_METHOD_PAL = 16,
+	ULDMA_METHOD_SHRIMP_2 = 17,
+	ULDMA_METHOD_FLASH_SINGLE = 18,
+	ULDMA_METHOD_REPEATED_3 = 19,
+	ULDMA_METHOD_REPEATED_4 = 20,
 };
+
+/**
+ * define ULDMA_METHODS_INSECURE - methods by which other processes can misuse
+ *
+ * They exist for comparison. A context can have one only if the module was
+ * loaded with insecure_methods=1 (EPERM), and they share nothing with contexts
+ * that have other methods.
+ */
+#define ULDMA_METHODS_INSECURE 0xffff0000U
+
+/**
+ * define ULDMA_METHODS_ANNOUNCED - methods that need to know who runs
+ *
+ * The kernel tells the device, at each context switch of each CPU, whose context
+ * runs there now. Of each address space one context can be told of (EBUSY).
+ */
+#define ULDMA_METHODS_ANNOUNCED 0x00040180U
+
+/** define ULDMA_CONTEXT_NO_DATA - transfers end well at once, and move nothing */
+#define ULDMA_CONTEXT_NO_DATA (1U << 0)
 
 /**
  * struct uldma_context_create - take a register context for this opener
  * @size: sizeof(struct uldma_context_create)
- * @flags: zero
+ * @flags: ULDMA_CONTEXT_NO_DATA, to measure initiation alone, or zero
  * @method: enum uldma_method
  * @out_context: number of the context
  * @out_page_offset: mmap offset of the context page (device registers)
  * @out_status_offset: mmap offset of the status page, struct
  *	uldma_status_page, read-only memory that the device writes
- * @out_page_length: bytes of each of the two
+ * @out_page_length: bytes of each of the pages
  * @reserved: zero
+ * @out_key: ULDMA_METHOD_KEY: what to store; else zero
+ * @out_queue_offset: ULDMA_METHOD_QUEUE: mmap offset of a page of
+ *	ULDMA_STATUS_RECORDS struct uldma_descriptor; else zero
  *
- * EBUSY: the opener has one, or all are taken; DMA by ULDMA_IOC_DMA works
- * without a context.
+ * EBUSY: the opener has one, or all are in use; DMA by ULDMA_IOC_DMA works
+ * without a context. The device's registers may be lent to another opener while
+ * nothing is under way, and are given back when they are next touched; arguments
+ * that were passed in part are forgotten then. EPERM: the method is one of ULDMA_METHODS_INSECURE.
  */
 struct uldma_context_create {
 	__u32 size;
@@ -536,6 +612,113 @@ struct uldma_context_create {
 	__aligned_u64 out_status_offset;
 	__u32 out_page_length;
 	__u32 reserved;
+	__aligned_u64 out_key;
+	__aligned_u64 out_queue_offset;
+};
+
+/**
+ * DOC: key-based initiation
+ *
+ * Four accesses: store the key to the destination's shadow address, store it
+ * to the source's, store the size word anywhere in the context page, and load
+ * from the context page at offset zero, which starts the transfer and returns
+ * the bytes still to go, or a negative enum uldma_dma_status. The key's lowest
+ * four bits are the number of the context and the others are secret. Both
+ * regions have to be writable, since both addresses are passed by stores.
+ *
+ * Whoever stores wrong keys too often is not served any more until it takes
+ * another context.
+ */
+
+/** define ULDMA_KEY_CONTEXT_MASK - bits 3..0 of a key: the context */
+#define ULDMA_KEY_CONTEXT_MASK 0xf
+
+/**
+ * DOC: single-store initiation
+ *
+ * One store to the destination's shadow address, of a word that names the
+ * source. Nothing is loaded: each store takes the next ticket of the context, and
+ * how it ended, also when it was refused, is told by the status page. Addresses
+ * and length are multiples of eight. No more than ULDMA_STATUS_RECORDS
+ * transfers may be under way: stores beyond that are lost, and counted by
+ * @refused of struct uldma_status_page.
+ */
+
+/** define ULDMA_SINGLE_STORE_LENGTH_MASK - bits 17..0: length / 8, not zero */
+#define ULDMA_SINGLE_STORE_LENGTH_MASK 0x3ffff
+/** define ULDMA_SINGLE_STORE_SRC_OFFSET_SHIFT - bits 35..18: offset / 8 of the
+ * first byte in the source region
+ */
+#define ULDMA_SINGLE_STORE_SRC_OFFSET_SHIFT 18
+/** define ULDMA_SINGLE_STORE_SRC_OFFSET_MASK - mask of this field */
+#define ULDMA_SINGLE_STORE_SRC_OFFSET_MASK 0x3ffff
+/** define ULDMA_SINGLE_STORE_SRC_REGION_SHIFT - bits 49..36: source's @out_index,
+ * not zero
+ */
+#define ULDMA_SINGLE_STORE_SRC_REGION_SHIFT 36
+/** define ULDMA_SINGLE_STORE_DST_REGION_SHIFT - bits 63..50: destination's, or
+ * zero for what fits in its page
+ */
+#define ULDMA_SINGLE_STORE_DST_REGION_SHIFT 50
+
+/**
+ * DOC: repeated passing of arguments
+ *
+ * ULDMA_METHOD_REPEATED_5 is five accesses: store the size word to the
+ * destination's shadow address, load from the source's, and both again, then
+ * load from the destination's. The loads return, in bits 11..0,
+ * ULDMA_REPEATED_OK1, _OK2 and _OK3, and the last one the ticket in the bits
+ * above. Anything else means to begin anew; a negative value is a negated enum
+ * uldma_dma_status. The destination has to be readable as well.
+ *
+ * ULDMA_METHOD_REPEATED_4 leaves the last load out, and its second load returns
+ * ULDMA_REPEATED_OK3. ULDMA_METHOD_REPEATED_3 is a load from the source's
+ * address (ULDMA_REPEATED_OK1), a store of the size word to the destination's
+ * and a load from the source's again (ULDMA_REPEATED_OK3).
+ */
+
+/** define ULDMA_REPEATED_CODE_MASK - bits 11..0 of what a load returns */
+#define ULDMA_REPEATED_CODE_MASK 0xfff
+/** define ULDMA_REPEATED_TICKET_SHIFT - bits above: with ULDMA_REPEATED_OK3 the ticket */
+#define ULDMA_REPEATED_TICKET_SHIFT 12
+/** define ULDMA_REPEATED_FAIL - an access came that was not expected */
+#define ULDMA_REPEATED_FAIL 0x000
+/** define ULDMA_REPEATED_OK1 - the source was passed the first time */
+#define ULDMA_REPEATED_OK1 0x001
+/** define ULDMA_REPEATED_OK2 - the source was passed the second time */
+#define ULDMA_REPEATED_OK2 0x002
+/** define ULDMA_REPEATED_OK3 - the transfer was started */
+#define ULDMA_REPEATED_OK3 0x003
+
+/**
+ * struct uldma_map_out - say where pages go by ULDMA_METHOD_SHRIMP_1
+ * @size: sizeof(struct uldma_map_out)
+ * @flags: zero
+ * @src: region whose pages are mapped out; readable, not an import
+ * @dst: region or import that they go to; writable; zero to end it
+ * @src_page: first page of @src
+ * @dst_page: first page of @dst
+ * @pages: how many; not zero
+ * @reserved: zero
+ *
+ * A load from shadow byte N of a page that is mapped out, N a multiple of
+ * eight, moves its first N + 8 bytes to the page that it is mapped out to, and
+ * returns the ticket or a negative enum uldma_dma_status. EINVAL: a page that a
+ * region does not have, or one that it has in part only.
+ *
+ * A page stays mapped out as long as it is locked. Once the page that it goes to
+ * is not locked any more, initiations are refused, or go to a page of the same
+ * address space that was registered since; so end it before.
+ */
+struct uldma_map_out {
+	__u32 size;
+	__u32 flags;
+	__u32 src;
+	__u32 dst;
+	__u32 src_page;
+	__u32 dst_page;
+	__u32 pages;
+	__u32 reserved;
 };
 
 /** define ULDMA_STATUS_RECORDS - completion records of a status page */
@@ -544,7 +727,8 @@ struct uldma_context_create {
 /**
  * struct uldma_completion - how one transfer ended
  * @ticket: which one; the record's place is @ticket % ULDMA_STATUS_RECORDS
- * @bytes: how many bytes were moved
+ * @bytes: how many bytes were moved; for ULDMA_OP_FETCH_ADD and
+ *	ULDMA_OP_COMPARE_SWAP what the word was
  * @status: enum uldma_dma_status
  * @reserved: zero
  */
@@ -560,14 +744,73 @@ struct uldma_completion {
  * @completed: highest ticket that has ended; tickets end in order; written
  *	after the record, so load it with acquire ordering
  * @failed: how many of them did not end with ULDMA_DMA_OK
+ * @refused: how many initiations got no ticket
+ * @wakeup: ULDMA_METHOD_QUEUE: not zero while the device does not look at the
+ *	queue: store to the context page to wake it
  * @reserved: zero
  * @records: the last ULDMA_STATUS_RECORDS completions
  */
 struct uldma_status_page {
 	__aligned_u64 completed;
 	__aligned_u64 failed;
-	__aligned_u64 reserved[6];
+	__aligned_u64 refused;
+	__aligned_u64 wakeup;
+	__aligned_u64 reserved[4];
 	struct uldma_completion records[ULDMA_STATUS_RECORDS];
+};
+
+/**
+ * enum uldma_op - what a descriptor asks for
+ * @ULDMA_OP_COPY: move @length bytes
+ * @ULDMA_OP_FETCH_ADD: add @operand to the word of eight bytes at the
+ *	destination, which is aligned, readable and writable
+ * @ULDMA_OP_COMPARE_SWAP: write @operand there if the word is @compare
+ * @ULDMA_OP_NOP: nothing; ends after all before it
+ */
+enum uldma_op {
+	ULDMA_OP_COPY = 0,
+	ULDMA_OP_FETCH_ADD = 1,
+	ULDMA_OP_COMPARE_SWAP = 2,
+	ULDMA_OP_NOP = 3,
+};
+
+/** define ULDMA_DESC_FENCE - begin only after all descriptors before have ended */
+#define ULDMA_DESC_FENCE (1U << 0)
+/** define ULDMA_DESC_LINK - if this ends badly, the next one ends as aborted */
+#define ULDMA_DESC_LINK (1U << 1)
+
+/**
+ * struct uldma_descriptor - one operation of ULDMA_METHOD_QUEUE
+ * @ticket: the number of this descriptor, counted from one; its place is
+ *	@ticket % ULDMA_STATUS_RECORDS; stored last, with release ordering, and
+ *	not before the one that had this place has ended
+ * @op: enum uldma_op
+ * @flags: ULDMA_DESC_FENCE, ULDMA_DESC_LINK
+ * @src: source's @out_index; zero where there is none
+ * @dst: destination's @out_index
+ * @src_offset: first byte, from the start of the region
+ * @dst_offset: first byte, from the start of the region
+ * @length: bytes
+ * @operand: see enum uldma_op
+ * @compare: see enum uldma_op
+ *
+ * The device looks for the next ticket at its place. After a while without any
+ * it sets @wakeup of the status page, looks once more, and sleeps; so look at @wakeup
+ * after the ticket, with a full barrier between. Each descriptor gets a
+ * completion record, and they end in order. What cannot be done ends with
+ * a status and moves nothing.
+ */
+struct uldma_descriptor {
+	__aligned_u64 ticket;
+	__u32 op;
+	__u32 flags;
+	__u32 src;
+	__u32 dst;
+	__aligned_u64 src_offset;
+	__aligned_u64 dst_offset;
+	__aligned_u64 length;
+	__aligned_u64 operand;
+	__aligned_u64 compare;
 };
 
 /**
@@ -582,6 +825,7 @@ struct uldma_status_page {
  * @out_refused: initiations refused
  * @out_completed: transfers ended
  * @out_bytes: bytes moved
+ * @out_bad_keys: stores of this opener that named a wrong key
  */
 struct uldma_context_stats {
 	__u32 size;
@@ -594,6 +838,7 @@ struct uldma_context_stats {
 	__aligned_u64 out_refused;
 	__aligned_u64 out_completed;
 	__aligned_u64 out_bytes;
+	__aligned_u64 out_bad_keys;
 };
 
 /**
@@ -650,7 +895,9 @@ struct uldma_dma {
  * @reserved: zero
  *
  * ETIMEDOUT when it has not ended in time; ENOENT when the ticket was never
- * given out to this opener, or its record was overwritten since.
+ * given out to this opener, or its record was overwritten since. A program
+ * gives out the tickets of ULDMA_METHOD_QUEUE itself, ULDMA_STATUS_RECORDS at
+ * most ahead of the device.
  */
 struct uldma_dma_wait {
 	__u32 size;
