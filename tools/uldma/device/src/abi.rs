@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! What the device shares with programs rather than with the driver: status codes, initiation
-//! methods and the status page.
+//! methods and their words, descriptors and the status page.
 //!
 //! `include/uapi/linux/uldma.h` defines these; a test compares every number here with it.
 
 /// Why an initiation was refused or how a transfer ended: `enum uldma_dma_status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
 pub enum Status {
@@ -38,11 +38,19 @@ pub enum Status {
     Aborted = 12,
     /// A bus address did not answer.
     BusError = 13,
+    /// The method needs to know who runs, and was not told.
+    NotRunning = 14,
+    /// The arguments came from different contexts.
+    Mixed = 15,
+    /// Wrong key, or too many of them.
+    BadKey = 16,
+    /// The method cannot carry this address or length.
+    NotAligned = 17,
 }
 
 impl Status {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Status; 14] = [
+    pub const ALL: [Status; 18] = [
         Status::Ok,
         Status::NoArgs,
         Status::BadSize,
@@ -57,6 +65,10 @@ impl Status {
         Status::Remote,
         Status::Aborted,
         Status::BusError,
+        Status::NotRunning,
+        Status::Mixed,
+        Status::BadKey,
+        Status::NotAligned,
     ];
 
     /// What an initiating load returns for this status.
@@ -65,8 +77,128 @@ impl Status {
     }
 }
 
-/// Bit number of extended shadow addressing in a mask of methods.
-pub const METHOD_EXTENDED_SHADOW: u32 = 0;
+/// How programs pass arguments: `enum uldma_method`, which are bit numbers in a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Method {
+    /// A latch for each context.
+    ExtendedShadow = 0,
+    /// One latch for all contexts, which does not mix them.
+    ExtendedShadowShared = 1,
+    /// Stores of a key.
+    Key = 2,
+    /// One store.
+    SingleStore = 3,
+    /// Descriptors in memory.
+    Queue = 4,
+    /// Arguments passed repeatedly by five accesses.
+    Repeated5 = 5,
+    /// One load from a page that is mapped out.
+    Shrimp1 = 6,
+    /// A latch for each CPU, cleared by context switches.
+    Shrimp2Abort = 7,
+    /// A latch for each context, used while it runs.
+    Flash = 8,
+    /// Loads that add one.
+    FetchAdd = 9,
+    /// As [`Method::Shrimp2`], for programs that restart what was preempted.
+    Pal = 16,
+    /// One latch for all contexts.
+    Shrimp2 = 17,
+    /// As [`Method::Flash`] with one register for all CPUs.
+    FlashSingle = 18,
+    /// Arguments passed repeatedly by three accesses.
+    Repeated3 = 19,
+    /// Arguments passed repeatedly by four accesses.
+    Repeated4 = 20,
+}
+
+impl Method {
+    /// All of them, with their names.
+    const NAMES: [(Method, &'static str); 15] = [
+        (Method::ExtendedShadow, "extended-shadow"),
+        (Method::ExtendedShadowShared, "extended-shadow-shared"),
+        (Method::Key, "key"),
+        (Method::SingleStore, "single-store"),
+        (Method::Queue, "queue"),
+        (Method::Repeated5, "repeated-5"),
+        (Method::Shrimp1, "shrimp-1"),
+        (Method::Shrimp2Abort, "shrimp-2-abort"),
+        (Method::Flash, "flash"),
+        (Method::FetchAdd, "fetch-add"),
+        (Method::Pal, "pal"),
+        (Method::Shrimp2, "shrimp-2"),
+        (Method::FlashSingle, "flash-single"),
+        (Method::Repeated3, "repeated-3"),
+        (Method::Repeated4, "repeated-4"),
+    ];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Method> {
+        Self::NAMES.into_iter().map(|(method, _)| method)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        let mut names = Self::NAMES.into_iter();
+        names
+            .find(|(method, _)| *method == self)
+            .map_or("", |(_, name)| name)
+    }
+
+    /// The method of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.into_iter();
+        let found = names.find(|(_, other)| *other == name)?;
+        Some(found.0)
+    }
+
+    /// Its bit in a mask of methods.
+    pub fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// The method that a mask has the bit of, if it is one bit.
+    pub fn of_mask(mask: u32) -> Option<Self> {
+        Self::all().find(|method| method.bit() == mask)
+    }
+}
+
+impl serde::Serialize for Method {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Bits 3..0 of a key: the context.
+pub const KEY_CONTEXT_MASK: u64 = 0xf;
+
+/// An access came that was not expected.
+pub const REPEATED_FAIL: u64 = 0;
+/// The source was passed the first time.
+pub const REPEATED_OK1: u64 = 1;
+/// The source was passed the second time.
+pub const REPEATED_OK2: u64 = 2;
+/// The transfer was started.
+pub const REPEATED_OK3: u64 = 3;
+/// Position of the ticket above these codes.
+pub const REPEATED_TICKET_SHIFT: u32 = 12;
+
+/// The word of single-store initiation.
+pub mod single_store {
+    /// Bits 17..0: length / 8.
+    pub const LENGTH_MASK: u64 = 0x3_ffff;
+    /// Bits 35..18: first byte in the source region / 8.
+    pub const SRC_OFFSET_SHIFT: u32 = 18;
+    /// Mask of this field.
+    pub const SRC_OFFSET_MASK: u64 = 0x3_ffff;
+    /// Bits 49..36: source region.
+    pub const SRC_REGION_SHIFT: u32 = 36;
+    /// Bits 63..50: destination region, or 0.
+    pub const DST_REGION_SHIFT: u32 = 50;
+    /// Mask of each of these two fields.
+    pub const REGION_MASK: u64 = 0x3fff;
+}
 
 /// Completion records of a status page.
 pub const STATUS_RECORDS: u64 = 64;
@@ -109,6 +241,11 @@ mod tests {
                 _ => return None,
             };
             let value = value.trim_end_matches(',');
+            if let Some(shifted) = value.strip_prefix("(1U") {
+                assert_eq!((shifted, words.next()?), ("", "<<"));
+                let bit: u32 = words.next()?.trim_end_matches(')').parse().ok()?;
+                return Some(1 << bit);
+            }
             match value.strip_prefix("0x") {
                 Some(hex) => u64::from_str_radix(hex, 16).ok(),
                 None => value.parse().ok(),
@@ -136,12 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn methods_are_those_of_the_header() {
+        for method in Method::all() {
+            let name = method.name().to_uppercase().replace('-', "_");
+            let bit = number(&format!("ULDMA_METHOD_{name}"));
+            assert_eq!(bit, Some(u64::from(method as u32)), "{name}");
+            assert_eq!(Method::of_name(method.name()), Some(method));
+            assert_eq!(Method::of_mask(method.bit()), Some(method));
+        }
+        let count = HEADER
+            .lines()
+            .filter(|line| line.starts_with("\tULDMA_METHOD_") && line.contains(" = "))
+            .count();
+        assert_eq!(count, Method::NAMES.len());
+        for mask in [0, 3, 1 << 10, 1 << 31] {
+            assert_eq!(Method::of_mask(mask), None);
+        }
+    }
+
+    #[test]
     fn numbers_are_those_of_the_header() {
         let pairs = [
-            (
-                "ULDMA_METHOD_EXTENDED_SHADOW",
-                u64::from(METHOD_EXTENDED_SHADOW),
-            ),
             ("ULDMA_STATUS_RECORDS", STATUS_RECORDS),
             ("ULDMA_STATUS_RECORDS", QUEUE_DEPTH as u64),
             ("ULDMA_SIZE_WORD_BYTES_MASK", size_word::BYTES_MASK),
@@ -163,6 +315,29 @@ mod tests {
                 size_word::DST_REGION_SHIFT.into(),
             ),
             ("ULDMA_SIZE_WORD_REGION_MASK", size_word::REGION_MASK),
+            ("ULDMA_KEY_CONTEXT_MASK", KEY_CONTEXT_MASK),
+            ("ULDMA_SINGLE_STORE_LENGTH_MASK", single_store::LENGTH_MASK),
+            (
+                "ULDMA_SINGLE_STORE_SRC_OFFSET_SHIFT",
+                single_store::SRC_OFFSET_SHIFT.into(),
+            ),
+            (
+                "ULDMA_SINGLE_STORE_SRC_OFFSET_MASK",
+                single_store::SRC_OFFSET_MASK,
+            ),
+            (
+                "ULDMA_SINGLE_STORE_SRC_REGION_SHIFT",
+                single_store::SRC_REGION_SHIFT.into(),
+            ),
+            (
+                "ULDMA_SINGLE_STORE_DST_REGION_SHIFT",
+                single_store::DST_REGION_SHIFT.into(),
+            ),
+            ("ULDMA_REPEATED_FAIL", REPEATED_FAIL),
+            ("ULDMA_REPEATED_OK1", REPEATED_OK1),
+            ("ULDMA_REPEATED_OK2", REPEATED_OK2),
+            ("ULDMA_REPEATED_OK3", REPEATED_OK3),
+            ("ULDMA_REPEATED_TICKET_SHIFT", REPEATED_TICKET_SHIFT.into()),
         ];
         for (name, value) in pairs {
             assert_eq!(number(name), Some(value), "{name}");

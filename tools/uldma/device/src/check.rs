@@ -6,9 +6,9 @@
 //! checked here once is checked again for every chunk (`walk`), because tables change.
 
 use crate::abi::Status;
-use crate::latch::{Arguments, Named};
 use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, Right};
+use crate::method::{Arguments, Named};
 use crate::tpt::{export_right, page_right, region_right, View};
 
 /// Where one side of a transfer starts.

@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::abi::{status_page, Status, METHOD_EXTENDED_SHADOW, STATUS_RECORDS};
+use crate::abi::{status_page, Method, Status, STATUS_RECORDS};
 use crate::check::Checked;
-use crate::latch::Latch;
 use crate::layout::{context_control, QUEUE_DEPTH};
 use crate::memory::{BusError, GuestMemory};
+use crate::method::{ExtendedShadow, Machine};
 use crate::stats::ContextCounters;
 
 /// A transfer that was given a ticket.
@@ -74,7 +74,7 @@ pub struct Context {
     /// Allowed initiation methods.
     pub methods: u32,
     /// Half-passed arguments.
-    pub latch: Latch,
+    pub latch: ExtendedShadow,
     /// What it counted.
     pub counters: ContextCounters,
 }
@@ -111,7 +111,7 @@ impl Context {
             };
         } else if !enable {
             self.enabled = false;
-            self.latch.clear();
+            self.latch.forget(0);
             self.end_all(Status::Aborted, |_| true);
         }
     }
@@ -123,7 +123,7 @@ impl Context {
 
     /// Whether programs may initiate by extended shadow addressing.
     pub fn takes_shadow(&self) -> bool {
-        self.enabled && self.methods & (1 << METHOD_EXTENDED_SHADOW) != 0
+        self.enabled && self.methods & Method::ExtendedShadow.bit() != 0
     }
 
     /// Last ticket given out.

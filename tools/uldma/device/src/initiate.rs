@@ -5,9 +5,9 @@
 use crate::abi::Status;
 use crate::check::{self, Checked};
 use crate::engine::scene;
-use crate::latch::{self, Named};
 use crate::layout::event;
 use crate::memory::GuestMemory;
+use crate::method::{self, Machine, Named, Reply, Request};
 use crate::model::{Model, ONES};
 
 impl Model {
@@ -24,18 +24,15 @@ impl Model {
             return;
         };
         context.counters.shadow_stores += 1;
-        let named = Named {
-            entry: at.entry,
-            offset: at.offset,
-        };
-        let word = latch::well_formed(address, width).then_some(value);
+        let named = Named::of_entry(at.entry, at.offset);
+        let word = method::well_formed(address, width).then_some(value);
         let result = if at.context == 0 || !enabled || !context.takes_shadow() {
-            context.latch.clear();
-            Err(Status::Disabled)
+            context.latch.forget(0);
+            Reply::Refused(Status::Disabled)
         } else {
-            context.latch.store(named, word)
+            context.latch.store(0, named, word)
         };
-        if let Err(status) = result {
+        if let Reply::Refused(status) = result {
             context.refuse(status);
             *node.counters.refused.entry(status).or_default() += 1;
         }
@@ -61,23 +58,21 @@ impl Model {
             return Status::Disabled.negated() as u64;
         };
         context.counters.shadow_loads += 1;
-        let named = Named {
-            entry: at.entry,
-            offset: at.offset,
-        };
+        let named = Named::of_entry(at.entry, at.offset);
         let passed = context
             .latch
-            .load(named, latch::well_formed(address, width));
+            .load(0, named, method::well_formed(address, width));
         let (takes, space) = (context.takes_shadow(), context.space);
         let result = match passed {
-            Err(Status::BadAccess) => Err(Status::BadAccess),
+            Reply::Refused(Status::BadAccess) => Err(Status::BadAccess),
             _ if number == 0 || !enabled || !takes => Err(Status::Disabled),
-            Err(status) => Err(status),
-            Ok(arguments) => self
+            Reply::Refused(status) => Err(status),
+            Reply::Start(Request::Copy(arguments)) => self
                 .checked(node, memories, |scene| {
                     check::user_initiation(scene, space, &arguments)
                 })
                 .and_then(|checked| self.start(node, number, checked)),
+            _ => Err(Status::NoArgs),
         };
         self.answer(node, number, result) as u64
     }

@@ -4,7 +4,7 @@
 //! between them, served over vfio-user.
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
-//! without threads or files: [`latch`], [`tpt`], [`check`], [`walk`], [`context`], [`engine`],
+//! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`engine`],
 //! [`link`], [`doorbell`], [`registers`], [`config`], put together in [`model`]. What makes a
 //! running device of them is in [`memory`], [`irq`], [`device`], [`backend`] and [`control`].
 
@@ -23,11 +23,11 @@ pub mod engine;
 pub mod fault;
 mod initiate;
 pub mod irq;
-pub mod latch;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]
 pub mod layout;
 pub mod link;
 pub mod memory;
+pub mod method;
 pub mod model;
 pub mod node;
 pub mod registers;

@@ -49,7 +49,7 @@ impl Geometry {
 }
 
 /// The size word of a user-level initiation, taken apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SizeWord {
     /// Bytes to move.
     pub bytes: u32,

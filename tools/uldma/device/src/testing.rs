@@ -28,3 +28,22 @@ pub(crate) fn eventfd_count(mut event: &File) -> u64 {
         _ => 0,
     }
 }
+
+/// All orders in which `first` steps of one process and `second` of another can come; true is a
+/// step of the second.
+pub(crate) fn interleavings(first: usize, second: usize) -> Vec<Vec<bool>> {
+    if first == 0 || second == 0 {
+        return vec![vec![first == 0; first + second]];
+    }
+    let mut orders = Vec::new();
+    for (step, rest) in [
+        (false, interleavings(first - 1, second)),
+        (true, interleavings(first, second - 1)),
+    ] {
+        orders.extend(rest.into_iter().map(|mut order| {
+            order.insert(0, step);
+            order
+        }));
+    }
+    orders
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Initiation methods: how the arguments of a transfer reach the engine by plain loads and stores.
+//!
+//! Each method is a state machine that sees accesses and says what they do, and knows nothing of
+//! memory, tables or rights: whoever drives it checks what it starts. All are plain values that can
+//! be compared and cloned, so that every interleaving of a few accesses can be tried.
+
+mod announced;
+mod fetch_add;
+mod key;
+mod latch;
+mod repeated;
+mod shared;
+mod shrimp_1;
+mod single_store;
+
+pub use announced::{Flash, FlashSingle, Shrimp2Abort};
+pub use fetch_add::FetchAdd;
+pub use key::KeyBased;
+pub use latch::ExtendedShadow;
+pub use repeated::{Compare, Operand, Repeated, Signal};
+pub use shared::{ExtendedShadowShared, Shrimp2};
+pub use shrimp_1::Shrimp1;
+pub use single_store::{PutWord, SingleStore};
+
+use crate::abi::Status;
+use crate::shadow::SizeWord;
+
+/// One side as a shadow access names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Named {
+    /// Index in the page table.
+    pub entry: u32,
+    /// Byte in the page; a multiple of 8.
+    pub offset: u32,
+    /// What machines compare that compare addresses: the address that the papers' engines see
+    /// behind a shadow address. It is the same for two entries of one page.
+    pub address: u64,
+}
+
+impl Named {
+    /// A byte of a page that is the same as no other entry's.
+    pub fn of_entry(entry: u32, offset: u32) -> Self {
+        /// Above all bus addresses.
+        const NO_BUS_ADDRESS: u64 = 1 << 63;
+        Self {
+            entry,
+            offset,
+            address: NO_BUS_ADDRESS | (u64::from(entry) << 16) | u64::from(offset),
+        }
+    }
+
+    /// A byte of a page whose bus address is known.
+    pub fn of_page(entry: u32, offset: u32, page: u64) -> Self {
+        Self {
+            entry,
+            offset,
+            address: page.wrapping_add(offset.into()),
+        }
+    }
+}
+
+/// Arguments of which both addresses were named by shadow accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Arguments {
+    /// Where to read.
+    pub source: Named,
+    /// Where to write.
+    pub destination: Named,
+    /// How much, and the rest of both addresses.
+    pub word: SizeWord,
+}
+
+/// What a machine wants to be done; nothing of it has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Move bytes from one named place to the other.
+    Copy(Arguments),
+    /// Move the first bytes of a page to the page that it is mapped out to.
+    MappedOut {
+        /// First byte of the page.
+        source: Named,
+        /// How many.
+        bytes: u32,
+    },
+    /// Move bytes from a region to the named place.
+    Put {
+        /// Where to write.
+        destination: Named,
+        /// The rest.
+        word: PutWord,
+    },
+    /// Add one to the named word, and answer what it was.
+    FetchAdd {
+        /// The word.
+        at: Named,
+    },
+}
+
+/// What a machine says to an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// Nothing more happens. Who loads is told what the device tells without the machine.
+    Nothing,
+    /// Who loads is told this number, and nothing more happens.
+    Code(u64),
+    /// The access cannot do what it is for.
+    Refused(Status),
+    /// All arguments are there: a transfer is to start, in the context of this access.
+    Start(Request),
+}
+
+/// An initiation method.
+///
+/// `context` is the one whose pages an access came through, which the MMU guarantees; it is not
+/// what a method trusts unless its paper says so.
+pub trait Machine {
+    /// A store of `word` to a shadow address; `None` if the access is malformed.
+    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply;
+
+    /// A load from a shadow address.
+    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply;
+
+    /// A store to the context's own page; `None` if the access is malformed.
+    fn page_store(&mut self, _context: u32, _word: Option<u64>) -> Reply {
+        Reply::Nothing
+    }
+
+    /// A load from the context's own page, of the bytes to go.
+    fn page_load(&mut self, _context: u32) -> Reply {
+        Reply::Nothing
+    }
+
+    /// `context` (`None`: nobody) runs on `cpu` from now on.
+    fn running(&mut self, _cpu: u32, _context: Option<u32>) {}
+
+    /// The context is off: what it has passed is forgotten.
+    fn forget(&mut self, context: u32);
+
+    /// What the load that starts a transfer is told, given the transfer's ticket.
+    fn started(&self, ticket: u64) -> u64 {
+        ticket
+    }
+}
+
+/// Whether an access to shadow space or to a context page has a form that passes arguments.
+pub fn well_formed(address: u64, width: usize) -> bool {
+    matches!(width, 4 | 8) && address % 8 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_access() {
+        assert!(well_formed(0x1000, 8) && well_formed(0x1008, 4));
+        for (address, width) in [(0x1004, 4), (0x1004, 8), (0x1000, 2), (0x1000, 1), (0, 16)] {
+            assert!(!well_formed(address, width), "{address:#x}/{width}");
+        }
+    }
+
+    #[test]
+    fn entries_of_one_page_are_the_same_address() {
+        let ours = Named::of_page(1, 8, 0x5000);
+        let theirs = Named::of_page(2, 8, 0x5000);
+        assert_eq!((ours.address, theirs.address), (0x5008, 0x5008));
+        assert_ne!(Named::of_entry(1, 8).address, Named::of_entry(2, 8).address);
+        assert_ne!(Named::of_entry(1, 8).address, Named::of_entry(1, 0).address);
+    }
+}
