@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use common::host::{start, Host};
 use common::{BASE, FREE, PAGE, PAGE_RIGHTS};
 use tempfile::TempDir;
+use uldma_device::abi::Method;
 use uldma_device::engine::Speed;
 use uldma_device::layout::{reg, PageEntry, BAR_SHADOW};
+use uldma_device::method::Compare;
 use uldma_device::node::Shape;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{FileOffset, VolatileMemory};
@@ -24,6 +26,8 @@ const SHAPE: Shape = Shape {
     contexts: 8,
     shadow_bits: 34,
     window_size: 1 << 20,
+    methods: Method::ALL,
+    compare: Compare::Full,
 };
 const SLICE: u64 = 1 << 31;
 const MEMORY: u64 = 128 << 20;

@@ -114,6 +114,16 @@ pub enum Method {
 }
 
 impl Method {
+    /// Mask of all of them.
+    pub const ALL: u32 = {
+        let (mut mask, mut index) = (0, 0);
+        while index < Self::NAMES.len() {
+            mask |= 1 << Self::NAMES[index].0 as u32;
+            index += 1;
+        }
+        mask
+    };
+
     /// All of them, with their names.
     const NAMES: [(Method, &'static str); 15] = [
         (Method::ExtendedShadow, "extended-shadow"),
@@ -151,6 +161,21 @@ impl Method {
         let mut names = Self::NAMES.into_iter();
         let found = names.find(|(_, other)| *other == name)?;
         Some(found.0)
+    }
+
+    /// Whether its machine compares the addresses behind shadow addresses.
+    pub fn compares_addresses(self) -> bool {
+        matches!(
+            self,
+            Method::Repeated3 | Method::Repeated4 | Method::Repeated5
+        )
+    }
+
+    /// Whether a transfer can have arguments that came through different contexts. It is up to the
+    /// MMU then what each of them may name.
+    pub fn mixes_contexts(self) -> bool {
+        self.compares_addresses()
+            || matches!(self, Method::Pal | Method::Shrimp2 | Method::FlashSingle)
     }
 
     /// Its bit in a mask of methods.
@@ -209,6 +234,10 @@ pub mod status_page {
     pub const COMPLETED: u64 = 0;
     /// u64: how many did not end well.
     pub const FAILED: u64 = 8;
+    /// u64: how many initiations got no ticket.
+    pub const REFUSED: u64 = 16;
+    /// u64: whether the device has to be woken to look at the queue.
+    pub const WAKEUP: u64 = 24;
     /// Array of `struct uldma_completion`.
     pub const RECORDS: u64 = 64;
     /// Bytes of one record.
@@ -219,9 +248,61 @@ pub mod status_page {
     pub const RECORD_BYTES: u64 = 8;
     /// u32 in a record: status; the u32 after it is zero.
     pub const RECORD_STATUS: u64 = 16;
+    /// Bytes of the whole page that mean something.
+    pub const SIZE: u64 = RECORDS + super::STATUS_RECORDS * RECORD_SIZE;
 }
 
-const _: () = assert!(status_page::RECORDS + STATUS_RECORDS * status_page::RECORD_SIZE <= 4096);
+/// `struct uldma_descriptor`: byte offsets.
+pub mod descriptor {
+    /// Bytes of one descriptor.
+    pub const SIZE: u64 = 64;
+    /// u64: the descriptor's number.
+    pub const TICKET: u64 = 0;
+    /// u32: one of [`super::Op`]; the u32 after it holds [`FENCE`] and [`LINK`].
+    pub const OP: u64 = 8;
+    /// u32: source region; the u32 after it is the destination's.
+    pub const REGIONS: u64 = 16;
+    /// u64: first byte in the source.
+    pub const SRC_OFFSET: u64 = 24;
+    /// u64: first byte in the destination.
+    pub const DST_OFFSET: u64 = 32;
+    /// u64: bytes.
+    pub const LENGTH: u64 = 40;
+    /// u64: what is added or stored.
+    pub const OPERAND: u64 = 48;
+    /// u64: what is compared.
+    pub const COMPARE: u64 = 56;
+
+    /// Flag: begin after all before have ended.
+    pub const FENCE: u32 = 1 << 0;
+    /// Flag: if this ends badly, so does the next.
+    pub const LINK: u32 = 1 << 1;
+}
+
+/// What a descriptor asks for: `enum uldma_op`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Op {
+    /// Move bytes.
+    Copy = 0,
+    /// Add to a word.
+    FetchAdd = 1,
+    /// Replace a word.
+    CompareSwap = 2,
+    /// Nothing.
+    Nop = 3,
+}
+
+impl Op {
+    /// The operation of this number.
+    pub fn of(number: u32) -> Option<Self> {
+        let mut all = [Op::Copy, Op::FetchAdd, Op::CompareSwap, Op::Nop].into_iter();
+        all.find(|op| *op as u32 == number)
+    }
+}
+
+const _: () = assert!(status_page::SIZE <= 4096);
+const _: () = assert!(STATUS_RECORDS * descriptor::SIZE <= 4096);
 
 #[cfg(test)]
 mod tests {
@@ -291,6 +372,84 @@ mod tests {
         }
     }
 
+    /// Byte offsets of the fields of a structure of the header, by name, and its size.
+    fn fields(structure: &str) -> (Vec<(String, u64)>, u64) {
+        let start = format!("struct {structure} {{");
+        let body = HEADER.split_once(&start).unwrap().1;
+        let body = body.split_once("\n};").unwrap().0;
+        let mut at = 0;
+        let mut fields = Vec::new();
+        for line in body.lines().filter(|line| line.ends_with(';')) {
+            let mut words = line.trim_end_matches(';').split_whitespace();
+            let (kind, name) = (words.next().unwrap(), words.last().unwrap());
+            let size = match kind {
+                "__u32" => 4,
+                "__aligned_u64" => 8,
+                _ => fields_of_record().1,
+            };
+            let (name, count) = match name.trim_end_matches(']').split_once('[') {
+                Some((name, "ULDMA_STATUS_RECORDS")) => (name, STATUS_RECORDS),
+                Some((name, count)) => (name, count.parse().unwrap()),
+                None => (name, 1),
+            };
+            fields.push((name.to_string(), at));
+            at += size * count;
+        }
+        (fields, at)
+    }
+
+    fn fields_of_record() -> (Vec<(String, u64)>, u64) {
+        fields("uldma_completion")
+    }
+
+    #[test]
+    fn structures_are_those_of_the_header() {
+        let record = [
+            ("ticket", status_page::RECORD_TICKET),
+            ("bytes", status_page::RECORD_BYTES),
+            ("status", status_page::RECORD_STATUS),
+        ];
+        let page = [
+            ("completed", status_page::COMPLETED),
+            ("failed", status_page::FAILED),
+            ("refused", status_page::REFUSED),
+            ("wakeup", status_page::WAKEUP),
+            ("records", status_page::RECORDS),
+        ];
+        let descriptor = [
+            ("ticket", descriptor::TICKET),
+            ("op", descriptor::OP),
+            ("flags", descriptor::OP + 4),
+            ("src", descriptor::REGIONS),
+            ("dst", descriptor::REGIONS + 4),
+            ("src_offset", descriptor::SRC_OFFSET),
+            ("dst_offset", descriptor::DST_OFFSET),
+            ("length", descriptor::LENGTH),
+            ("operand", descriptor::OPERAND),
+            ("compare", descriptor::COMPARE),
+        ];
+        for (structure, ours, size) in [
+            ("uldma_completion", &record[..], status_page::RECORD_SIZE),
+            ("uldma_status_page", &page[..], status_page::SIZE),
+            ("uldma_descriptor", &descriptor[..], descriptor::SIZE),
+        ] {
+            let (theirs, bytes) = fields(structure);
+            assert_eq!(bytes, size, "{structure}");
+            for (name, offset) in ours {
+                let found = theirs.iter().find(|(field, _)| field == name);
+                assert_eq!(found.map(|(_, at)| at), Some(offset), "{structure}.{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn operations_have_numbers() {
+        for number in 0..4 {
+            assert_eq!(Op::of(number).map(|op| op as u32), Some(number));
+        }
+        assert_eq!(Op::of(4), None);
+    }
+
     #[test]
     fn numbers_are_those_of_the_header() {
         let pairs = [
@@ -315,6 +474,12 @@ mod tests {
                 size_word::DST_REGION_SHIFT.into(),
             ),
             ("ULDMA_SIZE_WORD_REGION_MASK", size_word::REGION_MASK),
+            ("ULDMA_OP_COPY", Op::Copy as u64),
+            ("ULDMA_OP_FETCH_ADD", Op::FetchAdd as u64),
+            ("ULDMA_OP_COMPARE_SWAP", Op::CompareSwap as u64),
+            ("ULDMA_OP_NOP", Op::Nop as u64),
+            ("ULDMA_DESC_FENCE", descriptor::FENCE.into()),
+            ("ULDMA_DESC_LINK", descriptor::LINK.into()),
             ("ULDMA_KEY_CONTEXT_MASK", KEY_CONTEXT_MASK),
             ("ULDMA_SINGLE_STORE_LENGTH_MASK", single_store::LENGTH_MASK),
             (

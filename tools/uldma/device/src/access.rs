@@ -10,7 +10,7 @@ use crate::layout::{
 use crate::link::peer_of;
 use crate::memory::GuestMemory;
 use crate::model::{Model, ONES};
-use crate::node::{LARGEST_PAGE_SHIFT, SMALLEST_PAGE_SHIFT};
+use crate::node::{CPUS, LARGEST_PAGE_SHIFT, SMALLEST_PAGE_SHIFT};
 use crate::registers::{self, Register, RegisterFile};
 
 impl Model {
@@ -54,8 +54,8 @@ impl Model {
                 };
                 registers::load(&mut file, offset as usize, width)
             }
-            BAR_CONTEXT => self.page_load(node, offset, width),
-            BAR_SHADOW => Some(self.shadow_load(node, offset, width, memories)),
+            BAR_CONTEXT => self.page_load(node, offset, width, memories),
+            BAR_SHADOW => self.shadow_load(node, offset, width, memories),
             _ => None,
         }
     }
@@ -104,8 +104,8 @@ impl Model {
                 };
                 registers::store(&mut file, offset as usize, width, value)?;
             }
-            BAR_CONTEXT => self.page_store(node, offset),
-            BAR_SHADOW => self.shadow_store(node, offset, width, value),
+            BAR_CONTEXT => self.page_store(node, offset, width, value, memories)?,
+            BAR_SHADOW => self.shadow_store(node, offset, width, value, memories)?,
             _ => return None,
         }
         Some(())
@@ -178,6 +178,8 @@ impl ControlFile<'_> {
             }
             reg::LINK_GENERATION => model.link.generation().into(),
             reg::EVENT => registers.event.into(),
+            reg::METHODS => model.shape.methods.into(),
+            reg::CPUS => CPUS.into(),
             reg::PAGE_DIRECTORY => registers.tables.page_directory,
             reg::REGION_DIRECTORY => registers.tables.region_directory,
             reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
@@ -225,6 +227,7 @@ impl ControlFile<'_> {
             reg::REGION_CAPACITY => registers.tables.region_capacity = word,
             reg::DMA_SOURCE => registers.dma_source = value,
             reg::DMA_DESTINATION => registers.dma_destination = value,
+            reg::RUNNING => node.set_running(value),
             reg::DOORBELL => node.doorbell.clear(word),
             reg::DOORBELL_MASK => {
                 if node.doorbell.set_mask(word) {

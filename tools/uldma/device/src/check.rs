@@ -8,8 +8,9 @@
 use crate::abi::Status;
 use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, Right};
-use crate::method::{Arguments, Named};
+use crate::method::{Arguments, Named, PutWord};
 use crate::tpt::{export_right, page_right, region_right, View};
+use crate::transfer::Atomic;
 
 /// Where one side of a transfer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,18 +89,37 @@ fn within(position: u64, bytes: u64, length: u64) -> bool {
     position.checked_add(bytes).is_some_and(|end| end <= length)
 }
 
-/// A page entry that `space` may use for this.
+const READ: &[Right] = &[Right::Read];
+const WRITE: &[Right] = &[Right::Write];
+const BOTH: &[Right] = &[Right::Read, Right::Write];
+
+/// What the context that initiates must be allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// The space that must own both sides. `None` trusts that each address came through a page that
+    /// the MMU let its process have: each side is then of whatever space owns its page.
+    pub space: Option<u32>,
+    /// The source is passed by a store, so it must be writable, too.
+    pub source_is_stored: bool,
+    /// The destination is passed by a load as well, so it must be readable, too.
+    pub destination_is_loaded: bool,
+}
+
+/// A page entry that `space` (or, for `None`, whoever owns it) may use for this.
 fn usable_page<B: Bus + ?Sized>(
     view: &View<'_, B>,
-    named: Named,
-    space: u32,
-    right: Right,
+    entry: u32,
+    space: Option<u32>,
+    rights: &[Right],
 ) -> Result<PageEntry, Status> {
-    let page = view.page(named.entry)?;
-    if page.space != space {
+    let page = view.page(entry)?;
+    if space.is_some_and(|space| page.space != space) {
         return Err(Status::NotOwner);
     }
-    if page.word & page_right(right) == 0 {
+    if rights
+        .iter()
+        .any(|right| page.word & page_right(*right) == 0)
+    {
         return Err(Status::NoRight);
     }
     Ok(page)
@@ -110,13 +130,16 @@ fn usable_region<B: Bus + ?Sized>(
     view: &View<'_, B>,
     index: u32,
     space: Option<u32>,
-    right: Right,
+    rights: &[Right],
 ) -> Result<RegionEntry, Status> {
     let region = view.region(index)?;
     if space.is_some_and(|space| region.space != space) {
         return Err(Status::NotOwner);
     }
-    if region.flags & region_right(right) == 0 {
+    if rights
+        .iter()
+        .any(|right| region.flags & region_right(*right) == 0)
+    {
         return Err(Status::NoRight);
     }
     Ok(region)
@@ -127,11 +150,13 @@ pub fn exported_region<B: Bus + ?Sized>(
     peer: &View<'_, B>,
     index: u32,
     generation: u64,
-    right: Right,
+    rights: &[Right],
 ) -> Result<RegionEntry, Status> {
     let region = peer.region(index).map_err(|_| Status::Remote)?;
     let allowed = region.generation == generation
-        && region.flags & export_right(right) != 0
+        && rights
+            .iter()
+            .all(|right| region.flags & export_right(*right) != 0)
         && region.flags & region_flags::REMOTE == 0;
     if allowed {
         Ok(region)
@@ -147,7 +172,7 @@ fn region_side<B: Bus + ?Sized>(
     entry: &RegionEntry,
     position: u64,
     bytes: u64,
-    right: Right,
+    rights: &[Right],
 ) -> Result<Side, Status> {
     if entry.flags & region_flags::REMOTE == 0 {
         if !within(position, bytes, entry.length) {
@@ -170,7 +195,7 @@ fn region_side<B: Bus + ?Sized>(
     if !within(position, bytes, entry.length) {
         return Err(Status::Bounds);
     }
-    let exported = exported_region(peer, entry.peer_region, entry.peer_generation, right)?;
+    let exported = exported_region(peer, entry.peer_region, entry.peer_generation, rights)?;
     if !within(position, bytes, exported.length) {
         return Err(Status::Remote);
     }
@@ -188,24 +213,49 @@ fn region_side<B: Bus + ?Sized>(
 }
 
 /// One side as a program names it: a page, the byte in it, and a region or 0.
-struct UserSide {
+struct UserSide<'a> {
     page: PageEntry,
     named: Named,
     low: u32,
     region: u32,
+    /// What is done to the memory.
+    does: &'a [Right],
+    /// This, and what the way in which it is named takes.
+    needs: &'a [Right],
 }
 
-impl UserSide {
+impl<'a> UserSide<'a> {
+    /// A side that `space` (or, for `None`, whoever owns the page) may name.
+    fn new<B: Bus + ?Sized>(
+        scene: &Scene<'_, B>,
+        named: Named,
+        space: Option<u32>,
+        does: &'a [Right],
+        needs: &'a [Right],
+    ) -> Result<Self, Status> {
+        Ok(Self {
+            page: usable_page(&scene.own, named.entry, space, needs)?,
+            named,
+            low: 0,
+            region: 0,
+            does,
+            needs,
+        })
+    }
+
+    fn within(self, region: u32, low: u32) -> Self {
+        Self {
+            region,
+            low,
+            ..self
+        }
+    }
+
     fn is_remote(&self) -> bool {
         self.page.word & page_flags::REMOTE != 0
     }
 
-    fn check<B: Bus + ?Sized>(
-        &self,
-        scene: &Scene<'_, B>,
-        bytes: u64,
-        right: Right,
-    ) -> Result<Side, Status> {
+    fn check<B: Bus + ?Sized>(&self, scene: &Scene<'_, B>, bytes: u64) -> Result<Side, Status> {
         let space = self.page.space;
         let in_page = u64::from(self.named.offset) + u64::from(self.low);
         if self.region == 0 && !within(in_page, bytes, 1 << scene.own.page_shift()) {
@@ -215,14 +265,15 @@ impl UserSide {
             if self.region != 0 && self.region != self.page.region {
                 return Err(Status::NotValid);
             }
-            let entry = usable_region(&scene.own, self.page.region, Some(space), right)?;
+            let region = self.page.region;
+            let entry = usable_region(&scene.own, region, Some(space), self.needs)?;
             if entry.flags & region_flags::REMOTE == 0 {
                 return Err(Status::NotValid);
             }
             let position = (self.page.word & page_flags::ADDRESS_MASK)
                 .checked_add(in_page)
                 .ok_or(Status::Bounds)?;
-            return region_side(scene, self.page.region, &entry, position, bytes, right);
+            return region_side(scene, region, &entry, position, bytes, self.does);
         }
         if self.region == 0 {
             return Ok(Side {
@@ -233,7 +284,7 @@ impl UserSide {
                 },
             });
         }
-        let entry = usable_region(&scene.own, self.region, Some(space), right)?;
+        let entry = usable_region(&scene.own, self.region, Some(space), self.needs)?;
         if entry.flags & region_flags::REMOTE != 0 {
             return Err(Status::NotValid);
         }
@@ -243,14 +294,14 @@ impl UserSide {
             .and_then(|start| start.checked_add(in_page))
             .and_then(|from_first_page| from_first_page.checked_sub(entry.offset))
             .ok_or(Status::Bounds)?;
-        region_side(scene, self.region, &entry, position, bytes, right)
+        region_side(scene, self.region, &entry, position, bytes, self.does)
     }
 }
 
-/// Checks an initiation from user level by a context of `space`.
+/// Checks an initiation from user level, of which both sides were named by shadow accesses.
 pub fn user_initiation<B: Bus + ?Sized>(
     scene: &Scene<'_, B>,
-    space: u32,
+    needs: Needs,
     arguments: &Arguments,
 ) -> Result<Checked, Status> {
     let word = arguments.word;
@@ -258,24 +309,113 @@ pub fn user_initiation<B: Bus + ?Sized>(
         return Err(Status::BadSize);
     }
     let bytes = u64::from(word.bytes);
-    let source = UserSide {
-        page: usable_page(&scene.own, arguments.source, space, Right::Read)?,
-        named: arguments.source,
-        low: word.src_low,
-        region: word.src_region,
+    let stored = if needs.source_is_stored { BOTH } else { READ };
+    let loaded = if needs.destination_is_loaded {
+        BOTH
+    } else {
+        WRITE
     };
-    let destination = UserSide {
-        page: usable_page(&scene.own, arguments.destination, space, Right::Write)?,
-        named: arguments.destination,
-        low: word.dst_low,
-        region: word.dst_region,
-    };
+    let source = UserSide::new(scene, arguments.source, needs.space, READ, stored)?
+        .within(word.src_region, word.src_low);
+    let destination = UserSide::new(scene, arguments.destination, needs.space, WRITE, loaded)?
+        .within(word.dst_region, word.dst_low);
     if source.is_remote() && destination.is_remote() {
         return Err(Status::NoRight);
     }
     Ok(Checked {
-        source: source.check(scene, bytes, Right::Read)?,
-        destination: destination.check(scene, bytes, Right::Write)?,
+        source: source.check(scene, bytes)?,
+        destination: destination.check(scene, bytes)?,
+        bytes,
+    })
+}
+
+/// Checks a transfer of the first bytes of a page of `space` to the page that it is mapped out to.
+pub fn mapped_out<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: u32,
+    source: Named,
+    bytes: u32,
+) -> Result<Checked, Status> {
+    let bytes = bytes.into();
+    let source = UserSide::new(scene, source, Some(space), READ, READ)?;
+    let to = source
+        .page
+        .region
+        .checked_sub(1)
+        .filter(|_| !source.is_remote());
+    let to = Named::of_entry(to.ok_or(Status::NotValid)?, 0);
+    let destination = UserSide::new(scene, to, Some(space), WRITE, WRITE)?;
+    Ok(Checked {
+        source: source.check(scene, bytes)?,
+        destination: destination.check(scene, bytes)?,
+        bytes,
+    })
+}
+
+/// Checks a transfer from a region to a named place, both of `space`.
+pub fn put<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: u32,
+    destination: Named,
+    word: PutWord,
+) -> Result<Checked, Status> {
+    if word.length == 0 {
+        return Err(Status::BadSize);
+    }
+    let bytes = u64::from(word.length) * 8;
+    let entry = usable_region(&scene.own, word.src_region, Some(space), READ)?;
+    let destination =
+        UserSide::new(scene, destination, Some(space), WRITE, WRITE)?.within(word.dst_region, 0);
+    if entry.flags & region_flags::REMOTE != 0 && destination.is_remote() {
+        return Err(Status::NoRight);
+    }
+    let position = u64::from(word.src_offset) * 8;
+    Ok(Checked {
+        source: region_side(scene, word.src_region, &entry, position, bytes, READ)?,
+        destination: destination.check(scene, bytes)?,
+        bytes,
+    })
+}
+
+/// Checks an atomic operation on a named word of `space`.
+pub fn word<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: u32,
+    named: Named,
+) -> Result<Side, Status> {
+    UserSide::new(scene, named, Some(space), BOTH, BOTH)?.check(scene, Atomic::BYTES)
+}
+
+/// Checks an atomic operation on a word of a region of `space`.
+pub fn region_word<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: u32,
+    (region, position): (u32, u64),
+) -> Result<Side, Status> {
+    let entry = usable_region(&scene.own, region, Some(space), BOTH)?;
+    region_side(scene, region, &entry, position, Atomic::BYTES, BOTH)
+}
+
+/// Checks a transfer between two regions of `space` (of any, for `None`), each given by its index
+/// and the first byte in it.
+pub fn regions<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    space: Option<u32>,
+    (from, from_position): (u32, u64),
+    (to, to_position): (u32, u64),
+    bytes: u64,
+) -> Result<Checked, Status> {
+    if bytes == 0 {
+        return Err(Status::BadSize);
+    }
+    let from_entry = usable_region(&scene.own, from, space, READ)?;
+    let to_entry = usable_region(&scene.own, to, space, WRITE)?;
+    if from_entry.flags & to_entry.flags & region_flags::REMOTE != 0 {
+        return Err(Status::NoRight);
+    }
+    Ok(Checked {
+        source: region_side(scene, from, &from_entry, from_position, bytes, READ)?,
+        destination: region_side(scene, to, &to_entry, to_position, bytes, WRITE)?,
         bytes,
     })
 }
@@ -287,25 +427,11 @@ pub fn kernel_initiation<B: Bus + ?Sized>(
     destination: u64,
     bytes: u64,
 ) -> Result<Checked, Status> {
-    if bytes == 0 {
-        return Err(Status::BadSize);
-    }
     let split = |address: u64| {
         (
             (address >> kernel_address::REGION_SHIFT) as u32,
             address & kernel_address::OFFSET_MASK,
         )
     };
-    let (from, from_offset) = split(source);
-    let (to, to_offset) = split(destination);
-    let from_entry = usable_region(&scene.own, from, None, Right::Read)?;
-    let to_entry = usable_region(&scene.own, to, None, Right::Write)?;
-    if from_entry.flags & to_entry.flags & region_flags::REMOTE != 0 {
-        return Err(Status::NoRight);
-    }
-    Ok(Checked {
-        source: region_side(scene, from, &from_entry, from_offset, bytes, Right::Read)?,
-        destination: region_side(scene, to, &to_entry, to_offset, bytes, Right::Write)?,
-        bytes,
-    })
+    regions(scene, None, split(source), split(destination), bytes)
 }

@@ -1,58 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One register context: its latch, its queue of transfers, its tickets and completions.
+//! One register context: its registers, its queue of transfers, its tickets and completions.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
-use crate::abi::{status_page, Method, Status, STATUS_RECORDS};
-use crate::check::Checked;
+use crate::abi::{Method, Status};
+use crate::check::Side;
+use crate::completion::Completion;
 use crate::layout::{context_control, QUEUE_DEPTH};
-use crate::memory::{BusError, GuestMemory};
-use crate::method::{ExtendedShadow, Machine};
 use crate::stats::ContextCounters;
+use crate::transfer::{Outcome, Transfer};
 
-/// A transfer that was given a ticket.
-#[derive(Clone, Copy, Debug)]
-pub struct Transfer {
-    /// Its ticket in its context.
-    pub ticket: u64,
-    /// What it moves.
-    pub checked: Checked,
-    /// Bytes moved so far.
-    pub done: u64,
-    /// The engine does not start before this.
-    pub ready: Instant,
-    /// How it ends, once that is known.
-    pub ending: Option<Status>,
+/// The registers that say what a context is; they keep their values while it is off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Space whose pages and regions it may name.
+    pub space: u32,
+    /// Bus address of its status page.
+    pub status_page: u64,
+    /// Allowed initiation methods.
+    pub methods: u32,
+    /// Its key.
+    pub key: u64,
+    /// Bus address of its descriptors.
+    pub descriptors: u64,
 }
 
-/// What a context writes to its status page when a transfer ends.
+/// What a store to the control register did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The transfer's ticket.
-    pub ticket: u64,
-    /// Bytes moved.
-    pub bytes: u64,
-    /// How it ended.
-    pub status: Status,
-    /// Transfers that did not end well, this one included.
-    pub failed: u64,
-}
-
-impl Completion {
-    /// Writes the record, then the counts that publish it.
-    pub fn write(&self, memory: &GuestMemory, page: u64) -> Result<(), BusError> {
-        let place = self.ticket % STATUS_RECORDS * status_page::RECORD_SIZE;
-        let at = |offset: u64| page.checked_add(offset).ok_or(BusError);
-        let record = at(status_page::RECORDS + place)?;
-        let field = |offset: u64| record.checked_add(offset).ok_or(BusError);
-        memory.store64(field(status_page::RECORD_TICKET)?, self.ticket)?;
-        memory.store64(field(status_page::RECORD_BYTES)?, self.bytes)?;
-        memory.store64(field(status_page::RECORD_STATUS)?, self.status as u64)?;
-        memory.store64(at(status_page::FAILED)?, self.failed)?;
-        memory.store64(at(status_page::COMPLETED)?, self.ticket)
-    }
+pub enum Change {
+    /// The context is on, and was off.
+    Enabled,
+    /// It is off now.
+    Disabled,
+    /// Neither.
+    None,
 }
 
 /// The registers and the state of one context.
@@ -67,14 +49,11 @@ pub struct Context {
     failed: u64,
     last_end: Option<Status>,
     last_refusal: Option<Status>,
-    /// Space whose pages and regions it may name.
-    pub space: u32,
-    /// Bus address of its status page.
-    pub status_page: u64,
-    /// Allowed initiation methods.
-    pub methods: u32,
-    /// Half-passed arguments.
-    pub latch: ExtendedShadow,
+    no_data: bool,
+    /// The transfer that ended last was linked to the next, and ended badly.
+    abort_next: bool,
+    /// What it is.
+    pub setup: Setup,
     /// What it counted.
     pub counters: ContextCounters,
 }
@@ -89,6 +68,9 @@ impl Context {
         if self.interrupt_always {
             value |= context_control::INTERRUPT_ALWAYS;
         }
+        if self.no_data {
+            value |= context_control::NO_DATA;
+        }
         if !self.queue.is_empty() {
             value |= context_control::BUSY;
         }
@@ -97,22 +79,25 @@ impl Context {
 
     /// A store to the control register. Enabling starts anew, so it has to wait until the context
     /// is not busy and is ignored before.
-    pub fn set_control(&mut self, value: u32) {
+    pub fn set_control(&mut self, value: u32) -> Change {
         self.interrupt_always = value & context_control::INTERRUPT_ALWAYS != 0;
+        self.no_data = value & context_control::NO_DATA != 0;
         let enable = value & context_control::ENABLE != 0;
         if enable && !self.enabled && self.queue.is_empty() {
             *self = Self {
                 enabled: true,
                 interrupt_always: self.interrupt_always,
-                space: self.space,
-                status_page: self.status_page,
-                methods: self.methods,
+                no_data: self.no_data,
+                setup: self.setup,
                 ..Self::default()
             };
-        } else if !enable {
+            Change::Enabled
+        } else if enable {
+            Change::None
+        } else {
             self.enabled = false;
-            self.latch.forget(0);
             self.end_all(Status::Aborted, |_| true);
+            Change::Disabled
         }
     }
 
@@ -121,9 +106,9 @@ impl Context {
         self.enabled
     }
 
-    /// Whether programs may initiate by extended shadow addressing.
-    pub fn takes_shadow(&self) -> bool {
-        self.enabled && self.methods & Method::ExtendedShadow.bit() != 0
+    /// How programs initiate.
+    pub fn method(&self) -> Option<Method> {
+        Method::of_mask(self.setup.methods)
     }
 
     /// Last ticket given out.
@@ -150,25 +135,36 @@ impl Context {
             return status.negated();
         }
         match self.queue.back() {
-            Some(last) => last.checked.bytes.saturating_sub(last.done) as i64,
+            Some(last) => last.work.bytes().saturating_sub(last.done) as i64,
             None => self.last_end.map_or(0, Status::negated),
         }
     }
 
-    /// Queues a transfer.
-    pub fn push(&mut self, checked: Checked, ready: Instant) -> Result<u64, Status> {
-        if self.queue.len() >= QUEUE_DEPTH {
+    /// Whether transfers end well without being done.
+    pub fn moves_nothing(&self) -> bool {
+        self.no_data
+    }
+
+    /// Whether another transfer can be queued.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < QUEUE_DEPTH
+    }
+
+    /// Queues a transfer, and gives it its ticket.
+    pub fn push(&mut self, mut transfer: Transfer) -> Result<u64, Status> {
+        if !self.has_room() {
             return Err(Status::QueueFull);
         }
         self.ticket += 1;
-        self.queue.push_back(Transfer {
-            ticket: self.ticket,
-            checked,
-            done: 0,
-            ready,
-            ending: None,
-        });
-        self.counters.initiations += 1;
+        transfer.ticket = self.ticket;
+        self.counters.initiations += u64::from(transfer.ending.is_none_or(|end| end == Status::Ok));
+        if std::mem::take(&mut self.abort_next) {
+            transfer.ending = Some(Status::Aborted);
+        }
+        if self.no_data {
+            transfer.ending.get_or_insert(Status::Ok);
+        }
+        self.queue.push_back(transfer);
         self.last_refusal = None;
         Ok(self.ticket)
     }
@@ -184,38 +180,47 @@ impl Context {
         self.queue.front()
     }
 
-    /// Lets the transfers that `which` picks end with a status, unless their end is known already.
-    pub fn end_all(&mut self, status: Status, which: impl Fn(&Checked) -> bool) {
+    /// Lets the transfers that touch memory which `which` picks end with a status, unless their end
+    /// is known already.
+    pub fn end_all(&mut self, status: Status, which: impl Fn(&Side) -> bool) {
         for transfer in &mut self.queue {
-            if transfer.ending.is_none() && which(&transfer.checked) {
+            if transfer.ending.is_none() && transfer.work.sides().any(&which) {
                 transfer.ending = Some(status);
             }
         }
     }
 
-    /// The engine moved a part of a transfer, and perhaps failed then.
-    pub fn advance(&mut self, ticket: u64, moved: u64, error: Option<Status>) {
+    /// The engine did a part of a transfer, and perhaps failed then.
+    pub fn advance(&mut self, ticket: u64, outcome: Outcome) {
         let Some(head) = self.queue.front_mut().filter(|head| head.ticket == ticket) else {
             return;
         };
-        head.done += moved;
-        self.counters.bytes += moved;
+        head.done += outcome.moved;
+        head.word = outcome.word;
+        self.counters.bytes += outcome.moved;
         if head.ending.is_none() {
-            head.ending = error.or((head.done >= head.checked.bytes).then_some(Status::Ok));
+            let all = head.done >= head.work.bytes();
+            head.ending = outcome.error.or(all.then_some(Status::Ok));
         }
     }
 
     /// Takes the first transfer off the queue if it has ended.
     pub fn retire(&mut self) -> Option<Completion> {
-        let head = self.queue.front()?;
-        let (status, ticket, bytes) = (head.ending?, head.ticket, head.done);
+        let head = *self.queue.front()?;
+        let status = head.ending?;
         self.queue.pop_front();
-        self.completed = ticket;
+        self.completed = head.ticket;
         self.failed += u64::from(status != Status::Ok);
         self.last_end = Some(status);
+        if head.linked && status != Status::Ok {
+            match self.queue.front_mut() {
+                Some(next) => next.ending = Some(Status::Aborted),
+                None => self.abort_next = true,
+            }
+        }
         Some(Completion {
-            ticket,
-            bytes,
+            ticket: head.ticket,
+            bytes: head.word.unwrap_or(head.done),
             status,
             failed: self.failed,
         })
@@ -241,21 +246,36 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::check::{Place, Side};
+    use std::time::Instant;
 
-    fn transfer(bytes: u64) -> Checked {
+    use super::*;
+    use crate::check::{Checked, Place};
+    use crate::transfer::Work;
+
+    fn transfer(bytes: u64) -> Transfer {
         let side = Side {
-            space: 1,
+            space: bytes as u32,
             place: Place::Page {
                 entry: 0,
                 offset: 0,
             },
         };
-        Checked {
+        let work = Work::Copy(Checked {
             source: side,
             destination: side,
             bytes,
+        });
+        Transfer::new(work, Instant::now())
+    }
+
+    fn ended(status: Status) -> Transfer {
+        Transfer::ended(status, Instant::now())
+    }
+
+    fn moved(bytes: u64) -> Outcome {
+        Outcome {
+            moved: bytes,
+            ..Outcome::default()
         }
     }
 
@@ -268,14 +288,13 @@ mod tests {
     #[test]
     fn tickets_end_in_order() {
         let mut context = enabled();
-        let now = Instant::now();
-        assert_eq!(context.push(transfer(10), now), Ok(1));
-        assert_eq!(context.push(transfer(20), now), Ok(2));
-        context.end_all(Status::Aborted, |checked| checked.bytes == 20);
+        assert_eq!(context.push(transfer(10)), Ok(1));
+        assert_eq!(context.push(transfer(20)), Ok(2));
+        context.end_all(Status::Aborted, |side| side.space == 20);
         assert_eq!(context.retire(), None);
-        context.advance(1, 4, None);
+        context.advance(1, moved(4));
         assert_eq!((context.retire(), context.counters.bytes), (None, 4));
-        context.advance(1, 6, None);
+        context.advance(1, moved(6));
         let statuses: Vec<_> = std::iter::from_fn(|| context.retire())
             .map(|end| (end.ticket, end.bytes, end.status, end.failed))
             .collect();
@@ -290,18 +309,15 @@ mod tests {
     fn queue_is_bounded() {
         let mut context = enabled();
         for _ in 0..QUEUE_DEPTH {
-            context.push(transfer(1), Instant::now()).unwrap();
+            context.push(transfer(1)).unwrap();
         }
-        assert_eq!(
-            context.push(transfer(1), Instant::now()),
-            Err(Status::QueueFull)
-        );
+        assert_eq!(context.push(transfer(1)), Err(Status::QueueFull));
     }
 
     #[test]
     fn disabling_aborts_and_enabling_waits_for_it() {
         let mut context = enabled();
-        context.push(transfer(1), Instant::now()).unwrap();
+        context.push(transfer(1)).unwrap();
         context.set_control(0);
         assert_eq!(context.control(), context_control::BUSY);
         context.set_control(context_control::ENABLE);
@@ -316,13 +332,51 @@ mod tests {
     fn arming_fires_once() {
         let mut context = enabled();
         assert!(!context.arm(0));
-        context.push(transfer(0), Instant::now()).unwrap();
-        context.advance(1, 0, None);
+        context.push(transfer(0)).unwrap();
+        context.advance(1, moved(0));
         context.retire().unwrap();
         assert!(context.take_interrupt());
         assert!(!context.take_interrupt());
         assert!(context.arm(0));
         context.set_control(context_control::ENABLE | context_control::INTERRUPT_ALWAYS);
         assert!(context.take_interrupt());
+    }
+
+    #[test]
+    fn links_abort_what_follows() {
+        let mut context = enabled();
+        let linked = |transfer| Transfer {
+            linked: true,
+            ..transfer
+        };
+        context.push(linked(ended(Status::Ok))).unwrap();
+        context.push(linked(ended(Status::Bounds))).unwrap();
+        context.push(linked(transfer(1))).unwrap();
+        let ends = |context: &mut Context| -> Vec<_> {
+            std::iter::from_fn(|| context.retire())
+                .map(|end| end.status)
+                .collect()
+        };
+        let expected = [Status::Ok, Status::Bounds, Status::Aborted];
+        assert_eq!(ends(&mut context), expected);
+        // Also one that comes only when the end of the one before is known.
+        context.push(transfer(1)).unwrap();
+        context.push(ended(Status::Ok)).unwrap();
+        assert_eq!(ends(&mut context), [Status::Aborted, Status::Ok]);
+        assert_eq!(context.counters.initiations, 4);
+    }
+
+    #[test]
+    fn without_data_all_ends_at_once() {
+        let mut context = Context::default();
+        let control = context_control::ENABLE | context_control::NO_DATA;
+        assert_eq!(context.set_control(control), Change::Enabled);
+        assert_eq!(context.control(), control);
+        context.push(transfer(100)).unwrap();
+        context.push(ended(Status::Bounds)).unwrap();
+        let ends: Vec<_> = std::iter::from_fn(|| context.retire())
+            .map(|end| (end.bytes, end.status))
+            .collect();
+        assert_eq!(ends, [(0, Status::Ok), (0, Status::Bounds)]);
     }
 }

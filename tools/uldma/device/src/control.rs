@@ -145,7 +145,9 @@ pub fn serve(device: &Arc<Device>, listener: &UnixListener) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::Method;
     use crate::engine::Speed;
+    use crate::method::Compare;
     use crate::node::Shape;
 
     fn ask(device: &Device, line: &str) -> serde_json::Value {
@@ -158,6 +160,8 @@ mod tests {
             contexts: 2,
             shadow_bits: 30,
             window_size: 8192,
+            methods: Method::ALL,
+            compare: Compare::Full,
         };
         let device = Device::new(shape, 2, Speed::default()).unwrap();
         assert_eq!(ask(&device, r#"{"cmd":"link","up":false}"#)["ok"], true);

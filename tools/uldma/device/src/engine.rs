@@ -9,6 +9,7 @@ use crate::check::{Checked, Scene, Side};
 use crate::link::peer_of;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
+use crate::transfer::{Atomic, Outcome, Work};
 use crate::walk::{self, Owner, Segment};
 
 /// How fast the engine is.
@@ -109,8 +110,8 @@ pub struct Job {
     pub epoch: u64,
     /// The transfer.
     pub ticket: u64,
-    /// What it moves.
-    pub checked: Checked,
+    /// What it does.
+    pub work: Work,
     /// Bytes moved before this chunk.
     pub done: u64,
     /// Where the tables are.
@@ -121,15 +122,6 @@ pub struct Job {
     pub corrupt: bool,
 }
 
-/// What became of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Bytes moved.
-    pub moved: u64,
-    /// Why it stopped before its end.
-    pub error: Option<Status>,
-}
-
 /// Room for the segments of a chunk, kept from one to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -137,71 +129,131 @@ pub struct Scratch {
     destination: Vec<Segment>,
 }
 
-/// The view from a node.
-pub fn scene<'a>(
-    vantage: &'a Vantage,
+/// All that the engine reaches when it works for a node.
+pub struct Reach<'a> {
     node: usize,
-    memories: &[&'a GuestMemory],
-) -> Option<Scene<'a, GuestMemory>> {
-    let own = memories.get(node)?;
-    let peer = memories.get(peer_of(node));
-    Some(Scene {
-        own: View::new(&vantage.own, own),
-        peer: match (&vantage.peer, peer) {
+    scene: Scene<'a, GuestMemory>,
+    memories: &'a [&'a GuestMemory],
+}
+
+impl<'a> Reach<'a> {
+    /// What is in reach from a vantage point.
+    pub fn new(vantage: &'a Vantage, node: usize, memories: &'a [&'a GuestMemory]) -> Option<Self> {
+        let own = *memories.get(node)?;
+        let peer = memories.get(peer_of(node));
+        let peer = match (&vantage.peer, peer) {
             (Some((tables, generation)), Some(memory)) => {
                 Some((View::new(tables, *memory), *generation))
             }
             _ => None,
-        },
-    })
+        };
+        let own = View::new(&vantage.own, own);
+        Some(Self {
+            node,
+            scene: Scene { own, peer },
+            memories,
+        })
+    }
+
+    /// The tables.
+    pub fn scene(&self) -> &Scene<'a, GuestMemory> {
+        &self.scene
+    }
+
+    /// Finds the segments of a side, and whose memory they are in.
+    fn find(
+        &self,
+        side: &Side,
+        (done, length): (u64, u64),
+        right: Right,
+        segments: &mut Vec<Segment>,
+    ) -> Result<&'a GuestMemory, Status> {
+        let owner = walk::segments(&self.scene, side, done, length, right, segments)?;
+        let node = match owner {
+            Owner::Own => self.node,
+            Owner::Peer => peer_of(self.node),
+        };
+        self.memories.get(node).copied().ok_or(Status::BusError)
+    }
+
+    /// Changes the word at a side that was checked; says what it was.
+    pub fn change_word(
+        &self,
+        at: &Side,
+        operation: Atomic,
+        scratch: &mut Scratch,
+    ) -> Result<u64, Status> {
+        let segments = &mut scratch.destination;
+        self.find(at, (0, Atomic::BYTES), Right::Read, segments)?;
+        let memory = self.find(at, (0, Atomic::BYTES), Right::Write, segments)?;
+        // A word that is aligned is in one page.
+        let address = match segments.as_slice() {
+            [one] if one.address % Atomic::BYTES == 0 => one.address,
+            _ => return Err(Status::NotAligned),
+        };
+        let old = operation.apply(memory, address);
+        old.map_err(|_| Status::BusError)
+    }
+
+    /// Does what is left of some work, or a chunk of it. Checks everything before the first byte.
+    pub fn perform(&self, work: &Work, done: u64, scratch: &mut Scratch) -> Outcome {
+        let result = match work {
+            Work::Copy(checked) => self.copy(checked, done, scratch),
+            Work::Atomic { at, operation } => {
+                let old = self.change_word(at, *operation, scratch);
+                old.map(|word| Outcome {
+                    word: Some(word),
+                    ..Outcome::default()
+                })
+            }
+            Work::Nothing => Ok(Outcome::default()),
+        };
+        result.unwrap_or_else(Outcome::failed)
+    }
+
+    fn copy(&self, checked: &Checked, done: u64, scratch: &mut Scratch) -> Result<Outcome, Status> {
+        let left = checked.bytes.saturating_sub(done);
+        let range = (done, left.min(walk::CHUNK));
+        let (sources, destinations) = (&mut scratch.source, &mut scratch.destination);
+        let from = self.find(&checked.source, range, Right::Read, sources)?;
+        let to = self.find(&checked.destination, range, Right::Write, destinations)?;
+        let copied = walk::copy((from, sources), (to, destinations));
+        let (Ok(moved) | Err((moved, _))) = copied;
+        Ok(Outcome {
+            moved,
+            error: copied.err().map(|_| Status::BusError),
+            word: None,
+        })
+    }
+
+    /// Spoils what was moved last.
+    fn corrupt(&self, work: &Work, scratch: &Scratch) {
+        let (Work::Copy(checked), Some(first)) = (work, scratch.destination.first()) else {
+            return;
+        };
+        let node = if checked.destination.is_remote() {
+            peer_of(self.node)
+        } else {
+            self.node
+        };
+        if let Some(memory) = self.memories.get(node) {
+            memory.invert_bit(first.address);
+        }
+    }
 }
 
 impl Job {
-    /// Moves the chunk. Checks everything before the first byte.
+    /// Does the work, or a chunk of it.
     pub fn run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Outcome {
-        match self.try_run(memories, scratch) {
-            Ok(outcome) => outcome,
-            Err(status) => Outcome {
-                moved: 0,
-                error: Some(status),
-            },
-        }
-    }
-
-    fn try_run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Result<Outcome, Status> {
-        if !self.bus_works {
-            return Err(Status::BusError);
-        }
-        let scene = scene(&self.vantage, self.node, memories).ok_or(Status::BusError)?;
-        let left = self.checked.bytes.saturating_sub(self.done);
-        let length = left.min(walk::CHUNK);
-        let find = |side: &Side, right, segments| {
-            let owner = walk::segments(&scene, side, self.done, length, right, segments)?;
-            let node = match owner {
-                Owner::Own => self.node,
-                Owner::Peer => peer_of(self.node),
-            };
-            memories.get(node).copied().ok_or(Status::BusError)
+        let reach = Reach::new(&self.vantage, self.node, memories);
+        let Some(reach) = reach.filter(|_| self.bus_works) else {
+            return Outcome::failed(Status::BusError);
         };
-        let from = find(&self.checked.source, Right::Read, &mut scratch.source)?;
-        let to = find(
-            &self.checked.destination,
-            Right::Write,
-            &mut scratch.destination,
-        )?;
-        let outcome = match walk::copy((from, &scratch.source), (to, &scratch.destination)) {
-            Ok(moved) => Outcome { moved, error: None },
-            Err((moved, _)) => Outcome {
-                moved,
-                error: Some(Status::BusError),
-            },
-        };
-        if self.corrupt {
-            if let Some(first) = scratch.destination.first() {
-                to.invert_bit(first.address);
-            }
+        let outcome = reach.perform(&self.work, self.done, scratch);
+        if self.corrupt && outcome.error.is_none() {
+            reach.corrupt(&self.work, scratch);
         }
-        Ok(outcome)
+        outcome
     }
 }
 

@@ -2,148 +2,330 @@
 
 //! Initiation: from shadow accesses and the kernel's registers to a queued transfer or a refusal.
 
-use crate::abi::Status;
-use crate::check::{self, Checked};
-use crate::engine::scene;
-use crate::layout::event;
+use crate::abi::{Method, Status, REPEATED_FAIL};
+use crate::check::{self, Needs, Scene};
+use crate::completion::StatusPage;
+use crate::engine::{Reach, Scratch};
+use crate::fault::Fault;
+use crate::layout::{event, page_flags};
 use crate::memory::GuestMemory;
-use crate::method::{self, Machine, Named, Reply, Request};
+use crate::method::{self, Named, Reply, Request};
 use crate::model::{Model, ONES};
+use crate::shadow::ShadowAddress;
+use crate::transfer::{Atomic, Transfer, Work};
 
 impl Model {
     /// A store to shadow space.
-    pub(crate) fn shadow_store(&mut self, node: usize, address: u64, width: usize, value: u64) {
-        let Some(node) = self.nodes.get_mut(node) else {
-            return;
+    pub(crate) fn shadow_store(
+        &mut self,
+        node: usize,
+        address: u64,
+        width: usize,
+        value: u64,
+        memories: &[&GuestMemory],
+    ) -> Option<()> {
+        let own = self.nodes.get_mut(node)?;
+        own.counters.shadow_stores += 1;
+        let at = own.geometry().decode(address);
+        let number = at.context as usize;
+        own.contexts.get_mut(number)?.counters.shadow_stores += 1;
+        let Some(method) = own.method_of(number) else {
+            self.refuse(node, number, Status::Disabled, memories);
+            return Some(());
         };
-        node.counters.shadow_stores += 1;
-        let at = node.geometry().decode(address);
-        let enabled = node.is_enabled();
-        let Some(context) = node.contexts.get_mut(at.context as usize) else {
-            node.counters.bad_accesses += 1;
-            return;
-        };
-        context.counters.shadow_stores += 1;
-        let named = Named::of_entry(at.entry, at.offset);
+        own.counters.method(method).stores += 1;
+        let named = self.name(node, at, method, memories);
         let word = method::well_formed(address, width).then_some(value);
-        let result = if at.context == 0 || !enabled || !context.takes_shadow() {
-            context.latch.forget(0);
-            Reply::Refused(Status::Disabled)
-        } else {
-            context.latch.store(0, named, word)
+        let own = self.nodes.get_mut(node)?;
+        let bad_keys = own.bad_keys(number);
+        let reply = match own.machines.get(method) {
+            Some(machine) => machine.store(at.context, named, word),
+            None => Reply::Refused(Status::Disabled),
         };
-        if let Reply::Refused(status) = result {
-            context.refuse(status);
-            *node.counters.refused.entry(status).or_default() += 1;
+        if own.bad_keys(number) != bad_keys {
+            own.raise_event(event::KEY);
         }
+        let result = match reply {
+            Reply::Nothing | Reply::Code(_) => Ok(0),
+            Reply::Refused(status) => Err(status),
+            Reply::Start(request) => self.begin((node, number), method, request, memories),
+        };
+        let result = match result {
+            // Nothing is loaded, so the status page has to tell.
+            Err(status) if method == Method::SingleStore && status != Status::QueueFull => {
+                let ended = Transfer::ended(status, self.schedule.ready());
+                self.start(node, number, ended, memories)
+            }
+            other => other,
+        };
+        if let Err(status) = result {
+            self.refuse(node, number, status, memories);
+        }
+        Some(())
     }
 
-    /// A load from shadow space: starts a transfer if it can, and says so.
+    /// A load from shadow space: starts a transfer if it can, and says so; `None` if there is no
+    /// such context.
     pub(crate) fn shadow_load(
         &mut self,
         node: usize,
         address: u64,
         width: usize,
         memories: &[&GuestMemory],
-    ) -> u64 {
-        let Some(own) = self.nodes.get_mut(node) else {
-            return ONES;
-        };
+    ) -> Option<u64> {
+        let own = self.nodes.get_mut(node)?;
         own.counters.shadow_loads += 1;
         let at = own.geometry().decode(address);
-        let enabled = own.is_enabled();
         let number = at.context as usize;
-        let Some(context) = own.contexts.get_mut(number) else {
-            own.counters.bad_accesses += 1;
-            return Status::Disabled.negated() as u64;
-        };
+        let context = own.contexts.get_mut(number)?;
         context.counters.shadow_loads += 1;
-        let named = Named::of_entry(at.entry, at.offset);
-        let passed = context
-            .latch
-            .load(0, named, method::well_formed(address, width));
-        let (takes, space) = (context.takes_shadow(), context.space);
-        let result = match passed {
-            Reply::Refused(Status::BadAccess) => Err(Status::BadAccess),
-            _ if number == 0 || !enabled || !takes => Err(Status::Disabled),
-            Reply::Refused(status) => Err(status),
-            Reply::Start(Request::Copy(arguments)) => self
-                .checked(node, memories, |scene| {
-                    check::user_initiation(scene, space, &arguments)
-                })
-                .and_then(|checked| self.start(node, number, checked)),
-            _ => Err(Status::NoArgs),
+        let adds = context.method() == Some(Method::FetchAdd);
+        let well_formed = method::well_formed(address, width);
+        let result = match own.method_of(number) {
+            Some(method) => {
+                own.counters.method(method).loads += 1;
+                let named = self.name(node, at, method, memories);
+                self.load_by(method, (node, number), named, well_formed, memories)
+            }
+            None if well_formed => Err(Status::Disabled),
+            None => Err(Status::BadAccess),
         };
-        self.answer(node, number, result) as u64
+        Some(result.unwrap_or_else(|status| {
+            self.refuse(node, number, status, memories);
+            if adds {
+                ONES
+            } else {
+                status.negated() as u64
+            }
+        }))
+    }
+
+    fn load_by(
+        &mut self,
+        method: Method,
+        (node, number): (usize, usize),
+        named: Named,
+        well_formed: bool,
+        memories: &[&GuestMemory],
+    ) -> Result<u64, Status> {
+        let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
+        let context = u32::try_from(number).map_err(|_| Status::Disabled)?;
+        let machine = own.machines.get(method).ok_or(Status::Disabled)?;
+        match machine.load(context, named, well_formed) {
+            Reply::Nothing => Err(Status::NoArgs),
+            Reply::Refused(status) => Err(status),
+            Reply::Code(code) => {
+                own.counters.method(method).fails += u64::from(code == REPEATED_FAIL);
+                Ok(code)
+            }
+            Reply::Start(request) => {
+                let answer = self.begin((node, number), method, request, memories)?;
+                let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
+                let machine = own.machines.get(method).ok_or(Status::Disabled)?;
+                Ok(machine.started(answer))
+            }
+        }
+    }
+
+    /// What a shadow address names. A page entry that is not valid is found to be so when something
+    /// is to start with it.
+    fn name(
+        &self,
+        node: usize,
+        at: ShadowAddress,
+        method: Method,
+        memories: &[&GuestMemory],
+    ) -> Named {
+        let page = self.look(node, memories, |reach| {
+            if !method.compares_addresses() {
+                return Err(Status::NotValid);
+            }
+            Ok(reach.scene().own.page(at.entry)?)
+        });
+        match page {
+            Ok(page) if page.word & page_flags::REMOTE == 0 => {
+                let address = page.word & page_flags::ADDRESS_MASK;
+                Named::of_page(at.entry, at.offset, address)
+            }
+            _ => Named::of_entry(at.entry, at.offset),
+        }
+    }
+
+    /// Does what a machine asks for; gives the ticket, or what the word was.
+    pub(crate) fn begin(
+        &mut self,
+        (node, number): (usize, usize),
+        method: Method,
+        request: Request,
+        memories: &[&GuestMemory],
+    ) -> Result<u64, Status> {
+        let own = self.nodes.get(node).ok_or(Status::Disabled)?;
+        let context = own.contexts.get(number).ok_or(Status::Disabled)?;
+        let space = context.setup.space;
+        let needs = Needs {
+            space: (!method.mixes_contexts()).then_some(space),
+            source_is_stored: method == Method::Key,
+            destination_is_loaded: method == Method::Repeated5,
+        };
+        let checked = self.check(node, memories, |scene| match request {
+            Request::Copy(arguments) => {
+                check::user_initiation(scene, needs, &arguments).map(Work::Copy)
+            }
+            Request::MappedOut { source, bytes } => {
+                check::mapped_out(scene, space, source, bytes).map(Work::Copy)
+            }
+            Request::Put { destination, word } => {
+                check::put(scene, space, destination, word).map(Work::Copy)
+            }
+            Request::FetchAdd { at } => Ok(Work::Atomic {
+                at: check::word(scene, space, at)?,
+                operation: Atomic::Add(1),
+            }),
+        })?;
+        let answer = match checked {
+            Work::Atomic { at, operation } => {
+                self.change_now((node, number), &at, operation, memories)
+            }
+            work => {
+                let transfer = Transfer::new(work, self.schedule.ready());
+                self.start(node, number, transfer, memories)
+            }
+        }?;
+        if let Some(own) = self.nodes.get_mut(node) {
+            own.counters.method(method).initiations += 1;
+        }
+        Ok(answer)
+    }
+
+    /// Changes a word while who asked for it waits.
+    fn change_now(
+        &mut self,
+        (node, number): (usize, usize),
+        at: &check::Side,
+        operation: Atomic,
+        memories: &[&GuestMemory],
+    ) -> Result<u64, Status> {
+        let own = self.nodes.get(node).ok_or(Status::Disabled)?;
+        let context = own.contexts.get(number).ok_or(Status::Disabled)?;
+        let word = if context.moves_nothing() {
+            0
+        } else if !own.engine_runs() || own.faults.has(Fault::BusError) {
+            return Err(Status::BusError);
+        } else {
+            self.look(node, memories, |reach| {
+                reach.change_word(at, operation, &mut Scratch::default())
+            })?
+        };
+        let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
+        own.counters.initiations += 1;
+        if let Some(context) = own.contexts.get_mut(number) {
+            context.counters.initiations += 1;
+        }
+        Ok(word)
     }
 
     /// A store to the register that starts a kernel-initiated transfer.
     pub(crate) fn kernel_start(&mut self, node: usize, bytes: u64, memories: &[&GuestMemory]) {
-        let Some(own) = self.nodes.get_mut(node) else {
+        let Some(own) = self.nodes.get(node) else {
             return;
         };
         let (source, destination) = (own.registers.dma_source, own.registers.dma_destination);
         let enabled = own.is_enabled() && own.contexts.first().is_some_and(|c| c.is_enabled());
         let result = if enabled {
-            self.checked(node, memories, |scene| {
+            self.check(node, memories, |scene| {
                 check::kernel_initiation(scene, source, destination, bytes)
             })
-            .and_then(|checked| self.start(node, 0, checked))
+            .and_then(|checked| {
+                let transfer = Transfer::new(Work::Copy(checked), self.schedule.ready());
+                self.start(node, 0, transfer, memories)
+            })
         } else {
             Err(Status::Disabled)
         };
-        let answer = self.answer(node, 0, result);
+        if let Err(status) = result {
+            self.refuse(node, 0, status, memories);
+        }
         if let Some(own) = self.nodes.get_mut(node) {
-            own.registers.dma_status = answer;
-            own.counters.kernel_initiations += u64::from(answer > 0);
+            own.counters.kernel_initiations += u64::from(result.is_ok());
+            own.registers.dma_status = match result {
+                Ok(ticket) => i64::try_from(ticket).unwrap_or(i64::MAX),
+                Err(status) => status.negated(),
+            };
         }
     }
 
-    fn checked(
+    /// Lets something be looked up in memory, if the function may do DMA.
+    fn look<T>(
         &self,
         node: usize,
         memories: &[&GuestMemory],
-        check: impl FnOnce(&check::Scene<'_, GuestMemory>) -> Result<Checked, Status>,
-    ) -> Result<Checked, Status> {
+        look: impl FnOnce(&Reach<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
         let own = self.nodes.get(node).ok_or(Status::BusError)?;
         if !own.config.is_bus_master() {
             return Err(Status::BusError);
         }
         let vantage = self.vantage(node).ok_or(Status::BusError)?;
-        check(&scene(&vantage, node, memories).ok_or(Status::BusError)?)
+        look(&Reach::new(&vantage, node, memories).ok_or(Status::BusError)?)
     }
 
-    fn start(&mut self, node: usize, context: usize, checked: Checked) -> Result<u64, Status> {
-        let ready = self.schedule.ready();
-        let ticket = self
-            .nodes
-            .get_mut(node)
-            .and_then(|node| node.contexts.get_mut(context))
-            .ok_or(Status::Disabled)?
-            .push(checked, ready)?;
+    fn check<T>(
+        &self,
+        node: usize,
+        memories: &[&GuestMemory],
+        check: impl FnOnce(&Scene<'_, GuestMemory>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        self.look(node, memories, |reach| check(reach.scene()))
+    }
+
+    /// Queues a transfer, and ends it if there is nothing to do.
+    fn start(
+        &mut self,
+        node: usize,
+        number: usize,
+        transfer: Transfer,
+        memories: &[&GuestMemory],
+    ) -> Result<u64, Status> {
+        let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
+        let context = own.contexts.get_mut(number).ok_or(Status::Disabled)?;
+        let ticket = context.push(transfer)?;
+        own.counters.initiations += 1;
         self.wake = true;
+        if context.head().is_some_and(|head| head.ending.is_some()) {
+            self.settle(memories);
+        }
         Ok(ticket)
     }
 
-    /// Counts the result of an initiation and makes the number that the initiator reads.
-    fn answer(&mut self, node: usize, context: usize, result: Result<u64, Status>) -> i64 {
-        let Some(node) = self.nodes.get_mut(node) else {
-            return Status::Disabled.negated();
+    /// Counts an initiation that gets no ticket, or an access that passes nothing.
+    pub(crate) fn refuse(
+        &mut self,
+        node: usize,
+        number: usize,
+        status: Status,
+        memories: &[&GuestMemory],
+    ) {
+        let Some(own) = self.nodes.get_mut(node) else {
+            return;
         };
-        match result {
-            Ok(ticket) => {
-                node.counters.initiations += 1;
-                i64::try_from(ticket).unwrap_or(i64::MAX)
-            }
-            Err(status) => {
-                if let Some(context) = node.contexts.get_mut(context) {
-                    context.refuse(status);
-                }
-                *node.counters.refused.entry(status).or_default() += 1;
-                if status == Status::BusError {
-                    node.raise_event(event::ERROR);
-                }
-                status.negated()
+        *own.counters.refused.entry(status).or_default() += 1;
+        if let Some(method) = own.method_of(number) {
+            own.counters.method(method).refused += 1;
+        }
+        if status == Status::BusError {
+            own.raise_event(event::ERROR);
+        }
+        let writes = own.is_enabled() && own.config.is_bus_master();
+        let Some(context) = own.contexts.get_mut(number) else {
+            return;
+        };
+        context.refuse(status);
+        let (page, count) = (context.setup.status_page, context.counters.refused);
+        let writes = writes && context.is_enabled() && page != 0;
+        if let Some(memory) = memories.get(node).filter(|_| writes) {
+            let written = StatusPage::new(memory, page).and_then(|page| page.refused(count));
+            if written.is_err() {
+                own.raise_event(event::ERROR);
             }
         }
     }

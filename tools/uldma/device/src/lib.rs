@@ -4,9 +4,10 @@
 //! between them, served over vfio-user.
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
-//! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`engine`],
-//! [`link`], [`doorbell`], [`registers`], [`config`], put together in [`model`]. What makes a
-//! running device of them is in [`memory`], [`irq`], [`device`], [`backend`] and [`control`].
+//! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
+//! [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
+//! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
+//! [`backend`] and [`control`].
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +15,10 @@ pub mod abi;
 mod access;
 pub mod backend;
 pub mod check;
+pub mod completion;
 pub mod config;
 pub mod context;
+mod context_page;
 pub mod control;
 pub mod device;
 pub mod doorbell;
@@ -28,6 +31,7 @@ pub mod layout;
 pub mod link;
 pub mod memory;
 pub mod method;
+pub mod methods;
 pub mod model;
 pub mod node;
 pub mod registers;
@@ -36,4 +40,5 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod tpt;
+pub mod transfer;
 pub mod walk;

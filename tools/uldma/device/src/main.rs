@@ -14,10 +14,12 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use uldma_device::abi::Method;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS};
+use uldma_device::method::Compare;
 use uldma_device::node::{Shape, LARGEST_PAGE_SHIFT};
 use uldma_device::{backend, control};
 
@@ -65,6 +67,15 @@ struct Options {
           value_parser = clap::value_parser!(u64).range(1..))]
     bandwidth: Option<u64>,
 
+    /// Initiation methods that contexts can have; all if absent
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method,
+          long_help = method_help())]
+    methods: Option<Vec<Method>>,
+
+    /// Bits of two addresses that repeated passing compares
+    #[arg(long, value_name = "WHICH", default_value = "full")]
+    compare_bits: Compare,
+
     /// Misbehave from the start, at one node or at both
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
@@ -77,6 +88,18 @@ fn window_size(text: &str) -> Result<u64, String> {
     } else {
         Err("not a power of two from 8192 to 2^40".into())
     }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    Method::of_name(text).ok_or_else(|| format!("no such method '{text}'"))
+}
+
+fn method_help() -> String {
+    let names: Vec<_> = Method::all().map(Method::name).collect();
+    format!(
+        "Initiation methods that contexts can have, of {}",
+        names.join(", ")
+    )
 }
 
 fn fault(text: &str) -> Result<(Fault, Option<usize>), String> {
@@ -145,6 +168,10 @@ fn run(options: &Options) -> io::Result<()> {
         contexts: options.contexts,
         shadow_bits: options.shadow_bits,
         window_size: options.window_size,
+        methods: options.methods.as_ref().map_or(Method::ALL, |methods| {
+            methods.iter().fold(0, |mask, method| mask | method.bit())
+        }),
+        compare: options.compare_bits,
     };
     let speed = Speed {
         delay: Duration::from_nanos(options.delay_ns),

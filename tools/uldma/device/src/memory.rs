@@ -169,6 +169,21 @@ impl GuestMemory {
             .map_err(|_| BusError)
     }
 
+    /// Changes a word at a multiple of 8 at once, unless `change` says not to; says what it was.
+    pub fn update64(
+        &self,
+        address: u64,
+        mut change: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, BusError> {
+        self.slice(address, 8, Right::Read)?;
+        let slice = self.slice(address, 8, Right::Write)?;
+        let word = slice.get_atomic_ref::<AtomicU64>(0).map_err(|_| BusError)?;
+        let change = |word| change(u64::from_le(word)).map(u64::to_le);
+        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        let (Ok(old) | Err(old)) = old;
+        Ok(u64::from_le(old))
+    }
+
     /// Inverts the lowest bit of a byte; what a device with a broken data path does.
     pub fn invert_bit(&self, address: u64) {
         if let Ok(byte) = self.slice(address, 1, Right::Write) {

@@ -10,14 +10,15 @@ use std::time::Instant;
 
 use crate::abi::Status;
 use crate::check::{Place, Side};
-use crate::context::Completion;
-use crate::engine::{Job, Outcome, Schedule, Speed, Vantage};
+use crate::completion::{Completion, StatusPage};
+use crate::engine::{Job, Schedule, Speed, Vantage};
 use crate::fault::{Fault, Faults};
-use crate::layout::{context_page, event, invalidate, VECTOR_DOORBELL};
+use crate::layout::{event, invalidate, VECTOR_DOORBELL};
 use crate::link::{peer_of, Link};
-use crate::memory::GuestMemory;
+use crate::memory::{BusError, GuestMemory};
 use crate::node::{Node, Shape};
 use crate::stats::{Report, SCHEMA_VERSION};
+use crate::transfer::Outcome;
 
 /// What an access to nothing reads.
 pub const ONES: u64 = u64::MAX;
@@ -178,9 +179,7 @@ impl Model {
         for node in &mut self.nodes {
             if !up {
                 for context in &mut node.contexts {
-                    context.end_all(Status::LinkDown, |checked| {
-                        checked.source.is_remote() || checked.destination.is_remote()
-                    });
+                    context.end_all(Status::LinkDown, Side::is_remote);
                 }
             }
             if node.attached {
@@ -237,53 +236,19 @@ impl Model {
         let peer = peer_of(node);
         for (number, other) in self.nodes.iter_mut().enumerate() {
             for context in &mut other.contexts {
-                context.end_all(Status::Aborted, |checked| {
-                    let sides = [&checked.source, &checked.destination];
-                    if number == node {
-                        sides.into_iter().any(named_here)
-                    } else {
-                        number == peer && sides.into_iter().any(named_by_peer)
-                    }
-                });
+                if number == node {
+                    context.end_all(Status::Aborted, named_here);
+                } else if number == peer {
+                    context.end_all(Status::Aborted, named_by_peer);
+                }
             }
         }
         if let Some(node) = self.nodes.get_mut(node) {
             node.invalidations = node.invalidations.saturating_add(1);
             node.counters.invalidations += 1;
+            node.machines.forget_mixable();
         }
         self.settle(memories);
-    }
-
-    /// A load from the context pages; `None` for one that is not served.
-    pub(crate) fn page_load(&mut self, node: usize, address: u64, width: usize) -> Option<u64> {
-        let node = self.nodes.get_mut(node)?;
-        node.counters.page_loads += 1;
-        let shift = node.registers.tables.page_shift;
-        let context = node.contexts.get_mut((address >> shift) as usize)?;
-        context.counters.page_loads += 1;
-        if !matches!(width, 4 | 8) || address % width as u64 != 0 {
-            return None;
-        }
-        let offset = (address & ((1 << shift) - 1)) as usize;
-        let value = match offset & !7 {
-            context_page::REMAINING => context.remaining() as u64,
-            context_page::TICKET => context.ticket(),
-            _ => 0,
-        };
-        Some(value >> (offset % 8 * 8))
-    }
-
-    /// A store to the context pages, which no method of this device uses.
-    pub(crate) fn page_store(&mut self, node: usize, address: u64) {
-        let Some(node) = self.nodes.get_mut(node) else {
-            return;
-        };
-        node.counters.page_stores += 1;
-        let shift = node.registers.tables.page_shift;
-        match node.contexts.get_mut((address >> shift) as usize) {
-            Some(context) => context.counters.page_stores += 1,
-            None => node.counters.bad_accesses += 1,
-        }
     }
 
     /// A store to the register that rings the peer.
@@ -324,7 +289,7 @@ impl Model {
             context,
             epoch: node.counters.resets,
             ticket: head.ticket,
-            checked: head.checked,
+            work: head.work,
             done: head.done,
             vantage: self.vantage(number)?,
             bus_works: node.config.is_bus_master() && !node.faults.has(Fault::BusError),
@@ -337,17 +302,10 @@ impl Model {
         self.in_flight = None;
         self.schedule.charge(outcome.moved, now);
         if let Some(node) = self.nodes.get_mut(job.node) {
-            let counter = if job.checked.source.is_remote() {
-                &mut node.counters.bytes_from_peer
-            } else if job.checked.destination.is_remote() {
-                &mut node.counters.bytes_to_peer
-            } else {
-                &mut node.counters.bytes_local
-            };
-            *counter += outcome.moved;
+            node.counters.count_moved(&job.work, outcome.moved);
             if job.epoch == node.counters.resets {
                 if let Some(context) = node.contexts.get_mut(job.context) {
-                    context.advance(job.ticket, outcome.moved, outcome.error);
+                    context.advance(job.ticket, outcome);
                 }
             }
         }
@@ -379,42 +337,68 @@ impl Model {
 
 /// Takes ended transfers off a context's queue and tells its owner; says whether there were any.
 fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
-    let mut any = false;
-    loop {
-        let Some(context) = node.contexts.get_mut(number) else {
-            return any;
+    let Some(context) = node.contexts.get_mut(number) else {
+        return false;
+    };
+    let done: Vec<_> = std::iter::from_fn(|| context.retire()).collect();
+    publish(node, number, &done, memory);
+    !done.is_empty()
+}
+
+/// Tells the owner of a context of transfers that have ended.
+fn publish(node: &mut Node, number: usize, done: &[Completion], memory: Option<&GuestMemory>) {
+    let (Some(context), false) = (node.contexts.get_mut(number), done.is_empty()) else {
+        return;
+    };
+    let page = context.setup.status_page;
+    let mut causes = 0;
+    if context.take_interrupt() {
+        causes |= event::COMPLETION;
+    }
+    let mut met_error = false;
+    for same in done.chunk_by(|one, next| one.status == next.status) {
+        let Some(Completion { status, .. }) = same.first() else {
+            continue;
         };
-        let Some(completion) = context.retire() else {
-            return any;
-        };
-        any = true;
-        let page = context.status_page;
-        let mut causes = 0;
-        if context.take_interrupt() {
-            causes |= event::COMPLETION;
-        }
-        *node.counters.ended.entry(completion.status).or_default() += 1;
-        let memory = memory.filter(|_| node.config.is_bus_master());
-        let written = memory.is_some_and(|memory| write(&completion, &node.faults, memory, page));
-        if completion.status == Status::BusError || !written {
-            causes |= event::ERROR;
-        }
-        if causes != 0 {
-            node.raise_event(causes);
-        }
+        *node.counters.ended.entry(*status).or_default() += same.len() as u64;
+        met_error |= *status == Status::BusError;
+    }
+    let memory = memory.filter(|_| node.config.is_bus_master());
+    let written = memory.map(|memory| write(done, &node.faults, memory, page));
+    if met_error || written != Some(Ok(())) {
+        causes |= event::ERROR;
+    }
+    if causes != 0 {
+        node.raise_event(causes);
     }
 }
 
-/// Writes a completion, or what a faulty device writes instead.
-fn write(completion: &Completion, faults: &Faults, memory: &GuestMemory, page: u64) -> bool {
+/// Writes completions, or what a faulty device writes instead.
+fn write(
+    done: &[Completion],
+    faults: &Faults,
+    memory: &GuestMemory,
+    page: u64,
+) -> Result<(), BusError> {
     if faults.has(Fault::DropCompletion) {
-        return true;
+        return Ok(());
     }
-    let mut completion = *completion;
-    if faults.has(Fault::ForgeCompletion) {
-        completion.ticket = completion.ticket.wrapping_add(1 << 40);
-        completion.bytes = u64::MAX;
-        completion.failed = u64::MAX;
+    let page = StatusPage::new(memory, page)?;
+    let forged = |completion: Completion| Completion {
+        ticket: completion.ticket.wrapping_add(1 << 40),
+        bytes: u64::MAX,
+        failed: u64::MAX,
+        ..completion
+    };
+    let mut last = None;
+    for completion in done {
+        let completion = if faults.has(Fault::ForgeCompletion) {
+            forged(*completion)
+        } else {
+            *completion
+        };
+        page.record(&completion)?;
+        last = Some(completion);
     }
-    completion.write(memory, page).is_ok()
+    last.map_or(Ok(()), |last| page.publish(&last))
 }

@@ -2,12 +2,15 @@
 
 //! One node's function: its registers and what hangs off them, as far as no other node matters.
 
+use crate::abi::Method;
 use crate::config::{BarSizes, Config};
-use crate::context::Context;
+use crate::context::{Change, Context};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
 use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_EVENT};
+use crate::method::Compare;
+use crate::methods::Machines;
 use crate::shadow::Geometry;
 use crate::stats::{ContextReport, NodeCounters, NodeReport};
 use crate::tpt::Tables;
@@ -26,7 +29,14 @@ pub struct Shape {
     pub shadow_bits: u32,
     /// Bytes of the window.
     pub window_size: u64,
+    /// Mask of the initiation methods that contexts can have.
+    pub methods: u32,
+    /// What repeated passing takes for equal addresses.
+    pub compare: Compare,
 }
+
+/// CPUs of a node that can be told apart.
+pub const CPUS: u32 = 64;
 
 impl Shape {
     /// Sizes of the BARs.
@@ -87,6 +97,8 @@ pub struct Node {
     pub doorbell: Doorbell,
     /// Register contexts; the first is the kernel's.
     pub contexts: Vec<Context>,
+    /// What the contexts have been passed.
+    pub machines: Machines,
     /// Invalidations that have not ended.
     pub invalidations: u32,
     /// A reset has not ended.
@@ -108,6 +120,7 @@ impl Node {
             registers: Registers::default(),
             doorbell: Doorbell::default(),
             contexts: Self::fresh_contexts(shape),
+            machines: Machines::new(shape.compare),
             invalidations: 0,
             resetting: false,
             faults: Faults::default(),
@@ -124,6 +137,7 @@ impl Node {
         self.registers = Registers::default();
         self.doorbell = Doorbell::default();
         self.contexts = Self::fresh_contexts(self.shape);
+        self.machines = Machines::new(self.shape.compare);
         self.invalidations = 0;
         self.counters.resets += 1;
     }
@@ -152,6 +166,23 @@ impl Node {
         !self.faults.has(Fault::Stall) && !self.faults.has(Fault::Gone)
     }
 
+    /// How the program that has a context initiates now, if it can at all.
+    pub fn method_of(&self, context: usize) -> Option<Method> {
+        let enabled = context != 0 && self.is_enabled();
+        let context = self.contexts.get(context).filter(|_| enabled)?;
+        let method = context.method().filter(|_| context.is_enabled())?;
+        (self.shape.methods & method.bit() != 0).then_some(method)
+    }
+
+    /// A store to the register that says who runs.
+    pub fn set_running(&mut self, value: u64) {
+        let (cpu, context) = ((value >> 32) as u32, value as u32);
+        if cpu < CPUS {
+            self.machines
+                .running(cpu, (context != 0).then_some(context));
+        }
+    }
+
     /// Sends an interrupt.
     pub fn interrupt(&mut self, vector: u16) {
         if !self.faults.has(Fault::DropInterrupt) && !self.faults.has(Fault::Gone) {
@@ -166,16 +197,17 @@ impl Node {
     }
 
     /// A context register's value.
-    pub fn context_load(&self, context: usize, offset: usize) -> u64 {
-        let Some(context) = self.contexts.get(context) else {
+    pub fn context_load(&self, index: usize, offset: usize) -> u64 {
+        let Some(context) = self.contexts.get(index) else {
             return 0;
         };
-        let counters = &context.counters;
+        let (setup, counters) = (&context.setup, &context.counters);
         match offset {
             ctx::CONTROL => context.control().into(),
-            ctx::SPACE => context.space.into(),
-            ctx::STATUS_PAGE => context.status_page,
-            ctx::METHODS => context.methods.into(),
+            ctx::SPACE => setup.space.into(),
+            ctx::STATUS_PAGE => setup.status_page,
+            ctx::METHODS => setup.methods.into(),
+            ctx::BAD_KEYS => self.bad_keys(index).into(),
             ctx::SHADOW_STORES => counters.shadow_stores,
             ctx::SHADOW_LOADS => counters.shadow_loads,
             ctx::PAGE_STORES => counters.page_stores,
@@ -184,6 +216,7 @@ impl Node {
             ctx::REFUSED => counters.refused,
             ctx::BYTES => counters.bytes,
             ctx::TICKET => context.ticket(),
+            ctx::QUEUE => setup.descriptors,
             _ => 0,
         }
     }
@@ -193,14 +226,38 @@ impl Node {
         let Some(context) = self.contexts.get_mut(index) else {
             return;
         };
+        let setup = &mut context.setup;
         match offset {
-            ctx::CONTROL => context.set_control(value as u32),
-            ctx::SPACE => context.space = value as u32,
-            ctx::STATUS_PAGE => context.status_page = value,
-            ctx::METHODS => context.methods = value as u32,
+            ctx::CONTROL => {
+                let change = context.set_control(value as u32);
+                self.follow(index, change);
+            }
+            ctx::SPACE => setup.space = value as u32,
+            ctx::STATUS_PAGE => setup.status_page = value,
+            ctx::KEY => setup.key = value,
+            ctx::METHODS => setup.methods = value as u32,
+            ctx::QUEUE => setup.descriptors = value,
             ctx::ARM if context.arm(value) => self.raise_event(event::COMPLETION),
             _ => {}
         }
+    }
+
+    /// A context went on or off.
+    fn follow(&mut self, index: usize, change: Change) {
+        let (Ok(number), true) = (u32::try_from(index), change != Change::None) else {
+            return;
+        };
+        self.machines.forget(number);
+        if let Some(context) = self.contexts.get(index).filter(|it| it.is_enabled()) {
+            if context.method() == Some(Method::Key) {
+                self.machines.key.assign(number, context.setup.key);
+            }
+        }
+    }
+
+    /// Wrong keys that came through a context's shadow space.
+    pub fn bad_keys(&self, context: usize) -> u32 {
+        u32::try_from(context).map_or(0, |number| self.machines.key.bad_keys(number))
     }
 
     /// What a report shows of this node.
@@ -213,7 +270,9 @@ impl Node {
             .map(|(number, context)| ContextReport {
                 context: number,
                 enabled: context.is_enabled(),
-                space: context.space,
+                method: context.method(),
+                space: context.setup.space,
+                bad_keys: self.bad_keys(number),
                 ticket: context.ticket(),
                 completed: context.completed(),
                 failed: context.failed(),

@@ -46,6 +46,7 @@ impl Register {
                     | reg::DMA_DESTINATION
                     | reg::DMA_SIZE
                     | reg::DMA_STATUS
+                    | reg::RUNNING
                     | reg::WINDOW_INBOUND
                     | reg::WINDOW_OUTBOUND
                     | reg::WINDOW_SIZE

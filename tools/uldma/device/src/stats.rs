@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::abi::Status;
+use crate::abi::{Method, Status};
 use crate::fault::Faults;
+use crate::transfer::Work;
 
 /// What one context counted since it was enabled; readable in its context block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +27,25 @@ pub struct ContextCounters {
     pub refused: u64,
     /// Bytes moved.
     pub bytes: u64,
+}
+
+/// What one node counted of all contexts that had one initiation method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MethodCounters {
+    /// Stores to shadow space.
+    pub stores: u64,
+    /// Loads from shadow space.
+    pub loads: u64,
+    /// Stores to context pages.
+    pub page_stores: u64,
+    /// Loads from context pages.
+    pub page_loads: u64,
+    /// Tickets given out, and atomic loads served.
+    pub initiations: u64,
+    /// Initiations refused, and accesses that passed nothing.
+    pub refused: u64,
+    /// Loads that were told to begin anew.
+    pub fails: u64,
 }
 
 /// What one node counted since the process was started; resets do not change it.
@@ -55,10 +75,12 @@ pub struct NodeCounters {
     pub invalidations: u64,
     /// Resets, by register and by function reset.
     pub resets: u64,
-    /// Transfers started.
+    /// Tickets given out, and atomic loads served.
     pub initiations: u64,
     /// Of these, by the kernel's registers.
     pub kernel_initiations: u64,
+    /// What programs did, by initiation method.
+    pub methods: BTreeMap<Method, MethodCounters>,
     /// Refused initiations and malformed stores, by reason.
     pub refused: BTreeMap<Status, u64>,
     /// Transfers ended, by status.
@@ -71,6 +93,28 @@ pub struct NodeCounters {
     pub bytes_from_peer: u64,
 }
 
+impl NodeCounters {
+    /// The counters of a method.
+    pub fn method(&mut self, method: Method) -> &mut MethodCounters {
+        self.methods.entry(method).or_default()
+    }
+
+    /// Counts bytes that were moved.
+    pub fn count_moved(&mut self, work: &Work, bytes: u64) {
+        let Work::Copy(checked) = work else {
+            return;
+        };
+        let counter = if checked.source.is_remote() {
+            &mut self.bytes_from_peer
+        } else if checked.destination.is_remote() {
+            &mut self.bytes_to_peer
+        } else {
+            &mut self.bytes_local
+        };
+        *counter += bytes;
+    }
+}
+
 /// The state of one context, as shown.
 #[derive(Debug, Serialize)]
 pub struct ContextReport {
@@ -78,8 +122,12 @@ pub struct ContextReport {
     pub context: usize,
     /// Whether it takes initiations.
     pub enabled: bool,
+    /// How it initiates.
+    pub method: Option<Method>,
     /// Its space.
     pub space: u32,
+    /// Wrong keys that came through its pages.
+    pub bad_keys: u32,
     /// Last ticket given out.
     pub ticket: u64,
     /// Highest ticket that has ended.

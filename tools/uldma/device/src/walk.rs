@@ -151,7 +151,7 @@ pub fn segments<B: Bus + ?Sized>(
             if entry.link_generation != *link {
                 return Err(Status::LinkDown);
             }
-            let exported = exported_region(peer, peer_region, peer_generation, right)?;
+            let exported = exported_region(peer, peer_region, peer_generation, &[right])?;
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
             walk_region(peer, &exported, position, length, right, segments)
                 .map_err(|_| Status::Remote)?;

@@ -224,11 +224,11 @@ fn refusals_of_forms_and_states() {
         refused(Status::Disabled),
         "a context that is off"
     );
-    rig.set_ctx(0, OURS, ctx::METHODS, 0b10);
+    rig.set_ctx(0, OURS, ctx::METHODS, 0b11);
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(2, 0), 8),
         refused(Status::Disabled),
-        "a method that is off"
+        "two methods are none"
     );
     rig.set_ctx(0, OURS, ctx::METHODS, 1);
     rig.set(0, reg::CONTROL, 0);

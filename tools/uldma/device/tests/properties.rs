@@ -10,6 +10,7 @@ mod common;
 use common::rig::{Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use common::{pattern, Guest, ALL_RIGHTS, BASE, FREE, PAGE};
 use proptest::prelude::*;
+use uldma_device::abi::Method;
 use uldma_device::layout::{ctx, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW};
 use uldma_device::shadow::SizeWord;
 
@@ -19,6 +20,7 @@ enum Access {
     Store(usize, u32, u64, usize, u64),
     Load(usize, u32, u64, usize),
     Config(usize, u64, u8),
+    Method(usize, u32, usize),
     Step,
 }
 
@@ -48,6 +50,8 @@ fn value() -> impl Strategy<Value = u64> {
         }
         .pack()),
         1 => (1u64..4, 0u64..8).prop_map(|(kind, index)| (kind << 56) | index),
+        1 => (0u64..2, 0u64..4).prop_map(|(cpu, context)| (cpu << 32) | context),
+        1 => (0u32..3).prop_map(Rig::key),
     ]
 }
 
@@ -61,6 +65,9 @@ fn access() -> impl Strategy<Value = Access> {
             .prop_map(|(node, (bar, offset), width)| Access::Load(node, bar, offset, width)),
         1 => (0usize..2, 0u64..64, any::<u8>())
             .prop_map(|(node, offset, value)| Access::Config(node, offset, value)),
+        1 => (0usize..2, 1u32..3, 0usize..15).prop_map(|(node, context, method)| {
+            Access::Method(node, context, method)
+        }),
         4 => Just(Access::Step),
     ]
 }
@@ -107,6 +114,10 @@ proptest! {
                     rig.load(node, bar, offset, width);
                 }
                 Access::Config(node, offset, value) => rig.model.config_store(node, offset, &[value]),
+                Access::Method(node, context, method) => {
+                    let method = Method::all().nth(method).unwrap();
+                    rig.set_method(node, context, method);
+                }
                 Access::Step => {
                     rig.step();
                 }

@@ -13,11 +13,12 @@ use std::os::unix::fs::FileExt;
 use common::host::{start, wait_for, Host};
 use common::{pattern, BASE, FREE, PAGE};
 use tempfile::TempDir;
-use uldma_device::abi::Status;
+use uldma_device::abi::{Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
     ctx, event, reg, status, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, ID_MAGIC,
 };
+use uldma_device::method::Compare;
 use uldma_device::node::Shape;
 use vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION_INDEX;
 
@@ -25,6 +26,8 @@ const SHAPE: Shape = Shape {
     contexts: 8,
     shadow_bits: 34,
     window_size: 1 << 20,
+    methods: Method::ALL,
+    compare: Compare::Full,
 };
 const SLICE: u64 = 1 << 31;
 const MEMORY: u64 = 64 << 20;

@@ -116,6 +116,11 @@ impl FlashSingle {
     fn latch(&mut self) -> Option<&mut Latch> {
         Some(self.latches.entry(self.current?).or_default())
     }
+
+    /// Forgets what anybody passed.
+    pub fn clear(&mut self) {
+        self.latches.clear();
+    }
 }
 
 impl Machine for FlashSingle {
@@ -135,7 +140,7 @@ impl Machine for FlashSingle {
 
     /// What the context stored may have been credited to another, so all goes.
     fn forget(&mut self, _context: u32) {
-        self.latches.values_mut().for_each(Latch::clear);
+        self.clear();
     }
 }
 

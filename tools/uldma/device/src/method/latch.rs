@@ -43,11 +43,6 @@ impl Latch {
             None => Reply::Refused(Status::NoArgs),
         }
     }
-
-    /// Forgets half-passed arguments.
-    pub(super) fn clear(&mut self) {
-        self.passed = None;
-    }
 }
 
 /// A latch for each context.

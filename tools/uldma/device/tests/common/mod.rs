@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::MemfdFlags;
-use uldma_device::abi::status_page;
+use uldma_device::abi::{descriptor, status_page, Op, STATUS_RECORDS};
 use uldma_device::layout::{
     page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE,
 };
@@ -27,6 +27,7 @@ pub(crate) const PAGE: u64 = 4096;
 const PAGE_DIRECTORY: u64 = BASE + 0x1000;
 const REGION_DIRECTORY: u64 = BASE + 0x2000;
 const STATUS_PAGES: u64 = BASE + 0x4000;
+const DESCRIPTORS: u64 = BASE + 0x1_0000;
 const REGION_BLOCKS: u64 = BASE + 0x2_0000;
 const PAGE_BLOCKS: u64 = BASE + 0x4_0000;
 /// First bus address that tables do not use.
@@ -42,6 +43,64 @@ pub(crate) const ALL_RIGHTS: u32 = region_flags::VALID
     | region_flags::EXPORT_READ
     | region_flags::EXPORT_WRITE;
 pub(crate) const PAGE_RIGHTS: u64 = page_flags::VALID | page_flags::READ | page_flags::WRITE;
+
+/// One descriptor of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) op: u32,
+    pub(crate) flags: u32,
+    /// Region and first byte.
+    pub(crate) source: (u32, u64),
+    pub(crate) destination: (u32, u64),
+    pub(crate) length: u64,
+    pub(crate) operand: u64,
+    pub(crate) compare: u64,
+}
+
+impl Descriptor {
+    pub(crate) const NOP: Self = Self {
+        op: Op::Nop as u32,
+        flags: 0,
+        source: (0, 0),
+        destination: (0, 0),
+        length: 0,
+        operand: 0,
+        compare: 0,
+    };
+
+    pub(crate) fn copy(source: (u32, u64), destination: (u32, u64), length: u64) -> Self {
+        Self {
+            op: Op::Copy as u32,
+            source,
+            destination,
+            length,
+            ..Self::NOP
+        }
+    }
+
+    pub(crate) fn add(destination: (u32, u64), operand: u64) -> Self {
+        Self {
+            op: Op::FetchAdd as u32,
+            destination,
+            operand,
+            ..Self::NOP
+        }
+    }
+
+    pub(crate) fn swap(destination: (u32, u64), compare: u64, operand: u64) -> Self {
+        Self {
+            op: Op::CompareSwap as u32,
+            destination,
+            operand,
+            compare,
+            ..Self::NOP
+        }
+    }
+
+    pub(crate) fn flags(self, flags: u32) -> Self {
+        Self { flags, ..self }
+    }
+}
 
 /// Zeroed memory behind a file.
 pub(crate) fn memfd(size: u64) -> File {
@@ -96,6 +155,43 @@ impl Guest {
     /// Bus address of a context's status page.
     pub(crate) fn status_page(&self, context: u32) -> u64 {
         STATUS_PAGES + u64::from(context) * PAGE
+    }
+
+    /// Bus address of a context's descriptors.
+    pub(crate) fn descriptors(&self, context: u32) -> u64 {
+        DESCRIPTORS + u64::from(context) * PAGE
+    }
+
+    /// Asks for something by a context's queue.
+    pub(crate) fn submit(&self, context: u32, ticket: u64, asked: &Descriptor) {
+        let page = self.descriptors(context);
+        let place = page + ticket % STATUS_RECORDS * descriptor::SIZE;
+        let two = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
+        for (offset, word) in [
+            (descriptor::OP, two(asked.op, asked.flags)),
+            (
+                descriptor::REGIONS,
+                two(asked.source.0, asked.destination.0),
+            ),
+            (descriptor::SRC_OFFSET, asked.source.1),
+            (descriptor::DST_OFFSET, asked.destination.1),
+            (descriptor::LENGTH, asked.length),
+            (descriptor::OPERAND, asked.operand),
+            (descriptor::COMPARE, asked.compare),
+            (descriptor::TICKET, ticket),
+        ] {
+            self.put64(place + offset, word);
+        }
+    }
+
+    /// Whether the device has to be woken to look at a context's queue.
+    pub(crate) fn wakeup(&self, context: u32) -> u64 {
+        self.get64(self.status_page(context) + status_page::WAKEUP)
+    }
+
+    /// How many initiations of a context got no ticket.
+    pub(crate) fn refused(&self, context: u32) -> u64 {
+        self.get64(self.status_page(context) + status_page::REFUSED)
     }
 
     pub(crate) fn put(&self, address: u64, data: &[u8]) {

@@ -4,13 +4,14 @@
 
 use std::time::Instant;
 
-use uldma_device::abi::Status;
+use uldma_device::abi::{Method, Status};
 use uldma_device::engine::{Scratch, Speed};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
     context_control, control, ctx, invalidate, reg, BAR_CONTROL, BAR_SHADOW,
 };
 use uldma_device::memory::GuestMemory;
+use uldma_device::method::Compare;
 use uldma_device::model::Model;
 use uldma_device::node::Shape;
 use uldma_device::shadow::SizeWord;
@@ -21,6 +22,8 @@ pub(crate) const SHAPE: Shape = Shape {
     contexts: 4,
     shadow_bits: 30,
     window_size: 64 * 1024,
+    methods: Method::ALL,
+    compare: Compare::Full,
 };
 pub(crate) const SPACE: u32 = 5;
 pub(crate) const OTHER_SPACE: u32 = 6;
@@ -39,10 +42,15 @@ pub(crate) struct Rig {
 impl Rig {
     /// Two nodes whose drivers are not there yet.
     pub(crate) fn cold(speed: Speed) -> Self {
+        Self::of_shape(SHAPE, speed)
+    }
+
+    /// The same with other sizes.
+    pub(crate) fn of_shape(shape: Shape, speed: Speed) -> Self {
         let guests: Vec<_> = (0..2).map(|_| Guest::new(16 << 20)).collect();
         let memories = guests.iter().map(Guest::memory).collect();
         let mut rig = Self {
-            model: Model::new(SHAPE, 2, speed),
+            model: Model::new(shape, 2, speed),
             guests,
             memories,
             scratch: Scratch::default(),
@@ -75,6 +83,9 @@ impl Rig {
         for (context, space) in [(0, 0), (OURS, SPACE), (THEIRS, OTHER_SPACE)] {
             let page = self.guests[node].status_page(context);
             self.set_ctx(node, context, ctx::STATUS_PAGE, page);
+            let descriptors = self.guests[node].descriptors(context);
+            self.set_ctx(node, context, ctx::QUEUE, descriptors);
+            self.set_ctx(node, context, ctx::KEY, Self::key(context));
             self.set_ctx(node, context, ctx::SPACE, u64::from(space));
             self.set_ctx(node, context, ctx::METHODS, 1);
             self.set_ctx(
@@ -120,6 +131,7 @@ impl Rig {
                 | reg::DMA_SOURCE
                 | reg::DMA_DESTINATION
                 | reg::DMA_SIZE
+                | reg::RUNNING
         );
         let width = if wide { 8 } else { 4 };
         self.store(node, BAR_CONTROL, register as u64, width, value);
@@ -136,7 +148,10 @@ impl Rig {
     }
 
     pub(crate) fn set_ctx(&mut self, node: usize, context: u32, register: usize, value: u64) {
-        let wide = matches!(register, ctx::STATUS_PAGE | ctx::KEY | ctx::ARM);
+        let wide = matches!(
+            register,
+            ctx::STATUS_PAGE | ctx::KEY | ctx::ARM | ctx::QUEUE
+        );
         let width = if wide { 8 } else { 4 };
         self.store(
             node,
@@ -147,9 +162,29 @@ impl Rig {
         );
     }
 
+    /// A context's key.
+    pub(crate) fn key(context: u32) -> u64 {
+        0x1234_5678_9abc_def0 | u64::from(context)
+    }
+
     /// Shadow address of a byte of a page entry.
     pub(crate) fn shadow(context: u32, entry: u32, offset: u64) -> u64 {
         (u64::from(context) << 28) + u64::from(entry) * PAGE + offset
+    }
+
+    /// A store of eight bytes to shadow space.
+    pub(crate) fn st(&mut self, context: u32, (entry, offset): (u32, u64), word: u64) {
+        self.store(0, BAR_SHADOW, Self::shadow(context, entry, offset), 8, word);
+    }
+
+    /// A load of eight bytes from shadow space.
+    pub(crate) fn ld(&mut self, context: u32, (entry, offset): (u32, u64)) -> i64 {
+        self.load(0, BAR_SHADOW, Self::shadow(context, entry, offset), 8) as i64
+    }
+
+    /// Node 0 says who runs on a CPU.
+    pub(crate) fn run_on(&mut self, cpu: u64, context: u32) {
+        self.set(0, reg::RUNNING, (cpu << 32) | u64::from(context));
     }
 
     /// One initiation by extended shadow addressing.
@@ -172,6 +207,14 @@ impl Rig {
         let at = slice + (destination & !7);
         self.store(node, BAR_SHADOW, at, 8, word.pack());
         self.load(node, BAR_SHADOW, slice + (source & !7), 8) as i64
+    }
+
+    /// Switches a context off and on, with another method.
+    pub(crate) fn set_method(&mut self, node: usize, context: u32, method: Method) {
+        self.set_ctx(node, context, ctx::CONTROL, 0);
+        self.set_ctx(node, context, ctx::METHODS, method.bit().into());
+        let enable = context_control::ENABLE.into();
+        self.set_ctx(node, context, ctx::CONTROL, enable);
     }
 
     /// Lets the engine do its next chunk; false if it has none.

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the device writes to a context's status page.
+
+use std::sync::atomic::Ordering;
+
+use vm_memory::{Bytes, VolatileSlice};
+
+use crate::abi::{status_page, Status, STATUS_RECORDS};
+use crate::memory::{BusError, GuestMemory, Right};
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The transfer's ticket.
+    pub ticket: u64,
+    /// Bytes moved, or what the word was that was changed.
+    pub bytes: u64,
+    /// How it ended.
+    pub status: Status,
+    /// Transfers that did not end well, this one included.
+    pub failed: u64,
+}
+
+/// The status page of one context.
+pub struct StatusPage<'a> {
+    slice: VolatileSlice<'a>,
+}
+
+impl<'a> StatusPage<'a> {
+    /// The page at a bus address.
+    pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
+        let slice = memory.slice(address, status_page::SIZE, Right::Write)?;
+        // It must not leave the range that it begins in.
+        let whole = slice.len() as u64 == status_page::SIZE;
+        whole.then_some(Self { slice }).ok_or(BusError)
+    }
+
+    fn store(&self, offset: u64, value: u64) -> Result<(), BusError> {
+        let offset = usize::try_from(offset).map_err(|_| BusError)?;
+        self.slice
+            .store(value.to_le(), offset, Ordering::Release)
+            .map_err(|_| BusError)
+    }
+
+    /// Writes the record of a transfer.
+    pub fn record(&self, completion: &Completion) -> Result<(), BusError> {
+        let place = completion.ticket % STATUS_RECORDS * status_page::RECORD_SIZE;
+        let record = status_page::RECORDS + place;
+        self.store(record + status_page::RECORD_TICKET, completion.ticket)?;
+        self.store(record + status_page::RECORD_BYTES, completion.bytes)?;
+        self.store(
+            record + status_page::RECORD_STATUS,
+            completion.status as u64,
+        )
+    }
+
+    /// Writes the counts that publish all records up to this one.
+    pub fn publish(&self, completion: &Completion) -> Result<(), BusError> {
+        self.store(status_page::FAILED, completion.failed)?;
+        self.store(status_page::COMPLETED, completion.ticket)
+    }
+
+    /// Says how many initiations got no ticket.
+    pub fn refused(&self, count: u64) -> Result<(), BusError> {
+        self.store(status_page::REFUSED, count)
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Accesses to context pages.
+
+use crate::abi::Method;
+use crate::layout::context_page;
+use crate::memory::GuestMemory;
+use crate::method::{self, Machine, Reply};
+use crate::model::Model;
+
+impl Model {
+    /// The context and the byte in its page that an offset in BAR1 names.
+    fn in_context_page(&self, node: usize, address: u64) -> Option<(usize, usize)> {
+        let node = self.nodes.get(node)?;
+        let shift = node.registers.tables.page_shift;
+        let context = usize::try_from(address >> shift).ok()?;
+        let offset = usize::try_from(address & ((1 << shift) - 1)).ok()?;
+        (context < node.contexts.len()).then_some((context, offset))
+    }
+
+    /// A load from the context pages; `None` for one that is not served. The key-based method
+    /// starts a transfer by it.
+    pub(crate) fn page_load(
+        &mut self,
+        node: usize,
+        address: u64,
+        width: usize,
+        memories: &[&GuestMemory],
+    ) -> Option<u64> {
+        let (number, offset) = self.in_context_page(node, address)?;
+        let own = self.nodes.get_mut(node)?;
+        own.counters.page_loads += 1;
+        own.contexts.get_mut(number)?.counters.page_loads += 1;
+        let method = own.method_of(number);
+        if let Some(method) = method {
+            own.counters.method(method).page_loads += 1;
+        }
+        if !matches!(width, 4 | 8) || address % width as u64 != 0 {
+            return None;
+        }
+        if method == Some(Method::Key) && offset == context_page::REMAINING {
+            let reply = own.machines.key.page_load(u32::try_from(number).ok()?);
+            let result = match reply {
+                Reply::Start(request) => self.begin((node, number), Method::Key, request, memories),
+                Reply::Refused(status) => Err(status),
+                Reply::Nothing | Reply::Code(_) => Ok(0),
+            };
+            if let Err(status) = result {
+                self.refuse(node, number, status, memories);
+            }
+        }
+        let context = self.nodes.get(node)?.contexts.get(number)?;
+        let value = match offset & !7 {
+            context_page::REMAINING => context.remaining() as u64,
+            context_page::TICKET => context.ticket(),
+            _ => 0,
+        };
+        Some(value >> (offset % 8 * 8))
+    }
+
+    /// A store to the context pages: the size word of the key-based method; `None` if there is no
+    /// such page.
+    pub(crate) fn page_store(
+        &mut self,
+        node: usize,
+        address: u64,
+        width: usize,
+        value: u64,
+        memories: &[&GuestMemory],
+    ) -> Option<()> {
+        let own = self.nodes.get_mut(node)?;
+        own.counters.page_stores += 1;
+        let (number, _) = self.in_context_page(node, address)?;
+        let own = self.nodes.get_mut(node)?;
+        own.contexts.get_mut(number)?.counters.page_stores += 1;
+        let method = own.method_of(number);
+        if let Some(method) = method {
+            own.counters.method(method).page_stores += 1;
+        }
+        if method == Some(Method::Key) {
+            let word = method::well_formed(address, width).then_some(value);
+            let reply = own
+                .machines
+                .key
+                .page_store(u32::try_from(number).ok()?, word);
+            if let Reply::Refused(status) = reply {
+                self.refuse(node, number, status, memories);
+            }
+        }
+        Some(())
+    }
+}
