@@ -286,6 +286,7 @@ impl RegisterFile for ControlFile<'_> {
             Register::Control(offset) => self.store_control(offset, value),
             Register::Context { context, offset } => {
                 node.context_store(context, offset, value);
+                self.model.wake_poller = true;
                 self.model.settle(self.memories);
             }
         }

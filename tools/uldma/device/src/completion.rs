@@ -65,4 +65,12 @@ impl<'a> StatusPage<'a> {
     pub fn refused(&self, count: u64) -> Result<(), BusError> {
         self.store(status_page::REFUSED, count)
     }
+
+    /// Says whether a store to the context page is needed for the queue to be looked at. The look
+    /// after this is a later one.
+    pub fn wakeup(&self, needed: bool) -> Result<(), BusError> {
+        self.store(status_page::WAKEUP, needed.into())?;
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(())
+    }
 }

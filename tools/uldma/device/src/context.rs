@@ -3,6 +3,7 @@
 //! One register context: its registers, its queue of transfers, its tickets and completions.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use crate::abi::{Method, Status};
 use crate::check::Side;
@@ -37,6 +38,16 @@ pub enum Change {
     None,
 }
 
+/// Whether the device looks at a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Watch {
+    /// Not before it is woken.
+    #[default]
+    Asleep,
+    /// It does, and found nothing since then.
+    Awake(Option<Instant>),
+}
+
 /// The registers and the state of one context.
 #[derive(Debug, Default)]
 pub struct Context {
@@ -52,6 +63,7 @@ pub struct Context {
     no_data: bool,
     /// The transfer that ended last was linked to the next, and ended badly.
     abort_next: bool,
+    watch: Watch,
     /// What it is.
     pub setup: Setup,
     /// What it counted.
@@ -89,6 +101,7 @@ impl Context {
                 interrupt_always: self.interrupt_always,
                 no_data: self.no_data,
                 setup: self.setup,
+                watch: Watch::Awake(None),
                 ..Self::default()
             };
             Change::Enabled
@@ -109,6 +122,32 @@ impl Context {
     /// How programs initiate.
     pub fn method(&self) -> Option<Method> {
         Method::of_mask(self.setup.methods)
+    }
+
+    /// Whether the device has to look at its queue now.
+    pub fn is_watched(&self) -> bool {
+        self.enabled && self.watch != Watch::Asleep && self.method() == Some(Method::Queue)
+    }
+
+    /// The device looks at the queue from now on.
+    pub fn wake(&mut self) {
+        self.watch = Watch::Awake(None);
+    }
+
+    /// The device looks at the queue no more.
+    pub fn fall_asleep(&mut self) {
+        self.watch = Watch::Asleep;
+    }
+
+    /// The device looked at the queue and found nothing; says whether that was so for long.
+    pub fn is_idle(&mut self, now: Instant, limit: Duration) -> bool {
+        match self.watch {
+            Watch::Awake(Some(since)) => now.saturating_duration_since(since) >= limit,
+            _ => {
+                self.watch = Watch::Awake(Some(now));
+                limit.is_zero()
+            }
+        }
     }
 
     /// Last ticket given out.
@@ -148,6 +187,11 @@ impl Context {
     /// Whether another transfer can be queued.
     pub fn has_room(&self) -> bool {
         self.queue.len() < QUEUE_DEPTH
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// Queues a transfer, and gives it its ticket.
@@ -246,8 +290,6 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::check::{Checked, Place};
     use crate::transfer::Work;
@@ -378,5 +420,25 @@ mod tests {
             .map(|end| (end.bytes, end.status))
             .collect();
         assert_eq!(ends, [(0, Status::Ok), (0, Status::Bounds)]);
+    }
+
+    #[test]
+    fn a_queue_is_watched_for_a_while() {
+        let mut context = Context::default();
+        context.setup.methods = Method::Queue.bit();
+        assert!(!context.is_watched());
+        context.set_control(context_control::ENABLE);
+        let now = Instant::now();
+        let limit = Duration::from_micros(5);
+        assert!(context.is_watched() && !context.is_idle(now, limit));
+        assert!(context.is_idle(now + limit, limit));
+        context.wake();
+        assert!(!context.is_idle(now + limit, limit), "it found something");
+        context.fall_asleep();
+        assert!(!context.is_watched());
+        context.wake();
+        assert!(context.is_idle(now, Duration::ZERO));
+        context.setup.methods = Method::Key.bit();
+        assert!(!context.is_watched());
     }
 }

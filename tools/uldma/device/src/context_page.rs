@@ -3,7 +3,8 @@
 //! Accesses to context pages.
 
 use crate::abi::Method;
-use crate::layout::context_page;
+use crate::completion::StatusPage;
+use crate::layout::{context_page, event};
 use crate::memory::GuestMemory;
 use crate::method::{self, Machine, Reply};
 use crate::model::Model;
@@ -58,8 +59,8 @@ impl Model {
         Some(value >> (offset % 8 * 8))
     }
 
-    /// A store to the context pages: the size word of the key-based method; `None` if there is no
-    /// such page.
+    /// A store to the context pages: the size word of the key-based method, or the end of a queue's
+    /// sleep; `None` if there is no such page.
     pub(crate) fn page_store(
         &mut self,
         node: usize,
@@ -77,16 +78,39 @@ impl Model {
         if let Some(method) = method {
             own.counters.method(method).page_stores += 1;
         }
-        if method == Some(Method::Key) {
-            let word = method::well_formed(address, width).then_some(value);
-            let reply = own
-                .machines
-                .key
-                .page_store(u32::try_from(number).ok()?, word);
-            if let Reply::Refused(status) = reply {
-                self.refuse(node, number, status, memories);
+        match method {
+            Some(Method::Key) => {
+                let word = method::well_formed(address, width).then_some(value);
+                let reply = own
+                    .machines
+                    .key
+                    .page_store(u32::try_from(number).ok()?, word);
+                if let Reply::Refused(status) = reply {
+                    self.refuse(node, number, status, memories);
+                }
             }
+            Some(Method::Queue) => self.wake_queue(node, number, memories),
+            _ => {}
         }
         Some(())
+    }
+
+    /// A queue is looked at again.
+    fn wake_queue(&mut self, node: usize, number: usize, memories: &[&GuestMemory]) {
+        let Some(own) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let master = own.config.is_bus_master();
+        let Some(context) = own.contexts.get_mut(number) else {
+            return;
+        };
+        context.wake();
+        self.wake_poller = true;
+        let page = context.setup.status_page;
+        let memory = memories.get(node).filter(|_| master);
+        let written = memory.map(|memory| StatusPage::new(memory, page)?.wakeup(false));
+        if written.is_some_and(|written| written.is_err()) {
+            own.raise_event(event::ERROR);
+        }
     }
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The running device: the model behind a lock, the nodes' memory, the window and the engine.
+//! The running device: the model behind a lock, the nodes' memory, the window, the engine and who
+//! looks at the queues.
 //!
 //! Lock order: model, then memories by node number. The engine holds the memories without the
 //! model while it moves a chunk; a client that maps or unmaps holds its own memory alone. So
-//! nothing is moved to or from a range once `dma_unmap` has returned.
+//! nothing is moved to or from a range once `dma_unmap` has returned. Who looks at the queues holds
+//! both, so no queue is looked at once an access that ends this has been answered.
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
@@ -17,13 +20,17 @@ use crate::engine::{Scratch, Speed};
 use crate::memory::GuestMemory;
 use crate::model::Model;
 use crate::node::Shape;
+use crate::poll::Polled;
 
 /// A device with its engine's state, shared by all threads.
 #[derive(Debug)]
 pub struct Device {
     shape: Shape,
     model: Mutex<Model>,
+    /// Threads that wait for the model.
+    waiting: AtomicUsize,
     work: Condvar,
+    queues: Condvar,
     memories: Vec<RwLock<GuestMemory>>,
     window: File,
 }
@@ -46,7 +53,9 @@ impl Device {
         Ok(Self {
             shape,
             model: Mutex::new(Model::new(shape, nodes, speed)),
+            waiting: AtomicUsize::new(0),
             work: Condvar::new(),
+            queues: Condvar::new(),
             memories: (0..nodes).map(|_| RwLock::default()).collect(),
             window,
         })
@@ -65,7 +74,22 @@ impl Device {
     /// The model's invariants hold between any two of its calls, so a panic elsewhere is no reason
     /// to stop serving.
     fn lock(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        model
+    }
+
+    /// Lets others have the model. Locks are not fair, so who takes one again and again has to.
+    fn give_way(&self) {
+        /// Others may come without an end.
+        const PATIENCE: u32 = 1000;
+        for _ in 0..PATIENCE {
+            std::thread::yield_now();
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+        }
     }
 
     fn memories(&self) -> Memories<'_> {
@@ -77,10 +101,17 @@ impl Device {
     pub fn with<R>(&self, act: impl FnOnce(&mut Model, &[&GuestMemory]) -> R) -> R {
         let mut model = self.lock();
         let result = act(&mut model, &self.memories().list());
+        self.notify(&mut model);
+        result
+    }
+
+    fn notify(&self, model: &mut Model) {
         if model.take_wake() {
             self.work.notify_one();
         }
-        result
+        if model.take_wake_poller() {
+            self.queues.notify_one();
+        }
     }
 
     /// Changes a node's memory map, once no chunk is being moved.
@@ -126,6 +157,25 @@ impl Device {
                         .wait_timeout(model, when.saturating_duration_since(now))
                         .unwrap_or_else(PoisonError::into_inner);
                 }
+            }
+        }
+    }
+    /// Who looks at the queues of descriptors: again and again while one is awake, forever.
+    pub fn run_poller(&self) -> ! {
+        let mut scratch = Scratch::default();
+        let mut model = self.lock();
+        loop {
+            let polled = model.poll(Instant::now(), &self.memories().list(), &mut scratch);
+            self.notify(&mut model);
+            if polled == Polled::Asleep {
+                model = self
+                    .queues
+                    .wait(model)
+                    .unwrap_or_else(PoisonError::into_inner);
+            } else {
+                drop(model);
+                self.give_way();
+                model = self.lock();
             }
         }
     }

@@ -12,9 +12,11 @@ use crate::tpt::{Tables, View};
 use crate::transfer::{Atomic, Outcome, Work};
 use crate::walk::{self, Owner, Segment};
 
-/// How fast the engine is.
+/// How fast the device is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Speed {
+    /// Time for which a queue is looked at in vain before that stops.
+    pub poll: Duration,
     /// Time from an initiation to its first byte.
     pub delay: Duration,
     /// Bytes per second of all transfers together; `None` for as fast as the host copies.
@@ -52,6 +54,16 @@ impl Schedule {
             last: 0,
             busy_until: Instant::now(),
         }
+    }
+
+    /// Time for which a queue is looked at in vain.
+    pub fn poll(&self) -> Duration {
+        self.speed.poll
+    }
+
+    /// Whether a transfer takes no longer than the host needs for it.
+    pub fn is_instant(&self) -> bool {
+        self.speed.delay.is_zero() && self.speed.bandwidth.is_none()
     }
 
     /// When a transfer that is initiated now may start.
@@ -277,6 +289,7 @@ mod tests {
         let mut schedule = Schedule::new(Speed {
             delay: Duration::from_millis(5),
             bandwidth: Some(1000),
+            ..Speed::default()
         });
         let now = Instant::now();
         let ready = now + Duration::from_secs(1);

@@ -42,6 +42,11 @@ impl Faults {
         }
     }
 
+    /// Whether none is on.
+    pub fn is_empty(&self) -> bool {
+        self.on.is_empty()
+    }
+
     /// Whether a fault is on.
     pub fn has(&self, fault: Fault) -> bool {
         self.on.contains(&fault)
@@ -55,8 +60,10 @@ mod tests {
     #[test]
     fn faults_switch_on_and_off() {
         let mut faults = Faults::default();
+        assert!(faults.is_empty());
         faults.set(Fault::Stall, true);
         faults.set(Fault::Stall, true);
+        assert!(!faults.is_empty());
         assert!(faults.has(Fault::Stall) && !faults.has(Fault::Gone));
         faults.set(Fault::Stall, false);
         assert!(!faults.has(Fault::Stall));

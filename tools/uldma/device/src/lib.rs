@@ -5,7 +5,7 @@
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
 //! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
-//! [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
+//! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
 //! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
 //! [`backend`] and [`control`].
 
@@ -34,6 +34,8 @@ pub mod method;
 pub mod methods;
 pub mod model;
 pub mod node;
+pub mod poll;
+pub mod queue;
 pub mod registers;
 pub mod shadow;
 pub mod stats;

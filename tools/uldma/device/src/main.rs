@@ -76,6 +76,10 @@ struct Options {
     #[arg(long, value_name = "WHICH", default_value = "full")]
     compare_bits: Compare,
 
+    /// Nanoseconds for which a queue of descriptors is looked at in vain before the device sleeps
+    #[arg(long, value_name = "NS", default_value_t = 50_000)]
+    poll_ns: u64,
+
     /// Misbehave from the start, at one node or at both
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
@@ -174,6 +178,7 @@ fn run(options: &Options) -> io::Result<()> {
         compare: options.compare_bits,
     };
     let speed = Speed {
+        poll: Duration::from_nanos(options.poll_ns),
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,
     };
@@ -196,6 +201,8 @@ fn run(options: &Options) -> io::Result<()> {
     }
     let engine = Arc::clone(&device);
     thread("engine").spawn(move || engine.run_engine())?;
+    let poller = Arc::clone(&device);
+    thread("poller").spawn(move || poller.run_poller())?;
 
     println!("ready");
     io::stdout().flush()?;

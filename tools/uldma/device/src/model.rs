@@ -34,6 +34,8 @@ pub struct Model {
     in_flight: Option<(usize, usize)>,
     /// The engine has something new to look at.
     pub(crate) wake: bool,
+    /// There may be queues to look at that were asleep before.
+    pub(crate) wake_poller: bool,
 }
 
 impl Model {
@@ -46,6 +48,7 @@ impl Model {
             schedule: Schedule::new(speed),
             in_flight: None,
             wake: false,
+            wake_poller: false,
         }
     }
 
@@ -57,6 +60,16 @@ impl Model {
     /// Whether the engine must look again; asking makes it no.
     pub fn take_wake(&mut self) -> bool {
         std::mem::take(&mut self.wake)
+    }
+
+    /// Whether who looks at the queues must look again; asking makes it no.
+    pub fn take_wake_poller(&mut self) -> bool {
+        std::mem::take(&mut self.wake_poller)
+    }
+
+    /// Whether something of a context is being moved.
+    pub(crate) fn is_in_flight(&self, node: usize, context: usize) -> bool {
+        self.in_flight == Some((node, context))
     }
 
     /// A client connects to a node: its host is switched on.
@@ -113,6 +126,7 @@ impl Model {
         if let Some(node) = self.nodes.get_mut(node) {
             if !node.faults.has(Fault::Gone) {
                 node.config.write(offset, data);
+                self.wake_poller = true;
             }
         }
     }
@@ -151,6 +165,7 @@ impl Model {
         self.refresh_link(memories);
         self.settle(memories);
         self.wake = true;
+        self.wake_poller = true;
         true
     }
 
@@ -199,6 +214,7 @@ impl Model {
                 }
             }
         }
+        self.wake_poller = true;
         self.refresh_link(memories);
         self.settle(memories);
     }
@@ -346,7 +362,12 @@ fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> boo
 }
 
 /// Tells the owner of a context of transfers that have ended.
-fn publish(node: &mut Node, number: usize, done: &[Completion], memory: Option<&GuestMemory>) {
+pub(crate) fn publish(
+    node: &mut Node,
+    number: usize,
+    done: &[Completion],
+    memory: Option<&GuestMemory>,
+) {
     let (Some(context), false) = (node.contexts.get_mut(number), done.is_empty()) else {
         return;
     };

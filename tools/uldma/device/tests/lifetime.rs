@@ -398,7 +398,7 @@ fn other_faults() {
 fn delay_holds_a_transfer_back() {
     let mut rig = Rig::cold(Speed {
         delay: Duration::from_secs(3600),
-        bandwidth: None,
+        ..Speed::default()
     });
     rig.probe(0);
     rig.regions(PAGE);

@@ -8,7 +8,7 @@
 mod common;
 
 use common::rig::{Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use common::{pattern, Guest, ALL_RIGHTS, BASE, FREE, PAGE};
+use common::{pattern, Descriptor, Guest, ALL_RIGHTS, BASE, FREE, PAGE};
 use proptest::prelude::*;
 use uldma_device::abi::Method;
 use uldma_device::layout::{ctx, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW};
@@ -21,7 +21,9 @@ enum Access {
     Load(usize, u32, u64, usize),
     Config(usize, u64, u8),
     Method(usize, u32, usize),
+    Descriptor(usize, u32, u64, [u64; 6]),
     Step,
+    Poll,
 }
 
 fn place() -> impl Strategy<Value = (u32, u64)> {
@@ -68,7 +70,15 @@ fn access() -> impl Strategy<Value = Access> {
         1 => (0usize..2, 1u32..3, 0usize..15).prop_map(|(node, context, method)| {
             Access::Method(node, context, method)
         }),
+        2 => (0usize..2, 1u32..3, 0u64..6, prop::array::uniform6(prop_oneof![
+            3 => 0u64..6,
+            1 => any::<u64>(),
+        ]))
+            .prop_map(|(node, context, ticket, words)| {
+                Access::Descriptor(node, context, ticket, words)
+            }),
         4 => Just(Access::Step),
+        3 => Just(Access::Poll),
     ]
 }
 
@@ -118,8 +128,24 @@ proptest! {
                     let method = Method::all().nth(method).unwrap();
                     rig.set_method(node, context, method);
                 }
+                Access::Descriptor(node, context, ticket, words) => {
+                    let [op, flags, source, destination, length, operand] = words;
+                    let asked = Descriptor {
+                        op: op as u32,
+                        flags: flags as u32,
+                        source: (source as u32, operand),
+                        destination: (destination as u32, operand),
+                        length,
+                        operand,
+                        compare: 0,
+                    };
+                    rig.guests[node].submit(context, ticket, &asked);
+                }
                 Access::Step => {
                     rig.step();
+                }
+                Access::Poll => {
+                    rig.poll();
                 }
             }
         }

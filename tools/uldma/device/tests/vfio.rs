@@ -9,14 +9,16 @@ mod common;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use common::host::{start, wait_for, Host};
-use common::{pattern, BASE, FREE, PAGE};
+use common::{pattern, Descriptor, BASE, FREE, PAGE};
 use tempfile::TempDir;
 use uldma_device::abi::{Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    ctx, event, reg, status, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, ID_MAGIC,
+    context_control, ctx, event, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW,
+    ID_MAGIC,
 };
 use uldma_device::method::Compare;
 use uldma_device::node::Shape;
@@ -208,4 +210,56 @@ fn accesses_of_any_width_and_place() {
         .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
         .unwrap();
     assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+}
+
+/// A queue of descriptors that goes on and off, polled by the device's own thread, while a long
+/// transfer by another context is under way.
+#[test]
+fn a_queue_sleeps_and_wakes() {
+    let poll = Duration::from_micros(200);
+    let (_directory, mut first, _second) = pair(Speed {
+        poll,
+        ..Speed::default()
+    });
+    first.probe(3);
+    first.guest.register(1, 3, 0, FREE, 16 << 20);
+    first
+        .guest
+        .register(2, 3, 5000, FREE + (16 << 20), 16 << 20);
+    let other = reg::CONTEXT_BLOCKS + 2 * ctx::STRIDE;
+    let (status, descriptors) = (first.guest.status_page(2), first.guest.descriptors(2));
+    first.store(BAR_CONTROL, (other + ctx::STATUS_PAGE) as u64, 8, status);
+    first.store(BAR_CONTROL, (other + ctx::QUEUE) as u64, 8, descriptors);
+    first.set(other + ctx::SPACE, 3);
+    first.set(other + ctx::METHODS, Method::Queue.bit().into());
+    first.set(other + ctx::CONTROL, context_control::ENABLE.into());
+
+    let long = first.initiate(SLICE, (0, 1), (5000 * PAGE, 2), 16 << 20);
+    assert_eq!(long, 1);
+    let counter = FREE + (4 << 20);
+    for ticket in 1..=500 {
+        if ticket % 50 == 0 {
+            wait_for("sleep", || first.guest.wakeup(2) == 1);
+        }
+        let add = Descriptor::add((1, 4 << 20), 1);
+        first.guest.submit(2, ticket, &add);
+        if first.guest.wakeup(2) == 1 {
+            first.store(BAR_CONTEXT, 2 * PAGE, 8, 0);
+        }
+        wait_for("completion", || first.guest.completed(2) == (ticket, 0));
+    }
+    wait_for("the long one", || first.guest.completed(1) == (1, 0));
+    assert_eq!(first.guest.get64(counter), 500);
+
+    // Off, and its page is given to somebody else.
+    first.set(other + ctx::CONTROL, 0);
+    assert_eq!(first.get(other + ctx::CONTROL), 0);
+    first.guest.put(status, &[0; PAGE as usize]);
+    first
+        .guest
+        .submit(2, 501, &Descriptor::add((1, 4 << 20), 1));
+    first.store(BAR_CONTEXT, 2 * PAGE, 8, 0);
+    std::thread::sleep(20 * poll);
+    assert_eq!(first.guest.get64(counter), 500);
+    assert_eq!(first.guest.get(status, PAGE as usize), [0; PAGE as usize]);
 }

@@ -34,6 +34,8 @@ pub(crate) fn start(directory: &Path, shape: Shape, speed: Speed) -> Arc<Device>
     }
     let engine = Arc::clone(&device);
     std::thread::spawn(move || engine.run_engine());
+    let poller = Arc::clone(&device);
+    std::thread::spawn(move || poller.run_poller());
     device
 }
 

@@ -14,6 +14,7 @@ use uldma_device::memory::GuestMemory;
 use uldma_device::method::Compare;
 use uldma_device::model::Model;
 use uldma_device::node::Shape;
+use uldma_device::poll::Polled;
 use uldma_device::shadow::SizeWord;
 
 use super::{Guest, FREE, PAGE, PAGES, REGIONS};
@@ -207,6 +208,13 @@ impl Rig {
         let at = slice + (destination & !7);
         self.store(node, BAR_SHADOW, at, 8, word.pack());
         self.load(node, BAR_SHADOW, slice + (source & !7), 8) as i64
+    }
+
+    /// Looks at the queues once.
+    pub(crate) fn poll(&mut self) -> Polled {
+        let memories: Vec<_> = self.memories.iter().collect();
+        let now = Instant::now();
+        self.model.poll(now, &memories, &mut self.scratch)
     }
 
     /// Switches a context off and on, with another method.

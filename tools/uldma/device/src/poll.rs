@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Looks at the queues of descriptors.
+//!
+//! All of a look is done while nothing else happens to the model, so once a context, a node or the
+//! whole device has been turned off, its pages are not looked at any more.
+
+use std::time::Instant;
+
+use crate::abi::{Method, Status};
+use crate::completion::StatusPage;
+use crate::engine::{Reach, Scratch};
+use crate::layout::event;
+use crate::memory::{BusError, GuestMemory};
+use crate::model::{self, Model};
+use crate::queue::Ring;
+use crate::transfer::{Transfer, Work};
+
+/// Descriptors that are taken from one queue before others get their turn.
+const BATCH: u64 = 64;
+
+/// Most bytes that are moved while looking; what is longer is left to the engine.
+const SHORT: u64 = 4096;
+
+/// What a look at all queues came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Polled {
+    /// There is no queue to look at before something changes.
+    Asleep,
+    /// Nothing was there, but look again.
+    Nothing,
+    /// Descriptors were there.
+    Found,
+}
+
+impl Model {
+    /// Looks at each queue that is awake, and takes what is there.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        memories: &[&GuestMemory],
+        scratch: &mut Scratch,
+    ) -> Polled {
+        let mut polled = Polled::Asleep;
+        for number in 0..self.nodes.len() {
+            for context in 1..self.shape.contexts as usize {
+                if !self.looks_at(number, context) {
+                    continue;
+                }
+                let result = self.poll_queue((number, context), now, memories, scratch);
+                polled = polled.max(result.unwrap_or_else(|BusError| {
+                    if let Some(node) = self.nodes.get_mut(number) {
+                        if let Some(context) = node.contexts.get_mut(context) {
+                            context.fall_asleep();
+                        }
+                        node.raise_event(event::ERROR);
+                    }
+                    Polled::Asleep
+                }));
+            }
+        }
+        polled
+    }
+
+    fn looks_at(&self, number: usize, context: usize) -> bool {
+        self.nodes.get(number).is_some_and(|node| {
+            node.engine_runs()
+                && node.config.is_bus_master()
+                && node.method_of(context) == Some(Method::Queue)
+                && node.contexts.get(context).is_some_and(|it| it.is_watched())
+        })
+    }
+
+    fn poll_queue(
+        &mut self,
+        (number, place): (usize, usize),
+        now: Instant,
+        memories: &[&GuestMemory],
+        scratch: &mut Scratch,
+    ) -> Result<Polled, BusError> {
+        let vantage = self.vantage(number).ok_or(BusError)?;
+        let reach = Reach::new(&vantage, number, memories).ok_or(BusError)?;
+        let in_flight = self.is_in_flight(number, place);
+        let (ready, limit) = (self.schedule.ready(), self.schedule.poll());
+        let node = self.nodes.get_mut(number).ok_or(BusError)?;
+        let at_once = self.schedule.is_instant() && node.faults.is_empty();
+        let context = node.contexts.get_mut(place).ok_or(BusError)?;
+        let memory = memories.get(number).copied().ok_or(BusError)?;
+        let ring = Ring::new(memory, context.setup.descriptors)?;
+
+        let mut taken = 0;
+        let mut done = Vec::new();
+        while taken < BATCH && context.has_room() {
+            let Some(descriptor) = ring.read(context.ticket() + 1)? else {
+                break;
+            };
+            taken += 1;
+            let mut transfer = match descriptor.work(reach.scene(), context.setup.space) {
+                Ok(Work::Nothing) => Transfer::ended(Status::Ok, ready),
+                Ok(work) => Transfer::new(work, ready),
+                Err(status) => Transfer::ended(status, ready),
+            };
+            transfer.linked = descriptor.is_linked();
+            let alone = context.is_empty();
+            if context.push(transfer).is_err() {
+                break;
+            }
+            let head = context.head().filter(|head| {
+                alone && at_once && head.ending.is_none() && head.work.bytes() <= SHORT
+            });
+            if let Some((ticket, work)) = head.map(|head| (head.ticket, head.work)) {
+                let outcome = reach.perform(&work, 0, scratch);
+                node.counters.count_moved(&work, outcome.moved);
+                context.advance(ticket, outcome);
+            }
+            if !in_flight {
+                while let Some(completion) = context.retire() {
+                    done.push(completion);
+                }
+            }
+        }
+
+        if taken == 0 {
+            if !context.is_idle(now, limit) {
+                return Ok(Polled::Nothing);
+            }
+            let page = StatusPage::new(memory, context.setup.status_page)?;
+            page.wakeup(true)?;
+            // Whoever uses a place again before its time has to wake the device, too.
+            if !context.has_room() || ring.read(context.ticket() + 1)?.is_none() {
+                context.fall_asleep();
+                return Ok(Polled::Asleep);
+            }
+            page.wakeup(false)?;
+            return Ok(Polled::Found);
+        }
+        context.wake();
+        self.wake |= !context.is_empty();
+        node.counters.initiations += taken;
+        node.counters.method(Method::Queue).initiations += taken;
+        model::publish(node, place, &done, Some(memory));
+        Ok(Polled::Found)
+    }
+}

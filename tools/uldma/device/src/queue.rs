@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Descriptors in a node's memory: `struct uldma_descriptor`.
+//!
+//! The program may change a descriptor at any time. Each word is read once, and what was read is
+//! what is checked and done.
+
+use std::sync::atomic::Ordering;
+
+use vm_memory::{Bytes, VolatileSlice};
+
+use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
+use crate::check::{self, Scene};
+use crate::memory::{Bus, BusError, GuestMemory, Right};
+use crate::transfer::{Atomic, Work};
+
+/// One descriptor, as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    op: u32,
+    flags: u32,
+    source: (u32, u64),
+    destination: (u32, u64),
+    length: u64,
+    operand: u64,
+    compare: u64,
+}
+
+impl Descriptor {
+    /// Whether the next one ends as aborted if this one ends badly.
+    pub fn is_linked(&self) -> bool {
+        self.flags & descriptor::LINK != 0
+    }
+
+    /// What a context of `space` asks for by this. All that a context asks for is done in order, one
+    /// after the other, so a fence asks for nothing more.
+    pub fn work<B: Bus + ?Sized>(&self, scene: &Scene<'_, B>, space: u32) -> Result<Work, Status> {
+        if self.flags & !(descriptor::FENCE | descriptor::LINK) != 0 {
+            return Err(Status::NotValid);
+        }
+        let atomic = |operation| {
+            let at = check::region_word(scene, space, self.destination)?;
+            Ok(Work::Atomic { at, operation })
+        };
+        match Op::of(self.op).ok_or(Status::NotValid)? {
+            Op::Copy => {
+                let (from, to) = (self.source, self.destination);
+                check::regions(scene, Some(space), from, to, self.length).map(Work::Copy)
+            }
+            Op::FetchAdd => atomic(Atomic::Add(self.operand)),
+            Op::CompareSwap => atomic(Atomic::CompareSwap {
+                compare: self.compare,
+                swap: self.operand,
+            }),
+            Op::Nop => Ok(Work::Nothing),
+        }
+    }
+}
+
+/// Words of a descriptor.
+const WORDS: usize = descriptor::SIZE as usize / size_of::<u64>();
+
+/// A page of descriptors.
+pub struct Ring<'a> {
+    slice: VolatileSlice<'a>,
+}
+
+impl<'a> Ring<'a> {
+    /// The page at a bus address.
+    pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
+        const BYTES: u64 = STATUS_RECORDS * descriptor::SIZE;
+        let slice = memory.slice(address, BYTES, Right::Read)?;
+        // It must not leave the range that it begins in.
+        let whole = slice.len() as u64 == BYTES;
+        whole.then_some(Self { slice }).ok_or(BusError)
+    }
+
+    /// The descriptor with this ticket, once it is there.
+    pub fn read(&self, ticket: u64) -> Result<Option<Descriptor>, BusError> {
+        let place = ticket % STATUS_RECORDS * descriptor::SIZE;
+        let place = usize::try_from(place).map_err(|_| BusError)?;
+        let found: u64 = self
+            .slice
+            .load(place, Ordering::Acquire)
+            .map_err(|_| BusError)?;
+        if u64::from_le(found) != ticket {
+            return Ok(None);
+        }
+        let mut words = [0; WORDS];
+        let whole = self.slice.subslice(place, size_of_val(&words));
+        whole.map_err(|_| BusError)?.copy_to(&mut words);
+        let word = |offset: u64| {
+            let word = words.get(offset as usize / 8).copied();
+            u64::from_le(word.unwrap_or_default())
+        };
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let (op, flags) = halves(word(descriptor::OP));
+        let (source, destination) = halves(word(descriptor::REGIONS));
+        Ok(Some(Descriptor {
+            op,
+            flags,
+            source: (source, word(descriptor::SRC_OFFSET)),
+            destination: (destination, word(descriptor::DST_OFFSET)),
+            length: word(descriptor::LENGTH),
+            operand: word(descriptor::OPERAND),
+            compare: word(descriptor::COMPARE),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::memfd;
+
+    #[test]
+    fn descriptors_are_found_at_their_place() {
+        let mut memory = GuestMemory::default();
+        memory
+            .map(0x1000, 0x1000, Some((memfd(0x1000), 0)), true, true)
+            .unwrap();
+        let ring = Ring::new(&memory, 0x1000).unwrap();
+        assert_eq!(ring.read(65), Ok(None));
+        for (number, word) in [65, 0x2_0000_0001, 0x4_0000_0003, 5, 6, 7, 8, 9]
+            .into_iter()
+            .enumerate()
+        {
+            let place = 0x1000 + descriptor::SIZE + number as u64 * 8;
+            memory.store64(place, word).unwrap();
+        }
+        assert_eq!(ring.read(1), Ok(None), "the place was used again");
+        let found = ring.read(65).unwrap().unwrap();
+        assert!(found.is_linked());
+        assert_eq!(
+            found,
+            Descriptor {
+                op: 1,
+                flags: 2,
+                source: (3, 5),
+                destination: (4, 6),
+                length: 7,
+                operand: 8,
+                compare: 9,
+            }
+        );
+    }
+
+    #[test]
+    fn a_page_has_to_be_whole() {
+        let mut memory = GuestMemory::default();
+        memory
+            .map(0x1000, 0x1000, Some((memfd(0x1000), 0)), true, true)
+            .unwrap();
+        for address in [0x1008, 0xff8, 0x1001, u64::MAX] {
+            assert!(Ring::new(&memory, address).is_err(), "{address:#x}");
+        }
+    }
+}
