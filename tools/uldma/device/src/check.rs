@@ -76,7 +76,6 @@ pub struct Checked {
 }
 
 /// The tables of both nodes as seen from one of them.
-#[derive(Clone, Copy)]
 pub struct Scene<'a, B: ?Sized> {
     /// Tables of the node that initiates.
     pub own: View<'a, B>,

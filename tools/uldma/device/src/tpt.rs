@@ -5,6 +5,8 @@
 //! The driver may change an entry at any time, and a hostile one may write anything there. So
 //! entries are copied first and checked afterwards, and every number in them is taken as untrusted.
 
+use std::cell::Cell;
+
 use crate::abi::Status;
 use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE};
 use crate::memory::{Bus, BusError, Right};
@@ -65,17 +67,48 @@ pub struct Stretch {
     pub pages: u32,
 }
 
-/// The tables of one node, as they are at this moment.
-#[derive(Clone, Copy)]
+/// Entries that were read already, each at the only place that its index has.
+struct Seen<T, const PLACES: usize>([Cell<Option<(u32, T)>>; PLACES]);
+
+impl<T: Copy, const PLACES: usize> Seen<T, PLACES> {
+    const fn new() -> Self {
+        Self([const { Cell::new(None) }; PLACES])
+    }
+
+    fn place(&self, index: u32) -> Option<&Cell<Option<(u32, T)>>> {
+        self.0.get(index as usize % PLACES)
+    }
+
+    fn get(&self, index: u32) -> Option<T> {
+        let (found, entry) = self.place(index)?.get()?;
+        (found == index).then_some(entry)
+    }
+
+    fn keep(&self, index: u32, entry: T) {
+        if let Some(place) = self.place(index) {
+            place.set(Some((index, entry)));
+        }
+    }
+}
+
+/// The tables of one node, as they are at one moment: some entries are kept once they were read, so
+/// nobody keeps a view while invalidations are answered.
 pub struct View<'a, B: ?Sized> {
     tables: &'a Tables,
     bus: &'a B,
+    pages: Seen<PageEntry, 8>,
+    regions: Seen<RegionEntry, 4>,
 }
 
 impl<'a, B: Bus + ?Sized> View<'a, B> {
     /// Tables at the places named by `tables` in the memory behind `bus`.
     pub fn new(tables: &'a Tables, bus: &'a B) -> Self {
-        Self { tables, bus }
+        Self {
+            tables,
+            bus,
+            pages: Seen::new(),
+            regions: Seen::new(),
+        }
     }
 
     /// log2 of the bytes of a page.
@@ -112,6 +145,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
 
     /// A valid page entry.
     pub fn page(&self, index: u32) -> Result<PageEntry, Miss> {
+        if let Some(page) = self.pages.get(index) {
+            return Ok(page);
+        }
         let tables = self.tables;
         let place = self.locate(
             tables.page_directory,
@@ -121,7 +157,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         )?;
         let mut words = [[0; 3]];
         self.bus.load_pairs(place, &mut words)?;
-        page_entry(words[0])
+        let page = page_entry(words[0])?;
+        self.pages.keep(index, page);
+        Ok(page)
     }
 
     /// Calls `each` with the page entries `first`, `first + 1`, … in order.
@@ -130,6 +168,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         stretch: Stretch,
         mut each: impl FnMut(PageEntry) -> Result<(), Status>,
     ) -> Result<(), Status> {
+        if stretch.pages == 1 {
+            return each(self.page(stretch.entry)?);
+        }
         let tables = self.tables;
         let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
         let mut index = stretch.entry;
@@ -163,6 +204,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         if index == 0 {
             return Err(Miss::NotValid);
         }
+        if let Some(region) = self.regions.get(index) {
+            return Ok(region);
+        }
         let place = self.locate(
             tables.region_directory,
             tables.region_capacity,
@@ -191,6 +235,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         if self.load(place, 0)? != head {
             return Err(Miss::NotValid);
         }
+        self.regions.keep(index, entry);
         Ok(entry)
     }
 
