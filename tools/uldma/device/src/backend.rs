@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use vfio_bindings::bindings::vfio::{
     vfio_region_info, vfio_region_sparse_mmap_area, VFIO_IRQ_INFO_EVENTFD,
@@ -105,6 +106,13 @@ fn irqs() -> Vec<IrqInfo> {
         .collect()
 }
 
+/// Waits until an access has taken as long as it has to. Sleeping would take much longer.
+fn spin_until(began: Instant, least: Duration) {
+    while began.elapsed() < least {
+        std::hint::spin_loop();
+    }
+}
+
 /// A client of one node.
 struct Backend {
     device: Arc<Device>,
@@ -131,6 +139,7 @@ impl Backend {
 
 impl ServerBackend for Backend {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        let began = Instant::now();
         self.attach();
         let node = self.node;
         match region {
@@ -147,10 +156,12 @@ impl ServerBackend for Backend {
                 .device
                 .with(|model, memories| model.load(node, bar, offset, data, memories)),
         }
+        spin_until(began, self.device.speed().access);
         Ok(())
     }
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        let began = Instant::now();
         self.attach();
         let node = self.node;
         match region {
@@ -166,6 +177,7 @@ impl ServerBackend for Backend {
                 .device
                 .with(|model, memories| model.store(node, bar, offset, data, memories)),
         }
+        spin_until(began, self.device.speed().access);
         Ok(())
     }
 

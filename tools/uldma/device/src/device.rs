@@ -26,6 +26,7 @@ use crate::poll::Polled;
 #[derive(Debug)]
 pub struct Device {
     shape: Shape,
+    speed: Speed,
     model: Mutex<Model>,
     /// Threads that wait for the model.
     waiting: AtomicUsize,
@@ -52,6 +53,7 @@ impl Device {
         window.set_len(shape.window_size)?;
         Ok(Self {
             shape,
+            speed,
             model: Mutex::new(Model::new(shape, nodes, speed)),
             waiting: AtomicUsize::new(0),
             work: Condvar::new(),
@@ -64,6 +66,11 @@ impl Device {
     /// What does not change while the device runs.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// How fast the device is.
+    pub fn speed(&self) -> Speed {
+        self.speed
     }
 
     /// The window, mapped by the clients.

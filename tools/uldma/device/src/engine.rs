@@ -15,6 +15,8 @@ use crate::walk::{self, Owner, Segment};
 /// How fast the device is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Speed {
+    /// Time that each access to a BAR takes at least.
+    pub access: Duration,
     /// Time for which a queue is looked at in vain before that stops.
     pub poll: Duration,
     /// Time from an initiation to its first byte.

@@ -80,6 +80,10 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 50_000)]
     poll_ns: u64,
 
+    /// Nanoseconds that each access to the function takes at least
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    access_ns: u64,
+
     /// Misbehave from the start, at one node or at both
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
@@ -178,6 +182,7 @@ fn run(options: &Options) -> io::Result<()> {
         compare: options.compare_bits,
     };
     let speed = Speed {
+        access: Duration::from_nanos(options.access_ns),
         poll: Duration::from_nanos(options.poll_ns),
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,

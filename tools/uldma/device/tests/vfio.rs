@@ -9,7 +9,7 @@ mod common;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::host::{start, wait_for, Host};
 use common::{pattern, Descriptor, BASE, FREE, PAGE};
@@ -262,4 +262,17 @@ fn a_queue_sleeps_and_wakes() {
     std::thread::sleep(20 * poll);
     assert_eq!(first.guest.get64(counter), 500);
     assert_eq!(first.guest.get(status, PAGE as usize), [0; PAGE as usize]);
+}
+
+#[test]
+fn accesses_take_their_time() {
+    let access = Duration::from_millis(3);
+    let (_directory, mut first, _second) = pair(Speed {
+        access,
+        ..Speed::default()
+    });
+    let began = Instant::now();
+    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+    first.set(reg::DOORBELL_MASK, 0);
+    assert!(began.elapsed() >= 2 * access);
 }
