@@ -136,10 +136,11 @@ impl Model {
         method: Method,
         memories: &[&GuestMemory],
     ) -> Named {
+        let entry = Named::of_entry(at.entry, at.offset);
+        if !method.compares_addresses() {
+            return entry;
+        }
         let page = self.look(node, memories, |reach| {
-            if !method.compares_addresses() {
-                return Err(Status::NotValid);
-            }
             Ok(reach.scene().own.page(at.entry)?)
         });
         match page {
@@ -147,7 +148,7 @@ impl Model {
                 let address = page.word & page_flags::ADDRESS_MASK;
                 Named::of_page(at.entry, at.offset, address)
             }
-            _ => Named::of_entry(at.entry, at.offset),
+            _ => entry,
         }
     }
 
