@@ -198,8 +198,9 @@ pub const KEY_CONTEXTS: u32 = 16;
 
 /// Bits of [`ctx::CONTROL`].
 pub mod context_control {
-    /// The context takes initiations. Clearing it drops half-passed arguments, aborts what is
-    /// queued, and reads back as 0 once nothing of this context is in flight.
+    /// The context takes initiations. Setting it goes on with tickets and counts from what the status
+    /// page says. Clearing it drops half-passed arguments, aborts what is queued, and reads back as
+    /// 0 once nothing of this context is in flight.
     pub const ENABLE: u32 = 1 << 0;
     /// Raise an interrupt at every completion, whether armed or not.
     pub const INTERRUPT_ALWAYS: u32 = 1 << 1;

@@ -285,7 +285,8 @@ impl RegisterFile for ControlFile<'_> {
             Register::Control(offset) if offset >= MSIX_TABLE_OFFSET => {}
             Register::Control(offset) => self.store_control(offset, value),
             Register::Context { context, offset } => {
-                node.context_store(context, offset, value);
+                let memory = self.memories.get(self.node).copied();
+                node.context_store(context, offset, value, memory);
                 self.model.wake_poller = true;
                 self.model.settle(self.memories);
             }

@@ -22,6 +22,17 @@ pub struct Completion {
     pub failed: u64,
 }
 
+/// What a status page counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Highest ticket that has ended.
+    pub completed: u64,
+    /// How many of them did not end well.
+    pub failed: u64,
+    /// Initiations that got no ticket.
+    pub refused: u64,
+}
+
 /// The status page of one context.
 pub struct StatusPage<'a> {
     slice: VolatileSlice<'a>,
@@ -41,6 +52,24 @@ impl<'a> StatusPage<'a> {
         self.slice
             .store(value.to_le(), offset, Ordering::Release)
             .map_err(|_| BusError)
+    }
+
+    fn load(&self, offset: u64) -> Result<u64, BusError> {
+        let offset = usize::try_from(offset).map_err(|_| BusError)?;
+        let value: u64 = self
+            .slice
+            .load(offset, Ordering::Acquire)
+            .map_err(|_| BusError)?;
+        Ok(u64::from_le(value))
+    }
+
+    /// What it counts.
+    pub fn counts(&self) -> Result<Counts, BusError> {
+        Ok(Counts {
+            completed: self.load(status_page::COMPLETED)?,
+            failed: self.load(status_page::FAILED)?,
+            refused: self.load(status_page::REFUSED)?,
+        })
     }
 
     /// Writes the record of a transfer.

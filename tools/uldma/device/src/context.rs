@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::{Method, Status};
 use crate::check::Side;
-use crate::completion::Completion;
+use crate::completion::{Completion, Counts};
 use crate::layout::{context_control, QUEUE_DEPTH};
 use crate::stats::ContextCounters;
 use crate::transfer::{Outcome, Transfer};
@@ -63,6 +63,8 @@ pub struct Context {
     no_data: bool,
     /// The transfer that ended last was linked to the next, and ended badly.
     abort_next: bool,
+    /// Initiations refused when the context was on before.
+    refused_before: u64,
     watch: Watch,
     /// What it is.
     pub setup: Setup,
@@ -112,6 +114,19 @@ impl Context {
             self.end_all(Status::Aborted, |_| true);
             Change::Disabled
         }
+    }
+
+    /// Goes on from what was counted when the context was on before.
+    pub fn resume(&mut self, counts: &Counts) {
+        self.ticket = counts.completed;
+        self.completed = counts.completed;
+        self.failed = counts.failed;
+        self.refused_before = counts.refused;
+    }
+
+    /// Initiations refused, as the status page counts them.
+    pub fn refused(&self) -> u64 {
+        self.refused_before.wrapping_add(self.counters.refused)
     }
 
     /// Whether the context takes initiations.

@@ -321,7 +321,7 @@ impl Model {
             return;
         };
         context.refuse(status);
-        let (page, count) = (context.setup.status_page, context.counters.refused);
+        let (page, count) = (context.setup.status_page, context.refused());
         let writes = writes && context.is_enabled() && page != 0;
         if let Some(memory) = memories.get(node).filter(|_| writes) {
             let written = StatusPage::new(memory, page).and_then(|page| page.refused(count));

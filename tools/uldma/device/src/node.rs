@@ -3,12 +3,14 @@
 //! One node's function: its registers and what hangs off them, as far as no other node matters.
 
 use crate::abi::Method;
+use crate::completion::StatusPage;
 use crate::config::{BarSizes, Config};
 use crate::context::{Change, Context};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
 use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_EVENT};
+use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
 use crate::shadow::Geometry;
@@ -221,8 +223,16 @@ impl Node {
         }
     }
 
-    /// A store to a context register.
-    pub fn context_store(&mut self, index: usize, offset: usize, value: u64) {
+    /// A store to a context register. A context that goes on counts from where its status page left
+    /// off.
+    pub fn context_store(
+        &mut self,
+        index: usize,
+        offset: usize,
+        value: u64,
+        memory: Option<&GuestMemory>,
+    ) {
+        let memory = memory.filter(|_| self.config.is_bus_master());
         let Some(context) = self.contexts.get_mut(index) else {
             return;
         };
@@ -230,6 +240,13 @@ impl Node {
         match offset {
             ctx::CONTROL => {
                 let change = context.set_control(value as u32);
+                if change == Change::Enabled {
+                    let page = memory.and_then(|memory| {
+                        let page = StatusPage::new(memory, context.setup.status_page).ok()?;
+                        page.counts().ok()
+                    });
+                    context.resume(&page.unwrap_or_default());
+                }
                 self.follow(index, change);
             }
             ctx::SPACE => setup.space = value as u32,
