@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Register contexts: who has which, and their status pages.
+//! Register contexts: who has which, and the pages that they share with the device.
 
 use kernel::{
     device::{
@@ -20,18 +20,51 @@ use crate::{
     engine,
     events::Events,
     hw::{
+        layout,
         ContextSetup,
         Hardware, //
     },
-    kernel_ext::dma,
-    status_page::StatusPage, //
+    kernel_ext::{
+        dma::{
+            self,
+            SharedPage, //
+        },
+        random, //
+    },
+    method::Method,
+    status_page::StatusPage,
+    uapi, //
 };
+
+/// Who wants a context, and what kind.
+pub(crate) struct Wish {
+    /// Space whose pages it may name.
+    pub(crate) space: u32,
+    pub(crate) method: Method,
+    /// Whether transfers move nothing.
+    pub(crate) no_data: bool,
+    pub(crate) events: Arc<Events>,
+}
+
+/// A context that was taken.
+pub(crate) struct Taken {
+    pub(crate) number: u32,
+    pub(crate) page: Arc<StatusPage>,
+    /// What initiations have to name; 0 if the method needs no key.
+    pub(crate) key: u64,
+    /// The descriptors, if the method needs any.
+    pub(crate) queue: Option<Arc<SharedPage>>,
+}
 
 struct Slot {
     page: Arc<StatusPage>,
     address: DmaAddress,
+    /// The descriptors, and where the device finds them.
+    queue: Option<(Arc<SharedPage>, DmaAddress)>,
     /// None for the kernel's context.
     events: Option<Arc<Events>>,
+    /// Wrong keys that were told of.
+    bad_keys: u32,
 }
 
 /// The contexts of one device.
@@ -62,38 +95,75 @@ impl Contexts {
     ) -> Result {
         let mut slots = self.slots.lock();
         let slot = slots.first_mut().ok_or(ENOSPC)?;
-        *slot = Some(Slot::enable(dev, hw, engine::CONTEXT, 0, 0, page, None)?);
+        let setup = ContextSetup {
+            interrupt_always: true,
+            ..ContextSetup::default()
+        };
+        *slot = Some(Slot::enable(
+            dev,
+            hw,
+            engine::CONTEXT,
+            setup,
+            page,
+            None,
+            None,
+        )?);
         Ok(())
     }
 
-    /// Enables a free context for `space`; returns its number and status page.
+    /// Enables a free context.
     ///
     /// # Errors
     ///
     /// `EBUSY` when all are taken.
-    pub(crate) fn take(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        space: u32,
-        methods: u32,
-        events: Arc<Events>,
-    ) -> Result<(u32, Arc<StatusPage>)> {
+    pub(crate) fn take(&self, dev: &Device<Bound>, hw: &dyn Hardware, wish: Wish) -> Result<Taken> {
+        let method = wish.method;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
+        let queue = match method.needs_queue() {
+            true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
+            false => None,
+        };
         let mut slots = self.slots.lock();
-        let mut users = slots.iter_mut().enumerate().skip(1);
-        let (number, slot) = users.find(|(_, slot)| slot.is_none()).ok_or(EBUSY)?;
+        let is_free = |number: &usize| slots.get(*number).is_some_and(Option::is_none);
+        // A key can name the first ones only, so leave these for those who need one.
+        let named = usize::try_from(layout::KEY_CONTEXTS)?.min(slots.len());
+        let number = match method.needs_key() {
+            true => (1..named).find(is_free),
+            false => {
+                let mut numbers = (1..slots.len()).rev();
+                numbers.find(is_free)
+            }
+        };
+        let number = number.ok_or(EBUSY)?;
+        let slot = slots.get_mut(number).ok_or(EBUSY)?;
         let number = u32::try_from(number)?;
+        let key = match method.needs_key() {
+            true => new_key(number),
+            false => 0,
+        };
+        let setup = ContextSetup {
+            space: wish.space,
+            methods: method.bit(),
+            key,
+            no_data: wish.no_data,
+            ..ContextSetup::default()
+        };
+        let events = Some(wish.events);
         *slot = Some(Slot::enable(
             dev,
             hw,
             number,
-            space,
-            methods,
+            setup,
             page.clone(),
-            Some(events),
+            queue.clone(),
+            events,
         )?);
-        Ok((number, page))
+        Ok(Taken {
+            number,
+            page,
+            key,
+            queue,
+        })
     }
 
     /// Disables a context, and frees it.
@@ -110,7 +180,7 @@ impl Contexts {
         let place = usize::try_from(number).ok();
         if let Some(slot) = place.and_then(|place| slots.get_mut(place)) {
             if let Some(slot) = slot.take() {
-                dma::unmap(dev, slot.address);
+                slot.unmap(dev);
             }
         }
         Ok(())
@@ -144,41 +214,87 @@ impl Contexts {
         Ok(())
     }
 
-    /// Unmaps all status pages; the device no longer writes them.
+    /// Reports which contexts have named wrong keys since it was last called.
+    pub(crate) fn report_bad_keys(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut slots = self.slots.lock();
+        for (number, slot) in slots.iter_mut().enumerate().skip(1) {
+            let Some(slot) = slot else {
+                continue;
+            };
+            let bad_keys = hw.bad_keys(dev, u32::try_from(number)?)?;
+            // The device takes no more than a few of each context, so the log cannot be flooded by
+            // one; whoever takes a new context for more leaves a line for each.
+            if bad_keys >= layout::MAX_BAD_KEYS && slot.bad_keys < layout::MAX_BAD_KEYS {
+                dev_warn!(
+                    dev,
+                    "context {number} guesses keys, and is not served any more\n"
+                );
+            }
+            slot.bad_keys = bad_keys;
+        }
+        Ok(())
+    }
+
+    /// Unmaps all pages; the device no longer uses them.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
         for slot in self.slots.lock().iter_mut() {
             if let Some(slot) = slot.take() {
-                dma::unmap(dev, slot.address);
+                slot.unmap(dev);
             }
         }
     }
 }
 
+/// A key that nobody can guess, for context `number`.
+fn new_key(number: u32) -> u64 {
+    let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
+    random::u64() & !context | u64::from(number) & context
+}
+
 impl Slot {
+    /// Enables context `number` as `setup` says, but for the pages.
     fn enable(
         dev: &Device<Bound>,
         hw: &dyn Hardware,
         number: u32,
-        space: u32,
-        methods: u32,
+        setup: ContextSetup,
         page: Arc<StatusPage>,
+        queue: Option<Arc<SharedPage>>,
         events: Option<Arc<Events>>,
     ) -> Result<Self> {
-        let address = page.map(dev)?;
-        let setup = ContextSetup {
-            space,
-            status_page: address,
-            methods,
-            interrupt_always: events.is_none(),
-        };
-        if let Err(err) = hw.enable_context(dev, number, &setup) {
-            dma::unmap(dev, address);
-            return Err(err);
-        }
-        Ok(Self {
+        let mut slot = Self {
+            address: page.map(dev)?,
             page,
-            address,
+            queue: None,
             events,
-        })
+            bad_keys: 0,
+        };
+        let result = (|| {
+            if let Some(queue) = queue {
+                let address = queue.map(dev)?;
+                slot.queue = Some((queue, address));
+            }
+            let setup = ContextSetup {
+                status_page: slot.address,
+                queue: slot.queue.as_ref().map_or(0, |(_, address)| *address),
+                ..setup
+            };
+            hw.enable_context(dev, number, &setup)
+        })();
+        match result {
+            Ok(()) => Ok(slot),
+            Err(err) => {
+                slot.unmap(dev);
+                Err(err)
+            }
+        }
+    }
+
+    /// Ends the mappings of what the device no longer uses.
+    fn unmap(self, dev: &Device<Bound>) {
+        dma::unmap(dev, self.address);
+        if let Some((_, address)) = self.queue {
+            dma::unmap(dev, address);
+        }
     }
 }

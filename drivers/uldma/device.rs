@@ -7,7 +7,7 @@
 //!
 //! Lock order, outermost first: an opener's `objects`; `Space::state` (inside of which pinning takes
 //! `mmap_lock`, and whoever changes mappings is waited for); the gate; `Channel::processing`; `Segments::state`; `Channel::state`;
-//! `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
+//! `Running::state`; `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
 //! `Maps::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called
 //! under it. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are innermost,
 //! but for `openers`, under which `Events::state` is taken. What the memory manager calls takes
@@ -80,6 +80,7 @@ use crate::{
     },
     maps::Maps,
     options,
+    running::Running,
     segment::{
         Epoch,
         Segments,
@@ -102,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) maps: Maps,
     #[pin]
     pub(crate) contexts: Contexts,
+    #[pin]
+    pub(crate) running: Running,
     #[pin]
     pub(crate) engine: Engine,
     #[pin]
@@ -164,6 +167,7 @@ impl Shared {
         let geometry = *hw.geometry();
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
+        let running = Running::new(gate.clone(), hw.clone())?;
         let shared = Arc::pin_init(
             try_pin_init!(Self {
                 gate,
@@ -172,6 +176,7 @@ impl Shared {
                 lmm <- Lmm::new(options::lmm()),
                 maps <- Maps::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
+                running <- running,
                 engine <- Engine::new(page),
                 channel <- Channel::new(),
                 window <- InboundWindow::new(geometry.window_size),
@@ -292,6 +297,9 @@ impl Shared {
             self.channel.link_changed(dev, &*self.hw, self, link.up)?;
             self.tell_openers(|opener| opener.link_changed(link.up));
             self.channel.process(dev, &*self.hw, self)?;
+        }
+        if events & event::KEY != 0 {
+            self.contexts.report_bad_keys(dev, &*self.hw)?;
         }
         if events & event::ERROR != 0 {
             dev_err!(dev, "adapter got no answer to a bus address\n");

@@ -26,6 +26,10 @@ pub(crate) struct Geometry {
     pub(crate) node: u32,
     /// Register contexts, with context 0, which is the kernel's.
     pub(crate) contexts: u32,
+    /// Bit mask of initiation methods.
+    pub(crate) methods: u32,
+    /// CPUs of which the device can be told who runs there.
+    pub(crate) cpus: u32,
     /// log2 of the bytes of shadow space per context.
     pub(crate) shadow_shift: u32,
     /// Page entries that the shadow space of one context can name.
@@ -83,6 +87,7 @@ pub(crate) struct TableSetup {
 }
 
 /// What a context is given when it is enabled.
+#[derive(Default)]
 pub(crate) struct ContextSetup {
     /// Space whose pages it may name.
     pub(crate) space: u32,
@@ -90,6 +95,12 @@ pub(crate) struct ContextSetup {
     pub(crate) status_page: DmaAddress,
     /// Bit mask of initiation methods.
     pub(crate) methods: u32,
+    /// What initiations have to name, if the method needs a key.
+    pub(crate) key: u64,
+    /// Bus address of the page of descriptors, if the method needs one.
+    pub(crate) queue: DmaAddress,
+    /// Whether transfers move nothing.
+    pub(crate) no_data: bool,
     /// Whether each completion interrupts.
     pub(crate) interrupt_always: bool,
 }
@@ -113,6 +124,7 @@ pub(crate) struct ContextCounters {
     pub(crate) initiations: u64,
     pub(crate) refused: u64,
     pub(crate) bytes: u64,
+    pub(crate) bad_keys: u32,
 }
 
 /// A device that initiates DMA for processes and shares a window with a peer.
@@ -166,6 +178,14 @@ pub(crate) trait Hardware: Send + Sync {
 
     /// Stops a context and waits until nothing of it is in flight; bounded.
     fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result;
+
+    /// Tells the device that `context`, or none, runs on `cpu` from now on.
+    ///
+    /// Does not sleep: context switches call it.
+    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result;
+
+    /// How many wrong keys were passed through a context's shadow pages.
+    fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32>;
 
     /// Asks for an interrupt once a ticket beyond `completed` has ended.
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result;

@@ -31,7 +31,7 @@ use crate::{
         Answer,
         Query, //
     },
-    lmm::range::pages_to_bytes,
+    method,
     opener::{
         Object,
         Opener, //
@@ -44,6 +44,7 @@ use crate::{
     }, //
 };
 
+mod context;
 mod region;
 
 /// Sizes of the structures as first published: the least that a caller may pass. All of them are
@@ -66,6 +67,7 @@ arguments!(
     uldma_lmm,
     uldma_context_create,
     uldma_context_stats,
+    uldma_map_out,
     uldma_eventfd,
     uldma_dma,
     uldma_dma_wait,
@@ -143,9 +145,10 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
         ULDMA_CMD_REGION_BLOCKS => region::blocks(opener, &user),
         ULDMA_CMD_REGION_CLEANUP => region::cleanup(opener, &user),
         ULDMA_CMD_LMM => region::lmm(opener, &user),
-        ULDMA_CMD_CONTEXT_CREATE => context_create(opener, &user),
-        ULDMA_CMD_CONTEXT_DESTROY => context_destroy(opener, &user),
-        ULDMA_CMD_CONTEXT_STATS => context_stats(opener, &user),
+        ULDMA_CMD_CONTEXT_CREATE => context::create(opener, &user),
+        ULDMA_CMD_CONTEXT_DESTROY => context::destroy(opener, &user),
+        ULDMA_CMD_CONTEXT_STATS => context::stats(opener, &user),
+        ULDMA_CMD_CONTEXT_MAP_OUT => context::map_out(opener, &user),
         ULDMA_CMD_EVENTFD => eventfd(opener, &user),
         ULDMA_CMD_DMA => dma(opener, &user),
         ULDMA_CMD_DMA_WAIT => dma_wait(opener, &user),
@@ -191,7 +194,6 @@ impl Opener {
 fn query(opener: &Opener, user: &User) -> Result {
     let mut arg: uldma_query = user.read()?;
     no_flags(arg.flags)?;
-    zero(arg.reserved)?;
     let shared = &opener.shared;
     let geometry = shared.hw.geometry();
     let link = {
@@ -215,62 +217,9 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_pages = usage.pages;
     arg.out_window_size = u64::try_from(geometry.window_size)?;
     arg.out_window_used = u64::try_from(shared.window.used())?;
+    arg.out_methods = method::allowed(geometry.methods);
     arg.out_opener_regions = u32::try_from(regions)?;
     arg.out_opener_pinned = pages_to_bytes(opener.space.locked_pages());
-    user.write(&arg)
-}
-
-fn context_create(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_context_create = user.read()?;
-    no_flags(arg.flags)?;
-    zero(arg.reserved)?;
-    if arg.method != ULDMA_METHOD_EXTENDED_SHADOW {
-        return Err(eopnotsupp());
-    }
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    opener.take_context(&mut objects, 1 << arg.method)?;
-    let context = objects.context.as_ref().ok_or(ENXIO)?;
-    arg.out_context = context.number;
-    arg.out_page_offset = context.registers.offset();
-    arg.out_status_offset = context.status.offset();
-    arg.out_page_length = u32::try_from(context.registers.length())?;
-    drop(objects);
-    user.write(&arg).inspect_err(|_| {
-        // Nobody was told of it; another thread may have ended it meanwhile.
-        let mut objects = opener.objects.lock();
-        let context = objects.context.as_ref();
-        if context.is_some_and(|context| context.number == arg.out_context) {
-            let _ = opener.drop_context(&mut objects);
-        }
-    })
-}
-
-fn context_destroy(opener: &Opener, user: &User) -> Result {
-    let arg: uldma_handle = user.read()?;
-    zero(arg.handle)?;
-    opener.check_space()?;
-    opener.drop_context(&mut opener.objects.lock())
-}
-
-fn context_stats(opener: &Opener, user: &User) -> Result {
-    let mut arg: uldma_context_stats = user.read()?;
-    no_flags(arg.flags)?;
-    let objects = opener.objects.lock();
-    let context = objects.context.as_ref().ok_or(ENXIO)?;
-    let shared = &opener.shared;
-    let guard = shared.gate.try_enter()?;
-    let counters = shared.hw.context_counters(guard.dev(), context.number)?;
-    arg.out_shadow_stores = counters.shadow_stores;
-    arg.out_shadow_loads = counters.shadow_loads;
-    arg.out_page_stores = counters.page_stores;
-    arg.out_page_loads = counters.page_loads;
-    arg.out_initiations = counters.initiations;
-    arg.out_refused = counters.refused;
-    arg.out_completed = opener.events.context_completed().unwrap_or(0);
-    arg.out_bytes = counters.bytes;
-    drop(guard);
-    drop(objects);
     user.write(&arg)
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod pci;
 pub(crate) mod plain;
 pub(crate) mod random;
 pub(crate) mod range_alloc;
+pub(crate) mod sched_switch;
 pub(crate) mod shrinker;
 pub(crate) mod vma;
 pub(crate) mod wc_bar;

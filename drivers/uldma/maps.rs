@@ -55,6 +55,8 @@ pub(crate) enum Content {
     Context(u32),
     /// A status page.
     Status(Arc<StatusPage>),
+    /// A page of descriptors.
+    Queue(Arc<SharedPage>),
     /// A part of the inbound half, from a byte offset on.
     Inbound(usize),
     /// A part of the outbound half, from a byte offset on, and a page to take its place when the
@@ -69,7 +71,7 @@ impl Content {
     fn caching(&self) -> Caching {
         match self {
             Self::Shadow(_) | Self::Context(_) => Caching::Uncached,
-            Self::Status(_) | Self::Sink(_) => Caching::Normal,
+            Self::Status(_) | Self::Queue(_) | Self::Sink(_) => Caching::Normal,
             Self::Inbound(_) | Self::Outbound(..) => Caching::WriteCombine,
         }
     }
@@ -102,7 +104,7 @@ impl Content {
                 let offset = offset + (number << PAGE_SHIFT);
                 hw.frame(DevicePage::Window(Half::Outbound, offset))
             }
-            Self::Sink(page) => Some(page.pfn()),
+            Self::Queue(page) | Self::Sink(page) => Some(page.pfn()),
         }
     }
 }

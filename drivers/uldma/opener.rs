@@ -16,6 +16,10 @@ use kernel::{
 };
 
 use crate::{
+    context::{
+        Taken,
+        Wish, //
+    },
     device::Shared,
     engine::Transfer,
     events::Events,
@@ -26,6 +30,7 @@ use crate::{
         Content,
         MapRange, //
     },
+    method::Method,
     region::Region,
     segment::Segment, //
 };
@@ -41,8 +46,11 @@ pub(crate) enum Object {
 /// The register context of an opener.
 pub(crate) struct OpenerContext {
     pub(crate) number: u32,
+    pub(crate) method: Method,
+    pub(crate) key: u64,
     pub(crate) registers: MapRange,
     pub(crate) status: MapRange,
+    pub(crate) queue: Option<MapRange>,
 }
 
 /// Transfers whose outcome an opener can ask for: the last ones that it started.
@@ -271,38 +279,30 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the opener has one or all are taken.
-    pub(crate) fn take_context(&self, objects: &mut Objects, methods: u32) -> Result {
+    /// `EBUSY` when the opener has one or all are taken; those of [`Running::add`].
+    ///
+    /// [`Running::add`]: crate::running::Running::add
+    pub(crate) fn take_context(
+        &self,
+        objects: &mut Objects,
+        method: Method,
+        no_data: bool,
+    ) -> Result {
         if objects.context.is_some() {
             return Err(EBUSY);
         }
         let shared = &self.shared;
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
-        let (number, page) =
-            shared
-                .contexts
-                .take(dev, hw, self.space.id(), methods, self.events.clone())?;
-        let result = (|| {
-            let content = Content::Context(number);
-            let registers = shared.maps.add(self.number, 1, content, true)?;
-            let content = Content::Status(page.clone());
-            let status = shared.maps.add(self.number, 1, content, false);
-            let status = status.inspect_err(|_| shared.maps.remove(registers))?;
-            shared
-                .maps
-                .set_context(self.number, number)
-                .inspect_err(|_| {
-                    shared.maps.remove(registers);
-                    shared.maps.remove(status);
-                })?;
-            Ok(OpenerContext {
-                number,
-                registers,
-                status,
-            })
-        })();
-        match result {
+        let wish = Wish {
+            space: self.space.id(),
+            method,
+            no_data,
+            events: self.events.clone(),
+        };
+        let taken = shared.contexts.take(dev, hw, wish)?;
+        let (number, page) = (taken.number, taken.page.clone());
+        match self.show_context(method, taken) {
             Ok(context) => {
                 self.events.set_context(Some((number, page)));
                 objects.context = Some(context);
@@ -314,6 +314,46 @@ impl Opener {
                 Err(err)
             }
         }
+    }
+
+    /// Lets the process map a context that was taken.
+    fn show_context(&self, method: Method, taken: Taken) -> Result<OpenerContext> {
+        let maps = &self.shared.maps;
+        let number = taken.number;
+        let mut shown: [Option<MapRange>; 3] = [None; 3];
+        let pages = [
+            Some((Content::Context(number), true)),
+            Some((Content::Status(taken.page), false)),
+            taken.queue.map(|queue| (Content::Queue(queue), true)),
+        ];
+        let result = (|| {
+            for (range, page) in shown.iter_mut().zip(pages) {
+                if let Some((content, writable)) = page {
+                    *range = Some(maps.add(self.number, 1, content, writable)?);
+                }
+            }
+            maps.set_context(self.number, number)?;
+            if method.is_announced() {
+                let added = self.shared.running.add(self.space.key(), number);
+                added.inspect_err(|_| maps.clear_context(self.number))?;
+            }
+            let [registers, status, queue] = shown;
+            Ok(OpenerContext {
+                number,
+                method,
+                key: taken.key,
+                registers: registers.ok_or(EINVAL)?,
+                status: status.ok_or(EINVAL)?,
+                queue,
+            })
+        })();
+        if result.is_err() {
+            shown
+                .into_iter()
+                .flatten()
+                .for_each(|range| maps.remove(range));
+        }
+        result
     }
 
     /// Gives the context back: mappings first, then what the device has of it.
@@ -328,6 +368,12 @@ impl Opener {
         shared.maps.clear_context(self.number);
         shared.maps.remove(context.registers);
         shared.maps.remove(context.status);
+        if let Some(queue) = context.queue {
+            shared.maps.remove(queue);
+        }
+        if context.method.is_announced() {
+            shared.running.remove(self.space.key());
+        }
         self.events.set_context(None);
         match shared.gate.enter() {
             Some(guard) => shared

@@ -18,6 +18,11 @@ pub(crate) fn lmm() -> lmm::Options {
     }
 }
 
+/// Whether contexts can have initiation methods by which other processes can misuse them.
+pub(crate) fn insecure_methods() -> bool {
+    *module_parameters::insecure_methods.value() != 0
+}
+
 /// Regions and imports that one opener can have.
 pub(crate) fn max_opener_regions() -> usize {
     *module_parameters::max_opener_regions.value()

@@ -330,6 +330,61 @@ impl Region {
         })
     }
 
+    /// Maps `pages` pages of a region of this node, from a page number on, out to those of another
+    /// region or import; to none ends that.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a source that is an import, and for pages that a region does not have or that
+    /// it has in part only; `EACCES` when the source cannot be read or the destination not written.
+    pub(crate) fn map_out(
+        shared: &Shared,
+        (source, from): (&Self, u32),
+        destination: Option<(&Self, u32)>,
+        pages: u32,
+    ) -> Result {
+        if source.is_import() {
+            return Err(EINVAL);
+        }
+        source.check_whole(from, pages)?;
+        if let Some((destination, to)) = destination {
+            destination.check_whole(to, pages)?;
+        }
+        if !source.access.read || destination.is_some_and(|(region, _)| !region.access.write) {
+            return Err(EACCES);
+        }
+        source.with_runs(|runs| match destination {
+            Some((destination, to)) => destination
+                .with_runs(|other| shared.tpt.map_out((runs, from), Some((other, to)), pages)),
+            None => shared.tpt.map_out((runs, from), None, pages),
+        })
+    }
+
+    /// Fails with `EINVAL` unless the region has all bytes of `pages` pages from page `first` on.
+    fn check_whole(&self, first: u32, pages: u32) -> Result {
+        let size = u64::try_from(PAGE_SIZE)?;
+        let offset = u64::try_from(offset_in_page(self.addr)?)?;
+        let start = u64::from(first) * size;
+        let end = start + u64::from(pages) * size;
+        if pages == 0 || start < offset || end > offset.saturating_add(self.length) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Gives `f` the region's page entries, in order.
+    fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
+        match &self.pages {
+            Pages::Local(_, locked) => f(locked.runs()),
+            Pages::Remote(run) => f(&[Run {
+                page: 0,
+                first: run.first,
+                count: run.count,
+                reserved: 0,
+            }]),
+        }
+    }
+
     /// Offers the region to the peer.
     ///
     /// # Errors

@@ -11,7 +11,9 @@
 #include <linux/pagemap.h>
 #include <linux/pseudo_fs.h>
 #include <linux/sched/signal.h>
+#include <linux/smp.h>
 #include <linux/srcu.h>
+#include <linux/tracepoint.h>
 
 #include "shims.h"
 
@@ -182,6 +184,52 @@ void uldma_rmb(void)
 {
 	/* Pairs with the peer, which writes the window in order. */
 	rmb();
+}
+
+/*
+ * The tracepoint is not exported by name, but modules may look for it, as those
+ * that trace do.
+ */
+static void uldma_find_sched_switch(struct tracepoint *tp, void *found)
+{
+	if (!strcmp(tp->name, "sched_switch"))
+		*(struct tracepoint **)found = tp;
+}
+
+static struct tracepoint *uldma_sched_switch(void)
+{
+	struct tracepoint *tp = NULL;
+
+	for_each_kernel_tracepoint(uldma_find_sched_switch, &tp);
+	return tp;
+}
+
+int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data)
+{
+	struct tracepoint *tp = uldma_sched_switch();
+
+	return tp ? tracepoint_probe_register(tp, probe, data) : -ENOENT;
+}
+
+void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
+{
+	tracepoint_probe_unregister(uldma_sched_switch(), probe, data);
+	tracepoint_synchronize_unregister();
+}
+
+void uldma_on_each_cpu(void (*call)(void *data), void *data)
+{
+	on_each_cpu(call, data, 1);
+}
+
+unsigned int uldma_cpu(void)
+{
+	return smp_processor_id();
+}
+
+unsigned int uldma_possible_cpus(void)
+{
+	return nr_cpu_ids;
 }
 
 u64 uldma_ioread64(const void __iomem *addr)

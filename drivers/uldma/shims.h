@@ -13,6 +13,7 @@ struct inode;
 struct mm_struct;
 struct page;
 struct srcu_struct;
+struct task_struct;
 struct vm_area_struct;
 
 /* Values of kernel_ext::vma::Caching; 0 is like other memory. */
@@ -38,6 +39,16 @@ int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 void uldma_dma_wmb(void);
 void uldma_wmb(void);
 void uldma_rmb(void);
+
+typedef void (*uldma_sched_switch_t)(void *data, bool preempt,
+				     struct task_struct *prev,
+				     struct task_struct *next,
+				     unsigned int prev_state);
+int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data);
+void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data);
+void uldma_on_each_cpu(void (*call)(void *data), void *data);
+unsigned int uldma_cpu(void);
+unsigned int uldma_possible_cpus(void);
 
 u64 uldma_ioread64(const void __iomem *addr);
 void uldma_iowrite64(u64 value, void __iomem *addr);

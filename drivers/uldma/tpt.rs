@@ -243,6 +243,32 @@ impl Tpt {
         })
     }
 
+    /// Maps `pages` pages of this node out to others, or ends that; each side is runs and the number of
+    /// a page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when runs do not have such pages.
+    pub(crate) fn map_out(
+        &self,
+        (from_runs, from): (&[Run], u32),
+        to: Option<(&[Run], u32)>,
+        pages: u32,
+    ) -> Result {
+        self.with(|tables| {
+            for number in 0..pages {
+                let index = entry_of(from_runs, from, number)?;
+                let region = match to {
+                    Some((runs, to)) => entry_of(runs, to, number)? + 1,
+                    None => 0,
+                };
+                let entry = tables.pages.get(index)?;
+                tables.pages.set(index, PageEntry { region, ..entry })?;
+            }
+            Ok(())
+        })
+    }
+
     /// Gives each page of an import a page entry; `region` is its index here.
     pub(crate) fn add_remote_pages(
         &self,
@@ -409,6 +435,19 @@ impl Tpt {
             tables.drop_pages(dev);
         }
     }
+}
+
+/// The page entry of page `first + number` of `runs`.
+fn entry_of(runs: &[Run], first: u32, number: u32) -> Result<u32> {
+    let page = first.checked_add(number).ok_or(EINVAL)?;
+    let after = runs.partition_point(|run| run.page <= page);
+    let run = after.checked_sub(1).and_then(|place| runs.get(place));
+    let run = run.ok_or(EINVAL)?;
+    let skip = page - run.page;
+    if skip >= run.count {
+        return Err(EINVAL);
+    }
+    Ok(run.first + skip)
 }
 
 impl Tables {

@@ -12,7 +12,7 @@
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
 //! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
@@ -33,9 +33,11 @@ mod link;
 mod list;
 mod lmm;
 mod maps;
+mod method;
 mod opener;
 mod options;
 mod region;
+mod running;
 mod segment;
 mod status_page;
 mod tpt;
@@ -52,6 +54,10 @@ kernel::module_pci_driver! {
         max_opener_regions: usize {
             default: 8192,
             description: "Regions and imports that one opener can have",
+        },
+        insecure_methods: u8 {
+            default: 0,
+            description: "Allow initiation methods by which processes can misuse others (0 or 1)",
         },
         merge: u8 {
             default: 1,

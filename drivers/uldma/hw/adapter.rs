@@ -175,6 +175,8 @@ impl Adapter {
         let geometry = Geometry {
             node: bar.read32(reg::NODE),
             contexts,
+            methods: bar.read32(reg::METHODS),
+            cpus: bar.read32(reg::CPUS),
             shadow_shift,
             // What a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
@@ -375,7 +377,12 @@ impl Hardware for Adapter {
         bar.try_write32(setup.space, block + ctx::SPACE)?;
         bar.try_write64(setup.status_page, block + ctx::STATUS_PAGE)?;
         bar.try_write32(setup.methods, block + ctx::METHODS)?;
+        bar.try_write64(setup.key, block + ctx::KEY)?;
+        bar.try_write64(setup.queue, block + ctx::QUEUE)?;
         let mut value = context_control::ENABLE;
+        if setup.no_data {
+            value |= context_control::NO_DATA;
+        }
         if setup.interrupt_always {
             value |= context_control::INTERRUPT_ALWAYS;
         }
@@ -387,6 +394,18 @@ impl Hardware for Adapter {
         let control = self.block(context)? + ctx::CONTROL;
         bar.try_write32(0, control)?;
         self.wait_clear(|| bar.try_read32(control), context_control::BUSY)
+    }
+
+    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
+        let bar = self.registers.access(dev)?;
+        let word = u64::from(cpu) << 32 | u64::from(context.unwrap_or(0));
+        bar.write64(word, reg::RUNNING);
+        Ok(())
+    }
+
+    fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {
+        let bar = self.registers.access(dev)?;
+        bar.try_read32(self.block(context)? + ctx::BAD_KEYS)
     }
 
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
@@ -411,6 +430,7 @@ impl Hardware for Adapter {
             initiations: read(ctx::INITIATIONS)?,
             refused: read(ctx::REFUSED)?,
             bytes: read(ctx::BYTES)?,
+            bad_keys: bar.try_read32(block + ctx::BAD_KEYS)?,
         })
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn unmap(dev: &Device<Bound>, addr: DmaAddress) {
     }
 }
 
-/// A zeroed page that the device writes, and that kernel and user space read.
+/// A zeroed page that a device shares with the kernel and with user space.
 pub(crate) struct SharedPage {
     page: Page,
 }

@@ -150,7 +150,7 @@ impl Space {
     }
 
     /// The key under which the manager finds this space.
-    pub(super) fn key(&self) -> usize {
+    pub(crate) fn key(&self) -> usize {
         self.mm.as_raw().addr()
     }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls on register contexts.
+
+use kernel::prelude::*;
+
+use crate::{
+    kernel_ext::errno::eopnotsupp,
+    method::Method,
+    opener::Opener,
+    region::Region,
+    uapi::{
+        self,
+        *, //
+    }, //
+};
+
+use super::{
+    no_flags,
+    zero,
+    User, //
+};
+
+pub(super) fn create(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_context_create = user.read()?;
+    if arg.flags & !uapi::ULDMA_CONTEXT_NO_DATA != 0 {
+        return Err(eopnotsupp());
+    }
+    zero(arg.reserved)?;
+    let method = Method::from_number(arg.method, opener.shared.hw.geometry().methods)?;
+    opener.check_space()?;
+    let mut objects = opener.objects.lock();
+    let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
+    opener.take_context(&mut objects, method, no_data)?;
+    let context = objects.context.as_ref().ok_or(ENXIO)?;
+    arg.out_context = context.number;
+    arg.out_page_offset = context.registers.offset();
+    arg.out_status_offset = context.status.offset();
+    arg.out_page_length = u32::try_from(context.registers.length())?;
+    arg.out_key = context.key;
+    arg.out_queue_offset = context.queue.map_or(0, |queue| queue.offset());
+    drop(objects);
+    user.write(&arg).inspect_err(|_| {
+        // Nobody was told of it; another thread may have ended it meanwhile.
+        let mut objects = opener.objects.lock();
+        let context = objects.context.as_ref();
+        if context.is_some_and(|context| context.number == arg.out_context) {
+            let _ = opener.drop_context(&mut objects);
+        }
+    })
+}
+
+pub(super) fn destroy(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    zero(arg.handle)?;
+    opener.check_space()?;
+    opener.drop_context(&mut opener.objects.lock())
+}
+
+pub(super) fn stats(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_context_stats = user.read()?;
+    no_flags(arg.flags)?;
+    let objects = opener.objects.lock();
+    let context = objects.context.as_ref().ok_or(ENXIO)?;
+    let shared = &opener.shared;
+    let guard = shared.gate.try_enter()?;
+    let counters = shared.hw.context_counters(guard.dev(), context.number)?;
+    arg.out_shadow_stores = counters.shadow_stores;
+    arg.out_shadow_loads = counters.shadow_loads;
+    arg.out_page_stores = counters.page_stores;
+    arg.out_page_loads = counters.page_loads;
+    arg.out_initiations = counters.initiations;
+    arg.out_refused = counters.refused;
+    arg.out_completed = opener.events.context_completed().unwrap_or(0);
+    arg.out_bytes = counters.bytes;
+    arg.out_bad_keys = counters.bad_keys.into();
+    drop(guard);
+    drop(objects);
+    user.write(&arg)
+}
+
+pub(super) fn map_out(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_map_out = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    opener.check_space()?;
+    let objects = opener.objects.lock();
+    let source = objects.region(arg.src)?;
+    let destination = match arg.dst {
+        0 => None,
+        handle => Some((objects.region(handle)?, arg.dst_page)),
+    };
+    Region::map_out(
+        &opener.shared,
+        (source, arg.src_page),
+        destination,
+        arg.pages,
+    )
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told of context switches.
+//!
+//! This is the `sched_switch` tracepoint, which tells of every switch of every CPU, whoever runs.
+//! Preempt notifiers would do for threads that register themselves, but a thread that does not is
+//! what has to be told of, and none can be unregistered from outside.
+//!
+//! C header: `include/linux/tracepoint.h`.
+
+use kernel::{
+    bindings,
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
+
+unsafe extern "C" {
+    fn uldma_sched_switch_register(
+        probe: unsafe extern "C" fn(
+            *mut c_void,
+            bool,
+            *mut bindings::task_struct,
+            *mut bindings::task_struct,
+            c_uint,
+        ),
+        data: *mut c_void,
+    ) -> c_int;
+    fn uldma_sched_switch_unregister(
+        probe: unsafe extern "C" fn(
+            *mut c_void,
+            bool,
+            *mut bindings::task_struct,
+            *mut bindings::task_struct,
+            c_uint,
+        ),
+        data: *mut c_void,
+    );
+    fn uldma_on_each_cpu(call: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
+    fn uldma_cpu() -> c_uint;
+    fn uldma_possible_cpus() -> c_uint;
+}
+
+/// Who is told.
+pub(crate) trait Switched: Send + Sync + 'static {
+    /// On this CPU, which is `cpu`, somebody runs from now on whose address space is at `mm`, or 0 for
+    /// a kernel thread.
+    ///
+    /// Called with interrupts off and the lock of the run queue held, so this must neither sleep, nor
+    /// wake anybody, nor take a lock under which somebody may be woken.
+    fn switched(&self, cpu: u32, mm: usize);
+}
+
+/// CPUs that there can be: numbers of CPUs are less.
+pub(crate) fn possible_cpus() -> u32 {
+    // SAFETY: May be called from any context.
+    unsafe { uldma_possible_cpus() }
+}
+
+/// Tells `who` of all switches as long as this object lives.
+///
+/// # Invariants
+///
+/// The probe is registered with `who` as its data.
+pub(crate) struct Registration<T: Switched> {
+    who: Arc<T>,
+}
+
+impl<T: Switched> Registration<T> {
+    /// Tells `who` from now on, and at once on each CPU who runs there now.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when this kernel has no such tracepoint, `ENOMEM`.
+    pub(crate) fn new(who: Arc<T>) -> Result<Self> {
+        // SAFETY: The probe has the form that this tracepoint calls, and `who` lives until it is
+        // unregistered.
+        to_result(unsafe { uldma_sched_switch_register(Self::probe, Self::data(&who)) })?;
+        // INVARIANT: It was registered just now.
+        let this = Self { who };
+        this.refresh();
+        Ok(this)
+    }
+
+    /// Tells again on each CPU who runs there now. Sleeps.
+    pub(crate) fn refresh(&self) {
+        // SAFETY: The data is what `now` expects, and this returns when all CPUs have called it.
+        unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.who)) };
+    }
+
+    fn data(who: &Arc<T>) -> *mut c_void {
+        core::ptr::from_ref::<T>(who).cast_mut().cast()
+    }
+
+    /// # Safety
+    ///
+    /// `data` is [`Self::data`] of what is alive; called with preemption off.
+    unsafe extern "C" fn now(data: *mut c_void) {
+        // SAFETY: As the function requires.
+        let who = unsafe { &*data.cast::<T>() };
+        // SAFETY: There always is a current task.
+        let mm = unsafe { (*bindings::get_current()).mm };
+        // SAFETY: Preemption is off.
+        who.switched(unsafe { uldma_cpu() }, mm.addr());
+    }
+
+    /// # Safety
+    ///
+    /// `data` is [`Self::data`] of what is alive; called by the scheduler.
+    unsafe extern "C" fn probe(
+        data: *mut c_void,
+        _preempt: bool,
+        _prev: *mut bindings::task_struct,
+        next: *mut bindings::task_struct,
+        _prev_state: c_uint,
+    ) {
+        // SAFETY: As the function requires.
+        let who = unsafe { &*data.cast::<T>() };
+        // SAFETY: The scheduler holds on to the task, whose address space changes only while it
+        // runs.
+        let mm = unsafe { (*next).mm };
+        // SAFETY: Preemption is off.
+        who.switched(unsafe { uldma_cpu() }, mm.addr());
+    }
+}
+
+impl<T: Switched> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the probe is registered with this data; this returns when
+        // nobody is inside of it any more.
+        unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.who)) };
+    }
+}
