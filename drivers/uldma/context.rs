@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Register contexts: who has which, and the pages that they share with the device.
+//! Register contexts: which claims to them the device has registers for.
+//!
+//! There may be more claims than contexts. A claim that finds no context free takes that of another
+//! which has had it for a while and is idle now. The other loses its mappings, so it is asked for a
+//! context again when it next touches one; the process does not notice, but for the time it takes,
+//! and that arguments that it had passed in part are forgotten.
 
 use kernel::{
     device::{
@@ -11,50 +16,37 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::Relaxed,
         Arc,
         Mutex, //
+    },
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
     }, //
 };
 
 use crate::{
     engine,
-    events::Events,
     hw::{
         layout,
+        ContextCounters,
         ContextSetup,
         Hardware, //
     },
-    kernel_ext::{
-        dma::{
-            self,
-            SharedPage, //
-        },
-        random, //
+    kernel_ext::dma::{
+        self,
+        SharedPage, //
     },
-    method::Method,
-    status_page::StatusPage,
-    uapi, //
+    maps::Maps,
+    options,
+    status_page::StatusPage, //
 };
 
-/// Who wants a context, and what kind.
-pub(crate) struct Wish {
-    /// Space whose pages it may name.
-    pub(crate) space: u32,
-    pub(crate) method: Method,
-    /// Whether transfers move nothing.
-    pub(crate) no_data: bool,
-    pub(crate) events: Arc<Events>,
-}
+mod claim;
 
-/// A context that was taken.
-pub(crate) struct Taken {
-    pub(crate) number: u32,
-    pub(crate) page: Arc<StatusPage>,
-    /// What initiations have to name; 0 if the method needs no key.
-    pub(crate) key: u64,
-    /// The descriptors, if the method needs any.
-    pub(crate) queue: Option<Arc<SharedPage>>,
-}
+pub(crate) use claim::Claim;
 
 struct Slot {
     page: Arc<StatusPage>,
@@ -62,16 +54,23 @@ struct Slot {
     /// The descriptors, and where the device finds them.
     queue: Option<(Arc<SharedPage>, DmaAddress)>,
     /// None for the kernel's context.
-    events: Option<Arc<Events>>,
+    claim: Option<Arc<Claim>>,
+    since: Instant<Monotonic>,
     /// Wrong keys that were told of.
     bad_keys: u32,
+}
+
+struct State {
+    slots: KVec<Option<Slot>>,
+    /// Claims that have no context at the moment.
+    parked: KVec<Arc<Claim>>,
 }
 
 /// The contexts of one device.
 #[pin_data]
 pub(crate) struct Contexts {
     #[pin]
-    slots: Mutex<KVec<Option<Slot>>>,
+    state: Mutex<State>,
 }
 
 impl Contexts {
@@ -81,8 +80,12 @@ impl Contexts {
         for _ in 0..count {
             slots.push(None, GFP_KERNEL)?;
         }
+        let state = State {
+            slots,
+            parked: KVec::new(),
+        };
         Ok(pin_init!(Self {
-            slots <- new_mutex!(slots, "uldma::Contexts::slots"),
+            state <- new_mutex!(state, "uldma::Contexts::state"),
         }))
     }
 
@@ -93,137 +96,157 @@ impl Contexts {
         hw: &dyn Hardware,
         page: Arc<StatusPage>,
     ) -> Result {
-        let mut slots = self.slots.lock();
-        let slot = slots.first_mut().ok_or(ENOSPC)?;
+        let mut state = self.state.lock();
+        let slot = state.slots.first_mut().ok_or(ENOSPC)?;
         let setup = ContextSetup {
             interrupt_always: true,
             ..ContextSetup::default()
         };
-        *slot = Some(Slot::enable(
-            dev,
-            hw,
-            engine::CONTEXT,
-            setup,
-            page,
-            None,
-            None,
-        )?);
+        let number = engine::CONTEXT;
+        *slot = Some(Slot::enable(dev, hw, number, setup, page, None, None)?);
         Ok(())
     }
 
-    /// Enables a free context.
+    /// Gets a context for `claim`, whose opener can map it from now on; returns its number and, if the method
+    /// needs one, its key.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when all are taken.
-    pub(crate) fn take(&self, dev: &Device<Bound>, hw: &dyn Hardware, wish: Wish) -> Result<Taken> {
-        let method = wish.method;
-        let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
-        let queue = match method.needs_queue() {
-            true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
-            false => None,
-        };
-        let mut slots = self.slots.lock();
-        let is_free = |number: &usize| slots.get(*number).is_some_and(Option::is_none);
-        // A key can name the first ones only, so leave these for those who need one.
-        let named = usize::try_from(layout::KEY_CONTEXTS)?.min(slots.len());
-        let number = match method.needs_key() {
-            true => (1..named).find(is_free),
-            false => {
-                let mut numbers = (1..slots.len()).rev();
-                numbers.find(is_free)
-            }
-        };
-        let number = number.ok_or(EBUSY)?;
-        let slot = slots.get_mut(number).ok_or(EBUSY)?;
-        let number = u32::try_from(number)?;
-        let key = match method.needs_key() {
-            true => new_key(number),
-            false => 0,
-        };
-        let setup = ContextSetup {
-            space: wish.space,
-            methods: method.bit(),
-            key,
-            no_data: wish.no_data,
-            ..ContextSetup::default()
-        };
-        let events = Some(wish.events);
-        *slot = Some(Slot::enable(
-            dev,
-            hw,
-            number,
-            setup,
-            page.clone(),
-            queue.clone(),
-            events,
-        )?);
-        Ok(Taken {
-            number,
-            page,
-            key,
-            queue,
-        })
+    /// `EBUSY` when all are taken and none can be taken back now.
+    pub(crate) fn take(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        maps: &Maps,
+        claim: &Arc<Claim>,
+    ) -> Result<(u32, u64)> {
+        self.state.lock().give(dev, hw, maps, claim)
     }
 
-    /// Disables a context, and frees it.
+    /// Gets a context again for the claim of `opener`, if it has one without; whether it has one now.
+    pub(crate) fn revive(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        maps: &Maps,
+        opener: u64,
+    ) -> Result<bool> {
+        let mut state = self.state.lock();
+        let mut parked = state.parked.iter();
+        let Some(place) = parked.position(|claim| claim.opener == opener) else {
+            // Somebody else has revived it, or it has ended.
+            return Ok(true);
+        };
+        let claim = state.parked.get(place).ok_or(EINVAL)?.clone();
+        match state.give(dev, hw, maps, &claim) {
+            Ok(_) => {
+                let _ = state.parked.remove(place);
+                Ok(true)
+            }
+            Err(EBUSY) => Ok(false),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Ends a claim, which nobody has mapped any more.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not let go of it: it stays taken until the device is
-    /// unbound, since the device may still write its status page.
-    pub(crate) fn give_back(&self, dev: &Device<Bound>, hw: &dyn Hardware, number: u32) -> Result {
+    /// `ETIMEDOUT` when the device does not let go of its context: that stays taken until the device
+    /// is unbound, since the device may still write its status page.
+    pub(crate) fn give_back(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        claim: &Arc<Claim>,
+    ) -> Result {
+        let mut state = self.state.lock();
+        state.parked.retain(|other| !Arc::ptr_eq(other, claim));
+        let number = claim.number.xchg(0, Relaxed);
+        if number == 0 {
+            return Ok(());
+        }
         hw.disable_context(dev, number).inspect_err(|err| {
             dev_err!(dev, "context {number} does not stop: {err:?}\n");
         })?;
-        let mut slots = self.slots.lock();
-        let place = usize::try_from(number).ok();
-        if let Some(slot) = place.and_then(|place| slots.get_mut(place)) {
-            if let Some(slot) = slot.take() {
-                slot.unmap(dev);
-            }
+        if let Some(slot) = state.slot(number).and_then(Option::take) {
+            slot.unmap(dev);
         }
         Ok(())
     }
 
     /// How many are taken, without the kernel's.
     pub(crate) fn used(&self) -> u32 {
-        let slots = self.slots.lock();
-        let used = slots.iter().skip(1).filter(|slot| slot.is_some());
+        let state = self.state.lock();
+        let used = state.slots.iter().skip(1).filter(|slot| slot.is_some());
         u32::try_from(used.count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many claims have no context at the moment.
+    pub(crate) fn parked(&self) -> usize {
+        self.state.lock().parked.len()
+    }
+
+    /// The last ticket that was given out for `claim`.
+    pub(crate) fn last_ticket(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        claim: &Claim,
+    ) -> Result<u64> {
+        let _state = self.state.lock();
+        match claim.number() {
+            0 => Ok(claim.past.lock().ticket),
+            number => hw.last_ticket(dev, number),
+        }
+    }
+
+    /// What was counted for `claim`.
+    pub(crate) fn counters(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        claim: &Claim,
+    ) -> Result<ContextCounters> {
+        let _state = self.state.lock();
+        let past = claim.past.lock().counters;
+        match claim.number() {
+            0 => Ok(past),
+            number => Ok(past + hw.context_counters(dev, number)?),
+        }
     }
 
     /// Tells the openers of all contexts that transfers may have ended.
     pub(crate) fn progress(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
-        let slots = self.slots.lock();
-        for (number, slot) in slots.iter().enumerate() {
+        let state = self.state.lock();
+        for (number, slot) in state.slots.iter().enumerate() {
             let Some(Slot {
                 page,
-                events: Some(events),
+                claim: Some(claim),
                 ..
             }) = slot
             else {
                 continue;
             };
             let completed = page.completed();
-            events.context_progress();
-            if events.has_eventfd() {
+            claim.events.context_progress();
+            if claim.events.has_eventfd() {
                 hw.arm_context(dev, u32::try_from(number)?, completed)?;
             }
         }
         Ok(())
     }
 
-    /// Reports which contexts have named wrong keys since it was last called.
+    /// Reports which contexts have named too many wrong keys since it was last called.
     pub(crate) fn report_bad_keys(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
-        let mut slots = self.slots.lock();
-        for (number, slot) in slots.iter_mut().enumerate().skip(1) {
+        let mut state = self.state.lock();
+        for (number, slot) in state.slots.iter_mut().enumerate().skip(1) {
             let Some(slot) = slot else {
                 continue;
             };
             let bad_keys = hw.bad_keys(dev, u32::try_from(number)?)?;
-            // The device takes no more than a few of each context, so the log cannot be flooded by
-            // one; whoever takes a new context for more leaves a line for each.
+            // Once for each time that a context is taken, so that nobody can flood the log by guessing
+            // alone.
             if bad_keys >= layout::MAX_BAD_KEYS && slot.bad_keys < layout::MAX_BAD_KEYS {
                 dev_warn!(
                     dev,
@@ -237,7 +260,7 @@ impl Contexts {
 
     /// Unmaps all pages; the device no longer uses them.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
-        for slot in self.slots.lock().iter_mut() {
+        for slot in &mut self.state.lock().slots {
             if let Some(slot) = slot.take() {
                 slot.unmap(dev);
             }
@@ -245,10 +268,136 @@ impl Contexts {
     }
 }
 
-/// A key that nobody can guess, for context `number`.
-fn new_key(number: u32) -> u64 {
-    let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
-    random::u64() & !context | u64::from(number) & context
+impl State {
+    fn slot(&mut self, number: u32) -> Option<&mut Option<Slot>> {
+        self.slots.get_mut(usize::try_from(number).ok()?)
+    }
+
+    /// Gets a context for `claim`.
+    fn give(
+        &mut self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        maps: &Maps,
+        claim: &Arc<Claim>,
+    ) -> Result<(u32, u64)> {
+        let number = match self.free(claim) {
+            Some(number) => number,
+            None => self.take_back(dev, hw, maps, claim)?,
+        };
+        let key = match claim.method.needs_key() {
+            true => claim::new_key(number),
+            false => 0,
+        };
+        let setup = ContextSetup {
+            space: claim.space,
+            methods: claim.method.bit(),
+            key,
+            no_data: claim.no_data,
+            ..ContextSetup::default()
+        };
+        let slot = Slot::enable(
+            dev,
+            hw,
+            number,
+            setup,
+            claim.page.clone(),
+            claim.queue.clone(),
+            Some(claim.clone()),
+        )?;
+        *self.slot(number).ok_or(EBUSY)? = Some(slot);
+        claim.number.store(number, Relaxed);
+        claim.events.set_registers(Some(number));
+        maps.move_context(claim.opener, Some(number));
+        // Somebody may wait already.
+        hw.arm_context(dev, number, claim.page.completed())?;
+        Ok((number, key))
+    }
+
+    /// A context that is free and that `claim` can have.
+    fn free(&self, claim: &Claim) -> Option<u32> {
+        let numbers = 1..u32::try_from(self.slots.len()).ok()?;
+        let is_free = |number: &u32| {
+            let place = usize::try_from(*number).ok();
+            let slot = place.and_then(|place| self.slots.get(place));
+            slot.is_some_and(Option::is_none) && fits(*number, claim)
+        };
+        // A key can name the first ones only, so they are left for those who need one.
+        let mut last_first = numbers.rev();
+        last_first.find(is_free)
+    }
+
+    /// Takes a context back that `claim` can have, from the one who has had it for longest.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when nobody is idle who has had one for long enough.
+    fn take_back(
+        &mut self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        maps: &Maps,
+        claim: &Claim,
+    ) -> Result<u32> {
+        self.parked.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let slice = Delta::from_millis(options::context_slice_ms());
+        let mut oldest: Option<(Delta, u32, Arc<Claim>)> = None;
+        for (number, slot) in self.slots.iter().enumerate().skip(1) {
+            let Some((slot, owner)) = slot
+                .as_ref()
+                .and_then(|slot| Some((slot, slot.claim.as_ref()?)))
+            else {
+                continue;
+            };
+            let number = u32::try_from(number)?;
+            let age = slot.since.elapsed();
+            if owner.is_movable()
+                && fits(number, claim)
+                && age >= slice
+                && oldest.as_ref().is_none_or(|(other, ..)| age > *other)
+                && is_idle(dev, hw, number, owner)?
+            {
+                oldest = Some((age, number, owner.clone()));
+            }
+        }
+        let (_, number, owner) = oldest.ok_or(EBUSY)?;
+        maps.move_context(owner.opener, None);
+        // Nobody can start anything from here on, but may have just now.
+        if !is_idle(dev, hw, number, &owner)? {
+            maps.move_context(owner.opener, Some(number));
+            return Err(EBUSY);
+        }
+        {
+            let mut past = owner.past.lock();
+            past.ticket = hw.last_ticket(dev, number)?;
+            past.counters = past.counters + hw.context_counters(dev, number)?;
+        }
+        owner.number.store(0, Relaxed);
+        owner.events.set_registers(None);
+        if owner.method.needs_queue() {
+            owner.page.ask_to_wake();
+        }
+        // There is room.
+        let _ = self.parked.push_within_capacity(owner);
+        hw.disable_context(dev, number).inspect_err(|err| {
+            dev_err!(dev, "context {number} does not stop: {err:?}\n");
+        })?;
+        if let Some(slot) = self.slot(number).and_then(Option::take) {
+            slot.unmap(dev);
+        }
+        Ok(number)
+    }
+}
+
+/// Whether a claim can have context `number`.
+fn fits(number: u32, claim: &Claim) -> bool {
+    !claim.method.needs_key() || number < layout::KEY_CONTEXTS
+}
+
+/// Whether nothing of a context is under way, nor will be unless its process touches a register.
+fn is_idle(dev: &Device<Bound>, hw: &dyn Hardware, number: u32, claim: &Claim) -> Result<bool> {
+    let asleep = !claim.method.needs_queue() || claim.page.is_asleep();
+    Ok(asleep && hw.last_ticket(dev, number)? == claim.page.completed())
 }
 
 impl Slot {
@@ -260,13 +409,14 @@ impl Slot {
         setup: ContextSetup,
         page: Arc<StatusPage>,
         queue: Option<Arc<SharedPage>>,
-        events: Option<Arc<Events>>,
+        claim: Option<Arc<Claim>>,
     ) -> Result<Self> {
         let mut slot = Self {
             address: page.map(dev)?,
             page,
             queue: None,
-            events,
+            claim,
+            since: Instant::now(),
             bad_keys: 0,
         };
         let result = (|| {

@@ -42,9 +42,10 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "openers {}", shared.openers())?;
     writeln!(
         f,
-        "contexts {} of {}",
+        "contexts {} of {}, wanted by {} more",
         shared.contexts.used(),
-        geometry.contexts - 1
+        geometry.contexts - 1,
+        shared.contexts.parked()
     )?;
     writeln!(
         f,

@@ -5,13 +5,15 @@
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
-//! Lock order, outermost first: an opener's `objects`; `Space::state` (inside of which pinning takes
-//! `mmap_lock`, and whoever changes mappings is waited for); the gate; `Channel::processing`; `Segments::state`; `Channel::state`;
-//! `Running::state`; `Contexts::slots`; `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware.
-//! `Maps::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called
-//! under it. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are innermost,
-//! but for `openers`, under which `Events::state` is taken. What the memory manager calls takes
-//! only `Origin::doubt` and `Attention::space`, one after the other.
+//! Lock order, outermost first: an opener's `objects`; `Space::state` (inside of which pinning
+//! takes `mmap_lock`, and whoever changes mappings is waited for); the gate; `Channel::processing`;
+//! `Segments::state`; `Channel::state`; `Running::state`; `Contexts::state`; `Claim::past`;
+//! `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware. `Contexts::state` and
+//! `Maps::ranges` are taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
+//! called under them. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are
+//! innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
+//! calls takes only `Origin::doubt` and `Attention::space`, one after the other; what context
+//! switches call takes none.
 
 use kernel::{
     device::{

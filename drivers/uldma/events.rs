@@ -65,7 +65,10 @@ impl Drop for StaleTicket {
 
 /// The opener's context.
 struct ContextState {
+    /// What the user knows it by.
     number: u32,
+    /// What the device knows it by, if it has registers for it.
+    registers: Option<u32>,
     page: Arc<StatusPage>,
     /// Last ticket that `read()` told.
     told: u64,
@@ -180,7 +183,9 @@ impl State {
     /// Asks to be woken when the context makes progress.
     fn arm(&self, arm: &dyn Arm) {
         if let Some(context) = &self.context {
-            arm.arm(context.number, context.page.completed());
+            if let Some(registers) = context.registers {
+                arm.arm(registers, context.page.completed());
+            }
         }
     }
 
@@ -270,11 +275,19 @@ impl Events {
         self.tell(|state| {
             state.context = context.map(|(number, page)| ContextState {
                 number,
+                registers: Some(number),
                 page,
                 told: 0,
                 seen: 0,
             });
         });
+    }
+
+    /// The device has other registers for the opener's context now, or none.
+    pub(crate) fn set_registers(&self, registers: Option<u32>) {
+        if let Some(context) = &mut self.state.lock().context {
+            context.registers = registers;
+        }
     }
 
     /// Sets or removes the eventfd, which is signalled at once if something is pending.

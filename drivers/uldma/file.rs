@@ -15,6 +15,10 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
     uaccess::UserSliceWriter, //
 };
 use zerocopy::IntoBytes;
@@ -73,8 +77,17 @@ unsafe impl FileOperations for Opener {
     }
 
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<(), BusError> {
-        let _guard = this.shared.gate.enter().ok_or(BusError)?;
-        this.shared.maps.fault(this.number, &*this.shared.hw, fault)
+        let shared = &this.shared;
+        let guard = shared.gate.enter().ok_or(BusError)?;
+        if !shared.maps.fault(this.number, &*shared.hw, fault)? {
+            let (dev, hw) = (guard.dev(), &*shared.hw);
+            let revived = shared.contexts.revive(dev, hw, &shared.maps, this.number);
+            if !revived.map_err(|_| BusError)? {
+                // All are in use. The page is touched again, unless a signal comes first.
+                fsleep(Delta::from_millis(1));
+            }
+        }
+        Ok(())
     }
 
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness {
@@ -117,7 +130,7 @@ unsafe impl FileOperations for Opener {
         seq_print!(m, "uldma-region-bytes:\t{bytes}\n");
         seq_print!(m, "uldma-pinned-bytes:\t{pinned}\n");
         match &objects.context {
-            Some(context) => seq_print!(m, "uldma-context:\t{}\n", context.number),
+            Some(context) => seq_print!(m, "uldma-context:\t{}\n", context.claim.number()),
             None => seq_print!(m, "uldma-context:\tnone\n"),
         }
     }

@@ -5,6 +5,8 @@
 //! All floors above speak to [`Hardware`]; nothing else touches a BAR. Every method takes the bound
 //! device as proof that it is there, and may sleep.
 
+use core::ops::Add;
+
 use kernel::{
     device::{
         Bound,
@@ -127,6 +129,23 @@ pub(crate) struct ContextCounters {
     pub(crate) bad_keys: u32,
 }
 
+impl Add for ContextCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            shadow_stores: self.shadow_stores.wrapping_add(other.shadow_stores),
+            shadow_loads: self.shadow_loads.wrapping_add(other.shadow_loads),
+            page_stores: self.page_stores.wrapping_add(other.page_stores),
+            page_loads: self.page_loads.wrapping_add(other.page_loads),
+            initiations: self.initiations.wrapping_add(other.initiations),
+            refused: self.refused.wrapping_add(other.refused),
+            bytes: self.bytes.wrapping_add(other.bytes),
+            bad_keys: self.bad_keys.wrapping_add(other.bad_keys),
+        }
+    }
+}
+
 /// A device that initiates DMA for processes and shares a window with a peer.
 pub(crate) trait Hardware: Send + Sync {
     /// The facts that do not change.
@@ -173,7 +192,8 @@ pub(crate) trait Hardware: Send + Sync {
     /// The refusal, as errno: `EBUSY`, `EACCES`, `EINVAL`, `ENOTCONN`, `EIO`.
     fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64>;
 
-    /// Lets a context take initiations, with counters and tickets from zero.
+    /// Lets a context take initiations, with counters from zero; tickets go on from what the status
+    /// page says.
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result;
 
     /// Stops a context and waits until nothing of it is in flight; bounded.

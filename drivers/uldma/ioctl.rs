@@ -31,6 +31,7 @@ use crate::{
         Answer,
         Query, //
     },
+    lmm::range::pages_to_bytes,
     method,
     opener::{
         Object,
@@ -289,14 +290,21 @@ fn dma_wait(opener: &Opener, user: &User) -> Result {
 
 /// Waits for a transfer that was started from user level.
 fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
-    let number = {
+    let claim = {
         let objects = opener.objects.lock();
-        objects.context.as_ref().ok_or(ENXIO)?.number
+        objects.context.as_ref().ok_or(ENXIO)?.claim.clone()
     };
     let shared = &opener.shared;
     {
         let guard = shared.gate.try_enter()?;
-        if ticket == 0 || ticket > shared.hw.last_ticket(guard.dev(), number)? {
+        let (dev, hw) = (guard.dev(), &*shared.hw);
+        let last = shared.contexts.last_ticket(dev, hw, &claim)?;
+        // A program gives out the tickets of its queue itself, before the device has seen them.
+        let ahead = match claim.method.needs_queue() {
+            true => uapi::ULDMA_STATUS_RECORDS,
+            false => 0,
+        };
+        if ticket == 0 || ticket > last.saturating_add(ahead.into()) {
             return Err(ENOENT);
         }
     }

@@ -51,8 +51,8 @@ const PAGES: core::ops::Range<usize> = 1..1 << 50;
 pub(crate) enum Content {
     /// Shadow pages of a region, seen through the opener's context.
     Shadow(List<Run>),
-    /// The registers of a context.
-    Context(u32),
+    /// The registers of the opener's context.
+    Context,
     /// A status page.
     Status(Arc<StatusPage>),
     /// A page of descriptors.
@@ -70,10 +70,15 @@ pub(crate) enum Content {
 impl Content {
     fn caching(&self) -> Caching {
         match self {
-            Self::Shadow(_) | Self::Context(_) => Caching::Uncached,
+            Self::Shadow(_) | Self::Context => Caching::Uncached,
             Self::Status(_) | Self::Queue(_) | Self::Sink(_) => Caching::Normal,
             Self::Inbound(_) | Self::Outbound(..) => Caching::WriteCombine,
         }
+    }
+
+    /// Whether this is seen through the opener's context.
+    fn is_of_context(&self) -> bool {
+        matches!(self, Self::Shadow(_) | Self::Context)
     }
 
     /// Lets an outbound part lead nowhere.
@@ -94,7 +99,7 @@ impl Content {
                 let context = context?;
                 hw.frame(DevicePage::Shadow { context, entry })
             }
-            Self::Context(context) => hw.frame(DevicePage::Context(*context)),
+            Self::Context => hw.frame(DevicePage::Context(context?)),
             Self::Status(page) => Some(page.pfn()),
             Self::Inbound(offset) => {
                 let offset = offset + (number << PAGE_SHIFT);
@@ -118,8 +123,8 @@ struct Range {
 
 struct Ranges {
     by_page: RBTree<usize, Range>,
-    /// The context of each opener that has one.
-    contexts: RBTree<u64, u32>,
+    /// The context of each opener that has one; none while the device has no registers for it.
+    contexts: RBTree<u64, Option<u32>>,
     /// First page of the next range.
     next: usize,
 }
@@ -216,32 +221,46 @@ impl Maps {
         drop(removed);
     }
 
-    /// Gives `opener` a context, through which its shadow pages are seen from now on.
-    pub(crate) fn set_context(&self, opener: u64, context: u32) -> Result {
-        let node = RBTreeNode::new(opener, context, GFP_KERNEL_ACCOUNT)?;
+    /// Lets `opener` have a context, through which its shadow pages are seen, once
+    /// [`Maps::move_context`] has said which.
+    pub(crate) fn add_context(&self, opener: u64) -> Result {
+        let node = RBTreeNode::new(opener, None, GFP_KERNEL_ACCOUNT)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }
 
+    /// Says which context `opener` has from now on, if [`Maps::add_context`] let it have any.
+    pub(crate) fn move_context(&self, opener: u64, context: Option<u32>) {
+        if let Some(found) = self.ranges.lock().contexts.get_mut(&opener) {
+            *found = context;
+        }
+        self.zap_context(opener);
+    }
+
     /// Takes the context of `opener` away, and with it all shadow pages.
-    pub(crate) fn clear_context(&self, opener: u64) {
+    pub(crate) fn remove_context(&self, opener: u64) {
         self.ranges.lock().contexts.remove(&opener);
-        // Ranges stay valid for a later context; who touches a page faults in the meantime. The
-        // next range is looked up anew each time, since zapping cannot happen under the lock.
+        // Ranges stay valid for a later context; who touches a page faults in the meantime.
+        self.zap_context(opener);
+    }
+
+    /// Empties all mappings of `opener` that are seen through its context.
+    fn zap_context(&self, opener: u64) {
+        // The next range is looked up anew each time, since zapping cannot happen under the lock.
         let mut next = 0;
-        while let Some(range) = self.shadow_from(opener, next) {
+        while let Some(range) = self.of_context_from(opener, next) {
             self.mapping.zap(range.offset(), range.length());
             next = range.first + range.pages;
         }
     }
 
-    /// The first range of shadow pages of `opener` from file page `from` on.
-    fn shadow_from(&self, opener: u64, from: usize) -> Option<MapRange> {
+    /// The first range from file page `from` on that is seen through the context of `opener`.
+    fn of_context_from(&self, opener: u64, from: usize) -> Option<MapRange> {
         let mut ranges = self.ranges.lock();
         let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
         loop {
             let (first, range) = cursor.current();
-            if range.opener == opener && matches!(range.content, Content::Shadow(_)) {
+            if range.opener == opener && range.content.is_of_context() {
                 return Some(MapRange {
                     first: *first,
                     pages: range.pages,
@@ -273,21 +292,26 @@ impl Maps {
         })
     }
 
-    /// Serves a fault of `opener`.
+    /// Serves a fault of `opener`; false when it has to get registers for its context before.
     pub(crate) fn fault(
         &self,
         opener: u64,
         hw: &dyn Hardware,
         fault: &Fault<'_>,
-    ) -> Result<(), BusError> {
+    ) -> Result<bool, BusError> {
         let ranges = self.ranges.lock();
         let (start, range) = ranges.containing(fault.page()).ok_or(BusError)?;
         if range.opener != opener {
             return Err(BusError);
         }
-        let context = ranges.contexts.get(&opener).copied();
+        let context = match ranges.contexts.get(&opener) {
+            Some(None) if range.content.is_of_context() => return Ok(false),
+            Some(context) => *context,
+            None => None,
+        };
         let frame = range.content.frame(fault.page() - start, context, hw);
-        fault.insert(frame.ok_or(BusError)?)
+        fault.insert(frame.ok_or(BusError)?)?;
+        Ok(true)
     }
 }
 

@@ -16,10 +16,7 @@ use kernel::{
 };
 
 use crate::{
-    context::{
-        Taken,
-        Wish, //
-    },
+    context::Claim,
     device::Shared,
     engine::Transfer,
     events::Events,
@@ -45,9 +42,7 @@ pub(crate) enum Object {
 
 /// The register context of an opener.
 pub(crate) struct OpenerContext {
-    pub(crate) number: u32,
-    pub(crate) method: Method,
-    pub(crate) key: u64,
+    pub(crate) claim: Arc<Claim>,
     pub(crate) registers: MapRange,
     pub(crate) status: MapRange,
     pub(crate) queue: Option<MapRange>,
@@ -275,11 +270,11 @@ impl Opener {
         Region::release_all(&self.shared, &self.space, regions, left)
     }
 
-    /// Takes a context.
+    /// Takes a context; returns its number and, if the method needs one, its key.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the opener has one or all are taken; those of [`Running::add`].
+    /// `EBUSY` when the opener has one or all are in use; those of [`Running::add`].
     ///
     /// [`Running::add`]: crate::running::Running::add
     pub(crate) fn take_context(
@@ -287,73 +282,58 @@ impl Opener {
         objects: &mut Objects,
         method: Method,
         no_data: bool,
-    ) -> Result {
+    ) -> Result<(u32, u64)> {
         if objects.context.is_some() {
             return Err(EBUSY);
         }
         let shared = &self.shared;
+        let maps = &shared.maps;
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
-        let wish = Wish {
-            space: self.space.id(),
-            method,
-            no_data,
-            events: self.events.clone(),
-        };
-        let taken = shared.contexts.take(dev, hw, wish)?;
-        let (number, page) = (taken.number, taken.page.clone());
-        match self.show_context(method, taken) {
-            Ok(context) => {
-                self.events.set_context(Some((number, page)));
-                objects.context = Some(context);
-                Ok(())
-            }
-            Err(err) => {
-                // It has just been enabled: nothing is in flight.
-                let _ = shared.contexts.give_back(dev, hw, number);
-                Err(err)
-            }
-        }
-    }
-
-    /// Lets the process map a context that was taken.
-    fn show_context(&self, method: Method, taken: Taken) -> Result<OpenerContext> {
-        let maps = &self.shared.maps;
-        let number = taken.number;
+        let events = self.events.clone();
+        let claim = Claim::new(self.number, self.space.id(), method, no_data, events)?;
         let mut shown: [Option<MapRange>; 3] = [None; 3];
-        let pages = [
-            Some((Content::Context(number), true)),
-            Some((Content::Status(taken.page), false)),
-            taken.queue.map(|queue| (Content::Queue(queue), true)),
+        let queue = claim.queue.clone();
+        let contents = [
+            Some((Content::Context, true)),
+            Some((Content::Status(claim.page.clone()), false)),
+            queue.map(|queue| (Content::Queue(queue), true)),
         ];
         let result = (|| {
-            for (range, page) in shown.iter_mut().zip(pages) {
-                if let Some((content, writable)) = page {
+            for (range, content) in shown.iter_mut().zip(contents) {
+                if let Some((content, writable)) = content {
                     *range = Some(maps.add(self.number, 1, content, writable)?);
                 }
             }
-            maps.set_context(self.number, number)?;
+            maps.add_context(self.number)?;
+            let (number, key) = shared.contexts.take(dev, hw, maps, &claim)?;
             if method.is_announced() {
-                let added = self.shared.running.add(self.space.key(), number);
-                added.inspect_err(|_| maps.clear_context(self.number))?;
+                shared.running.add(self.space.key(), number)?;
             }
-            let [registers, status, queue] = shown;
-            Ok(OpenerContext {
-                number,
-                method,
-                key: taken.key,
-                registers: registers.ok_or(EINVAL)?,
-                status: status.ok_or(EINVAL)?,
-                queue,
-            })
+            Ok((number, key))
         })();
-        if result.is_err() {
-            shown
-                .into_iter()
-                .flatten()
-                .for_each(|range| maps.remove(range));
+        match (result, shown) {
+            (Ok((number, key)), [Some(registers), Some(status), queue]) => {
+                self.events.set_context(Some((number, claim.page.clone())));
+                objects.context = Some(OpenerContext {
+                    claim,
+                    registers,
+                    status,
+                    queue,
+                });
+                Ok((number, key))
+            }
+            (result, _) => {
+                maps.remove_context(self.number);
+                shown
+                    .into_iter()
+                    .flatten()
+                    .for_each(|range| maps.remove(range));
+                // It has just been enabled, if at all: nothing is in flight.
+                let _ = shared.contexts.give_back(dev, hw, &claim);
+                result.and(Err(EINVAL))
+            }
         }
-        result
     }
 
     /// Gives the context back: mappings first, then what the device has of it.
@@ -365,20 +345,21 @@ impl Opener {
     pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
         let context = objects.context.take().ok_or(ENXIO)?;
         let shared = &self.shared;
-        shared.maps.clear_context(self.number);
+        shared.maps.remove_context(self.number);
         shared.maps.remove(context.registers);
         shared.maps.remove(context.status);
         if let Some(queue) = context.queue {
             shared.maps.remove(queue);
         }
-        if context.method.is_announced() {
+        if context.claim.method.is_announced() {
             shared.running.remove(self.space.key());
         }
         self.events.set_context(None);
         match shared.gate.enter() {
-            Some(guard) => shared
-                .contexts
-                .give_back(guard.dev(), &*shared.hw, context.number),
+            Some(guard) => {
+                let contexts = &shared.contexts;
+                contexts.give_back(guard.dev(), &*shared.hw, &context.claim)
+            }
             None => Ok(()),
         }
     }

@@ -18,6 +18,11 @@ pub(crate) fn lmm() -> lmm::Options {
     }
 }
 
+/// Milliseconds for which an opener keeps a context that another wants.
+pub(crate) fn context_slice_ms() -> i64 {
+    (*module_parameters::context_slice_ms.value()).into()
+}
+
 /// Whether contexts can have initiation methods by which other processes can misuse them.
 pub(crate) fn insecure_methods() -> bool {
     *module_parameters::insecure_methods.value() != 0

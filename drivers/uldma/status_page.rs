@@ -63,6 +63,19 @@ impl StatusPage {
         completed.unwrap_or(0)
     }
 
+    /// Whether the device sleeps until somebody wakes it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        let wakeup = self.page.read_u64(offset_of!(Layout, wakeup));
+        wakeup.is_ok_and(|wakeup| wakeup != 0)
+    }
+
+    /// Has the process wake the device before it expects anything of it; not to be called while the
+    /// device may write the page.
+    pub(crate) fn ask_to_wake(&self) {
+        // The offset is a constant, and in the page.
+        let _ = self.page.write_u64(offset_of!(Layout, wakeup), 1);
+    }
+
     /// The completion record of `ticket`, unless it was overwritten.
     pub(crate) fn record(&self, ticket: u64) -> Option<Outcome> {
         let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).ok()?;

@@ -547,3 +547,27 @@ impl Tables {
         }
     }
 }
+
+#[kunit_tests(uldma_tpt)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_pages_are_found_across_runs() {
+        let run = |page, first, count| Run {
+            page,
+            first,
+            count,
+            reserved: 0,
+        };
+        let runs = [run(0, 100, 2), run(2, 50, 3)];
+        let entry = |first, number| entry_of(&runs, first, number);
+        assert_eq!(entry(0, 0), Ok(100));
+        assert_eq!(entry(0, 1), Ok(101));
+        assert_eq!(entry(1, 1), Ok(50));
+        assert_eq!(entry(4, 0), Ok(52));
+        assert_eq!(entry(4, 1), Err(EINVAL));
+        assert_eq!(entry(u32::MAX, 1), Err(EINVAL));
+        assert_eq!(entry_of(&[], 0, 0), Err(EINVAL));
+    }
+}

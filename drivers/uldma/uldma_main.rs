@@ -55,6 +55,10 @@ kernel::module_pci_driver! {
             default: 8192,
             description: "Regions and imports that one opener can have",
         },
+        context_slice_ms: u32 {
+            default: 10,
+            description: "Milliseconds for which an opener keeps a context that another wants",
+        },
         insecure_methods: u8 {
             default: 0,
             description: "Allow initiation methods by which processes can misuse others (0 or 1)",

@@ -2,7 +2,10 @@
 
 //! The ioctls on register contexts.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     kernel_ext::errno::eopnotsupp,
@@ -31,20 +34,21 @@ pub(super) fn create(opener: &Opener, user: &User) -> Result {
     opener.check_space()?;
     let mut objects = opener.objects.lock();
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
-    opener.take_context(&mut objects, method, no_data)?;
+    let (number, key) = opener.take_context(&mut objects, method, no_data)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
-    arg.out_context = context.number;
+    let claim = context.claim.clone();
+    arg.out_context = number;
     arg.out_page_offset = context.registers.offset();
     arg.out_status_offset = context.status.offset();
     arg.out_page_length = u32::try_from(context.registers.length())?;
-    arg.out_key = context.key;
+    arg.out_key = key;
     arg.out_queue_offset = context.queue.map_or(0, |queue| queue.offset());
     drop(objects);
     user.write(&arg).inspect_err(|_| {
         // Nobody was told of it; another thread may have ended it meanwhile.
         let mut objects = opener.objects.lock();
         let context = objects.context.as_ref();
-        if context.is_some_and(|context| context.number == arg.out_context) {
+        if context.is_some_and(|context| Arc::ptr_eq(&context.claim, &claim)) {
             let _ = opener.drop_context(&mut objects);
         }
     })
@@ -64,7 +68,8 @@ pub(super) fn stats(opener: &Opener, user: &User) -> Result {
     let context = objects.context.as_ref().ok_or(ENXIO)?;
     let shared = &opener.shared;
     let guard = shared.gate.try_enter()?;
-    let counters = shared.hw.context_counters(guard.dev(), context.number)?;
+    let contexts = &shared.contexts;
+    let counters = contexts.counters(guard.dev(), &*shared.hw, &context.claim)?;
     arg.out_shadow_stores = counters.shadow_stores;
     arg.out_shadow_loads = counters.shadow_loads;
     arg.out_page_stores = counters.page_stores;

@@ -142,4 +142,16 @@ impl SharedPage {
         // is not a data race, as the read is volatile and of a size that is read at once.
         Ok(unsafe { base.add(offset).cast::<u64>().read_volatile() })
     }
+
+    /// Writes the u64 at byte `offset`, which user space may be reading.
+    pub(crate) fn write_u64(&self, offset: usize, value: u64) -> Result {
+        if offset % size_of::<u64>() != 0 || offset >= PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        // SAFETY: As in `read_u64`.
+        let base = unsafe { uldma_page_address(self.page.as_ptr()) }.cast::<u8>();
+        // SAFETY: As in `read_u64`.
+        unsafe { base.add(offset).cast::<u64>().write_volatile(value) };
+        Ok(())
+    }
 }

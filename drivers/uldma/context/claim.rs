@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an opener has of a context whether or not the device has registers for it at the moment.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    events::Events,
+    hw::{
+        layout,
+        ContextCounters, //
+    },
+    kernel_ext::{
+        dma::SharedPage,
+        random, //
+    },
+    method::Method,
+    status_page::StatusPage,
+    uapi, //
+};
+
+/// What the device knew of a context when its registers were taken back.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Past {
+    /// Last ticket given out.
+    pub(super) ticket: u64,
+    pub(super) counters: ContextCounters,
+}
+
+/// A claim to a context of the device.
+#[pin_data]
+pub(crate) struct Claim {
+    pub(super) opener: u64,
+    /// Space whose pages the context may name.
+    pub(super) space: u32,
+    pub(crate) method: Method,
+    /// Whether transfers move nothing.
+    pub(super) no_data: bool,
+    pub(crate) page: Arc<StatusPage>,
+    /// The descriptors, if the method needs any.
+    pub(crate) queue: Option<Arc<SharedPage>>,
+    pub(super) events: Arc<Events>,
+    /// The context that the device has for this, or 0; changed under `Contexts::state`.
+    pub(super) number: Atomic<u32>,
+    #[pin]
+    pub(super) past: Mutex<Past>,
+}
+
+impl Claim {
+    /// Makes a claim to no context yet.
+    pub(crate) fn new(
+        opener: u64,
+        space: u32,
+        method: Method,
+        no_data: bool,
+        events: Arc<Events>,
+    ) -> Result<Arc<Self>> {
+        let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
+        let queue = match method.needs_queue() {
+            true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
+            false => None,
+        };
+        let claim = pin_init!(Self {
+            opener,
+            space,
+            method,
+            no_data,
+            page,
+            queue,
+            events,
+            number: Atomic::new(0),
+            past <- new_mutex!(Past::default(), "uldma::Claim::past"),
+        });
+        Arc::pin_init(claim, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// The number of the context, or 0; it may change at any time.
+    pub(crate) fn number(&self) -> u32 {
+        self.number.load(Relaxed)
+    }
+
+    /// Whether the registers can be taken back without the process noticing.
+    ///
+    /// Not where the number was told, in a key, or announced.
+    pub(super) fn is_movable(&self) -> bool {
+        !self.method.needs_key() && !self.method.is_announced()
+    }
+}
+
+/// A key that nobody can guess, for context `number`.
+pub(super) fn new_key(number: u32) -> u64 {
+    let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
+    const _: () = assert!(layout::KEY_CONTEXTS == uapi::ULDMA_KEY_CONTEXT_MASK + 1);
+    random::u64() & !context | u64::from(number) & context
+}
