@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The search: all states that machine and processes can be in together, nearest first.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::hash::Hash;
+
+use uldma_device::method::{Machine, Reply, Request};
+
+use crate::methods::{Expect, Method, Step};
+use crate::world::{Access, Cpus, Page, Process, Sharing, Word};
+
+/// Times that the victim begins anew. Attacks can use an access of one attempt in the next.
+const RETRIES: usize = 1;
+
+/// Something that must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Harm {
+    /// Other memory than A is copied to the victim's.
+    Mixed,
+    /// The victim's memory is copied to other memory than B.
+    Leaked,
+    /// A is copied to B, and the victim is told that it is not.
+    ToldFailed,
+    /// The victim is told that A is copied to B, and it is not.
+    ToldStarted,
+    /// A guessed key is taken.
+    KeyTaken,
+}
+
+impl Harm {
+    /// All kinds.
+    pub const ALL: [Harm; 5] = [
+        Self::Mixed,
+        Self::Leaked,
+        Self::ToldFailed,
+        Self::ToldStarted,
+        Self::KeyTaken,
+    ];
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A process makes an access.
+    Access(Process, Access),
+    /// A process is switched to, on its own CPU, and the device is told.
+    Switch(Process),
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(process, access) => write!(f, "{process} {access}"),
+            Self::Switch(process) => write!(f, "{process} runs"),
+        }
+    }
+}
+
+/// The shortest way to each harm that can be done, and how much was looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The ways.
+    pub harms: BTreeMap<Harm, Vec<Move>>,
+    /// Different states.
+    pub states: usize,
+}
+
+/// Who takes part: attackers, what they may do with the victim's pages, CPUs, and the number of accesses
+/// and switches of attackers together.
+pub(crate) type Everybody<'a> = (&'a [Process], Sharing, Cpus, usize);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct State<M> {
+    machine: M,
+    /// Who runs, where all share a CPU.
+    running: Option<Process>,
+    /// Steps that the victim has made.
+    made: usize,
+    /// Times that the victim will begin anew, should it be told something else than is due.
+    retries: usize,
+    /// What the victim believes in the end.
+    told: Option<bool>,
+    /// A was copied to B.
+    ran: bool,
+    left: usize,
+}
+
+/// A state, the one before it, and how it came about.
+struct Node<M> {
+    state: State<M>,
+    from: Option<(usize, Move)>,
+}
+
+/// Searches from `machine` on.
+pub(crate) fn search<M>(method: Method, machine: M, everybody: Everybody<'_>) -> Findings
+where
+    M: Machine + Clone + Eq + Hash,
+{
+    let (attackers, sharing, cpus, limit) = everybody;
+    let program = method.program();
+    let mut moves: Vec<Move> = Vec::new();
+    for attacker in attackers {
+        let accesses = accesses(method, *attacker, sharing).into_iter();
+        moves.extend(accesses.map(|access| Move::Access(*attacker, access)));
+    }
+    let mut state = State {
+        machine,
+        running: None,
+        made: 0,
+        retries: RETRIES,
+        told: None,
+        ran: false,
+        left: limit,
+    };
+    if method.is_announced() && cpus == Cpus::Many {
+        for process in std::iter::once(&Process::Victim).chain(attackers) {
+            state
+                .machine
+                .running(process.context(), Some(process.context()));
+            moves.push(Move::Switch(*process));
+        }
+    }
+    let mut seen = HashSet::from([state.clone()]);
+    let mut nodes = vec![Node { state, from: None }];
+    let mut findings = Findings::default();
+    let mut next = 0;
+    while let Some(node) = nodes.get(next) {
+        let state = node.state.clone();
+        let step = program.get(state.made).filter(|_| state.told.is_none());
+        let victim = step.map(|(access, _)| Move::Access(Process::Victim, *access));
+        let others = moves.iter().copied().filter(|_| state.left > 0);
+        for made in victim.into_iter().chain(others) {
+            let mut after = state.clone();
+            let harm = after.make(method, made, &program, sharing, cpus);
+            for harm in harm {
+                findings.harms.entry(harm).or_insert_with(|| {
+                    let mut way = vec![made];
+                    way.extend(way_back(&nodes, next));
+                    way.reverse();
+                    way
+                });
+            }
+            if seen.insert(after.clone()) {
+                let from = Some((next, made));
+                nodes.push(Node { state: after, from });
+            }
+        }
+        next += 1;
+    }
+    findings.states = nodes.len();
+    findings
+}
+
+/// The moves that led to a node, the last one first.
+fn way_back<M>(nodes: &[Node<M>], node: usize) -> impl Iterator<Item = Move> + '_ {
+    let mut at = node;
+    std::iter::from_fn(move || {
+        let (before, made) = nodes.get(at)?.from?;
+        at = before;
+        Some(made)
+    })
+}
+
+/// All accesses of an attacker.
+fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> {
+    let own: &[Page] = match attacker {
+        Process::Victim => &[],
+        Process::Mallory => &[Page::C, Page::D],
+        Process::Trudy => &[Page::E, Page::F],
+    };
+    let (loads, stores) = match attacker {
+        Process::Mallory => (sharing.loads(), sharing.stores()),
+        _ => (&[][..], &[][..]),
+    };
+    let (words, uses_page) = method.alphabet(attacker);
+    let mut accesses: Vec<Access> = own.iter().chain(loads).copied().map(Access::Load).collect();
+    for page in own.iter().chain(stores) {
+        accesses.extend(words.iter().map(|word| Access::Store(*page, *word)));
+    }
+    if uses_page {
+        accesses.extend([Access::PageStore(Word::Size), Access::PageLoad]);
+    }
+    accesses
+}
+
+impl<M: Machine> State<M> {
+    /// Makes a move; says what harm it does.
+    fn make(
+        &mut self,
+        method: Method,
+        made: Move,
+        program: &[Step],
+        sharing: Sharing,
+        cpus: Cpus,
+    ) -> Vec<Harm> {
+        let (process, access) = match made {
+            Move::Access(process, access) => (process, access),
+            Move::Switch(process) => {
+                self.left -= 1;
+                let context = process.context();
+                self.machine.running(context, Some(context));
+                return Vec::new();
+            }
+        };
+        if cpus == Cpus::One && self.running != Some(process) {
+            self.running = Some(process);
+            self.machine.running(0, Some(process.context()));
+        }
+        if process.is_attacker() {
+            self.left -= 1;
+            if method.restarts() && cpus == Cpus::One && self.told.is_none() {
+                self.made = 0;
+            }
+        }
+        let reply = self.access(method, process, access);
+        let transfer = match reply {
+            Reply::Start(request) => transfer(method, process, request),
+            _ => None,
+        };
+        let mut harms = Vec::new();
+        if let Some((from, to)) = transfer {
+            let may_read = |page| sharing.loads().iter().any(|shared| shared.memory() == page);
+            let may_write = |page| {
+                sharing
+                    .stores()
+                    .iter()
+                    .any(|shared| shared.memory() == page)
+            };
+            if (from, to) == (Page::A, Page::B) {
+                self.ran = true;
+            } else if to.is_victims() && !may_write(to) {
+                harms.push(Harm::Mixed);
+            } else if from.is_victims() && !may_read(from) {
+                harms.push(Harm::Leaked);
+            }
+        }
+        if process == Process::Victim && !self.believe(program, reply, transfer.is_some()) {
+            if self.ran {
+                harms.push(Harm::ToldFailed);
+            }
+            self.ran = false;
+        }
+        match self.told {
+            Some(false) if self.ran => harms.push(Harm::ToldFailed),
+            Some(true) if !self.ran => harms.push(Harm::ToldStarted),
+            _ => {}
+        }
+        let guess = matches!(access, Access::Store(_, Word::Guess));
+        if guess && !matches!(reply, Reply::Refused(_)) {
+            harms.push(Harm::KeyTaken);
+        }
+        harms
+    }
+
+    /// The victim takes notice of what it was told of its last access; false if it begins anew.
+    fn believe(&mut self, program: &[Step], reply: Reply, started: bool) -> bool {
+        let Some((_, expected)) = program.get(self.made) else {
+            return true;
+        };
+        let as_expected = match expected {
+            Expect::Nothing => true,
+            Expect::Code(code) => reply == Reply::Code(*code),
+            Expect::Start => started,
+        };
+        self.made += 1;
+        if !as_expected && self.retries > 0 {
+            self.retries -= 1;
+            self.made = 0;
+            return false;
+        }
+        if !as_expected {
+            self.told = Some(false);
+        } else if self.made == program.len() {
+            self.told = Some(true);
+        }
+        true
+    }
+
+    fn access(&mut self, method: Method, process: Process, access: Access) -> Reply {
+        let context = process.context();
+        let machine = &mut self.machine;
+        match access {
+            Access::Store(page, word) => {
+                machine.store(context, page.named(), Some(method.encode(word)))
+            }
+            Access::Load(page) => machine.load(context, page.named(), true),
+            Access::PageStore(word) => machine.page_store(context, Some(method.encode(word))),
+            Access::PageLoad => machine.page_load(context),
+        }
+    }
+}
+
+/// The memory that a request copies, and where to, if the device's checks let it.
+fn transfer(method: Method, process: Process, request: Request) -> Option<(Page, Page)> {
+    let (from, to) = match request {
+        Request::Copy(arguments) => (
+            Page::of(arguments.source)?,
+            Page::of(arguments.destination)?,
+        ),
+        Request::Put { destination, word } => {
+            let source = word.src_region.checked_sub(1)?;
+            let source = Page::ALL.get(usize::try_from(source).ok()?)?;
+            (*source, Page::of(destination)?)
+        }
+        Request::MappedOut { source, .. } => {
+            let from = Page::of(source)?;
+            (from, from.mapped_out())
+        }
+        Request::FetchAdd { .. } => return None,
+    };
+    let own = |page: Page| page.owner() == process;
+    if method.is_of_one_process() && !(own(from) && own(to)) {
+        return None;
+    }
+    Some((from.memory(), to.memory()))
+}
