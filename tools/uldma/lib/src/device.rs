@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::event::Events;
-use crate::{sys, uapi, Error, Event, Result};
+use crate::{sys, uapi, Error, Event, Methods, Result};
 
 /// An open device. Clones share the open file: one *opener* for the kernel.
 ///
@@ -106,6 +106,19 @@ impl Device {
                 events: Events::default(),
             }),
         })
+    }
+
+    /// A device that answers nothing, for tests of what needs no answers.
+    #[cfg(test)]
+    pub(crate) fn mute() -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                file: File::open("/dev/null").expect("every system has it"),
+                path: PathBuf::from("/dev/null"),
+                page_size: 4096,
+                events: Events::default(),
+            }),
+        }
     }
 
     /// The device file's path.
@@ -246,6 +259,8 @@ pub struct Query {
     pub opener_regions: u32,
     /// Bytes that this opener's address space has pinned here.
     pub opener_pinned: u64,
+    /// Initiation methods that a context can have here and now.
+    pub methods: Methods,
 }
 
 impl Query {
@@ -268,6 +283,7 @@ impl Query {
             window_used: raw.out_window_used,
             opener_regions: raw.out_opener_regions,
             opener_pinned: raw.out_opener_pinned,
+            methods: Methods::from_mask(raw.out_methods),
         }
     }
 }

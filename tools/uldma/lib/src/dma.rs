@@ -29,9 +29,23 @@ impl Device {
         destination: (&impl Registered, u64),
         bytes: u64,
     ) -> Result<KernelTicket> {
+        self.dma_by_handle(
+            (source.0.entry().handle, source.1),
+            (destination.0.entry().handle, destination.1),
+            bytes,
+        )
+    }
+
+    /// The same, of regions by their handles.
+    pub(crate) fn dma_by_handle(
+        &self,
+        source: (u32, u64),
+        destination: (u32, u64),
+        bytes: u64,
+    ) -> Result<KernelTicket> {
         let argument = uapi::uldma_dma {
-            src: source.0.entry().handle,
-            dst: destination.0.entry().handle,
+            src: source.0,
+            dst: destination.0,
             src_offset: source.1,
             dst_offset: destination.1,
             length: bytes,

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use crate::memlock::Memlock;
 use crate::ring::Violation;
-use crate::{uapi, Name};
+use crate::{uapi, Method, Name};
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -54,6 +54,14 @@ pub enum Error {
         bytes: u64,
         /// Why.
         status: Refusal,
+    },
+    /// The method needs something that this system does not have.
+    #[error("the method {method} cannot be used here: {why}")]
+    Method {
+        /// Which one.
+        method: Method,
+        /// What is missing.
+        why: &'static str,
     },
     /// The record of a transfer's end was overwritten by later ones before anybody looked.
     #[error("the completion record of transfer {0} was overwritten")]
@@ -166,6 +174,25 @@ impl Error {
         }
     }
 
+    /// An error of taking a context for a method.
+    pub(crate) fn context(method: Method, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::EPERM if !method.is_secure() => Some(format!(
+                "{method} lets other processes interfere, and is there for comparison: load the \
+                 module with insecure_methods=1"
+            )),
+            Errno::EOPNOTSUPP => Some(format!(
+                "the device, or the kernel, has no {method}: see `uldma info`"
+            )),
+            _ => hint(errno).map(str::to_owned),
+        };
+        Self::System {
+            action: format!("create a register context for {method}"),
+            errno,
+            hint,
+        }
+    }
+
     /// What to do about it, in one sentence, when known.
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -179,6 +206,7 @@ impl Error {
             Self::Abi { .. } => Some("install module and tools from the same release"),
             Self::System { hint, .. } => hint.as_deref(),
             Self::Refused(why) | Self::Transfer { status: why, .. } => why.hint(),
+            Self::Method { .. } => Some("choose another method: `uldma info` lists them"),
             Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
             Self::Timeout { .. } => Some("is the other side running, under the same name?"),
             Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
@@ -265,6 +293,38 @@ pub enum Refusal {
     /// A bus address did not answer.
     #[error("a bus address did not answer")]
     BusError,
+    /// The method needs to know who runs, and the device was not told that this context does.
+    #[error("the device was not told that this context runs")]
+    NotRunning,
+    /// The arguments came from different contexts.
+    #[error("another process passed arguments in between")]
+    Mixed,
+    /// Too many wrong keys were stored.
+    #[error("too many wrong keys were stored")]
+    BadKey,
+    /// The method cannot carry this address or length.
+    #[error("the method cannot carry this address or length")]
+    NotAligned,
+    /// The method stores to the source's shadow page, which is mapped for loads only.
+    #[error("the method passes the source by a store, and the source is not writable")]
+    SourceNotWritable,
+    /// The method loads from the destination's shadow page, which is mapped for stores only.
+    #[error(
+        "the method loads from the destination's address, and the destination is not readable"
+    )]
+    DestinationNotReadable,
+    /// The source's page is not mapped out to this destination.
+    #[error("the source's page is not mapped out to this destination")]
+    NotMappedOut,
+    /// The initiation was begun anew as often as it may be, and was disturbed each time.
+    #[error("every attempt was disturbed by others")]
+    Contended,
+    /// There is no context: transfers are started by the kernel.
+    #[error("there is no register context")]
+    NoContext,
+    /// The context's method starts no transfers, or cannot do this operation.
+    #[error("the context's method cannot do this")]
+    OtherMethod,
     /// A value that this library does not know.
     #[error("unknown status {0}")]
     Unknown(i64),
@@ -288,6 +348,10 @@ impl Refusal {
             uapi::ULDMA_DMA_REMOTE => Self::Remote,
             uapi::ULDMA_DMA_ABORTED => Self::Aborted,
             uapi::ULDMA_DMA_BUS_ERROR => Self::BusError,
+            uapi::ULDMA_DMA_NOT_RUNNING => Self::NotRunning,
+            uapi::ULDMA_DMA_MIXED => Self::Mixed,
+            uapi::ULDMA_DMA_BAD_KEY => Self::BadKey,
+            uapi::ULDMA_DMA_NOT_ALIGNED => Self::NotAligned,
             other => Self::Unknown(other.into()),
         })
     }
@@ -309,6 +373,18 @@ impl Refusal {
             Self::LinkDown => "import again once the link is up",
             Self::Remote => "did the peer unregister or unexport the region?",
             Self::Disabled => "the driver was unbound or the context destroyed",
+            Self::NotRunning => "start transfers in the process that took the context",
+            Self::Mixed => "try again",
+            Self::BadKey => "create the context anew",
+            Self::NotAligned => {
+                "single-store: multiples of eight, within the first 2 MiB of the source; shrimp-1: \
+                 the start of a page, and a multiple of eight"
+            }
+            Self::SourceNotWritable => "register the source for reading and writing",
+            Self::DestinationNotReadable => "register the destination for reading and writing",
+            Self::NotMappedOut => "map it out first (Context::map_out), or use another method",
+            Self::Contended => "allow more retries, or have the kernel start it (Context::dma)",
+            Self::NoContext => "use Context::dma",
             _ => return None,
         })
     }
@@ -321,10 +397,25 @@ mod tests {
     #[test]
     fn answers_translate_both_ways() {
         assert_eq!(Refusal::from_answer(-7), Refusal::Bounds);
+        assert_eq!(Refusal::from_answer(-14), Refusal::NotRunning);
+        assert_eq!(Refusal::from_answer(-15), Refusal::Mixed);
+        assert_eq!(Refusal::from_answer(-16), Refusal::BadKey);
+        assert_eq!(Refusal::from_answer(-17), Refusal::NotAligned);
         assert_eq!(Refusal::from_answer(0), Refusal::Unknown(0));
         assert_eq!(Refusal::from_answer(i64::MIN), Refusal::Unknown(i64::MIN));
         assert_eq!(Refusal::from_status(0), None);
         assert_eq!(Refusal::from_status(99), Some(Refusal::Unknown(99)));
+    }
+
+    #[test]
+    fn an_insecure_method_names_the_modules_parameter() {
+        let hint = |method, errno| {
+            let error = Error::context(method, errno);
+            error.hint().unwrap_or_default().to_owned()
+        };
+        assert!(hint(Method::Repeated3, Errno::EPERM).contains("insecure_methods=1"));
+        assert!(!hint(Method::Repeated5, Errno::EPERM).contains("insecure_methods"));
+        assert!(hint(Method::Flash, Errno::EOPNOTSUPP).contains("no flash"));
     }
 
     #[test]

@@ -30,6 +30,8 @@
 //! | register memory that is shared, or may go | [`Memory`], [`Device::register_memory`] |
 //! | know what is locked, and what it costs | [`Registered::query`], [`Device::charge`], [`Device::locked_memory`] |
 //! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
+//! | choose how they are started | [`Method`], [`Device::context_with`], [`Context::dma`] |
+//! | start many at once, copy scattered memory, do atomic operations | [`Queue`], [`Context::fetch_add`] |
 //! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
@@ -38,7 +40,7 @@
 //! | know why it failed | [`Error`], [`Error::hint`] |
 //!
 //! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
-//! fences and pointer arithmetic are all in `mmio.rs`, system calls in `sys.rs`.
+//! fences and pointer arithmetic are all in `mmio.rs` and below it, system calls in `sys.rs`.
 
 mod blocks;
 mod buffer;
@@ -58,8 +60,10 @@ pub mod loopback;
 pub mod measure;
 mod memlock;
 mod memory;
+mod method;
 mod mmio;
 mod name;
+mod queue;
 mod region;
 mod region_info;
 pub mod registrar;
@@ -77,7 +81,7 @@ pub use blocks::{Block, Blocks};
 pub use buffer::Buffer;
 pub use channel::Channel;
 pub use charge::Charge;
-pub use context::{Context, ContextStats, Ticket};
+pub use context::{Context, ContextOptions, ContextStats, Initiated, Ticket};
 pub use device::{Device, Query};
 pub use dma::KernelTicket;
 pub use error::{Error, Refusal, Result};
@@ -87,7 +91,10 @@ pub use link::{Link, WindowLink};
 pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
+pub use method::repeated::Disturbances;
+pub use method::{Method, Methods, UnknownMethod};
 pub use name::{BadName, Name};
+pub use queue::{Batch, Order, Queue};
 pub use region::{Access, Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
 pub use registrar::Registrar;

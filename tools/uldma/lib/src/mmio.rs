@@ -2,15 +2,22 @@
 
 //! All volatile accesses, fences and pointer arithmetic of this crate.
 //!
-//! Two kinds of memory are behind a [`Mapping`]: *registers* (shadow pages), where each access
-//! is an order to the device, and *shared memory* (status page, window, registered buffers),
-//! which somebody else may change at any time.
+//! Two kinds of memory are behind a [`Mapping`]: *registers* (shadow pages, context pages), where
+//! each access is an order to the device, and *shared memory* (status page, window, registered
+//! buffers), which somebody else may change at any time. Registers are in `mmio/register.rs`, and a
+//! pair of accesses that begins anew when it is preempted is in `mmio/rseq.rs`.
 
-use std::marker::PhantomData;
-use std::ptr::NonNull;
-use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+mod register;
+mod rseq;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::Mapping;
+
+#[cfg(test)]
+pub(crate) use register::fake;
+pub(crate) use register::{Register, RegisterAddress};
+pub(crate) use rseq::RestartableThread;
 
 /// Bytes of the smallest page that Linux has: each mapping has as many at least.
 const PAGE: usize = 4096;
@@ -117,87 +124,6 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
     }
 }
 
-/// One shadow address: the register that stands for one byte of a region.
-///
-/// # Invariants
-///
-/// `address` lies in a mapping of shadow pages that lives for `'a`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShadowAddress<'a> {
-    address: NonNull<u8>,
-    mapping: PhantomData<&'a Mapping>,
-}
-
-impl<'a> ShadowAddress<'a> {
-    /// The register at `offset` of a mapping of shadow pages; none outside of it.
-    pub(crate) fn new(mapping: &'a Mapping, offset: usize) -> Option<Self> {
-        if offset >= mapping.length() {
-            return None;
-        }
-        // SAFETY: the offset was checked to lie in the mapping.
-        let address = unsafe { mapping.base().add(offset) };
-        Some(Self {
-            address,
-            mapping: PhantomData,
-        })
-    }
-
-    /// The address modulo eight, which the size word carries.
-    #[inline]
-    pub(crate) fn low(self) -> u64 {
-        self.address.as_ptr() as u64 & 7
-    }
-
-    /// The aligned register.
-    #[inline]
-    fn register(self) -> *mut u64 {
-        // Clearing the low bits stays in the same word, hence in the same page.
-        let low = self.address.as_ptr() as usize & 7;
-        self.address.as_ptr().wrapping_sub(low).cast()
-    }
-}
-
-/// Starts a transfer: stores the size word to the destination's shadow address, then loads from
-/// the source's. Exactly one store and one load reach the device, in this order, after all
-/// earlier stores of this thread to ordinary memory.
-///
-/// The caller has made sure that `destination` is mapped writable and `source` readable, and that
-/// no other thread does the same for the same context at the same time.
-#[inline]
-pub(crate) fn initiate(
-    destination: ShadowAddress<'_>,
-    source: ShadowAddress<'_>,
-    size_word: u64,
-) -> i64 {
-    write_barrier();
-    // SAFETY: by the type's invariant the word is mapped; it is aligned; it is a register and not
-    // memory, so nothing that Rust knows of changes.
-    unsafe { destination.register().write_volatile(size_word) };
-    register_barrier();
-    // SAFETY: as above.
-    let answer = unsafe { source.register().read_volatile() };
-    compiler_fence(Ordering::SeqCst);
-    answer as i64
-}
-
-/// Orders earlier stores to memory before later stores to registers.
-#[inline]
-fn write_barrier() {
-    // x86 does not let an uncached store pass an earlier store, so only the compiler is told.
-    compiler_fence(Ordering::SeqCst);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
-    other::write_barrier();
-}
-
-/// Orders a store to a register before a later load from another register.
-#[inline]
-fn register_barrier() {
-    // x86 keeps uncached accesses in program order.
-    compiler_fence(Ordering::SeqCst);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
-    other::register_barrier();
-}
-
 /// Orders all earlier accesses to shared memory before all later ones, stores before loads
 /// included.
 #[inline]
@@ -205,43 +131,9 @@ pub(crate) fn full_barrier() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-#[cfg(target_arch = "aarch64")]
-mod other {
-    /// The kernel's `dma_wmb()`, widened to the outer domain that a device is in.
-    #[inline]
-    pub(super) fn write_barrier() {
-        // SAFETY: a barrier has no operands and no effect but ordering.
-        unsafe { std::arch::asm!("dsb oshst", options(nostack, preserves_flags)) };
-    }
-
-    /// Two registers may lie in different pages of one device: order them explicitly.
-    #[inline]
-    pub(super) fn register_barrier() {
-        // SAFETY: as above.
-        unsafe { std::arch::asm!("dmb osh", options(nostack, preserves_flags)) };
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")))]
-mod other {
-    compile_error!("say in mmio.rs how this architecture orders memory before device registers");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_initiation_stores_then_loads_the_aligned_words() {
-        let map = Mapping::anonymous(8192).unwrap();
-        map.word(4096).store(77, Ordering::Relaxed);
-        let destination = ShadowAddress::new(&map, 13).unwrap();
-        let source = ShadowAddress::new(&map, 4099).unwrap();
-        assert_eq!((destination.low(), source.low()), (5, 3));
-        assert_eq!(initiate(destination, source, 0x1234), 77);
-        assert_eq!(map.word(8).load(Ordering::Relaxed), 0x1234);
-        assert!(ShadowAddress::new(&map, 8192).is_none());
-    }
 
     #[test]
     #[should_panic(expected = "offset % 8 == 0")]

@@ -7,42 +7,33 @@ use std::os::fd::AsFd;
 
 use nix::sys::mman::ProtFlags;
 
-use crate::mmio::ShadowAddress;
-use crate::region::Registered;
+use crate::mmio::RegisterAddress;
+use crate::region::{Entry, Registered};
 use crate::sys::Mapping;
 use crate::{Access, Error, Result};
 
-/// The mapped shadow pages of a region or an import.
+/// The mapped shadow pages of a region or an import; where the method needs none, only the region.
 #[derive(Debug)]
 pub struct Shadow<'region> {
-    mapping: Mapping,
+    mapping: Option<Mapping>,
     first: u64,
     length: u64,
     index: u32,
+    handle: u32,
     access: Access,
     region: PhantomData<&'region ()>,
 }
 
 impl<'region> Shadow<'region> {
-    pub(crate) fn new(region: &'region impl Registered) -> Result<Self> {
+    /// Names the region, and maps its shadow pages if that is `needed`.
+    pub(crate) fn new(region: &'region impl Registered, needed: bool) -> Result<Self> {
         let entry = region.entry();
-        let mut prot = ProtFlags::empty();
-        // A source's register is loaded from, a destination's is stored to.
-        prot.set(ProtFlags::PROT_READ, entry.access.reads());
-        prot.set(ProtFlags::PROT_WRITE, entry.access.writes());
-        let action = || format!("map {} bytes of shadow pages", entry.shadow_length);
-        let mapping = Mapping::shared(
-            entry.device.as_fd(),
-            entry.shadow_offset,
-            entry.shadow_length,
-            prot,
-        )
-        .map_err(|errno| Error::system(action(), errno))?;
         Ok(Self {
-            mapping,
+            mapping: needed.then(|| map(entry)).transpose()?,
             first: entry.first,
             length: entry.length,
             index: entry.index,
+            handle: entry.handle,
             access: entry.access,
             region: PhantomData,
         })
@@ -55,18 +46,23 @@ impl<'region> Shadow<'region> {
     /// [`Error::Range`] when the region has no such byte.
     #[inline]
     pub fn at(&self, offset: u64) -> Result<Place<'_>> {
-        let address = (offset < self.length)
-            .then(|| usize::try_from(self.first + offset).ok())
-            .flatten()
-            .and_then(|offset| ShadowAddress::new(&self.mapping, offset))
-            .ok_or(Error::Range {
+        let register = |mapping| {
+            let place = usize::try_from(self.first + offset).ok();
+            place.and_then(|place| RegisterAddress::new(mapping, place))
+        };
+        let address = self.mapping.as_ref().map(register);
+        if offset >= self.length || address.is_some_and(|address| address.is_none()) {
+            return Err(Error::Range {
                 offset,
                 length: 1,
                 size: self.length,
-            })?;
+            });
+        }
         Ok(Place {
-            address,
+            address: address.flatten(),
+            offset,
             index: self.index,
+            handle: self.handle,
             access: self.access,
         })
     }
@@ -77,10 +73,32 @@ impl<'region> Shadow<'region> {
     }
 }
 
+/// Maps the shadow pages of a region, with the rights that the region gives.
+fn map(entry: &Entry) -> Result<Mapping> {
+    let mut prot = ProtFlags::empty();
+    // A source's register is loaded from, a destination's is stored to.
+    prot.set(ProtFlags::PROT_READ, entry.access.reads());
+    prot.set(ProtFlags::PROT_WRITE, entry.access.writes());
+    Mapping::shared(
+        entry.device.as_fd(),
+        entry.shadow_offset,
+        entry.shadow_length,
+        prot,
+    )
+    .map_err(|errno| {
+        let action = format!("map {} bytes of shadow pages", entry.shadow_length);
+        Error::system(action, errno)
+    })
+}
+
 /// A byte of a region, as the start of one side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'shadow> {
-    pub(crate) address: ShadowAddress<'shadow>,
+    /// The register that stands for the byte, where the method needs one.
+    pub(crate) address: Option<RegisterAddress<'shadow>>,
+    /// From the region's start.
+    pub(crate) offset: u64,
     pub(crate) index: u32,
+    pub(crate) handle: u32,
     pub(crate) access: Access,
 }

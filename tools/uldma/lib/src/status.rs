@@ -8,8 +8,11 @@ use std::sync::atomic::{fence, Ordering};
 use crate::sys::Mapping;
 use crate::{uapi, Error, Refusal, Result, Ticket};
 
-const RECORDS: u64 = uapi::ULDMA_STATUS_RECORDS as u64;
+/// Completion records, and transfers of a context that can be under way.
+pub(crate) const RECORDS: u64 = uapi::ULDMA_STATUS_RECORDS as u64;
 const COMPLETED: usize = offset_of!(uapi::uldma_status_page, completed);
+const REFUSED: usize = offset_of!(uapi::uldma_status_page, refused);
+const WAKEUP: usize = offset_of!(uapi::uldma_status_page, wakeup);
 const RECORD_TICKET: usize = offset_of!(uapi::uldma_completion, ticket);
 const RECORD_BYTES: usize = offset_of!(uapi::uldma_completion, bytes);
 const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
@@ -19,7 +22,7 @@ const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
 pub struct Completion {
     /// Which one.
     pub ticket: Ticket,
-    /// Bytes that were moved.
+    /// Bytes that were moved; of an atomic operation, what the word was before.
     pub bytes: u64,
     /// Why it failed; none when it did not.
     pub failure: Option<Refusal>,
@@ -62,11 +65,29 @@ impl StatusPage {
         Ok(Self { mapping })
     }
 
+    /// Highest ticket that has ended; what its transfer did comes before this.
+    #[inline]
+    pub(crate) fn completed(&self) -> u64 {
+        self.mapping.word(COMPLETED).load(Ordering::Acquire)
+    }
+
+    /// Initiations that got no ticket.
+    pub(crate) fn refused(&self) -> u64 {
+        self.mapping.word(REFUSED).load(Ordering::Relaxed)
+    }
+
+    /// The device does not look at the queue. Comes after a full barrier after what it is to find
+    /// there.
+    #[inline]
+    pub(crate) fn wants_wakeup(&self) -> bool {
+        self.mapping.word(WAKEUP).load(Ordering::Relaxed) != 0
+    }
+
     /// How the transfer ended; none while it has not.
     #[inline]
     pub(crate) fn ended(&self, ticket: Ticket) -> Result<Option<Completion>> {
         // Acquire: the device writes `completed` after the record and after the data.
-        if self.mapping.word(COMPLETED).load(Ordering::Acquire) < ticket.0 {
+        if self.completed() < ticket.0 {
             return Ok(None);
         }
         let record = offset_of!(uapi::uldma_status_page, records)

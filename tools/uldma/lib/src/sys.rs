@@ -95,6 +95,8 @@ ioctls! {
     context_destroy(ULDMA_CMD_CONTEXT_DESTROY, uldma_handle);
     /// The device's counters of this opener's context.
     context_stats(ULDMA_CMD_CONTEXT_STATS, uldma_context_stats);
+    /// Says where pages go.
+    context_map_out(ULDMA_CMD_CONTEXT_MAP_OUT, uldma_map_out);
     /// Sets the eventfd that pending events signal.
     eventfd(ULDMA_CMD_EVENTFD, uldma_eventfd);
     /// Starts a transfer through the kernel.

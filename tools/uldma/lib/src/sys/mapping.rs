@@ -100,6 +100,24 @@ impl Mapping {
         unsafe { madvise(self.base.cast(), self.length.get(), advice) }
     }
 
+    /// Maps the same shared memory a second time, for tests that play the device.
+    #[cfg(test)]
+    pub(crate) fn again(&self) -> Result<Self, Errno> {
+        // SAFETY: with an old length of zero, shared memory is mapped once more and the old mapping
+        // stays; the kernel picks unused addresses.
+        let base = unsafe {
+            libc::mremap(
+                self.base.as_ptr().cast(),
+                0,
+                self.length.get(),
+                libc::MREMAP_MAYMOVE,
+            )
+        };
+        Errno::result(base as isize)?;
+        let base = NonNull::new(base).ok_or(Errno::EINVAL)?;
+        Ok(Self::own(base, self.length))
+    }
+
     /// First byte.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Starting transfers: one call for all methods.
+
+use std::time::Duration;
+
+use super::{Context, Registers, Ticket};
+use crate::method::repeated::{self, Accesses};
+use crate::method::{extended_shadow, key, pal, shrimp_1, single_store};
+use crate::mmio::{Register, RegisterAddress};
+use crate::size_word::{self, Side};
+use crate::{Completion, KernelTicket, Method, Order, Place, Refusal, Result, Spin};
+
+/// A transfer that [`Context::dma`] started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Initiated {
+    /// Who started it: the context's method, or the kernel where that did not come through.
+    pub via: Method,
+    /// How often it was begun anew.
+    pub retries: u32,
+    by: By,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Context(Ticket),
+    Kernel(KernelTicket),
+}
+
+impl Initiated {
+    /// The context's ticket; none when the kernel started it.
+    pub fn ticket(&self) -> Option<Ticket> {
+        match self.by {
+            By::Context(ticket) => Some(ticket),
+            By::Kernel(_) => None,
+        }
+    }
+}
+
+impl Context {
+    /// Starts a transfer of `size` bytes by the context's method.
+    ///
+    /// Where there is no context, or where others disturbed every attempt
+    /// ([`crate::ContextOptions::retries`]), the kernel starts it, which [`Initiated::via`] tells.
+    /// Returns before the bytes have moved; neither side may be touched until the transfer has ended
+    /// ([`Context::dma_wait`]).
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Refused`]: what the device answered, or what the method cannot carry.
+    /// [`crate::Error::System`] where the kernel was to start it.
+    #[inline]
+    pub fn dma(&self, source: Place<'_>, destination: Place<'_>, size: u64) -> Result<Initiated> {
+        match self.begin(source, destination, size) {
+            Ok((ticket, retries)) => Ok(Initiated {
+                via: self.method,
+                retries,
+                by: By::Context(ticket),
+            }),
+            Err(Refusal::Contended) => {
+                self.by_kernel(source, destination, size, self.options.retries)
+            }
+            Err(Refusal::NoContext) => self.by_kernel(source, destination, size, 0),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Waits until a transfer that [`Context::dma`] started has ended: as [`Context::wait`], or
+    /// asleep in a system call where the kernel started it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::wait`] and [`crate::Device::dma_wait`].
+    pub fn dma_wait(
+        &self,
+        transfer: Initiated,
+        spin: Spin,
+        timeout: Duration,
+    ) -> Result<Completion> {
+        match transfer.by {
+            By::Context(ticket) => self.wait(ticket, spin, timeout),
+            By::Kernel(ticket) => self.device.dma_wait(ticket, timeout),
+        }
+    }
+
+    /// Starts a transfer of `bytes` bytes by the context's method, without any system call.
+    ///
+    /// Returns before the bytes have moved; neither side may be touched until the transfer has
+    /// ended ([`Context::wait`]).
+    ///
+    /// # Errors
+    ///
+    /// What the device answered. What cannot be said in an initiation, or not by the method, is
+    /// refused here: [`Refusal::BadSize`], [`Refusal::NoRight`], [`Refusal::NotAligned`] and others.
+    #[inline]
+    pub fn initiate(
+        &self,
+        source: Place<'_>,
+        destination: Place<'_>,
+        bytes: u64,
+    ) -> std::result::Result<Ticket, Refusal> {
+        self.begin(source, destination, bytes)
+            .map(|(ticket, _)| ticket)
+    }
+
+    /// Adds one to the word of eight bytes at `place`, and returns what it was: one load (fn 3). Of
+    /// contexts for [`Method::FetchAdd`].
+    ///
+    /// The device answers all ones when that is not possible, so a word that was all ones cannot be
+    /// told from that.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::OtherMethod`] for other contexts, [`Refusal::NoRight`] for a region that is not
+    /// both readable and writable, [`Refusal::NotAligned`].
+    #[inline]
+    pub fn fetch_add(&self, place: Place<'_>) -> std::result::Result<u64, Refusal> {
+        let Some(register) = place.address.filter(|_| self.method == Method::FetchAdd) else {
+            return Err(Refusal::OtherMethod);
+        };
+        if !place.access.reads() || !place.access.writes() {
+            return Err(Refusal::NoRight);
+        }
+        if register.low() != 0 {
+            return Err(Refusal::NotAligned);
+        }
+        register.begin();
+        Ok(register.load() as u64)
+    }
+
+    /// Starts a transfer by the context's method: its ticket, and how often it was begun anew.
+    #[inline]
+    fn begin(
+        &self,
+        source: Place<'_>,
+        destination: Place<'_>,
+        bytes: u64,
+    ) -> std::result::Result<(Ticket, u32), Refusal> {
+        let registers = self.registers.as_ref().ok_or(Refusal::NoContext)?;
+        if !source.access.reads() || !destination.access.writes() {
+            return Err(Refusal::NoRight);
+        }
+        if self.method == Method::Queue {
+            let queue = self.queue().ok_or(Refusal::OtherMethod)?;
+            let ticket = queue.copy(source, destination, bytes, Order::NONE)?;
+            queue.submit();
+            return Ok((ticket, 0));
+        }
+        // These two name all the others' registers.
+        let (Some(from), Some(to)) = (source.address, destination.address) else {
+            return Err(Refusal::OtherMethod);
+        };
+        match self.method {
+            Method::ExtendedShadow
+            | Method::ExtendedShadowShared
+            | Method::Shrimp2
+            | Method::Shrimp2Abort
+            | Method::Flash
+            | Method::FlashSingle => {
+                let word = size_word_of(source, from, destination, to, bytes)?;
+                Ok((ticket(extended_shadow::initiate(to, from, word))?, 0))
+            }
+            Method::Repeated3 | Method::Repeated4 | Method::Repeated5 => {
+                let word = size_word_of(source, from, destination, to, bytes)?;
+                self.repeatedly(destination, to, from, word)
+            }
+            Method::Key => {
+                if !source.access.writes() {
+                    return Err(Refusal::SourceNotWritable);
+                }
+                let word = size_word_of(source, from, destination, to, bytes)?;
+                self.by_key(registers, to, from, word)
+            }
+            Method::SingleStore => {
+                let low = from.low() | to.low();
+                let word =
+                    single_store::encode(bytes, source.index, source.offset, destination.index)?;
+                if low != 0 {
+                    return Err(Refusal::NotAligned);
+                }
+                self.room_for(1, &registers.status)?;
+                single_store::initiate(to, word);
+                Ok((self.use_up(self.next_ticket()), 0))
+            }
+            Method::Shrimp1 => self.mapped_out(source, from, destination, to, bytes),
+            Method::Pal => {
+                let word = size_word_of(source, from, destination, to, bytes)?;
+                let thread = registers.restartable.ok_or(Refusal::OtherMethod)?;
+                let (answer, retries) = pal::initiate(thread, to, from, word)?;
+                let mut disturbed = self.disturbed.get();
+                disturbed.attempts += u64::from(retries);
+                self.disturbed.set(disturbed);
+                Ok((ticket(answer)?, retries))
+            }
+            Method::Kernel | Method::Queue | Method::FetchAdd => Err(Refusal::OtherMethod),
+        }
+    }
+
+    #[inline]
+    fn repeatedly(
+        &self,
+        destination: Place<'_>,
+        to: RegisterAddress<'_>,
+        from: RegisterAddress<'_>,
+        word: u64,
+    ) -> std::result::Result<(Ticket, u32), Refusal> {
+        let accesses = match self.method {
+            Method::Repeated3 => Accesses::Three,
+            Method::Repeated4 => Accesses::Four,
+            // The fifth access is a load from the destination's address.
+            _ if !destination.access.reads() => return Err(Refusal::DestinationNotReadable),
+            _ => Accesses::Five,
+        };
+        let mut disturbed = self.disturbed.get();
+        let before = disturbed.attempts;
+        let retries = self.options.retries;
+        let begun = repeated::initiate(accesses, to, from, word, retries, &mut disturbed);
+        self.disturbed.set(disturbed);
+        let retries = (disturbed.attempts - before) as u32;
+        begun.map(|ticket| (Ticket(ticket), retries))
+    }
+
+    #[inline]
+    fn by_key(
+        &self,
+        registers: &Registers,
+        to: RegisterAddress<'_>,
+        from: RegisterAddress<'_>,
+        word: u64,
+    ) -> std::result::Result<(Ticket, u32), Refusal> {
+        let page = registers.page.as_ref();
+        let page = page.and_then(|page| RegisterAddress::new(page, 0));
+        let page = page.ok_or(Refusal::OtherMethod)?;
+        match key::initiate(to, from, page, registers.key, word) {
+            // What is still to go; the transfers are numbered in their order.
+            0.. => Ok((self.use_up(self.next_ticket()), 0)),
+            refusal => Err(Refusal::from_answer(refusal)),
+        }
+    }
+
+    #[inline]
+    fn mapped_out(
+        &self,
+        source: Place<'_>,
+        from: RegisterAddress<'_>,
+        destination: Place<'_>,
+        to: RegisterAddress<'_>,
+        bytes: u64,
+    ) -> std::result::Result<(Ticket, u32), Refusal> {
+        let page_size = self.device.page_size();
+        let place = shrimp_1::place(bytes, page_size)?;
+        if from.in_page(page_size) != 0 || to.in_page(page_size) != 0 {
+            return Err(Refusal::NotAligned);
+        }
+        // A region's first page is where it begins, also where that is inside of a page.
+        let page = |place: Place<'_>| (place.handle, place.offset.div_ceil(page_size.max(1)));
+        if self.map_outs.borrow().get(page(source)) != Some(page(destination)) {
+            return Err(Refusal::NotMappedOut);
+        }
+        let register = from.further(place).ok_or(Refusal::Bounds)?;
+        Ok((ticket(shrimp_1::initiate(register))?, 0))
+    }
+
+    #[cold]
+    fn by_kernel(
+        &self,
+        source: Place<'_>,
+        destination: Place<'_>,
+        size: u64,
+        retries: u32,
+    ) -> Result<Initiated> {
+        let ticket = self.device.dma_by_handle(
+            (source.handle, source.offset),
+            (destination.handle, destination.offset),
+            size,
+        )?;
+        Ok(Initiated {
+            via: Method::Kernel,
+            retries,
+            by: By::Kernel(ticket),
+        })
+    }
+}
+
+/// The size word of a transfer.
+#[inline]
+fn size_word_of(
+    source: Place<'_>,
+    from: RegisterAddress<'_>,
+    destination: Place<'_>,
+    to: RegisterAddress<'_>,
+    bytes: u64,
+) -> std::result::Result<u64, Refusal> {
+    let side = |place: Place<'_>, address: RegisterAddress<'_>| Side {
+        low: address.low(),
+        region: place.index,
+    };
+    size_word::encode(bytes, side(source, from), side(destination, to)).ok_or(Refusal::BadSize)
+}
+
+/// What the load that starts a transfer returned.
+#[inline]
+fn ticket(answer: i64) -> std::result::Result<Ticket, Refusal> {
+    match answer {
+        ticket @ 1.. => Ok(Ticket(ticket as u64)),
+        refusal => Err(Refusal::from_answer(refusal)),
+    }
+}

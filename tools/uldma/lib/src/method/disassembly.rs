@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the compiler made of the sequences: it may neither merge, move nor leave out an access
+//! (§4.2, fn 10: the paper's assembler replaced the last one by the value that was stored before).
+
+use std::hint::black_box;
+use std::process::Command;
+
+use super::{extended_shadow, key, repeated};
+use crate::mmio::RegisterAddress;
+
+#[no_mangle]
+#[inline(never)]
+fn uldma_probe_extended_shadow(
+    to: RegisterAddress<'_>,
+    from: RegisterAddress<'_>,
+    word: u64,
+) -> i64 {
+    extended_shadow::initiate(to, from, word)
+}
+
+#[no_mangle]
+#[inline(never)]
+fn uldma_probe_key(
+    to: RegisterAddress<'_>,
+    from: RegisterAddress<'_>,
+    page: RegisterAddress<'_>,
+    key: u64,
+    word: u64,
+) -> i64 {
+    key::initiate(to, from, page, key, word)
+}
+
+#[no_mangle]
+#[inline(never)]
+fn uldma_probe_repeated_5(to: RegisterAddress<'_>, from: RegisterAddress<'_>, word: u64) -> u64 {
+    repeated::five(to, from, word).unwrap_or(0)
+}
+
+/// Accesses to memory that is not the stack, "st" or "ld" for each, in the order of the code. In AT&T's
+/// syntax the last operand is the one that changes.
+fn accesses(listing: &str) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for line in listing.lines() {
+        // "  address:\tmnemonic operands"
+        let Some((_, code)) = line.trim().split_once(":\t") else {
+            continue;
+        };
+        let code = code.split('#').next().unwrap_or_default();
+        let Some((mnemonic, operands)) = code.trim().split_once(char::is_whitespace) else {
+            continue;
+        };
+        let Some((before, rest)) = operands.split_once('(') else {
+            continue;
+        };
+        let base = rest.split([')', ',']).next().unwrap_or_default();
+        let nothing = mnemonic.starts_with("lea") || mnemonic.starts_with("nop");
+        if nothing || ["%rsp", "%rbp", "%rip", ""].contains(&base) {
+            continue;
+        }
+        // Whoever compares with memory has it as the last operand, too, and only loads.
+        let compares = mnemonic.starts_with("cmp") || mnemonic.starts_with("test");
+        let stores = operands.trim().ends_with(')') && before.contains(',') && !compares;
+        found.push(if stores { "st" } else { "ld" });
+    }
+    found
+}
+
+/// The code of a function of this program; none where it cannot be had.
+fn disassemble(function: &str) -> Option<String> {
+    let output = Command::new("objdump")
+        .args(["--no-show-raw-insn", &format!("--disassemble={function}")])
+        .arg(std::env::current_exe().ok()?)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    assert!(text.contains(&format!("<{function}>:")), "{text}");
+    Some(text)
+}
+
+/// Checks that a function makes these accesses.
+fn check(function: &str, expected: &[&str]) {
+    match disassemble(function) {
+        Some(listing) => assert_eq!(accesses(&listing), expected, "{listing}"),
+        None => println!("skipped: there is no objdump"),
+    }
+}
+
+#[test]
+fn the_compiler_keeps_every_access() {
+    if cfg!(debug_assertions) || !cfg!(target_arch = "x86_64") {
+        println!("skipped: this is about optimised code for x86-64 (cargo test --release)");
+        return;
+    }
+    black_box((
+        uldma_probe_extended_shadow as usize,
+        uldma_probe_key as usize,
+        uldma_probe_repeated_5 as usize,
+    ));
+    check("uldma_probe_extended_shadow", &["st", "ld"]);
+    check("uldma_probe_key", &["st", "st", "st", "ld"]);
+    check("uldma_probe_repeated_5", &["st", "ld", "st", "ld", "ld"]);
+}
+
+#[test]
+fn accesses_are_recognised() {
+    let listing = "\
+0000000000001000 <f>:
+    1000:\tmov    %rdx,(%rdi)
+    1003:\tmov    (%rsi),%rax
+    1006:\tlea    0x8(%rdi),%rcx
+    1007:\tmov    %rax,-0x8(%rsp)
+    1008:\tcmpq   $0x3,(%rdi)
+    1009:\tmovzwl 0x10(%rsi,%rax,8),%eax
+    100a:\tmov    0x2f(%rip),%rax        # 1040 <x>
+    100b:\tret
+";
+    assert_eq!(accesses(listing), ["st", "ld", "ld", "ld"]);
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Initiation methods: how the arguments of a transfer reach the device.
+//!
+//! [`Method`] names them. The files beside this one have the accesses of each, in the order that the
+//! paper gives; [`crate::Context`] chooses among them.
+
+#[cfg(test)]
+mod disassembly;
+pub(crate) mod extended_shadow;
+pub(crate) mod key;
+pub(crate) mod pal;
+pub(crate) mod repeated;
+pub(crate) mod shrimp_1;
+pub(crate) mod single_store;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::uapi;
+
+/// A way to start transfers, of those that *User-Level DMA without Operating System Kernel
+/// Modification* compares and a few more.
+///
+/// `Documentation/uldma/initiation-methods.rst` says how each works and what it protects from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// A system call (§2.2); needs no context.
+    Kernel,
+    /// One load from a page that is mapped out to another one (§2.4).
+    Shrimp1,
+    /// A store and a load, of registers that all contexts share and nobody clears (§2.5). Not
+    /// secure.
+    Shrimp2,
+    /// The same, with registers for each CPU that a context switch clears (§2.5).
+    Shrimp2Abort,
+    /// The same, where the context switch says who runs (§2.6).
+    Flash,
+    /// The same with one register for all CPUs (§2.6). Not secure on more than one CPU.
+    FlashSingle,
+    /// The accesses of [`Method::Shrimp2`], begun anew when the thread was interrupted in between
+    /// (§2.7). Cooperative: it protects only those who all do so, from each other. Not secure.
+    Pal,
+    /// A secret key is stored with each address (§3.1).
+    Key,
+    /// A store and a load, whose addresses name the context (§3.2).
+    ExtendedShadow,
+    /// The same, but all contexts share one set of registers (§3.2).
+    ExtendedShadowShared,
+    /// Three accesses that pass arguments repeatedly (§3.3, fig. 5). Not secure.
+    Repeated3,
+    /// Four accesses that pass arguments repeatedly (§3.3, fig. 6). Not secure.
+    Repeated4,
+    /// Five accesses that pass arguments repeatedly (§3.3, fig. 7).
+    Repeated5,
+    /// One store, which nothing is loaded after. Not in the paper.
+    SingleStore,
+    /// Descriptors in memory, which the device looks for: see [`crate::Queue`]. Not in the paper.
+    Queue,
+    /// No transfers but an atomic addition (fn 3): see [`crate::Context::fetch_add`].
+    FetchAdd,
+}
+
+/// Each method, its name, and its number in `enum uldma_method`.
+const ALL: [(Method, &str, Option<u32>); 16] = [
+    (Method::Kernel, "kernel", None),
+    (
+        Method::Shrimp1,
+        "shrimp-1",
+        Some(uapi::ULDMA_METHOD_SHRIMP_1),
+    ),
+    (
+        Method::Shrimp2,
+        "shrimp-2",
+        Some(uapi::ULDMA_METHOD_SHRIMP_2),
+    ),
+    (
+        Method::Shrimp2Abort,
+        "shrimp-2-abort",
+        Some(uapi::ULDMA_METHOD_SHRIMP_2_ABORT),
+    ),
+    (Method::Flash, "flash", Some(uapi::ULDMA_METHOD_FLASH)),
+    (
+        Method::FlashSingle,
+        "flash-single",
+        Some(uapi::ULDMA_METHOD_FLASH_SINGLE),
+    ),
+    (Method::Pal, "pal", Some(uapi::ULDMA_METHOD_PAL)),
+    (Method::Key, "key", Some(uapi::ULDMA_METHOD_KEY)),
+    (
+        Method::ExtendedShadow,
+        "extended-shadow",
+        Some(uapi::ULDMA_METHOD_EXTENDED_SHADOW),
+    ),
+    (
+        Method::ExtendedShadowShared,
+        "extended-shadow-shared",
+        Some(uapi::ULDMA_METHOD_EXTENDED_SHADOW_SHARED),
+    ),
+    (
+        Method::Repeated3,
+        "repeated-3",
+        Some(uapi::ULDMA_METHOD_REPEATED_3),
+    ),
+    (
+        Method::Repeated4,
+        "repeated-4",
+        Some(uapi::ULDMA_METHOD_REPEATED_4),
+    ),
+    (
+        Method::Repeated5,
+        "repeated-5",
+        Some(uapi::ULDMA_METHOD_REPEATED_5),
+    ),
+    (
+        Method::SingleStore,
+        "single-store",
+        Some(uapi::ULDMA_METHOD_SINGLE_STORE),
+    ),
+    (Method::Queue, "queue", Some(uapi::ULDMA_METHOD_QUEUE)),
+    (
+        Method::FetchAdd,
+        "fetch-add",
+        Some(uapi::ULDMA_METHOD_FETCH_ADD),
+    ),
+];
+
+impl Method {
+    /// All of them, the kernel's first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.iter().map(|entry| entry.0)
+    }
+
+    /// Its name, as programs take and print it.
+    pub fn name(self) -> &'static str {
+        self.entry().1
+    }
+
+    /// Its number in `enum uldma_method`; none for [`Method::Kernel`].
+    pub fn number(self) -> Option<u32> {
+        self.entry().2
+    }
+
+    /// Its bit in [`Methods`].
+    fn bit(self) -> u32 {
+        self.number()
+            .and_then(|number| 1u32.checked_shl(number))
+            .unwrap_or(0)
+    }
+
+    /// Other processes cannot misuse it. Those that are not secure exist for comparison, and need a
+    /// module that was loaded with `insecure_methods=1`.
+    pub fn is_secure(self) -> bool {
+        self.bit() & uapi::ULDMA_METHODS_INSECURE == 0
+    }
+
+    /// The kernel tells the device at each context switch whose context runs now. It does so for one
+    /// context of each address space.
+    pub fn is_announced(self) -> bool {
+        self.bit() & uapi::ULDMA_METHODS_ANNOUNCED != 0
+    }
+
+    /// Addresses are passed by touching shadow pages.
+    pub(crate) fn uses_shadow_pages(self) -> bool {
+        !matches!(self, Self::Kernel | Self::Queue)
+    }
+
+    /// The context page is one of its registers.
+    pub(crate) fn uses_context_page(self) -> bool {
+        matches!(self, Self::Key | Self::Queue)
+    }
+
+    fn entry(self) -> &'static (Self, &'static str, Option<u32>) {
+        let found = ALL.iter().find(|entry| entry.0 == self);
+        // The table has every one, which a test sees to.
+        found.unwrap_or(&ALL[0])
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// There is no such method.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such initiation method: {0}")]
+pub struct UnknownMethod(String);
+
+impl FromStr for Method {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let found = Self::all().find(|method| method.name() == name);
+        found.ok_or_else(|| UnknownMethod(name.to_owned()))
+    }
+}
+
+/// A set of methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Methods(u32);
+
+impl Methods {
+    /// The set that a mask of `enum uldma_method` stands for.
+    pub(crate) fn from_mask(mask: u32) -> Self {
+        Self(mask)
+    }
+
+    /// It is one of them; the kernel's always is.
+    pub fn contains(self, method: Method) -> bool {
+        method == Method::Kernel || self.0 & method.bit() != 0
+    }
+
+    /// All of them that this library knows, the kernel's first.
+    pub fn iter(self) -> impl Iterator<Item = Method> {
+        Method::all().filter(move |&method| self.contains(method))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_methods() {
+        for method in Method::all() {
+            assert_eq!(method.name().parse(), Ok(method));
+            assert_eq!(method.to_string(), method.name());
+        }
+        assert_eq!(Method::all().count(), 16);
+        let error = Method::from_str("magic").unwrap_err();
+        assert_eq!(error.to_string(), "no such initiation method: magic");
+        assert_eq!(
+            format!("{:>8}|{:<8}", Method::Pal, Method::Key),
+            "     pal|key     "
+        );
+    }
+
+    /// Numbers and properties once more, as the header has them.
+    #[test]
+    fn the_header_and_this_file_agree() {
+        let numbers: Vec<_> = Method::all().filter_map(Method::number).collect();
+        assert_eq!(numbers, [6, 17, 7, 8, 18, 16, 2, 0, 1, 19, 20, 5, 3, 4, 9]);
+        let insecure: Vec<_> = Method::all().filter(|method| !method.is_secure()).collect();
+        assert_eq!(
+            insecure,
+            [
+                Method::Shrimp2,
+                Method::FlashSingle,
+                Method::Pal,
+                Method::Repeated3,
+                Method::Repeated4
+            ]
+        );
+        let announced: Vec<_> = Method::all()
+            .filter(|method| method.is_announced())
+            .collect();
+        assert_eq!(
+            announced,
+            [Method::Shrimp2Abort, Method::Flash, Method::FlashSingle]
+        );
+    }
+
+    #[test]
+    fn a_mask_is_a_set() {
+        let methods = Methods::from_mask((1 << 5) | 1);
+        let all: Vec<_> = methods.iter().collect();
+        assert_eq!(
+            all,
+            [Method::Kernel, Method::ExtendedShadow, Method::Repeated5]
+        );
+        assert!(!methods.contains(Method::Key));
+        assert!(Methods::default().contains(Method::Kernel));
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The two accesses of [`super::extended_shadow`], begun anew when the thread was interrupted (§2.7).
+//!
+//! The paper's machine has routines that an administrator installs, anybody may call, and nothing
+//! interrupts. Linux has restartable sequences instead, which are *cooperative*: whoever keeps to them
+//! does not disturb others who do, and nothing stops those who do not.
+
+use crate::mmio::{Register, RegisterAddress, RestartableThread};
+use crate::Refusal;
+
+/// Interruptions in a row that are taken for bad luck.
+const MOST: u32 = 1000;
+
+/// Starts a transfer: the ticket or a negated status, and how often it was interrupted.
+///
+/// # Errors
+///
+/// [`Refusal::Contended`] after [`MOST`] interruptions in a row.
+#[inline]
+pub(crate) fn initiate(
+    thread: RestartableThread,
+    destination: RegisterAddress<'_>,
+    source: RegisterAddress<'_>,
+    size_word: u64,
+) -> Result<(i64, u32), Refusal> {
+    destination.begin();
+    for interrupted in 0..MOST {
+        if let Ok(answer) = thread.store_load(destination, source, size_word) {
+            return Ok((answer, interrupted));
+        }
+    }
+    Err(Refusal::Contended)
+}

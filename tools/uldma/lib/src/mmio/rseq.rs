@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A store and a load of registers that begin anew when the thread was interrupted in between:
+//! a restartable sequence of the kernel, see rseq(2).
+//!
+//! The C library registers each thread; this finds what it registered. While a thread is in the
+//! sequence, its area points to a descriptor of it, and whenever the kernel preempts, migrates or
+//! signals the thread there, it lets it go on at the descriptor's other address.
+
+use crate::mmio::RegisterAddress;
+
+/// The thread was interrupted in the sequence: the store may have happened, the load's answer is
+/// lost or never came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interrupted;
+
+/// Restartable sequences of the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RestartableThread {
+    /// From the thread pointer to the area that is registered with the kernel.
+    offset: isize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl RestartableThread {
+    /// Asks the C library where each thread's area is; none when it registers none (glibc does so
+    /// from 2.35 on, unless its tunable `glibc.pthread.rseq` is zero).
+    pub(crate) fn find() -> Option<Self> {
+        use nix::libc::{c_uint, dlsym, RTLD_DEFAULT};
+        // SAFETY: the names are strings that end, and looking them up runs no code of theirs.
+        let (offset, size) = unsafe {
+            (
+                dlsym(RTLD_DEFAULT, c"__rseq_offset".as_ptr()),
+                dlsym(RTLD_DEFAULT, c"__rseq_size".as_ptr()),
+            )
+        };
+        if offset.is_null() || size.is_null() {
+            return None;
+        }
+        // SAFETY: the C library defines these two with these types, and never changes them once
+        // the program runs.
+        let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<c_uint>()) };
+        // Zero says that the kernel refused, or that somebody turned it off.
+        (size != 0).then_some(Self { offset })
+    }
+
+    /// Stores `word` to `first`, then loads from `second`.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]; whoever gets it begins anew.
+    #[inline(never)]
+    pub(crate) fn store_load(
+        self,
+        first: RegisterAddress<'_>,
+        second: RegisterAddress<'_>,
+        word: u64,
+    ) -> Result<i64, Interrupted> {
+        let answer: i64;
+        let interrupted: u64;
+        // SAFETY: both registers are mapped and aligned, as in `Register`. The area belongs to this
+        // thread and lies where the C library says; writing its `rseq_cs` (at byte 8) is what it
+        // is for. The descriptor is as the kernel defines it: version and flags of zero, start,
+        // length, and where to go on, which the signature comes before that glibc registered. Between
+        // start and end nothing else is done, and when that is interrupted, all that is lost is
+        // registers that are outputs. The pointer is taken back before anything else runs.
+        unsafe {
+            std::arch::asm!(
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "2:",
+                ".long 0, 0",
+                ".quad 3f, 4f - 3f, 6f",
+                ".popsection",
+                "mov {area}, fs:[0]",
+                "add {area}, {offset}",
+                "lea {scratch}, [rip + 2b]",
+                "mov qword ptr [{area} + 8], {scratch}",
+                "xor {interrupted:e}, {interrupted:e}",
+                // Only the load commits: an interruption before it has ended begins anew.
+                "3:",
+                "mov qword ptr [{first}], {word}",
+                "mov {answer}, qword ptr [{second}]",
+                "4:",
+                "jmp 7f",
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "6:",
+                "mov {interrupted:e}, 1",
+                "7:",
+                "mov qword ptr [{area} + 8], 0",
+                area = out(reg) _,
+                scratch = out(reg) _,
+                interrupted = out(reg) interrupted,
+                answer = out(reg) answer,
+                offset = in(reg) self.offset,
+                first = in(reg) first.word(),
+                second = in(reg) second.word(),
+                word = in(reg) word,
+                options(nostack),
+            );
+        }
+        if interrupted == 0 {
+            Ok(answer)
+        } else {
+            Err(Interrupted)
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl RestartableThread {
+    /// None: this architecture's sequence has not been written.
+    pub(crate) fn find() -> Option<Self> {
+        None
+    }
+
+    /// Never called, since there is no value of this type.
+    pub(crate) fn store_load(
+        self,
+        _: RegisterAddress<'_>,
+        _: RegisterAddress<'_>,
+        _: u64,
+    ) -> Result<i64, Interrupted> {
+        let _ = self.offset;
+        Err(Interrupted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Mapping;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn it_stores_then_loads() {
+        let Some(thread) = RestartableThread::find() else {
+            println!("skipped: the C library registers no restartable sequences");
+            return;
+        };
+        let map = Mapping::anonymous(8192).unwrap();
+        map.word(4096).store(77, Ordering::Relaxed);
+        let first = RegisterAddress::new(&map, 13).unwrap();
+        let second = RegisterAddress::new(&map, 4099).unwrap();
+        let answer = (0..100).find_map(|_| thread.store_load(first, second, 0x1234).ok());
+        assert_eq!(answer, Some(77));
+        assert_eq!(map.word(8).load(Ordering::Relaxed), 0x1234);
+    }
+
+    /// Many are interrupted somewhere, and those that were not have done both.
+    #[test]
+    fn whoever_is_interrupted_is_told() {
+        let Some(thread) = RestartableThread::find() else {
+            return;
+        };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // More threads than processors, so that they are preempted.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let map = Mapping::anonymous(4096).unwrap();
+                    let register = RegisterAddress::new(&map, 0).unwrap();
+                    let mut number = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        number += 1;
+                        if let Ok(answer) = thread.store_load(register, register, number) {
+                            assert_eq!(answer as u64, number);
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
