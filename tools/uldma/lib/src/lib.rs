@@ -32,6 +32,7 @@
 //! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
 //! | choose how they are started | [`Method`], [`Device::context_with`], [`Context::dma`] |
 //! | start many at once, copy scattered memory, do atomic operations | [`Queue`], [`Context::fetch_add`] |
+//! | share memory that transfers touch with other processes | [`SharedLock`] |
 //! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
@@ -69,6 +70,7 @@ mod region_info;
 pub mod registrar;
 pub mod ring;
 mod shadow;
+mod shared_lock;
 mod size_word;
 mod spin;
 mod status;
@@ -99,6 +101,7 @@ pub use region::{Access, Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
 pub use registrar::Registrar;
 pub use shadow::{Place, Shadow};
+pub use shared_lock::{SharedGuard, SharedLock};
 pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;
 pub use status::Completion;

@@ -142,6 +142,20 @@ impl Memory {
         self.length
     }
 
+    /// Other processes may see the same bytes.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// It is mapped for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// The number of the System V segment that this is, for [`Memory::attach`] in any process of
     /// this user; none for other kinds.
     pub fn segment_id(&self) -> Option<i32> {

@@ -7,6 +7,7 @@
 
 mod lock;
 mod mapping;
+pub(crate) mod robust;
 mod shm;
 
 use std::cell::Cell;
