@@ -5,8 +5,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use crate::shadow::Shadow;
-use crate::{Context, Error, Refusal, Result, Spin, Ticket};
+use crate::{Context, Error, Initiated, Method, Refusal, Result, Spin};
 
 /// Initiations that are on their way at once, at most: what the device's queue and its completion
 /// records hold.
@@ -22,9 +24,11 @@ pub type Start<'a> = (&'a Shadow<'a>, u64);
 #[derive(Debug)]
 pub struct Started {
     /// Not yet waited for, oldest first.
-    tickets: VecDeque<(Ticket, u64)>,
+    pending: VecDeque<(Initiated, u64)>,
     /// Initiations so far.
     pub initiations: u64,
+    /// Of these, how many the kernel started.
+    pub by_kernel: u64,
     /// Bytes whose end was waited for.
     pub moved: u64,
 }
@@ -34,8 +38,9 @@ impl Started {
     /// allocates nothing.
     pub fn new() -> Self {
         Self {
-            tickets: VecDeque::with_capacity(QUEUE_DEPTH),
+            pending: VecDeque::with_capacity(QUEUE_DEPTH),
             initiations: 0,
+            by_kernel: 0,
             moved: 0,
         }
     }
@@ -63,9 +68,11 @@ fn pieces(bytes: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Context {
-    /// Starts a transfer of any length: one store and one load for each 2^30 - 1 bytes.
+    /// Starts a transfer of any length by the context's method, in as many initiations as that needs:
+    /// one for each [`Context::max_transfer`] bytes.
     ///
-    /// While the device's queue has room, no system call is made.
+    /// While the device's queue has room, no system call is made, other than by [`Method::Kernel`] and
+    /// where [`Context::dma`] falls back to it.
     ///
     /// # Errors
     ///
@@ -82,19 +89,20 @@ impl Context {
             let from = source.0.at(offset_in(source, offset)?)?;
             let to = destination.0.at(offset_in(destination, offset)?)?;
             loop {
-                if started.tickets.len() == QUEUE_DEPTH {
+                if started.pending.len() == QUEUE_DEPTH {
                     self.finish_oldest(started, wait)?;
                 }
-                match self.initiate(from, to, length) {
-                    Ok(ticket) => {
-                        started.tickets.push_back((ticket, length));
+                match self.dma(from, to, length) {
+                    Ok(transfer) => {
+                        started.pending.push_back((transfer, length));
                         started.initiations += 1;
+                        started.by_kernel += u64::from(transfer.via == Method::Kernel);
                         break;
                     }
-                    Err(Refusal::QueueFull) if !started.tickets.is_empty() => {
+                    Err(error) if is_full(&error) && !started.pending.is_empty() => {
                         self.finish_oldest(started, wait)?;
                     }
-                    Err(refusal) => return Err(refusal.into()),
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -108,37 +116,45 @@ impl Context {
     ///
     /// As [`Context::wait`].
     pub fn finish(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
-        while !started.tickets.is_empty() {
+        while !started.pending.is_empty() {
             self.finish_oldest(started, wait)?;
         }
         Ok(())
     }
 
     /// Looks whether all that was started has ended, for a bounded time and without any system
-    /// call; false when it has not.
+    /// call; false when it has not, or when the kernel would have to be asked.
     ///
     /// # Errors
     ///
     /// As [`Context::wait`].
     pub fn look(&self, started: &mut Started, spin: Spin) -> Result<bool> {
-        while let Some(&(ticket, bytes)) = started.tickets.front() {
+        while let Some(&(transfer, bytes)) = started.pending.front() {
+            let Some(ticket) = transfer.ticket() else {
+                return Ok(false);
+            };
             match spin.until(|| self.ended(ticket).transpose()) {
                 None => return Ok(false),
                 Some(ended) => ended?.check()?,
             };
-            started.tickets.pop_front();
+            started.pending.pop_front();
             started.moved += bytes;
         }
         Ok(true)
     }
 
     fn finish_oldest(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
-        if let Some((ticket, bytes)) = started.tickets.pop_front() {
-            self.wait(ticket, wait.0, wait.1)?;
+        if let Some((transfer, bytes)) = started.pending.pop_front() {
+            self.dma_wait(transfer, wait.0, wait.1)?;
             started.moved += bytes;
         }
         Ok(())
     }
+}
+
+/// The queue is full, the context's or that of the kernel.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Refused(Refusal::QueueFull)) || error.errno() == Some(Errno::EBUSY)
 }
 
 fn offset_in(start: Start<'_>, offset: u64) -> Result<u64> {
