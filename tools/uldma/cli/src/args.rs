@@ -67,6 +67,8 @@ pub(crate) enum Verb {
     Dma(Dma),
     /// Offer memory to the peer until a signal comes
     Export(Export),
+    /// Change a word of memory that the peer exports, at one stroke, and show what it was
+    Atomic(Atomic),
     /// Send a file into the memory of a `recv-file` at the peer
     SendFile(SendFile),
     /// Receive a file from a `send-file` at the peer
@@ -124,9 +126,9 @@ pub(crate) struct Register {
 
 #[derive(Debug, Args)]
 pub(crate) struct Dma {
-    /// Who starts the transfers
-    #[arg(long, value_enum, default_value = "extended-shadow")]
-    pub(crate) method: LocalMethod,
+    /// How transfers are started; what the device and the module offer is in `uldma info`
+    #[arg(long, default_value = "extended-shadow", value_parser = crate::method::parser())]
+    pub(crate) method: uldma::Method,
     /// Bytes of each transfer (K, M, G: times 1024)
     #[arg(long, default_value = "1M", value_parser = size)]
     pub(crate) size: u64,
@@ -154,6 +156,29 @@ pub(crate) struct Export {
     /// End after this many seconds, without a signal
     #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) lifetime: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Atomic {
+    /// Name of the peer's export, for reading and writing: a word, or 0x and hexadecimal digits
+    pub(crate) name: Name,
+    /// First byte of the word, a multiple of eight
+    #[arg(long, default_value_t = 0)]
+    pub(crate) offset: u64,
+    /// Add this to it
+    #[arg(long, value_name = "NUMBER", required_unless_present = "swap")]
+    pub(crate) add: Option<u64>,
+    /// Store this in its place, if it is what --expect says
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "expect",
+        conflicts_with = "add"
+    )]
+    pub(crate) swap: Option<u64>,
+    /// See --swap
+    #[arg(long, value_name = "NUMBER", requires = "swap")]
+    pub(crate) expect: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -273,15 +298,6 @@ pub(crate) enum Then {
     Unmap,
     /// Drop its pages
     Discard,
-}
-
-/// Initiation methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LocalMethod {
-    /// One store and one load at user level
-    ExtendedShadow,
-    /// A system call
-    Kernel,
 }
 
 /// Ways to move a file.

@@ -2,13 +2,13 @@
 
 //! `uldma dma`: copies memory to memory on this node, and checks every byte.
 
-use std::time::Instant;
-
 use serde::Serialize;
 use uldma::measure::{Clock, Tracer};
-use uldma::{Access, Buffer, Device, Region, Spin, Started};
+use uldma::{
+    Access, Buffer, Context, ContextOptions, Device, Method, Region, Registered, Spin, Started,
+};
 
-use crate::args::{Common, Dma, LocalMethod};
+use crate::args::{Common, Dma};
 use crate::failure::{Failure, Kind, Result};
 use crate::output::{self, or_dash};
 use crate::schema::SCHEMA_VERSION;
@@ -21,11 +21,16 @@ struct Report {
     count: u32,
     seconds: f64,
     mb_per_s: f64,
-    /// Of the first transfer's initiations (kernel: of all), waits not included.
+    /// Of the first transfer's initiations, waits not included.
     syscalls: Option<u64>,
     mmio_loads: Option<u64>,
     mmio_stores: Option<u64>,
     initiations: u64,
+    /// Of these, how many the kernel started.
+    by_kernel: u64,
+    /// How often initiations were begun anew.
+    retries: u64,
+    bad_keys: Option<u64>,
     verified: bool,
 }
 
@@ -37,30 +42,34 @@ pub(crate) fn run(common: &Common, verb: &Dma) -> Result<()> {
             "--size and --count must not be zero",
         ));
     }
+    let device = common.open()?;
     let length = usize::try_from(verb.size)
         .map_err(|_| Failure::new(Kind::Failed, "--size is more than this machine can address"))?;
-    let device = common.open()?;
-    let mut pattern = Buffer::new(length)?;
-    fill(&mut pattern);
-    let check = pattern.to_vec();
-    let source = device.register(pattern, Access::Read)?;
-    let destination = device.register(Buffer::new(length)?, Access::Write)?;
-
-    let mut report = match verb.method {
-        LocalMethod::ExtendedShadow => {
-            extended_shadow(common, verb, &device, &source, &destination)?
-        }
-        LocalMethod::Kernel => kernel(common, verb, &device, &source, &destination)?,
+    // Of pages that are mapped out, regions have to have all.
+    let page = usize::try_from(device.query()?.page_size)
+        .unwrap_or(1)
+        .max(1);
+    let whole = match verb.method {
+        Method::Shrimp1 => length.next_multiple_of(page),
+        _ => length,
     };
+    let (read, write) = rights(verb.method);
+    let mut pattern = Buffer::new(whole)?;
+    fill(&mut pattern);
+    let check = pattern[..length].to_vec();
+    let source = device.register(pattern, read)?;
+    let destination = device.register(Buffer::new(whole)?, write)?;
+
+    let mut report = transfer(common, verb, &device, &source, &destination)?;
     report.schema_version = SCHEMA_VERSION;
     report.bytes = verb.size * u64::from(verb.count);
     report.count = verb.count;
     report.mb_per_s = output::megabytes_per_second(report.bytes, report.seconds);
-    report.verified = destination.unregister()?[..] == check[..];
+    report.verified = destination.unregister()?[..length] == check[..];
     output::print(common.json, &report, |report| {
         format!(
             "{} x {} bytes by {}: {:.6} s, {:.1} MB/s; {} system calls, {} MMIO stores, {} MMIO \
-             loads for {} initiations; {}",
+             loads for {} initiations{}; {}",
             report.count,
             report.bytes / u64::from(report.count),
             report.method,
@@ -70,6 +79,7 @@ pub(crate) fn run(common: &Common, verb: &Dma) -> Result<()> {
             or_dash(report.mmio_stores),
             or_dash(report.mmio_loads),
             report.initiations,
+            disturbances(report),
             if report.verified {
                 "all bytes right"
             } else {
@@ -87,17 +97,60 @@ pub(crate) fn run(common: &Common, verb: &Dma) -> Result<()> {
     }
 }
 
-fn extended_shadow(
+/// What went other ways than the method's, if anything did.
+fn disturbances(report: &Report) -> String {
+    let mut text = String::new();
+    if report.by_kernel > 0 && report.method != Method::Kernel.name() {
+        text += &format!(", {} of them by the kernel instead", report.by_kernel);
+    }
+    if report.retries > 0 {
+        text += &format!(", {} begun anew", report.retries);
+    }
+    text
+}
+
+/// What source and destination have to be registered for: some methods store to the one's addresses,
+/// or load from the other's.
+fn rights(method: Method) -> (Access, Access) {
+    match method {
+        Method::Key => (Access::ReadWrite, Access::Write),
+        Method::Repeated5 => (Access::Read, Access::ReadWrite),
+        _ => (Access::Read, Access::Write),
+    }
+}
+
+/// Where pages have to be mapped out first, does that.
+fn map_out(context: &Context, source: &Region, destination: &Region, page: u64) -> Result<()> {
+    if context.method() == Method::Shrimp1 {
+        let pages = u32::try_from(source.length() / page)
+            .map_err(|_| Failure::new(Kind::Failed, "--size is too large to be mapped out"))?;
+        context.map_out((source, 0), Some((destination, 0)), pages)?;
+    }
+    Ok(())
+}
+
+/// Starts all transfers, and waits for each.
+fn transfer(
     common: &Common,
     verb: &Dma,
     device: &Device,
     source: &Region,
     destination: &Region,
 ) -> Result<Report> {
-    let context = device.context()?;
+    let options = ContextOptions {
+        or_kernel: true,
+        ..Default::default()
+    };
+    let context = device.context_with(verb.method, options)?;
+    map_out(&context, source, destination, device.query()?.page_size)?;
     let (from, to) = (context.shadow(source)?, context.shadow(destination)?);
     let wait = (Spin::MEASURE, common.timeout);
-    let before = context.stats()?;
+    // The kernel's accesses are its own business.
+    let stats = || match context.method() {
+        Method::Kernel => Ok(None),
+        _ => context.stats().map(Some),
+    };
+    let before = stats()?;
 
     let mut started = Started::new();
     let clock = Clock::start();
@@ -133,45 +186,18 @@ fn extended_shadow(
         }
     }
     let seconds = ticks as f64 * clock.rate() / 1e9;
-    let counted = context.stats()?.since(&before);
+    let counted = stats()?.zip(before);
+    let counted = counted.map(|(now, before)| now.since(&before));
     Ok(Report {
-        method: "extended-shadow",
+        method: verb.method.name(),
         seconds,
         syscalls,
-        mmio_loads: Some(counted.loads()),
-        mmio_stores: Some(counted.stores()),
+        mmio_loads: counted.map(|counted| counted.loads()),
+        mmio_stores: counted.map(|counted| counted.stores()),
         initiations: started.initiations,
-        ..Default::default()
-    })
-}
-
-fn kernel(
-    common: &Common,
-    verb: &Dma,
-    device: &Device,
-    source: &Region,
-    destination: &Region,
-) -> Result<Report> {
-    let most = device.query()?.max_transfer.max(1);
-    let start = Instant::now();
-    let (mut syscalls, mut initiations) = (0, 0);
-    for _ in 0..verb.count {
-        let mut offset = 0;
-        while offset < verb.size {
-            let bytes = most.min(verb.size - offset);
-            let before = uldma::calls();
-            let ticket = device.dma((source, offset), (destination, offset), bytes)?;
-            syscalls += uldma::calls() - before;
-            initiations += 1;
-            device.dma_wait(ticket, common.timeout)?;
-            offset += bytes;
-        }
-    }
-    Ok(Report {
-        method: "kernel",
-        seconds: start.elapsed().as_secs_f64(),
-        syscalls: Some(syscalls),
-        initiations,
+        by_kernel: started.by_kernel,
+        retries: context.disturbances().attempts,
+        bad_keys: counted.map(|counted| counted.bad_keys),
         ..Default::default()
     })
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use uldma::{Device, Query};
+use uldma::{Device, Method, Query};
 
 use crate::args::Common;
 use crate::failure::{Failure, Result};
@@ -23,7 +23,8 @@ pub(crate) struct DeviceInfo {
     link_generation: u32,
     contexts: u32,
     contexts_used: u32,
-    methods: [&'static str; 2],
+    /// Names of the initiation methods that a context can have here and now.
+    methods: Vec<&'static str>,
     page_size: u64,
     shadow_bytes_per_context: u64,
     max_transfer: u64,
@@ -52,7 +53,7 @@ impl DeviceInfo {
             link_generation: query.link_generation,
             contexts: query.contexts,
             contexts_used: query.contexts_used,
-            methods: ["kernel", "extended-shadow"],
+            methods: query.methods.iter().map(Method::name).collect(),
             page_size: query.page_size,
             shadow_bytes_per_context: 1u64.checked_shl(query.shadow_window_shift).unwrap_or(0),
             max_transfer: query.max_transfer,

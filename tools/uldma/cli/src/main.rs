@@ -3,6 +3,7 @@
 //! The command line of uldma: one file for each verb.
 
 mod args;
+mod atomic;
 mod charge;
 mod dma;
 mod export;
@@ -10,6 +11,7 @@ mod failure;
 mod info;
 mod lmm;
 mod memory;
+mod method;
 mod output;
 mod ping;
 mod progress;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Verb::Register(verb) => register::run(common, verb),
         Verb::Dma(verb) => dma::run(common, verb),
         Verb::Export(verb) => export::run(common, verb),
+        Verb::Atomic(verb) => atomic::run(common, verb),
         Verb::SendFile(verb) => transfer::send::run(common, verb),
         Verb::RecvFile(verb) => transfer::recv::run(common, verb),
         Verb::Ping(verb) => ping::run(common, verb),

@@ -63,6 +63,7 @@ fn every_verb_has_help() {
         "register",
         "dma",
         "export",
+        "atomic",
         "send-file",
         "recv-file",
         "ping",
@@ -73,14 +74,16 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 9] = [
+    let verbs: [&[&str]; 11] = [
         &["info"],
         &["stat"],
         &["lmm"],
         &["charge"],
         &["register", "--kind", "sysv", "--then", "unmap"],
         &["dma"],
+        &["dma", "--method", "repeated-5"],
         &["export", "x", "--size", "1K"],
+        &["atomic", "x", "--add", "1"],
         &["recv-file", "--name", "x"],
         &["ping"],
     ];
@@ -114,11 +117,15 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 14] = [
+    let usages: [&[&str]; 18] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
         &["dma", "--method", "magic"],
+        &["dma", "--method", "fetch-add"],
+        &["atomic", "x"],
+        &["atomic", "x", "--swap", "1"],
+        &["atomic", "x", "--add", "1", "--swap", "1", "--expect", "0"],
         &["charge", "--kind", "magic"],
         &["charge", "--kind", "sysv", "--file", "file"],
         &["register", "--times", "0"],

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma atomic`: changes a word of the peer's memory at one stroke.
+
+use serde::Serialize;
+use uldma::{Access, ContextOptions, Method, Order, Refusal, Spin};
+
+use crate::args::{Atomic, Common};
+use crate::failure::{Failure, Kind, Result};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    name: String,
+    offset: u64,
+    /// What the word was.
+    before: u64,
+    /// It is another one now.
+    changed: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(common: &Common, verb: &Atomic) -> Result<()> {
+    let device = common.open()?;
+    let context = device.context_with(Method::Queue, ContextOptions::default())?;
+    let import = device.import(verb.name, Access::ReadWrite, common.timeout)?;
+    let shadow = context.shadow(&import)?;
+    let word = shadow.at(verb.offset)?;
+    let Some(queue) = context.queue() else {
+        return Err(Failure::new(Kind::Failed, "the context has no queue"));
+    };
+    let pushed = match (verb.swap, verb.expect) {
+        (Some(new), Some(expected)) => queue.compare_swap(word, expected, new, Order::NONE),
+        _ => queue.fetch_add(word, verb.add.unwrap_or(0), Order::NONE),
+    };
+    let ticket = pushed.map_err(|refusal: Refusal| uldma::Error::from(refusal))?;
+    queue.submit();
+    let before = context.wait(ticket, Spin::TRANSFER, common.timeout)?.bytes;
+    let changed = match (verb.expect, verb.swap) {
+        (Some(expected), Some(new)) => before == expected && before != new,
+        _ => verb.add.is_some_and(|add| add != 0),
+    };
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        name: verb.name.to_string(),
+        offset: verb.offset,
+        before,
+        changed,
+    };
+    output::print(common.json, &report, |report| {
+        let changed = if report.changed { "" } else { ", and still is" };
+        format!(
+            "the word at byte {} of {} was {}{changed}",
+            report.offset, report.name, report.before
+        )
+    })
+}
