@@ -377,8 +377,8 @@ impl Refusal {
             Self::Mixed => "try again",
             Self::BadKey => "create the context anew",
             Self::NotAligned => {
-                "single-store: multiples of eight, within the first 2 MiB of the source; shrimp-1: \
-                 the start of a page, and a multiple of eight"
+                "atomic operations: multiples of eight; single-store: those, in the first 2 MiB of \
+                 the source; shrimp-1: the start of a page, and a multiple of eight"
             }
             Self::SourceNotWritable => "register the source for reading and writing",
             Self::DestinationNotReadable => "register the destination for reading and writing",

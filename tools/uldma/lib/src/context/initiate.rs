@@ -159,7 +159,7 @@ impl Context {
             | Method::Flash
             | Method::FlashSingle => {
                 let word = size_word_of(source, from, destination, to, bytes)?;
-                Ok((ticket(extended_shadow::initiate(to, from, word))?, 0))
+                self.until_undisturbed(|| ticket(extended_shadow::initiate(to, from, word)))
             }
             Method::Repeated3 | Method::Repeated4 | Method::Repeated5 => {
                 let word = size_word_of(source, from, destination, to, bytes)?;
@@ -187,13 +187,40 @@ impl Context {
             Method::Pal => {
                 let word = size_word_of(source, from, destination, to, bytes)?;
                 let thread = registers.restartable.ok_or(Refusal::OtherMethod)?;
-                let (answer, retries) = pal::initiate(thread, to, from, word)?;
-                let mut disturbed = self.disturbed.get();
-                disturbed.attempts += u64::from(retries);
-                self.disturbed.set(disturbed);
-                Ok((ticket(answer)?, retries))
+                self.until_undisturbed(|| {
+                    let (answer, interrupted) = pal::initiate(thread, to, from, word)?;
+                    self.count_disturbed(interrupted);
+                    ticket(answer)
+                })
             }
             Method::Kernel | Method::Queue | Method::FetchAdd => Err(Refusal::OtherMethod),
+        }
+    }
+
+    /// Begins anew while the device has lost what was passed, since the context's registers were lent
+    /// to others or the process was switched away from, or has mixed it with what others passed.
+    #[inline]
+    fn until_undisturbed(
+        &self,
+        initiate: impl Fn() -> std::result::Result<Ticket, Refusal>,
+    ) -> std::result::Result<(Ticket, u32), Refusal> {
+        for retries in 0..=self.options.retries {
+            match initiate() {
+                Err(Refusal::NoArgs | Refusal::Mixed | Refusal::NotRunning) => {
+                    self.count_disturbed(1);
+                }
+                answer => return answer.map(|ticket| (ticket, retries)),
+            }
+        }
+        Err(Refusal::Contended)
+    }
+
+    #[inline]
+    fn count_disturbed(&self, attempts: u32) {
+        if attempts > 0 {
+            let mut disturbed = self.disturbed.get();
+            disturbed.attempts += u64::from(attempts);
+            self.disturbed.set(disturbed);
         }
     }
 

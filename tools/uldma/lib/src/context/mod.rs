@@ -44,8 +44,8 @@ impl Ticket {
 pub struct ContextOptions {
     /// Transfers end well at once and move nothing: to measure initiation alone.
     pub no_data: bool,
-    /// How often an initiation may be begun anew by the methods that find that they were disturbed;
-    /// after that the kernel starts it ([`Context::dma`]).
+    /// How often an initiation that others disturbed is begun anew; after that the kernel starts it
+    /// ([`Context::dma`]).
     pub retries: u32,
     /// Where no context is free, have the kernel start all transfers instead of failing.
     pub or_kernel: bool,

@@ -104,6 +104,15 @@ fn two_accesses_pass_the_size_word_and_return_the_ticket() {
             .word(8192)
             .store(-8i64 as u64, Ordering::Relaxed);
         assert_eq!(context.initiate(from, to, 1), Err(Refusal::QueueFull));
+        // Arguments that were lost on the way are passed again, but not for ever.
+        memory
+            .shadow
+            .word(8192)
+            .store(-1i64 as u64, Ordering::Relaxed);
+        let before = context.disturbances().attempts;
+        assert_eq!(context.initiate(from, to, 1), Err(Refusal::Contended));
+        let attempts = context.disturbances().attempts - before;
+        assert!(attempts >= 3, "{method}: {attempts}");
     }
 }
 
