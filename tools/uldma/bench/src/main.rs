@@ -6,6 +6,7 @@
 //! times mean little and ratios of the same run mean a lot, so both kinds are always printed.
 
 mod dma;
+mod drawing;
 mod failure;
 mod figure;
 mod init;
@@ -15,6 +16,7 @@ mod peer;
 mod register;
 mod ring;
 mod serve;
+mod tables;
 mod tcp;
 mod timing;
 mod window;

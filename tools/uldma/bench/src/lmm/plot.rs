@@ -4,31 +4,10 @@
 
 use std::path::Path;
 
-use plotters::backend::SVGBackend;
-use plotters::chart::{ChartBuilder, SeriesLabelPosition};
-use plotters::coord::combinators::IntoLogRange;
-use plotters::drawing::IntoDrawingArea;
-use plotters::element::{Circle, PathElement};
-use plotters::series::LineSeries;
-use plotters::style::{Color, Palette, Palette99, BLACK, WHITE};
-
 use super::series::{pages, SIZES};
+use crate::drawing::{Drawing, Line, Scale};
 use crate::failure::Failure;
 use crate::figure::Figures;
-
-const SIZE: (u32, u32) = (900, 560);
-
-/// One line: its name, and its points.
-type Line = (String, Vec<(f64, f64)>);
-
-/// A drawing with the names of its axes.
-struct Drawing {
-    file: &'static str,
-    title: &'static str,
-    x: &'static str,
-    y: &'static str,
-    lines: Vec<Line>,
-}
 
 /// Draws everything that was measured, as `lmm-*.svg` in `directory`.
 pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
@@ -37,6 +16,7 @@ pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
         title,
         x: "KiB",
         y: "us",
+        scale: Scale::Logarithmic,
         lines,
     };
     let drawings = [
@@ -123,18 +103,13 @@ pub(crate) fn draw(figures: &Figures, directory: &Path) -> Result<(), Failure> {
             title: "One more registration of one page",
             x: "pages locked, or locked memory areas",
             y: "us",
+            scale: Scale::Logarithmic,
             lines: many(figures),
         },
     ];
-    for drawing in drawings {
-        if drawing.lines.iter().any(|(_, points)| !points.is_empty()) {
-            let path = directory.join(drawing.file);
-            draw_one(&path, &drawing).map_err(|error| {
-                Failure::Io("drawing", std::io::Error::other(error.to_string()))
-            })?;
-        }
-    }
-    Ok(())
+    drawings
+        .iter()
+        .try_for_each(|drawing| drawing.draw(directory))
 }
 
 /// Microseconds over KiB of some series.
@@ -183,72 +158,6 @@ fn many(figures: &Figures) -> Vec<Line> {
         (label.to_owned(), points.collect())
     })
     .collect()
-}
-
-/// From below the lowest to above the highest.
-fn span(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let (low, high) = bounds(values);
-    low / 1.3..high * 1.3
-}
-
-/// The same from power of ten to power of ten, so that there is always a number at the axis.
-fn decades(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let (low, high) = bounds(values);
-    10_f64.powf(low.log10().floor())..10_f64.powf(high.log10().ceil())
-}
-
-fn bounds(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
-    let low = values.clone().fold(f64::INFINITY, f64::min);
-    (low, values.fold(low, f64::max))
-}
-
-fn draw_one(path: &Path, drawing: &Drawing) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let points = || {
-        drawing
-            .lines
-            .iter()
-            .flat_map(|(_, points)| points.iter().copied())
-    };
-    let (x, y) = (
-        span(points().map(|point| point.0)),
-        decades(points().map(|point| point.1)),
-    );
-    let mut chart = ChartBuilder::on(&area)
-        .caption(drawing.title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x.log_scale(), y.log_scale())?;
-    let plain = |value: &f64| format!("{value}");
-    chart
-        .configure_mesh()
-        .x_desc(drawing.x)
-        .y_desc(drawing.y)
-        .x_label_formatter(&plain)
-        .y_label_formatter(&plain)
-        .draw()?;
-    for (number, (name, points)) in drawing.lines.iter().enumerate() {
-        let style = Palette99::pick(number).stroke_width(2);
-        let line = LineSeries::new(points.iter().copied(), style);
-        chart
-            .draw_series(line)?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
-        let dots = points
-            .iter()
-            .map(|&point| Circle::new(point, 3, style.filled()));
-        chart.draw_series(dots)?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    area.present()?;
-    Ok(())
 }
 
 #[cfg(test)]

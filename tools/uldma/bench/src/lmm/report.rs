@@ -2,48 +2,11 @@
 
 //! The figures as tables for people, beside the paper's, and whether the aims are met.
 
-use tabled::builder::Builder;
-use tabled::settings::{object::Columns, Alignment, Style};
-
 use super::fit::fit;
 use super::paper;
 use super::series::SIZES;
 use crate::figure::Figures;
-
-/// Microseconds of a figure in nanoseconds.
-fn micro(figures: &Figures, name: &str) -> Option<f64> {
-    figures.get(name).map(|value| value / 1e3)
-}
-
-fn number(value: Option<f64>) -> String {
-    match value {
-        None => "-".into(),
-        Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
-        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
-    }
-}
-
-fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
-    Some(value? / base?)
-}
-
-/// A table under a title; none without rows.
-fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Option<String> {
-    if rows.is_empty() {
-        return None;
-    }
-    let mut builder = Builder::new();
-    builder.push_record(head.iter().copied());
-    for row in rows {
-        builder.push_record(row);
-    }
-    let mut table = builder.build();
-    table
-        .with(Style::psql())
-        .modify(Columns::new(1..), Alignment::right());
-    Some(format!("{title}\n{table}\n"))
-}
+use crate::tables::{micro, number, ratio, table, Aim, Aims};
 
 /// Everything that was measured.
 pub(crate) fn render(figures: &Figures) -> String {
@@ -485,19 +448,13 @@ fn aims(figures: &Figures) -> Option<String> {
         ),
     ]
     .into_iter()
-    .filter_map(|(what, value, aim, most)| {
-        let value = value?;
-        let met = if most { value <= aim } else { value >= aim };
-        let limit = if most { "<=" } else { ">=" };
-        Some(vec![
-            what.to_owned(),
-            number(Some(value)),
-            format!("{limit} {aim}"),
-            if met { "met" } else { "missed" }.to_owned(),
-        ])
-    })
-    .collect();
-    table("Aims", &["what", "worst", "aim", ""], rows)
+    .map(|(what, value, aim, most)| Aim {
+        what: what.into(),
+        value,
+        least: (!most).then_some(aim),
+        most: most.then_some(aim),
+    });
+    Aims::from_iter(rows).table()
 }
 
 #[cfg(test)]
