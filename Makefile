@@ -24,7 +24,7 @@ test: build		## all tests; ends with one line of totals (ONLY=pattern)
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
 	@$(ENTER) $(NODES) shell $(NODE)
 
-bench: build		## measure against floors and rivals (ONLY=transfers or lmm)
+bench: build		## measure against floors and rivals (ONLY=transfers, lmm or initiation)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)')
 
 lint: root		## all static checks

@@ -14,8 +14,9 @@ from ..pair import Pair, say
 from ..paths import BINARIES
 from ..qemu import Config
 from ..results import Figure
-from . import lmm
+from . import initiation, lmm
 
+PARTS = ("transfers", "lmm", "initiation")
 BENCH_TIMEOUT = 900.0
 MEMCPY_TIMEOUT = 120.0
 MEMORY = 1536
@@ -81,16 +82,27 @@ def transfers(pair: Pair) -> list[Figure]:
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--only", choices=("transfers", "lmm"), help="measure only this part")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
     only = parser.parse_args(arguments).only
-    with Pair("bench", Config(memory=MEMORY)) as pair:
-        if only != "lmm":
+    wanted = [only] if only else PARTS
+    config = Config(memory=MEMORY)
+    with Pair("bench", config) as pair:
+        if "transfers" in wanted:
             moved = transfers(pair)
-        if only != "transfers":
+        if "lmm" in wanted:
             lmm.measure(pair)
+        if "initiation" in wanted:
+            initiated = initiation.measure(pair)
         pair.check_logs()
-    if only != "transfers":
+    if "initiation" in wanted:
+        initiation.add([*initiated, *initiation.slower_devices(config)])
+    if "lmm" in wanted:
         print(f"\n{lmm.report()}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg")
-    if only != "lmm":
+    if "initiation" in wanted:
+        print(
+            f"\n{initiation.report()}\nevery figure: build/results/initiation.json, "
+            "drawn in initiation-*.svg"
+        )
+    if "transfers" in wanted:
         print(f"\n{results.figures_table(moved)}\n\nevery figure: build/results/bench.json")
     return 0

@@ -16,7 +16,7 @@ from ..qemu import Config
 from ..selection import Selection
 from ..tally import Tally
 
-PROGRAMS_WITH_PEER = ("uldma:uldma_peer",)
+PROGRAMS_WITH_PEER = ("uldma:uldma_peer", "uldma:uldma_peer_atomic")
 # Where allocations are made to fail, DMA-API debugging ends with them.
 LAST_PROGRAM = "uldma:uldma_fail_nth"
 

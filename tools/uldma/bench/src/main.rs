@@ -9,7 +9,7 @@ mod dma;
 mod drawing;
 mod failure;
 mod figure;
-mod init;
+mod initiation;
 mod lmm;
 mod memcpy;
 mod peer;
@@ -83,6 +83,20 @@ enum Verb {
         #[arg(long, value_name = "DIRECTORY")]
         plots: Option<PathBuf>,
     },
+    /// Measure what it costs to start a transfer, by every method; needs no peer
+    Initiation(initiation::Options),
+    /// Print what `initiation --json` found as tables, beside the paper's
+    InitiationReport {
+        /// File with the JSON
+        #[arg(value_name = "JSON")]
+        file: PathBuf,
+        /// Draw it, too: SVG files in this directory
+        #[arg(long, value_name = "DIRECTORY")]
+        plots: Option<PathBuf>,
+    },
+    /// Pass arguments repeatedly in turns with others: a process of `initiation`
+    #[command(hide = true)]
+    InitiationContender { segment: i32 },
     /// Register and deregister when told to, for who counts what reaches the device
     #[command(hide = true)]
     LmmSteps { go: PathBuf },
@@ -117,6 +131,14 @@ fn main() -> ExitCode {
             lmm::run(cli.common.device, options).and_then(|figures| figures.print(cli.common.json))
         }
         Verb::LmmReport { file, plots } => lmm::report(file, plots.as_deref()),
+        Verb::Initiation(options) => {
+            initiation::run(cli.common.device, options, cli.common.timeout())
+                .and_then(|figures| figures.print(cli.common.json))
+        }
+        Verb::InitiationReport { file, plots } => initiation::report(file, plots.as_deref()),
+        Verb::InitiationContender { segment } => {
+            initiation::contend(cli.common.device, *segment, cli.common.timeout())
+        }
         Verb::LmmSteps { go } => with_device(&cli.common, |device| lmm::steps(device, go)),
         Verb::LmmNeighbour => with_device(&cli.common, lmm::be_neighbour),
         Verb::HostMemcpy => memcpy::run().and_then(|figures| figures.print(cli.common.json)),
@@ -144,9 +166,9 @@ fn run(common: &Common, verb: &Run) -> Result<Figures, Failure> {
     let timeout = common.timeout();
     let device = Device::open(common.device)?;
     let mut figures = Figures::default();
-    init::nop(&device, &mut figures)?;
+    initiation::nop(&device, &mut figures)?;
     register::measure(&device, &mut figures)?;
-    init::measure(&device, timeout, &mut figures)?;
+    initiation::brief(common.device, timeout, &mut figures)?;
 
     let mut peer = Peer::meet(&device, common.name, timeout)?;
     ring::measure(&mut peer, &mut figures)?;

@@ -81,7 +81,7 @@ pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
     };
     if wanted(Part::Sizes) {
         sizes(number, &device, domain.as_ref(), &mut figures)?;
-        crate::init::nop(&device, &mut figures)?;
+        crate::initiation::nop(&device, &mut figures)?;
     }
     if wanted(Part::Counts) {
         counts::measure(&device, domain.as_ref(), &mut figures)?;

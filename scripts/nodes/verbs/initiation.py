@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The part of nodes bench about initiation methods: what it costs to start a transfer."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+
+from .. import results
+from ..errors import NodesError
+from ..node import Node
+from ..pair import Pair, say
+from ..paths import BINARIES, RESULTS
+from ..qemu import Config
+from ..results import Figure
+
+TIMEOUT = 600.0
+DMA_TIMEOUT = 120.0
+REPORT_TIMEOUT = 60.0
+# What the device adds to each access, in nanoseconds, run by run.
+LATENCIES = (0, 50_000, 200_000)
+# Transfers by the kernel whose accesses the device counts; two runs, so that what is not of the
+# transfers drops out.
+FEW, MANY = 100, 600
+
+
+def run(node: Node, options: str = "") -> list[Figure]:
+    """Figures of uldma-bench initiation; what it could not measure is said."""
+    command = f"uldma-bench initiation --json {options}"
+    result = node.run(command, TIMEOUT)
+    for line in result.stderr.splitlines():
+        say(line)
+    if result.rc:
+        raise NodesError(f"node {node.name}: exit {result.rc} of: {command}")
+    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
+
+
+def allow_all_methods(node: Node) -> None:
+    """Load the module so that contexts can have methods that are not secure."""
+    node.check("rmmod uldma && modprobe uldma insecure_methods=1")
+
+
+def control_accesses(pair: Pair, transfers: int) -> dict[str, int]:
+    """Accesses to node a's control registers while the kernel starts so many transfers."""
+    assert pair.device
+    before = pair.device.control("stats")["stats"]["nodes"][0]["counters"]
+    pair.a.check(f"uldma dma --method kernel --size 64 --count {transfers}", DMA_TIMEOUT)
+    after = pair.device.control("stats")["stats"]["nodes"][0]["counters"]
+    return {what: after[what] - before[what] for what in ("control_stores", "control_loads")}
+
+
+def kernel_accesses(pair: Pair) -> list[Figure]:
+    """What the kernel's own driver does for one transfer: its start, and its end."""
+    few, many = control_accesses(pair, FEW), control_accesses(pair, MANY)
+    return [
+        Figure(f"init.kernel.{what}", (many[what] - few[what]) / (MANY - FEW), "count")
+        for what in few
+    ]
+
+
+def slower_devices(config: Config) -> list[Figure]:
+    """The times with devices that add so much to each access, each in a run of its own."""
+    figures = []
+    for latency in LATENCIES:
+        say(f"measuring initiations with {latency / 1000:g} us more for each access ...")
+        options = ["--access-ns", str(latency)]
+        with Pair("bench-latency", config, names="a", device_options=options) as pair:
+            allow_all_methods(pair.a)
+            figures += run(pair.a, f"--latency {latency}")
+            pair.check_logs()
+    return figures
+
+
+def measure(pair: Pair) -> list[Figure]:
+    """Measure on node a, and write build/results/initiation.json; no peer is needed."""
+    say("measuring initiations ...")
+    allow_all_methods(pair.a)
+    try:
+        figures = run(pair.a)
+    finally:
+        pair.a.check("rmmod uldma && modprobe uldma")
+    figures += kernel_accesses(pair)
+    results.write("initiation", figures)
+    return figures
+
+
+def add(figures: Sequence[Figure]) -> None:
+    """Write all figures, now that there are more."""
+    results.write("initiation", figures)
+
+
+def report() -> str:
+    """The tables, for people; draws them, too."""
+    done = subprocess.run(
+        [
+            BINARIES / "uldma-bench",
+            "initiation-report",
+            RESULTS / "initiation.json",
+            *("--plots", RESULTS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=REPORT_TIMEOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise NodesError(f"uldma-bench initiation-report: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
