@@ -44,23 +44,6 @@ TEST_F(context, second)
 	EXPECT_EQ(0, context_create(self->fd, &c));
 }
 
-TEST_F(context, unknown_method)
-{
-	static const __u32 methods[] = { 1, 31, 32, 64, ~0U };
-	struct uldma_context_create arg;
-	int ret;
-
-	for (int i = 0; i < ARRAY_SIZE(methods); i++) {
-		arg = (struct uldma_context_create){
-			.size = sizeof(arg),
-			.method = methods[i],
-		};
-		ret = uldma_ioctl(self->fd, ULDMA_IOC_CONTEXT_CREATE, &arg);
-		EXPECT_TRUE(ret == -EOPNOTSUPP || ret == -EINVAL)
-			TH_LOG("method %u: %d", methods[i], ret);
-	}
-}
-
 /* Who gets no context can still have transfers started by the kernel. */
 TEST_F(context, exhaustion)
 {

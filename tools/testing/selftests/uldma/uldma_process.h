@@ -263,4 +263,46 @@ static inline int partner_kill(struct partner *p)
 	return partner_end(p);
 }
 
+/* Passes a file on, and a number with it. */
+static inline int send_file(int sock, int fd, __u32 value)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { };
+	struct iovec iov = { &value, sizeof(value) };
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	return sendmsg(sock, &msg, 0) == sizeof(value) ? 0 : -errno;
+}
+
+static inline int receive_file(int sock, __u32 *value)
+{
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { value, sizeof(*value) };
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *c;
+	int fd;
+
+	if (recvmsg(sock, &msg, 0) != sizeof(*value))
+		return -EPIPE;
+	c = CMSG_FIRSTHDR(&msg);
+	if (!c || c->cmsg_type != SCM_RIGHTS)
+		return -EPROTO;
+	memcpy(&fd, CMSG_DATA(c), sizeof(int));
+	return fd;
+}
+
 #endif /* __SELFTEST_ULDMA_PROCESS_H */

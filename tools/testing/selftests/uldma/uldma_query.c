@@ -27,6 +27,7 @@ union uldma_args {
 	struct uldma_lmm lmm;
 	struct uldma_context_create context_create;
 	struct uldma_context_stats context_stats;
+	struct uldma_map_out map_out;
 	struct uldma_eventfd eventfd;
 	struct uldma_dma dma;
 	struct uldma_dma_wait dma_wait;
@@ -67,6 +68,7 @@ enum call_id {
 	CONTEXT_CREATE,
 	CONTEXT_DESTROY,
 	CONTEXT_STATS,
+	MAP_OUT,
 	EVENTFD,
 	DMA,
 	DMA_WAIT,
@@ -80,7 +82,6 @@ static const struct uldma_call calls[] = {
 	[QUERY] = {
 		.cmd = ULDMA_IOC_QUERY,
 		.args.query = { SIZED(query) },
-		RESERVED(query),
 	},
 	[REGION_REGISTER] = {
 		.cmd = ULDMA_IOC_REGION_REGISTER,
@@ -170,6 +171,7 @@ static const struct uldma_call calls[] = {
 		.cmd = ULDMA_IOC_CONTEXT_CREATE,
 		.args.context_create = { SIZED(context_create) },
 		.undo = ULDMA_IOC_CONTEXT_DESTROY,
+		.known_flags = ULDMA_CONTEXT_NO_DATA,
 		RESERVED(context_create),
 	},
 	[CONTEXT_DESTROY] = {
@@ -181,6 +183,12 @@ static const struct uldma_call calls[] = {
 		.cmd = ULDMA_IOC_CONTEXT_STATS,
 		.args.context_stats = { SIZED(context_stats) },
 		.result = -ENXIO,
+	},
+	[MAP_OUT] = {
+		.cmd = ULDMA_IOC_CONTEXT_MAP_OUT,
+		.args.map_out = { SIZED(map_out), .src = NO_HANDLE },
+		.result = -ENOENT,
+		RESERVED(map_out),
 	},
 	[EVENTFD] = {
 		.cmd = ULDMA_IOC_EVENTFD,
@@ -289,6 +297,7 @@ FIXTURE_VARIANT_ADD(call, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(call, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(call, context_destroy) { &calls[CONTEXT_DESTROY] };
 FIXTURE_VARIANT_ADD(call, context_stats) { &calls[CONTEXT_STATS] };
+FIXTURE_VARIANT_ADD(call, map_out) { &calls[MAP_OUT] };
 FIXTURE_VARIANT_ADD(call, eventfd) { &calls[EVENTFD] };
 FIXTURE_VARIANT_ADD(call, dma) { &calls[DMA] };
 FIXTURE_VARIANT_ADD(call, dma_wait) { &calls[DMA_WAIT] };
@@ -388,6 +397,7 @@ FIXTURE_VARIANT_ADD(flags, region_blocks) { &calls[REGION_BLOCKS] };
 FIXTURE_VARIANT_ADD(flags, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(flags, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(flags, context_stats) { &calls[CONTEXT_STATS] };
+FIXTURE_VARIANT_ADD(flags, map_out) { &calls[MAP_OUT] };
 FIXTURE_VARIANT_ADD(flags, eventfd) { &calls[EVENTFD] };
 FIXTURE_VARIANT_ADD(flags, dma) { &calls[DMA] };
 FIXTURE_VARIANT_ADD(flags, dma_wait) { &calls[DMA_WAIT] };
@@ -426,12 +436,12 @@ FIXTURE_TEARDOWN(reserved)
 	close(self->fd);
 }
 
-FIXTURE_VARIANT_ADD(reserved, query) { &calls[QUERY] };
 FIXTURE_VARIANT_ADD(reserved, region_export) { &calls[REGION_EXPORT] };
 FIXTURE_VARIANT_ADD(reserved, region_query) { &calls[REGION_QUERY] };
 FIXTURE_VARIANT_ADD(reserved, region_blocks) { &calls[REGION_BLOCKS] };
 FIXTURE_VARIANT_ADD(reserved, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(reserved, context_create) { &calls[CONTEXT_CREATE] };
+FIXTURE_VARIANT_ADD(reserved, map_out) { &calls[MAP_OUT] };
 FIXTURE_VARIANT_ADD(reserved, eventfd) { &calls[EVENTFD] };
 FIXTURE_VARIANT_ADD(reserved, dma_wait) { &calls[DMA_WAIT] };
 FIXTURE_VARIANT_ADD(reserved, segment_create) { &calls[SEGMENT_CREATE] };
@@ -471,7 +481,6 @@ TEST_F(query, says_what_is_there)
 	memset(&q, 0xff, sizeof(q));
 	q.size = sizeof(q);
 	q.flags = 0;
-	q.reserved = 0;
 	ASSERT_EQ(0, uldma_ioctl(self->fd, ULDMA_IOC_QUERY, &q));
 	EXPECT_EQ(sizeof(q), q.size);
 	EXPECT_EQ(ULDMA_ABI_VERSION, q.out_abi_version);
@@ -492,6 +501,7 @@ TEST_F(query, says_what_is_there)
 	EXPECT_LE(q.out_window_used, q.out_window_size);
 	EXPECT_EQ(0, q.out_opener_regions);
 	EXPECT_EQ(0, q.out_opener_pinned);
+	EXPECT_TRUE(q.out_methods & 1U << ULDMA_METHOD_EXTENDED_SHADOW);
 }
 
 TEST_F(query, unknown_calls)

@@ -445,55 +445,6 @@ TEST_F_TIMEOUT(end, out_of_memory, 240)
 	rmdir(GROUP);
 }
 
-/**
- * struct passed - what a child passes on with the file
- * @handle: its region
- */
-struct passed {
-	__u32 handle;
-};
-
-static int send_file(int sock, int fd, const struct passed *passed)
-{
-	char control[CMSG_SPACE(sizeof(int))] = { };
-	struct iovec iov = { (void *)passed, sizeof(*passed) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control),
-	};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	return sendmsg(sock, &msg, 0) == sizeof(*passed) ? 0 : -errno;
-}
-
-static int receive_file(int sock, struct passed *passed)
-{
-	char control[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = { passed, sizeof(*passed) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control),
-	};
-	struct cmsghdr *c;
-	int fd;
-
-	if (recvmsg(sock, &msg, 0) != sizeof(*passed))
-		return -EPIPE;
-	c = CMSG_FIRSTHDR(&msg);
-	if (!c || c->cmsg_type != SCM_RIGHTS)
-		return -EPROTO;
-	memcpy(&fd, CMSG_DATA(c), sizeof(int));
-	return fd;
-}
-
 enum ending {
 	BY_EXIT,
 	BY_SIGNAL,
@@ -505,14 +456,12 @@ static void pass_and_end(int sock, enum ending ending)
 	int fd = uldma_open(O_NONBLOCK);
 	char *buf = buffer(PAGES * page_size());
 	struct region r;
-	struct passed passed;
 	char byte;
 
 	if (fd < 0 || region_register(fd, buf, PAGES * page_size(), RW, &r))
 		_exit(1);
-	passed.handle = r.handle;
 	/* Until the other side has it. */
-	if (send_file(sock, fd, &passed) || read(sock, &byte, 1) != 1)
+	if (send_file(sock, fd, r.handle) || read(sock, &byte, 1) != 1)
 		_exit(1);
 	if (ending == BY_EXIT)
 		_exit(0);
@@ -549,9 +498,9 @@ FIXTURE_VARIANT_ADD(passed, exec) { BY_EXEC };
 TEST_F(passed, owner_ends)
 {
 	struct uldma_event event = { };
-	struct passed passed;
 	struct region r;
 	int fds[2], fd;
+	__u32 handle;
 	pid_t pid;
 
 	ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
@@ -562,14 +511,14 @@ TEST_F(passed, owner_ends)
 		pass_and_end(fds[1], variant->ending);
 	}
 	close(fds[1]);
-	fd = receive_file(fds[0], &passed);
+	fd = receive_file(fds[0], &handle);
 	ASSERT_LE(0, fd);
 	EXPECT_EQ(-ETIMEDOUT, event_wait(fd, ULDMA_EVENT_STALE, 0, &event));
 	EXPECT_EQ(-EPERM, region_register(fd, &event, 1, RW, &r));
 	ASSERT_EQ(1, write(fds[0], "", 1));
 
 	ASSERT_EQ(0, event_wait(fd, ULDMA_EVENT_STALE, SOON, &event));
-	EXPECT_EQ(passed.handle, event.handle);
+	EXPECT_EQ(handle, event.handle);
 	EXPECT_EQ(PAGES * page_size(), event.value);
 	ASSERT_EQ(pid, waitpid(pid, NULL, 0));
 	EXPECT_EQ(self->pins + PAGES, machine_pins());

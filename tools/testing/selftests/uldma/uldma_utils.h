@@ -200,44 +200,76 @@ static inline uintptr_t shadow_of(const struct region *r, size_t offset)
 /**
  * struct context - a register context and its pages
  * @number: which of the device's
+ * @method: how transfers are started through it
+ * @key: what ULDMA_METHOD_KEY has to store
  * @page: device registers
  * @status: what the device tells
+ * @queue: the descriptors of ULDMA_METHOD_QUEUE, or NULL
+ * @ticket: the last one, where the method does not tell it
  */
 struct context {
 	__u32 number;
+	__u32 method;
+	__u64 key;
 	__u64 page_offset;
 	__u64 status_offset;
+	__u64 queue_offset;
 	__u32 page_length;
 	__u64 *page;
 	struct uldma_status_page *status;
+	struct uldma_descriptor *queue;
+	__u64 ticket;
 };
 
-static inline int context_create(int fd, struct context *c)
+static inline int context_create_as(int fd, __u32 method, __u32 flags,
+				    struct context *c)
 {
 	struct uldma_context_create arg = {
 		.size = sizeof(arg),
-		.method = ULDMA_METHOD_EXTENDED_SHADOW,
+		.flags = flags,
+		.method = method,
 	};
 	int ret = uldma_ioctl(fd, ULDMA_IOC_CONTEXT_CREATE, &arg);
 
 	*c = (struct context){
 		.number = arg.out_context,
+		.method = method,
+		.key = arg.out_key,
 		.page_offset = arg.out_page_offset,
 		.status_offset = arg.out_status_offset,
+		.queue_offset = arg.out_queue_offset,
 		.page_length = arg.out_page_length,
 	};
 	return ret;
 }
 
+static inline int context_create(int fd, struct context *c)
+{
+	return context_create_as(fd, ULDMA_METHOD_EXTENDED_SHADOW, 0, c);
+}
+
 static inline int context_map(int fd, struct context *c)
 {
-	int ret = map(fd, c->page_offset, c->page_length,
-		      PROT_READ | PROT_WRITE, MAP_SHARED, &c->page);
+	int prot = PROT_READ | PROT_WRITE;
+	int ret = map(fd, c->page_offset, c->page_length, prot, MAP_SHARED,
+		      &c->page) ?:
+		  map(fd, c->status_offset, c->page_length, PROT_READ,
+		      MAP_SHARED, &c->status);
 
-	if (ret)
+	if (ret || !c->queue_offset)
 		return ret;
-	return map(fd, c->status_offset, c->page_length, PROT_READ, MAP_SHARED,
-		   &c->status);
+	return map(fd, c->queue_offset, c->page_length, prot, MAP_SHARED,
+		   &c->queue);
+}
+
+static inline int context_unmap(struct context *c)
+{
+	if (munmap(c->page, c->page_length) ||
+	    munmap(c->status, c->page_length))
+		return -errno;
+	if (c->queue && munmap(c->queue, c->page_length))
+		return -errno;
+	return 0;
 }
 
 static inline int context_destroy(int fd)
@@ -432,6 +464,21 @@ static inline int segment_destroy(int fd, __u32 handle)
 static inline int doorbell(int fd, __u32 handle)
 {
 	return handle_ioctl(fd, ULDMA_IOC_DOORBELL, handle);
+}
+
+static inline int map_out(int fd, __u32 src, __u32 src_page, __u32 dst,
+			  __u32 dst_page, __u32 pages)
+{
+	struct uldma_map_out arg = {
+		.size = sizeof(arg),
+		.src = src,
+		.dst = dst,
+		.src_page = src_page,
+		.dst_page = dst_page,
+		.pages = pages,
+	};
+
+	return uldma_ioctl(fd, ULDMA_IOC_CONTEXT_MAP_OUT, &arg);
 }
 
 /* POLLIN and its like within the time given, or 0. */
