@@ -208,23 +208,21 @@ FIXTURE_TEARDOWN(method)
 	close(self->p.fd);
 }
 
-#define METHOD(_name, _number) \
-	FIXTURE_VARIANT_ADD(method, _name) { ULDMA_METHOD_##_number }
-
-METHOD(extended_shadow, EXTENDED_SHADOW);
-METHOD(extended_shadow_shared, EXTENDED_SHADOW_SHARED);
-METHOD(key, KEY);
-METHOD(single_store, SINGLE_STORE);
-METHOD(queue, QUEUE);
-METHOD(repeated_5, REPEATED_5);
-METHOD(shrimp_1, SHRIMP_1);
-METHOD(shrimp_2_abort, SHRIMP_2_ABORT);
-METHOD(flash, FLASH);
-METHOD(pal, PAL);
-METHOD(shrimp_2, SHRIMP_2);
-METHOD(flash_single, FLASH_SINGLE);
-METHOD(repeated_3, REPEATED_3);
-METHOD(repeated_4, REPEATED_4);
+FIXTURE_VARIANT_ADD(method, extended_shadow) { ULDMA_METHOD_EXTENDED_SHADOW };
+FIXTURE_VARIANT_ADD(method, extended_shadow_shared) {
+	ULDMA_METHOD_EXTENDED_SHADOW_SHARED };
+FIXTURE_VARIANT_ADD(method, key) { ULDMA_METHOD_KEY };
+FIXTURE_VARIANT_ADD(method, single_store) { ULDMA_METHOD_SINGLE_STORE };
+FIXTURE_VARIANT_ADD(method, queue) { ULDMA_METHOD_QUEUE };
+FIXTURE_VARIANT_ADD(method, repeated_5) { ULDMA_METHOD_REPEATED_5 };
+FIXTURE_VARIANT_ADD(method, shrimp_1) { ULDMA_METHOD_SHRIMP_1 };
+FIXTURE_VARIANT_ADD(method, shrimp_2_abort) { ULDMA_METHOD_SHRIMP_2_ABORT };
+FIXTURE_VARIANT_ADD(method, flash) { ULDMA_METHOD_FLASH };
+FIXTURE_VARIANT_ADD(method, pal) { ULDMA_METHOD_PAL };
+FIXTURE_VARIANT_ADD(method, shrimp_2) { ULDMA_METHOD_SHRIMP_2 };
+FIXTURE_VARIANT_ADD(method, flash_single) { ULDMA_METHOD_FLASH_SINGLE };
+FIXTURE_VARIANT_ADD(method, repeated_3) { ULDMA_METHOD_REPEATED_3 };
+FIXTURE_VARIANT_ADD(method, repeated_4) { ULDMA_METHOD_REPEATED_4 };
 
 /* Whether the method can carry these arguments. */
 static bool carries(__u32 method, size_t dst, size_t src, __u64 bytes)

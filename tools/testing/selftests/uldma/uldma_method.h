@@ -110,7 +110,9 @@ static inline __s64 key_start(struct context *c, const struct job *j)
 	device_store(job_src(j), c->key);
 	device_store((uintptr_t)c->page, job_word(j));
 	left = device_load((uintptr_t)c->page);
-	return left < 0 ? left : (__s64)++c->ticket;
+	if (left < 0)
+		return left;
+	return ++c->ticket;
 }
 
 /* The code and the ticket that a load returned. */

@@ -13,6 +13,7 @@ enum kind {
 	SHADOW,
 	CONTEXT,
 	STATUS,
+	QUEUE,
 	SEGMENT,
 };
 
@@ -43,7 +44,10 @@ FIXTURE_SETUP(mapping)
 	ASSERT_NE(NULL, self->buf);
 	ASSERT_EQ(0, region_register(self->fd, self->buf, 2 * self->page, RW,
 				     &self->r));
-	ASSERT_EQ(0, context_create(self->fd, &self->c));
+	ASSERT_EQ(0, context_create_as(self->fd, variant->kind == QUEUE ?
+				       ULDMA_METHOD_QUEUE :
+				       ULDMA_METHOD_EXTENDED_SHADOW, 0,
+				       &self->c));
 	ASSERT_EQ(0, segment_create(self->fd, NAME, 2 * self->page, &self->s));
 
 	self->prot = PROT_READ | PROT_WRITE;
@@ -59,6 +63,9 @@ FIXTURE_SETUP(mapping)
 	case STATUS:
 		self->offset = self->c.status_offset;
 		self->prot = PROT_READ;
+		break;
+	case QUEUE:
+		self->offset = self->c.queue_offset;
 		break;
 	case SEGMENT:
 		self->offset = self->s.offset;
@@ -77,6 +84,7 @@ FIXTURE_TEARDOWN(mapping)
 FIXTURE_VARIANT_ADD(mapping, shadow) { SHADOW };
 FIXTURE_VARIANT_ADD(mapping, context) { CONTEXT };
 FIXTURE_VARIANT_ADD(mapping, status) { STATUS };
+FIXTURE_VARIANT_ADD(mapping, queue) { QUEUE };
 FIXTURE_VARIANT_ADD(mapping, segment) { SEGMENT };
 
 /* Whether the mapping can be used, from its first to its last page. */

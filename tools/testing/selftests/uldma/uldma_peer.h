@@ -24,11 +24,13 @@ enum peer_verb {
 	PEER_QUIT,
 	PEER_NODE,		/* number of the serving node */
 	PEER_EXPORT,		/* slot, name, length, access */
+	PEER_EXPORT_PAGES,	/* the same, from the start of a page */
 	PEER_EXPORT_CHILD,	/* the same, by a process of its own */
 	PEER_EXPORT_AGAIN,	/* slot, name, access */
 	PEER_UNEXPORT,		/* slot */
 	PEER_UNREGISTER,	/* slot */
 	PEER_CLOSE,		/* slot: close its file or kill its process */
+	PEER_WORD,		/* slot, number: eight bytes of the range */
 	PEER_FILL,		/* slot, seed */
 	PEER_CHECK,		/* slot, offset, length, seed: like pattern_check */
 	PEER_CHECK_GUARD,	/* slot: 0, or 1 for bytes that have changed */

@@ -14,6 +14,7 @@
  * @helper: the process that owns it, if it is not this one
  * @memory: whole pages, of which the exported range is a part
  * @size: bytes of @memory
+ * @lead: bytes before the range
  * @length: bytes of the range
  * @region: its registration
  * @segment: or the segment, if this is one
@@ -23,6 +24,7 @@ struct slot {
 	struct helper helper;
 	char *memory;
 	size_t size;
+	size_t lead;
 	size_t length;
 	struct region region;
 	struct segment segment;
@@ -37,7 +39,7 @@ struct server {
 
 static char *range(struct slot *slot)
 {
-	return slot->memory + PEER_LEAD;
+	return slot->memory + slot->lead;
 }
 
 /* Ends what owns the object; the memory stays, to be looked at. */
@@ -63,10 +65,11 @@ static void slot_clear(struct slot *slot)
 	*slot = (struct slot){ .fd = -1 };
 }
 
-static int slot_memory(struct slot *slot, size_t length)
+static int slot_memory(struct slot *slot, size_t lead, size_t length)
 {
+	slot->lead = lead;
 	slot->length = length;
-	slot->size = (PEER_LEAD + length + 2 * page_size() - 1) &
+	slot->size = (lead + length + 2 * page_size() - 1) &
 		     ~(page_size() - 1);
 	slot->memory = mmap(NULL, slot->size, PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -127,10 +130,10 @@ static int slot_export_child(struct slot *slot, __u64 name, __u32 access)
 
 static int check_guard(struct slot *slot)
 {
-	size_t end = PEER_LEAD + slot->length;
+	size_t end = slot->lead + slot->length;
 
 	for (size_t i = 0; i < slot->size; i++)
-		if ((i < PEER_LEAD || i >= end) &&
+		if ((i < slot->lead || i >= end) &&
 		    slot->memory[i] != PEER_GUARD)
 			return 1;
 	return 0;
@@ -188,11 +191,15 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 		return query(server->fd).out_node;
 	case PEER_EXPORT:
 		slot_clear(slot);
-		return slot_memory(slot, args[2]) ?:
+		return slot_memory(slot, PEER_LEAD, args[2]) ?:
+		       slot_export(slot, args[1], args[3]);
+	case PEER_EXPORT_PAGES:
+		slot_clear(slot);
+		return slot_memory(slot, 0, args[2]) ?:
 		       slot_export(slot, args[1], args[3]);
 	case PEER_EXPORT_CHILD:
 		slot_clear(slot);
-		return slot_memory(slot, args[2]) ?:
+		return slot_memory(slot, PEER_LEAD, args[2]) ?:
 		       slot_export_child(slot, args[1], args[3]);
 	case PEER_EXPORT_AGAIN:
 		return region_export(slot->fd, slot->region.handle, args[2],
@@ -204,6 +211,8 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 	case PEER_CLOSE:
 		slot_close(slot);
 		return 0;
+	case PEER_WORD:
+		return READ_ONCE(((__u64 *)range(slot))[args[1]]);
 	case PEER_FILL:
 		pattern_fill(range(slot), slot->length, args[1]);
 		return 0;

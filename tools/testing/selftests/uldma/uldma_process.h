@@ -230,18 +230,28 @@ static inline int partner_start(struct partner *p,
 	return 0;
 }
 
-/* The child's answer; -ETIMEDOUT when it is stuck, -EPIPE when it is gone. */
-static inline long partner_call(struct partner *p, long verb, long arg)
+static inline int partner_tell(struct partner *p, long verb, long arg)
 {
 	struct partner_order order = { verb, arg };
+
+	return send(p->fd, &order, sizeof(order), MSG_NOSIGNAL) ==
+			       sizeof(order) ? 0 : -EPIPE;
+}
+
+/* The child's answer; -ETIMEDOUT when it is stuck, -EPIPE when it is gone. */
+static inline long partner_answer(struct partner *p)
+{
 	long value;
 
-	if (send(p->fd, &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
-		return -EPIPE;
 	if (!poll_for(p->fd, PARTNER_PATIENCE))
 		return -ETIMEDOUT;
 	return read(p->fd, &value, sizeof(value)) == sizeof(value) ? value :
 								     -EPIPE;
+}
+
+static inline long partner_call(struct partner *p, long verb, long arg)
+{
+	return partner_tell(p, verb, arg) ?: partner_answer(p);
 }
 
 /* Lets the child end: what its exit says, or the signal that killed it. */

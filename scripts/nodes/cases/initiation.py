@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Initiation methods by which processes can misuse others, which the module has to be told to allow."""
+
+from ..node import Node
+from ..pair import Pair
+from .registry import case, expect
+
+# What is skipped without the parameter, and says so.
+REASON = "needs a module with insecure_methods=1"
+PROGRAMS = ("uldma_attack", "uldma_method")
+TIMEOUT = 240.0
+
+
+def reload(node: Node, options: str) -> None:
+    """Load the module anew, with these parameters."""
+    node.check(f"rmmod uldma && modprobe uldma {options} && test -c /dev/uldma0")
+
+
+@case
+def insecure_methods(pair: Pair) -> None:
+    """With the parameter the attacks succeed that the papers tell of; what is secure stays so."""
+    reload(pair.a, "insecure_methods=1")
+    try:
+        for program in PROGRAMS:
+            result = pair.a.run(f"cd /kselftest/uldma && ./{program}", TIMEOUT)
+            output = result.stdout + result.stderr
+            expect(result.rc == 0, f"{program}: exit {result.rc}\n{output}")
+            expect(REASON not in output, f"{program} ran as without the parameter:\n{output}")
+    finally:
+        reload(pair.a, "")
+
+
+@case
+def insecure_methods_are_refused(pair: Pair) -> None:
+    """Without the parameter nobody gets one of these methods, not even the administrator."""
+    output = pair.a.check(
+        "cd /kselftest/uldma && ./uldma_method -t insecure_need_permission", TIMEOUT
+    )
+    expect("pass:1 " in output, f"the test did not run:\n{output}")
