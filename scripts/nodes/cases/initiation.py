@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Initiation methods by which processes can misuse others, which the module has to be told to allow."""
+"""Initiation methods by which processes can misuse others, which the module has to allow."""
 
 from ..node import Node
 from ..pair import Pair

@@ -477,6 +477,34 @@ TEST_F(fail_nth, context_destroy)
 	});
 }
 
+static int create_queue_context(struct subject *it)
+{
+	return context_create_as(it->fd, ULDMA_METHOD_QUEUE, 0, &it->c);
+}
+
+/* One more page than others have. */
+TEST_F(fail_nth, context_create_with_queue)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.call = create_queue_context,
+		.undo = destroy_context,
+	});
+}
+
+static int create_announced_context(struct subject *it)
+{
+	return context_create_as(it->fd, ULDMA_METHOD_FLASH, 0, &it->c);
+}
+
+/* The kernel has to be asked to tell of context switches. */
+TEST_F(fail_nth, context_create_announced)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.call = create_announced_context,
+		.undo = destroy_context,
+	});
+}
+
 static int map_context(struct subject *it)
 {
 	return map(it->fd, it->c.page_offset, it->c.page_length,
