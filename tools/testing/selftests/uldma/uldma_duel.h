@@ -264,7 +264,6 @@ static inline long duelist_serve(long verb, long arg, void *data)
 {
 	struct duelist *me = data;
 	struct duel_board *board = me->duel->board;
-	cpu_set_t cpus;
 
 	switch (verb) {
 	case DUEL_OPEN:
@@ -272,9 +271,7 @@ static inline long duelist_serve(long verb, long arg, void *data)
 	case DUEL_METHOD:
 		return duelist_method(me, arg);
 	case DUEL_PIN:
-		CPU_ZERO(&cpus);
-		CPU_SET(arg, &cpus);
-		return sched_setaffinity(0, sizeof(cpus), &cpus) ? -errno : 0;
+		return pin_to(arg);
 	case DUEL_STEP:
 		board->results[arg] = duelist_step(me, &board->steps[arg]);
 		return 0;

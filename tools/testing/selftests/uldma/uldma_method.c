@@ -197,6 +197,9 @@ FIXTURE_SETUP(method)
 	if (method_insecure(variant->method) &&
 	    !method_offered(self->p.fd, variant->method))
 		SKIP(return, "needs a module with insecure_methods=1");
+	/* One register says who runs, so that there may be one CPU only. */
+	if (variant->method == ULDMA_METHOD_FLASH_SINGLE)
+		ASSERT_EQ(0, pin_to(0));
 	self->model = buffer(self->p.length);
 	ASSERT_NE(NULL, self->model);
 	memcpy(self->model, self->p.dst, self->p.length);

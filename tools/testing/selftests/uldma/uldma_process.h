@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -86,6 +87,16 @@ static inline int drop_privileges(void)
 			   setresuid(1000, 1000, 1000)))
 		return -errno;
 	return 0;
+}
+
+/* Lets this thread, and those that it starts, run on one CPU only. */
+static inline int pin_to(int cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	return sched_setaffinity(0, sizeof(cpus), &cpus) ? -errno : 0;
 }
 
 static sigjmp_buf touch_return;
