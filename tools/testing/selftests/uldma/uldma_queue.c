@@ -375,6 +375,30 @@ TEST_F(queue, events)
 	}
 }
 
+/* Tickets are the program's to give out, as far as there is room. */
+TEST_F(queue, wait_for_unknown)
+{
+	struct party *p = &self->p;
+	struct uldma_dma_wait result;
+	__u64 room = ULDMA_STATUS_RECORDS;
+
+	for (int i = 0; i < 3; i++) {
+		__u64 last = p->c.ticket;
+
+		EXPECT_EQ(-ENOENT, dma_wait(p->fd, ULDMA_WAIT_CONTEXT, 0, 0,
+					    &result));
+		EXPECT_EQ(-ETIMEDOUT, dma_wait(p->fd, ULDMA_WAIT_CONTEXT,
+					       last + 1, 0, &result));
+		EXPECT_EQ(-ETIMEDOUT, dma_wait(p->fd, ULDMA_WAIT_CONTEXT,
+					       last + room, 0, &result));
+		EXPECT_EQ(-ENOENT, dma_wait(p->fd, ULDMA_WAIT_CONTEXT,
+					    last + room + 1, 0, &result));
+		EXPECT_EQ(-ENOENT, dma_wait(p->fd, ULDMA_WAIT_CONTEXT, ~0ULL, 0,
+					    &result));
+		ASSERT_EQ(0, party_works(p));
+	}
+}
+
 TEST_F(queue, eventfd)
 {
 	struct uldma_eventfd arg = {
