@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Initiation methods, and atomic operations, as the command line offers them."""
+
+import json
+
+from ..pair import Pair
+from .registry import case, expect
+
+TIMEOUT = 60.0
+COUNT = 16
+# Stores and loads of one initiation that a process makes.
+ACCESSES = {
+    "shrimp-2-abort": (1, 1),
+    "flash": (1, 1),
+    "key": (3, 1),
+    "extended-shadow": (1, 1),
+    "extended-shadow-shared": (1, 1),
+    "repeated-5": (2, 3),
+    "single-store": (1, 0),
+    "shrimp-1": (0, 1),
+}
+
+
+@case
+def every_method_moves_all_bytes(pair: Pair) -> None:
+    """Each method copies what it should, by the accesses that it is said to need."""
+    [info] = json.loads(pair.a.check("uldma info --json"))
+    offered = set(info["methods"]) - {"fetch-add"}
+    missing = (ACCESSES.keys() | {"kernel", "queue"}) - offered
+    expect(not missing, f"not offered: {missing}")
+    for method in sorted(offered):
+        command = f"uldma dma --method {method} --size 98304 --count {COUNT} --json"
+        report = json.loads(pair.a.check(command, TIMEOUT))
+        expect(report["verified"], f"{method}: {report}")
+        if method == "kernel":
+            continue
+        expect(report["by_kernel"] == 0, f"the kernel had to help {method}: {report}")
+        expect(report["syscalls"] in (0, None), f"{method} makes system calls: {report}")
+        if method in ACCESSES and report["retries"] == 0:
+            made = (report["mmio_stores"], report["mmio_loads"])
+            due = tuple(each * report["initiations"] for each in ACCESSES[method])
+            expect(made == due, f"{method}: {made} stores and loads, not {due}")
+
+
+@case
+def atomic_operations_change_the_peers_word(pair: Pair) -> None:
+    """Additions and exchanges reach a word that the peer exports, and tell what it was."""
+    job = pair.b.spawn("uldma export atomic-word --size 4K --access read-write")
+    try:
+        job.wait_output("exporting", TIMEOUT)
+        for options, before, changed in (
+            ("--add 5", 0, True),
+            ("--expect 4 --swap 9", 5, False),
+            ("--expect 5 --swap 9", 5, True),
+            ("--add 0", 9, False),
+        ):
+            output = pair.a.check(f"uldma atomic atomic-word --offset 8 {options} --json", TIMEOUT)
+            report = json.loads(output)
+            found = (report["before"], report["changed"])
+            expect(found == (before, changed), f"{options}: {report}")
+    finally:
+        job.kill()
