@@ -60,7 +60,9 @@ TEST_F(context, exhaustion)
 	for (int i = 0; i < left; i++) {
 		fds[i] = uldma_open(0);
 		ASSERT_LE(0, fds[i]);
-		ASSERT_EQ(0, context_create(fds[i], &c));
+		/* One that is not lent to others. */
+		ASSERT_EQ(0, context_create_as(fds[i], ULDMA_METHOD_KEY, 0,
+					       &c));
 	}
 	EXPECT_EQ(q.out_contexts, query(self->fd).out_contexts_used);
 	EXPECT_EQ(-EBUSY, context_create(self->fd, &c));

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * More openers than contexts: the kernel lends them by turns, and nobody who
+ * has one notices.
+ */
+#include <sys/wait.h>
+
+#include "uldma_harness.h"
+#include "uldma_method.h"
+
+#define ROUNDS 4
+#define TRANSFERS 50
+
+/* Until somebody has had a context for long enough. */
+static int lend_context(struct party *p, __u32 method)
+{
+	struct timespec now, limit;
+	int ret;
+
+	clock_gettime(CLOCK_MONOTONIC, &limit);
+	limit.tv_sec += PATIENCE / SECOND;
+	do {
+		ret = party_context(p, method, 0);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (ret == -EBUSY)
+			sched_yield();
+	} while (ret == -EBUSY && now.tv_sec <= limit.tv_sec);
+	return ret;
+}
+
+FIXTURE(lend) {
+	int count;
+	struct party *parties;
+};
+
+FIXTURE_VARIANT(lend) {
+	__u32 method;
+};
+
+FIXTURE_VARIANT_ADD(lend, extended_shadow) {
+	.method = ULDMA_METHOD_EXTENDED_SHADOW,
+};
+
+FIXTURE_VARIANT_ADD(lend, single_store) {
+	.method = ULDMA_METHOD_SINGLE_STORE,
+};
+
+FIXTURE_VARIANT_ADD(lend, queue) {
+	.method = ULDMA_METHOD_QUEUE,
+};
+
+FIXTURE_VARIANT_ADD(lend, repeated_5) {
+	.method = ULDMA_METHOD_REPEATED_5,
+};
+
+FIXTURE_VARIANT_ADD(lend, shrimp_1) {
+	.method = ULDMA_METHOD_SHRIMP_1,
+};
+
+FIXTURE_SETUP(lend)
+{
+	int fd = uldma_open(0);
+
+	ASSERT_LE(0, fd);
+	self->count = 2 * query(fd).out_contexts + 1;
+	close(fd);
+	self->parties = calloc(self->count, sizeof(*self->parties));
+	ASSERT_NE(NULL, self->parties);
+	for (int i = 0; i < self->count; i++)
+		ASSERT_EQ(0, party_open(&self->parties[i]));
+}
+
+FIXTURE_TEARDOWN(lend)
+{
+	for (int i = 0; i < self->count; i++)
+		close(self->parties[i].fd);
+	free(self->parties);
+}
+
+/* Tickets and counters go on where they were. */
+TEST_F(lend, round_robin)
+{
+	for (int i = 0; i < self->count; i++)
+		ASSERT_EQ(0, lend_context(&self->parties[i], variant->method));
+	for (int round = 1; round <= ROUNDS; round++) {
+		for (int i = 0; i < self->count; i++) {
+			struct party *p = &self->parties[i];
+
+			ASSERT_EQ(0, party_works(p));
+			EXPECT_EQ(round, p->c.status->completed);
+		}
+	}
+	for (int i = 0; i < self->count; i++) {
+		struct party *p = &self->parties[i];
+
+		EXPECT_EQ(ROUNDS, context_stats(p->fd).out_initiations);
+		EXPECT_EQ(ROUNDS * 512, context_stats(p->fd).out_bytes);
+		EXPECT_EQ(0, p->c.status->failed);
+	}
+}
+
+/* What has ended can be asked for, also by who has no registers now. */
+TEST_F(lend, wait_without)
+{
+	struct uldma_dma_wait result;
+	struct party *first = self->parties;
+
+	ASSERT_EQ(0, lend_context(first, variant->method));
+	ASSERT_EQ(0, party_works(first));
+	for (int i = 1; i < self->count; i++)
+		ASSERT_EQ(0, lend_context(&self->parties[i], variant->method));
+	ASSERT_EQ(0, dma_wait(first->fd, ULDMA_WAIT_CONTEXT, 1, 0, &result));
+	EXPECT_EQ(512, result.out_bytes);
+	EXPECT_EQ(ULDMA_DMA_OK, result.out_status);
+	if (variant->method != ULDMA_METHOD_QUEUE)
+		EXPECT_EQ(-ENOENT, dma_wait(first->fd, ULDMA_WAIT_CONTEXT, 2,
+					    0, &result));
+	EXPECT_EQ(1, context_stats(first->fd).out_initiations);
+	ASSERT_EQ(0, party_works(first));
+}
+
+/* A context can end while its registers are lent. */
+TEST_F(lend, end_without)
+{
+	for (int i = 0; i < self->count; i++)
+		ASSERT_EQ(0, lend_context(&self->parties[i], variant->method));
+	for (int i = 0; i < self->count; i++)
+		ASSERT_EQ(0, party_no_context(&self->parties[i]));
+	EXPECT_EQ(0, query(self->parties[0].fd).out_contexts_used);
+	ASSERT_EQ(0, lend_context(&self->parties[0], variant->method));
+	EXPECT_EQ(0, party_works(&self->parties[0]));
+}
+
+/* Every so often an initiation loses what it had passed, and is begun anew. */
+static int lend_flat_out(__u32 method)
+{
+	struct party p;
+	int ret = party_open(&p) ?: lend_context(&p, method);
+
+	for (int i = 0; !ret && i < TRANSFERS; i++) {
+		int tries = METHOD_TRIES;
+
+		do {
+			ret = party_works(&p);
+		} while (ret == ULDMA_DMA_NO_ARGS && --tries);
+	}
+	return ret;
+}
+
+TEST_F(lend, all_at_once)
+{
+	for (int i = 0; i < self->count; i++) {
+		pid_t child = fork();
+
+		ASSERT_LE(0, child);
+		if (!child)
+			_exit(!!lend_flat_out(variant->method));
+	}
+	for (int i = 0; i < self->count; i++) {
+		int status;
+
+		ASSERT_LT(0, wait(&status));
+		EXPECT_EQ(0, status);
+	}
+}
+
+/* A key was told, so its context stays whose it is. */
+TEST(lend_keys_stay)
+{
+	struct uldma_query q;
+	struct party other;
+	struct party *p;
+	int count;
+
+	ASSERT_EQ(0, party_open(&other));
+	q = query(other.fd);
+	count = q.out_contexts - q.out_contexts_used;
+	ASSERT_LT(0, count);
+	p = calloc(count, sizeof(*p));
+	ASSERT_NE(NULL, p);
+	for (int i = 0; i < count; i++) {
+		ASSERT_EQ(0, party_open(&p[i]));
+		ASSERT_EQ(0, party_context(&p[i], ULDMA_METHOD_KEY, 0));
+	}
+	for (int i = 0; i < count; i++) {
+		EXPECT_EQ(0, party_works(&p[i]));
+		EXPECT_EQ(-EBUSY, party_context(&other, ULDMA_METHOD_KEY, 0));
+		EXPECT_EQ(-EBUSY, party_context(&other, ULDMA_METHOD_QUEUE, 0));
+	}
+	for (int i = 0; i < count; i++)
+		close(p[i].fd);
+	free(p);
+}
+
+TEST_HARNESS_MAIN
