@@ -19,6 +19,8 @@ const PASSES: usize = 5;
 const BATCHES: usize = 4;
 /// First batches, which do not count: pages are mapped at the first touch.
 const WARM_UP: usize = 2;
+/// How often 1,000 initiations are tried until nobody disturbs them.
+const TRIES: usize = 10;
 const NOPS_PER_BATCH: u32 = 100;
 
 /// An ioctl that does nothing.
@@ -211,20 +213,25 @@ fn add_times(name: &str, clock: &Clock, samples: &[u64], figures: &mut Figures) 
     }
 }
 
-/// Adds what the device counted of each initiation.
+/// Adds what the device counted of each initiation, of those that nobody disturbed.
 fn accesses(
     method: Method,
     subject: &mut Subject<'_>,
     figures: &mut Figures,
 ) -> Result<(), Failure> {
-    let Some(before) = subject.stats()? else {
-        return Ok(());
-    };
-    for _ in 0..PASSES * BATCHES {
-        subject.batch()?;
-        subject.wait()?;
-    }
-    if let Some(counted) = subject.stats()?.map(|now| now.since(&before)) {
+    for _ in 0..TRIES {
+        let (Some(before), disturbed) = (subject.stats()?, subject.context().disturbances()) else {
+            return Ok(());
+        };
+        for _ in 0..PASSES * BATCHES {
+            subject.batch()?;
+            subject.wait()?;
+        }
+        // A context switch may have cleared what was passed, and then it was passed again.
+        if subject.context().disturbances() != disturbed {
+            continue;
+        }
+        let counted = subject.stats()?.unwrap_or_default().since(&before);
         let each = |count: u64| count as f64 / (PASSES * BATCHES * PAGES) as f64;
         for (what, value) in [
             ("mmio_stores", counted.stores()),
@@ -233,7 +240,9 @@ fn accesses(
             let name = format!("init.{method}.{what}");
             figures.add(name, each(value), "count", None, None);
         }
+        return Ok(());
     }
+    eprintln!("uldma-bench: {method} was disturbed each time that accesses were counted");
     Ok(())
 }
 
