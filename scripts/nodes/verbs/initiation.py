@@ -9,13 +9,14 @@ from .. import results
 from ..errors import NodesError
 from ..node import Node
 from ..pair import Pair, say
-from ..paths import BINARIES, RESULTS
+from ..paths import BINARIES, BUILD, REPO, RESULTS
 from ..qemu import Config
 from ..results import Figure
 
 TIMEOUT = 600.0
 DMA_TIMEOUT = 120.0
 REPORT_TIMEOUT = 60.0
+MODEL_TIMEOUT = 900.0
 # What the device adds to each access, in nanoseconds, run by run.
 LATENCIES = (0, 50_000, 200_000)
 # Transfers by the kernel whose accesses the device counts; two runs, so that what is not of the
@@ -70,6 +71,21 @@ def slower_devices(config: Config) -> list[Figure]:
     return figures
 
 
+def model_rates() -> list[Figure]:
+    """Descriptors per second through one queue of the device model, without any node."""
+    say("measuring the queue of the device model on this machine ...")
+    command = [
+        *("cargo", "bench", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), "--locked"),
+        *("-p", "uldma-device", "--bench", "queue", "--target-dir", str(BUILD / "cargo")),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MODEL_TIMEOUT, check=False
+    )
+    if done.returncode:
+        raise NodesError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return [Figure.parse(entry) for entry in json.loads(done.stdout)]
+
+
 def measure(pair: Pair) -> list[Figure]:
     """Measure on node a, and write build/results/initiation.json; no peer is needed."""
     say("measuring initiations ...")
@@ -79,6 +95,7 @@ def measure(pair: Pair) -> list[Figure]:
     finally:
         pair.a.check("rmmod uldma && modprobe uldma")
     figures += kernel_accesses(pair)
+    figures += model_rates()
     results.write("initiation", figures)
     return figures
 

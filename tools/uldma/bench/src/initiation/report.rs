@@ -217,6 +217,12 @@ fn aims(figures: &Figures) -> Option<String> {
             most: None,
         },
         Aim {
+            what: "descriptors per second, in the model".into(),
+            value: figures.get("model.queue.rate"),
+            least: Some(5e6),
+            most: None,
+        },
+        Aim {
             what: "single-store by extended-shadow, shortest".into(),
             value: ratio(time("single-store"), time("extended-shadow")),
             least: None,
