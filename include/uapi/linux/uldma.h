@@ -798,7 +798,8 @@ enum uldma_op {
  * it sets @wakeup of the status page, looks once more, and sleeps; so look at @wakeup
  * after the ticket, with a full barrier between. Each descriptor gets a
  * completion record, and they end in order. What cannot be done ends with
- * a status and moves nothing.
+ * a status and moves nothing: an unknown @op or flag with ULDMA_DMA_NOT_VALID.
+ * @length is ignored by operations on one word.
  */
 struct uldma_descriptor {
 	__aligned_u64 ticket;

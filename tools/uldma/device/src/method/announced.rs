@@ -47,6 +47,9 @@ pub struct Shrimp2Abort {
 
 impl Machine for Shrimp2Abort {
     fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+        // Of several CPUs it is not known which this came from: a later load may look at another,
+        // which must not have an earlier store then.
+        self.forget(context);
         match self.running.cpu_of(context) {
             Some(cpu) => self.latches.entry(cpu).or_default().store(at, word),
             None => NOT_RUNNING,
