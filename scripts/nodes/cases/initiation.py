@@ -7,7 +7,12 @@ from .registry import case, expect
 
 # What is skipped without the parameter, and says so.
 REASON = "needs a module with insecure_methods=1"
-PROGRAMS = ("uldma_attack", "uldma_method")
+INSECURE = ("pal", "shrimp_2", "flash_single", "repeated_3", "repeated_4")
+# What only these methods have is run; the rest runs without the parameter.
+PROGRAMS = (
+    "uldma_attack -f attack",
+    " ".join(["uldma_method", *(f"-v {method}" for method in INSECURE)]),
+)
 TIMEOUT = 240.0
 
 
