@@ -601,7 +601,8 @@ enum uldma_method {
  * EBUSY: the opener has one, or all are in use; DMA by ULDMA_IOC_DMA works
  * without a context. The device's registers may be lent to another opener while
  * nothing is under way, and are given back when they are next touched; arguments
- * that were passed in part are forgotten then. EPERM: the method is one of ULDMA_METHODS_INSECURE.
+ * that were passed in part are forgotten then. EPERM: the method is one of
+ * ULDMA_METHODS_INSECURE.
  */
 struct uldma_context_create {
 	__u32 size;
@@ -622,9 +623,12 @@ struct uldma_context_create {
  * Four accesses: store the key to the destination's shadow address, store it
  * to the source's, store the size word anywhere in the context page, and load
  * from the context page at offset zero, which starts the transfer and returns
- * the bytes still to go, or a negative enum uldma_dma_status. The key's lowest
- * four bits are the number of the context and the others are secret. Both
- * regions have to be writable, since both addresses are passed by stores.
+ * the bytes still to go, or a negative enum uldma_dma_status. Each transfer that
+ * is started takes the next ticket of the context; refusals take none. A load
+ * without any arguments starts nothing, and tells what is to go of the last
+ * transfer. The key's lowest four bits are the number of the context and the
+ * others are secret. Both regions have to be writable, since both addresses are
+ * passed by stores.
  *
  * Whoever stores wrong keys too often is not served any more until it takes
  * another context.
@@ -795,8 +799,8 @@ enum uldma_op {
  * @compare: see enum uldma_op
  *
  * The device looks for the next ticket at its place. After a while without any
- * it sets @wakeup of the status page, looks once more, and sleeps; so look at @wakeup
- * after the ticket, with a full barrier between. Each descriptor gets a
+ * it sets @wakeup of the status page, looks once more, and sleeps; so look at
+ * @wakeup after the ticket, with a full barrier between. Each descriptor gets a
  * completion record, and they end in order. What cannot be done ends with
  * a status and moves nothing: an unknown @op or flag with ULDMA_DMA_NOT_VALID.
  * @length is ignored by operations on one word.

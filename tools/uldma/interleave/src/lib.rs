@@ -9,8 +9,10 @@
 //! machine, victim and attackers can be in together, so an attack that it finds is a shortest one, and where it finds
 //! none, there is none within the bound.
 //!
-//! [`simulate`] is another matter: how often honest processes disturb each other.
+//! Two things beside: [`simulate`] is how often honest processes disturb each other, and [`buffer`] what
+//! becomes of repeated accesses without barriers.
 
+pub mod buffer;
 pub mod methods;
 pub mod search;
 pub mod simulate;
