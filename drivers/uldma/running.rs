@@ -136,7 +136,7 @@ impl Running {
     /// # Errors
     ///
     /// `EBUSY` when there is a context of that address space, or no room; `EOPNOTSUPP` when there
-    /// are more CPUs than the device knows; `ENOENT` when this kernel does not tell of switches.
+    /// are more CPUs than the device knows, or when this kernel does not tell of switches.
     pub(crate) fn add(&self, mm: usize, context: u32) -> Result {
         if possible_cpus() > self.table.hw.geometry().cpus {
             return Err(eopnotsupp());

@@ -186,6 +186,7 @@ void uldma_rmb(void)
 	rmb();
 }
 
+#ifdef CONFIG_TRACEPOINTS
 /*
  * The tracepoint is not exported by name, but modules may look for it, as those
  * that trace do.
@@ -208,7 +209,7 @@ int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data)
 {
 	struct tracepoint *tp = uldma_sched_switch();
 
-	return tp ? tracepoint_probe_register(tp, probe, data) : -ENOENT;
+	return tp ? tracepoint_probe_register(tp, probe, data) : -EOPNOTSUPP;
 }
 
 void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
@@ -216,6 +217,16 @@ void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
 	tracepoint_probe_unregister(uldma_sched_switch(), probe, data);
 	tracepoint_synchronize_unregister();
 }
+#else
+int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data)
+{
+	return -EOPNOTSUPP;
+}
+
+void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
+{
+}
+#endif
 
 void uldma_on_each_cpu(void (*call)(void *data), void *data)
 {

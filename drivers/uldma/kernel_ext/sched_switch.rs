@@ -71,7 +71,7 @@ impl<T: Switched> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `ENOENT` when this kernel has no such tracepoint, `ENOMEM`.
+    /// `EOPNOTSUPP` when this kernel has no such tracepoint, `ENOMEM`.
     pub(crate) fn new(who: Arc<T>) -> Result<Self> {
         // SAFETY: The probe has the form that this tracepoint calls, and `who` lives until it is
         // unregistered.
