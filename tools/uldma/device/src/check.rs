@@ -6,11 +6,11 @@
 //! checked here once is checked again for every chunk (`walk`), because tables change.
 
 use crate::abi::Status;
+use crate::atomic::Atomic;
 use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, Right};
 use crate::method::{Arguments, Named, PutWord};
 use crate::tpt::{export_right, page_right, region_right, View};
-use crate::transfer::Atomic;
 
 /// Where one side of a transfer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

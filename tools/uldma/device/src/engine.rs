@@ -5,11 +5,12 @@
 use std::time::{Duration, Instant};
 
 use crate::abi::Status;
+use crate::atomic::Atomic;
 use crate::check::{Checked, Scene, Side};
 use crate::link::peer_of;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
-use crate::transfer::{Atomic, Outcome, Work};
+use crate::transfer::{Outcome, Work};
 use crate::walk::{self, Owner, Segment};
 
 /// How fast the device is.

@@ -3,6 +3,7 @@
 //! Initiation: from shadow accesses and the kernel's registers to a queued transfer or a refusal.
 
 use crate::abi::{Method, Status, REPEATED_FAIL};
+use crate::atomic::Atomic;
 use crate::check::{self, Needs, Scene};
 use crate::completion::StatusPage;
 use crate::engine::{Reach, Scratch};
@@ -12,7 +13,7 @@ use crate::memory::GuestMemory;
 use crate::method::{self, Named, Reply, Request};
 use crate::model::{Model, ONES};
 use crate::shadow::ShadowAddress;
-use crate::transfer::{Atomic, Transfer, Work};
+use crate::transfer::{Transfer, Work};
 
 impl Model {
     /// A store to shadow space.

@@ -13,6 +13,7 @@
 
 pub mod abi;
 mod access;
+pub mod atomic;
 pub mod backend;
 pub mod check;
 pub mod completion;

@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
+use crate::atomic::Atomic;
 use crate::check::{self, Scene};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
-use crate::transfer::{Atomic, Work};
+use crate::transfer::Work;
 
 /// One descriptor, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

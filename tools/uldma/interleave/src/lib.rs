@@ -14,6 +14,7 @@
 
 pub mod buffer;
 pub mod methods;
+pub mod orders;
 pub mod search;
 pub mod simulate;
 pub mod table;

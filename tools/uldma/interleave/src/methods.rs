@@ -3,13 +3,8 @@
 //! The methods, as a victim uses them.
 
 use uldma_device::abi::{REPEATED_OK1, REPEATED_OK2};
-use uldma_device::method::{
-    Compare, ExtendedShadow, ExtendedShadowShared, Flash, FlashSingle, KeyBased, Repeated, Shrimp1,
-    Shrimp2, Shrimp2Abort, SingleStore,
-};
 
-use crate::search::{search, Findings};
-use crate::world::{Access, Cpus, Page, Process, Sharing, Word};
+use crate::world::{Access, Page, Process, Word};
 
 /// A method whose accesses others can come between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,39 +178,6 @@ impl Method {
                 ..Default::default()
             }
             .pack(),
-        }
-    }
-
-    /// Tries every order in which the victim and `attackers`, who make up to `limit` accesses together,
-    /// can come.
-    pub fn search(
-        self,
-        attackers: &[Process],
-        sharing: Sharing,
-        cpus: Cpus,
-        limit: usize,
-    ) -> Findings {
-        let full = Compare::Full;
-        let everybody = (attackers, sharing, cpus, limit);
-        match self {
-            Self::ExtendedShadow => search(self, ExtendedShadow::default(), everybody),
-            Self::ExtendedShadowShared => search(self, ExtendedShadowShared::default(), everybody),
-            Self::Key => {
-                let mut machine = KeyBased::default();
-                for process in [Process::Victim, Process::Mallory, Process::Trudy] {
-                    machine.assign(process.context(), self.encode(Word::Key(process)));
-                }
-                search(self, machine, everybody)
-            }
-            Self::SingleStore => search(self, SingleStore, everybody),
-            Self::Repeated5 => search(self, Repeated::five(full), everybody),
-            Self::Shrimp1 => search(self, Shrimp1, everybody),
-            Self::Shrimp2Abort => search(self, Shrimp2Abort::default(), everybody),
-            Self::Flash => search(self, Flash::default(), everybody),
-            Self::Pal | Self::Shrimp2 => search(self, Shrimp2::default(), everybody),
-            Self::FlashSingle => search(self, FlashSingle::default(), everybody),
-            Self::Repeated3 => search(self, Repeated::three(full), everybody),
-            Self::Repeated4 => search(self, Repeated::four(full), everybody),
         }
     }
 }
