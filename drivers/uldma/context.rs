@@ -379,9 +379,14 @@ impl State {
         }
         // There is room.
         let _ = self.parked.push_within_capacity(owner);
-        hw.disable_context(dev, number).inspect_err(|err| {
+        if let Err(err) = hw.disable_context(dev, number) {
             dev_err!(dev, "context {number} does not stop: {err:?}\n");
-        })?;
+            // It stays taken, as the device may still write the status page, and is nobody's.
+            if let Some(Some(slot)) = self.slot(number) {
+                slot.claim = None;
+            }
+            return Err(err);
+        }
         if let Some(slot) = self.slot(number).and_then(Option::take) {
             slot.unmap(dev);
         }
