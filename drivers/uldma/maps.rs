@@ -229,12 +229,16 @@ impl Maps {
         Ok(())
     }
 
-    /// Says which context `opener` has from now on, if [`Maps::add_context`] let it have any.
+    /// Says which context `opener` has from now on, if [`Maps::add_context`] let it have any: another
+    /// one only after none.
     pub(crate) fn move_context(&self, opener: u64, context: Option<u32>) {
         if let Some(found) = self.ranges.lock().contexts.get_mut(&opener) {
             *found = context;
         }
-        self.zap_context(opener);
+        // Without a context nothing was mapped.
+        if context.is_none() {
+            self.zap_context(opener);
+        }
     }
 
     /// Takes the context of `opener` away, and with it all shadow pages.
