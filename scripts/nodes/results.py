@@ -2,11 +2,15 @@
 """Measured figures: the table for people and build/results/*.json for machines."""
 
 import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .paths import RESULTS
+from .errors import NodesError
+from .paths import BINARIES, RESULTS
+
+REPORT_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,25 @@ def write(name: str, figures: Sequence[Figure]) -> None:
     new = RESULTS / f"{name}.new"
     new.write_text(json.dumps(entries, indent=1) + "\n")
     new.rename(RESULTS / f"{name}.json")
+
+
+def report(name: str) -> str:
+    """The tables of build/results/NAME.json, for people; draws them, too."""
+    done = subprocess.run(
+        [
+            str(BINARIES / "uldma-bench"),
+            f"{name}-report",
+            str(RESULTS / f"{name}.json"),
+            *("--plots", str(RESULTS)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=REPORT_TIMEOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise NodesError(f"uldma-bench {name}-report: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
 
 
 def number(value: float | None) -> str:

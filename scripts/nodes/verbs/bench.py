@@ -97,10 +97,12 @@ def main(arguments: Sequence[str]) -> int:
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
     if "lmm" in wanted:
-        print(f"\n{lmm.report()}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg")
+        print(
+            f"\n{results.report('lmm')}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg"
+        )
     if "initiation" in wanted:
         print(
-            f"\n{initiation.report()}\nevery figure: build/results/initiation.json, "
+            f"\n{results.report('initiation')}\nevery figure: build/results/initiation.json, "
             "drawn in initiation-*.svg"
         )
     if "transfers" in wanted:

@@ -9,13 +9,12 @@ from .. import results
 from ..errors import NodesError
 from ..node import Node
 from ..pair import Pair, say
-from ..paths import BINARIES, BUILD, REPO, RESULTS
+from ..paths import BUILD, REPO
 from ..qemu import Config
 from ..results import Figure
 
 TIMEOUT = 600.0
 DMA_TIMEOUT = 120.0
-REPORT_TIMEOUT = 60.0
 MODEL_TIMEOUT = 900.0
 # What the device adds to each access, in nanoseconds, run by run.
 LATENCIES = (0, 50_000, 200_000)
@@ -103,22 +102,3 @@ def measure(pair: Pair) -> list[Figure]:
 def add(figures: Sequence[Figure]) -> None:
     """Write all figures, now that there are more."""
     results.write("initiation", figures)
-
-
-def report() -> str:
-    """The tables, for people; draws them, too."""
-    done = subprocess.run(
-        [
-            BINARIES / "uldma-bench",
-            "initiation-report",
-            RESULTS / "initiation.json",
-            *("--plots", RESULTS),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_TIMEOUT,
-        check=False,
-    )
-    if done.returncode:
-        raise NodesError(f"uldma-bench initiation-report: exit {done.returncode}\n{done.stderr}")
-    return done.stdout

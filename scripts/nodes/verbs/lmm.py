@@ -2,19 +2,17 @@
 """The part of nodes bench about the locked memory manager: what it costs to register memory."""
 
 import json
-import subprocess
 from typing import Any
 
 from .. import results
 from ..errors import NodesError
 from ..node import Node
 from ..pair import Pair, say
-from ..paths import BINARIES, RDMA, RESULTS
+from ..paths import RDMA
 from ..results import Figure
 
 TIMEOUT = 1200.0
 STEP_TIMEOUT = 60.0
-REPORT_TIMEOUT = 60.0
 # Parts for a module as it is by default, and for one that leaves areas apart.
 MERGED = "--part sizes --part counts --part pages --part load --part cache"
 UNMERGED = "--part areas --part load"
@@ -103,22 +101,3 @@ def measure(pair: Pair) -> list[Figure]:
         pair.a.check("rmmod uldma && modprobe uldma")
     results.write("lmm", figures)
     return figures
-
-
-def report() -> str:
-    """The tables, for people; draws them, too."""
-    done = subprocess.run(
-        [
-            BINARIES / "uldma-bench",
-            "lmm-report",
-            RESULTS / "lmm.json",
-            *("--plots", RESULTS),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_TIMEOUT,
-        check=False,
-    )
-    if done.returncode:
-        raise NodesError(f"uldma-bench lmm-report: exit {done.returncode}\n{done.stderr}")
-    return done.stdout
