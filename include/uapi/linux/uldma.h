@@ -48,7 +48,8 @@
  *  - E2BIG: the structure carries data that this kernel does not know.
  *  - EPERM: the caller is not of the address space that opened the file, has
  *    RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK, lacks the capability that the
- *    call needs, or asks for an initiation method that is not secure.
+ *    call needs, asks for an initiation method that is not secure, or accepts
+ *    from a listener of another address space.
  *  - EACCES: the region does not give the right that the operation needs, or
  *    the peer has withdrawn it.
  *  - ENOENT: no such handle, or no such name at the peer.
@@ -58,7 +59,14 @@
  *  - EBUSY: the opener has a context already, or the device has no context
  *    free, or the transfer queue is full.
  *  - ENXIO: the operation needs a context and the opener has none.
- *  - ENOTCONN: the link to the peer is down.
+ *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
+ *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait.
+ *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
+ *    a side was closed or killed that had not sent all, or broke the protocol.
+ *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
+ *  - EISCONN: the opener has a connection, or listens, already.
+ *  - EADDRINUSE: somebody listens at that port already.
+ *  - EAGAIN: the call would wait, and the file is O_NONBLOCK.
  *  - ETIMEDOUT: the peer or the device did not answer in time.
  *  - ESTALE: the link went down and came up again since the object was made.
  *  - EIO: the device answered with something that makes no sense.
@@ -101,10 +109,22 @@
  * @ULDMA_CMD_SEGMENT_ATTACH: struct uldma_segment_attach
  * @ULDMA_CMD_SEGMENT_DESTROY: struct uldma_handle
  * @ULDMA_CMD_DOORBELL: struct uldma_handle of a segment: wake its other side
+ * @ULDMA_CMD_PEER_QUERY: struct uldma_peer_query
+ * @ULDMA_CMD_CONN_LISTEN: struct uldma_conn_listen
+ * @ULDMA_CMD_CONN_ACCEPT: struct uldma_conn_accept
+ * @ULDMA_CMD_CONN_CONNECT: struct uldma_conn_connect
+ * @ULDMA_CMD_CONN_DISCONNECT: struct uldma_handle with a handle of zero: end the
+ *	connection, or stop to listen; waits until nothing is in flight
+ * @ULDMA_CMD_CONN_PREPOST: struct uldma_conn_buffer: memory to receive into
+ * @ULDMA_CMD_CONN_SEND: struct uldma_conn_buffer: memory to send
+ * @ULDMA_CMD_CONN_RECV: struct uldma_conn_range: get received memory back
+ * @ULDMA_CMD_CONN_RECYCLE: struct uldma_conn_range: get sent memory back
+ * @ULDMA_CMD_CONN_QUERY: struct uldma_conn_query
  */
 enum uldma_cmd {
 	ULDMA_CMD_NOP = 0x00,
 	ULDMA_CMD_QUERY = 0x01,
+	ULDMA_CMD_PEER_QUERY = 0x02,
 	ULDMA_CMD_REGION_REGISTER = 0x10,
 	ULDMA_CMD_REGION_UNREGISTER = 0x11,
 	ULDMA_CMD_REGION_EXPORT = 0x12,
@@ -126,6 +146,15 @@ enum uldma_cmd {
 	ULDMA_CMD_SEGMENT_ATTACH = 0x41,
 	ULDMA_CMD_SEGMENT_DESTROY = 0x42,
 	ULDMA_CMD_DOORBELL = 0x43,
+	ULDMA_CMD_CONN_LISTEN = 0x50,
+	ULDMA_CMD_CONN_ACCEPT = 0x51,
+	ULDMA_CMD_CONN_CONNECT = 0x52,
+	ULDMA_CMD_CONN_DISCONNECT = 0x53,
+	ULDMA_CMD_CONN_PREPOST = 0x54,
+	ULDMA_CMD_CONN_SEND = 0x55,
+	ULDMA_CMD_CONN_RECV = 0x56,
+	ULDMA_CMD_CONN_RECYCLE = 0x57,
+	ULDMA_CMD_CONN_QUERY = 0x58,
 };
 
 #define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
@@ -151,6 +180,16 @@ enum uldma_cmd {
 #define ULDMA_IOC_SEGMENT_ATTACH	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_ATTACH)
 #define ULDMA_IOC_SEGMENT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_SEGMENT_DESTROY)
 #define ULDMA_IOC_DOORBELL		_IO(ULDMA_TYPE, ULDMA_CMD_DOORBELL)
+#define ULDMA_IOC_PEER_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_PEER_QUERY)
+#define ULDMA_IOC_CONN_LISTEN		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_LISTEN)
+#define ULDMA_IOC_CONN_ACCEPT		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_ACCEPT)
+#define ULDMA_IOC_CONN_CONNECT		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_CONNECT)
+#define ULDMA_IOC_CONN_DISCONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_CONN_DISCONNECT)
+#define ULDMA_IOC_CONN_PREPOST		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_PREPOST)
+#define ULDMA_IOC_CONN_SEND		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_SEND)
+#define ULDMA_IOC_CONN_RECV		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECV)
+#define ULDMA_IOC_CONN_RECYCLE		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECYCLE)
+#define ULDMA_IOC_CONN_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_QUERY)
 
 /**
  * struct uldma_handle - an ioctl that takes nothing but a handle
@@ -162,8 +201,25 @@ struct uldma_handle {
 	__u32 handle;
 };
 
-/** define ULDMA_LINK_UP - bit of @out_link: the link to the peer is up */
+/** define ULDMA_LINK_UP - bit of @out_link: the link to a peer is up */
 #define ULDMA_LINK_UP (1U << 0)
+
+/** define ULDMA_MAX_NODES - nodes that one link can join */
+#define ULDMA_MAX_NODES 8
+
+/**
+ * enum uldma_backend - what joins the nodes
+ * @ULDMA_BACKEND_ADAPTER: the uldma adapter: window, doorbells and an engine
+ * @ULDMA_BACKEND_IVSHMEM: ivshmem-doorbell of QEMU: window and doorbells
+ * @ULDMA_BACKEND_LOOPBACK: memory of this machine, whose devices are the nodes
+ *
+ * What needs an engine fails with EOPNOTSUPP where there is none.
+ */
+enum uldma_backend {
+	ULDMA_BACKEND_ADAPTER = 0,
+	ULDMA_BACKEND_IVSHMEM = 1,
+	ULDMA_BACKEND_LOOPBACK = 2,
+};
 
 /**
  * struct uldma_query - what this device is and has
@@ -171,8 +227,8 @@ struct uldma_handle {
  * @flags: zero
  * @out_abi_version: ULDMA_ABI_VERSION of the kernel
  * @out_node: number of this node on its link
- * @out_link: ULDMA_LINK_UP, or zero
- * @out_link_generation: counts how often the link came up
+ * @out_link: ULDMA_LINK_UP if any peer can be reached, or zero
+ * @out_link_generation: counts how often a link to a peer came up
  * @out_contexts: register contexts that openers can share
  * @out_contexts_used: of these, how many are taken
  * @out_page_shift: log2 of the page that one shadow page stands for
@@ -182,11 +238,15 @@ struct uldma_handle {
  * @out_regions: regions that the device holds, of all openers
  * @out_max_pages: pages that the device's translation table can hold
  * @out_pages: pages that it holds, of all openers
- * @out_window_size: bytes of the inbound half of the window
- * @out_window_used: of these, how many segments take
+ * @out_window_size: bytes of each node's section of the window
+ * @out_window_used: of these, how many segments and connections take
  * @out_opener_regions: regions and imports of this opener
  * @out_methods: mask of enum uldma_method that a context can have here and now
  * @out_opener_pinned: bytes that this opener's address space has pinned here
+ * @out_nodes: nodes that the link joins, numbered from zero, with this one
+ * @out_peers: mask of the nodes that can be reached now
+ * @out_backend: enum uldma_backend
+ * @out_connections: connections of all openers
  */
 struct uldma_query {
 	__u32 size;
@@ -209,7 +269,53 @@ struct uldma_query {
 	__u32 out_opener_regions;
 	__u32 out_methods;
 	__aligned_u64 out_opener_pinned;
+	__u32 out_nodes;
+	__u32 out_peers;
+	__u32 out_backend;
+	__u32 out_connections;
 };
+
+/**
+ * struct uldma_peer_query - the link to one peer
+ * @size: sizeof(struct uldma_peer_query)
+ * @flags: zero
+ * @node: the peer's number; EINVAL for this node's own, and for none
+ * @out_link: ULDMA_LINK_UP, or zero
+ * @out_generation: counts how often the link to this peer came up
+ * @out_version: version of the link protocol that both speak; zero while down
+ * @out_features: features that both have; none is defined yet
+ * @out_slots: messages that can be in flight to the peer
+ * @out_sent: messages that were sent to the peer
+ * @out_received: messages that came from it
+ * @out_doorbells: times that the peer's doorbell was rung for messages
+ * @out_interrupts: doorbell interrupts of this device, from all peers
+ * @out_worked: times that somebody looked for work without an interrupt
+ * @out_violations: times that a peer at this place broke the rules
+ */
+struct uldma_peer_query {
+	__u32 size;
+	__u32 flags;
+	__u32 node;
+	__u32 out_link;
+	__u32 out_generation;
+	__u32 out_version;
+	__u32 out_features;
+	__u32 out_slots;
+	__aligned_u64 out_sent;
+	__aligned_u64 out_received;
+	__aligned_u64 out_doorbells;
+	__aligned_u64 out_interrupts;
+	__aligned_u64 out_worked;
+	__aligned_u64 out_violations;
+};
+
+/**
+ * DOC: peers
+ *
+ * Where a structure that asks a peer has a field @peer, it is the number of a node
+ * plus one, or zero for the other node of a link of two (EINVAL where there are
+ * more). Where one says who may ask, zero stands for every node.
+ */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */
 #define ULDMA_ACCESS_READ (1U << 0)
@@ -255,7 +361,7 @@ struct uldma_region_register {
  * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE or both: what the peer may do;
  *	not more than the region allows (EACCES)
  * @handle: the region, not an import
- * @reserved: zero
+ * @peer: the node that may import it, by its number plus one, or zero for all
  * @name: what the peer's import must name; not zero, unique on this node; who
  *	does not know it cannot import, so pick it at random where that matters
  */
@@ -263,7 +369,7 @@ struct uldma_region_export {
 	__u32 size;
 	__u32 flags;
 	__u32 handle;
-	__u32 reserved;
+	__u32 peer;
 	__aligned_u64 name;
 };
 
@@ -280,6 +386,8 @@ struct uldma_region_export {
  * @out_shadow_offset: mmap offset of the import's shadow pages; the first
  *	shadow byte stands for the first byte of the peer's region
  * @out_shadow_length: bytes of shadow pages
+ * @peer: whose region; see DOC: peers
+ * @reserved: zero
  */
 struct uldma_region_import {
 	__u32 size;
@@ -291,6 +399,8 @@ struct uldma_region_import {
 	__aligned_u64 out_length;
 	__aligned_u64 out_shadow_offset;
 	__aligned_u64 out_shadow_length;
+	__u32 peer;
+	__u32 reserved;
 };
 
 /** define ULDMA_REGION_IMPORT - the handle is an import */
@@ -915,13 +1025,13 @@ struct uldma_dma_wait {
 };
 
 /**
- * struct uldma_segment_create - take a part of this node's inbound window
+ * struct uldma_segment_create - take a part of this node's section
  * @size: sizeof(struct uldma_segment_create)
  * @flags: zero
  * @name: what the peer's attach must name; not zero, unique on this node
  * @length: bytes, rounded up to pages
  * @out_handle: the segment
- * @reserved: zero
+ * @peer: the node that may attach, by its number plus one, or zero for all
  * @out_offset: mmap offset; the mapping can be read and written here, but the
  *	protocol is that the peer writes and this side reads
  * @out_length: bytes that can be mapped, zeroed
@@ -932,7 +1042,7 @@ struct uldma_segment_create {
 	__aligned_u64 name;
 	__aligned_u64 length;
 	__u32 out_handle;
-	__u32 reserved;
+	__u32 peer;
 	__aligned_u64 out_offset;
 	__aligned_u64 out_length;
 };
@@ -947,6 +1057,8 @@ struct uldma_segment_create {
  * @reserved: zero
  * @out_offset: mmap offset; stores to the mapping appear at the peer
  * @out_length: bytes that can be mapped
+ * @peer: whose segment; see DOC: peers
+ * @reserved2: zero
  *
  * When the peer destroys the segment, or the link goes down, a doorbell event
  * comes, and the mapping becomes memory of this process only: stores lead
@@ -961,6 +1073,214 @@ struct uldma_segment_attach {
 	__u32 reserved;
 	__aligned_u64 out_offset;
 	__aligned_u64 out_length;
+	__u32 peer;
+	__u32 reserved2;
+};
+
+/**
+ * DOC: connections
+ *
+ * One opener has one connection, incoming or outgoing, with data both ways, or
+ * listens for them. Data is a byte stream that is moved from memory to memory
+ * with exactly one copy, or with two where nodes share nothing but the window
+ * (ULDMA_CONN_WINDOW): the receiver posts memory (ULDMA_IOC_CONN_PREPOST), the
+ * sender gives memory (ULDMA_IOC_CONN_SEND), and whenever there is both, the
+ * sender's node fills the receiver's memory. Both get their memory back in the
+ * order in which they gave it (ULDMA_IOC_CONN_RECV, ULDMA_IOC_CONN_RECYCLE).
+ * Boundaries are not kept: any size and alignment may meet any other.
+ *
+ * Memory that was given must not be touched until it is given back: the stream
+ * has whatever is there when it is moved. It is pinned and charged as a region
+ * is, and costs little if it lies in a region of the same address space.
+ *
+ * Nothing is ever dropped or overwritten: what does not fit waits. Memory that
+ * was sent is given back once it is in the peer's memory, so who wants to know
+ * that all has arrived gets it back before disconnecting.
+ *
+ * Calls that wait are ended by signals (EINTR, nothing is lost), and do not wait
+ * on an O_NONBLOCK file (EAGAIN).
+ */
+
+/**
+ * enum uldma_conn_state - what a connection is about
+ * @ULDMA_CONN_NONE: the opener has none
+ * @ULDMA_CONN_LISTENING: it waits for peers to connect
+ * @ULDMA_CONN_CONNECTING: a peer has been asked
+ * @ULDMA_CONN_CONNECTED: data can be exchanged
+ * @ULDMA_CONN_CLOSING: one of the sides has disconnected, or the link went down;
+ *	what was received can still be got
+ */
+enum uldma_conn_state {
+	ULDMA_CONN_NONE = 0,
+	ULDMA_CONN_LISTENING = 1,
+	ULDMA_CONN_CONNECTING = 2,
+	ULDMA_CONN_CONNECTED = 3,
+	ULDMA_CONN_CLOSING = 4,
+};
+
+/** define ULDMA_CONN_MAX_BACKLOG - most connections that can wait at a listener */
+#define ULDMA_CONN_MAX_BACKLOG 64
+/** define ULDMA_CONN_MAX_BUFFERS - buffers that can be given in each direction and
+ * not have been got back (ENOSPC)
+ */
+#define ULDMA_CONN_MAX_BUFFERS 64
+
+/** define ULDMA_LISTEN_ONCE - the listener itself becomes the first connection */
+#define ULDMA_LISTEN_ONCE (1U << 0)
+
+/**
+ * struct uldma_conn_listen - wait for peers to connect
+ * @size: sizeof(struct uldma_conn_listen)
+ * @flags: ULDMA_LISTEN_ONCE, or zero
+ * @port: not zero; one listener of this device can have it (EADDRINUSE)
+ * @backlog: connections that may wait to be accepted, 1 to
+ *	ULDMA_CONN_MAX_BACKLOG; peers beyond are refused; zero with
+ *	ULDMA_LISTEN_ONCE
+ *
+ * With ULDMA_LISTEN_ONCE there is nothing to accept: poll() reports EPOLLOUT
+ * once the opener is connected, and calls that need a connection wait for that.
+ */
+struct uldma_conn_listen {
+	__u32 size;
+	__u32 flags;
+	__u32 port;
+	__u32 backlog;
+};
+
+/**
+ * struct uldma_conn_accept - take the oldest connection that waits at a listener
+ * @size: sizeof(struct uldma_conn_accept)
+ * @flags: zero
+ * @port: port of a listener of this device (ENOENT), opened in the same address
+ *	space (EPERM)
+ * @out_node: who connected
+ *
+ * It becomes the connection of the opener that accepts, which has none before
+ * (EISCONN). The listener's file reports EPOLLIN while there is one to accept.
+ */
+struct uldma_conn_accept {
+	__u32 size;
+	__u32 flags;
+	__u32 port;
+	__u32 out_node;
+};
+
+/** define ULDMA_CONNECT_PULL - the receiver moves the data, not the sender */
+#define ULDMA_CONNECT_PULL (1U << 0)
+
+/**
+ * struct uldma_conn_connect - connect to a listener of a peer
+ * @size: sizeof(struct uldma_conn_connect)
+ * @flags: ULDMA_CONNECT_PULL, or zero; both directions work so
+ * @peer: see DOC: peers
+ * @port: the listener's
+ * @timeout_ns: how long to wait for the peer's answer (ETIMEDOUT); the call
+ *	waits also if the file is O_NONBLOCK
+ *
+ * poll() on an opener that has a connection reports EPOLLIN when
+ * ULDMA_IOC_CONN_RECV would not wait, EPOLLOUT when ULDMA_IOC_CONN_RECYCLE would
+ * not or nothing was given to send, EPOLLRDHUP once nothing more will be
+ * received, EPOLLHUP once nothing can be sent either, EPOLLERR if the
+ * connection was reset, and EPOLLPRI while there is an event to read(). The
+ * eventfd is signalled whenever one of these begins to hold.
+ */
+struct uldma_conn_connect {
+	__u32 size;
+	__u32 flags;
+	__u32 peer;
+	__u32 port;
+	__aligned_u64 timeout_ns;
+};
+
+/**
+ * struct uldma_conn_buffer - give memory to a connection
+ * @size: sizeof(struct uldma_conn_buffer)
+ * @flags: zero
+ * @addr: first byte; any alignment
+ * @length: bytes; not zero
+ *
+ * Errors are those of struct uldma_region_register, and ENOTCONN, EPIPE,
+ * ECONNRESET, ENOSPC. Waits for nothing but for a listener to be connected.
+ */
+struct uldma_conn_buffer {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+};
+
+/**
+ * struct uldma_conn_range - get memory back from a connection
+ * @size: sizeof(struct uldma_conn_range)
+ * @flags: zero
+ * @length: most bytes to get; not zero
+ * @out_addr: first byte
+ * @out_length: bytes; fewer than @length where no more are ready, or where
+ *	memory is not contiguous; zero at the end of the stream: the peer has
+ *	disconnected and all that it sent has been got, or, for
+ *	ULDMA_CMD_CONN_RECYCLE, the connection has ended
+ *
+ * ECONNRESET, for ULDMA_CMD_CONN_RECV after what was received before. Memory that
+ * a connection still has when it ends is the program's again, with whatever is in
+ * it.
+ */
+struct uldma_conn_range {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 length;
+	__aligned_u64 out_addr;
+	__aligned_u64 out_length;
+};
+
+/** define ULDMA_CONN_PULL - bit of @out_flags: receivers move the data */
+#define ULDMA_CONN_PULL (1U << 0)
+/** define ULDMA_CONN_ENGINE - bit of @out_flags: an engine moves the data */
+#define ULDMA_CONN_ENGINE (1U << 1)
+/** define ULDMA_CONN_WINDOW - bit of @out_flags: the data takes two copies, into
+ * the window and out of it, as the nodes share nothing else
+ */
+#define ULDMA_CONN_WINDOW (1U << 2)
+/** define ULDMA_CONN_RESET - bit of @out_flags: the connection was reset */
+#define ULDMA_CONN_RESET (1U << 3)
+
+/**
+ * struct uldma_conn_query - the opener's connection
+ * @size: sizeof(struct uldma_conn_query)
+ * @flags: zero
+ * @out_state: enum uldma_conn_state
+ * @out_flags: ULDMA_CONN_*
+ * @out_node: the peer's number
+ * @out_port: the port
+ * @out_waiting: LISTENING: connections to accept
+ * @out_refused: LISTENING: connections refused since there was no room
+ * @out_name: a random number, the same on both sides and known to nobody else:
+ *	a name for segments and exports that belong to the connection
+ * @out_sent: bytes that are in the peer's memory
+ * @out_received: bytes that came
+ * @out_posted: bytes that were given to receive into and are not filled
+ * @out_unsent: bytes that were given to send and have not been sent
+ * @out_copied: bytes that this node has copied for the connection; over both
+ *	sides, and over the bytes that they sent, this is the number of copies
+ * @out_messages: control messages that this side has sent for it
+ * @out_locks: times that memory had to be pinned for it
+ */
+struct uldma_conn_query {
+	__u32 size;
+	__u32 flags;
+	__u32 out_state;
+	__u32 out_flags;
+	__u32 out_node;
+	__u32 out_port;
+	__u32 out_waiting;
+	__u32 out_refused;
+	__aligned_u64 out_name;
+	__aligned_u64 out_sent;
+	__aligned_u64 out_received;
+	__aligned_u64 out_posted;
+	__aligned_u64 out_unsent;
+	__aligned_u64 out_copied;
+	__aligned_u64 out_messages;
+	__aligned_u64 out_locks;
 };
 
 /**
@@ -971,7 +1291,8 @@ struct uldma_segment_attach {
  *	ULDMA_IOC_DMA and have ended
  * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
  *	doorbells are shared, so this may also be somebody else's
- * @ULDMA_EVENT_LINK: @value is one when the link is up, zero when it is down
+ * @ULDMA_EVENT_LINK: @value is one when a link to a peer is up, zero when none
+ *	is; @handle is zero
  * @ULDMA_EVENT_STALE: addresses of region @handle were unmapped, moved,
  *	discarded or mapped anew; @value is @out_stale of struct
  *	uldma_region_query. The region still means the pages that it meant
@@ -990,7 +1311,8 @@ enum uldma_event_type {
  * @value: see enum uldma_event_type
  *
  * Events are coalesced: one pending event per type and handle. poll() reports
- * EPOLLIN while one is pending, EPOLLHUP once the device is gone. read() sleeps
+ * EPOLLIN while one is pending, EPOLLHUP once the device is gone; for an opener
+ * that listens or has a connection see struct uldma_conn_connect. read() sleeps
  * unless O_NONBLOCK, and fails with EINVAL for less than one event's room.
  */
 struct uldma_event {
