@@ -17,7 +17,7 @@ pub const BAR_CONTROL: u32 = 0;
 pub const BAR_CONTEXT: u32 = 1;
 /// BAR2 (64-bit, BAR3 is its upper half): the shadow space.
 pub const BAR_SHADOW: u32 = 2;
-/// BAR4 (64-bit, BAR5 is its upper half): the window.
+/// BAR4 (64-bit, BAR5 is its upper half): the window, one section per node.
 pub const BAR_WINDOW: u32 = 4;
 
 /// Bytes of BAR0.
@@ -52,8 +52,8 @@ pub mod reg {
     pub const CONTROL: usize = 0x018;
     /// u32, read-only: see [`super::status`].
     pub const STATUS: usize = 0x01c;
-    /// u32, read-only: counts how often the link came up.
-    pub const LINK_GENERATION: usize = 0x020;
+    /// u32, read-only: nodes that the link joins, 2 to [`super::MAX_NODES`], with this one.
+    pub const NODES: usize = 0x020;
     /// u32: pending causes of [`super::VECTOR_EVENT`], see [`super::event`]; write ones to clear.
     pub const EVENT: usize = 0x024;
     /// u32, read-only: bit mask of the initiation methods that the device has, by
@@ -61,6 +61,8 @@ pub mod reg {
     pub const METHODS: usize = 0x028;
     /// u32, read-only: CPUs that [`RUNNING`] can name.
     pub const CPUS: usize = 0x02c;
+    /// u32, read-only: mask of the nodes that can be reached, this one not among them.
+    pub const LINKS: usize = 0x030;
 
     /// u64: bus address of the page table's directory.
     pub const PAGE_DIRECTORY: usize = 0x040;
@@ -89,23 +91,24 @@ pub mod reg {
     /// context switches abort.
     pub const RUNNING: usize = 0x0a0;
 
-    /// u64, read-only: window BAR offset of this node's inbound half.
-    pub const WINDOW_INBOUND: usize = 0x0c0;
-    /// u64, read-only: window BAR offset of the outbound half, which is the peer's inbound half.
-    pub const WINDOW_OUTBOUND: usize = 0x0c8;
-    /// u64, read-only: bytes of each half.
-    pub const WINDOW_SIZE: usize = 0x0d0;
+    /// u64, read-only: bytes of each node's section of the window; that of node `n` starts at `n`
+    /// times this. Its owner reads it, the others write it.
+    pub const WINDOW_SIZE: usize = 0x0c0;
 
-    /// u32, write: bits to set in the peer's [`DOORBELL`]; ignored while the link is down.
-    pub const PEER_DOORBELL: usize = 0x100;
-    /// u32: doorbell bits that the peer has set; write ones to clear.
+    /// u32: doorbell bits that peers have set; write ones to clear.
     pub const DOORBELL: usize = 0x104;
     /// u32: doorbell bits that do not interrupt.
     pub const DOORBELL_MASK: usize = 0x108;
     /// 8 x u32: scratchpads that this node writes.
     pub const SCRATCHPAD: usize = 0x140;
-    /// 8 x u32, read-only: the peer's scratchpads; all ones while there is no peer.
-    pub const PEER_SCRATCHPAD: usize = 0x160;
+    /// [`super::MAX_NODES`] x u32, write: bits to set in the [`DOORBELL`] of node `n`; ignored while it
+    /// cannot be reached.
+    pub const PEER_DOORBELL: usize = 0x180;
+    /// [`super::MAX_NODES`] x u32, read-only: how often the link to node `n` came up.
+    pub const LINK_GENERATION: usize = 0x1a0;
+    /// [`super::MAX_NODES`] x 8 x u32, read-only: the scratchpads of node `n`; all ones while it
+    /// cannot be reached.
+    pub const PEER_SCRATCHPAD: usize = 0x200;
 
     /// First context block; see [`super::ctx`].
     pub const CONTEXT_BLOCKS: usize = 0x1000;
@@ -114,13 +117,16 @@ pub mod reg {
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: u32 = 0x0001_0000;
+pub const VERSION: u32 = 0x0002_0000;
+/// Nodes that a link can join.
+pub const MAX_NODES: usize = 8;
 /// Scratchpads of each node.
 pub const SCRATCHPADS: usize = 8;
 /// Most contexts that a device can have; context 0 is the kernel's.
 pub const MAX_CONTEXTS: u32 = 256;
-/// Default number of contexts.
-pub const DEFAULT_CONTEXTS: u32 = 8;
+/// Default number of contexts: the kernel's, seven for programs, and the last one, which a driver can
+/// use for queues of its own.
+pub const DEFAULT_CONTEXTS: u32 = 9;
 
 /// Bits of [`reg::CONTROL`].
 pub mod control {
@@ -134,7 +140,7 @@ pub mod control {
 pub mod status {
     /// The device is out of reset and takes commands.
     pub const READY: u32 = 1 << 0;
-    /// Both nodes are enabled and the link is up.
+    /// Some other node can be reached.
     pub const LINK_UP: u32 = 1 << 1;
 }
 
@@ -142,7 +148,7 @@ pub mod status {
 pub mod event {
     /// A context's transfer has ended.
     pub const COMPLETION: u32 = 1 << 0;
-    /// The link went up or down.
+    /// The link to some node went up or down.
     pub const LINK: u32 = 1 << 1;
     /// A bus address did not answer: of a table, a status page or data.
     pub const ERROR: u32 = 1 << 2;
@@ -208,6 +214,22 @@ pub mod context_control {
     pub const BUSY: u32 = 1 << 2;
     /// Transfers move nothing and end well at once, with no bytes moved.
     pub const NO_DATA: u32 = 1 << 3;
+    /// The context is the driver's: its descriptors may name every region, and use [`super::queue`].
+    pub const PRIVILEGED: u32 = 1 << 4;
+}
+
+/// What descriptors (`struct uldma_descriptor`) of a privileged context can have besides what those
+/// of programs can.
+pub mod queue {
+    /// Operation: end what uses region `src`, as [`super::invalidate::REGION`] does; the descriptor
+    /// ends when that has ended.
+    pub const OP_INVALIDATE: u32 = 0x100;
+    /// Flag of a copy: `src` is the index of a peer's region. `operand` is its generation and `compare`
+    /// the node in bits 63..32 and the generation of the link to it in bits 31..0. Not together with
+    /// [`DST_OF_PEER`].
+    pub const SRC_OF_PEER: u32 = 1 << 8;
+    /// Flag of a copy: the same for `dst`.
+    pub const DST_OF_PEER: u32 = 1 << 9;
 }
 
 /// Context pages in BAR1, for the owning process: offsets in a page. A store anywhere in the page
@@ -227,7 +249,7 @@ pub mod context_page {
 pub mod invalidate {
     /// Position of the kind.
     pub const KIND_SHIFT: u32 = 56;
-    /// One region, and every import of it at the peer.
+    /// One region, and every import of it at other nodes.
     pub const REGION: u64 = 1;
     /// Every region and page of one space; the index is the space.
     pub const SPACE: u64 = 2;
@@ -319,7 +341,7 @@ pub struct RegionEntry {
     pub runs: u64,
     /// Import: the peer's region index.
     pub peer_region: u32,
-    /// Import: link generation under which the import was made.
+    /// Import: generation of the link to that node under which the import was made.
     pub link_generation: u32,
     /// Import: [`RegionEntry::generation`] of the peer's region.
     pub peer_generation: u64,
@@ -339,6 +361,8 @@ pub mod region_flags {
     pub const EXPORT_READ: u32 = 1 << 4;
     /// The peer may write.
     pub const EXPORT_WRITE: u32 = 1 << 5;
+    /// Position of the number of the node whose region an import stands for, in bits 31..24.
+    pub const NODE_SHIFT: u32 = 24;
 }
 
 /// A run of page entries that stand for consecutive pages of a region.

@@ -116,7 +116,7 @@ fn main() {
     first.guest.register(1, 3, 0, NEAR, LARGEST);
     first.guest.register(2, 3, 4096, FAR, LARGEST);
     second.guest.register(9, 4, 0, FAR, LARGEST);
-    first.guest.import(3, 3, 8192, 9, LARGEST);
+    first.guest.import(3, 3, 8192, (1, 9), LARGEST);
     let (local, remote) = ((4096 * PAGE, 2), (8192 * PAGE, 3));
     let floor = Floor::new(&first, &second);
 

@@ -4,10 +4,9 @@
 
 use crate::fault::Fault;
 use crate::layout::{
-    control, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, MSIX_TABLE_OFFSET,
-    SCRATCHPADS, VECTOR_DOORBELL, VERSION,
+    control, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, MAX_NODES,
+    MSIX_TABLE_OFFSET, SCRATCHPADS, VECTOR_DOORBELL, VERSION,
 };
-use crate::link::peer_of;
 use crate::memory::GuestMemory;
 use crate::model::{Model, ONES};
 use crate::node::{CPUS, LARGEST_PAGE_SHIFT, SMALLEST_PAGE_SHIFT};
@@ -46,7 +45,11 @@ impl Model {
         }
         match bar {
             BAR_CONTROL => {
-                self.nodes.get_mut(node)?.counters.control_loads += 1;
+                let own = self.nodes.get_mut(node)?;
+                own.counters.control_loads += 1;
+                if own.faults.has(Fault::Ones) {
+                    return Some(ONES);
+                }
                 let mut file = ControlFile {
                     model: self,
                     node,
@@ -133,13 +136,9 @@ impl Model {
         node.answers()
     }
 
-    /// Window offset of a node's inbound half.
-    fn inbound(&self, node: usize) -> u64 {
-        node as u64 * self.window_half()
-    }
-
-    fn window_half(&self) -> u64 {
-        self.shape.window_size / 2
+    /// Bytes of each node's section of the window.
+    fn window_section(&self) -> u64 {
+        self.shape.window_size / self.nodes.len().next_power_of_two() as u64
     }
 }
 
@@ -150,10 +149,10 @@ struct ControlFile<'a> {
     memories: &'a [&'a GuestMemory],
 }
 
-/// Number of a scratchpad, for an offset in the array that starts at `first`.
-fn scratchpad(offset: usize, first: usize) -> Option<usize> {
+/// Number of a register of 4 bytes in an array of `count` of them that starts at `first`.
+fn element(offset: usize, first: usize, count: usize) -> Option<usize> {
     let index = offset.checked_sub(first)? / 4;
-    (index < SCRATCHPADS).then_some(index)
+    (index < count).then_some(index)
 }
 
 impl ControlFile<'_> {
@@ -161,7 +160,7 @@ impl ControlFile<'_> {
         let model = &*self.model;
         let node = model.nodes.get(self.node)?;
         let registers = &node.registers;
-        let link_up = model.link.is_up();
+        let links = model.links.mask(self.node);
         Some(match offset {
             reg::ID if node.faults.has(Fault::BadId) => (!ID_MAGIC).into(),
             reg::ID => ID_MAGIC.into(),
@@ -173,10 +172,11 @@ impl ControlFile<'_> {
             reg::CONTROL if registers.enabled => control::ENABLE.into(),
             reg::STATUS => {
                 let ready = if node.resetting { 0 } else { status::READY };
-                let link = if link_up { status::LINK_UP } else { 0 };
+                let link = if links == 0 { 0 } else { status::LINK_UP };
                 (ready | link).into()
             }
-            reg::LINK_GENERATION => model.link.generation().into(),
+            reg::NODES => model.nodes.len() as u64,
+            reg::LINKS => links.into(),
             reg::EVENT => registers.event.into(),
             reg::METHODS => model.shape.methods.into(),
             reg::CPUS => CPUS.into(),
@@ -188,22 +188,32 @@ impl ControlFile<'_> {
             reg::DMA_SOURCE => registers.dma_source,
             reg::DMA_DESTINATION => registers.dma_destination,
             reg::DMA_STATUS => registers.dma_status as u64,
-            reg::WINDOW_INBOUND => model.inbound(self.node),
-            reg::WINDOW_OUTBOUND => model.inbound(peer_of(self.node)),
-            reg::WINDOW_SIZE => model.window_half(),
+            reg::WINDOW_SIZE => model.window_section(),
             reg::DOORBELL => node.doorbell.bits().into(),
             reg::DOORBELL_MASK => node.doorbell.mask().into(),
-            _ => {
-                if let Some(index) = scratchpad(offset, reg::PEER_SCRATCHPAD) {
-                    let peer = model.nodes.get(peer_of(self.node)).filter(|_| link_up);
-                    let value = peer.and_then(|peer| peer.registers.scratchpad.get(index));
-                    value.copied().unwrap_or(u32::MAX).into()
-                } else {
-                    let index = scratchpad(offset, reg::SCRATCHPAD)?;
-                    registers.scratchpad.get(index).copied()?.into()
-                }
-            }
+            _ => self.load_element(offset)?.into(),
         })
+    }
+
+    /// A register of those that there are several of.
+    fn load_element(&self, offset: usize) -> Option<u32> {
+        let (nodes, links) = (&self.model.nodes, &self.model.links);
+        if let Some(index) = element(offset, reg::SCRATCHPAD, SCRATCHPADS) {
+            nodes
+                .get(self.node)?
+                .registers
+                .scratchpad
+                .get(index)
+                .copied()
+        } else if let Some(peer) = element(offset, reg::LINK_GENERATION, MAX_NODES) {
+            Some(links.generation(self.node, peer))
+        } else {
+            let index = element(offset, reg::PEER_SCRATCHPAD, MAX_NODES * SCRATCHPADS)?;
+            let peer = index / SCRATCHPADS;
+            let reached = nodes.get(peer).filter(|_| links.is_up(self.node, peer));
+            let pads = reached.map(|peer| peer.registers.scratchpad);
+            Some(pads.map_or(u32::MAX, |pads| pads[index % SCRATCHPADS]))
+        }
     }
 
     /// Registers that only keep their value, of a node that is not being reset.
@@ -235,7 +245,7 @@ impl ControlFile<'_> {
                 }
             }
             _ => {
-                let scratchpad = scratchpad(offset, reg::SCRATCHPAD)
+                let scratchpad = element(offset, reg::SCRATCHPAD, SCRATCHPADS)
                     .and_then(|index| registers.scratchpad.get_mut(index));
                 if let Some(scratchpad) = scratchpad {
                     *scratchpad = word;
@@ -255,8 +265,10 @@ impl ControlFile<'_> {
             }
             reg::INVALIDATE => self.model.invalidate(self.node, value, self.memories),
             reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
-            reg::PEER_DOORBELL => self.model.ring_peer(self.node, value as u32),
-            _ => self.store_plain(offset, value),
+            _ => match element(offset, reg::PEER_DOORBELL, MAX_NODES) {
+                Some(peer) => self.model.ring_peer(self.node, peer, value as u32),
+                None => self.store_plain(offset, value),
+            },
         }
     }
 }

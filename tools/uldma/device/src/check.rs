@@ -2,7 +2,7 @@
 
 //! The checks of an initiation: from arguments to the two sides of a transfer, or a refusal.
 //!
-//! A process reaches its own memory and what the peer exported to it, and nothing else; what is
+//! A process reaches its own memory and what its peers exported to it, and nothing else; what is
 //! checked here once is checked again for every chunk (`walk`), because tables change.
 
 use crate::abi::Status;
@@ -31,36 +31,57 @@ pub enum Place {
         /// Byte in the region.
         position: u64,
     },
-    /// In a region of the peer.
+    /// In a region of a peer, by way of an import.
     Import {
         /// Index of the import in this node's region table.
         region: u32,
         /// The import entry's own generation.
         generation: u64,
-        /// Index of the region in the peer's table.
-        peer_region: u32,
-        /// Generation of the peer's region.
-        peer_generation: u64,
-        /// The peer's space that owns the region.
-        peer_space: u32,
-        /// Byte in the peer's region.
-        position: u64,
+        /// Where that leads.
+        far: Far,
     },
+    /// In a region of a peer that was named itself.
+    Peer(Far),
+}
+
+/// A place in a region of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// The node.
+    pub node: u32,
+    /// Generation of the link to it.
+    pub link_generation: u32,
+    /// Index in its region table.
+    pub region: u32,
+    /// Its space that owns the region.
+    pub space: u32,
+    /// The entry's generation.
+    pub generation: u64,
+    /// Byte in the region.
+    pub position: u64,
 }
 
 /// One side of a transfer that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Space that owns the page or region on this node.
+    /// Space that owns the page or region that was named, on its node.
     pub space: u32,
     /// Where it starts.
     pub place: Place,
 }
 
 impl Side {
-    /// Whether the memory is the peer's.
+    /// Where in a peer's memory it is, if it is there.
+    pub fn far(&self) -> Option<&Far> {
+        match &self.place {
+            Place::Import { far, .. } | Place::Peer(far) => Some(far),
+            Place::Page { .. } | Place::Region { .. } => None,
+        }
+    }
+
+    /// Whether the memory is a peer's.
     pub fn is_remote(&self) -> bool {
-        matches!(self.place, Place::Import { .. })
+        self.far().is_some()
     }
 }
 
@@ -75,12 +96,23 @@ pub struct Checked {
     pub bytes: u64,
 }
 
-/// The tables of both nodes as seen from one of them.
+/// The tables of all nodes as seen from one of them.
 pub struct Scene<'a, B: ?Sized> {
     /// Tables of the node that initiates.
     pub own: View<'a, B>,
-    /// Tables of the other node and generation of the link; `None` while the link is down.
-    pub peer: Option<(View<'a, B>, u32)>,
+    /// Tables of the other nodes, by their numbers, and generations of the links to them; `None`
+    /// for a node that cannot be reached.
+    pub peers: Vec<Option<(View<'a, B>, u32)>>,
+}
+
+impl<'a, B: Bus + ?Sized> Scene<'a, B> {
+    /// The tables of a node, if the link to it is still the one of a generation.
+    pub fn peer(&self, node: u32, link_generation: u32) -> Result<&View<'a, B>, Status> {
+        match self.peers.get(node as usize) {
+            Some(Some((view, current))) if *current == link_generation => Ok(view),
+            _ => Err(Status::LinkDown),
+        }
+    }
 }
 
 /// Whether `bytes` from `position` on stay within `length`.
@@ -186,29 +218,84 @@ fn region_side<B: Bus + ?Sized>(
             },
         });
     }
-    let (peer, _) = scene
-        .peer
-        .as_ref()
-        .filter(|(_, generation)| *generation == entry.link_generation)
-        .ok_or(Status::LinkDown)?;
+    let peer = PeerRegion {
+        node: entry.flags >> region_flags::NODE_SHIFT,
+        link_generation: entry.link_generation,
+        region: entry.peer_region,
+        generation: entry.peer_generation,
+    };
+    let view = peer.view(scene)?;
     if !within(position, bytes, entry.length) {
         return Err(Status::Bounds);
-    }
-    let exported = exported_region(peer, entry.peer_region, entry.peer_generation, rights)?;
-    if !within(position, bytes, exported.length) {
-        return Err(Status::Remote);
     }
     Ok(Side {
         space: entry.space,
         place: Place::Import {
             region: index,
             generation: entry.generation,
-            peer_region: entry.peer_region,
-            peer_generation: entry.peer_generation,
-            peer_space: exported.space,
-            position,
+            far: peer.place(view, position, bytes, rights)?,
         },
     })
+}
+
+/// A region of another node, as an import or a privileged descriptor names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRegion {
+    /// The node.
+    pub node: u32,
+    /// Generation of the link to it.
+    pub link_generation: u32,
+    /// Index in its region table.
+    pub region: u32,
+    /// The entry's generation.
+    pub generation: u64,
+}
+
+impl PeerRegion {
+    /// The tables of its node, if they can be reached.
+    fn view<'a, 's, B: Bus + ?Sized>(
+        &self,
+        scene: &'s Scene<'a, B>,
+    ) -> Result<&'s View<'a, B>, Status> {
+        scene.peer(self.node, self.link_generation)
+    }
+
+    /// A place in it, if the peer allows this access.
+    fn place<B: Bus + ?Sized>(
+        &self,
+        view: &View<'_, B>,
+        position: u64,
+        bytes: u64,
+        rights: &[Right],
+    ) -> Result<Far, Status> {
+        let exported = exported_region(view, self.region, self.generation, rights)?;
+        if !within(position, bytes, exported.length) {
+            return Err(Status::Remote);
+        }
+        Ok(Far {
+            node: self.node,
+            link_generation: self.link_generation,
+            region: self.region,
+            generation: self.generation,
+            space: exported.space,
+            position,
+        })
+    }
+
+    /// A side in it.
+    fn side<B: Bus + ?Sized>(
+        &self,
+        scene: &Scene<'_, B>,
+        position: u64,
+        bytes: u64,
+        rights: &[Right],
+    ) -> Result<Side, Status> {
+        let far = self.place(self.view(scene)?, position, bytes, rights)?;
+        Ok(Side {
+            space: far.space,
+            place: Place::Peer(far),
+        })
+    }
 }
 
 /// One side as a program names it: a page, the byte in it, and a region or 0.
@@ -385,13 +472,13 @@ pub fn word<B: Bus + ?Sized>(
     UserSide::new(scene, named, Some(space), BOTH, BOTH)?.check(scene, Atomic::BYTES)
 }
 
-/// Checks an atomic operation on a word of a region of `space`.
+/// Checks an atomic operation on a word of a region of `space` (of any, for `None`).
 pub fn region_word<B: Bus + ?Sized>(
     scene: &Scene<'_, B>,
-    space: u32,
+    space: Option<u32>,
     (region, position): (u32, u64),
 ) -> Result<Side, Status> {
-    let entry = usable_region(&scene.own, region, Some(space), BOTH)?;
+    let entry = usable_region(&scene.own, region, space, BOTH)?;
     region_side(scene, region, &entry, position, Atomic::BYTES, BOTH)
 }
 
@@ -417,6 +504,52 @@ pub fn regions<B: Bus + ?Sized>(
         destination: region_side(scene, to, &to_entry, to_position, bytes, WRITE)?,
         bytes,
     })
+}
+
+/// Checks a transfer from a place in a region of any space to one in a peer's region.
+pub fn push<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    (from, from_position): (u32, u64),
+    (to, to_position): (PeerRegion, u64),
+    bytes: u64,
+) -> Result<Checked, Status> {
+    Ok(Checked {
+        source: near_side(scene, (from, from_position), bytes, READ)?,
+        destination: to.side(scene, to_position, bytes, WRITE)?,
+        bytes,
+    })
+}
+
+/// Checks a transfer from a place in a peer's region to one in a region of any space.
+pub fn pull<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    (from, from_position): (PeerRegion, u64),
+    (to, to_position): (u32, u64),
+    bytes: u64,
+) -> Result<Checked, Status> {
+    let destination = near_side(scene, (to, to_position), bytes, WRITE)?;
+    Ok(Checked {
+        source: from.side(scene, from_position, bytes, READ)?,
+        destination,
+        bytes,
+    })
+}
+
+/// The side of a transfer to or from a peer that has to be in this node's memory.
+fn near_side<B: Bus + ?Sized>(
+    scene: &Scene<'_, B>,
+    (region, position): (u32, u64),
+    bytes: u64,
+    rights: &[Right],
+) -> Result<Side, Status> {
+    if bytes == 0 {
+        return Err(Status::BadSize);
+    }
+    let entry = usable_region(&scene.own, region, None, rights)?;
+    if entry.flags & region_flags::REMOTE != 0 {
+        return Err(Status::NoRight);
+    }
+    region_side(scene, region, &entry, position, bytes, rights)
 }
 
 /// Checks an initiation by the kernel, which may name regions of any space.

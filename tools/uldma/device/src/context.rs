@@ -61,6 +61,7 @@ pub struct Context {
     last_end: Option<Status>,
     last_refusal: Option<Status>,
     no_data: bool,
+    privileged: bool,
     /// The transfer that ended last was linked to the next, and ended badly.
     abort_next: bool,
     /// Initiations refused when the context was on before.
@@ -85,6 +86,9 @@ impl Context {
         if self.no_data {
             value |= context_control::NO_DATA;
         }
+        if self.privileged {
+            value |= context_control::PRIVILEGED;
+        }
         if !self.queue.is_empty() {
             value |= context_control::BUSY;
         }
@@ -102,6 +106,7 @@ impl Context {
                 enabled: true,
                 interrupt_always: self.interrupt_always,
                 no_data: self.no_data,
+                privileged: value & context_control::PRIVILEGED != 0,
                 setup: self.setup,
                 watch: Watch::Awake(None),
                 ..Self::default()
@@ -111,7 +116,8 @@ impl Context {
             Change::None
         } else {
             self.enabled = false;
-            self.end_all(Status::Aborted, |_| true);
+            self.privileged = false;
+            self.end_everything();
             Change::Disabled
         }
     }
@@ -194,6 +200,11 @@ impl Context {
         }
     }
 
+    /// The space whose regions its descriptors may name; `None` for all of them.
+    pub fn descriptor_space(&self) -> Option<u32> {
+        (!self.privileged).then_some(self.setup.space)
+    }
+
     /// Whether transfers end well without being done.
     pub fn moves_nothing(&self) -> bool {
         self.no_data
@@ -246,6 +257,13 @@ impl Context {
             if transfer.ending.is_none() && transfer.work.sides().any(&which) {
                 transfer.ending = Some(status);
             }
+        }
+    }
+
+    /// Lets all transfers end as aborted, unless their end is known already.
+    pub fn end_everything(&mut self) {
+        for transfer in &mut self.queue {
+            transfer.ending.get_or_insert(Status::Aborted);
         }
     }
 

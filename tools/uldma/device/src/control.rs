@@ -18,10 +18,14 @@ use crate::stats::Report;
 pub enum Request {
     /// Show all counters.
     Stats {},
-    /// Plug (`true`) or pull the cable.
+    /// Plug (`true`) or pull the cable of a node, or of all; or mend or cut one link.
     Link {
-        /// Plugged.
+        /// Plugged, or mended.
         up: bool,
+        /// At one node; at all if absent.
+        node: Option<usize>,
+        /// Only the link between this one and that.
+        peer: Option<usize>,
     },
     /// Stop the engine, or let it go on: shorthand for the fault of this name.
     Stall {
@@ -89,6 +93,27 @@ pub fn set_fault(
     })
 }
 
+/// Plugs or pulls cables, or mends or cuts one link.
+fn set_link(
+    device: &Device,
+    up: bool,
+    node: Option<usize>,
+    peer: Option<usize>,
+) -> Result<(), String> {
+    let known = device.with(|model, memories| {
+        model.with_links(memories, |links| match (node, peer) {
+            (None, None) => {
+                links.plug(up);
+                true
+            }
+            (Some(node), None) => links.plug_node(node, up),
+            (Some(node), Some(peer)) => links.cut(node, peer, !up),
+            (None, Some(_)) => false,
+        })
+    });
+    known.then_some(()).ok_or("there is no such link".into())
+}
+
 /// Carries out one request.
 pub fn handle(device: &Device, line: &str) -> Reply {
     let request = match serde_json::from_str(line) {
@@ -102,10 +127,7 @@ pub fn handle(device: &Device, line: &str) -> Reply {
                 ..Reply::done()
             }
         }
-        Request::Link { up } => {
-            device.with(|model, memories| model.set_link(up, memories));
-            Ok(())
-        }
+        Request::Link { up, node, peer } => set_link(device, up, node, peer),
         Request::Stall { on, node } => set_fault(device, Fault::Stall, node, on),
         Request::Fault { kind, on, node } => set_fault(device, kind, node, on),
     };
@@ -154,16 +176,57 @@ mod tests {
         serde_json::to_value(handle(device, line)).unwrap()
     }
 
-    #[test]
-    fn requests_and_refusals() {
+    fn device(nodes: usize) -> Device {
         let shape = Shape {
             contexts: 2,
             shadow_bits: 30,
-            window_size: 8192,
+            window_size: 1 << 15,
             methods: Method::ALL,
             compare: Compare::Full,
         };
-        let device = Device::new(shape, 2, Speed::default()).unwrap();
+        Device::new(shape, nodes, Speed::default()).unwrap()
+    }
+
+    #[test]
+    fn cables_and_links() {
+        let device = device(3);
+        device.with(|model, memories| {
+            for node in 0..3 {
+                model.attach(node);
+                model.set_enabled(node, true, memories);
+            }
+        });
+        for (line, expected) in [
+            (r#"{"cmd":"link","up":true}"#, [true, true, true]),
+            (
+                r#"{"cmd":"link","up":false,"node":2,"peer":0}"#,
+                [true, false, true],
+            ),
+            (
+                r#"{"cmd":"link","up":false,"node":1}"#,
+                [false, false, false],
+            ),
+            (
+                r#"{"cmd":"link","up":true,"node":0,"peer":2}"#,
+                [false, true, false],
+            ),
+            (r#"{"cmd":"link","up":false}"#, [false, false, false]),
+            (
+                r#"{"cmd":"link","up":true,"node":0}"#,
+                [false, false, false],
+            ),
+            (r#"{"cmd":"link","up":true}"#, [true, true, true]),
+        ] {
+            assert_eq!(ask(&device, line)["ok"], true, "{line}");
+            let stats = ask(&device, r#"{"cmd":"stats"}"#);
+            let found = [0, 1, 2].map(|link| stats["stats"]["links"][link]["up"] == true);
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn requests_and_refusals() {
+        let device = device(2);
         assert_eq!(ask(&device, r#"{"cmd":"link","up":false}"#)["ok"], true);
         let on = r#"{"cmd":"fault","kind":"drop-completion","on":true,"node":1}"#;
         assert_eq!(ask(&device, on)["ok"], true);
@@ -180,6 +243,10 @@ mod tests {
             r#"{"cmd":"stall","on":true,"node":2}"#,
             r#"{"cmd":"stall","on":true,"node":18446744073709551615}"#,
             r#"{"cmd":"link","up":1}"#,
+            r#"{"cmd":"link","up":true,"node":2}"#,
+            r#"{"cmd":"link","up":true,"peer":1}"#,
+            r#"{"cmd":"link","up":true,"node":1,"peer":1}"#,
+            r#"{"cmd":"link","up":true,"node":0,"peer":2}"#,
             r#"{"cmd":"fault","kind":"no-such","on":true}"#,
             r#"{"cmd":"stats","extra":1}"#,
         ] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The running device: the model behind a lock, the nodes' memory, the window, the engine and who
-//! looks at the queues.
+//! The running device: the model behind a lock, the nodes' memory, the window, the engine, who looks
+//! at the queues and who makes storms.
 //!
 //! Lock order: model, then memories by node number. The engine holds the memories without the
 //! model while it moves a chunk; a client that maps or unmaps holds its own memory alone. So
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 
@@ -21,6 +21,9 @@ use crate::memory::GuestMemory;
 use crate::model::Model;
 use crate::node::Shape;
 use crate::poll::Polled;
+
+/// Time from one interrupt of a storm to the next.
+const GUST: Duration = Duration::from_micros(100);
 
 /// A device with its engine's state, shared by all threads.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub struct Device {
     waiting: AtomicUsize,
     work: Condvar,
     queues: Condvar,
+    storms: Condvar,
     memories: Vec<RwLock<GuestMemory>>,
     window: File,
 }
@@ -58,6 +62,7 @@ impl Device {
             waiting: AtomicUsize::new(0),
             work: Condvar::new(),
             queues: Condvar::new(),
+            storms: Condvar::new(),
             memories: (0..nodes).map(|_| RwLock::default()).collect(),
             window,
         })
@@ -119,6 +124,9 @@ impl Device {
         if model.take_wake_poller() {
             self.queues.notify_one();
         }
+        if model.take_wake_storm() {
+            self.storms.notify_one();
+        }
     }
 
     /// Changes a node's memory map, once no chunk is being moved.
@@ -167,6 +175,24 @@ impl Device {
             }
         }
     }
+
+    /// Who makes storms: rings at a pace while there is one, forever.
+    pub fn run_storms(&self) -> ! {
+        let mut model = self.lock();
+        loop {
+            if model.storm() {
+                drop(model);
+                std::thread::sleep(GUST);
+                model = self.lock();
+            } else {
+                model = self
+                    .storms
+                    .wait(model)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
     /// Who looks at the queues of descriptors: again and again while one is awake, forever.
     pub fn run_poller(&self) -> ! {
         let mut scratch = Scratch::default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Doorbell bits that the peer sets and this node clears.
+//! Doorbell bits that peers set and this node clears.
 
 /// Doorbell and mask registers of one node. What changes them says whether to interrupt.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,7 +10,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// The peer rings: interrupts if anything is pending and not masked then.
+    /// A peer rings: interrupts if anything is pending and not masked then.
     #[must_use]
     pub fn ring(&mut self, bits: u32) -> bool {
         self.bits |= bits;

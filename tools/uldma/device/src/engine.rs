@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::check::{Checked, Scene, Side};
-use crate::link::peer_of;
+use crate::layout::MAX_NODES;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};
@@ -110,8 +110,9 @@ impl Schedule {
 pub struct Vantage {
     /// The initiating node's tables.
     pub own: Tables,
-    /// The peer's tables and the link's generation, while the link is up.
-    pub peer: Option<(Tables, u32)>,
+    /// By the numbers of the nodes that can be reached, their tables and the generations of the
+    /// links to them.
+    pub peers: [Option<(Tables, u32)>; MAX_NODES],
 }
 
 /// One chunk of one transfer.
@@ -155,17 +156,18 @@ impl<'a> Reach<'a> {
     /// What is in reach from a vantage point.
     pub fn new(vantage: &'a Vantage, node: usize, memories: &'a [&'a GuestMemory]) -> Option<Self> {
         let own = *memories.get(node)?;
-        let peer = memories.get(peer_of(node));
-        let peer = match (&vantage.peer, peer) {
-            (Some((tables, generation)), Some(memory)) => {
-                Some((View::new(tables, *memory), *generation))
-            }
-            _ => None,
+        let peers = vantage.peers.iter().zip(memories);
+        let peers = peers.map(|(peer, memory)| {
+            let (tables, generation) = peer.as_ref()?;
+            Some((View::new(tables, *memory), *generation))
+        });
+        let scene = Scene {
+            own: View::new(&vantage.own, own),
+            peers: peers.collect(),
         };
-        let own = View::new(&vantage.own, own);
         Some(Self {
             node,
-            scene: Scene { own, peer },
+            scene,
             memories,
         })
     }
@@ -186,7 +188,7 @@ impl<'a> Reach<'a> {
         let owner = walk::segments(&self.scene, side, done, length, right, segments)?;
         let node = match owner {
             Owner::Own => self.node,
-            Owner::Peer => peer_of(self.node),
+            Owner::Peer(node) => node as usize,
         };
         self.memories.get(node).copied().ok_or(Status::BusError)
     }
@@ -221,7 +223,8 @@ impl<'a> Reach<'a> {
                     ..Outcome::default()
                 })
             }
-            Work::Nothing => Ok(Outcome::default()),
+            // The model does it.
+            Work::Invalidate { .. } | Work::Nothing => Ok(Outcome::default()),
         };
         result.unwrap_or_else(Outcome::failed)
     }
@@ -246,11 +249,10 @@ impl<'a> Reach<'a> {
         let (Work::Copy(checked), Some(first)) = (work, scratch.destination.first()) else {
             return;
         };
-        let node = if checked.destination.is_remote() {
-            peer_of(self.node)
-        } else {
-            self.node
-        };
+        let node = checked
+            .destination
+            .far()
+            .map_or(self.node, |far| far.node as usize);
         if let Some(memory) = self.memories.get(node) {
             memory.invert_bit(first.address);
         }
@@ -260,6 +262,9 @@ impl<'a> Reach<'a> {
 impl Job {
     /// Does the work, or a chunk of it.
     pub fn run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Outcome {
+        if let Work::Invalidate { .. } = self.work {
+            return Outcome::default();
+        }
         let reach = Reach::new(&self.vantage, self.node, memories);
         let Some(reach) = reach.filter(|_| self.bus_works) else {
             return Outcome::failed(Status::BusError);

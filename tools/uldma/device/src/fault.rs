@@ -16,6 +16,10 @@ pub enum Fault {
     ForgeCompletion,
     /// Interrupts are not sent.
     DropInterrupt,
+    /// Doorbells that are rung at the node are lost.
+    DropDoorbell,
+    /// Bit 0 of the node's doorbell is set, and interrupts, again and again.
+    Storm,
     /// One bit of every transfer's data arrives inverted.
     Corrupt,
     /// No bus address answers the engine.
@@ -24,6 +28,8 @@ pub enum Fault {
     Gone,
     /// The ID register reads wrong.
     BadId,
+    /// All registers in BAR0 read ones, but work.
+    Ones,
 }
 
 /// The faults that are switched on at one node.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Model of the uldma PCI device: a user-level DMA adapter with one function per node and a link
+//! Model of the uldma PCI device: a user-level DMA adapter with one function per node and links
 //! between them, served over vfio-user.
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
 //! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
 //! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
 //! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
-//! [`backend`] and [`control`].
+//! [`backend`], [`control`] and [`socket`].
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +39,7 @@ pub mod poll;
 pub mod queue;
 pub mod registers;
 pub mod shadow;
+pub mod socket;
 pub mod stats;
 #[cfg(test)]
 mod testing;

@@ -1,61 +1,133 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The link between the nodes: up or down, and how often it came up.
+//! The links between the nodes, one per pair: up or down, and how often they came up.
 
-/// The only place that knows how many nodes a link has: the node at the other end.
-pub fn peer_of(node: usize) -> usize {
-    node ^ 1
-}
+use crate::layout::MAX_NODES;
 
-/// State of the link.
-#[derive(Clone, Copy, Debug)]
-pub struct Link {
+/// State of the link of one pair.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
     /// What the administrator wants.
-    admin_up: bool,
+    cut: bool,
     up: bool,
     generation: u32,
 }
 
-impl Default for Link {
-    fn default() -> Self {
-        Self {
-            admin_up: true,
-            up: false,
-            generation: 0,
-        }
-    }
+/// A link that went up or down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The nodes that it joins, the lower number first.
+    pub nodes: [usize; 2],
+    /// What it is now.
+    pub up: bool,
 }
 
-impl Link {
-    /// Plugs or pulls the cable; takes effect with the next [`Link::update`].
-    pub fn set_admin(&mut self, up: bool) {
-        self.admin_up = up;
-    }
+/// All links, each named by its two nodes in any order.
+#[derive(Clone, Debug)]
+pub struct Links {
+    nodes: usize,
+    /// Nodes whose cable is plugged.
+    plugged: [bool; MAX_NODES],
+    /// Link of the nodes `[one][other]`, `one` being the lower number.
+    pairs: [[Link; MAX_NODES]; MAX_NODES],
+}
 
-    /// Brings the state in line with whether all nodes are ready; tells whether it changed.
-    pub fn update(&mut self, nodes_ready: bool) -> bool {
-        let up = self.admin_up && nodes_ready;
-        let changed = up != self.up;
-        self.up = up;
-        if changed && up {
-            self.generation = self.generation.wrapping_add(1);
+impl Links {
+    /// The links of a number of nodes, all plugged and down.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            nodes: nodes.min(MAX_NODES),
+            plugged: [true; MAX_NODES],
+            pairs: Default::default(),
         }
-        changed
     }
 
-    /// Whether the link is up.
-    pub fn is_up(&self) -> bool {
-        self.up
+    /// All pairs, the lower number first.
+    pub fn pairs(&self) -> impl Iterator<Item = [usize; 2]> {
+        let nodes = self.nodes;
+        (0..nodes).flat_map(move |one| (one + 1..nodes).map(move |other| [one, other]))
     }
 
-    /// How often the link came up since the device was started.
-    pub fn generation(&self) -> u32 {
-        self.generation
+    fn has(&self, one: usize, other: usize) -> bool {
+        one != other && one.max(other) < self.nodes
     }
 
-    /// The generation while the link is up.
-    pub fn current(&self) -> Option<u32> {
-        self.up.then_some(self.generation)
+    fn link(&self, one: usize, other: usize) -> Option<&Link> {
+        let link = self.pairs.get(one.min(other))?.get(one.max(other));
+        link.filter(|_| self.has(one, other))
+    }
+
+    /// Plugs or pulls all cables; plugging them mends what was cut, too. Takes effect, as all that
+    /// the administrator does, with the next [`Links::update`].
+    pub fn plug(&mut self, plugged: bool) {
+        self.plugged = [plugged; MAX_NODES];
+        for link in self.pairs.iter_mut().flatten() {
+            link.cut &= !plugged;
+        }
+    }
+
+    /// Plugs or pulls the cable of one node; false if there is no such node.
+    pub fn plug_node(&mut self, node: usize, plugged: bool) -> bool {
+        match self.plugged.get_mut(node).filter(|_| node < self.nodes) {
+            Some(cable) => *cable = plugged,
+            None => return false,
+        }
+        true
+    }
+
+    /// Cuts or mends the link between two nodes alone; false if there is no such pair.
+    pub fn cut(&mut self, one: usize, other: usize, cut: bool) -> bool {
+        let known = self.has(one, other);
+        let row = self.pairs.get_mut(one.min(other));
+        match row.and_then(|row| row.get_mut(one.max(other))) {
+            Some(link) if known => link.cut = cut,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Brings all links in line with which nodes are ready; tells what changed.
+    pub fn update(&mut self, is_ready: impl Fn(usize) -> bool) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for [one, other] in self.pairs() {
+            let ready = [one, other].into_iter().all(|node| {
+                is_ready(node) && self.plugged.get(node).is_some_and(|plugged| *plugged)
+            });
+            let row = self.pairs.get_mut(one);
+            let Some(link) = row.and_then(|row| row.get_mut(other)) else {
+                continue;
+            };
+            let up = ready && !link.cut;
+            if up != link.up {
+                link.up = up;
+                link.generation = link.generation.wrapping_add(u32::from(up));
+                let nodes = [one, other];
+                changes.push(Change { nodes, up });
+            }
+        }
+        changes
+    }
+
+    /// Whether two nodes can reach each other.
+    pub fn is_up(&self, one: usize, other: usize) -> bool {
+        self.link(one, other).is_some_and(|link| link.up)
+    }
+
+    /// How often the link of two nodes came up since the device was started.
+    pub fn generation(&self, one: usize, other: usize) -> u32 {
+        self.link(one, other).map_or(0, |link| link.generation)
+    }
+
+    /// The generation of a link while it is up.
+    pub fn current(&self, one: usize, other: usize) -> Option<u32> {
+        let link = self.link(one, other).filter(|link| link.up)?;
+        Some(link.generation)
+    }
+
+    /// Mask of the nodes that a node can reach.
+    pub fn mask(&self, node: usize) -> u32 {
+        let reached = (0..self.nodes).filter(|other| self.is_up(node, *other));
+        reached.fold(0, |mask, other| mask | (1 << other))
     }
 }
 
@@ -65,22 +137,53 @@ mod tests {
 
     #[test]
     fn generation_counts_ups_only() {
-        let mut link = Link::default();
-        assert!(!link.update(false));
-        assert!(link.update(true));
-        assert!(!link.update(true));
-        assert_eq!(link.current(), Some(1));
-        link.set_admin(false);
-        assert!(link.update(true));
-        assert_eq!((link.current(), link.generation()), (None, 1));
-        link.set_admin(true);
-        assert!(!link.update(false));
-        assert!(link.update(true));
-        assert_eq!(link.current(), Some(2));
+        let mut links = Links::new(2);
+        let change = |up| vec![Change { nodes: [0, 1], up }];
+        assert_eq!(links.update(|_| false), []);
+        assert_eq!(links.update(|_| true), change(true));
+        assert_eq!(links.update(|_| true), []);
+        assert_eq!(links.current(1, 0), Some(1));
+        links.plug(false);
+        assert_eq!(links.update(|_| true), change(false));
+        assert_eq!((links.current(0, 1), links.generation(0, 1)), (None, 1));
+        links.plug(true);
+        assert_eq!(links.update(|node| node == 0), []);
+        assert_eq!(links.update(|_| true), change(true));
+        assert_eq!(links.current(0, 1), Some(2));
     }
 
     #[test]
-    fn peers_are_mutual() {
-        assert_eq!((peer_of(0), peer_of(1)), (1, 0));
+    fn pairs_go_up_and_down_alone() {
+        let mut links = Links::new(3);
+        assert_eq!(links.update(|_| true).len(), 3);
+        assert_eq!([0, 1, 2].map(|node| links.mask(node)), [6, 5, 3]);
+        assert!(links.cut(2, 0, true));
+        let nodes = [0, 2];
+        assert_eq!(links.update(|_| true), [Change { nodes, up: false }]);
+        assert_eq!([0, 1, 2].map(|node| links.mask(node)), [2, 5, 2]);
+        assert!(links.plug_node(1, false));
+        assert_eq!(links.update(|_| true).len(), 2);
+        assert_eq!(links.mask(1), 0);
+        // Both have to be plugged, and the pair not cut.
+        assert!(links.cut(0, 2, false) && links.plug_node(0, false));
+        assert_eq!(links.update(|_| true), []);
+        links.plug(true);
+        assert_eq!(links.update(|_| true).len(), 3);
+        assert_eq!(
+            links.pairs().map(|[a, b]| links.generation(b, a)).max(),
+            Some(2)
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_down() {
+        let mut links = Links::new(2);
+        links.update(|_| true);
+        for (one, other) in [(0, 0), (0, 2), (7, 8), (usize::MAX, 0)] {
+            assert!(!links.is_up(one, other) && !links.cut(one, other, true));
+            assert_eq!(links.generation(one, other), 0);
+        }
+        assert!(!links.plug_node(2, false));
+        assert_eq!(links.mask(5), 0);
     }
 }

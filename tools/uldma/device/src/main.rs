@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-device`: serves the uldma PCI device to two QEMU guests.
+//! `uldma-device`: serves the uldma PCI device to QEMU guests.
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -18,13 +17,11 @@ use uldma_device::abi::Method;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
-use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS};
+use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS, MAX_NODES};
 use uldma_device::method::Compare;
 use uldma_device::node::{Shape, LARGEST_PAGE_SHIFT};
+use uldma_device::socket::Sockets;
 use uldma_device::{backend, control};
-
-/// Nodes that a link joins.
-const NODES: usize = 2;
 
 /// Model of the uldma PCI device, served over vfio-user.
 ///
@@ -32,7 +29,7 @@ const NODES: usize = 2;
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Socket of a node; give one for each of the two nodes
+    /// Socket of a node; give one for each of the 2 to 8 nodes
     #[arg(long, value_name = "PATH", required = true)]
     socket: Vec<PathBuf>,
 
@@ -45,12 +42,12 @@ struct Options {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONTEXTS)))]
     contexts: u32,
 
-    /// Bytes of the window, both halves together; a power of two
+    /// Bytes of the window, the sections of all nodes together; a power of two
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = window_size)]
     window_size: u64,
 
     /// log2 of the bytes of shadow space
-    #[arg(long, value_name = "BITS", default_value_t = 34,
+    #[arg(long, value_name = "BITS", default_value_t = 35,
           value_parser = clap::value_parser!(u32).range(20..=44))]
     shadow_bits: u32,
 
@@ -84,14 +81,17 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 0)]
     access_ns: u64,
 
-    /// Misbehave from the start, at one node or at both
+    /// Misbehave from the start, at one node or at all
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
 }
 
+/// Fewest bytes of the window for each node.
+const SMALLEST_SECTION: u64 = 4096;
+
 fn window_size(text: &str) -> Result<u64, String> {
     let size: u64 = text.parse().map_err(|error| format!("{error}"))?;
-    if size.is_power_of_two() && (1 << 13..=1 << 40).contains(&size) {
+    if size.is_power_of_two() && (2 * SMALLEST_SECTION..=1 << 40).contains(&size) {
         Ok(size)
     } else {
         Err("not a power of two from 8192 to 2^40".into())
@@ -123,7 +123,7 @@ fn fault(text: &str) -> Result<(Fault, Option<usize>), String> {
 }
 
 fn fault_help() -> String {
-    let mut help = String::from("Misbehave from the start, at one node or at both; repeatable:\n");
+    let mut help = String::from("Misbehave from the start, at one node or at all; repeatable:\n");
     for kind in Fault::value_variants() {
         if let Some(value) = kind.to_possible_value() {
             let what = value.get_help().map(ToString::to_string);
@@ -131,42 +131,6 @@ fn fault_help() -> String {
         }
     }
     help
-}
-
-/// Listens at a path; a socket that nobody listens at any more is replaced.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path).or_else(|error| {
-        let dead = error.kind() == io::ErrorKind::AddrInUse
-            && UnixStream::connect(path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-        if !dead {
-            return Err(error);
-        }
-        fs::remove_file(path)?;
-        UnixListener::bind(path)
-    });
-    listener.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-}
-
-/// Socket files, removed at the end.
-struct Sockets(Vec<PathBuf>);
-
-impl Sockets {
-    fn listen(&mut self, path: &Path) -> io::Result<UnixListener> {
-        let listener = listen(path)?;
-        self.0.push(path.to_owned());
-        Ok(listener)
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            if let Err(error) = fs::remove_file(path) {
-                log::warn!("{}: {error}", path.display());
-            }
-        }
-    }
 }
 
 fn run(options: &Options) -> io::Result<()> {
@@ -187,12 +151,12 @@ fn run(options: &Options) -> io::Result<()> {
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,
     };
-    let device = Arc::new(Device::new(shape, NODES, speed)?);
+    let device = Arc::new(Device::new(shape, options.socket.len(), speed)?);
     for (kind, node) in &options.fault {
         control::set_fault(&device, *kind, *node, true).map_err(io::Error::other)?;
     }
 
-    let mut sockets = Sockets(Vec::new());
+    let mut sockets = Sockets::default();
     let thread = |name: &str| thread::Builder::new().name(name.into());
     for (node, path) in options.socket.iter().enumerate() {
         let listener = sockets.listen(path)?;
@@ -208,6 +172,8 @@ fn run(options: &Options) -> io::Result<()> {
     thread("engine").spawn(move || engine.run_engine())?;
     let poller = Arc::clone(&device);
     thread("poller").spawn(move || poller.run_poller())?;
+    let storms = Arc::clone(&device);
+    thread("storms").spawn(move || storms.run_storms())?;
 
     println!("ready");
     io::stdout().flush()?;
@@ -226,8 +192,11 @@ fn main() -> ExitCode {
     env_logger::init();
     let options = Options::parse();
     let contexts_bits = options.contexts.next_power_of_two().ilog2();
-    let problem = if options.socket.len() != NODES {
-        Some("--socket must be given once for each of the two nodes")
+    let nodes = options.socket.len();
+    let problem = if !(2..=MAX_NODES).contains(&nodes) {
+        Some("--socket must be given once for each of 2 to 8 nodes")
+    } else if options.window_size / (nodes.next_power_of_two() as u64) < SMALLEST_SECTION {
+        Some("--window-size leaves less than a page of window for each node")
     } else if options.shadow_bits < contexts_bits + LARGEST_PAGE_SHIFT {
         Some("--shadow-bits leaves less than a page of shadow space for each context")
     } else {

@@ -13,22 +13,22 @@ use crate::check::{Place, Side};
 use crate::completion::{Completion, StatusPage};
 use crate::engine::{Job, Schedule, Speed, Vantage};
 use crate::fault::{Fault, Faults};
-use crate::layout::{event, invalidate, VECTOR_DOORBELL};
-use crate::link::{peer_of, Link};
+use crate::layout::{event, invalidate, MAX_NODES};
+use crate::link::Links;
 use crate::memory::{BusError, GuestMemory};
 use crate::node::{Node, Shape};
-use crate::stats::{Report, SCHEMA_VERSION};
-use crate::transfer::Outcome;
+use crate::stats::{LinkReport, Report, SCHEMA_VERSION};
+use crate::transfer::{Outcome, Work};
 
 /// What an access to nothing reads.
 pub const ONES: u64 = u64::MAX;
 
-/// All nodes of a link and what joins them.
+/// All nodes and what joins them.
 #[derive(Debug)]
 pub struct Model {
     pub(crate) shape: Shape,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) link: Link,
+    pub(crate) links: Links,
     pub(crate) schedule: Schedule,
     /// Node and context of the chunk that is being moved.
     in_flight: Option<(usize, usize)>,
@@ -36,6 +36,8 @@ pub struct Model {
     pub(crate) wake: bool,
     /// There may be queues to look at that were asleep before.
     pub(crate) wake_poller: bool,
+    /// A storm may have begun.
+    wake_storm: bool,
 }
 
 impl Model {
@@ -44,11 +46,12 @@ impl Model {
         Self {
             shape,
             nodes: (0..nodes).map(|_| Node::new(shape)).collect(),
-            link: Link::default(),
+            links: Links::new(nodes),
             schedule: Schedule::new(speed),
             in_flight: None,
             wake: false,
             wake_poller: false,
+            wake_storm: false,
         }
     }
 
@@ -65,6 +68,16 @@ impl Model {
     /// Whether who looks at the queues must look again; asking makes it no.
     pub fn take_wake_poller(&mut self) -> bool {
         std::mem::take(&mut self.wake_poller)
+    }
+
+    /// Whether who makes storms must look again; asking makes it no.
+    pub fn take_wake_storm(&mut self) -> bool {
+        std::mem::take(&mut self.wake_storm)
+    }
+
+    /// Whether anything is being moved.
+    pub(crate) fn is_anything_in_flight(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// Whether something of a context is being moved.
@@ -103,14 +116,19 @@ impl Model {
             node.reset();
             node.resetting = true;
         }
-        self.refresh_link(memories);
+        self.refresh_links(memories);
         self.settle(memories);
     }
 
-    /// Plugs or pulls the cable.
-    pub fn set_link(&mut self, up: bool, memories: &[&GuestMemory]) {
-        self.link.set_admin(up);
-        self.refresh_link(memories);
+    /// Lets the administrator plug or pull cables.
+    pub fn with_links<R>(
+        &mut self,
+        memories: &[&GuestMemory],
+        act: impl FnOnce(&mut Links) -> R,
+    ) -> R {
+        let result = act(&mut self.links);
+        self.refresh_links(memories);
+        result
     }
 
     /// A load from a node's configuration space.
@@ -162,10 +180,11 @@ impl Model {
             // Who comes back is a new card.
             self.reset_function(node, memories);
         }
-        self.refresh_link(memories);
+        self.refresh_links(memories);
         self.settle(memories);
         self.wake = true;
         self.wake_poller = true;
+        self.wake_storm |= fault == Fault::Storm;
         true
     }
 
@@ -173,8 +192,15 @@ impl Model {
     pub fn report(&self) -> Report {
         Report {
             schema_version: SCHEMA_VERSION,
-            link_up: self.link.is_up(),
-            link_generation: self.link.generation(),
+            links: self
+                .links
+                .pairs()
+                .map(|nodes @ [one, other]| LinkReport {
+                    nodes,
+                    up: self.links.is_up(one, other),
+                    generation: self.links.generation(one, other),
+                })
+                .collect(),
             nodes: self
                 .nodes
                 .iter()
@@ -184,20 +210,33 @@ impl Model {
         }
     }
 
-    /// The link follows its nodes; tells them when it changes.
-    pub(crate) fn refresh_link(&mut self, memories: &[&GuestMemory]) {
-        let ready = self.nodes.len() > 1 && self.nodes.iter().all(Node::is_enabled);
-        if !self.link.update(ready) {
+    /// The links follow their nodes; tells both ends of those that change.
+    pub(crate) fn refresh_links(&mut self, memories: &[&GuestMemory]) {
+        let nodes = &self.nodes;
+        let is_ready = |node| nodes.get(node).is_some_and(Node::is_enabled);
+        let changes = self.links.update(is_ready);
+        if changes.is_empty() {
             return;
         }
-        let up = self.link.is_up();
-        for node in &mut self.nodes {
-            if !up {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let mut changed = false;
+            for change in &changes {
+                let peer = match change.nodes {
+                    [one, other] if one == number => other,
+                    [one, other] if other == number => one,
+                    _ => continue,
+                };
+                changed = true;
+                if change.up {
+                    continue;
+                }
                 for context in &mut node.contexts {
-                    context.end_all(Status::LinkDown, Side::is_remote);
+                    context.end_all(Status::LinkDown, |side| {
+                        side.far().is_some_and(|far| far.node as usize == peer)
+                    });
                 }
             }
-            if node.attached {
+            if changed && node.attached {
                 node.raise_event(event::LINK);
             }
         }
@@ -210,75 +249,109 @@ impl Model {
             node.registers.enabled = enabled;
             if !enabled {
                 for context in &mut node.contexts {
-                    context.end_all(Status::Aborted, |_| true);
+                    context.end_everything();
                 }
             }
         }
         self.wake_poller = true;
-        self.refresh_link(memories);
+        self.refresh_links(memories);
         self.settle(memories);
     }
 
     /// What a node's engine sees.
     pub(crate) fn vantage(&self, node: usize) -> Option<Vantage> {
         let own = self.nodes.get(node)?;
-        let peer = self.nodes.get(peer_of(node));
+        let mut peers = [None; MAX_NODES];
+        for (number, (place, peer)) in peers.iter_mut().zip(&self.nodes).enumerate() {
+            if let Some(generation) = self.links.current(node, number) {
+                let answers = peer.config.is_bus_master();
+                *place = answers.then_some((peer.registers.tables, generation));
+            }
+        }
         Some(Vantage {
             own: own.registers.tables,
-            peer: peer
-                .filter(|peer| peer.config.is_bus_master())
-                .and_then(|peer| Some((peer.registers.tables, self.link.current()?))),
+            peers,
         })
     }
 
-    /// A store to the invalidation register: what it names ends as aborted, here and at the peer.
+    /// A store to the invalidation register.
     pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
-        let index = value as u32;
         let kind = value >> invalidate::KIND_SHIFT;
+        self.end_users(node, kind, value as u32, None);
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.invalidations = node.invalidations.saturating_add(1);
+        }
+        self.settle(memories);
+    }
+
+    /// Lets what uses memory of a node that is named end as aborted, here and at the others. What a
+    /// queue has behind the invalidation that it asked for is of a later time.
+    pub(crate) fn end_users(
+        &mut self,
+        node: usize,
+        kind: u64,
+        index: u32,
+        asked_by: Option<usize>,
+    ) {
         let named_here = |side: &Side| match (kind, side.place) {
             (invalidate::ALL, _) => true,
+            (_, Place::Peer(_)) => false,
             (invalidate::SPACE, _) => side.space == index,
             (invalidate::REGION, Place::Region { region, .. } | Place::Import { region, .. }) => {
                 region == index
             }
             _ => false,
         };
-        let named_by_peer = |side: &Side| match (kind, side.place) {
-            (invalidate::ALL, Place::Import { .. }) => true,
-            (invalidate::SPACE, Place::Import { peer_space, .. }) => peer_space == index,
-            (invalidate::REGION, Place::Import { peer_region, .. }) => peer_region == index,
-            _ => false,
+        let named_by_peer = |side: &Side| {
+            let far = side.far().filter(|far| far.node as usize == node);
+            far.is_some_and(|far| match kind {
+                invalidate::ALL => true,
+                invalidate::SPACE => far.space == index,
+                invalidate::REGION => far.region == index,
+                _ => false,
+            })
         };
-        let peer = peer_of(node);
         for (number, other) in self.nodes.iter_mut().enumerate() {
-            for context in &mut other.contexts {
-                if number == node {
-                    context.end_all(Status::Aborted, named_here);
-                } else if number == peer {
+            for (place, context) in other.contexts.iter_mut().enumerate() {
+                if number != node {
                     context.end_all(Status::Aborted, named_by_peer);
+                } else if asked_by != Some(place) {
+                    context.end_all(Status::Aborted, named_here);
                 }
             }
         }
         if let Some(node) = self.nodes.get_mut(node) {
-            node.invalidations = node.invalidations.saturating_add(1);
             node.counters.invalidations += 1;
             node.machines.forget_mixable();
         }
-        self.settle(memories);
     }
 
-    /// A store to the register that rings the peer.
-    pub(crate) fn ring_peer(&mut self, node: usize, bits: u32) {
-        let up = self.link.is_up();
+    /// A store to the register that rings a peer.
+    pub(crate) fn ring_peer(&mut self, node: usize, peer: usize, bits: u32) {
+        let up = self.links.is_up(node, peer);
         if let Some(own) = self.nodes.get_mut(node) {
             own.counters.doorbells += u64::from(up);
             own.counters.doorbells_dropped += u64::from(!up);
         }
-        if let Some(peer) = self.nodes.get_mut(peer_of(node)).filter(|_| up) {
-            if peer.doorbell.ring(bits) {
-                peer.interrupt(VECTOR_DOORBELL);
+        if let Some(peer) = self.nodes.get_mut(peer).filter(|_| up) {
+            if !peer.faults.has(Fault::DropDoorbell) {
+                peer.ring(bits);
             }
         }
+    }
+
+    /// Rings at all nodes that have a storm; says whether there are any.
+    pub fn storm(&mut self) -> bool {
+        let mut any = false;
+        for node in self
+            .nodes
+            .iter_mut()
+            .filter(|node| node.faults.has(Fault::Storm))
+        {
+            any = true;
+            node.ring(1);
+        }
+        any
     }
 
     /// The engine asks what to move next; it reports with [`Model::finish`]. Nothing can be moved
@@ -322,6 +395,10 @@ impl Model {
             if job.epoch == node.counters.resets {
                 if let Some(context) = node.contexts.get_mut(job.context) {
                     context.advance(job.ticket, outcome);
+                }
+                if let Work::Invalidate { region } = job.work {
+                    // Nothing is in flight now, so that is all.
+                    self.end_users(job.node, invalidate::REGION, region, Some(job.context));
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::context::{Change, Context};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
-use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_EVENT};
+use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_DOORBELL, VECTOR_EVENT};
 use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
@@ -62,7 +62,7 @@ pub struct Registers {
     pub dma_destination: u64,
     /// Kernel-initiated transfer: ticket or negated status.
     pub dma_status: i64,
-    /// What this node tells the peer.
+    /// What this node tells its peers.
     pub scratchpad: [u32; SCRATCHPADS],
 }
 
@@ -95,7 +95,7 @@ pub struct Node {
     pub vectors: Vectors,
     /// Plain registers.
     pub registers: Registers,
-    /// Doorbells from the peer.
+    /// Doorbells from peers.
     pub doorbell: Doorbell,
     /// Register contexts; the first is the kernel's.
     pub contexts: Vec<Context>,
@@ -189,6 +189,13 @@ impl Node {
     pub fn interrupt(&mut self, vector: u16) {
         if !self.faults.has(Fault::DropInterrupt) && !self.faults.has(Fault::Gone) {
             self.vectors.raise(vector);
+        }
+    }
+
+    /// Sets doorbell bits.
+    pub fn ring(&mut self, bits: u32) {
+        if self.doorbell.ring(bits) {
+            self.interrupt(VECTOR_DOORBELL);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::abi::{Method, Status};
 use crate::completion::StatusPage;
 use crate::engine::{Reach, Scratch};
-use crate::layout::event;
+use crate::layout::{event, invalidate};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::{self, Model};
 use crate::queue::Ring;
@@ -82,20 +82,23 @@ impl Model {
         let reach = Reach::new(&vantage, number, memories).ok_or(BusError)?;
         let in_flight = self.is_in_flight(number, place);
         let (ready, limit) = (self.schedule.ready(), self.schedule.poll());
+        let idle = !self.is_anything_in_flight();
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let at_once = self.schedule.is_instant() && node.faults.is_empty();
         let context = node.contexts.get_mut(place).ok_or(BusError)?;
         let memory = memories.get(number).copied().ok_or(BusError)?;
         let ring = Ring::new(memory, context.setup.descriptors)?;
+        let space = context.descriptor_space();
 
         let mut taken = 0;
+        let mut invalidated = None;
         let mut done = Vec::new();
-        while taken < BATCH && context.has_room() {
+        while taken < BATCH && context.has_room() && invalidated.is_none() {
             let Some(descriptor) = ring.read(context.ticket() + 1)? else {
                 break;
             };
             taken += 1;
-            let mut transfer = match descriptor.work(reach.scene(), context.setup.space) {
+            let mut transfer = match descriptor.work(reach.scene(), space) {
                 Ok(Work::Nothing) => Transfer::ended(Status::Ok, ready),
                 Ok(work) => Transfer::new(work, ready),
                 Err(status) => Transfer::ended(status, ready),
@@ -108,7 +111,13 @@ impl Model {
             let head = context.head().filter(|head| {
                 alone && at_once && head.ending.is_none() && head.work.bytes() <= SHORT
             });
-            if let Some((ticket, work)) = head.map(|head| (head.ticket, head.work)) {
+            let head = head.map(|head| (head.ticket, head.work));
+            // Of what uses a region, nothing but a chunk in flight has to be waited for.
+            let head = head.filter(|(_, work)| idle || !matches!(work, Work::Invalidate { .. }));
+            if let Some((ticket, work)) = head {
+                if let Work::Invalidate { region } = work {
+                    invalidated = Some(region);
+                }
                 let outcome = reach.perform(&work, 0, scratch);
                 node.counters.count_moved(&work, outcome.moved);
                 context.advance(ticket, outcome);
@@ -138,6 +147,11 @@ impl Model {
         self.wake |= !context.is_empty();
         node.counters.initiations += taken;
         node.counters.method(Method::Queue).initiations += taken;
+        if let Some(region) = invalidated {
+            self.end_users(number, invalidate::REGION, region, Some(place));
+            self.settle(memories);
+        }
+        let node = self.nodes.get_mut(number).ok_or(BusError)?;
         model::publish(node, place, &done, Some(memory));
         Ok(Polled::Found)
     }

@@ -11,7 +11,8 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
-use crate::check::{self, Scene};
+use crate::check::{self, PeerRegion, Scene};
+use crate::layout::queue;
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
 
@@ -33,10 +34,18 @@ impl Descriptor {
         self.flags & descriptor::LINK != 0
     }
 
-    /// What a context of `space` asks for by this. All that a context asks for is done in order, one
-    /// after the other, so a fence asks for nothing more.
-    pub fn work<B: Bus + ?Sized>(&self, scene: &Scene<'_, B>, space: u32) -> Result<Work, Status> {
-        if self.flags & !(descriptor::FENCE | descriptor::LINK) != 0 {
+    /// What a context asks for by this: one of `space`, or a privileged one for `None`. All that a
+    /// context asks for is done in order, one after the other, so a fence asks for nothing more.
+    pub fn work<B: Bus + ?Sized>(
+        &self,
+        scene: &Scene<'_, B>,
+        space: Option<u32>,
+    ) -> Result<Work, Status> {
+        let flags = self.flags & !(descriptor::FENCE | descriptor::LINK);
+        if space.is_none() && (flags != 0 || self.op == queue::OP_INVALIDATE) {
+            return self.privileged_work(scene, flags);
+        }
+        if flags != 0 {
             return Err(Status::NotValid);
         }
         let atomic = |operation| {
@@ -46,7 +55,7 @@ impl Descriptor {
         match Op::of(self.op).ok_or(Status::NotValid)? {
             Op::Copy => {
                 let (from, to) = (self.source, self.destination);
-                check::regions(scene, Some(space), from, to, self.length).map(Work::Copy)
+                check::regions(scene, space, from, to, self.length).map(Work::Copy)
             }
             Op::FetchAdd => atomic(Atomic::Add(self.operand)),
             Op::CompareSwap => atomic(Atomic::CompareSwap {
@@ -54,6 +63,36 @@ impl Descriptor {
                 swap: self.operand,
             }),
             Op::Nop => Ok(Work::Nothing),
+        }
+    }
+
+    /// What only a privileged context can ask for.
+    #[cold]
+    fn privileged_work<B: Bus + ?Sized>(
+        &self,
+        scene: &Scene<'_, B>,
+        flags: u32,
+    ) -> Result<Work, Status> {
+        let at_peer = |(region, position)| {
+            let peer = PeerRegion {
+                node: (self.compare >> 32) as u32,
+                link_generation: self.compare as u32,
+                region,
+                generation: self.operand,
+            };
+            (peer, position)
+        };
+        let (from, to) = (self.source, self.destination);
+        let copies = self.op == Op::Copy as u32;
+        match flags {
+            0 if self.op == queue::OP_INVALIDATE => Ok(Work::Invalidate { region: from.0 }),
+            queue::SRC_OF_PEER if copies => {
+                check::pull(scene, at_peer(from), to, self.length).map(Work::Copy)
+            }
+            queue::DST_OF_PEER if copies => {
+                check::push(scene, from, at_peer(to), self.length).map(Work::Copy)
+            }
+            _ => Err(Status::NotValid),
         }
     }
 }

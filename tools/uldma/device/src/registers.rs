@@ -47,8 +47,6 @@ impl Register {
                     | reg::DMA_SIZE
                     | reg::DMA_STATUS
                     | reg::RUNNING
-                    | reg::WINDOW_INBOUND
-                    | reg::WINDOW_OUTBOUND
                     | reg::WINDOW_SIZE
             ),
             Register::Context { offset, .. } => {

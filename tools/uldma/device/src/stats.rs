@@ -67,9 +67,9 @@ pub struct NodeCounters {
     pub window_accesses: u64,
     /// Accesses of a width, at a place or in a state that the device does not serve.
     pub bad_accesses: u64,
-    /// Doorbells rung at the peer.
+    /// Doorbells rung at peers.
     pub doorbells: u64,
-    /// Doorbells that found the link down.
+    /// Doorbells that found a link down.
     pub doorbells_dropped: u64,
     /// Invalidations.
     pub invalidations: u64,
@@ -87,9 +87,9 @@ pub struct NodeCounters {
     pub ended: BTreeMap<Status, u64>,
     /// Bytes moved within this node.
     pub bytes_local: u64,
-    /// Bytes moved to the peer.
+    /// Bytes moved to peers.
     pub bytes_to_peer: u64,
-    /// Bytes moved from the peer.
+    /// Bytes moved from peers.
     pub bytes_from_peer: u64,
 }
 
@@ -158,18 +158,27 @@ pub struct NodeReport {
     pub contexts: Vec<ContextReport>,
 }
 
+/// The state of the link between two nodes, as shown.
+#[derive(Debug, Serialize)]
+pub struct LinkReport {
+    /// The nodes.
+    pub nodes: [usize; 2],
+    /// Whether it is up.
+    pub up: bool,
+    /// How often it came up.
+    pub generation: u32,
+}
+
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Changes when a field changes its meaning.
     pub schema_version: u32,
-    /// Whether the link is up.
-    pub link_up: bool,
-    /// How often it came up.
-    pub link_generation: u32,
+    /// All links.
+    pub links: Vec<LinkReport>,
     /// All nodes.
     pub nodes: Vec<NodeReport>,
 }
 
 /// Value of [`Report::schema_version`].
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;

@@ -20,6 +20,11 @@ pub enum Work {
         /// How.
         operation: Atomic,
     },
+    /// End what uses a region of this node.
+    Invalidate {
+        /// Its index.
+        region: u32,
+    },
     /// Nothing: how it ends is known from the start.
     Nothing,
 }
@@ -30,7 +35,7 @@ impl Work {
         let (one, other) = match self {
             Work::Copy(checked) => (Some(&checked.source), Some(&checked.destination)),
             Work::Atomic { at, .. } => (Some(at), None),
-            Work::Nothing => (None, None),
+            Work::Invalidate { .. } | Work::Nothing => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -39,7 +44,7 @@ impl Work {
     pub fn bytes(&self) -> u64 {
         match self {
             Work::Copy(checked) => checked.bytes,
-            Work::Atomic { .. } | Work::Nothing => 0,
+            Work::Atomic { .. } | Work::Invalidate { .. } | Work::Nothing => 0,
         }
     }
 }

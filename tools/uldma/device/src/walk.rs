@@ -25,8 +25,8 @@ pub struct Segment {
 pub enum Owner {
     /// The node that initiated.
     Own,
-    /// The other one.
-    Peer,
+    /// This one.
+    Peer(u32),
 }
 
 /// Appends a page's bytes to the segments, or lengthens the last one.
@@ -113,7 +113,7 @@ pub fn segments<B: Bus + ?Sized>(
         }
         Ok(region)
     };
-    match side.place {
+    let far = match side.place {
         Place::Page { entry, offset } => {
             let one = Stretch { entry, pages: 1 };
             let start = offset.checked_add(done).ok_or(Status::Bounds)?;
@@ -123,7 +123,7 @@ pub fn segments<B: Bus + ?Sized>(
                 append(segments, address, length);
                 Ok(())
             })?;
-            Ok(Owner::Own)
+            return Ok(Owner::Own);
         }
         Place::Region {
             region,
@@ -136,28 +136,23 @@ pub fn segments<B: Bus + ?Sized>(
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
             walk_region(&scene.own, &entry, position, length, right, segments)?;
-            Ok(Owner::Own)
+            return Ok(Owner::Own);
         }
         Place::Import {
             region,
             generation,
-            peer_region,
-            peer_generation,
-            position,
-            ..
+            far,
         } => {
-            let entry = own_region(region, generation)?;
-            let (peer, link) = scene.peer.as_ref().ok_or(Status::LinkDown)?;
-            if entry.link_generation != *link {
-                return Err(Status::LinkDown);
-            }
-            let exported = exported_region(peer, peer_region, peer_generation, &[right])?;
-            let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            walk_region(peer, &exported, position, length, right, segments)
-                .map_err(|_| Status::Remote)?;
-            Ok(Owner::Peer)
+            own_region(region, generation)?;
+            far
         }
-    }
+        Place::Peer(far) => far,
+    };
+    let peer = scene.peer(far.node, far.link_generation)?;
+    let exported = exported_region(peer, far.region, far.generation, &[right])?;
+    let position = far.position.checked_add(done).ok_or(Status::Bounds)?;
+    walk_region(peer, &exported, position, length, right, segments).map_err(|_| Status::Remote)?;
+    Ok(Owner::Peer(far.node))
 }
 
 /// Copies the bytes of one list of segments to those of another; both hold `length` bytes.

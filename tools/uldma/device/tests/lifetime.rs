@@ -12,7 +12,8 @@ use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, event, invalidate, reg, status, PageEntry, RegionEntry, ID_MAGIC,
+    context_control, control, ctx, event, invalidate, reg, status, PageEntry, RegionEntry,
+    ID_MAGIC, SCRATCHPADS, VERSION,
 };
 
 #[test]
@@ -23,8 +24,9 @@ fn probing_reads_identity_and_sizes() {
     assert_eq!(rig.get(0, reg::CONTEXTS), 4);
     assert_eq!(rig.get(0, reg::SHADOW_SHIFT), 28);
     assert_eq!(rig.get(0, reg::STATUS), u64::from(status::READY));
-    assert_eq!(rig.get(0, reg::WINDOW_OUTBOUND), 32 * 1024);
-    assert_eq!(rig.get(1, reg::WINDOW_OUTBOUND), 0);
+    assert_eq!(rig.get(1, reg::VERSION), u64::from(VERSION));
+    assert_eq!(rig.get(0, reg::NODES), 2);
+    assert_eq!(rig.get(0, reg::LINKS), 0);
     assert_eq!(rig.get(1, reg::WINDOW_SIZE), 32 * 1024);
 }
 
@@ -48,7 +50,9 @@ fn link_goes_down_and_stale_imports_stay_down() {
         rig.get(1, reg::STATUS),
         u64::from(status::READY | status::LINK_UP)
     );
-    assert_eq!(rig.get(0, reg::LINK_GENERATION), 1);
+    assert_eq!(rig.get(0, reg::LINKS), 0b10);
+    assert_eq!(rig.get(0, reg::LINK_GENERATION + 4), 1);
+    assert_eq!(rig.get(1, reg::LINK_GENERATION), 1);
     assert_eq!(rig.get(0, reg::EVENT) as u32 & event::LINK, event::LINK);
     rig.set(0, reg::EVENT, u64::from(event::LINK));
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 1 << 20), 1);
@@ -63,13 +67,13 @@ fn link_goes_down_and_stale_imports_stay_down() {
         refused(Status::LinkDown)
     );
     rig.set(1, reg::CONTROL, u64::from(control::ENABLE));
-    assert_eq!(rig.get(0, reg::LINK_GENERATION), 2);
+    assert_eq!(rig.get(0, reg::LINK_GENERATION + 4), 2);
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(4, 0), 8),
         refused(Status::LinkDown),
         "an import of the generation before"
     );
-    rig.set_link(false);
+    rig.plug(false);
     assert_eq!(rig.get(1, reg::STATUS), u64::from(status::READY));
 }
 
@@ -88,7 +92,7 @@ fn a_peer_that_leaves_takes_its_transfers_along() {
     rig.model.attach(1);
     rig.model.config_store(1, 4, &[0x06, 0]);
     rig.probe(1);
-    assert_eq!(rig.get(0, reg::LINK_GENERATION), 2);
+    assert_eq!(rig.get(0, reg::LINK_GENERATION + 4), 2);
 }
 
 #[test]
@@ -227,15 +231,17 @@ fn doorbells_and_scratchpads() {
     let mut rig = Rig::cold(Speed::default());
     rig.probe(0);
     rig.set(0, reg::SCRATCHPAD + 4, 42);
-    assert_eq!(rig.get(0, reg::PEER_SCRATCHPAD), u64::from(u32::MAX));
-    rig.set(0, reg::PEER_DOORBELL, 1);
+    let far = reg::PEER_SCRATCHPAD + SCRATCHPADS * 4;
+    let ring = reg::PEER_DOORBELL + 4;
+    assert_eq!(rig.get(0, far), u64::from(u32::MAX));
+    rig.set(0, ring, 1);
     rig.probe(1);
     assert_eq!(rig.get(1, reg::PEER_SCRATCHPAD + 4), 42);
     assert_eq!(rig.get(1, reg::DOORBELL), 0, "rung while the link was down");
     rig.set(1, reg::DOORBELL_MASK, 0b10);
-    rig.set(0, reg::PEER_DOORBELL, 0b10);
+    rig.set(0, ring, 0b10);
     assert_eq!(rig.model.report().nodes[1].interrupts[1], 0);
-    rig.set(0, reg::PEER_DOORBELL, 0b01);
+    rig.set(0, ring, 0b01);
     assert_eq!(rig.get(1, reg::DOORBELL), 0b11);
     assert_eq!(rig.model.report().nodes[1].interrupts[1], 1);
     rig.set(1, reg::DOORBELL, 0b01);

@@ -507,7 +507,7 @@ fn pages_that_are_mapped_out() {
     assert_eq!(rig.ld(OURS, A), refused(Status::NoRight));
     // To the peer.
     rig.guests[1].register(3, OTHER_SPACE, 77, FREE, PAGE);
-    rig.guests[0].import(4, SPACE, 1000, 3, PAGE);
+    rig.guests[0].import(4, SPACE, 1000, (1, 3), PAGE);
     map(&rig, 1000);
     assert_eq!(rig.ld(OURS, (A.0, 56)), 3);
     assert_eq!(
@@ -542,7 +542,7 @@ fn loads_that_add() {
     assert_eq!(rig.guests[0].refused(OURS), 3);
 
     rig.guests[1].register(3, OTHER_SPACE, 77, FREE + 16, PAGE);
-    rig.guests[0].import(4, SPACE, 1000, 3, PAGE);
+    rig.guests[0].import(4, SPACE, 1000, (1, 3), PAGE);
     rig.guests[1].put64(FREE + 16 + 8, 41);
     assert_eq!(rig.ld(OURS, (1000, 8)), 41);
     assert_eq!(rig.guests[1].get64(FREE + 16 + 8), 42);

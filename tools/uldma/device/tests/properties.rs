@@ -11,7 +11,9 @@ use common::rig::{Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use common::{pattern, Descriptor, Guest, ALL_RIGHTS, BASE, FREE, PAGE};
 use proptest::prelude::*;
 use uldma_device::abi::Method;
-use uldma_device::layout::{ctx, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW};
+use uldma_device::layout::{
+    context_control, ctx, queue, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW,
+};
 use uldma_device::shadow::SizeWord;
 
 /// One access by a guest that knows where the registers are.
@@ -21,14 +23,15 @@ enum Access {
     Load(usize, u32, u64, usize),
     Config(usize, u64, u8),
     Method(usize, u32, usize),
-    Descriptor(usize, u32, u64, [u64; 6]),
+    Privileged(usize, u32),
+    Descriptor(usize, u32, u64, (u32, u32), [u64; 5]),
     Step,
     Poll,
 }
 
 fn place() -> impl Strategy<Value = (u32, u64)> {
     prop_oneof![
-        3 => (0u64..0x200).prop_map(|offset| (BAR_CONTROL, offset & !3)),
+        3 => (0u64..0x300).prop_map(|offset| (BAR_CONTROL, offset & !3)),
         2 => (0u64..0x200).prop_map(|offset| (BAR_CONTROL, 0x1000 + (offset & !3))),
         1 => (0u64..0x2_0000).prop_map(|offset| (BAR_CONTROL, offset)),
         1 => (0u64..0x6000).prop_map(|offset| (BAR_CONTEXT, offset)),
@@ -57,6 +60,18 @@ fn value() -> impl Strategy<Value = u64> {
     ]
 }
 
+/// Operation and flags of a descriptor.
+fn asked() -> impl Strategy<Value = (u32, u32)> {
+    let op = prop_oneof![3 => 0u32..6, 1 => Just(queue::OP_INVALIDATE), 1 => any::<u32>()];
+    let flags = prop_oneof![
+        2 => 0u32..6,
+        1 => Just(queue::SRC_OF_PEER),
+        1 => Just(queue::DST_OF_PEER),
+        1 => any::<u32>(),
+    ];
+    (op, flags)
+}
+
 fn access() -> impl Strategy<Value = Access> {
     let width = || prop_oneof![4 => Just(8usize), 2 => Just(4usize), 1 => 0usize..=8];
     prop_oneof![
@@ -70,12 +85,13 @@ fn access() -> impl Strategy<Value = Access> {
         1 => (0usize..2, 1u32..3, 0usize..15).prop_map(|(node, context, method)| {
             Access::Method(node, context, method)
         }),
-        2 => (0usize..2, 1u32..3, 0u64..6, prop::array::uniform6(prop_oneof![
+        1 => (0usize..2, 1u32..3).prop_map(|(node, context)| Access::Privileged(node, context)),
+        2 => (0usize..2, 1u32..3, 0u64..6, asked(), prop::array::uniform5(prop_oneof![
             3 => 0u64..6,
             1 => any::<u64>(),
         ]))
-            .prop_map(|(node, context, ticket, words)| {
-                Access::Descriptor(node, context, ticket, words)
+            .prop_map(|(node, context, ticket, asked, words)| {
+                Access::Descriptor(node, context, ticket, asked, words)
             }),
         4 => Just(Access::Step),
         3 => Just(Access::Poll),
@@ -128,16 +144,22 @@ proptest! {
                     let method = Method::all().nth(method).unwrap();
                     rig.set_method(node, context, method);
                 }
-                Access::Descriptor(node, context, ticket, words) => {
-                    let [op, flags, source, destination, length, operand] = words;
+                Access::Privileged(node, context) => {
+                    rig.set_method(node, context, Method::Queue);
+                    rig.set_ctx(node, context, ctx::CONTROL, 0);
+                    let control = context_control::ENABLE | context_control::PRIVILEGED;
+                    rig.set_ctx(node, context, ctx::CONTROL, control.into());
+                }
+                Access::Descriptor(node, context, ticket, (op, flags), words) => {
+                    let [source, destination, length, operand, link] = words;
                     let asked = Descriptor {
-                        op: op as u32,
-                        flags: flags as u32,
+                        op,
+                        flags,
                         source: (source as u32, operand),
                         destination: (destination as u32, operand),
                         length,
                         operand,
-                        compare: 0,
+                        compare: link | ((1 - node as u64) << 32),
                     };
                     rig.guests[node].submit(context, ticket, &asked);
                 }

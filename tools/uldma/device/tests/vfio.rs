@@ -15,7 +15,9 @@ use common::host::{start, wait_for, Host};
 use common::{pattern, Descriptor, BASE, FREE, PAGE};
 use tempfile::TempDir;
 use uldma_device::abi::{Method, Status};
+use uldma_device::control;
 use uldma_device::engine::Speed;
+use uldma_device::fault::Fault;
 use uldma_device::layout::{
     context_control, ctx, event, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW,
     ID_MAGIC,
@@ -57,7 +59,7 @@ fn a_transfer_from_node_to_node() {
     first.guest.put(FREE, &data);
     first.guest.register(1, 3, 0, FREE, length);
     second.guest.register(9, 4, 64, FREE + (4 << 20), length);
-    first.guest.import(2, 3, 2000, 9, length);
+    first.guest.import(2, 3, 2000, (1, 9), length);
     let ticket = first.initiate(SLICE, (0, 1), (2000 * PAGE, 2), length as u32);
     assert_eq!(ticket, 1);
     wait_for("completion", || first.guest.completed(1) == (1, 0));
@@ -77,31 +79,49 @@ fn a_transfer_from_node_to_node() {
         assert_eq!(value, count, "{register:#x}");
     }
 
-    first.set(reg::PEER_DOORBELL, 0x10);
+    first.set(reg::PEER_DOORBELL + 4, 0x10);
     second.interrupt(1);
     assert_eq!(second.get(reg::DOORBELL), 0x10);
 }
 
 #[test]
+fn a_storm_of_doorbells() {
+    let directory = TempDir::new().unwrap();
+    let device = start(directory.path(), SHAPE, Speed::default());
+    let mut host = Host::connect(&directory.path().join("b"), MEMORY);
+    host.probe(3);
+    let storm = |on| control::set_fault(&device, Fault::Storm, Some(1), on).unwrap();
+    storm(true);
+    for _ in 0..100 {
+        host.interrupt(1);
+        host.set(reg::DOORBELL, u64::from(u32::MAX));
+    }
+    storm(false);
+    host.set(reg::DOORBELL, u64::from(u32::MAX));
+    assert_eq!(host.get(reg::DOORBELL), 0);
+    let interrupts = device.with(|model, _| model.report().nodes[1].interrupts[1]);
+    assert!(interrupts >= 100);
+}
+
+#[test]
 fn the_window_is_one_memory() {
     let (_directory, mut first, mut second) = pair(Speed::default());
-    let outbound = first.load(BAR_CONTROL, reg::WINDOW_OUTBOUND as u64, 8);
-    let inbound = second.load(BAR_CONTROL, reg::WINDOW_INBOUND as u64, 8);
-    assert_eq!((outbound, inbound), (1 << 19, 1 << 19));
+    let section = first.load(BAR_CONTROL, reg::WINDOW_SIZE as u64, 8);
+    assert_eq!(section, SHAPE.window_size / 2);
     let region = first.client.region(BAR_WINDOW).unwrap();
     assert_eq!(region.sparse_areas.len(), 1);
     assert_eq!(region.sparse_areas[0].size, SHAPE.window_size);
     let file = region.file_offset.as_ref().unwrap().file();
-    file.write_all_at(b"direct", outbound).unwrap();
+    file.write_all_at(b"direct", section).unwrap();
     let mut data = [0; 6];
     second
         .client
-        .region_read(BAR_WINDOW, inbound, &mut data)
+        .region_read(BAR_WINDOW, section, &mut data)
         .unwrap();
     assert_eq!(&data, b"direct");
-    second.store(BAR_WINDOW, inbound + 8, 8, 77);
+    second.store(BAR_WINDOW, section + 8, 8, 77);
     let mut word = [0; 8];
-    file.read_exact_at(&mut word, outbound + 8).unwrap();
+    file.read_exact_at(&mut word, section + 8).unwrap();
     assert_eq!(u64::from_le_bytes(word), 77);
     assert_eq!(second.load(BAR_WINDOW, SHAPE.window_size, 8), u64::MAX);
     second.store(BAR_WINDOW, u64::MAX - 3, 8, 1);
@@ -115,10 +135,10 @@ fn a_host_that_leaves_and_comes_back() {
     let (directory, mut first, mut second) = pair(Speed::default());
     first.probe(3);
     second.probe(4);
-    assert_eq!(first.get(reg::LINK_GENERATION), 1);
+    assert_eq!(first.get(reg::LINK_GENERATION + 4), 1);
     first.guest.register(1, 3, 0, FREE, PAGE);
     second.guest.register(9, 4, 0, FREE, PAGE);
-    first.guest.import(2, 3, 2000, 9, PAGE);
+    first.guest.import(2, 3, 2000, (1, 9), PAGE);
     drop(second);
     wait_for("link down", || {
         first.get(reg::STATUS) == u64::from(status::READY)
@@ -128,7 +148,7 @@ fn a_host_that_leaves_and_comes_back() {
     let mut second = Host::connect(&directory.path().join("b"), MEMORY);
     assert_eq!(second.get(reg::CONTROL), 0);
     second.probe(4);
-    assert_eq!(first.get(reg::LINK_GENERATION), 2);
+    assert_eq!(first.get(reg::LINK_GENERATION + 4), 2);
     assert_eq!(
         first.get(reg::STATUS),
         u64::from(status::READY | status::LINK_UP)

@@ -36,6 +36,8 @@ pub(crate) fn start(directory: &Path, shape: Shape, speed: Speed) -> Arc<Device>
     std::thread::spawn(move || engine.run_engine());
     let poller = Arc::clone(&device);
     std::thread::spawn(move || poller.run_poller());
+    let storms = Arc::clone(&device);
+    std::thread::spawn(move || storms.run_storms());
     device
 }
 

@@ -282,8 +282,15 @@ impl Guest {
         );
     }
 
-    /// An import of the peer's region, over page entries from `first_page` on.
-    pub(crate) fn import(&self, index: u32, space: u32, first_page: u32, peer: u32, length: u64) {
+    /// An import of the region of a node, over page entries from `first_page` on.
+    pub(crate) fn import(
+        &self,
+        index: u32,
+        space: u32,
+        first_page: u32,
+        (node, region): (u32, u32),
+        length: u64,
+    ) {
         for page in 0..length.div_ceil(PAGE) {
             self.put_page(
                 first_page + page as u32,
@@ -300,13 +307,14 @@ impl Guest {
                 flags: region_flags::VALID
                     | region_flags::READ
                     | region_flags::WRITE
-                    | region_flags::REMOTE,
+                    | region_flags::REMOTE
+                    | (node << region_flags::NODE_SHIFT),
                 space,
                 length,
                 generation: 7,
                 run_count: 1,
                 first_page,
-                peer_region: peer,
+                peer_region: region,
                 link_generation: 1,
                 peer_generation: 1,
                 ..RegionEntry::default()

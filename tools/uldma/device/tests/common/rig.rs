@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two hosts and the device between them, driven by accesses alone.
+//! Hosts and the device between them, driven by accesses alone.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ pub(crate) const OTHER_SPACE: u32 = 6;
 pub(crate) const OURS: u32 = 1;
 pub(crate) const THEIRS: u32 = 2;
 
-/// Two hosts and the device between them, without threads.
+/// Hosts and the device between them, without threads.
 pub(crate) struct Rig {
     pub(crate) model: Model,
     pub(crate) guests: Vec<Guest>,
@@ -48,15 +48,20 @@ impl Rig {
 
     /// The same with other sizes.
     pub(crate) fn of_shape(shape: Shape, speed: Speed) -> Self {
-        let guests: Vec<_> = (0..2).map(|_| Guest::new(16 << 20)).collect();
+        Self::of_nodes(2, shape, speed)
+    }
+
+    /// Any number of nodes whose drivers are not there yet.
+    pub(crate) fn of_nodes(nodes: usize, shape: Shape, speed: Speed) -> Self {
+        let guests: Vec<_> = (0..nodes).map(|_| Guest::new(16 << 20)).collect();
         let memories = guests.iter().map(Guest::memory).collect();
         let mut rig = Self {
-            model: Model::new(shape, 2, speed),
+            model: Model::new(shape, nodes, speed),
             guests,
             memories,
             scratch: Scratch::default(),
         };
-        for node in 0..2 {
+        for node in 0..nodes {
             rig.model.attach(node);
             rig.model.config_store(node, 4, &[0x06, 0]);
         }
@@ -118,7 +123,7 @@ impl Rig {
     pub(crate) fn get(&mut self, node: usize, register: usize) -> u64 {
         let wide = self.load(node, BAR_CONTROL, register as u64 & !7, 8);
         match register {
-            reg::DMA_STATUS | reg::PAGE_DIRECTORY | reg::WINDOW_OUTBOUND | reg::WINDOW_SIZE => wide,
+            reg::DMA_STATUS | reg::PAGE_DIRECTORY | reg::WINDOW_SIZE => wide,
             _ => self.load(node, BAR_CONTROL, register as u64, 4),
         }
     }
@@ -252,9 +257,19 @@ impl Rig {
         assert!(self.model.set_fault(node, fault, on, &memories));
     }
 
-    pub(crate) fn set_link(&mut self, up: bool) {
+    /// Plugs or pulls all cables.
+    pub(crate) fn plug(&mut self, up: bool) {
         let memories: Vec<_> = self.memories.iter().collect();
-        self.model.set_link(up, &memories);
+        self.model.with_links(&memories, |links| links.plug(up));
+    }
+
+    /// Mends or cuts the link between two nodes.
+    pub(crate) fn set_link(&mut self, one: usize, other: usize, up: bool) {
+        let memories: Vec<_> = self.memories.iter().collect();
+        let known = self
+            .model
+            .with_links(&memories, |links| links.cut(one, other, !up));
+        assert!(known);
     }
 
     /// Node 0: region 1 over page entries 10.., region 2 over 500..; node 1: region 3, imported by
@@ -263,7 +278,7 @@ impl Rig {
         self.guests[0].register(1, SPACE, 10, FREE + 0x123, length);
         self.guests[0].register(2, SPACE, 500, FREE + (4 << 20) + 0x456, length);
         self.guests[1].register(3, OTHER_SPACE, 77, FREE + 0x789, length);
-        self.guests[0].import(4, SPACE, 1000, 3, length);
+        self.guests[0].import(4, SPACE, 1000, (1, 3), length);
     }
 }
 
