@@ -164,14 +164,40 @@ void *uldma_page_address(struct page *page)
 	return page_address(page);
 }
 
+void uldma_get_page(struct page *page)
+{
+	get_page(page);
+}
+
+void uldma_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+void uldma_cond_resched(void)
+{
+	cond_resched();
+}
+
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr)
 {
 	return dma_mapping_error(dev, addr);
 }
 
+int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask)
+{
+	return dma_coerce_mask_and_coherent(dev, mask);
+}
+
 void uldma_dma_wmb(void)
 {
 	dma_wmb();
+}
+
+void uldma_mb(void)
+{
+	/* Pairs with the peer, which says that it sleeps and looks once more. */
+	mb();
 }
 
 void uldma_wmb(void)
@@ -256,4 +282,14 @@ void uldma_iowrite64(u64 value, void __iomem *addr)
 void uldma_memset_io(void __iomem *addr, int value, size_t count)
 {
 	memset_io(addr, value, count);
+}
+
+void uldma_memcpy_toio(void __iomem *to, const void *from, size_t count)
+{
+	memcpy_toio(to, from, count);
+}
+
+void uldma_memcpy_fromio(void *to, const void __iomem *from, size_t count)
+{
+	memcpy_fromio(to, from, count);
 }

@@ -35,8 +35,13 @@ u64 uldma_untagged_addr(u64 addr);
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page);
 void *uldma_page_address(struct page *page);
+void uldma_get_page(struct page *page);
+void uldma_put_page(struct page *page);
+void uldma_cond_resched(void);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
+int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask);
 void uldma_dma_wmb(void);
+void uldma_mb(void);
 void uldma_wmb(void);
 void uldma_rmb(void);
 
@@ -53,5 +58,7 @@ unsigned int uldma_possible_cpus(void);
 u64 uldma_ioread64(const void __iomem *addr);
 void uldma_iowrite64(u64 value, void __iomem *addr);
 void uldma_memset_io(void __iomem *addr, int value, size_t count);
+void uldma_memcpy_toio(void __iomem *to, const void *from, size_t count);
+void uldma_memcpy_fromio(void *to, const void __iomem *from, size_t count);
 
 #endif /* _ULDMA_SHIMS_H */

@@ -56,12 +56,20 @@ pub(crate) struct MappingRights {
 }
 
 /// What [`FileOperations::poll`] returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
-    /// `EPOLLIN`: a read would not wait.
+    /// `EPOLLIN`.
     pub(crate) readable: bool,
-    /// `EPOLLHUP` and `EPOLLERR`: the device is gone.
-    pub(crate) gone: bool,
+    /// `EPOLLOUT`.
+    pub(crate) writable: bool,
+    /// `EPOLLPRI`.
+    pub(crate) urgent: bool,
+    /// `EPOLLRDHUP`.
+    pub(crate) ended: bool,
+    /// `EPOLLHUP`.
+    pub(crate) hung_up: bool,
+    /// `EPOLLERR`.
+    pub(crate) error: bool,
 }
 
 /// The operations of an open file; `Self` is its private data.
@@ -87,7 +95,7 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     fn release(this: Arc<Self>);
 
     /// `unlocked_ioctl`, and `compat_ioctl` with the pointer converted.
-    fn ioctl(this: ArcBorrow<'_, Self>, cmd: u32, arg: usize) -> Result<isize>;
+    fn ioctl(this: ArcBorrow<'_, Self>, file: &File, cmd: u32, arg: usize) -> Result<isize>;
 
     /// `mmap`: checks a new mapping, whose pages come from [`FileOperations::fault`].
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights>;
@@ -283,7 +291,10 @@ impl<T: FileOperations> Vtable<T> {
     /// Called by the VFS for an open file.
     unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: c_uint, arg: c_ulong) -> c_long {
         // SAFETY: The VFS calls this for open files.
-        match T::ioctl(unsafe { Self::private(file) }, cmd, arg) {
+        let private = unsafe { Self::private(file) };
+        // SAFETY: The file is valid for this call. The position is not used.
+        let file = unsafe { File::from_raw_file(file) };
+        match T::ioctl(private, file, cmd, arg) {
             Ok(ret) => ret,
             Err(err) => err.to_errno() as c_long,
         }
@@ -355,14 +366,19 @@ impl<T: FileOperations> Vtable<T> {
         let file = unsafe { File::from_raw_file(file) };
         // SAFETY: `table` is null or valid for this call.
         let readiness = T::poll(private, file, &unsafe { PollTable::from_raw(table) });
-        let mut mask = 0;
-        if readiness.readable {
-            mask |= bindings::POLLIN | bindings::POLLRDNORM;
-        }
-        if readiness.gone {
-            mask |= bindings::POLLHUP | bindings::POLLERR;
-        }
-        mask
+        [
+            (readiness.readable, bindings::POLLIN | bindings::POLLRDNORM),
+            (readiness.writable, bindings::POLLOUT | bindings::POLLWRNORM),
+            (readiness.urgent, bindings::POLLPRI),
+            (readiness.ended, bindings::POLLRDHUP),
+            (readiness.hung_up, bindings::POLLHUP),
+            (readiness.error, bindings::POLLERR),
+        ]
+        .into_iter()
+        .fold(
+            0,
+            |mask, (holds, bits)| if holds { mask | bits } else { mask },
+        )
     }
 
     /// # Safety

@@ -21,6 +21,10 @@ macro_rules! declare_err {
 }
 
 declare_err! {
+    eaddrinuse = EADDRINUSE: "Address already in use.",
+    econnrefused = ECONNREFUSED: "Connection refused.",
+    econnreset = ECONNRESET: "Connection reset by peer.",
+    eisconn = EISCONN: "Transport endpoint is already connected.",
     enotconn = ENOTCONN: "Transport endpoint is not connected.",
     eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",
     eproto = EPROTO: "Protocol error.",

@@ -5,6 +5,7 @@
 use kernel::{
     bindings,
     workqueue::{
+        DelayedWork,
         Queue,
         Work, //
     }, //
@@ -23,4 +24,13 @@ pub(crate) fn system_default() -> &'static Queue {
 pub(crate) fn flush<T: ?Sized, const ID: u64>(work: &Work<T, ID>) {
     // SAFETY: The work item is initialized, and lives as long as the reference.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
+}
+
+/// As [`flush`], without waiting for its time.
+pub(crate) fn flush_delayed<T: ?Sized, const ID: u64>(work: &DelayedWork<T, ID>) {
+    // SAFETY: As in `flush`. A `DelayedWork` is the `work` field of a `struct delayed_work`.
+    unsafe {
+        let work = Work::raw_get(DelayedWork::raw_as_work(work));
+        bindings::flush_delayed_work(kernel::container_of!(work, bindings::delayed_work, work));
+    }
 }
