@@ -35,6 +35,7 @@ mod map;
 #[cfg(CONFIG_KUNIT = "y")]
 mod map_tests;
 pub(crate) mod origin;
+mod pages;
 pub(crate) mod range;
 pub(crate) mod space;
 mod unlock;

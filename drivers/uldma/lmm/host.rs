@@ -40,6 +40,8 @@ pub(crate) enum Tell {
     Region(u32),
     /// Pages go, if any do.
     Pages,
+    /// Nothing: it was told already that what could name the pages is gone.
+    Nobody,
     /// All regions of the space are retracted, and may be in use.
     Space,
 }

@@ -66,7 +66,7 @@ struct Doubted {
 
 impl Space {
     /// Locks `range` of the current process, whose address space `mm` must be of this space;
-    /// `ticket` tells when it goes stale.
+    /// `ticket`, if there is one, tells when it goes stale.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Space {
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-        ticket: StaleTicket,
+        ticket: Option<StaleTicket>,
     ) -> Result<Locked> {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
@@ -89,7 +89,7 @@ impl Space {
             result => result,
         }?;
         if let Some(holder) = state.holders.get_mut(&locked.number) {
-            holder.ticket = Some(ticket);
+            holder.ticket = ticket;
         }
         Ok(locked)
     }
@@ -109,11 +109,12 @@ impl Space {
         let mut fresh = self.pin_doubtful(state, mm, range, access)?;
         let pins: usize = fresh.iter().map(|fresh| fresh.pages.len()).sum();
 
-        let result = state
+        let mut result = state
             .split_for(range, &fresh)
             .and_then(|()| self.lock_split(state, range, access, charge, &mut fresh, locker));
-        match &result {
-            Ok(_) => {
+        match &mut result {
+            Ok(locked) => {
+                locked.pinned = pins > 0;
                 for doubted in doubted.iter() {
                     doubted.origin.trust(doubted.range, doubted.changes);
                 }

@@ -74,9 +74,16 @@ pub(crate) struct Locked {
     pub(super) number: u64,
     range: PageRange,
     runs: List<Run>,
+    /// Pages had to be pinned for it.
+    pub(super) pinned: bool,
 }
 
 impl Locked {
+    /// Whether pages had to be pinned for it.
+    pub(crate) fn was_pinned(&self) -> bool {
+        self.pinned
+    }
+
     /// The pages.
     pub(crate) fn range(&self) -> PageRange {
         self.range
@@ -147,6 +154,7 @@ pub(super) fn make(
         number,
         range,
         runs,
+        pinned: false,
     };
     let holder = Holder {
         parts: list,

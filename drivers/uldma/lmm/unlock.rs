@@ -94,6 +94,7 @@ impl Space {
         let result = match tell {
             Tell::Region(region) => hw.invalidate_region(dev, region),
             Tell::Space => hw.invalidate_space(dev, self.id()),
+            Tell::Nobody => Ok(()),
             Tell::Pages if ended.is_empty() => Ok(()),
             Tell::Pages => hw.invalidate_region(dev, 0),
         };
