@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The PCI driver: probe and unbind.
+//! The drivers, one per kind of hardware, and what they have in common.
 
 use kernel::{
     device::{
@@ -12,15 +12,16 @@ use kernel::{
         Device as _,
         DmaMask, //
     },
+    driver::Registration,
     irq::{
-        self,
-        Flags,
         IrqReturn,
         ThreadedHandler, //
     },
     pci,
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    InPlaceModule,
+    ModuleMetadata, //
 };
 
 use crate::{
@@ -29,7 +30,6 @@ use crate::{
         Binding,
         Shared, //
     },
-    hw::layout,
     kernel_ext::{
         chardev,
         shrinker, //
@@ -37,34 +37,33 @@ use crate::{
     opener::Opener, //
 };
 
-/// The driver.
-pub(crate) struct Driver;
+mod adapter;
+mod ivshmem;
+mod loopback;
 
-/// Handles the vector of events.
-struct EventHandler(Arc<Shared>);
-
-/// Handles the vector of doorbells.
-struct DoorbellHandler(Arc<Shared>);
-
-impl ThreadedHandler for EventHandler {
-    fn handle_threaded(&self, device: &Device<Bound>) -> IrqReturn {
-        // The only error is a device that has left the bus, which its removal takes care of.
-        let _ = self.0.handle_events(device);
-        IrqReturn::Handled
-    }
-}
-
-impl ThreadedHandler for DoorbellHandler {
-    fn handle_threaded(&self, device: &Device<Bound>) -> IrqReturn {
-        // As for events.
-        let _ = self.0.handle_doorbell(device);
-        IrqReturn::Handled
-    }
-}
-
-/// The private data of a bound device; fields are dropped in this order.
+/// All drivers of the module.
 #[pin_data]
-pub(crate) struct Data<'bound> {
+pub(crate) struct Drivers {
+    #[pin]
+    adapter: Registration<pci::Adapter<adapter::Driver>>,
+    #[pin]
+    ivshmem: Registration<pci::Adapter<ivshmem::Driver>>,
+    loopback: loopback::Devices,
+}
+
+impl InPlaceModule for Drivers {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            adapter <- Registration::new(Self::NAME, module),
+            ivshmem <- Registration::new(c"uldma-ivshmem", module),
+            loopback: loopback::Devices::new()?,
+        })
+    }
+}
+
+/// What every bound device has; fields are dropped in this order.
+#[pin_data]
+struct Node<'bound> {
     #[pin]
     debugfs: debugfs::Files,
     /// Nobody is asked for memory from here on.
@@ -73,67 +72,41 @@ pub(crate) struct Data<'bound> {
     chardev: chardev::Registration<'bound, Opener>,
     /// Ends all calls, mappings and DMA.
     binding: Binding<'bound>,
-    /// The device is quiet, so no handler has anything left to do.
-    #[pin]
-    events: irq::ThreadedRegistration<EventHandler>,
-    #[pin]
-    doorbells: irq::ThreadedRegistration<DoorbellHandler>,
 }
 
-kernel::pci_device_table!(
-    PCI_TABLE,
-    MODULE_PCI_TABLE,
-    <Driver as pci::Driver>::IdInfo,
-    [(
-        pci::DeviceId::from_id(pci::Vendor::REDHAT, layout::DEVICE_ID as u32),
-        ()
-    )]
-);
-
-impl pci::Driver for Driver {
-    type IdInfo = ();
-    type Data<'bound> = Data<'bound>;
-
-    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
-
-    fn probe<'bound>(
-        pdev: &'bound pci::Device<Core<'_>>,
-        _info: &'bound Self::IdInfo,
-    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
-        pin_init::pin_init_scope(move || {
-            pdev.enable_device_mem()?;
-            pdev.set_master();
-            // SAFETY: No DMA address of this device is in use yet.
-            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())? };
-
-            let binding = Binding::new(pdev)?;
-            let shared = binding.shared().clone();
-            let vectors = pdev.alloc_irq_vectors(
-                layout::MSIX_VECTORS.into(),
-                layout::MSIX_VECTORS.into(),
-                pci::IrqTypes::default().with(pci::IrqType::MsiX),
-            )?;
-            let (event, doorbell) = vectors.into_inner();
-
-            Ok(try_pin_init!(Data {
-                doorbells <- pdev.request_threaded_irq(
-                    doorbell,
-                    Flags::TRIGGER_NONE,
-                    c"uldma-doorbell",
-                    Ok::<_, Error>(DoorbellHandler(shared.clone())),
-                ),
-                events <- pdev.request_threaded_irq(
-                    event,
-                    Flags::TRIGGER_NONE,
-                    c"uldma-event",
-                    Ok::<_, Error>(EventHandler(shared.clone())),
-                ),
-                binding,
-                _: { binding.enable()? },
-                chardev: chardev::Registration::new(pdev.as_ref(), c"uldma", shared.clone())?,
-                shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
-                debugfs <- debugfs::Files::new(chardev.number(), shared),
-            }))
-        })
+impl<'bound> Node<'bound> {
+    /// Lets `binding` of `dev` run, whose interrupts are handled already, and programs open it.
+    fn new(
+        dev: &'bound Device<Bound>,
+        binding: Binding<'bound>,
+    ) -> impl PinInit<Self, Error> + 'bound {
+        let shared = binding.shared().clone();
+        try_pin_init!(Self {
+            binding,
+            _: { binding.enable()? },
+            chardev: chardev::Registration::new(dev, c"uldma", shared.clone())?,
+            shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
+            debugfs <- debugfs::Files::new(chardev.number(), shared),
+        }? Error)
     }
+}
+
+/// Handles the interrupt by which peers ring.
+struct DoorbellHandler(Arc<Shared>);
+
+impl ThreadedHandler for DoorbellHandler {
+    fn handle_threaded(&self, device: &Device<Bound>) -> IrqReturn {
+        // The only error is a device that has left the bus, which its removal takes care of.
+        let _ = self.0.handle_doorbell(device);
+        IrqReturn::Handled
+    }
+}
+
+/// Lets a PCI device answer, interrupt and be given bus addresses.
+fn enable(pdev: &pci::Device<Core<'_>>) -> Result {
+    pdev.enable_device_mem()?;
+    pdev.set_master();
+    // SAFETY: No DMA address of this device is in use yet.
+    unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())? };
+    Ok(())
 }

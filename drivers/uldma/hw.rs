@@ -13,19 +13,43 @@ use kernel::{
         Device, //
     },
     dma::DmaAddress,
-    prelude::*, //
+    page::PAGE_MASK,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::kernel_ext::{
+    errno::eopnotsupp,
+    page_list::PageList,
+    window::Window, //
 };
 
 pub(crate) mod adapter;
+mod command;
+pub(crate) mod ivshmem;
 #[allow(dead_code, unreachable_pub, reason = "the device model uses the rest")]
 pub(crate) mod layout;
+pub(crate) mod loopback;
 pub(crate) mod table;
+
+pub(crate) use command::{
+    Command,
+    CpuCopy,
+    PeerPlace, //
+};
+
+/// Bytes of the least section: the control channel, and as much to give out.
+const MIN_SECTION: usize = 128 << 10;
 
 /// Facts about a device that do not change while it is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
+    /// What joins the nodes.
+    pub(crate) backend: Backend,
     /// Number of this node on its link.
     pub(crate) node: u32,
+    /// Nodes of the link, with this one.
+    pub(crate) nodes: u32,
     /// Register contexts, with context 0, which is the kernel's.
     pub(crate) contexts: u32,
     /// Bit mask of initiation methods.
@@ -38,11 +62,51 @@ pub(crate) struct Geometry {
     pub(crate) page_capacity: u32,
     /// Regions that a size word can name, with region 0, which is none.
     pub(crate) region_capacity: u32,
-    /// Bytes of the inbound, and of the outbound, half of the window.
+    /// Bytes of each node's section of the window.
     pub(crate) window_size: usize,
+    /// Whether processes map the window like other memory, rather than write-combining.
+    pub(crate) window_cached: bool,
 }
 
-/// State of the link to the peer.
+impl Geometry {
+    /// Checks that `peer` is another node of the link.
+    fn check_peer(&self, peer: u32) -> Result {
+        if peer >= self.nodes || peer == self.node {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a section where `nodes` nodes share `bytes` bytes.
+///
+/// # Errors
+///
+/// `EINVAL` when there are too many nodes or too few bytes.
+fn section_size(bytes: usize, nodes: u32) -> Result<usize> {
+    let nodes = usize::try_from(nodes)?;
+    if !(2..=layout::MAX_NODES).contains(&nodes) {
+        return Err(EINVAL);
+    }
+    let size = bytes / nodes.next_power_of_two() & PAGE_MASK;
+    if size < MIN_SECTION {
+        return Err(EINVAL);
+    }
+    Ok(size)
+}
+
+/// What joins the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The uldma adapter, which has an engine.
+    Adapter,
+    /// ivshmem-doorbell: window and doorbells only.
+    Ivshmem,
+    /// Memory of this machine.
+    Loopback,
+}
+
+/// State of the link to a peer, as far as the hardware knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Whether the peer can be reached.
@@ -51,13 +115,12 @@ pub(crate) struct Link {
     pub(crate) generation: u32,
 }
 
-/// Which half of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    /// The peer writes it, this node reads it.
-    Inbound,
-    /// This node writes it, the peer reads it.
-    Outbound,
+impl Link {
+    /// What is said of peers where the hardware does not know.
+    const ALWAYS_UP: Self = Self {
+        up: true,
+        generation: 1,
+    };
 }
 
 /// A page of device memory that a process can map.
@@ -72,8 +135,8 @@ pub(crate) enum DevicePage {
     },
     /// Registers of a context.
     Context(u32),
-    /// A byte offset in the window.
-    Window(Half, usize),
+    /// A byte offset in a node's section of the window.
+    Window(u32, usize),
 }
 
 /// Bus addresses and sizes of the tables.
@@ -105,6 +168,8 @@ pub(crate) struct ContextSetup {
     pub(crate) no_data: bool,
     /// Whether each completion interrupts.
     pub(crate) interrupt_always: bool,
+    /// Whether the context is the kernel's, which may name every region.
+    pub(crate) privileged: bool,
 }
 
 /// A place in a region.
@@ -146,88 +211,176 @@ impl Add for ContextCounters {
     }
 }
 
-/// A device that initiates DMA for processes and shares a window with a peer.
+/// What joins this node with others.
+///
+/// The six methods without a body are all that a backend needs for connections through the window.
+/// The others are for an engine that initiates DMA; without one, nothing that is refused here can be
+/// in flight, so what ends things has nothing to do.
+#[allow(
+    unused_variables,
+    reason = "defaults do nothing with what they are given"
+)]
 pub(crate) trait Hardware: Send + Sync {
     /// The facts that do not change.
     fn geometry(&self) -> &Geometry;
 
-    /// Gives the device its tables and lets engine and link run.
-    fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result;
+    /// The window, all sections.
+    fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window>;
 
-    /// Stops everything and brings all registers back to their reset values; bounded.
-    fn reset(&self, dev: &Device<Bound>) -> Result;
+    /// Frame number of a page that a process can map.
+    fn frame(&self, page: DevicePage) -> Option<usize>;
 
-    /// State of the link.
-    fn link(&self, dev: &Device<Bound>) -> Result<Link>;
+    /// State of the link to node `peer`; always up where the hardware does not know.
+    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<Link>;
 
-    /// Reads and acknowledges pending [`layout::event`] bits.
-    fn take_events(&self, dev: &Device<Bound>) -> Result<u32>;
+    /// Sets doorbell bits of node `peer`.
+    fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
 
-    /// Reads and acknowledges doorbell bits that the peer has set.
+    /// Reads and acknowledges doorbell bits that peers have set; all of them where the hardware
+    /// cannot tell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
 
-    /// Sets doorbell bits of the peer.
-    fn ring(&self, dev: &Device<Bound>, bits: u32) -> Result;
+    /// Offset in the window of byte `offset` of the section of `node`.
+    fn in_section(&self, node: u32, offset: usize) -> Result<usize> {
+        let geometry = self.geometry();
+        if node >= geometry.nodes || offset >= geometry.window_size {
+            return Err(EINVAL);
+        }
+        Ok(usize::try_from(node)? * geometry.window_size + offset)
+    }
 
-    /// Writes a scratchpad that the peer can read.
-    fn write_scratchpad(&self, dev: &Device<Bound>, index: usize, value: u32) -> Result;
+    /// Reads an aligned u64 of the own section, before all that is read from it after.
+    fn read_window(&self, dev: &Device<Bound>, offset: usize) -> Result<u64> {
+        let offset = self.in_section(self.geometry().node, offset)?;
+        self.window(dev)?.acquire64(offset)
+    }
 
-    /// Reads a scratchpad of the peer; all ones when there is none.
-    fn read_peer_scratchpad(&self, dev: &Device<Bound>, index: usize) -> Result<u32>;
+    /// Writes an aligned u64 of the section of `peer`.
+    fn write_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
+        let offset = self.in_section(peer, offset)?;
+        self.window(dev)?.write64(offset, value)
+    }
+
+    /// As [`Hardware::write_window`], after all that was written to the window before.
+    fn publish_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
+        let offset = self.in_section(peer, offset)?;
+        self.window(dev)?.publish64(offset, value)
+    }
+
+    /// Zeroes a part of the own section.
+    fn zero_window(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result {
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > self.geometry().window_size {
+            return Err(EINVAL);
+        }
+        let start = self.in_section(self.geometry().node, offset)?;
+        self.window(dev)?.zero(start, length)
+    }
+
+    /// Gives the device its tables and lets engine and link run.
+    fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
+        Ok(())
+    }
+
+    /// Stops everything and brings all registers back to their reset values; bounded.
+    fn reset(&self, dev: &Device<Bound>) -> Result {
+        Ok(())
+    }
+
+    /// Makes sure that the device does no DMA from here on, whatever came of its reset.
+    fn quiesce(&self, dev: &Device<Bound>) {}
+
+    /// Reads and acknowledges pending [`layout::event`] bits.
+    fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
+        Ok(0)
+    }
 
     /// Makes the device forget a region and end what uses it; bounded.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` when it does not answer; the memory must stay pinned then.
-    fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result;
+    fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
+        Ok(())
+    }
 
     /// The same for all regions of a space at once.
-    fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result;
+    fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result {
+        Ok(())
+    }
 
     /// Starts a transfer of the kernel's context; returns its ticket.
     ///
     /// # Errors
     ///
-    /// The refusal, as errno: `EBUSY`, `EACCES`, `EINVAL`, `ENOTCONN`, `EIO`.
-    fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64>;
+    /// The refusal, as errno: `EBUSY`, `EACCES`, `EINVAL`, `ENOTCONN`, `EIO`; `EOPNOTSUPP` without an
+    /// engine.
+    fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {
+        Err(eopnotsupp())
+    }
+
+    /// The context whose queue of descriptors is the kernel's, if the device can have one.
+    fn queue_context(&self) -> Option<u32> {
+        None
+    }
 
     /// Lets a context take initiations, with counters from zero; tickets go on from what the status
     /// page says.
-    fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result;
+    fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
+        Ok(())
+    }
 
     /// Stops a context and waits until nothing of it is in flight; bounded.
-    fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result;
+    fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
+        Ok(())
+    }
+
+    /// Ends the sleep of a context's queue of descriptors.
+    fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {
+        Ok(())
+    }
 
     /// Tells the device that `context`, or none, runs on `cpu` from now on.
     ///
     /// Does not sleep: context switches call it.
-    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result;
+    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
+        Ok(())
+    }
 
     /// How many wrong keys were passed through a context's shadow pages.
-    fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32>;
+    fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {
+        Ok(0)
+    }
 
     /// Asks for an interrupt once a ticket beyond `completed` has ended.
-    fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result;
+    fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
+        Ok(())
+    }
 
     /// The last ticket that a context has given out.
-    fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64>;
+    fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64> {
+        Ok(0)
+    }
 
     /// Reads a context's counters.
-    fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters>;
+    fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters> {
+        Ok(ContextCounters::default())
+    }
 
-    /// Reads an aligned u64 of the window, before all that is read from it after.
-    fn read_window(&self, dev: &Device<Bound>, half: Half, offset: usize) -> Result<u64>;
+    /// Lends pages to the peers, under the token that this returns, until [`Hardware::take_back`].
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`, also by [`Hardware::copy`], where peers' memory is out of a CPU's reach.
+    fn lend(&self, pages: Arc<PageList>) -> Result<u64> {
+        Err(eopnotsupp())
+    }
 
-    /// Writes an aligned u64 of the window.
-    fn write_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result;
+    /// Ends a lending; nobody touches the pages any more when this returns.
+    fn take_back(&self, token: u64) {}
 
-    /// As [`Hardware::write_window`], after all that was written to the window before.
-    fn publish_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result;
-
-    /// Zeroes a part of the inbound half.
-    fn zero_inbound(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result;
-
-    /// Frame number of a page that a process can map.
-    fn frame(&self, page: DevicePage) -> Option<usize>;
+    /// Copies bytes between pages of this node and pages that `peer` lent.
+    fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {
+        Err(eopnotsupp())
+    }
 }

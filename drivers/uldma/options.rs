@@ -2,6 +2,8 @@
 
 //! What the administrator chose when the module was loaded.
 
+use kernel::time::Delta;
+
 use crate::{
     lmm,
     module_parameters, //
@@ -18,6 +20,19 @@ pub(crate) fn lmm() -> lmm::Options {
     }
 }
 
+/// Nodes that share the memory of an ivshmem device.
+pub(crate) fn ivshmem_nodes() -> u32 {
+    *module_parameters::ivshmem_nodes.value()
+}
+
+/// Nodes that are joined by memory of this machine, and bytes of it.
+pub(crate) fn loopback() -> (u32, usize) {
+    (
+        *module_parameters::loopback.value(),
+        *module_parameters::loopback_bytes.value(),
+    )
+}
+
 /// Milliseconds for which an opener keeps a context that another wants.
 pub(crate) fn context_slice_ms() -> i64 {
     (*module_parameters::context_slice_ms.value()).into()
@@ -31,4 +46,27 @@ pub(crate) fn insecure_methods() -> bool {
 /// Regions and imports that one opener can have.
 pub(crate) fn max_opener_regions() -> usize {
     *module_parameters::max_opener_regions.value()
+}
+
+/// Messages that a peer can have in flight to this node.
+pub(crate) fn link_slots() -> u32 {
+    *module_parameters::link_slots.value()
+}
+
+/// How long a peer can be silent before the link to it is down.
+pub(crate) fn link_timeout() -> Delta {
+    Delta::from_millis((*module_parameters::link_timeout_ms.value()).into())
+}
+
+/// How long is looked for more before peers have to ring.
+pub(crate) fn link_linger() -> Delta {
+    Delta::from_micros((*module_parameters::link_linger_us.value()).into())
+}
+
+/// How often is looked instead of being interrupted, if at all.
+pub(crate) fn link_poll() -> Option<Delta> {
+    match *module_parameters::link_poll_us.value() {
+        0 => None,
+        us => Some(Delta::from_micros(us.into())),
+    }
 }

@@ -2,7 +2,7 @@
 
 //! User-level DMA over a shared PCI window.
 //!
-//! Ordinary processes on two nodes register memory once, then start DMA and exchange messages
+//! Ordinary processes on several nodes register memory once, then start DMA and exchange messages
 //! without a system call, and none can reach what is not its own.
 //!
 //! The module is built in floors, each of which uses only floors below it:
@@ -11,12 +11,14 @@
 //! | --- | --- |
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
-//! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`] |
+//! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
 mod access;
+mod attachment;
+mod connection;
 mod context;
 mod debugfs;
 mod device;
@@ -36,6 +38,8 @@ mod maps;
 mod method;
 mod opener;
 mod options;
+mod pump;
+mod queue;
 mod region;
 mod running;
 mod segment;
@@ -44,8 +48,8 @@ mod tpt;
 mod uapi;
 mod wait;
 
-kernel::module_pci_driver! {
-    type: driver::Driver,
+kernel::prelude::module! {
+    type: driver::Drivers,
     name: "uldma",
     authors: ["The uldma developers"],
     description: "User-level DMA over a shared PCI window",
@@ -74,6 +78,34 @@ kernel::module_pci_driver! {
         pin_cache_bytes: usize {
             default: 67108864,
             description: "Bytes of ended regions whose pins an address space can keep",
+        },
+        ivshmem_nodes: u32 {
+            default: 2,
+            description: "Nodes that share the memory of an ivshmem device (2 to 8)",
+        },
+        loopback: u32 {
+            default: 0,
+            description: "Nodes to make that memory of this machine joins (0, or 2 to 8)",
+        },
+        loopback_bytes: usize {
+            default: 16777216,
+            description: "Bytes of the window of these nodes, all sections together",
+        },
+        link_slots: u32 {
+            default: 64,
+            description: "Messages that each peer can have in flight to a node (1 to 64)",
+        },
+        link_timeout_ms: u32 {
+            default: 3000,
+            description: "Milliseconds without a beat after which a peer counts as gone",
+        },
+        link_linger_us: u32 {
+            default: 50,
+            description: "Microseconds that a node looks for more before it waits for its doorbell",
+        },
+        link_poll_us: u32 {
+            default: 0,
+            description: "Microseconds between two looks of a node that nobody rings; 0 for doorbells",
         },
     },
 }

@@ -33,6 +33,7 @@ use super::{
     layout::{
         self,
         context_control,
+        context_page,
         control,
         ctx,
         invalidate,
@@ -41,15 +42,17 @@ use super::{
         size_word,
         status, //
     },
+    section_size,
+    Backend,
     ContextCounters,
     ContextSetup,
     DevicePage,
     Geometry,
-    Half,
     Hardware,
     Link,
     Place,
-    TableSetup, //
+    TableSetup,
+    MIN_SECTION, //
 };
 use crate::{
     kernel_ext::{
@@ -57,7 +60,8 @@ use crate::{
             enotconn,
             eopnotsupp, //
         },
-        wc_bar::WcBar, //
+        pci::clear_master,
+        window::Window, //
     },
     uapi, //
 };
@@ -80,10 +84,12 @@ const POLL: Delta = Delta::from_micros(20);
 #[pin_data]
 pub(crate) struct Adapter {
     registers: Devres<Registers>,
-    window: Devres<WcBar>,
+    window: Devres<Window>,
     geometry: Geometry,
-    inbound: usize,
-    outbound: usize,
+    /// Contexts, with those that are not for programs.
+    contexts: u32,
+    /// The pages of the contexts' registers, where the kernel has a queue to wake.
+    context_pages: Option<Devres<pci::Bar<'static>>>,
     /// First frames of the BARs that processes map.
     context_frame: usize,
     shadow_frame: usize,
@@ -99,7 +105,7 @@ pub(crate) struct Adapter {
     stuck: Atomic<bool>,
 }
 
-/// Pages of `bar`, and the frame of the first.
+/// The frame of the first page of `bar`, and its bytes.
 fn frames(pdev: &pci::Device<Bound>, bar: u32) -> Result<(usize, u64)> {
     let start = usize::try_from(pdev.resource_start(bar)?)?;
     Ok((start >> PAGE_SHIFT, pdev.resource_len(bar)?))
@@ -114,7 +120,7 @@ impl Adapter {
                 c"uldma/control",
             )?
             .into_devres()?;
-        let window = WcBar::new(pdev, layout::BAR_WINDOW, c"uldma/window")?;
+        let window = Window::of_bar(pdev, layout::BAR_WINDOW, c"uldma/window")?;
         let bar = registers.access(pdev.as_ref())?;
 
         if bar.read32(reg::ID) != layout::ID_MAGIC {
@@ -142,53 +148,58 @@ impl Adapter {
         }
 
         let contexts = bar.read32(reg::CONTEXTS).min(layout::MAX_CONTEXTS);
+        let methods = bar.read32(reg::METHODS);
         let shadow_shift = bar.read32(reg::SHADOW_SHIFT);
+        let (node, nodes) = (bar.read32(reg::NODE), bar.read32(reg::NODES));
         let window_size = usize::try_from(bar.read64(reg::WINDOW_SIZE))?;
-        let inbound = usize::try_from(bar.read64(reg::WINDOW_INBOUND))?;
-        let outbound = usize::try_from(bar.read64(reg::WINDOW_OUTBOUND))?;
         let (context_frame, context_len) = frames(pdev, layout::BAR_CONTEXT)?;
         let (shadow_frame, shadow_len) = frames(pdev, layout::BAR_SHADOW)?;
-        let (window_frame, window_len) = frames(pdev, layout::BAR_WINDOW)?;
+        let mapped = window.access(pdev.as_ref())?;
+        let (window_frame, window_len) = (mapped.frame(0)?, mapped.len());
 
         let fits = |count: u64, shift: u32, len: u64| {
             shift < 48 && count.checked_mul(1 << shift).is_some_and(|all| all <= len)
-        };
-        let half_fits = |start: usize| {
-            start % PAGE_SIZE == 0
-                && start
-                    .checked_add(window_size)
-                    .and_then(|end| u64::try_from(end).ok())
-                    .is_some_and(|end| end <= window_len)
         };
         if contexts < 2
             || shadow_shift <= page_shift
             || !fits(contexts.into(), page_shift, context_len)
             || !fits(contexts.into(), shadow_shift, shadow_len)
-            || !half_fits(inbound)
-            || !half_fits(outbound)
+            || node >= nodes
+            || !section_size(window_len, nodes).is_ok_and(|most| window_size <= most)
+            || window_size < MIN_SECTION
             || window_size % PAGE_SIZE != 0
         {
             dev_err!(pdev, "adapter's registers and BARs contradict each other\n");
             return Err(EIO);
         }
 
+        let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
+        let context_pages = if contexts > 2 && has_queue {
+            let bar = pdev.iomap_region(layout::BAR_CONTEXT, c"uldma/context")?;
+            Some(bar.into_devres()?)
+        } else {
+            None
+        };
         let geometry = Geometry {
-            node: bar.read32(reg::NODE),
-            contexts,
-            methods: bar.read32(reg::METHODS),
+            backend: Backend::Adapter,
+            node,
+            nodes,
+            contexts: contexts - u32::from(context_pages.is_some()),
+            methods,
             cpus: bar.read32(reg::CPUS),
             shadow_shift,
             // What a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
             region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
             window_size,
+            window_cached: false,
         };
         Ok(pin_init!(Self {
             registers,
             window,
             geometry,
-            inbound,
-            outbound,
+            contexts,
+            context_pages,
             context_frame,
             shadow_frame,
             window_frame,
@@ -231,22 +242,22 @@ impl Adapter {
         self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
-    fn block(&self, context: u32) -> Result<usize> {
-        if context >= self.geometry.contexts {
+    /// Checks a context's number, which can also be that of the kernel's queue.
+    fn context(&self, context: u32) -> Result<usize> {
+        if context >= self.contexts {
             return Err(EINVAL);
         }
-        Ok(reg::CONTEXT_BLOCKS + usize::try_from(context)? * ctx::STRIDE)
+        Ok(usize::try_from(context)?)
     }
 
-    fn window_offset(&self, half: Half, offset: usize) -> Result<usize> {
-        if offset >= self.geometry.window_size {
-            return Err(EINVAL);
-        }
-        Ok(offset
-            + match half {
-                Half::Inbound => self.inbound,
-                Half::Outbound => self.outbound,
-            })
+    fn block(&self, context: u32) -> Result<usize> {
+        Ok(reg::CONTEXT_BLOCKS + self.context(context)? * ctx::STRIDE)
+    }
+
+    /// Offset of the register of `peer` in the array at `array`.
+    fn of_peer(&self, array: usize, peer: u32) -> Result<usize> {
+        self.geometry.check_peer(peer)?;
+        Ok(array + usize::try_from(peer)? * size_of::<u32>())
     }
 }
 
@@ -281,6 +292,58 @@ impl Hardware for Adapter {
         &self.geometry
     }
 
+    fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window> {
+        self.window.access(dev)
+    }
+
+    fn frame(&self, page: DevicePage) -> Option<usize> {
+        match page {
+            DevicePage::Shadow { context, entry } => {
+                if context >= self.geometry.contexts || entry >= self.geometry.page_capacity {
+                    return None;
+                }
+                let slice = usize::try_from(context).ok()?
+                    << (usize::try_from(self.geometry.shadow_shift).ok()? - PAGE_SHIFT);
+                Some(self.shadow_frame + slice + usize::try_from(entry).ok()?)
+            }
+            DevicePage::Context(context) => {
+                if context >= self.geometry.contexts {
+                    return None;
+                }
+                Some(self.context_frame + usize::try_from(context).ok()?)
+            }
+            DevicePage::Window(node, offset) => {
+                let offset = self.in_section(node, offset).ok()?;
+                Some(self.window_frame + (offset >> PAGE_SHIFT))
+            }
+        }
+    }
+
+    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<Link> {
+        let generation = self.of_peer(reg::LINK_GENERATION, peer)?;
+        let bar = self.registers.access(dev)?;
+        let links = bar.read32(reg::LINKS);
+        if links == GONE {
+            return Err(ENODEV);
+        }
+        Ok(Link {
+            up: links & 1 << peer != 0,
+            generation: bar.try_read32(generation)?,
+        })
+    }
+
+    fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
+        let doorbell = self.of_peer(reg::PEER_DOORBELL, peer)?;
+        self.registers.access(dev)?.try_write32(bits, doorbell)
+    }
+
+    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
+        let bar = self.registers.access(dev)?;
+        let bits = bar.read32(reg::DOORBELL);
+        bar.write32(bits, reg::DOORBELL);
+        Ok(bits)
+    }
+
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         let bar = self.registers.access(dev)?;
         bar.write64(tables.pages, reg::PAGE_DIRECTORY);
@@ -297,16 +360,11 @@ impl Hardware for Adapter {
         wait_ready(bar)
     }
 
-    fn link(&self, dev: &Device<Bound>) -> Result<Link> {
-        let bar = self.registers.access(dev)?;
-        let value = bar.read32(reg::STATUS);
-        if value == GONE {
-            return Err(ENODEV);
+    fn quiesce(&self, dev: &Device<Bound>) {
+        // It was made with a PCI device.
+        if let Ok(pdev) = dev.try_into() {
+            clear_master(pdev);
         }
-        Ok(Link {
-            up: value & status::LINK_UP != 0,
-            generation: bar.read32(reg::LINK_GENERATION),
-        })
     }
 
     fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
@@ -317,35 +375,6 @@ impl Hardware for Adapter {
         }
         bar.write32(events, reg::EVENT);
         Ok(events)
-    }
-
-    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
-        let bar = self.registers.access(dev)?;
-        let bits = bar.read32(reg::DOORBELL);
-        bar.write32(bits, reg::DOORBELL);
-        Ok(bits)
-    }
-
-    fn ring(&self, dev: &Device<Bound>, bits: u32) -> Result {
-        let bar = self.registers.access(dev)?;
-        bar.write32(bits, reg::PEER_DOORBELL);
-        Ok(())
-    }
-
-    fn write_scratchpad(&self, dev: &Device<Bound>, index: usize, value: u32) -> Result {
-        if index >= layout::SCRATCHPADS {
-            return Err(EINVAL);
-        }
-        let bar = self.registers.access(dev)?;
-        bar.try_write32(value, reg::SCRATCHPAD + index * size_of::<u32>())
-    }
-
-    fn read_peer_scratchpad(&self, dev: &Device<Bound>, index: usize) -> Result<u32> {
-        if index >= layout::SCRATCHPADS {
-            return Err(EINVAL);
-        }
-        let bar = self.registers.access(dev)?;
-        bar.try_read32(reg::PEER_SCRATCHPAD + index * size_of::<u32>())
     }
 
     fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
@@ -371,6 +400,10 @@ impl Hardware for Adapter {
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
     }
 
+    fn queue_context(&self) -> Option<u32> {
+        self.context_pages.as_ref().map(|_| self.contexts - 1)
+    }
+
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
         let bar = self.registers.access(dev)?;
         let block = self.block(context)?;
@@ -386,6 +419,9 @@ impl Hardware for Adapter {
         if setup.interrupt_always {
             value |= context_control::INTERRUPT_ALWAYS;
         }
+        if setup.privileged {
+            value |= context_control::PRIVILEGED;
+        }
         bar.try_write32(value, block + ctx::CONTROL)
     }
 
@@ -394,6 +430,13 @@ impl Hardware for Adapter {
         let control = self.block(context)? + ctx::CONTROL;
         bar.try_write32(0, control)?;
         self.wait_clear(|| bar.try_read32(control), context_control::BUSY)
+    }
+
+    fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {
+        let pages = self.context_pages.as_ref().ok_or_else(eopnotsupp)?;
+        let page = self.context(context)? << PAGE_SHIFT;
+        let bar = pages.access(dev)?;
+        bar.try_write64(0, page + context_page::REMAINING)
     }
 
     fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
@@ -432,51 +475,5 @@ impl Hardware for Adapter {
             bytes: read(ctx::BYTES)?,
             bad_keys: bar.try_read32(block + ctx::BAD_KEYS)?,
         })
-    }
-
-    fn read_window(&self, dev: &Device<Bound>, half: Half, offset: usize) -> Result<u64> {
-        let offset = self.window_offset(half, offset)?;
-        self.window.access(dev)?.acquire64(offset)
-    }
-
-    fn write_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result {
-        let offset = self.window_offset(half, offset)?;
-        self.window.access(dev)?.write64(offset, value)
-    }
-
-    fn publish_window(&self, dev: &Device<Bound>, half: Half, offset: usize, value: u64) -> Result {
-        let offset = self.window_offset(half, offset)?;
-        self.window.access(dev)?.publish64(offset, value)
-    }
-
-    fn zero_inbound(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result {
-        let end = offset.checked_add(length).ok_or(EINVAL)?;
-        if end > self.geometry.window_size {
-            return Err(EINVAL);
-        }
-        self.window.access(dev)?.zero(self.inbound + offset, length)
-    }
-
-    fn frame(&self, page: DevicePage) -> Option<usize> {
-        match page {
-            DevicePage::Shadow { context, entry } => {
-                if context >= self.geometry.contexts || entry >= self.geometry.page_capacity {
-                    return None;
-                }
-                let slice = usize::try_from(context).ok()?
-                    << (usize::try_from(self.geometry.shadow_shift).ok()? - PAGE_SHIFT);
-                Some(self.shadow_frame + slice + usize::try_from(entry).ok()?)
-            }
-            DevicePage::Context(context) => {
-                if context >= self.geometry.contexts {
-                    return None;
-                }
-                Some(self.context_frame + usize::try_from(context).ok()?)
-            }
-            DevicePage::Window(half, offset) => {
-                let offset = self.window_offset(half, offset).ok()?;
-                Some(self.window_frame + (offset >> PAGE_SHIFT))
-            }
-        }
     }
 }

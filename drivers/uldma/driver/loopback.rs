@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The nodes of the loopback, which come and go with the module.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+
+use super::Node;
+use crate::{
+    device::{
+        Binding,
+        Shared, //
+    },
+    hw::loopback::{
+        Answer,
+        Answering,
+        Loopback,
+        Wire, //
+    },
+    kernel_ext::faux,
+    options, //
+};
+
+/// The driver of one node.
+struct Driver;
+
+/// The private data of a node; fields are dropped in this order.
+#[pin_data]
+struct Data<'bound> {
+    #[pin]
+    node: Node<'bound>,
+    doorbell: Answering,
+}
+
+/// Handles the doorbell of a node.
+struct DoorbellHandler(Arc<Shared>);
+
+impl Answer for DoorbellHandler {
+    fn rung(&self) {
+        // Unlike an interrupt, this can come after the end of the binding.
+        if let Some(guard) = self.0.gate.enter() {
+            // Memory does not fail.
+            let _ = self.0.handle_doorbell(guard.dev());
+        }
+    }
+}
+
+impl faux::Driver for Driver {
+    /// The wire, and the number of the node.
+    type Info = (Arc<Wire>, u32);
+    type Data<'bound> = Data<'bound>;
+
+    fn probe<'bound>(
+        dev: &'bound Device<Bound>,
+        (wire, number): Self::Info,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        pin_init::pin_init_scope(move || {
+            let hw = Arc::new(Loopback::new(wire.clone(), number)?, GFP_KERNEL)?;
+            let binding = Binding::new(dev, hw)?;
+            let handler = Arc::new(DoorbellHandler(binding.shared().clone()), GFP_KERNEL)?;
+            Ok(try_pin_init!(Data {
+                doorbell: wire.answer(number, handler)?,
+                node <- Node::new(dev, binding),
+            }))
+        })
+    }
+}
+
+/// The nodes that the administrator asked for.
+pub(super) struct Devices {
+    _nodes: KVec<faux::Registration<Driver>>,
+}
+
+impl Devices {
+    /// Makes the nodes.
+    pub(super) fn new() -> Result<Self> {
+        let mut nodes = KVec::new();
+        let (count, bytes) = options::loopback();
+        if count > 0 {
+            let wire = Wire::new(count, bytes)?;
+            for number in 0..count {
+                let name = CString::try_from_fmt(fmt!("uldma-loopback.{number}"))?;
+                let node = faux::Registration::new(&name, (wire.clone(), number))?;
+                nodes.push(node, GFP_KERNEL)?;
+            }
+        }
+        Ok(Self { _nodes: nodes })
+    }
+}

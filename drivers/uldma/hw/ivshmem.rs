@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! QEMU's ivshmem-doorbell: memory that virtual machines share, and an interrupt each.
+//!
+//! It has no engine and says nothing of who else is there, so all is up to the link above.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    devres::Devres,
+    io::Io,
+    page::PAGE_SHIFT,
+    pci,
+    prelude::*, //
+};
+
+use super::{
+    layout::{
+        self,
+        size_word, //
+    },
+    section_size,
+    Backend,
+    DevicePage,
+    Geometry,
+    Hardware,
+    Link,
+    MIN_SECTION, //
+};
+use crate::kernel_ext::window::Window;
+
+/// PCI device ID, of vendor 0x1af4.
+pub(crate) const DEVICE_ID: u32 = 0x1110;
+
+/// BAR0: registers.
+const BAR_REGISTERS: u32 = 0;
+/// BAR1: MSI-X tables; not there without doorbells.
+const BAR_MSIX: u32 = 1;
+/// BAR2: the shared memory.
+const BAR_MEMORY: u32 = 2;
+
+/// Bytes of BAR0.
+const REGISTERS_SIZE: usize = 0x100;
+/// i32, read-only: number of this peer, or negative while the server has given none.
+const IV_POSITION: usize = 8;
+/// u32, write: number of a peer in bits 31..16 and a vector of it in bits 15..0.
+const DOORBELL: usize = 12;
+/// Position of the peer's number.
+const DOORBELL_PEER_SHIFT: u32 = 16;
+
+/// MSI-X vectors that are used.
+pub(crate) const VECTORS: u32 = 1;
+
+/// Page entries of the tables, which no device reads.
+const PAGE_CAPACITY: u32 = 1 << 18;
+
+/// An ivshmem-doorbell device that is bound.
+pub(crate) struct Ivshmem {
+    registers: Devres<pci::Bar<'static, REGISTERS_SIZE>>,
+    window: Devres<Window>,
+    window_frame: usize,
+    geometry: Geometry,
+}
+
+impl Ivshmem {
+    /// Maps the BARs of `pdev`, whose memory `nodes` nodes share.
+    pub(crate) fn new(pdev: &pci::Device<Bound>, nodes: u32) -> Result<Self> {
+        if pdev.resource_len(BAR_MSIX)? == 0 {
+            dev_err!(
+                pdev,
+                "ivshmem-plain has no doorbells; use ivshmem-doorbell\n"
+            );
+            return Err(ENODEV);
+        }
+        let registers = pdev
+            .iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"uldma/ivshmem")?
+            .into_devres()?;
+        let window = Window::of_bar(pdev, BAR_MEMORY, c"uldma/window")?;
+        let mapped = window.access(pdev.as_ref())?;
+        let window_frame = mapped.frame(0)?;
+
+        let window_size = section_size(mapped.len(), nodes).inspect_err(|_| {
+            dev_err!(
+                pdev,
+                "ivshmem_nodes={} and {} bytes: 2 to {} nodes need {} bytes each\n",
+                nodes,
+                mapped.len(),
+                layout::MAX_NODES,
+                MIN_SECTION
+            );
+        })?;
+        let position = registers.access(pdev.as_ref())?.read32(IV_POSITION);
+        if position >= nodes {
+            // CAST: The register holds a signed number.
+            let position = position as i32;
+            dev_err!(
+                pdev,
+                "peer {} is not one of the ivshmem_nodes={} nodes of the link\n",
+                position,
+                nodes
+            );
+            return Err(ENODEV);
+        }
+        let geometry = Geometry {
+            backend: Backend::Ivshmem,
+            node: position,
+            nodes,
+            contexts: 1,
+            methods: 0,
+            cpus: 0,
+            shadow_shift: PAGE_CAPACITY.ilog2() + u32::try_from(PAGE_SHIFT)?,
+            page_capacity: PAGE_CAPACITY,
+            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            window_size,
+            window_cached: false,
+        };
+        Ok(Self {
+            registers,
+            window,
+            window_frame,
+            geometry,
+        })
+    }
+}
+
+impl Hardware for Ivshmem {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window> {
+        self.window.access(dev)
+    }
+
+    fn frame(&self, page: DevicePage) -> Option<usize> {
+        let DevicePage::Window(node, offset) = page else {
+            return None;
+        };
+        let offset = self.in_section(node, offset).ok()?;
+        Some(self.window_frame + (offset >> PAGE_SHIFT))
+    }
+
+    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<Link> {
+        self.geometry.check_peer(peer)?;
+        Ok(Link::ALWAYS_UP)
+    }
+
+    fn ring(&self, dev: &Device<Bound>, peer: u32, _bits: u32) -> Result {
+        self.geometry.check_peer(peer)?;
+        let bar = self.registers.access(dev)?;
+        bar.write32(peer << DOORBELL_PEER_SHIFT, DOORBELL);
+        Ok(())
+    }
+
+    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {
+        Ok(u32::MAX)
+    }
+}

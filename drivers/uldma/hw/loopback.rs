@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Nodes on one machine, joined by its memory: no hardware at all.
+//!
+//! What hardware does is done by work items and by CPUs, but never on behalf of whoever asks for
+//! it: a doorbell is answered by a kernel thread, as an interrupt would be.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    impl_has_work,
+    new_mutex,
+    new_spinlock,
+    page::PAGE_SHIFT,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Mutex,
+        SpinLock, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use super::{
+    layout::{
+        self,
+        size_word, //
+    },
+    section_size,
+    Backend,
+    CpuCopy,
+    DevicePage,
+    Geometry,
+    Hardware,
+    Link,
+    MIN_SECTION, //
+};
+use crate::kernel_ext::{
+    page_list::PageList,
+    window::Window,
+    workqueue, //
+};
+
+/// Page entries of the tables, which no device reads.
+const PAGE_CAPACITY: u32 = 1 << 18;
+
+/// Who answers the doorbell of a node.
+pub(crate) trait Answer: Send + Sync {
+    /// The doorbell was rung since the last call. May sleep.
+    fn rung(&self);
+}
+
+/// The doorbell of a node.
+#[pin_data]
+struct Bell {
+    #[pin]
+    state: SpinLock<BellState>,
+    #[pin]
+    work: Work<Bell>,
+}
+
+/// A doorbell is not rung while nobody answers it.
+struct BellState {
+    bits: u32,
+    answer: Option<Arc<dyn Answer>>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Bell { self.work }
+}
+
+impl WorkItem for Bell {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let answer = this.state.lock().answer.clone();
+        if let Some(answer) = answer {
+            answer.rung();
+        }
+    }
+}
+
+impl Bell {
+    fn new() -> Result<Arc<Self>> {
+        let state = BellState {
+            bits: 0,
+            answer: None,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                state <- new_spinlock!(state, "uldma::Bell::state"),
+                work <- new_work!("uldma::Bell::work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn ring(self: &Arc<Self>, bits: u32) {
+        let mut state = self.state.lock();
+        state.bits |= bits;
+        if state.answer.is_some() {
+            // If it is queued already, it has not looked yet.
+            let _ = workqueue::system_default().enqueue(self.clone());
+        }
+    }
+}
+
+/// Somebody answers a doorbell as long as this object lives.
+pub(crate) struct Answering(Arc<Bell>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let answer = self.0.state.lock().answer.take();
+        // Nobody queues it any more.
+        workqueue::flush(&self.0.work);
+        drop(answer);
+    }
+}
+
+/// Pages that a node lent to the others.
+#[pin_data]
+struct Lending {
+    node: u32,
+    /// Locked while they are used, none once they were taken back.
+    #[pin]
+    pages: Mutex<Option<Arc<PageList>>>,
+}
+
+/// What has been lent.
+struct Lent {
+    by_token: RBTree<u64, Arc<Lending>>,
+    last_token: u64,
+}
+
+/// What joins the nodes.
+#[pin_data]
+pub(crate) struct Wire {
+    window: Window,
+    bells: KVec<Arc<Bell>>,
+    window_size: usize,
+    #[pin]
+    lent: Mutex<Lent>,
+}
+
+impl Wire {
+    /// Joins `nodes` nodes by a window of `bytes` bytes.
+    pub(crate) fn new(nodes: u32, bytes: usize) -> Result<Arc<Self>> {
+        let window_size = section_size(bytes, nodes).inspect_err(|_| {
+            pr_err!(
+                "loopback={nodes} and loopback_bytes={bytes}: 2 to {} nodes need {} bytes each\n",
+                layout::MAX_NODES,
+                MIN_SECTION
+            );
+        })?;
+        let mut bells = KVec::new();
+        for _ in 0..nodes {
+            bells.push(Bell::new()?, GFP_KERNEL)?;
+        }
+        let lent = Lent {
+            by_token: RBTree::new(),
+            last_token: 0,
+        };
+        let window = Window::of_memory(window_size * bells.len())?;
+        Arc::pin_init(
+            pin_init!(Self {
+                window,
+                bells,
+                window_size,
+                lent <- new_mutex!(lent, "uldma::Wire::lent"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Number of nodes.
+    pub(crate) fn nodes(&self) -> u32 {
+        // There are no more than `MAX_NODES`.
+        self.bells.len() as u32
+    }
+
+    /// The bell of `node`.
+    fn bell(&self, node: u32) -> Result<&Arc<Bell>> {
+        self.bells.get(usize::try_from(node)?).ok_or(EINVAL)
+    }
+
+    /// Lets `answer` answer the doorbell of `node`, until the result is dropped.
+    pub(crate) fn answer(&self, node: u32, answer: Arc<dyn Answer>) -> Result<Answering> {
+        let bell = self.bell(node)?;
+        let mut state = bell.state.lock();
+        if state.answer.is_some() {
+            return Err(EBUSY);
+        }
+        state.answer = Some(answer);
+        Ok(Answering(bell.clone()))
+    }
+}
+
+/// A node of a wire.
+pub(crate) struct Loopback {
+    wire: Arc<Wire>,
+    geometry: Geometry,
+}
+
+impl Loopback {
+    /// Node `node` of `wire`.
+    pub(crate) fn new(wire: Arc<Wire>, node: u32) -> Result<Self> {
+        wire.bell(node)?;
+        let geometry = Geometry {
+            backend: Backend::Loopback,
+            node,
+            nodes: wire.nodes(),
+            contexts: 1,
+            methods: 0,
+            cpus: 0,
+            shadow_shift: PAGE_CAPACITY.ilog2() + u32::try_from(PAGE_SHIFT)?,
+            page_capacity: PAGE_CAPACITY,
+            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            window_size: wire.window_size,
+            window_cached: true,
+        };
+        Ok(Self { wire, geometry })
+    }
+}
+
+impl Hardware for Loopback {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn window<'a>(&'a self, _dev: &'a Device<Bound>) -> Result<&'a Window> {
+        Ok(&self.wire.window)
+    }
+
+    fn frame(&self, page: DevicePage) -> Option<usize> {
+        let DevicePage::Window(node, offset) = page else {
+            return None;
+        };
+        let offset = self.in_section(node, offset).ok()?;
+        self.wire.window.frame(offset).ok()
+    }
+
+    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<Link> {
+        self.geometry.check_peer(peer)?;
+        Ok(Link::ALWAYS_UP)
+    }
+
+    fn ring(&self, _dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
+        self.geometry.check_peer(peer)?;
+        self.wire.bell(peer)?.ring(bits);
+        Ok(())
+    }
+
+    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {
+        let bell = self.wire.bell(self.geometry.node)?;
+        Ok(core::mem::take(&mut bell.state.lock().bits))
+    }
+
+    fn lend(&self, pages: Arc<PageList>) -> Result<u64> {
+        let lending = Arc::pin_init(
+            pin_init!(Lending {
+                node: self.geometry.node,
+                pages <- new_mutex!(Some(pages), "uldma::Lending::pages"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut lent = self.wire.lent.lock();
+        lent.last_token += 1;
+        let token = lent.last_token;
+        lent.by_token.insert(reserved.into_node(token, lending));
+        Ok(token)
+    }
+
+    fn take_back(&self, token: u64) {
+        let lending = self.wire.lent.lock().by_token.remove(&token);
+        if let Some(lending) = lending {
+            // Waits for a copy that has begun; one that found them before finds none from here on.
+            let pages = lending.pages.lock().take();
+            drop(pages);
+        }
+    }
+
+    fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {
+        let lending = self.wire.lent.lock().by_token.get(&copy.token).cloned();
+        let lending = lending
+            .filter(|lending| lending.node == peer)
+            .ok_or(ENOENT)?;
+        let pages = lending.pages.lock();
+        let there = pages.as_ref().ok_or(ENOENT)?;
+        if copy.push {
+            copy.here.copy_to(copy.from, there, copy.at, copy.length)
+        } else {
+            there.copy_to(copy.at, copy.here, copy.from, copy.length)
+        }
+    }
+}
