@@ -18,11 +18,18 @@ use crate::{
     tpt::RegionSlot, //
 };
 
+/// A region that is offered.
+struct Export {
+    region: ExportedRegion,
+    /// The only node that may import it, if not all.
+    peer: Option<u32>,
+}
+
 /// The exports of one device.
 #[pin_data]
 pub(crate) struct Exports {
     #[pin]
-    by_name: Mutex<RBTree<u64, ExportedRegion>>,
+    by_name: Mutex<RBTree<u64, Export>>,
 }
 
 impl Exports {
@@ -33,12 +40,19 @@ impl Exports {
         })
     }
 
-    /// Offers a region under `name`.
+    /// Offers a region under `name` to `peer`, or to all.
     ///
     /// # Errors
     ///
     /// `EINVAL` for name 0, `EEXIST` when the name is taken.
-    pub(crate) fn add(&self, name: u64, slot: RegionSlot, length: u64, access: Access) -> Result {
+    pub(crate) fn add(
+        &self,
+        name: u64,
+        peer: Option<u32>,
+        slot: RegionSlot,
+        length: u64,
+        access: Access,
+    ) -> Result {
         if name == 0 {
             return Err(EINVAL);
         }
@@ -48,7 +62,7 @@ impl Exports {
             length,
             access,
         };
-        let node = RBTreeNode::new(name, region, GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(name, Export { region, peer }, GFP_KERNEL_ACCOUNT)?;
         let mut by_name = self.by_name.lock();
         if by_name.get(&name).is_some() {
             return Err(EEXIST);
@@ -62,8 +76,39 @@ impl Exports {
         self.by_name.lock().remove(&name);
     }
 
-    /// What the peer gets to know about `name`.
-    pub(crate) fn find(&self, name: u64) -> Option<ExportedRegion> {
-        self.by_name.lock().get(&name).copied()
+    /// What `peer` gets to know about `name`.
+    pub(crate) fn find(&self, peer: u32, name: u64) -> Option<ExportedRegion> {
+        let by_name = self.by_name.lock();
+        let export = by_name.get(&name)?;
+        let may = export.peer.is_none_or(|only| only == peer);
+        may.then_some(export.region)
+    }
+}
+
+#[kunit_tests(uldma_export)]
+mod tests {
+    use super::*;
+    use kernel::sync::Arc;
+
+    #[test]
+    fn exports_are_for_whom_they_are_for() -> Result {
+        let exports = Arc::pin_init(Exports::new(), GFP_KERNEL)?;
+        let slot = RegionSlot {
+            index: 3,
+            generation: 5,
+        };
+        let access = Access {
+            read: true,
+            write: false,
+        };
+        assert_eq!(exports.add(0, None, slot, 1, access), Err(EINVAL));
+        exports.add(7, Some(2), slot, 1, access)?;
+        exports.add(8, None, slot, 1, access)?;
+        assert_eq!(exports.add(7, None, slot, 1, access), Err(EEXIST));
+        assert!(exports.find(2, 7).is_some() && exports.find(1, 7).is_none());
+        assert!(exports.find(2, 8).is_some() && exports.find(1, 8).is_some());
+        exports.remove(7);
+        assert!(exports.find(2, 7).is_none());
+        Ok(())
     }
 }

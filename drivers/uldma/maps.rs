@@ -26,7 +26,6 @@ use crate::{
     hw::{
         layout::Run,
         DevicePage,
-        Half,
         Hardware, //
     },
     kernel_ext::{
@@ -57,22 +56,25 @@ pub(crate) enum Content {
     Status(Arc<StatusPage>),
     /// A page of descriptors.
     Queue(Arc<SharedPage>),
-    /// A part of the inbound half, from a byte offset on.
-    Inbound(usize),
-    /// A part of the outbound half, from a byte offset on, and a page to take its place when the
-    /// peer takes the part back.
-    Outbound(usize, Arc<SharedPage>),
+    /// A part of the own section of the window: its node, and the byte offset.
+    Inbound(u32, usize),
+    /// A part of the section of a peer, and a page to take its place when the peer takes the part
+    /// back.
+    Outbound(u32, usize, Arc<SharedPage>),
     /// A page for stores that lead nowhere, so that the peer's end does not kill who is still
     /// writing.
     Sink(Arc<SharedPage>),
 }
 
 impl Content {
-    fn caching(&self) -> Caching {
+    fn caching(&self, hw: &dyn Hardware) -> Caching {
         match self {
             Self::Shadow(_) | Self::Context => Caching::Uncached,
             Self::Status(_) | Self::Queue(_) | Self::Sink(_) => Caching::Normal,
-            Self::Inbound(_) | Self::Outbound(..) => Caching::WriteCombine,
+            Self::Inbound(..) | Self::Outbound(..) if hw.geometry().window_cached => {
+                Caching::Normal
+            }
+            Self::Inbound(..) | Self::Outbound(..) => Caching::WriteCombine,
         }
     }
 
@@ -83,7 +85,7 @@ impl Content {
 
     /// Lets an outbound part lead nowhere.
     fn sink(&mut self) {
-        if let Self::Outbound(_, page) = self {
+        if let Self::Outbound(_, _, page) = self {
             *self = Self::Sink(page.clone());
         }
     }
@@ -101,13 +103,9 @@ impl Content {
             }
             Self::Context => hw.frame(DevicePage::Context(context?)),
             Self::Status(page) => Some(page.pfn()),
-            Self::Inbound(offset) => {
+            Self::Inbound(node, offset) | Self::Outbound(node, offset, _) => {
                 let offset = offset + (number << PAGE_SHIFT);
-                hw.frame(DevicePage::Window(Half::Inbound, offset))
-            }
-            Self::Outbound(offset, _) => {
-                let offset = offset + (number << PAGE_SHIFT);
-                hw.frame(DevicePage::Window(Half::Outbound, offset))
+                hw.frame(DevicePage::Window(*node, offset))
             }
             Self::Queue(page) | Self::Sink(page) => Some(page.pfn()),
         }
@@ -202,7 +200,7 @@ impl Maps {
         Ok(MapRange { first, pages })
     }
 
-    /// Takes a part of the outbound half away from behind a range, which stays until it is
+    /// Takes a part of a peer's section away from behind a range, which stays until it is
     /// removed; stores lead nowhere when this returns.
     pub(crate) fn revoke(&self, range: MapRange) {
         let mut ranges = self.ranges.lock();
@@ -280,7 +278,13 @@ impl Maps {
     ///
     /// `EINVAL` when the pages are not inside of one range of the opener, `ENXIO` for shadow pages
     /// while it has no context.
-    pub(crate) fn check(&self, opener: u64, first: usize, pages: usize) -> Result<MappingRights> {
+    pub(crate) fn check(
+        &self,
+        opener: u64,
+        hw: &dyn Hardware,
+        first: usize,
+        pages: usize,
+    ) -> Result<MappingRights> {
         let ranges = self.ranges.lock();
         let (start, range) = ranges.containing(first).ok_or(EINVAL)?;
         let end = first.checked_add(pages).ok_or(EINVAL)?;
@@ -291,7 +295,7 @@ impl Maps {
             return Err(ENXIO);
         }
         Ok(MappingRights {
-            caching: range.content.caching(),
+            caching: range.content.caching(hw),
             writable: range.writable,
         })
     }

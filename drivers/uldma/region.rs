@@ -17,11 +17,13 @@ use crate::{
         Place, //
     },
     kernel_ext::{
-        errno::enotconn,
         gate::GateGuard,
         gup::untagged, //
     },
-    link::message::ExportedRegion,
+    link::{
+        message::ExportedRegion,
+        peer::Peer, //
+    },
     list::List,
     lmm::{
         host::Tell,
@@ -113,7 +115,7 @@ impl Region {
             return Err(ENOSPC);
         }
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
-        let locked = space.lock(mm, pages, access, ticket)?;
+        let locked = space.lock(mm, pages, access, Some(ticket))?;
         let setup = RegionSetup {
             space: space.id(),
             access,
@@ -121,6 +123,7 @@ impl Region {
             length,
             runs: locked.runs(),
             remote: None,
+            export: None,
         };
         match Self::enter(shared, owner.opener, &setup) {
             Ok((slot, range)) => Ok(Self {
@@ -176,10 +179,11 @@ impl Region {
         Ok(range)
     }
 
-    /// Makes an import of what the peer exports.
+    /// Makes an import of what `peer` exports.
     pub(crate) fn import(
         shared: &Shared,
         owner: &Owner<'_>,
+        peer: &Peer,
         remote: &ExportedRegion,
         access: Access,
     ) -> Result<Self> {
@@ -187,10 +191,7 @@ impl Region {
         let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
         let guard = shared.gate.try_enter()?;
         let dev = guard.dev();
-        let link = shared.hw.link(dev)?;
-        if !link.up {
-            return Err(enotconn());
-        }
+        let generation = peer.hw_generation()?;
         let slot = shared.tpt.reserve_region(dev)?;
         let run = shared
             .tpt
@@ -207,7 +208,8 @@ impl Region {
                 count: run.count,
                 reserved: 0,
             }],
-            remote: Some(remote.remote(link.generation)),
+            remote: Some(remote.remote(peer.node(), generation)),
+            export: None,
         };
         let range =
             Self::enter_at(shared, &guard, owner.opener, slot, &setup).inspect_err(|_| {
@@ -385,13 +387,19 @@ impl Region {
         }
     }
 
-    /// Offers the region to the peer.
+    /// Offers the region to `peer`, or to all.
     ///
     /// # Errors
     ///
     /// `EINVAL` for an import, `EACCES` for more rights than the region has, `EEXIST` when the name
     /// is taken or the region is exported already.
-    pub(crate) fn export(&mut self, shared: &Shared, name: u64, access: Access) -> Result {
+    pub(crate) fn export(
+        &mut self,
+        shared: &Shared,
+        name: u64,
+        peer: Option<u32>,
+        access: Access,
+    ) -> Result {
         if self.is_import() {
             return Err(EINVAL);
         }
@@ -401,7 +409,8 @@ impl Region {
         if self.export.is_some() {
             return Err(EEXIST);
         }
-        shared.exports.add(name, self.slot, self.length, access)?;
+        let (slot, length) = (self.slot, self.length);
+        shared.exports.add(name, peer, slot, length, access)?;
         if let Err(err) = shared.tpt.set_export(self.slot, Some(access)) {
             shared.exports.remove(name);
             return Err(err);

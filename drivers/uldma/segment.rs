@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Window segments: parts of the inbound half that one process here reads and one there writes.
+//! Window segments: parts of the own section that one process here reads and one at a peer writes.
 //!
-//! A part is given back only when the peer cannot write it any more: each time that the peer is told
+//! A part is given back only when no peer can write it any more: each time that a peer is told
 //! where a segment is, it has been *offered*, and the peer gives every offer back in the end, used
 //! or not; or it begins a new session, before which it revokes all. A part that is still offered
 //! when its segment ends is *leaving* until then.
@@ -25,7 +25,10 @@ use crate::{
         Bell,
         Events, //
     },
-    hw::Hardware,
+    hw::{
+        layout::MAX_NODES,
+        Hardware, //
+    },
     kernel_ext::{
         dma::SharedPage,
         errno::{
@@ -35,15 +38,16 @@ use crate::{
         gate::Gate, //
     },
     link::{
-        channel::Channel,
         message::{
             CreatedSegment,
             Message, //
         },
-        window::{
-            InboundWindow,
-            Part, //
-        }, //
+        part::{
+            Part,
+            Parts, //
+        },
+        peer::Peer,
+        Link, //
     },
     maps::{
         Content,
@@ -55,10 +59,10 @@ use crate::{
 /// Which side of a segment this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Created here under a name: the reader.
-    Created(u64),
-    /// Attached: the writer.
-    Attached,
+    /// Created here under a name, for all peers or one: the reader.
+    Created(u64, Option<u32>),
+    /// Attached to one of this peer: the writer.
+    Attached(u32),
 }
 
 /// What segments need of the device that they are of.
@@ -66,8 +70,8 @@ pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
     pub(crate) maps: &'a Maps,
-    pub(crate) window: &'a InboundWindow,
-    pub(crate) channel: &'a Channel,
+    pub(crate) parts: &'a Parts,
+    pub(crate) link: &'a Link,
     pub(crate) segments: &'a Segments,
 }
 
@@ -78,12 +82,40 @@ pub(crate) struct Segment {
     range: MapRange,
     bell: Arc<Bell>,
     events: Arc<Events>,
-    /// Created: offers that the peer has not given back. Attached: one as long as it leads to the
-    /// peer.
-    offers: Atomic<u32>,
+    offers: Offers,
 }
 
-/// Tells sessions with the peer apart, as far as segments go.
+/// By peer. Created: offers that it has not given back. Attached: one as long as it leads to it.
+struct Offers([Atomic<u32>; MAX_NODES]);
+
+impl Offers {
+    fn of(peer: Option<u32>) -> Self {
+        let offers = Self([const { Atomic::new(0) }; MAX_NODES]);
+        if let Some(peer) = peer {
+            offers.set(peer, 1);
+        }
+        offers
+    }
+
+    fn get(&self, peer: u32) -> u32 {
+        let place = usize::try_from(peer).ok();
+        let offers = place.and_then(|place| self.0.get(place));
+        offers.map_or(0, |offers| offers.load(Relaxed))
+    }
+
+    fn set(&self, peer: u32, count: u32) {
+        let place = usize::try_from(peer).ok();
+        if let Some(offers) = place.and_then(|place| self.0.get(place)) {
+            offers.store(count, Relaxed);
+        }
+    }
+
+    fn all(&self) -> [u32; MAX_NODES] {
+        self.0.each_ref().map(|offers| offers.load(Relaxed))
+    }
+}
+
+/// Tells sessions with a peer apart, as far as segments go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
@@ -95,16 +127,17 @@ pub(crate) struct Segments {
 }
 
 struct State {
-    epoch: Epoch,
+    epochs: [Epoch; MAX_NODES],
     segments: KVec<Arc<Segment>>,
-    /// Parts of ended segments, and how many offers of each are out.
-    leaving: KVec<(Part, u32)>,
-    /// Messages that did not fit into the ring.
-    unsaid: KVec<Message>,
+    /// Parts of ended segments, and how many offers of each are out, by peer.
+    leaving: KVec<(Part, [u32; MAX_NODES])>,
+    /// Messages that did not fit into the ring of a peer.
+    unsaid: KVec<(u32, Message)>,
 }
 
 impl Segment {
-    /// Takes a part of the inbound half, zeroed, for opener `opener`.
+    /// Takes a part of the own section, zeroed, for opener `opener`, to be
+    /// attached to by one peer or all.
     ///
     /// # Errors
     ///
@@ -114,24 +147,33 @@ impl Segment {
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
-        name: u64,
+        (name, peer): (u64, Option<u32>),
         length: u64,
     ) -> Result<Arc<Self>> {
         if name == 0 {
             return Err(EINVAL);
         }
-        let part = site.window.take(length)?;
+        let part = site.parts.take(length)?;
         let segment = zero(site, part).and_then(|()| {
             let mut state = site.segments.state.lock();
             if state.created(name).is_some() {
                 return Err(EEXIST);
             }
-            state.insert(|| Self::new(site, opener, events, handle, Side::Created(name), part, 0))
+            state.insert(|| {
+                Self::new(
+                    site,
+                    opener,
+                    events,
+                    handle,
+                    Side::Created(name, peer),
+                    part,
+                )
+            })
         });
-        segment.inspect_err(|_| site.window.give_back(part))
+        segment.inspect_err(|_| site.parts.give_back(part))
     }
 
-    /// Attaches to a segment that the peer offered, when asked in epoch `epoch`.
+    /// Attaches to a segment that `peer` offered, when asked in epoch `epoch`.
     ///
     /// # Errors
     ///
@@ -142,6 +184,7 @@ impl Segment {
         opener: u64,
         events: &Arc<Events>,
         handle: u32,
+        peer: u32,
         offered: &CreatedSegment,
         epoch: Epoch,
     ) -> Result<Arc<Self>> {
@@ -149,12 +192,12 @@ impl Segment {
         let part = Part::of_peer(offered.offset, offered.length, size)?;
         // Held over all of it, so that no end of the session comes in between.
         let mut state = site.segments.state.lock();
-        if state.epoch != epoch {
+        if state.epoch(peer) != epoch {
             return Err(estale());
         }
         state
-            .insert(|| Self::new(site, opener, events, handle, Side::Attached, part, 1))
-            .inspect_err(|_| state.give_back(site, offered.offset))
+            .insert(|| Self::new(site, opener, events, handle, Side::Attached(peer), part))
+            .inspect_err(|_| state.give_back(site, peer, offered.offset))
     }
 
     fn new(
@@ -164,13 +207,15 @@ impl Segment {
         handle: u32,
         side: Side,
         part: Part,
-        offers: u32,
     ) -> Result<Arc<Self>> {
-        let content = match side {
-            Side::Created(_) => Content::Inbound(part.offset()),
-            Side::Attached => {
+        let (content, peer) = match side {
+            Side::Created(..) => {
+                let own = site.hw.geometry().node;
+                (Content::Inbound(own, part.offset()), None)
+            }
+            Side::Attached(peer) => {
                 let sink = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-                Content::Outbound(part.offset(), sink)
+                (Content::Outbound(peer, part.offset(), sink), Some(peer))
             }
         };
         let bell = events.add_bell(handle)?;
@@ -184,7 +229,7 @@ impl Segment {
                     range,
                     bell: bell.clone(),
                     events: events.clone(),
-                    offers: Atomic::new(offers),
+                    offers: Offers::of(peer),
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
                     site.maps.remove(range);
@@ -209,13 +254,31 @@ impl Segment {
     /// `ENOTCONN` while the link is down, `ESTALE` when an attached segment is gone.
     pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
         let guard = site.gate.try_enter()?;
-        if self.side == Side::Attached && self.offers.load(Relaxed) == 0 {
-            return Err(estale());
+        let mut rung = false;
+        match self.side {
+            Side::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
+            Side::Attached(_) => (),
+            // Those who were offered the segment, but a doorbell that nobody needs does no harm.
+            Side::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
+            Side::Created(..) => (),
         }
-        if !site.hw.link(guard.dev())?.up {
+        if !site.link.is_up() {
             return Err(enotconn());
         }
-        site.hw.ring(guard.dev(), self.part.doorbell())
+        for peer in site.link.peers() {
+            if self.offers.get(peer.node()) > 0 {
+                if !peer.is_up() {
+                    continue;
+                }
+                site.hw
+                    .ring(guard.dev(), peer.node(), self.part.doorbell())?;
+                rung = true;
+            }
+        }
+        match rung {
+            true => Ok(()),
+            false => Err(enotconn()),
+        }
     }
 
     /// Undoes [`Segment::new`].
@@ -229,20 +292,30 @@ impl Segment {
         this.forget(site);
         let mut state = site.segments.state.lock();
         state.segments.retain(|other| !Arc::ptr_eq(other, this));
-        let offers = this.offers.load(Relaxed);
+        let offers = this.offers.all();
         let Ok(offset) = u64::try_from(this.part.offset()) else {
             return;
         };
         match this.side {
-            Side::Created(_) if offers == 0 => site.window.give_back(this.part),
-            Side::Created(_) => {
+            Side::Created(..) if offers == [0; MAX_NODES] => site.parts.give_back(this.part),
+            Side::Created(..) => {
                 // A part that cannot be remembered is never used again, which harms nobody.
                 let _ = state.leaving.push((this.part, offers), GFP_KERNEL);
-                state.say(site, Message::SegmentGone(offset));
+                for peer in site.link.peers() {
+                    if this.offers.get(peer.node()) > 0 {
+                        state.say(site, peer.node(), Message::SegmentGone(offset));
+                    }
+                }
             }
-            Side::Attached if offers == 0 => (),
-            Side::Attached => state.give_back(site, offset),
+            Side::Attached(peer) if this.offers.get(peer) == 0 => (),
+            Side::Attached(peer) => state.give_back(site, peer, offset),
         }
+    }
+}
+
+impl Segment {
+    fn is_created(&self) -> bool {
+        matches!(self.side, Side::Created(..))
     }
 }
 
@@ -250,13 +323,13 @@ impl Segment {
 fn zero(site: &Site<'_>, part: Part) -> Result {
     let guard = site.gate.try_enter()?;
     site.hw
-        .zero_inbound(guard.dev(), part.offset(), part.length())
+        .zero_window(guard.dev(), part.offset(), part.length())
 }
 
 impl State {
     fn created(&self, name: u64) -> Option<&Arc<Segment>> {
         let mut segments = self.segments.iter();
-        segments.find(|segment| segment.side == Side::Created(name))
+        segments.find(|segment| matches!(segment.side, Side::Created(other, _) if other == name))
     }
 
     /// Adds the segment that `make` makes.
@@ -268,39 +341,68 @@ impl State {
         Ok(segment)
     }
 
-    /// Tells the peer something, now or when there is room in the ring.
-    fn say(&mut self, site: &Site<'_>, message: Message) {
+    /// The epoch of the session with `peer`.
+    fn epoch(&self, peer: u32) -> Epoch {
+        let place = usize::try_from(peer).ok();
+        let epoch = place.and_then(|place| self.epochs.get(place));
+        epoch.copied().unwrap_or(Epoch(0))
+    }
+
+    /// Tells `peer` something, now or when there is room in the ring.
+    fn say(&mut self, site: &Site<'_>, peer: u32, message: Message) {
         // A peer that cannot be told at all will begin a new session, which tells it more.
         let Some(guard) = site.gate.enter() else {
             return;
         };
-        let full = !self.unsaid.is_empty()
-            || site.channel.send(guard.dev(), site.hw, &message) == Err(EBUSY);
+        let Ok(to) = site.link.peer(peer) else {
+            return;
+        };
+        let full = self.unsaid.iter().any(|unsaid| unsaid.0 == peer)
+            || to.send(guard.dev(), site.hw, &message) == Err(EBUSY);
         if full {
             // What is forgotten here costs a part of the window until the next session.
-            let _ = self.unsaid.push(message, GFP_KERNEL);
+            let _ = self.unsaid.push((peer, message), GFP_KERNEL);
         }
     }
 
-    /// Gives one offer of the peer's back.
-    fn give_back(&mut self, site: &Site<'_>, offset: u64) {
-        self.say(site, Message::SegmentLeft(offset, 1));
+    /// Gives one offer of `peer` back.
+    fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
+        self.say(site, peer, Message::SegmentLeft(offset, 1));
     }
 
-    /// Makes attached segments lead nowhere; returns how many.
-    fn end_attached(&self, site: &Site<'_>, which: impl Fn(Part) -> bool) -> u32 {
+    /// Makes segments that are attached to those of `peer` lead nowhere; returns how many.
+    fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(Part) -> bool) -> u32 {
         let mut ended = 0;
         for segment in &self.segments {
-            if segment.side == Side::Attached
+            if segment.side == Side::Attached(peer)
                 && which(segment.part)
-                && segment.offers.xchg(0, Relaxed) != 0
+                && segment.offers.get(peer) != 0
             {
+                segment.offers.set(peer, 0);
                 site.maps.revoke(segment.range);
                 segment.events.ring(&segment.bell);
                 ended += 1;
             }
         }
         ended
+    }
+}
+
+impl State {
+    /// Changes the offers to `peer` that are out of ended segments; parts without any are given
+    /// back.
+    fn forget_offers(&mut self, site: &Site<'_>, peer: u32, change: impl Fn(Part, u32) -> u32) {
+        self.leaving.retain(|(part, offers)| {
+            let place = usize::try_from(peer).ok();
+            if let Some(count) = place.and_then(|place| offers.get_mut(place)) {
+                *count = change(*part, *count);
+            }
+            let left = *offers != [0; MAX_NODES];
+            if !left {
+                site.parts.give_back(*part);
+            }
+            left
+        });
     }
 }
 
@@ -312,7 +414,7 @@ impl Segments {
     /// Creates an empty set.
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
-            epoch: Epoch(0),
+            epochs: [Epoch(0); MAX_NODES],
             segments: KVec::new(),
             leaving: KVec::new(),
             unsaid: KVec::new(),
@@ -322,32 +424,35 @@ impl Segments {
         })
     }
 
-    /// The epoch that it is, to be taken before the peer is asked for a segment.
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.state.lock().epoch
+    /// The epoch that it is, to be taken before `peer` is asked for a segment.
+    pub(crate) fn epoch(&self, peer: u32) -> Epoch {
+        self.state.lock().epoch(peer)
     }
 
-    /// What the peer gets to know about `name`: an offer.
-    pub(crate) fn offer(&self, name: u64) -> Option<CreatedSegment> {
+    /// What `peer` gets to know about `name`: an offer.
+    pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
         let segment = state.created(name)?;
-        let offers = segment.offers.load(Relaxed).checked_add(1)?;
-        segment.offers.store(offers, Relaxed);
+        if matches!(segment.side, Side::Created(_, Some(only)) if only != peer) {
+            return None;
+        }
+        let offers = segment.offers.get(peer).checked_add(1)?;
+        segment.offers.set(peer, offers);
         Some(CreatedSegment {
             offset: u64::try_from(segment.part.offset()).ok()?,
             length: u64::try_from(segment.part.length()).ok()?,
         })
     }
 
-    /// Gives back an offer of epoch `epoch` that nobody wants.
-    pub(crate) fn decline(&self, site: &Site<'_>, offset: u64, epoch: Epoch) {
+    /// Gives back an offer of `peer`, of epoch `epoch`, that nobody wants.
+    pub(crate) fn decline(&self, site: &Site<'_>, peer: u32, offset: u64, epoch: Epoch) {
         let mut state = self.state.lock();
-        if state.epoch == epoch {
-            state.give_back(site, offset);
+        if state.epoch(peer) == epoch {
+            state.give_back(site, peer, offset);
         }
     }
 
-    /// The peer rang: wakes all whose doorbell bit is set.
+    /// A peer rang: wakes all whose doorbell bit is set.
     pub(crate) fn rung(&self, bits: u32) {
         for segment in &self.state.lock().segments {
             if segment.part.doorbell() & bits != 0 {
@@ -356,63 +461,58 @@ impl Segments {
         }
     }
 
-    /// The peer's segment at `offset` is gone: nobody here writes it any more when this returns.
-    pub(crate) fn gone(&self, site: &Site<'_>, offset: u64) {
+    /// The segment of `peer` at `offset` is gone: nobody here writes it any more when this returns.
+    pub(crate) fn gone(&self, site: &Site<'_>, peer: u32, offset: u64) {
         let mut state = self.state.lock();
-        let count = state.end_attached(site, |part| is_at(part, offset));
+        let count = state.end_attached(site, peer, |part| is_at(part, offset));
         if count > 0 {
-            state.say(site, Message::SegmentLeft(offset, count));
+            state.say(site, peer, Message::SegmentLeft(offset, count));
         }
     }
 
-    /// The peer gave `count` offers of this node's segment at `offset` back.
-    pub(crate) fn left(&self, site: &Site<'_>, offset: u64, count: u32) {
+    /// `peer` gave `count` offers of this node's segment at `offset` back.
+    pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
-            if segment.side != Side::Attached && is_at(segment.part, offset) {
-                let offers = segment.offers.load(Relaxed).saturating_sub(count);
-                segment.offers.store(offers, Relaxed);
+            if segment.is_created() && is_at(segment.part, offset) {
+                let offers = segment.offers.get(peer).saturating_sub(count);
+                segment.offers.set(peer, offers);
                 segment.events.ring(&segment.bell);
             }
         }
-        state.leaving.retain(|(part, offers)| {
-            if !is_at(*part, offset) {
-                return true;
-            }
-            *offers = offers.saturating_sub(count);
-            if *offers == 0 {
-                site.window.give_back(*part);
-            }
-            *offers > 0
+        state.forget_offers(site, peer, |part, offers| match is_at(part, offset) {
+            true => offers.saturating_sub(count),
+            false => offers,
         });
     }
 
-    /// A session with the peer ends here: nobody writes the peer's segments any more when this
-    /// returns, and no offer of that session is used later.
-    pub(crate) fn revoke(&self, site: &Site<'_>) {
+    /// A session with `peer` ends here: nobody writes its segments any more when this returns, and
+    /// no offer of that session is used later.
+    pub(crate) fn revoke(&self, site: &Site<'_>, peer: u32) {
         let mut state = self.state.lock();
-        state.epoch = Epoch(state.epoch.0.wrapping_add(1));
-        state.unsaid.clear();
-        state.end_attached(site, |_| true);
+        let place = usize::try_from(peer).ok();
+        if let Some(epoch) = place.and_then(|place| state.epochs.get_mut(place)) {
+            *epoch = Epoch(epoch.0.wrapping_add(1));
+        }
+        state.unsaid.retain(|unsaid| unsaid.0 != peer);
+        state.end_attached(site, peer, |_| true);
         for segment in &state.segments {
-            if segment.side != Side::Attached {
+            if segment.is_created() {
                 segment.events.ring(&segment.bell);
             }
         }
     }
 
-    /// The peer began a new session: no offer is out any more.
-    pub(crate) fn peer_restarted(&self, site: &Site<'_>) {
+    /// `peer` began a new session: no offer to it is out any more.
+    pub(crate) fn peer_began(&self, site: &Site<'_>, peer: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
-            if segment.side != Side::Attached {
-                segment.offers.store(0, Relaxed);
+            if segment.is_created() {
+                segment.offers.set(peer, 0);
                 segment.events.ring(&segment.bell);
             }
         }
-        for (part, _) in core::mem::take(&mut state.leaving) {
-            site.window.give_back(part);
-        }
+        state.forget_offers(site, peer, |_, _| 0);
     }
 
     /// Says what did not fit before.
@@ -421,12 +521,16 @@ impl Segments {
         let Some(guard) = site.gate.enter() else {
             return;
         };
-        while let Some(message) = state.unsaid.first() {
-            if site.channel.send(guard.dev(), site.hw, message).is_err() {
-                return;
-            }
-            // There is one: it was just sent.
-            let _ = state.unsaid.remove(0);
-        }
+        let mut full = [false; MAX_NODES];
+        state.unsaid.retain(|(peer, message)| {
+            let place = usize::try_from(*peer).ok();
+            let Some(full) = place.and_then(|place| full.get_mut(place)) else {
+                return false;
+            };
+            let sent = |peer: &Arc<Peer>| peer.send(guard.dev(), site.hw, message);
+            // Later messages to a peer do not overtake earlier ones.
+            *full = *full || site.link.peer(*peer).and_then(sent) == Err(EBUSY);
+            *full
+        });
     }
 }

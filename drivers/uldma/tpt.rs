@@ -88,6 +88,7 @@ pub(crate) struct RegionSlot {
 /// The peer's region that an import stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
+    pub(crate) node: u32,
     pub(crate) region: u32,
     pub(crate) generation: u64,
     pub(crate) link_generation: u32,
@@ -102,6 +103,8 @@ pub(crate) struct RegionSetup<'a> {
     pub(crate) length: u64,
     pub(crate) runs: &'a [Run],
     pub(crate) remote: Option<Remote>,
+    /// What peers may do with it from the beginning.
+    pub(crate) export: Option<Access>,
 }
 
 /// How much of the tables is taken.
@@ -380,8 +383,9 @@ impl Tpt {
             first_page: first.first,
             ..RegionEntry::default()
         };
+        entry.flags |= setup.export.map_or(0, Access::export_flags);
         if let Some(remote) = setup.remote {
-            entry.flags |= region_flags::REMOTE;
+            entry.flags |= region_flags::REMOTE | remote.node << region_flags::NODE_SHIFT;
             entry.peer_region = remote.region;
             entry.peer_generation = remote.generation;
             entry.link_generation = remote.link_generation;

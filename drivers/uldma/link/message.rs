@@ -2,8 +2,9 @@
 
 //! Messages of the control channel.
 //!
-//! A message is eight u64, little-endian: kind in bits 7..0 and request number in bits 63..32 of
-//! the first; the rest depends on the kind. Decoding looks at a local copy only.
+//! A message is eight u64, little-endian: kind in bits 7..0 and a number in bits 63..32 of the
+//! first; the rest depends on the kind. Decoding looks at a local copy only, and takes nothing
+//! that encoding does not make.
 
 use kernel::prelude::*;
 
@@ -14,11 +15,21 @@ use crate::{
     tpt::Remote, //
 };
 
+mod connection;
+
+pub(crate) use connection::{
+    Connection,
+    Place, //
+};
+
 /// u64s of a message.
 pub(crate) const WORDS: usize = 8;
 
 /// A message as it stands in the window.
 pub(crate) type Raw = [u64; WORDS];
+
+/// The words that depend on the kind.
+type Body = [u64; 4];
 
 const LOOKUP_REGION: u64 = 1;
 const LOOKUP_SEGMENT: u64 = 2;
@@ -47,9 +58,10 @@ pub(crate) struct ExportedRegion {
 }
 
 impl ExportedRegion {
-    /// What an import under link generation `link_generation` has to name.
-    pub(crate) fn remote(&self, link_generation: u32) -> Remote {
+    /// What an import of node `node` under link generation `link_generation` has to name.
+    pub(crate) fn remote(&self, node: u32, link_generation: u32) -> Remote {
         Remote {
+            node,
             region: self.index,
             generation: self.generation,
             link_generation,
@@ -57,7 +69,7 @@ impl ExportedRegion {
     }
 }
 
-/// A segment of the peer's inbound half.
+/// A segment of the peer's section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CreatedSegment {
     pub(crate) offset: u64,
@@ -78,11 +90,12 @@ pub(crate) enum Answer {
 pub(crate) enum Message {
     Query(u32, Query),
     Answer(u32, Answer),
-    /// The segment at this offset of the sender's inbound half is gone: do not write it any more.
+    /// The segment at this offset of the sender's section is gone: do not write it any more.
     SegmentGone(u64),
-    /// So many who were offered the segment at this offset of the receiver's inbound half do not
+    /// So many who were offered the segment at this offset of the receiver's section do not
     /// write it any more, and will not.
     SegmentLeft(u64, u32),
+    Connection(Connection),
 }
 
 impl Message {
@@ -109,6 +122,7 @@ impl Message {
             Self::Answer(request, Answer::Refused) => (REFUSED, request, [0; 4]),
             Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0]),
             Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0]),
+            Self::Connection(ref connection) => connection.encode(),
         };
         let [a, b, c, d] = body;
         [kind | u64::from(request) << 32, a, b, c, d, 0, 0, 0]
@@ -122,7 +136,7 @@ impl Message {
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
         let [head, a, b, c, d, ..] = *raw;
         let request = u32::try_from(head >> 32)?;
-        Ok(match head & 0xffff_ffff {
+        let message = match head & 0xffff_ffff {
             LOOKUP_REGION => Self::Query(request, Query::Region(a)),
             LOOKUP_SEGMENT => Self::Query(request, Query::Segment(a)),
             REGION => {
@@ -148,8 +162,12 @@ impl Message {
             REFUSED => Self::Answer(request, Answer::Refused),
             SEGMENT_GONE => Self::SegmentGone(a),
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
-            _ => return Err(eproto()),
-        })
+            kind => Self::Connection(Connection::decode(kind, request, raw)?),
+        };
+        match message.encode() == *raw {
+            true => Ok(message),
+            false => Err(eproto()),
+        }
     }
 }
 
@@ -181,6 +199,33 @@ mod tests {
             Message::Answer(5, Answer::Refused),
             Message::SegmentGone(65536),
             Message::SegmentLeft(65536, 2),
+            Message::Connection(Connection::Connect {
+                from: 1,
+                port: u32::MAX,
+                flags: 1,
+                name: u64::MAX,
+                part: (65536, 4096),
+            }),
+            Message::Connection(Connection::Connected {
+                to: 1,
+                error: 111,
+                from: u32::MAX,
+                name: 5,
+                part: (0, 0),
+            }),
+            Message::Connection(Connection::Disconnect {
+                to: 7,
+                from: 8,
+                reset: true,
+            }),
+            Message::Connection(Connection::Disconnected { to: 7 }),
+            Message::Connection(Connection::Export {
+                to: 7,
+                bytes: u64::MAX,
+                token: 3,
+                generation: u64::MAX,
+            }),
+            Message::Connection(Connection::Done { to: 7, bytes: 1 }),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
@@ -190,6 +235,15 @@ mod tests {
     fn nonsense_is_refused() {
         assert_eq!(Message::decode(&[0; WORDS]), Err(eproto()));
         assert_eq!(Message::decode(&[u64::MAX; WORDS]), Err(eproto()));
+        // A word that the kind does not have, and bits beside the kind.
+        assert_eq!(
+            Message::decode(&[REFUSED, 0, 0, 0, 0, 0, 0, 1]),
+            Err(eproto())
+        );
+        assert_eq!(
+            Message::decode(&[REFUSED | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
+            Err(eproto())
+        );
         // A region index that no size word can name, no length, no rights.
         assert_eq!(
             Message::decode(&[REGION, 1 << 20, 0, 1, 1, 0, 0, 0]),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has which part of this node's inbound half of the window.
+//! Who has which part of this node's section of the window.
 
 use kernel::{
     page::{
@@ -14,15 +14,15 @@ use kernel::{
     }, //
 };
 
-use super::channel;
+use super::hello::CHANNEL_SIZE;
 use crate::kernel_ext::{
     errno::eproto,
     range_alloc::RangeAllocator, //
 };
 
-/// Allocator of the inbound half, behind the control channel's part.
+/// Allocator of the own section, behind the areas of the control channel.
 #[pin_data]
-pub(crate) struct InboundWindow {
+pub(crate) struct Parts {
     pages: usize,
     used: Atomic<usize>,
     #[pin]
@@ -38,8 +38,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The part that the peer says it has, if it lies where a part of a window of `window_size`
-    /// bytes can lie.
+    /// The part that a peer says it has, if it lies where a part of a section of `window_size` bytes
+    /// can lie.
     pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
         let offset = usize::try_from(offset).map_err(|_| eproto())?;
         let length = usize::try_from(length).map_err(|_| eproto())?;
@@ -47,7 +47,7 @@ impl Part {
         if length == 0
             || offset % PAGE_SIZE != 0
             || length % PAGE_SIZE != 0
-            || offset < channel::AREA_SIZE
+            || offset < CHANNEL_SIZE
             || end > window_size
         {
             return Err(eproto());
@@ -58,7 +58,7 @@ impl Part {
         })
     }
 
-    /// Byte offset in the half.
+    /// Byte offset in the section.
     pub(crate) fn offset(&self) -> usize {
         self.page << PAGE_SHIFT
     }
@@ -73,7 +73,7 @@ impl Part {
         self.pages
     }
 
-    /// The doorbell bit of the part: the same on both nodes, shared with some other parts, and
+    /// The doorbell bit of the part: the same on all nodes, shared with some other parts, and
     /// never the control channel's.
     pub(crate) fn doorbell(&self) -> u32 {
         // The remainder is less than 31.
@@ -81,8 +81,8 @@ impl Part {
     }
 }
 
-impl InboundWindow {
-    /// Creates an allocator for a half of `size` bytes.
+impl Parts {
+    /// Creates an allocator for a section of `size` bytes.
     pub(crate) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             pages: size >> PAGE_SHIFT,
@@ -107,13 +107,13 @@ impl InboundWindow {
         if pages == 0 {
             return Err(EINVAL);
         }
-        let first = channel::AREA_SIZE >> PAGE_SHIFT;
+        let first = CHANNEL_SIZE >> PAGE_SHIFT;
         let page = self.parts.take(pages, first..self.pages)?;
         self.used.fetch_add(pages, Relaxed);
         Ok(Part { page, pages })
     }
 
-    /// Gives a part back, which the peer no longer writes.
+    /// Gives a part back, which no peer writes any more.
     pub(crate) fn give_back(&self, part: Part) {
         if self.parts.give_back(part.page) {
             self.used.fetch_sub(part.pages, Relaxed);

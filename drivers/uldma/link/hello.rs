@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Hellos: what a node says about itself in the areas that it writes, and whether two nodes fit.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*, //
+};
+
+use crate::hw::{
+    layout::MAX_NODES,
+    Hardware, //
+};
+
+/// Bytes that each node writes in the section of each other.
+pub(crate) const AREA_SIZE: usize = 8 << 10;
+/// Bytes at the start of each section that are the areas.
+pub(crate) const CHANNEL_SIZE: usize = MAX_NODES * AREA_SIZE;
+
+/// Most messages that a ring can have in flight.
+pub(super) const MAX_SLOTS: u32 = 64;
+
+/// "udmalink".
+const MAGIC: u64 = 0x6b6e_696c_616d_6475;
+/// The versions that this driver speaks: lowest and highest.
+const VERSIONS: (u32, u32) = (1, 1);
+/// The features that this driver has.
+const FEATURES: u64 = 0;
+
+const MAGIC_AT: usize = 0x000;
+const VERSIONS_AT: usize = 0x008;
+const FEATURES_AT: usize = 0x010;
+const SECTION_AT: usize = 0x018;
+const SHAPE_AT: usize = 0x020;
+const SESSION_AT: usize = 0x028;
+const ECHO_AT: usize = 0x030;
+const BEAT_AT: usize = 0x038;
+
+/// Offset of the area that `writer` writes, in the section of whoever reads it.
+pub(super) fn area(writer: u32) -> Result<usize> {
+    Ok(usize::try_from(writer)? * AREA_SIZE)
+}
+
+/// Two numbers of 32 bits in one word.
+pub(super) fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The two numbers of a word.
+pub(super) fn unpair(word: u64) -> (u32, u32) {
+    // CAST: The lower half is what is asked for.
+    ((word >> 32) as u32, word as u32)
+}
+
+/// What a node says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    magic: u64,
+    versions: (u32, u32),
+    features: u64,
+    /// Bytes of a section.
+    section: u64,
+    nodes: u32,
+    /// Messages that the ring takes which this node reads.
+    slots: u32,
+}
+
+/// What two nodes have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) version: u32,
+    pub(crate) features: u64,
+    /// Messages that can be in flight to the peer.
+    pub(crate) slots: u32,
+    /// Messages that can be in flight from the peer.
+    pub(super) own_slots: u32,
+}
+
+/// Why two nodes do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misfit {
+    Magic,
+    Version,
+    Shape,
+}
+
+impl Offer {
+    /// What this node says, with room for `slots` messages.
+    pub(super) fn own(hw: &dyn Hardware, slots: u32) -> Result<Self> {
+        let geometry = hw.geometry();
+        Ok(Self {
+            magic: MAGIC,
+            versions: VERSIONS,
+            features: FEATURES,
+            section: u64::try_from(geometry.window_size)?,
+            nodes: geometry.nodes,
+            slots: slots.clamp(1, MAX_SLOTS),
+        })
+    }
+
+    /// What this node and `peer` have in common.
+    pub(super) fn agree(&self, peer: &Self) -> Result<Terms, Misfit> {
+        if peer.magic != self.magic {
+            return Err(Misfit::Magic);
+        }
+        let version = self.versions.1.min(peer.versions.1);
+        if version < self.versions.0.max(peer.versions.0) {
+            return Err(Misfit::Version);
+        }
+        let slots_fit = (1..=MAX_SLOTS).contains(&peer.slots);
+        if peer.section != self.section || peer.nodes != self.nodes || !slots_fit {
+            return Err(Misfit::Shape);
+        }
+        Ok(Terms {
+            version,
+            features: self.features & peer.features,
+            slots: peer.slots,
+            own_slots: self.slots,
+        })
+    }
+}
+
+/// A hello, as it stands in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) session: u32,
+    /// The session of the reader that the writer has met; 0 for none.
+    pub(super) echo: u32,
+    pub(super) offer: Offer,
+}
+
+impl Hello {
+    /// Writes the hello into the section of `peer`, session last.
+    pub(super) fn write(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
+        let base = area(hw.geometry().node)?;
+        let offer = &self.offer;
+        hw.publish_window(dev, peer, base + SESSION_AT, 0)?;
+        for (at, word) in [
+            (MAGIC_AT, offer.magic),
+            (VERSIONS_AT, pair(offer.versions.0, offer.versions.1)),
+            (FEATURES_AT, offer.features),
+            (SECTION_AT, offer.section),
+            (SHAPE_AT, pair(offer.nodes, offer.slots)),
+            (ECHO_AT, self.echo.into()),
+        ] {
+            hw.write_window(dev, peer, base + at, word)?;
+        }
+        hw.publish_window(dev, peer, base + SESSION_AT, self.session.into())
+    }
+
+    /// Reads the hello of `peer`; none while there is none, or it is being written.
+    pub(super) fn read(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<Option<Self>> {
+        let base = area(peer)?;
+        let word = |at| hw.read_window(dev, base + at);
+        let session = word(SESSION_AT)?;
+        // All ones is what a device that has left the bus reads as.
+        let Ok(session @ 1..=0xffff_fffe) = u32::try_from(session) else {
+            return Ok(None);
+        };
+        let (nodes, slots) = unpair(word(SHAPE_AT)?);
+        let offer = Offer {
+            magic: word(MAGIC_AT)?,
+            versions: unpair(word(VERSIONS_AT)?),
+            features: word(FEATURES_AT)?,
+            section: word(SECTION_AT)?,
+            nodes,
+            slots,
+        };
+        let echo = word(ECHO_AT)?;
+        if word(SESSION_AT)? != session.into() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            session,
+            echo: u32::try_from(echo).unwrap_or(0),
+            offer,
+        }))
+    }
+}
+
+/// Says that this node is alive.
+pub(super) fn write_beat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32, beat: u64) -> Result {
+    let base = area(hw.geometry().node)?;
+    hw.publish_window(dev, peer, base + BEAT_AT, beat)
+}
+
+/// What `peer` says to be alive by.
+pub(super) fn read_beat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<u64> {
+    hw.read_window(dev, area(peer)? + BEAT_AT)
+}
+
+#[kunit_tests(uldma_link_hello)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Offer {
+        Offer {
+            magic: MAGIC,
+            versions: (2, 4),
+            features: 0b110,
+            section: 1 << 20,
+            nodes: 2,
+            slots: 16,
+        }
+    }
+
+    #[test]
+    fn the_best_of_both_is_used() {
+        let peer = Offer {
+            versions: (3, 7),
+            features: 0b011,
+            slots: 1,
+            ..offer()
+        };
+        let terms = Terms {
+            version: 4,
+            features: 0b010,
+            slots: 1,
+            own_slots: 16,
+        };
+        assert_eq!(offer().agree(&peer), Ok(terms));
+    }
+
+    #[test]
+    fn misfits_are_told() {
+        let misfit = |peer| offer().agree(&peer);
+        let magic = offer().magic + 1;
+        assert_eq!(misfit(Offer { magic, ..offer() }), Err(Misfit::Magic));
+        for versions in [(5, 9), (0, 1), (9, 0)] {
+            let peer = Offer {
+                versions,
+                ..offer()
+            };
+            assert_eq!(misfit(peer), Err(Misfit::Version));
+        }
+        for slots in [0, MAX_SLOTS + 1, u32::MAX] {
+            assert_eq!(misfit(Offer { slots, ..offer() }), Err(Misfit::Shape));
+        }
+        for section in [0, 1, u64::MAX] {
+            assert_eq!(misfit(Offer { section, ..offer() }), Err(Misfit::Shape));
+        }
+        assert_eq!(
+            misfit(Offer {
+                nodes: 3,
+                ..offer()
+            }),
+            Err(Misfit::Shape)
+        );
+    }
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One peer: whether it is there, and the messages to and from it.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Mutex, //
+    },
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+use super::{
+    hello::{
+        self,
+        Hello,
+        Misfit,
+        Offer,
+        Terms, //
+    },
+    message::Message,
+    ring::{
+        Rings,
+        Wire, //
+    },
+    session::{
+        Session,
+        Sight,
+        Step, //
+    },
+    DOORBELL, //
+};
+use crate::{
+    hw::{
+        self,
+        Hardware, //
+    },
+    kernel_ext::{
+        errno::{
+            enotconn,
+            eproto, //
+        },
+        random, //
+    },
+    options, //
+};
+
+/// How long nothing is heard of a peer that broke the rules.
+const PENALTY: Delta = Delta::from_secs(1);
+
+/// What was counted of one peer.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) doorbells: u64,
+    pub(crate) violations: u64,
+}
+
+/// What there is to know of a link.
+pub(crate) struct Description {
+    pub(crate) up: bool,
+    pub(crate) generation: u32,
+    pub(crate) terms: Terms,
+    pub(crate) counters: Counters,
+}
+
+/// What became of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    Up,
+    /// It ends: nobody may use it any more, and then [`Peer::begin`] has to be called.
+    Down,
+}
+
+struct State {
+    session: Session,
+    terms: Terms,
+    rings: Rings,
+    hw_link: hw::Link,
+    /// How often the link came up.
+    generation: u32,
+    /// What was written for the peer to know that this node is alive.
+    beat: u64,
+    /// What the peer wrote last, and when that was seen to change.
+    heard: (u64, Instant<Monotonic>),
+    /// The peer broke the rules, which was seen while something was sent.
+    broken: bool,
+    /// Until when the peer is not spoken to, since it broke the rules.
+    shunned: Option<Instant<Monotonic>>,
+    /// Whether it was said that the peer does not fit.
+    complained: bool,
+    counters: Counters,
+}
+
+/// One peer of this node.
+#[pin_data]
+pub(crate) struct Peer {
+    node: u32,
+    /// `State::session.up`, for those who only look.
+    up: Atomic<bool>,
+    #[pin]
+    state: Mutex<State>,
+}
+
+impl Peer {
+    /// A peer that was not met yet.
+    pub(super) fn new(node: u32) -> impl PinInit<Self> {
+        let session = Session {
+            own: 0,
+            met: 0,
+            up: false,
+        };
+        let state = State {
+            session,
+            terms: Terms::default(),
+            rings: Rings::default(),
+            hw_link: hw::Link {
+                up: false,
+                generation: 0,
+            },
+            generation: 0,
+            beat: 0,
+            heard: (0, Instant::now()),
+            broken: false,
+            shunned: None,
+            complained: false,
+            counters: Counters::default(),
+        };
+        pin_init!(Self {
+            node,
+            up: Atomic::new(false),
+            state <- new_mutex!(state, "uldma::Peer::state"),
+        })
+    }
+
+    /// The peer's number.
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// Whether the link is up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Acquire)
+    }
+
+    /// Generation of the hardware's link, which imports have to name.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` while the link is down.
+    pub(crate) fn hw_generation(&self) -> Result<u32> {
+        let state = self.state.lock();
+        match state.session.up {
+            true => Ok(state.hw_link.generation),
+            false => Err(enotconn()),
+        }
+    }
+
+    /// What there is to know.
+    pub(crate) fn describe(&self) -> Description {
+        let state = self.state.lock();
+        Description {
+            up: state.session.up,
+            generation: state.generation,
+            terms: match state.session.up {
+                true => state.terms,
+                false => Terms::default(),
+            },
+            counters: state.counters,
+        }
+    }
+
+    /// Begins a new session, unless the peer is shunned.
+    pub(super) fn begin(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut state = self.state.lock();
+        state.session = Session {
+            own: 0,
+            met: 0,
+            up: false,
+        };
+        if state.is_shunned() {
+            return state.write_hello(dev, hw, self.node);
+        }
+        state.shunned = None;
+        // Neither zero nor all ones.
+        state.session.own = (random::u32() & 0x7fff_ffff) | 1;
+        state.write_hello(dev, hw, self.node)?;
+        hw.ring(dev, self.node, DOORBELL)
+    }
+
+    /// Looks what became of the peer; `hw_link` is the hardware's state, if that may have changed.
+    pub(super) fn look(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        hw_link: Option<hw::Link>,
+    ) -> Result<Change> {
+        let mut state = self.state.lock();
+        if core::mem::take(&mut state.broken) {
+            drop(state);
+            self.shun(dev);
+            return Ok(Change::Down);
+        }
+        let before = state.hw_link;
+        state.hw_link = hw_link.unwrap_or(before);
+        if state.session.own == 0 && !state.is_shunned() {
+            drop(state);
+            self.begin(dev, hw)?;
+            state = self.state.lock();
+        }
+        // A link that went down and came up again since has a new generation.
+        let same = !state.session.up || state.hw_link == before;
+        let sight = match state.hw_link.up && same && state.session.own != 0 {
+            true => state.sight(dev, hw, self.node)?,
+            false => None,
+        };
+        match state.session.step(sight) {
+            Step::Stay => Ok(Change::None),
+            Step::Meet(session) => {
+                state.session.met = session;
+                state.rings = Rings::begin(&state.wire(dev, hw, self.node))?;
+                state.write_hello(dev, hw, self.node)?;
+                // The peer may have looked too early.
+                hw.ring(dev, self.node, DOORBELL)?;
+                Ok(Change::None)
+            }
+            Step::Up => {
+                state.session.up = true;
+                state.generation = state.generation.wrapping_add(1);
+                state.heard = (hello::read_beat(dev, hw, self.node)?, Instant::now());
+                self.up.store(true, Release);
+                Ok(Change::Up)
+            }
+            Step::Down => {
+                state.session.up = false;
+                self.up.store(false, Release);
+                Ok(Change::Down)
+            }
+        }
+    }
+
+    /// The peer broke the rules: the link goes down, and is not used again for a while.
+    pub(super) fn shun(&self, dev: &Device<Bound>) {
+        let mut state = self.state.lock();
+        state.counters.violations += 1;
+        if state.counters.violations == 1 {
+            dev_warn!(dev, "node {} breaks the rules of the link\n", self.node);
+        }
+        state.shunned = Some(Instant::now());
+        state.session.up = false;
+        self.up.store(false, Release);
+    }
+
+    /// Lets nobody use the link any more.
+    pub(super) fn end(&self) {
+        self.state.lock().session.up = false;
+        self.up.store(false, Release);
+    }
+
+    /// Tells the peer that there is nobody here.
+    pub(super) fn leave(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut state = self.state.lock();
+        state.session.own = 0;
+        state.write_hello(dev, hw, self.node)?;
+        hw.ring(dev, self.node, DOORBELL)
+    }
+
+    /// Tells the peer that this node is alive.
+    pub(super) fn beat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut state = self.state.lock();
+        state.beat = state.beat.wrapping_add(1);
+        hello::write_beat(dev, hw, self.node, state.beat)
+    }
+
+    /// Puts one message into the peer's ring.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` while there is nobody, `EBUSY` while the peer was not met or its ring is full.
+    pub(crate) fn send(&self, dev: &Device<Bound>, hw: &dyn Hardware, message: &Message) -> Result {
+        let mut state = self.state.lock();
+        if !state.session.up {
+            return Err(if state.hw_link.up { EBUSY } else { enotconn() });
+        }
+        let wire = state.wire(dev, hw, self.node);
+        let slots = state.terms.slots;
+        let wake = match state.rings.put(&wire, slots, message) {
+            Err(err) if err == eproto() => {
+                state.broken = true;
+                return Err(EBUSY);
+            }
+            result => result?,
+        };
+        state.counters.sent += 1;
+        if wake {
+            state.counters.doorbells += 1;
+            hw.ring(dev, self.node, DOORBELL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one message out of the own ring.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` when the peer breaks the rules.
+    pub(super) fn receive(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+    ) -> Result<Option<Message>> {
+        let mut state = self.state.lock();
+        if !state.session.up {
+            return Ok(None);
+        }
+        let wire = state.wire(dev, hw, self.node);
+        let slots = state.terms.own_slots;
+        let message = state.rings.take(&wire, slots)?;
+        if message.is_some() {
+            state.counters.received += 1;
+        }
+        Ok(message)
+    }
+
+    /// Wakes the peer if it waits for room, after messages were taken.
+    pub(super) fn feed(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut state = self.state.lock();
+        if state.session.up && Rings::peer_is_hungry(&state.wire(dev, hw, self.node))? {
+            state.counters.doorbells += 1;
+            hw.ring(dev, self.node, DOORBELL)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is a message to take.
+    pub(super) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
+        let state = self.state.lock();
+        let wire = state.wire(dev, hw, self.node);
+        Ok(state.session.up && state.rings.has_message(&wire)?)
+    }
+
+    /// Tells the peer whether this node looks only when its doorbell rings.
+    pub(super) fn set_asleep(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        asleep: bool,
+    ) -> Result {
+        let mut state = self.state.lock();
+        // A peer that was met may think that the link is up already.
+        if state.session.met == 0 {
+            return Ok(());
+        }
+        let wire = state.wire(dev, hw, self.node);
+        state.rings.set_asleep(&wire, asleep)
+    }
+}
+
+impl State {
+    fn is_shunned(&self) -> bool {
+        self.shunned.is_some_and(|since| since.elapsed() < PENALTY)
+    }
+
+    fn wire<'a>(&self, dev: &'a Device<Bound>, hw: &'a dyn Hardware, peer: u32) -> Wire<'a> {
+        Wire {
+            dev,
+            hw,
+            peer,
+            key: self.session.key(),
+        }
+    }
+
+    fn write_hello(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
+        let hello = Hello {
+            session: self.session.own,
+            echo: self.session.met,
+            offer: Offer::own(hw, options::link_slots())?,
+        };
+        hello.write(dev, hw, peer)
+    }
+
+    /// What can be seen of the peer, if it is there, fits and is alive.
+    fn sight(
+        &mut self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        peer: u32,
+    ) -> Result<Option<Sight>> {
+        let Some(hello) = Hello::read(dev, hw, peer)? else {
+            return Ok(None);
+        };
+        match Offer::own(hw, options::link_slots())?.agree(&hello.offer) {
+            Ok(terms) if !self.session.up => self.terms = terms,
+            Ok(_) => (),
+            Err(misfit) => {
+                self.complain(dev, peer, misfit);
+                return Ok(None);
+            }
+        }
+        if self.session.up && !self.is_alive(hello::read_beat(dev, hw, peer)?) {
+            return Ok(None);
+        }
+        Ok(Some(Sight {
+            session: hello.session,
+            echo: hello.echo,
+        }))
+    }
+
+    fn is_alive(&mut self, beat: u64) -> bool {
+        if beat != self.heard.0 {
+            self.heard = (beat, Instant::now());
+        }
+        self.heard.1.elapsed() < options::link_timeout()
+    }
+
+    fn complain(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {
+        // What lies there before there is a peer has no magic either.
+        if misfit != Misfit::Magic && !core::mem::replace(&mut self.complained, true) {
+            dev_warn!(dev, "node {peer} does not fit: {misfit:?}\n");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two rings of messages between this node and a peer: one in the section of each.
+//!
+//! The counters carry the key of the session in their upper half, so that what was written before
+//! it is not believed.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*, //
+};
+
+use super::{
+    hello::{
+        area,
+        pair,
+        unpair, //
+    },
+    message::{
+        Message,
+        Raw,
+        WORDS, //
+    }, //
+};
+use crate::{
+    hw::Hardware,
+    kernel_ext::{
+        errno::eproto,
+        window, //
+    }, //
+};
+
+const PRODUCED_AT: usize = 0x080;
+const HUNGRY_AT: usize = 0x088;
+const CONSUMED_AT: usize = 0x0c0;
+const ASLEEP_AT: usize = 0x0c8;
+const MESSAGES_AT: usize = 0x1000;
+
+/// Where the rings are, and whose they are.
+#[derive(Clone, Copy)]
+pub(super) struct Wire<'a> {
+    pub(super) dev: &'a Device<Bound>,
+    pub(super) hw: &'a dyn Hardware,
+    pub(super) peer: u32,
+    pub(super) key: u32,
+}
+
+impl Wire<'_> {
+    /// A word that the peer writes.
+    fn read(&self, at: usize) -> Result<u64> {
+        self.hw.read_window(self.dev, area(self.peer)? + at)
+    }
+
+    /// Writes a word for the peer.
+    fn write(&self, at: usize, value: u64) -> Result {
+        let base = area(self.hw.geometry().node)?;
+        self.hw.write_window(self.dev, self.peer, base + at, value)
+    }
+
+    /// The same, after all that was written before.
+    fn publish(&self, at: usize, value: u64) -> Result {
+        let base = area(self.hw.geometry().node)?;
+        self.hw
+            .publish_window(self.dev, self.peer, base + at, value)
+    }
+
+    fn read_counter(&self, at: usize) -> Result<Option<u32>> {
+        let (key, count) = unpair(self.read(at)?);
+        Ok((key == self.key).then_some(count))
+    }
+}
+
+fn slot_at(number: u32, slots: u32) -> Result<usize> {
+    let slot = number.checked_rem(slots).ok_or(EINVAL)?;
+    Ok(MESSAGES_AT + usize::try_from(slot)? * size_of::<Raw>())
+}
+
+/// How far the rings have come.
+#[derive(Default)]
+pub(super) struct Rings {
+    produced: u32,
+    consumed: u32,
+    /// The peer was told that this node sleeps.
+    asleep: bool,
+    /// The peer was told that this node waits for room.
+    hungry: bool,
+}
+
+impl Rings {
+    /// Begins both rings anew.
+    pub(super) fn begin(wire: &Wire<'_>) -> Result<Self> {
+        // Until somebody says otherwise.
+        wire.write(ASLEEP_AT, 1)?;
+        wire.write(HUNGRY_AT, 0)?;
+        wire.write(CONSUMED_AT, pair(wire.key, 0))?;
+        wire.publish(PRODUCED_AT, pair(wire.key, 0))?;
+        Ok(Self {
+            asleep: true,
+            ..Self::default()
+        })
+    }
+
+    /// Puts a message into the peer's ring of `slots` messages; whether its doorbell has to be
+    /// rung.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while the ring is full, `EPROTO` when the peer has taken what was never put.
+    pub(super) fn put(&mut self, wire: &Wire<'_>, slots: u32, message: &Message) -> Result<bool> {
+        if self.in_flight(wire, slots)? == slots {
+            self.set_hungry(wire, true)?;
+            window::full_fence();
+            if self.in_flight(wire, slots)? == slots {
+                return Err(EBUSY);
+            }
+        }
+        self.set_hungry(wire, false)?;
+        let base = slot_at(self.produced, slots)?;
+        for (number, word) in message.encode().iter().enumerate() {
+            wire.write(base + number * size_of::<u64>(), *word)?;
+        }
+        self.produced = self.produced.wrapping_add(1);
+        wire.publish(PRODUCED_AT, pair(wire.key, self.produced))?;
+        window::full_fence();
+        Ok(wire.read(ASLEEP_AT)? != 0)
+    }
+
+    /// Messages that the peer has not taken.
+    fn in_flight(&self, wire: &Wire<'_>, slots: u32) -> Result<u32> {
+        let consumed = wire.read_counter(CONSUMED_AT)?.unwrap_or(0);
+        match self.produced.wrapping_sub(consumed) {
+            in_flight if in_flight > slots => Err(eproto()),
+            in_flight => Ok(in_flight),
+        }
+    }
+
+    fn set_hungry(&mut self, wire: &Wire<'_>, hungry: bool) -> Result {
+        if self.hungry != hungry {
+            wire.publish(HUNGRY_AT, hungry.into())?;
+            self.hungry = hungry;
+        }
+        Ok(())
+    }
+
+    /// Whether the peer waits for room in its ring, of which some was made before.
+    pub(super) fn peer_is_hungry(wire: &Wire<'_>) -> Result<bool> {
+        window::full_fence();
+        Ok(wire.read(HUNGRY_AT)? != 0)
+    }
+
+    /// Whether a message has come.
+    pub(super) fn has_message(&self, wire: &Wire<'_>) -> Result<bool> {
+        let produced = wire.read_counter(PRODUCED_AT)?;
+        Ok(produced.is_some_and(|produced| produced != self.consumed))
+    }
+
+    /// Takes the next message out of the own ring of `slots` messages.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` when the peer breaks the rules.
+    pub(super) fn take(&mut self, wire: &Wire<'_>, slots: u32) -> Result<Option<Message>> {
+        let Some(produced) = wire.read_counter(PRODUCED_AT)? else {
+            return Ok(None);
+        };
+        let waiting = produced.wrapping_sub(self.consumed);
+        if waiting == 0 {
+            return Ok(None);
+        }
+        if waiting > slots {
+            return Err(eproto());
+        }
+        let base = slot_at(self.consumed, slots)?;
+        let mut raw: Raw = [0; WORDS];
+        for (number, word) in raw.iter_mut().enumerate() {
+            *word = wire.read(base + number * size_of::<u64>())?;
+        }
+        let message = Message::decode(&raw)?;
+        self.consumed = self.consumed.wrapping_add(1);
+        wire.publish(CONSUMED_AT, pair(wire.key, self.consumed))?;
+        Ok(Some(message))
+    }
+
+    /// Tells the peer whether this node looks only when its doorbell rings. Who is told so may have
+    /// put a message just before.
+    pub(super) fn set_asleep(&mut self, wire: &Wire<'_>, asleep: bool) -> Result {
+        if self.asleep != asleep {
+            wire.publish(ASLEEP_AT, asleep.into())?;
+            self.asleep = asleep;
+        }
+        Ok(())
+    }
+}

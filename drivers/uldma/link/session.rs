@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When the link to a peer is up: the state machine of discovery, `Documentation/uldma/link.rst`.
+
+use kernel::prelude::*;
+
+/// What this node knows of a session with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    /// This node's random number; 0 before the first.
+    pub(super) own: u32,
+    /// The peer's that was met; 0 for none.
+    pub(super) met: u32,
+    pub(super) up: bool,
+}
+
+/// What can be seen of a peer whose offer fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub(super) session: u32,
+    pub(super) echo: u32,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Stay,
+    /// Echo this session of the peer's, and begin anew under a new key.
+    Meet(u32),
+    /// The link is up.
+    Up,
+    /// The link is down: begin a new session.
+    Down,
+}
+
+impl Session {
+    /// What follows from what is seen of the peer; none if it cannot be reached or does not fit.
+    pub(super) fn step(&self, sight: Option<Sight>) -> Step {
+        match (sight, self.up) {
+            (None, true) => Step::Down,
+            // What was met is gone, and may come back as it was: it has to show that it is there.
+            (None, false) if self.met != 0 => Step::Down,
+            (None, false) => Step::Stay,
+            (Some(sight), true) if sight.session != self.met || sight.echo != self.own => {
+                Step::Down
+            }
+            (Some(_), true) => Step::Stay,
+            (Some(sight), false) if sight.session != self.met => Step::Meet(sight.session),
+            (Some(sight), false) if sight.echo == self.own => Step::Up,
+            (Some(_), false) => Step::Stay,
+        }
+    }
+
+    /// What makes the counters of the rings those of this session.
+    pub(super) fn key(&self) -> u32 {
+        (self.own ^ self.met) | 1
+    }
+}
+
+#[kunit_tests(uldma_link_session)]
+mod tests {
+    use super::*;
+
+    /// One node: its session, and the hello that the other sees.
+    struct Node {
+        session: Session,
+        next: u32,
+    }
+
+    impl Node {
+        fn new(own: u32) -> Self {
+            let session = Session {
+                own,
+                met: 0,
+                up: false,
+            };
+            Self {
+                session,
+                next: own + 100,
+            }
+        }
+
+        fn sight(&self) -> Sight {
+            Sight {
+                session: self.session.own,
+                echo: self.session.met,
+            }
+        }
+
+        fn look(&mut self, peer: Option<Sight>) -> Step {
+            let step = self.session.step(peer);
+            match step {
+                Step::Stay => (),
+                Step::Meet(session) => self.session.met = session,
+                Step::Up => self.session.up = true,
+                Step::Down => {
+                    *self = Self::new(self.next);
+                }
+            }
+            step
+        }
+    }
+
+    /// Lets both look in turns until nothing changes.
+    fn settle(a: &mut Node, b: &mut Node) {
+        for _ in 0..8 {
+            a.look(Some(b.sight()));
+            b.look(Some(a.sight()));
+        }
+    }
+
+    #[test]
+    fn two_nodes_meet() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        settle(&mut a, &mut b);
+        assert!(a.session.up && b.session.up);
+        assert_eq!(a.session.key(), b.session.key());
+    }
+
+    #[test]
+    fn a_restart_is_noticed_by_the_other() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        settle(&mut a, &mut b);
+        let old = a.session.key();
+        b = Node::new(77);
+        assert_eq!(a.look(Some(b.sight())), Step::Down);
+        settle(&mut a, &mut b);
+        assert!(a.session.up && b.session.up);
+        assert_ne!(a.session.key(), old);
+    }
+
+    #[test]
+    fn what_a_dead_peer_left_is_not_a_peer() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        settle(&mut a, &mut b);
+        let left = b.sight();
+        // It stopped to beat.
+        assert_eq!(a.look(None), Step::Down);
+        for _ in 0..4 {
+            a.look(Some(left));
+            assert!(!a.session.up);
+        }
+    }
+
+    #[test]
+    fn a_pause_ends_the_session_on_both_sides() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        settle(&mut a, &mut b);
+        assert_eq!(a.look(None), Step::Down);
+        assert_eq!(b.look(Some(a.sight())), Step::Down);
+        settle(&mut a, &mut b);
+        assert!(a.session.up && b.session.up);
+    }
+}
