@@ -55,10 +55,11 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )?;
     writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
     writeln!(f, "cached {}", shared.lmm.cached())?;
+    writeln!(f, "connections {}", shared.connections.count())?;
     writeln!(
         f,
         "window {} of {}",
-        shared.window.used(),
+        shared.parts.used(),
         geometry.window_size
     )
 }

@@ -6,9 +6,11 @@
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
 //! Lock order, outermost first: an opener's `objects`; `Space::state` (inside of which pinning
-//! takes `mmap_lock`, and whoever changes mappings is waited for); the gate; `Channel::processing`;
-//! `Segments::state`; `Channel::state`; `Running::state`; `Contexts::state`; `Claim::past`;
-//! `Engine::state`; `Events::state`; the locks of `Tpt` and of the hardware. `Contexts::state` and
+//! takes `mmap_lock`, and whoever changes mappings is waited for); the gate; `Pump::running`;
+//! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
+//! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
+//! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
+//! hardware. `Opener::attached` is taken alone. `Contexts::state` and
 //! `Maps::ranges` are taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
 //! called under them. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are
 //! innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
@@ -21,7 +23,6 @@ use kernel::{
         Device, //
     },
     new_mutex,
-    pci,
     prelude::*,
     rbtree::{
         RBTree,
@@ -39,6 +40,11 @@ use kernel::{
 };
 
 use crate::{
+    connection::{
+        self,
+        Connections,
+        Job, //
+    },
     context::Contexts,
     engine::Engine,
     events::{
@@ -47,13 +53,13 @@ use crate::{
     },
     export::Exports,
     hw::{
-        adapter::Adapter,
         layout::event,
         Hardware, //
     },
     kernel_ext::{
-        self,
-        errno::eremoteio,
+        errno::{
+            eremoteio, //
+        },
         gate::{
             Gate,
             GateKeeper, //
@@ -61,16 +67,17 @@ use crate::{
         shrinker::Shrink, //
     },
     link::{
-        channel::{
-            self,
-            Channel,
-            Handler, //
-        },
+        self,
         message::{
+            self,
             Answer,
+            Message,
             Query, //
         },
-        window::InboundWindow, //
+        part::Parts,
+        peer::Peer,
+        Handler,
+        Link, //
     },
     lmm::{
         host::{
@@ -82,6 +89,11 @@ use crate::{
     },
     maps::Maps,
     options,
+    pump::{
+        Pump,
+        Pumped, //
+    },
+    queue::Queue,
     running::Running,
     segment::{
         Epoch,
@@ -109,10 +121,15 @@ pub(crate) struct Shared {
     pub(crate) running: Running,
     #[pin]
     pub(crate) engine: Engine,
+    /// The kernel's queue of descriptors, if the device can have one.
+    pub(crate) queue: Option<Pin<KBox<Queue<Job>>>>,
     #[pin]
-    pub(crate) channel: Channel,
+    pub(crate) link: Link,
     #[pin]
-    pub(crate) window: InboundWindow,
+    pub(crate) parts: Parts,
+    #[pin]
+    pub(crate) connections: Connections,
+    pub(crate) pump: Arc<Pump>,
     #[pin]
     pub(crate) exports: Exports,
     #[pin]
@@ -162,14 +179,16 @@ impl Shrink for Shared {
 }
 
 impl Shared {
-    fn new(pdev: &pci::Device<Bound>) -> Result<Arc<Self>> {
-        let dev: &Device<Bound> = pdev.as_ref();
+    fn new(dev: &Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Arc<Self>> {
         let gate = Arc::pin_init(Gate::new(dev), GFP_KERNEL)?;
-        let hw: Arc<dyn Hardware> = Arc::pin_init(Adapter::new(pdev)?, GFP_KERNEL)?;
         let geometry = *hw.geometry();
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
         let running = Running::new(gate.clone(), hw.clone())?;
+        let queue = match hw.queue_context() {
+            Some(context) => Some(KBox::pin_init(Queue::new(context)?, GFP_KERNEL)?),
+            None => None,
+        };
         let shared = Arc::pin_init(
             try_pin_init!(Self {
                 gate,
@@ -180,8 +199,11 @@ impl Shared {
                 contexts <- Contexts::new(geometry.contexts)?,
                 running <- running,
                 engine <- Engine::new(page),
-                channel <- Channel::new(),
-                window <- InboundWindow::new(geometry.window_size),
+                queue,
+                link <- Link::new(geometry.node, geometry.nodes)?,
+                parts <- Parts::new(geometry.window_size),
+                connections <- Connections::new(),
+                pump: Pump::new()?,
                 exports <- Exports::new(),
                 segments <- Segments::new(),
                 openers <- new_mutex!(RBTree::new(), "uldma::Shared::openers"),
@@ -208,9 +230,23 @@ impl Shared {
             gate: &self.gate,
             hw: &*self.hw,
             maps: &self.maps,
-            window: &self.window,
-            channel: &self.channel,
+            parts: &self.parts,
+            link: &self.link,
             segments: &self.segments,
+        }
+    }
+
+    /// What connections need.
+    pub(crate) fn connection_site(&self) -> connection::Site<'_> {
+        connection::Site {
+            gate: &self.gate,
+            hw: &*self.hw,
+            tpt: &self.tpt,
+            queue: self.queue.as_deref(),
+            link: &self.link,
+            parts: &self.parts,
+            connections: &self.connections,
+            pump: &self.pump,
         }
     }
 
@@ -239,17 +275,17 @@ impl Shared {
         }
     }
 
-    /// Asks the peer, for at most `timeout_ns`.
+    /// Asks `peer`, for at most `timeout_ns`.
     ///
     /// # Errors
     ///
     /// `ENOENT` when it has nothing of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`.
-    pub(crate) fn ask(&self, query: Query, timeout_ns: u64) -> Result<Answer> {
-        let epoch = self.segments.epoch();
-        let number = self.channel.open_request()?;
-        let answer = self.ask_as(number, query, timeout_ns);
-        if let Some(late) = self.channel.close_request(number) {
-            self.decline(late, epoch);
+    pub(crate) fn ask(&self, peer: &Peer, query: Query, timeout_ns: u64) -> Result<Answer> {
+        let epoch = self.segments.epoch(peer.node());
+        let number = self.link.requests.open(peer.node())?;
+        let answer = self.ask_as(peer, number, query, timeout_ns);
+        if let Some(late) = self.link.requests.close(number) {
+            self.decline(peer.node(), late, epoch);
         }
         match answer? {
             Answer::Refused => Err(ENOENT),
@@ -258,25 +294,26 @@ impl Shared {
     }
 
     /// Gives back what an answer of epoch `epoch` offered.
-    fn decline(&self, answer: Answer, epoch: Epoch) {
+    fn decline(&self, peer: u32, answer: Answer, epoch: Epoch) {
         if let Answer::Segment(segment) = answer {
-            self.segments.decline(&self.site(), segment.offset, epoch);
+            self.segments
+                .decline(&self.site(), peer, segment.offset, epoch);
         }
     }
 
-    fn ask_as(&self, number: u32, query: Query, timeout_ns: u64) -> Result<Answer> {
-        let message = crate::link::message::Message::Query(number, query);
+    fn ask_as(&self, peer: &Peer, number: u32, query: Query, timeout_ns: u64) -> Result<Answer> {
+        let message = Message::Query(number, query);
         let mut left = timeout_ns;
         loop {
             {
                 let guard = self.gate.try_enter()?;
-                match self.channel.send(guard.dev(), &*self.hw, &message) {
+                match peer.send(guard.dev(), &*self.hw, &message) {
                     // The peer's driver is not there yet, or is slow.
                     Ok(()) | Err(EBUSY) => (),
                     Err(err) => return Err(err),
                 }
             }
-            let (answer, slice) = self.channel.wait_answer(number, left)?;
+            let (answer, slice) = self.link.requests.wait(number, left)?;
             if let Some(answer) = answer {
                 return Ok(answer);
             }
@@ -294,11 +331,11 @@ impl Shared {
             self.engine.poll();
             self.contexts.progress(dev, &*self.hw)?;
         }
+        let done = self.queue.as_ref().is_some_and(|queue| queue.has_ended());
         if events & event::LINK != 0 {
-            let link = self.hw.link(dev)?;
-            self.channel.link_changed(dev, &*self.hw, self, link.up)?;
-            self.tell_openers(|opener| opener.link_changed(link.up));
-            self.channel.process(dev, &*self.hw, self)?;
+            self.pump.link_changed();
+        } else if done {
+            self.pump.interrupt();
         }
         if events & event::KEY != 0 {
             self.contexts.report_bad_keys(dev, &*self.hw)?;
@@ -312,8 +349,8 @@ impl Shared {
     /// Handles an interrupt of the doorbell vector.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
-        if bits & channel::DOORBELL != 0 {
-            self.channel.process(dev, &*self.hw, self)?;
+        if bits & link::DOORBELL != 0 {
+            self.pump.rung();
         }
         self.segments.rung(bits);
         Ok(())
@@ -330,36 +367,101 @@ impl Arm for Shared {
 }
 
 impl Handler for Shared {
-    fn query(&self, query: Query) -> Answer {
+    fn query(&self, peer: u32, query: Query) -> Answer {
         let answer = match query {
-            Query::Region(name) => self.exports.find(name).map(Answer::Region),
-            Query::Segment(name) => self.segments.offer(name).map(Answer::Segment),
+            Query::Region(name) => self.exports.find(peer, name).map(Answer::Region),
+            Query::Segment(name) => self.segments.offer(peer, name).map(Answer::Segment),
         };
         answer.unwrap_or(Answer::Refused)
     }
 
-    fn segment_gone(&self, offset: u64) {
-        self.segments.gone(&self.site(), offset);
+    fn segment_gone(&self, peer: u32, offset: u64) {
+        self.segments.gone(&self.site(), peer, offset);
     }
 
-    fn segment_left(&self, offset: u64, count: u32) {
-        self.segments.left(&self.site(), offset, count);
+    fn segment_left(&self, peer: u32, offset: u64, count: u32) {
+        self.segments.left(&self.site(), peer, offset, count);
     }
 
-    fn unwanted(&self, answer: Answer) {
-        self.decline(answer, self.segments.epoch());
+    fn unwanted(&self, peer: u32, answer: Answer, ours: bool) {
+        match (ours, answer) {
+            (true, Answer::Segment(segment)) => {
+                self.segments.left(&self.site(), peer, segment.offset, 1);
+            }
+            (true, _) => (),
+            (false, answer) => self.decline(peer, answer, self.segments.epoch(peer)),
+        }
     }
 
-    fn revoke(&self) {
-        self.segments.revoke(&self.site());
+    fn connection(&self, peer: u32, words: &message::Connection) {
+        self.connections.hear(&self.connection_site(), peer, words);
     }
 
-    fn peer_restarted(&self) {
-        self.segments.peer_restarted(&self.site());
+    fn link_up(&self, peer: u32) {
+        self.segments.peer_began(&self.site(), peer);
+        self.connections.peer_began(&self.connection_site(), peer);
+        self.tell_openers(|opener| opener.link_changed(self.link.is_up()));
     }
 
-    fn resend(&self) {
+    fn link_down(&self, peer: u32) {
+        self.segments.revoke(&self.site(), peer);
+        self.connections.cut(peer);
+        self.pump.release();
+        self.tell_openers(|opener| opener.link_changed(self.link.is_up()));
+    }
+}
+
+impl Pumped for Shared {
+    fn turn(&self, ask_hw: bool) -> bool {
+        let Some(guard) = self.gate.enter() else {
+            return false;
+        };
+        let (dev, hw) = (guard.dev(), &*self.hw);
+        // The only error is a device that has left the bus, which its removal takes care of.
+        let site = &self.connection_site();
+        let heard = self.link.work(dev, hw, self, ask_hw).unwrap_or(false);
+        let queue = self.queue.as_ref();
+        let ended = queue.is_some_and(|queue| queue.reap(|job, outcome| job.ended(site, outcome)));
+        let moved = self.connections.work(site, &guard);
         self.segments.resend(&self.site());
+        heard || ended || moved
+    }
+
+    fn has_news(&self) -> bool {
+        let Some(guard) = self.gate.enter() else {
+            return false;
+        };
+        let ended = self.queue.as_ref().is_some_and(|queue| queue.has_ended());
+        let heard = self.link.has_message(guard.dev(), &*self.hw);
+        ended || heard.unwrap_or(false)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.is_busy())
+    }
+
+    fn set_asleep(&self, asleep: bool) -> bool {
+        let Some(guard) = self.gate.enter() else {
+            return false;
+        };
+        let (dev, hw) = (guard.dev(), &*self.hw);
+        if asleep && self.is_busy() {
+            // A device that does not take it has left the bus.
+            let _ = self.queue.as_ref().map(|queue| queue.arm(dev, hw));
+        }
+        let heard = self.link.set_asleep(dev, hw, asleep);
+        asleep && (heard.unwrap_or(false) || self.has_news())
+    }
+
+    fn beat(&self) {
+        if let Some(guard) = self.gate.enter() {
+            // As in `turn`.
+            let _ = self.link.beat(guard.dev(), &*self.hw);
+        }
+    }
+
+    fn release(&self) {
+        self.connections.release_cut(&self.connection_site());
     }
 }
 
@@ -368,18 +470,18 @@ pub(crate) struct Binding<'bound> {
     shared: Arc<Shared>,
     /// Taken first when dropped; an option so that it can be.
     keeper: Option<GateKeeper<'bound>>,
-    pdev: &'bound pci::Device<Bound>,
+    dev: &'bound Device<Bound>,
 }
 
 impl<'bound> Binding<'bound> {
-    /// Sets up `pdev`, which does nothing yet.
-    pub(crate) fn new(pdev: &'bound pci::Device<Bound>) -> Result<Self> {
-        let shared = Shared::new(pdev)?;
-        let keeper = GateKeeper::open(shared.gate.clone(), pdev.as_ref())?;
+    /// Sets up `dev`, which does nothing yet.
+    pub(crate) fn new(dev: &'bound Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Self> {
+        let shared = Shared::new(dev, hw)?;
+        let keeper = GateKeeper::open(shared.gate.clone(), dev)?;
         Ok(Self {
             shared,
             keeper: Some(keeper),
-            pdev,
+            dev,
         })
     }
 
@@ -390,28 +492,39 @@ impl<'bound> Binding<'bound> {
 
     /// Lets the device run, once its interrupts are handled.
     pub(crate) fn enable(&self) -> Result {
-        let setup = self.shared.tpt.setup()?;
-        self.shared.hw.enable(self.pdev.as_ref(), &setup)
+        let shared = &self.shared;
+        let setup = shared.tpt.setup()?;
+        shared.hw.enable(self.dev, &setup)?;
+        if let Some(queue) = &shared.queue {
+            queue.enable(self.dev, &*shared.hw)?;
+        }
+        shared.pump.start(shared.clone());
+        Ok(())
     }
 }
 
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
-        let dev: &Device<Bound> = self.pdev.as_ref();
-        let shared = &self.shared;
+        let (dev, shared) = (self.dev, &self.shared);
         // No call is inside of the gate from here on.
         self.keeper = None;
+        shared.link.end(dev, &*shared.hw, &**shared);
         shared.tell_openers(Events::gone);
         shared.maps.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {
             dev_err!(dev, "adapter does not reset: {err:?}\n");
         }
         // Whatever the adapter thinks of the reset, this ends its DMA.
-        kernel_ext::pci::clear_master(self.pdev);
+        shared.hw.quiesce(dev);
         shared.engine.abort();
+        if let Some(queue) = &shared.queue {
+            queue.tear_down(dev, Job::lost);
+        }
         shared.contexts.tear_down(dev);
         shared.tpt.tear_down(dev);
         shared.quiet.complete_all();
+        // What waits for the device to be quiet can end now.
+        shared.pump.stop();
         let stuck = core::mem::take(&mut *shared.stuck.lock());
         drop(stuck);
     }

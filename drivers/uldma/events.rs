@@ -260,6 +260,16 @@ impl Events {
         self.tell(|state| state.ended += 1);
     }
 
+    /// Something has changed that is told otherwise: wakes who waits.
+    pub(crate) fn nudge(&self) {
+        let state = self.state.lock();
+        if let Some(eventfd) = &state.eventfd {
+            eventfd.signal();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// The link went up or down.
     pub(crate) fn link_changed(&self, up: bool) {
         self.tell(|state| state.link = Some(up));
@@ -381,7 +391,7 @@ impl Events {
                 continue;
             }
             if self.changed.wait_interruptible(&mut state) {
-                return Err(EINTR);
+                return Err(ERESTARTNOHAND);
             }
         }
     }

@@ -65,15 +65,16 @@ unsafe impl FileOperations for Opener {
         this.close();
     }
 
-    fn ioctl(this: ArcBorrow<'_, Self>, cmd: u32, arg: usize) -> Result<isize> {
-        ioctl::dispatch(&this, cmd, arg)
+    fn ioctl(this: ArcBorrow<'_, Self>, file: &File, cmd: u32, arg: usize) -> Result<isize> {
+        ioctl::dispatch(&this, cmd, arg, file.flags() & flags::O_NONBLOCK != 0)
     }
 
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights> {
         this.check_space()?;
         let _guard = this.shared.gate.try_enter()?;
         let (first, pages) = (mapping.first_page(), mapping.pages());
-        this.shared.maps.check(this.number, first, pages)
+        let shared = &this.shared;
+        shared.maps.check(this.number, &*shared.hw, first, pages)
     }
 
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<(), BusError> {
@@ -91,8 +92,26 @@ unsafe impl FileOperations for Opener {
     }
 
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness {
-        let (readable, gone) = this.events.poll(file, table, &*this.shared);
-        Readiness { readable, gone }
+        let (event, gone) = this.events.poll(file, table, &*this.shared);
+        match this.attachment.readiness() {
+            None => Readiness {
+                readable: event,
+                hung_up: gone,
+                error: gone,
+                ..Readiness::default()
+            },
+            Some(connection) => {
+                this.shared.connection_site().work_if_polling();
+                Readiness {
+                    readable: connection.readable,
+                    writable: connection.writable,
+                    urgent: event,
+                    ended: connection.ended,
+                    hung_up: connection.hung_up || gone,
+                    error: connection.reset || gone,
+                }
+            }
+        }
     }
 
     fn read(this: ArcBorrow<'_, Self>, file: &File, buf: &mut UserSliceWriter) -> Result<usize> {

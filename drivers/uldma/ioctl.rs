@@ -18,14 +18,17 @@ use zerocopy::{
 
 use crate::{
     access::Access,
-    hw::layout::size_word,
+    connection::Way,
+    hw::{
+        layout::size_word,
+        Backend, //
+    },
     kernel_ext::{
         errno::{
             eopnotsupp,
             eproto, //
         },
-        eventfd::EventFd,
-        plain::Plain, //
+        eventfd::EventFd, //
     },
     link::message::{
         Answer,
@@ -45,23 +48,33 @@ use crate::{
     }, //
 };
 
+mod connection;
 mod context;
 mod region;
 
-/// Sizes of the structures as first published: the least that a caller may pass. All of them are
-/// still what they were.
-trait Argument: FromBytes + IntoBytes + Immutable + Copy {}
+/// A structure of the user interface.
+trait Argument: FromBytes + IntoBytes + Immutable + Copy {
+    /// Bytes as first published: the least that a caller may pass.
+    const FIRST: usize;
+}
 
 macro_rules! arguments {
-    ($($name:ident),* $(,)?) => { $(impl Argument for $name {})* };
+    ($($name:ident $(up to $field:ident)?),* $(,)?) => { $(
+        impl Argument for $name {
+            const FIRST: usize = arguments!(@first $name $($field)?);
+        }
+    )* };
+    (@first $name:ident) => { size_of::<$name>() };
+    (@first $name:ident $field:ident) => { core::mem::offset_of!($name, $field) };
 }
 
 arguments!(
     uldma_handle,
-    uldma_query,
+    uldma_query up to out_nodes,
+    uldma_peer_query,
     uldma_region_register,
     uldma_region_export,
-    uldma_region_import,
+    uldma_region_import up to peer,
     uldma_region_query,
     uldma_region_charge,
     uldma_region_blocks,
@@ -73,7 +86,13 @@ arguments!(
     uldma_dma,
     uldma_dma_wait,
     uldma_segment_create,
-    uldma_segment_attach,
+    uldma_segment_attach up to peer,
+    uldma_conn_listen,
+    uldma_conn_accept,
+    uldma_conn_connect,
+    uldma_conn_buffer,
+    uldma_conn_range,
+    uldma_conn_query,
 );
 
 /// A user's structure.
@@ -86,14 +105,18 @@ impl User {
     fn read<T: Argument>(&self) -> Result<T> {
         let mut reader = UserSlice::new(self.ptr, size_of::<u32>()).reader();
         let size = usize::try_from(reader.read::<u32>()?)?;
-        if size < size_of::<T>() {
+        if size < T::FIRST {
             return Err(EINVAL);
         }
         if size > kernel::page::PAGE_SIZE {
             return Err(E2BIG);
         }
         let mut reader = UserSlice::new(self.ptr, size).reader();
-        let Plain(value) = reader.read()?;
+        // What an older caller does not have is zero.
+        let mut value = T::new_zeroed();
+        let known = size.min(size_of::<T>());
+        let bytes = value.as_mut_bytes().get_mut(..known).ok_or(EINVAL)?;
+        reader.read_slice(bytes)?;
         while !reader.is_empty() {
             if reader.read::<u8>()? != 0 {
                 return Err(E2BIG);
@@ -102,11 +125,15 @@ impl User {
         Ok(value)
     }
 
-    /// Writes the structure back.
+    /// Writes the structure back, as far as the caller has it.
     fn write<T: Argument>(&self, value: &T) -> Result {
-        UserSlice::new(self.ptr, size_of::<T>())
-            .writer()
-            .write(&Plain(*value))
+        let bytes = value.as_bytes();
+        let size = bytes
+            .first_chunk()
+            .map_or(0, |size| u32::from_ne_bytes(*size));
+        let known = usize::try_from(size)?.min(bytes.len());
+        let bytes = bytes.get(..known).ok_or(EINVAL)?;
+        UserSlice::new(self.ptr, known).writer().write_slice(bytes)
     }
 }
 
@@ -125,7 +152,7 @@ fn zero(reserved: u32) -> Result {
 }
 
 /// Runs the ioctl `cmd`.
-pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
+pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, nonblock: bool) -> Result<isize> {
     let user = User {
         ptr: UserPtr::from_addr(arg),
     };
@@ -157,6 +184,16 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize) -> Result<isize> {
         ULDMA_CMD_SEGMENT_ATTACH => segment_attach(opener, &user),
         ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(opener, &user),
         ULDMA_CMD_DOORBELL => doorbell(opener, &user),
+        ULDMA_CMD_PEER_QUERY => connection::peer_query(opener, &user),
+        ULDMA_CMD_CONN_LISTEN => connection::listen(opener, &user),
+        ULDMA_CMD_CONN_ACCEPT => connection::accept(opener, &user, nonblock),
+        ULDMA_CMD_CONN_CONNECT => connection::connect(opener, &user),
+        ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(opener, &user),
+        ULDMA_CMD_CONN_PREPOST => connection::give(opener, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_SEND => connection::give(opener, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_RECV => connection::take(opener, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_RECYCLE => connection::take(opener, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_QUERY => connection::query(opener, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)
@@ -197,16 +234,22 @@ fn query(opener: &Opener, user: &User) -> Result {
     no_flags(arg.flags)?;
     let shared = &opener.shared;
     let geometry = shared.hw.geometry();
-    let link = {
-        let guard = shared.gate.try_enter()?;
-        shared.hw.link(guard.dev())?
-    };
+    drop(shared.gate.try_enter()?);
+    let links = shared
+        .link
+        .peers()
+        .map(|peer| (peer.node(), peer.describe()));
+    let (mut up, mut generation) = (0u32, 0u32);
+    for (node, link) in links {
+        up |= u32::from(link.up) << node;
+        generation = generation.wrapping_add(link.generation);
+    }
     let usage = shared.tpt.usage();
     let regions = opener.objects.lock().regions();
     arg.out_abi_version = uapi::ULDMA_ABI_VERSION;
     arg.out_node = geometry.node;
-    arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
-    arg.out_link_generation = link.generation;
+    arg.out_link = if up != 0 { uapi::ULDMA_LINK_UP } else { 0 };
+    arg.out_link_generation = generation;
     arg.out_contexts = geometry.contexts - 1;
     arg.out_contexts_used = shared.contexts.used();
     arg.out_page_shift = u32::try_from(kernel::page::PAGE_SHIFT)?;
@@ -217,10 +260,18 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_max_pages = geometry.page_capacity;
     arg.out_pages = usage.pages;
     arg.out_window_size = u64::try_from(geometry.window_size)?;
-    arg.out_window_used = u64::try_from(shared.window.used())?;
+    arg.out_window_used = u64::try_from(shared.parts.used())?;
     arg.out_methods = method::allowed(geometry.methods);
     arg.out_opener_regions = u32::try_from(regions)?;
     arg.out_opener_pinned = pages_to_bytes(opener.space.locked_pages());
+    arg.out_nodes = geometry.nodes;
+    arg.out_peers = up;
+    arg.out_backend = match geometry.backend {
+        Backend::Adapter => uapi::ULDMA_BACKEND_ADAPTER,
+        Backend::Ivshmem => uapi::ULDMA_BACKEND_IVSHMEM,
+        Backend::Loopback => uapi::ULDMA_BACKEND_LOOPBACK,
+    };
+    arg.out_connections = u32::try_from(shared.connections.count())?;
     user.write(&arg)
 }
 
@@ -317,15 +368,15 @@ fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Out
 fn segment_create(opener: &Opener, user: &User) -> Result {
     let mut arg: uldma_segment_create = user.read()?;
     no_flags(arg.flags)?;
-    zero(arg.reserved)?;
     opener.check_space()?;
+    let peer = opener.shared.link.only(arg.peer)?;
     opener.make(user, &mut arg, |handle, arg| {
         let segment = Segment::create(
             &opener.shared.site(),
             opener.number,
             &opener.events,
             handle,
-            arg.name,
+            (arg.name, peer),
             arg.length,
         )?;
         arg.out_handle = handle;
@@ -343,10 +394,11 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     if arg.name == 0 {
         return Err(EINVAL);
     }
-    let epoch = opener.shared.segments.epoch();
-    let answer = opener
-        .shared
-        .ask(Query::Segment(arg.name), arg.timeout_ns)?;
+    zero(arg.reserved2)?;
+    let peer = opener.shared.link.named(arg.peer)?;
+    let epoch = opener.shared.segments.epoch(peer.node());
+    let query = Query::Segment(arg.name);
+    let answer = opener.shared.ask(peer, query, arg.timeout_ns)?;
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };
@@ -356,6 +408,7 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
             opener.number,
             &opener.events,
             handle,
+            peer.node(),
             &created,
             epoch,
         )?;

@@ -28,6 +28,9 @@ pub(crate) fn allowed(offered: u32) -> u32 {
 }
 
 impl Method {
+    /// Descriptors in memory, which is how the kernel's own queue works, too.
+    pub(crate) const QUEUE: Self = Self(uapi::ULDMA_METHOD_QUEUE);
+
     /// Decodes a number, given the bit mask of methods that the device has.
     ///
     /// # Errors

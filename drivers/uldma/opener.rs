@@ -16,6 +16,7 @@ use kernel::{
 };
 
 use crate::{
+    attachment::Attachment,
     context::Claim,
     device::Shared,
     engine::Transfer,
@@ -156,6 +157,8 @@ pub(crate) struct Opener {
     pub(crate) keep_pins: Atomic<bool>,
     #[pin]
     pub(crate) objects: Mutex<Objects>,
+    #[pin]
+    pub(crate) attachment: Attachment,
 }
 
 impl Opener {
@@ -190,6 +193,7 @@ impl Opener {
             next_transfer: 0,
         };
         let keep = shared.clone();
+        let attachment = Attachment::new(events.clone());
         let opener = pin_init!(Self {
             number,
             shared,
@@ -197,6 +201,7 @@ impl Opener {
             events,
             keep_pins: Atomic::new(false),
             objects <- new_mutex!(objects, "uldma::Opener::objects"),
+            attachment <- attachment,
         });
         Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
     }
@@ -372,6 +377,8 @@ impl Opener {
 
     /// Gives back all that the opener has.
     pub(crate) fn close(&self) {
+        self.attachment
+            .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();
         // An opener without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);

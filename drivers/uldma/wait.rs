@@ -25,7 +25,8 @@ fn jiffies(timeout_ns: u64) -> Jiffies {
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` after `timeout_ns`, `EINTR` when a signal comes.
+/// `ETIMEDOUT` after `timeout_ns`; `EINTR` when a signal comes that has a handler, and what else
+/// wakes a process, as being stopped and continued, starts the call anew.
 pub(crate) fn until<T: Unpin, R>(
     condvar: &CondVar,
     mutex: &Mutex<T>,
@@ -44,7 +45,7 @@ pub(crate) fn until<T: Unpin, R>(
         left = match condvar.wait_interruptible_timeout(&mut guard, left) {
             CondVarTimeoutResult::Woken { jiffies } => jiffies,
             CondVarTimeoutResult::Timeout => 0,
-            CondVarTimeoutResult::Signal { .. } => return Err(EINTR),
+            CondVarTimeoutResult::Signal { .. } => return Err(ERESTARTNOHAND),
         };
     }
 }

@@ -229,12 +229,12 @@ pub(super) fn lmm(opener: &Opener, user: &User) -> Result {
 pub(super) fn export(opener: &Opener, user: &User) -> Result {
     let arg: uldma_region_export = user.read()?;
     let access = Access::from_flags(arg.flags)?;
-    zero(arg.reserved)?;
     opener.check_space()?;
+    let peer = opener.shared.link.only(arg.peer)?;
     let mut objects = opener.objects.lock();
     objects
         .region_mut(arg.handle)?
-        .export(&opener.shared, arg.name, access)
+        .export(&opener.shared, arg.name, peer, access)
 }
 
 pub(super) fn unexport(opener: &Opener, user: &User) -> Result {
@@ -251,7 +251,10 @@ pub(super) fn import(opener: &Opener, user: &User) -> Result {
     if arg.name == 0 {
         return Err(EINVAL);
     }
-    let answer = opener.shared.ask(Query::Region(arg.name), arg.timeout_ns)?;
+    zero(arg.reserved)?;
+    let peer = opener.shared.link.named(arg.peer)?;
+    let query = Query::Region(arg.name);
+    let answer = opener.shared.ask(peer, query, arg.timeout_ns)?;
     let Answer::Region(remote) = answer else {
         return Err(eproto());
     };
@@ -259,7 +262,7 @@ pub(super) fn import(opener: &Opener, user: &User) -> Result {
         return Err(EACCES);
     }
     opener.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::import(&opener.shared, owner, &remote, access)?;
+        let region = Region::import(&opener.shared, owner, peer, &remote, access)?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_length = region.length();

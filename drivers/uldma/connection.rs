@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections: byte streams from the memory of a program to that of another on another node.
+//!
+//! `Documentation/uldma/link.rst` has the protocol, the user interface what programs see. What a
+//! program asks for only changes what a connection keeps; [`Connection::work`] does it.
+//!
+//! Lock order: a listener's `state`, then the table, then what there is to do, then a
+//! connection's `state`, then the locks of the link, of the queue and of `Events`. Memory is locked
+//! and unlocked under none of them.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::Atomic,
+        poll::PollCondVar,
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    access::Access,
+    events::Events,
+    kernel_ext::errno::{
+        econnreset,
+        enotconn, //
+    },
+    lmm::space::Space,
+    uapi, //
+};
+
+mod buffer;
+mod carrier;
+mod copy;
+mod listener;
+mod message;
+mod run;
+mod site;
+mod state;
+mod stream;
+mod table;
+
+pub(crate) use carrier::Carrier;
+pub(crate) use listener::Listener;
+pub(crate) use run::Job;
+pub(crate) use site::Site;
+pub(crate) use table::Connections;
+
+use buffer::Buffer;
+use state::{
+    Phase,
+    State, //
+};
+
+/// Flag of *connect*: receivers move the data.
+const PULL: u32 = 1 << 0;
+/// Flag of *connect*: data goes through the window.
+const WINDOW: u32 = 1 << 1;
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From this node.
+    Send,
+    /// To this node.
+    Receive,
+}
+
+/// What holds of a connection, for `poll()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// Nothing more will be received.
+    pub(crate) ended: bool,
+    /// Nothing can be sent either.
+    pub(crate) hung_up: bool,
+    pub(crate) reset: bool,
+}
+
+/// One connection, as this side sees it.
+#[pin_data]
+pub(crate) struct Connection {
+    /// This side's number of it.
+    id: u32,
+    /// The peer's node.
+    node: u32,
+    port: u32,
+    carrier: Carrier,
+    pull: bool,
+    /// It is among those that have something to do.
+    listed: Atomic<bool>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    changed: PollCondVar,
+}
+
+impl Connection {
+    fn new(
+        id: u32,
+        node: u32,
+        port: u32,
+        carrier: Carrier,
+        pull: bool,
+        state: State,
+    ) -> Result<Arc<Self>> {
+        let connection = pin_init!(Self {
+            id,
+            node,
+            port,
+            carrier,
+            pull,
+            listed: Atomic::new(false),
+            state <- new_mutex!(state, "uldma::Connection::state"),
+            changed <- kernel::new_poll_condvar!("uldma::Connection::changed"),
+        });
+        Arc::pin_init(connection, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// The peer's node.
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// Whether this side moves the data that goes `way`.
+    fn moves(&self, way: Way) -> bool {
+        (way == Way::Send) != self.pull
+    }
+
+    /// Tells all who wait for something of the connection.
+    fn wake(&self, state: &State) {
+        self.changed.notify_all();
+        if let Some(watcher) = &state.watcher {
+            watcher.nudge();
+        }
+    }
+
+    /// Has `events` told of changes from now on.
+    pub(crate) fn watch(&self, events: &Arc<Events>) {
+        self.state.lock().watcher = Some(events.clone());
+    }
+
+    /// Waits until the peer has answered, for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// What the peer answered, `ETIMEDOUT`, `EINTR`, `ENOTCONN` when the link goes down.
+    fn wait_answer(&self, timeout_ns: u64) -> Result {
+        crate::wait::until(
+            &self.changed,
+            &self.state,
+            timeout_ns,
+            |state| match state.phase {
+                Phase::Refused(err) => Some(Err(err)),
+                _ if state.closing.cut => Some(Err(enotconn())),
+                Phase::Asking | Phase::Asked => None,
+                Phase::Answering | Phase::Connected => Some(Ok(())),
+            },
+        )?
+    }
+
+    /// Takes memory of the current process, which runs in `space`, to be sent or to be filled.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Buffer::new`]; `ENOTCONN`, `EPIPE`, `ECONNRESET`, `ENOSPC` when there is too much
+    /// already.
+    pub(crate) fn give(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        space: &Arc<Space>,
+        way: Way,
+        (addr, length): (u64, u64),
+        keep: bool,
+    ) -> Result {
+        let check = |state: &mut State| {
+            state.check_open()?;
+            match state.direction(way).stream.has_room() {
+                true => Ok(()),
+                false => Err(ENOSPC),
+            }
+        };
+        check(&mut self.state.lock())?;
+        let access = Access {
+            read: way == Way::Send,
+            write: way == Way::Receive,
+        };
+        let export = !self.moves(way);
+        let range = (addr, length);
+        let buffer = Buffer::new(site, space, self.carrier, range, access, export)?;
+        let pinned = buffer.was_pinned();
+        let left = {
+            let mut state = self.state.lock();
+            state.counters.locks += u64::from(pinned);
+            match check(&mut state) {
+                Ok(()) => {
+                    let stream = &mut state.direction(way).stream;
+                    stream.give(buffer, addr, length).map_err(|b| (b, ENOSPC))
+                }
+                Err(err) => Err((buffer, err)),
+            }
+        };
+        match left {
+            Ok(()) => {
+                site.connections.list(self);
+                site.pump.now();
+                Ok(())
+            }
+            Err((buffer, err)) => {
+                buffer.release(site, keep);
+                Err(err)
+            }
+        }
+    }
+
+    /// Gives memory back to the program, as address and length: at most `limit` bytes, none at the
+    /// end. Waits for some unless `nonblock`.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR`, `ECONNRESET`, `ENODEV`.
+    pub(crate) fn take(
+        &self,
+        site: &Site<'_>,
+        way: Way,
+        limit: u64,
+        nonblock: bool,
+        keep: bool,
+    ) -> Result<(u64, u64)> {
+        // Whoever polls instead of being interrupted looks now.
+        if !self.is_ready(way) {
+            site.work_if_polling();
+        }
+        let mut state = self.state.lock();
+        let range = loop {
+            if let Some(range) = state.direction(way).stream.take(limit) {
+                break Ok(range);
+            }
+            if state.reset {
+                break Err(if site.gate.is_open() {
+                    econnreset()
+                } else {
+                    ENODEV
+                });
+            }
+            if state.closing.has_begun() {
+                break Ok((0, 0));
+            }
+            if nonblock {
+                break Err(EAGAIN);
+            }
+            if self.changed.wait_interruptible(&mut state) {
+                break Err(ERESTARTNOHAND);
+            }
+        };
+        drop(state);
+        while let Some(buffer) = self.pop(|state| state.direction(way).stream.pop_finished()) {
+            buffer.release(site, keep);
+        }
+        range
+    }
+
+    /// Takes a buffer out, which may be released only without the lock.
+    fn pop(&self, pop: impl FnOnce(&mut State) -> Option<Buffer>) -> Option<Buffer> {
+        pop(&mut self.state.lock())
+    }
+
+    fn is_ready(&self, way: Way) -> bool {
+        self.state.lock().direction(way).stream.has_ready()
+    }
+
+    /// What holds now.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let state = self.state.lock();
+        let over = state.reset || state.closing.has_begun();
+        Readiness {
+            readable: over || state.receiving.stream.has_ready(),
+            writable: over
+                || state.sending.stream.has_ready()
+                || (state.is_connected() && state.sending.stream.is_empty()),
+            ended: state.reset || state.closing.theirs || state.closing.cut,
+            hung_up: over,
+            reset: state.reset,
+        }
+    }
+
+    /// What there is to know.
+    pub(crate) fn describe(&self, out: &mut uapi::uldma_conn_query) {
+        let state = self.state.lock();
+        out.out_state = state.number();
+        out.out_flags = [
+            (self.pull, uapi::ULDMA_CONN_PULL),
+            (self.carrier == Carrier::Engine, uapi::ULDMA_CONN_ENGINE),
+            (self.carrier == Carrier::Window, uapi::ULDMA_CONN_WINDOW),
+            (state.reset, uapi::ULDMA_CONN_RESET),
+        ]
+        .into_iter()
+        .filter_map(|(holds, flag)| holds.then_some(flag))
+        .sum();
+        out.out_node = self.node;
+        out.out_port = self.port;
+        out.out_name = state.name;
+        out.out_sent = state.sending.stream.total();
+        out.out_received = state.receiving.stream.total();
+        out.out_posted = state.receiving.stream.left();
+        out.out_unsent = state.sending.stream.left();
+        out.out_copied = state.counters.copied;
+        out.out_messages = state.counters.messages;
+        out.out_locks = state.counters.locks;
+    }
+
+    /// Ends the connection, and waits until nothing is in flight on either side.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: it is ending, and can be waited for again.
+    pub(crate) fn disconnect(self: &Arc<Self>, site: &Site<'_>, keep: bool) -> Result {
+        self.end(site, false);
+        {
+            let mut state = self.state.lock();
+            while !state.closing.is_done() {
+                if self.changed.wait_interruptible(&mut state) {
+                    return Err(ERESTARTNOHAND);
+                }
+            }
+        }
+        self.release_all(site, keep);
+        site.connections.forget(site, self);
+        Ok(())
+    }
+
+    /// Ends the connection, whose file was closed or whose listener is gone: its memory is out of
+    /// reach when this returns, and the peer hears of it.
+    pub(crate) fn abandon(self: &Arc<Self>, site: &Site<'_>, keep: bool) {
+        self.state.lock().watcher = None;
+        self.end(site, true);
+        self.release_all(site, keep);
+        site.connections.orphan(site, self);
+    }
+
+    /// Whether it was given up before the peer had answered.
+    fn is_given_up(&self) -> bool {
+        let state = self.state.lock();
+        state.closing.cut && state.phase == Phase::Asked
+    }
+
+    /// Begins the end.
+    fn end(self: &Arc<Self>, site: &Site<'_>, lose: bool) {
+        {
+            let mut state = self.state.lock();
+            state.closing.ours = true;
+            if !state.is_connected() {
+                // The peer does not know of it, or will hear when it answers.
+                state.closing.cut = true;
+            }
+            if lose && state.sending.stream.left() > 0 {
+                state.reset = true;
+            }
+            self.wake(&state);
+        }
+        site.connections.list(self);
+        site.pump.now();
+    }
+
+    /// Takes all memory out of reach, and unlocks it.
+    pub(crate) fn release_all(&self, site: &Site<'_>, keep: bool) {
+        let any = |state: &mut State| {
+            let sent = state.sending.stream.pop();
+            sent.or_else(|| state.receiving.stream.pop())
+        };
+        while let Some(buffer) = self.pop(any) {
+            buffer.release(site, keep);
+        }
+    }
+}
+
+impl State {
+    fn direction(&mut self, way: Way) -> &mut state::Direction {
+        match way {
+            Way::Send => &mut self.sending,
+            Way::Receive => &mut self.receiving,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that a program gave to a connection: locked as a region is, and reachable for whoever
+//! moves the data.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    carrier::Carrier,
+    Site, //
+};
+use crate::{
+    access::Access,
+    kernel_ext::{
+        gup::untagged,
+        page_list::PageList, //
+    },
+    lmm::{
+        host::Tell,
+        locked::Locked,
+        range::{
+            offset_in_page,
+            PageRange, //
+        },
+        space::Space, //
+    },
+    tpt::{
+        RegionSetup,
+        RegionSlot, //
+    }, //
+};
+
+/// How the memory is reached.
+enum Reach {
+    /// By the engine, as a region that no program has a handle of.
+    Engine(RegionSlot),
+    /// By CPUs; with the token under which peers reach it, if they do.
+    Cpu(Arc<PageList>, Option<u64>),
+}
+
+/// Memory of a connection. [`Buffer::release`] has to be called in the end.
+pub(super) struct Buffer {
+    space: Arc<Space>,
+    locked: Locked,
+    reach: Reach,
+}
+
+impl Buffer {
+    /// Locks `length` bytes from `addr` on of the current process, which runs in `space`; with
+    /// `export` for the peer to reach.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Region::register`](crate::region::Region::register).
+    pub(super) fn new(
+        site: &Site<'_>,
+        space: &Arc<Space>,
+        carrier: Carrier,
+        (addr, length): (u64, u64),
+        access: Access,
+        export: bool,
+    ) -> Result<Self> {
+        let addr = untagged(addr);
+        let task = kernel::current!();
+        let mm = space.current(task).ok_or(EPERM)?;
+        let pages = PageRange::of_bytes(addr, length)?;
+        // More pages than page entries can never fit; do not even pin them.
+        if pages.len() > usize::try_from(site.hw.geometry().page_capacity)? {
+            return Err(ENOSPC);
+        }
+        let locked = space.lock(mm, pages, access, None)?;
+        let offset = offset_in_page(addr)?;
+        let reach = match carrier {
+            Carrier::Engine => engine(site, space, &locked, (offset, length), access, export),
+            Carrier::Memory | Carrier::Window => {
+                let lend = export && carrier == Carrier::Memory;
+                cpu(site, space, &locked, (offset, length), lend)
+            }
+        };
+        match reach {
+            Ok(reach) => Ok(Self {
+                space: space.clone(),
+                locked,
+                reach,
+            }),
+            Err(err) => {
+                // Nobody was told of it.
+                let _ = space.unlock(locked, Tell::Nobody, false);
+                Err(err)
+            }
+        }
+    }
+
+    /// Whether pages had to be pinned for it.
+    pub(super) fn was_pinned(&self) -> bool {
+        self.locked.was_pinned()
+    }
+
+    /// What the peer has to name to reach it, and the generation.
+    pub(super) fn token(&self) -> (u64, u64) {
+        match &self.reach {
+            Reach::Engine(slot) => (slot.index.into(), slot.generation),
+            Reach::Cpu(_, token) => (token.unwrap_or(0), 0),
+        }
+    }
+
+    /// The region, where the engine moves the data.
+    pub(super) fn region(&self) -> Result<u32> {
+        match &self.reach {
+            Reach::Engine(slot) => Ok(slot.index),
+            Reach::Cpu(..) => Err(EINVAL),
+        }
+    }
+
+    /// The pages, where CPUs move the data.
+    pub(super) fn pages(&self) -> Result<&PageList> {
+        match &self.reach {
+            Reach::Engine(_) => Err(EINVAL),
+            Reach::Cpu(pages, _) => Ok(pages),
+        }
+    }
+
+    /// Takes the memory out of everybody's reach and unlocks it; with `keep` its pins may stay for
+    /// who gives the memory again.
+    ///
+    /// Not to be called under locks that moving data takes: this may wait for a process that is
+    /// faulting memory in.
+    pub(super) fn release(self, site: &Site<'_>, keep: bool) {
+        let tell = match self.reach {
+            Reach::Engine(slot) => {
+                site.tpt.retract_region(slot);
+                match site.invalidate(slot.index) {
+                    Ok(()) => Tell::Nobody,
+                    Err(_) => Tell::Region(slot.index),
+                }
+            }
+            Reach::Cpu(_, token) => {
+                if let Some(token) = token {
+                    site.hw.take_back(token);
+                }
+                Tell::Nobody
+            }
+        };
+        let slot = match self.reach {
+            Reach::Engine(slot) => Some(slot),
+            Reach::Cpu(..) => None,
+        };
+        // What the device does not let go of is kept for it, and was logged.
+        let result = self.space.unlock(self.locked, tell, keep);
+        if let (Ok(()), Some(slot)) = (result, slot) {
+            site.tpt.free_region(slot);
+        }
+    }
+}
+
+fn engine(
+    site: &Site<'_>,
+    space: &Space,
+    locked: &Locked,
+    (offset, length): (usize, u64),
+    access: Access,
+    export: bool,
+) -> Result<Reach> {
+    let guard = site.gate.try_enter()?;
+    let slot = site.tpt.reserve_region(guard.dev())?;
+    let setup = RegionSetup {
+        space: space.id(),
+        access,
+        offset,
+        length,
+        runs: locked.runs(),
+        remote: None,
+        export: export.then_some(access),
+    };
+    site.tpt
+        .set_region(guard.dev(), slot, &setup)
+        // The entry was never made, so there is nothing to invalidate.
+        .inspect_err(|_| site.tpt.free_region(slot))?;
+    Ok(Reach::Engine(slot))
+}
+
+fn cpu(
+    site: &Site<'_>,
+    space: &Space,
+    locked: &Locked,
+    (offset, length): (usize, u64),
+    lend: bool,
+) -> Result<Reach> {
+    let pages = space.page_list(locked, offset, usize::try_from(length)?)?;
+    let pages = Arc::new(pages, GFP_KERNEL_ACCOUNT)?;
+    let token = match lend {
+        true => Some(site.hw.lend(pages.clone())?),
+        false => None,
+    };
+    Ok(Reach::Cpu(pages, token))
+}

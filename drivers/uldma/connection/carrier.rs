@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How bytes get from one node's memory into another's.
+
+use crate::hw::{
+    Backend,
+    Hardware, //
+};
+
+/// What moves the data of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The engine of the mover, from memory to memory.
+    Engine,
+    /// A CPU of the mover, from memory to memory.
+    Memory,
+    /// CPUs of both, into the window and out of it.
+    Window,
+}
+
+/// Most bytes that one step moves, so that connections take turns.
+const ENGINE_STEP: u64 = 1 << 20;
+const CPU_STEP: u64 = 64 << 10;
+
+impl Carrier {
+    /// The one that moves data on `hw`.
+    pub(crate) fn of(hw: &dyn Hardware) -> Self {
+        match hw.geometry().backend {
+            Backend::Adapter if hw.queue_context().is_some() => Self::Engine,
+            Backend::Loopback => Self::Memory,
+            Backend::Adapter | Backend::Ivshmem => Self::Window,
+        }
+    }
+
+    /// Most bytes that one step moves.
+    pub(super) fn step(self) -> u64 {
+        match self {
+            Self::Engine => ENGINE_STEP,
+            Self::Memory | Self::Window => CPU_STEP,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Moving bytes between memory of this side and of the peer.
+
+use kernel::prelude::*;
+
+use super::{
+    buffer::Buffer,
+    stream::{
+        Offer,
+        Piece, //
+    }, //
+};
+use crate::{
+    hw::{
+        Command,
+        CpuCopy,
+        Hardware,
+        PeerPlace,
+        Place, //
+    },
+    kernel_ext::gate::GateGuard,
+    link::part::Part, //
+};
+
+/// The peer's side of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct Peer {
+    pub(super) node: u32,
+    /// Generation of the hardware's link to it.
+    pub(super) link_generation: u32,
+    /// Whether its memory is the destination.
+    pub(super) push: bool,
+}
+
+/// The command that has the engine move `length` bytes between `piece` and `offer`.
+pub(super) fn command(
+    piece: &Piece<'_, Buffer>,
+    offer: &Offer,
+    peer: Peer,
+    length: u64,
+) -> Result<Command> {
+    let here = Place {
+        region: piece.buffer.region()?,
+        offset: piece.offset,
+    };
+    let there = PeerPlace {
+        node: peer.node,
+        link_generation: peer.link_generation,
+        place: Place {
+            region: u32::try_from(offer.token)?,
+            offset: offer.offset,
+        },
+        generation: offer.generation,
+    };
+    Ok(match peer.push {
+        true => Command::Push {
+            src: here,
+            dst: there,
+            length,
+        },
+        false => Command::Pull {
+            src: there,
+            dst: here,
+            length,
+        },
+    })
+}
+
+/// Moves `length` bytes between `piece` and `offer` by this CPU.
+pub(super) fn by_cpu(
+    hw: &dyn Hardware,
+    piece: &Piece<'_, Buffer>,
+    offer: &Offer,
+    peer: Peer,
+    length: u64,
+) -> Result {
+    let copy = CpuCopy {
+        push: peer.push,
+        here: piece.buffer.pages()?,
+        from: usize::try_from(piece.offset)?,
+        token: offer.token,
+        at: usize::try_from(offer.offset)?,
+        length: usize::try_from(length)?,
+    };
+    hw.copy(peer.node, &copy)
+}
+
+/// A part of a section that carries one direction: byte `n` of the direction is at `n` modulo its bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Lane {
+    pub(super) node: u32,
+    pub(super) part: Part,
+}
+
+impl Lane {
+    /// Gives `visit` where bytes `position` and following are, in up to two pieces: offset in the
+    /// section, bytes before, and bytes.
+    fn pieces(
+        &self,
+        position: u64,
+        length: usize,
+        mut visit: impl FnMut(usize, usize, usize) -> Result,
+    ) -> Result {
+        let size = self.part.length();
+        let at = usize::try_from(position % u64::try_from(size)?)?;
+        let first = length.min(size - at);
+        visit(self.part.offset() + at, 0, first)?;
+        match length - first {
+            0 => Ok(()),
+            rest if rest <= size => visit(self.part.offset(), first, rest),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Moves `length` bytes of `piece` into the window, as those from `position` on.
+    pub(super) fn push(
+        &self,
+        guard: &GateGuard<'_>,
+        hw: &dyn Hardware,
+        position: u64,
+        piece: &Piece<'_, Buffer>,
+        length: u64,
+    ) -> Result {
+        let (pages, from) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
+        self.pieces(position, usize::try_from(length)?, |at, before, bytes| {
+            let at = hw.in_section(self.node, at)?;
+            let window = hw.window(guard.dev())?;
+            window.copy_in(at, pages, from + before, bytes)
+        })
+    }
+
+    /// Moves `length` bytes out of the window, from `position` on, into `piece`.
+    pub(super) fn pull(
+        &self,
+        guard: &GateGuard<'_>,
+        hw: &dyn Hardware,
+        position: u64,
+        piece: &Piece<'_, Buffer>,
+        length: u64,
+    ) -> Result {
+        let (pages, to) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
+        self.pieces(position, usize::try_from(length)?, |at, before, bytes| {
+            let at = hw.in_section(self.node, at)?;
+            let window = hw.window(guard.dev())?;
+            window.copy_out(at, pages, to + before, bytes)
+        })
+    }
+}

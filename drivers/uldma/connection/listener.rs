@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Listeners: who waits for peers to connect to a port.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        poll::PollCondVar,
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use super::Connection;
+use crate::{
+    events::Events,
+    kernel_ext::errno::{
+        econnrefused,
+        enotconn, //
+    },
+    lmm::space::Space, //
+};
+
+struct State {
+    waiting: KVec<Arc<Connection>>,
+    /// Connections that were refused for want of room.
+    refused: u32,
+    closed: bool,
+}
+
+/// One listener.
+#[pin_data]
+pub(crate) struct Listener {
+    port: u32,
+    /// Who may accept.
+    space: Arc<Space>,
+    /// Whether the listener itself becomes the first connection.
+    once: bool,
+    backlog: usize,
+    events: Arc<Events>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    changed: PollCondVar,
+}
+
+impl Listener {
+    /// A listener at `port` with room for `backlog` connections.
+    pub(super) fn new(
+        port: u32,
+        backlog: usize,
+        once: bool,
+        space: Arc<Space>,
+        events: Arc<Events>,
+    ) -> Result<Arc<Self>> {
+        let state = State {
+            waiting: KVec::with_capacity(backlog, GFP_KERNEL_ACCOUNT)?,
+            refused: 0,
+            closed: false,
+        };
+        let listener = pin_init!(Self {
+            port,
+            space,
+            once,
+            backlog,
+            events,
+            state <- new_mutex!(state, "uldma::Listener::state"),
+            changed <- kernel::new_poll_condvar!("uldma::Listener::changed"),
+        });
+        Arc::pin_init(listener, GFP_KERNEL_ACCOUNT)
+    }
+
+    pub(crate) fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Whether the listener itself becomes the first connection.
+    pub(crate) fn is_once(&self) -> bool {
+        self.once
+    }
+
+    /// Whether openers of `space` may accept.
+    pub(crate) fn is_of(&self, space: &Arc<Space>) -> bool {
+        Arc::ptr_eq(&self.space, space)
+    }
+
+    /// Connections that wait, and how many were refused.
+    pub(crate) fn count(&self) -> (usize, u32) {
+        let state = self.state.lock();
+        (state.waiting.len(), state.refused)
+    }
+
+    /// Makes room for one connection, made by `make`.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED` when there is none, and those of `make`.
+    pub(super) fn offer(
+        &self,
+        make: impl FnOnce() -> Result<Arc<Connection>>,
+    ) -> Result<Arc<Connection>> {
+        let mut state = self.state.lock();
+        if state.closed || state.waiting.len() >= self.backlog {
+            state.refused = state.refused.saturating_add(1);
+            return Err(econnrefused());
+        }
+        let connection = make()?;
+        // There is room.
+        let _ = state.waiting.push_within_capacity(connection.clone());
+        // One is all that it ever takes.
+        state.closed = self.once;
+        drop(state);
+        self.changed.notify_all();
+        self.events.nudge();
+        Ok(connection)
+    }
+
+    /// Takes the oldest connection that waits, waiting for one unless `nonblock`.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR`, `ENOTCONN` when the listener is gone.
+    pub(crate) fn accept(&self, nonblock: bool) -> Result<Arc<Connection>> {
+        let mut state = self.state.lock();
+        loop {
+            if !state.waiting.is_empty() {
+                return state.waiting.remove(0).map_err(|_| EINVAL);
+            }
+            if state.closed {
+                return Err(enotconn());
+            }
+            if nonblock {
+                return Err(EAGAIN);
+            }
+            if self.changed.wait_interruptible(&mut state) {
+                return Err(ERESTARTNOHAND);
+            }
+        }
+    }
+
+    /// Lets nobody connect any more; returns who waited.
+    pub(super) fn close(&self) -> KVec<Arc<Connection>> {
+        let waiting = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            core::mem::take(&mut state.waiting)
+        };
+        self.changed.notify_all();
+        waiting
+    }
+}

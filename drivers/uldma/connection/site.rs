@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What connections need of the device that they are of.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    Connections,
+    Job, //
+};
+use crate::{
+    hw::Hardware,
+    kernel_ext::{
+        errno::eopnotsupp,
+        gate::Gate, //
+    },
+    link::{
+        part::Parts,
+        Link, //
+    },
+    options,
+    pump::Pump,
+    queue::Queue,
+    tpt::Tpt, //
+};
+
+/// Where connections find what they need.
+pub(crate) struct Site<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) hw: &'a dyn Hardware,
+    pub(crate) tpt: &'a Tpt,
+    /// The kernel's queue of descriptors, if the device can have one.
+    pub(crate) queue: Option<&'a Queue<Job>>,
+    pub(crate) link: &'a Link,
+    pub(crate) parts: &'a Parts,
+    pub(crate) connections: &'a Connections,
+    pub(crate) pump: &'a Arc<Pump>,
+}
+
+impl Site<'_> {
+    /// Does what there is to do, where nobody is interrupted.
+    pub(crate) fn work_if_polling(&self) {
+        if options::link_poll().is_some() {
+            self.pump.now();
+        }
+    }
+
+    /// Ends what uses `region`, by the kernel's queue.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`].
+    pub(super) fn invalidate(&self, region: u32) -> Result {
+        let queue = self.queue.ok_or_else(eopnotsupp)?;
+        {
+            let guard = self.gate.try_enter()?;
+            queue.invalidate(guard.dev(), self.hw, region)?;
+        }
+        self.pump.now();
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection is about: its states, and what has to be said to the peer.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    buffer::Buffer,
+    stream::{
+        Offers,
+        Stream, //
+    }, //
+};
+use crate::{
+    events::Events,
+    kernel_ext::errno::{
+        econnreset,
+        enotconn, //
+    },
+    link::part::Part,
+    uapi, //
+};
+
+/// How the end of a connection goes. Both sides can begin it, also at once.
+///
+/// A side says *disconnect* when it has nothing in flight, and answers the other's in the same way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Closing {
+    /// This side has ended it.
+    pub(super) ours: bool,
+    /// Our *disconnect* is said.
+    pub(super) said: bool,
+    /// The peer has answered it.
+    pub(super) answered: bool,
+    /// The peer has ended it.
+    pub(super) theirs: bool,
+    /// The peer's *disconnect* is answered.
+    pub(super) answer_said: bool,
+    /// The link is down, so nothing can be said any more.
+    pub(super) cut: bool,
+}
+
+/// What has to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    Nothing,
+    Disconnect,
+    Disconnected,
+}
+
+impl Closing {
+    /// Whether nothing new may begin.
+    pub(super) fn has_begun(&self) -> bool {
+        self.ours || self.theirs || self.cut
+    }
+
+    /// What has to be said now that nothing is in flight.
+    pub(super) fn say(&self) -> Say {
+        if self.cut {
+            Say::Nothing
+        } else if self.theirs && !self.answer_said {
+            Say::Disconnected
+        } else if self.ours && !self.said && !self.theirs {
+            Say::Disconnect
+        } else {
+            Say::Nothing
+        }
+    }
+
+    /// Whether the peer uses nothing of this side any more, and this side nothing of the peer.
+    pub(super) fn is_done(&self) -> bool {
+        let answered = !self.theirs || self.answer_said;
+        self.cut || (answered && (self.theirs || self.answered))
+    }
+}
+
+/// Where a connection is before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// *Connect* has to be said.
+    Asking,
+    /// It is said, and not answered.
+    Asked,
+    /// *Connected* has to be said.
+    Answering,
+    Connected,
+    /// The peer refused.
+    Refused(Error),
+}
+
+/// One direction.
+pub(super) struct Direction {
+    pub(super) stream: Stream<Buffer>,
+    /// What the peer has offered, where this side moves the data.
+    pub(super) offers: Offers,
+    /// Lengths of what this side has offered and the peer has not moved, where it does.
+    pub(super) offered: KVec<u64>,
+    /// Bytes that were moved and of which the peer was not told.
+    pub(super) unsaid: u64,
+    /// Commands that have not ended.
+    pub(super) commands: u32,
+}
+
+impl Direction {
+    pub(super) fn new() -> Result<Self> {
+        let room = KVec::with_capacity(uapi::ULDMA_CONN_MAX_BUFFERS as usize, GFP_KERNEL_ACCOUNT)?;
+        Ok(Self {
+            stream: Stream::new()?,
+            offers: Offers::new()?,
+            offered: room,
+            unsaid: 0,
+            commands: 0,
+        })
+    }
+
+    /// Notes that `bytes` of what was offered were moved.
+    pub(super) fn settle(&mut self, bytes: u64) {
+        let mut left = bytes;
+        while let Some(first) = self.offered.first_mut() {
+            let step = left.min(*first);
+            *first -= step;
+            left -= step;
+            if *first > 0 {
+                break;
+            }
+            let _ = self.offered.remove(0);
+        }
+    }
+}
+
+/// What a connection counts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counters {
+    pub(super) copied: u64,
+    pub(super) messages: u64,
+    pub(super) locks: u64,
+}
+
+/// What a connection keeps under its lock.
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) closing: Closing,
+    /// Data was lost, or nobody can say.
+    pub(super) reset: bool,
+    /// Nobody has it any more: it is forgotten when it is over.
+    pub(super) orphan: bool,
+    /// The peer's number of the connection.
+    pub(super) remote: u32,
+    /// A random number that both sides know.
+    pub(super) name: u64,
+    pub(super) sending: Direction,
+    pub(super) receiving: Direction,
+    /// Part of this node's section into which the peer writes what it sends, if data goes that way.
+    pub(super) own_part: Option<Part>,
+    /// The same of the peer's section.
+    pub(super) peer_part: Option<Part>,
+    /// Who is told that something has changed, besides those who wait.
+    pub(super) watcher: Option<Arc<Events>>,
+    pub(super) counters: Counters,
+}
+
+impl State {
+    pub(super) fn new(phase: Phase, remote: u32, name: u64) -> Result<Self> {
+        Ok(Self {
+            phase,
+            closing: Closing::default(),
+            reset: false,
+            orphan: false,
+            remote,
+            name,
+            sending: Direction::new()?,
+            receiving: Direction::new()?,
+            own_part: None,
+            peer_part: None,
+            watcher: None,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The state as users know it.
+    pub(super) fn number(&self) -> u32 {
+        match self.phase {
+            _ if self.closing.has_begun() => uapi::ULDMA_CONN_CLOSING,
+            Phase::Asking | Phase::Asked => uapi::ULDMA_CONN_CONNECTING,
+            Phase::Answering | Phase::Connected => uapi::ULDMA_CONN_CONNECTED,
+            Phase::Refused(_) => uapi::ULDMA_CONN_NONE,
+        }
+    }
+
+    /// Fails unless memory can be given.
+    pub(super) fn check_open(&self) -> Result {
+        if self.reset {
+            return Err(econnreset());
+        }
+        if self.closing.has_begun() {
+            return Err(EPIPE);
+        }
+        match self.phase {
+            Phase::Answering | Phase::Connected => Ok(()),
+            _ => Err(enotconn()),
+        }
+    }
+
+    /// Whether data moves, and messages about it make sense.
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(self.phase, Phase::Connected | Phase::Answering)
+    }
+
+    /// Whether no command is under way.
+    pub(super) fn is_drained(&self) -> bool {
+        self.sending.commands == 0 && self.receiving.commands == 0
+    }
+
+    /// Whether commands have not ended, or the peer was not told of some that have.
+    pub(super) fn is_in_flight(&self) -> bool {
+        let busy = |direction: &Direction| direction.commands > 0 || direction.unsaid > 0;
+        busy(&self.sending) || busy(&self.receiving)
+    }
+}
+
+#[kunit_tests(uldma_connection_state)]
+mod tests {
+    use super::*;
+
+    /// Lets a side say what it has to, and the other hear it.
+    fn exchange(from: &mut Closing, to: &mut Closing) -> bool {
+        match from.say() {
+            Say::Nothing => return false,
+            Say::Disconnect => {
+                from.said = true;
+                to.theirs = true;
+            }
+            Say::Disconnected => {
+                from.answer_said = true;
+                to.answered = true;
+            }
+        }
+        true
+    }
+
+    fn settle(a: &mut Closing, b: &mut Closing) {
+        while exchange(a, b) || exchange(b, a) {}
+    }
+
+    #[test]
+    fn one_side_ends_it() {
+        let (mut a, mut b) = (Closing::default(), Closing::default());
+        settle(&mut a, &mut b);
+        assert!(!a.is_done() && !b.is_done());
+        a.ours = true;
+        settle(&mut a, &mut b);
+        assert!(a.is_done() && b.is_done());
+    }
+
+    #[test]
+    fn both_sides_end_it_at_once() {
+        let (mut a, mut b) = (Closing::default(), Closing::default());
+        (a.ours, b.ours) = (true, true);
+        // Both say so before either hears.
+        let (mut heard_by_a, mut heard_by_b) = (Closing::default(), Closing::default());
+        exchange(&mut a, &mut heard_by_b);
+        exchange(&mut b, &mut heard_by_a);
+        (a.theirs, b.theirs) = (heard_by_a.theirs, heard_by_b.theirs);
+        assert!(a.theirs && b.theirs && !a.is_done() && !b.is_done());
+        settle(&mut a, &mut b);
+        assert!(a.is_done() && b.is_done());
+    }
+
+    #[test]
+    fn a_cut_link_ends_it() {
+        let mut side = Closing {
+            ours: true,
+            ..Closing::default()
+        };
+        side.cut = true;
+        assert_eq!(side.say(), Say::Nothing);
+        assert!(side.is_done());
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One direction of a connection: the memory that a program gave to it, and how far it has come.
+//!
+//! Bytes are counted, not buffers: the first byte that was given here meets the first that was given
+//! there, whatever the boundaries. Memory goes back to the program in the order in which it came,
+//! and what lies side by side is one range.
+
+use kernel::prelude::*;
+
+use crate::{
+    kernel_ext::errno::eproto,
+    uapi, //
+};
+
+/// Buffers that one direction can have.
+const MAX_BUFFERS: usize = uapi::ULDMA_CONN_MAX_BUFFERS as usize;
+
+/// Memory that was given. The counts are bytes from its start, each at most the one before it.
+struct Given<B> {
+    buffer: B,
+    addr: u64,
+    length: u64,
+    /// Offered to the peer, or on its way: nobody has to be asked about it again.
+    claimed: u64,
+    /// Moved: the program may have it back.
+    moved: u64,
+    /// Given back.
+    returned: u64,
+}
+
+/// Memory of a program, and how much of it was moved.
+pub(super) struct Stream<B> {
+    given: KVec<Given<B>>,
+    /// Buffers of which nothing is left, to be released.
+    finished: KVec<B>,
+    /// Bytes that were moved, of all that was ever given.
+    total: u64,
+}
+
+/// Bytes of one buffer that are to be moved or offered.
+pub(super) struct Piece<'a, B> {
+    pub(super) buffer: &'a B,
+    /// First byte.
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+impl<B> Stream<B> {
+    /// An empty stream, with room for all that it can have.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            given: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
+            finished: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
+            total: 0,
+        })
+    }
+
+    /// Whether there is room for one more buffer.
+    pub(super) fn has_room(&self) -> bool {
+        self.given.len() + self.finished.len() < MAX_BUFFERS
+    }
+
+    /// Adds memory; gives it back if there is no room.
+    pub(super) fn give(&mut self, buffer: B, addr: u64, length: u64) -> Result<(), B> {
+        if !self.has_room() {
+            return Err(buffer);
+        }
+        let given = Given {
+            buffer,
+            addr,
+            length,
+            claimed: 0,
+            moved: 0,
+            returned: 0,
+        };
+        // There is room.
+        let pushed = self.given.push_within_capacity(given);
+        pushed.map_err(|err| err.0.buffer)
+    }
+
+    /// The next bytes that were not claimed, at most `limit` of one buffer.
+    pub(super) fn next(&self, limit: u64) -> Option<Piece<'_, B>> {
+        let mut given = self.given.iter();
+        let next = given.find(|given| given.claimed < given.length)?;
+        let length = (next.length - next.claimed).min(limit);
+        (length > 0).then_some(Piece {
+            buffer: &next.buffer,
+            offset: next.claimed,
+            length,
+        })
+    }
+
+    /// Claims the `length` bytes that [`Stream::next`] has told.
+    pub(super) fn claim(&mut self, length: u64) {
+        let mut given = self.given.iter_mut();
+        if let Some(next) = given.find(|given| given.claimed < given.length) {
+            next.claimed = next.claimed.saturating_add(length).min(next.length);
+        }
+    }
+
+    /// The buffer that the next moved byte is in, and where in it.
+    pub(super) fn unmoved(&self) -> Option<Piece<'_, B>> {
+        let mut given = self.given.iter();
+        let next = given.find(|given| given.moved < given.length)?;
+        Some(Piece {
+            buffer: &next.buffer,
+            offset: next.moved,
+            length: next.claimed - next.moved,
+        })
+    }
+
+    /// Notes that the next `bytes` bytes were moved.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` for more than was claimed; nothing has changed then.
+    pub(super) fn moved(&mut self, bytes: u64) -> Result {
+        if bytes > self.in_flight() {
+            return Err(eproto());
+        }
+        let mut left = bytes;
+        for given in &mut self.given {
+            let step = left.min(given.claimed - given.moved);
+            given.moved += step;
+            left -= step;
+        }
+        self.total = self.total.wrapping_add(bytes);
+        Ok(())
+    }
+
+    /// Gives at most `limit` moved bytes back, as address and length.
+    pub(super) fn take(&mut self, limit: u64) -> Option<(u64, u64)> {
+        let mut range: Option<(u64, u64)> = None;
+        while let Some(first) = self.given.first_mut() {
+            let ready = first.moved - first.returned;
+            let addr = first.addr.wrapping_add(first.returned);
+            let (start, length) = range.unwrap_or((addr, 0));
+            if ready == 0 || length == limit || start.wrapping_add(length) != addr {
+                break;
+            }
+            let step = ready.min(limit - length);
+            first.returned += step;
+            range = Some((start, length + step));
+            if first.returned < first.length {
+                break;
+            }
+            if let Ok(given) = self.given.remove(0) {
+                // There is room for all that were given.
+                let _ = self.finished.push_within_capacity(given.buffer);
+            }
+        }
+        range
+    }
+
+    /// A buffer of which nothing is left, to be released.
+    pub(super) fn pop_finished(&mut self) -> Option<B> {
+        self.finished.pop()
+    }
+
+    /// Any buffer, whatever became of it, to be released.
+    pub(super) fn pop(&mut self) -> Option<B> {
+        let given = || self.given.pop().map(|given| given.buffer);
+        self.finished.pop().or_else(given)
+    }
+
+    /// Whether there are bytes to give back.
+    pub(super) fn has_ready(&self) -> bool {
+        self.given
+            .first()
+            .is_some_and(|given| given.moved > given.returned)
+    }
+
+    /// Whether nothing was given that was not given back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
+    /// Bytes that were claimed and not moved.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.given.iter().fold(0, |sum, given| {
+            sum.saturating_add(given.claimed - given.moved)
+        })
+    }
+
+    /// Bytes that were given and not moved.
+    pub(super) fn left(&self) -> u64 {
+        self.given.iter().fold(0, |sum, given| {
+            sum.saturating_add(given.length - given.moved)
+        })
+    }
+
+    /// Bytes that were moved, of all that was ever given.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Memory that the peer has offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) token: u64,
+    pub(super) generation: u64,
+    /// First byte that is not claimed.
+    pub(super) offset: u64,
+    /// Bytes from there on.
+    pub(super) length: u64,
+}
+
+/// All that the peer has offered and that is not claimed.
+pub(super) struct Offers(KVec<Offer>);
+
+impl Offers {
+    /// No offers, with room for all that there can be.
+    pub(super) fn new() -> Result<Self> {
+        let room = KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?;
+        Ok(Self(room))
+    }
+
+    /// Adds `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` for none, for a number that cannot be, and for more offers than there can be.
+    pub(super) fn add(&mut self, token: u64, generation: u64, bytes: u64) -> Result {
+        if bytes == 0 || i64::try_from(bytes).is_err() {
+            return Err(eproto());
+        }
+        let offer = Offer {
+            token,
+            generation,
+            offset: 0,
+            length: bytes,
+        };
+        self.0.push_within_capacity(offer).map_err(|_| eproto())
+    }
+
+    /// The next bytes.
+    pub(super) fn next(&self) -> Option<Offer> {
+        self.0.first().copied()
+    }
+
+    /// Claims `length` of the next bytes.
+    pub(super) fn claim(&mut self, length: u64) {
+        let Some(first) = self.0.first_mut() else {
+            return;
+        };
+        first.offset += length.min(first.length);
+        first.length -= length.min(first.length);
+        if first.length == 0 {
+            let _ = self.0.remove(0);
+        }
+    }
+}
+
+#[kunit_tests(uldma_connection_stream)]
+mod tests {
+    use super::*;
+
+    fn stream(buffers: &[(u64, u64)]) -> Result<Stream<u32>> {
+        let mut stream = Stream::new()?;
+        for (number, (addr, length)) in buffers.iter().enumerate() {
+            let number = u32::try_from(number)?;
+            stream.give(number, *addr, *length).map_err(|_| ENOSPC)?;
+        }
+        Ok(stream)
+    }
+
+    /// Claims and moves `bytes` bytes.
+    fn run(stream: &mut Stream<u32>, bytes: u64) -> Result {
+        let mut left = bytes;
+        while left > 0 {
+            let length = stream.next(left).ok_or(ENOENT)?.length;
+            stream.claim(length);
+            left -= length;
+        }
+        stream.moved(bytes)
+    }
+
+    #[test]
+    fn memory_comes_back_in_order() -> Result {
+        // Two buffers side by side, then one elsewhere.
+        let mut stream = stream(&[(1000, 100), (1100, 50), (5000, 10)])?;
+        assert_eq!(stream.take(10), None);
+        run(&mut stream, 155)?;
+        assert_eq!(stream.take(30), Some((1000, 30)));
+        assert_eq!(stream.pop_finished(), None);
+        assert_eq!(stream.take(1000), Some((1030, 120)));
+        assert_eq!(stream.pop_finished(), Some(1));
+        assert_eq!(stream.pop_finished(), Some(0));
+        assert_eq!(stream.take(1000), Some((5000, 5)));
+        assert!(!stream.has_ready() && !stream.is_empty());
+        assert_eq!(stream.left(), 5);
+        Ok(())
+    }
+
+    #[test]
+    fn no_more_is_moved_than_was_claimed() -> Result {
+        let mut stream = stream(&[(0, 100)])?;
+        assert_eq!(stream.moved(1), Err(eproto()));
+        stream.claim(60);
+        assert_eq!(stream.moved(61), Err(eproto()));
+        assert_eq!(stream.in_flight(), 60);
+        stream.moved(60)?;
+        assert_eq!(stream.in_flight(), 0);
+        assert_eq!(stream.total(), 60);
+        assert_eq!(stream.next(u64::MAX).map(|piece| piece.offset), Some(60));
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_are_limited() -> Result {
+        let mut stream = Stream::new()?;
+        for number in 0..uapi::ULDMA_CONN_MAX_BUFFERS {
+            assert!(stream.give(number, 0, 1).is_ok());
+        }
+        assert_eq!(stream.give(77, 0, 1), Err(77));
+        Ok(())
+    }
+
+    #[test]
+    fn offers_are_claimed_in_parts() -> Result {
+        let mut offers = Offers::new()?;
+        assert_eq!(offers.add(1, 2, 0), Err(eproto()));
+        assert_eq!(offers.add(1, 2, u64::MAX), Err(eproto()));
+        offers.add(1, 2, 10)?;
+        offers.add(3, 4, 5)?;
+        offers.claim(4);
+        let rest = Offer {
+            token: 1,
+            generation: 2,
+            offset: 4,
+            length: 6,
+        };
+        assert_eq!(offers.next(), Some(rest));
+        offers.claim(6);
+        assert_eq!(offers.next().map(|offer| offer.token), Some(3));
+        for _ in 1..MAX_BUFFERS {
+            offers.add(1, 1, 1)?;
+        }
+        assert_eq!(offers.add(1, 1, 1), Err(eproto()));
+        Ok(())
+    }
+}

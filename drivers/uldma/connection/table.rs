@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections and listeners of one device, and which of them have something to do.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use super::{
+    message::Request,
+    state::{
+        Phase,
+        State, //
+    },
+    Carrier,
+    Connection,
+    Listener,
+    Site, //
+};
+use crate::{
+    events::Events,
+    handles::Handles,
+    kernel_ext::{
+        errno::{
+            eaddrinuse,
+            econnrefused,
+            eopnotsupp, //
+        },
+        gate::GateGuard,
+        random, //
+    },
+    link::{
+        message::{
+            Connection as Words,
+            Message, //
+        },
+        part::Part,
+        peer::Peer, //
+    },
+    lmm::space::Space, //
+};
+
+/// Connections that a device can have.
+const MAX_CONNECTIONS: usize = 1024;
+/// Listeners that a device can have.
+const MAX_LISTENERS: usize = 1024;
+/// Answers that wait for room in the ring of a peer; who gets none asks in vain.
+const MAX_ANSWERS: usize = 64;
+/// Bytes of the window that carry one direction of a connection.
+const LANE_BYTES: u64 = 128 << 10;
+
+struct Table {
+    connections: Handles<Arc<Connection>>,
+    count: usize,
+    listeners: KVec<Arc<Listener>>,
+}
+
+/// What there is to do.
+struct ToDo {
+    /// Connections that have something to do, each once; there is room for all.
+    listed: KVec<Arc<Connection>>,
+    /// Answers about connections that there are not.
+    answers: KVec<(u32, Words)>,
+    /// Parts of the own section that peers may still write until they begin a new session.
+    left: KVec<(u32, Part)>,
+}
+
+/// The connections of one device.
+#[pin_data]
+pub(crate) struct Connections {
+    #[pin]
+    table: Mutex<Table>,
+    #[pin]
+    to_do: Mutex<ToDo>,
+}
+
+impl Connections {
+    /// Creates an empty set.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let table = Table {
+            connections: Handles::new(),
+            count: 0,
+            listeners: KVec::new(),
+        };
+        let to_do = ToDo {
+            listed: KVec::new(),
+            answers: KVec::new(),
+            left: KVec::new(),
+        };
+        pin_init!(Self {
+            table <- new_mutex!(table, "uldma::Connections::table"),
+            to_do <- new_mutex!(to_do, "uldma::Connections::to_do"),
+        })
+    }
+
+    /// How many connections there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table.lock().count
+    }
+
+    /// Listens at `port`, for openers of `space`.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `ENOSPC`.
+    pub(crate) fn listen(
+        &self,
+        port: u32,
+        backlog: usize,
+        once: bool,
+        space: &Arc<Space>,
+        events: &Arc<Events>,
+    ) -> Result<Arc<Listener>> {
+        let listener = Listener::new(port, backlog, once, space.clone(), events.clone())?;
+        let mut table = self.table.lock();
+        if table.listener(port).is_some() {
+            return Err(eaddrinuse());
+        }
+        if table.listeners.len() >= MAX_LISTENERS {
+            return Err(ENOSPC);
+        }
+        table.listeners.push(listener.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(listener)
+    }
+
+    /// The listener at `port`.
+    pub(crate) fn listener(&self, port: u32) -> Option<Arc<Listener>> {
+        self.table.lock().listener(port).cloned()
+    }
+
+    /// Ends a listener; those who wait at it are reset.
+    pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
+        self.close_port(listener);
+        for connection in listener.close() {
+            connection.state.lock().reset = true;
+            connection.abandon(site, false);
+        }
+    }
+
+    /// Lets the port of a listener be used anew.
+    pub(crate) fn close_port(&self, listener: &Arc<Listener>) {
+        let mut table = self.table.lock();
+        table
+            .listeners
+            .retain(|other| !Arc::ptr_eq(other, listener));
+    }
+
+    /// Connects to `port` of `peer`, and waits for the answer for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `EOPNOTSUPP` when data cannot be
+    /// pulled here.
+    pub(crate) fn connect(
+        &self,
+        site: &Site<'_>,
+        peer: &Peer,
+        port: u32,
+        pull: bool,
+        timeout_ns: u64,
+    ) -> Result<Arc<Connection>> {
+        let carrier = Carrier::of(site.hw);
+        if pull && carrier == Carrier::Window {
+            return Err(eopnotsupp());
+        }
+        let connection = self.insert(|id| {
+            let mut state = State::new(Phase::Asking, 0, random::u64())?;
+            state.own_part = self.take_part(site, carrier)?;
+            let part = state.own_part;
+            Connection::new(id, peer.node(), port, carrier, pull, state).inspect_err(|_| {
+                if let Some(part) = part {
+                    site.parts.give_back(part);
+                }
+            })
+        })?;
+        // After it was inserted, so that no end of a session is missed.
+        let answer = peer.hw_generation().and_then(|_| {
+            self.list(&connection);
+            site.pump.now();
+            connection.wait_answer(timeout_ns)
+        });
+        match answer {
+            Ok(()) => Ok(connection),
+            Err(err) => {
+                connection.abandon(site, false);
+                Err(err)
+            }
+        }
+    }
+
+    /// Makes a connection and gives it a number.
+    fn insert(&self, make: impl FnOnce(u32) -> Result<Arc<Connection>>) -> Result<Arc<Connection>> {
+        let mut table = self.table.lock();
+        if table.count >= MAX_CONNECTIONS {
+            return Err(ENOSPC);
+        }
+        {
+            // Those that are over may still be listed.
+            let mut to_do = self.to_do.lock();
+            to_do.listed.reserve(table.count + 1, GFP_KERNEL_ACCOUNT)?;
+            to_do.left.reserve(table.count + 1, GFP_KERNEL_ACCOUNT)?;
+        }
+        let id = table.connections.reserve()?;
+        let made = make(id).and_then(|connection| {
+            table.connections.insert(id, connection.clone())?;
+            Ok(connection)
+        });
+        match made {
+            Ok(connection) => {
+                table.count += 1;
+                Ok(connection)
+            }
+            Err(err) => {
+                table.connections.cancel(id);
+                Err(err)
+            }
+        }
+    }
+
+    /// A part of the own section for what peers send, where data goes that way.
+    pub(super) fn take_part(&self, site: &Site<'_>, carrier: Carrier) -> Result<Option<Part>> {
+        if carrier != Carrier::Window {
+            return Ok(None);
+        }
+        let part = site.parts.take(LANE_BYTES)?;
+        let zeroed = site.gate.try_enter().and_then(|guard| {
+            let (hw, length) = (site.hw, part.length());
+            hw.zero_window(guard.dev(), part.offset(), length)
+        });
+        match zeroed {
+            Ok(()) => Ok(Some(part)),
+            Err(err) => {
+                site.parts.give_back(part);
+                Err(err)
+            }
+        }
+    }
+
+    /// Notes that a connection has something to do.
+    pub(crate) fn list(&self, connection: &Arc<Connection>) {
+        if !connection.listed.xchg(true, Relaxed) {
+            let mut to_do = self.to_do.lock();
+            let pushed = to_do.listed.push_within_capacity(connection.clone());
+            // There is room for all.
+            connection.listed.store(pushed.is_ok(), Relaxed);
+        }
+    }
+
+    /// Takes the number of a connection away that is over.
+    pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+        let removed = {
+            let mut table = self.table.lock();
+            let removed = table.connections.remove(connection.id).is_ok();
+            table.count -= usize::from(removed);
+            removed
+        };
+        let part = connection.state.lock().own_part.take();
+        let cut = connection.state.lock().closing.cut;
+        if let (true, Some(part)) = (removed, part) {
+            match cut {
+                true => {
+                    // There is room for all that can be in use.
+                    let mut to_do = self.to_do.lock();
+                    let _ = to_do.left.push_within_capacity((connection.node, part));
+                }
+                false => site.parts.give_back(part),
+            }
+        }
+    }
+
+    /// Forgets a connection that nobody has any more, at once or when it is over.
+    pub(super) fn orphan(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+        let done = {
+            let mut state = connection.state.lock();
+            state.orphan = true;
+            state.closing.is_done() && state.is_drained()
+        };
+        if done {
+            self.forget(site, connection);
+        }
+    }
+
+    /// Lets connections do what they have to do, in turns; whether any did something.
+    pub(crate) fn work(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
+        let mut progress = self.answer(site, guard);
+        let count = self.to_do.lock().listed.len();
+        for _ in 0..count {
+            let Ok(connection) = self.to_do.lock().listed.remove(0) else {
+                break;
+            };
+            connection.listed.store(false, Relaxed);
+            let turn = connection.work(site, guard);
+            progress |= turn.progress;
+            if turn.more {
+                self.list(&connection);
+            }
+            let over = {
+                let state = connection.state.lock();
+                state.orphan && state.closing.is_done() && state.is_drained()
+            };
+            if over {
+                self.forget(site, &connection);
+            }
+        }
+        progress
+    }
+
+    /// Sends the answers that had to wait; whether there were any.
+    fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
+        let mut to_do = self.to_do.lock();
+        let mut progress = false;
+        while let Some((node, words)) = to_do.answers.first().copied() {
+            let sent = site.link.peer(node).and_then(|peer| {
+                let message = Message::Connection(words);
+                peer.send(guard.dev(), site.hw, &message)
+            });
+            if sent == Err(EBUSY) {
+                break;
+            }
+            let _ = to_do.answers.remove(0);
+            progress = true;
+        }
+        progress
+    }
+
+    /// Answers a message that no connection answers.
+    fn reply(&self, node: u32, words: Words) {
+        let mut to_do = self.to_do.lock();
+        if to_do.answers.len() < MAX_ANSWERS {
+            // Who gets no answer asks in vain.
+            let _ = to_do.answers.push((node, words), GFP_KERNEL);
+        }
+    }
+
+    /// Handles a message of `node`.
+    pub(crate) fn hear(&self, site: &Site<'_>, node: u32, words: &Words) {
+        let to = match *words {
+            Words::Connect {
+                from,
+                port,
+                flags,
+                name,
+                part,
+            } => {
+                let request = Request {
+                    from,
+                    port,
+                    flags,
+                    name,
+                    part,
+                };
+                return self.asked(site, node, &request);
+            }
+            Words::Connected { to, .. }
+            | Words::Disconnect { to, .. }
+            | Words::Disconnected { to }
+            | Words::Export { to, .. }
+            | Words::Done { to, .. } => to,
+        };
+        let found = self.table.lock().connections.get(to).ok().cloned();
+        match found.filter(|connection| connection.node == node) {
+            Some(connection) if !connection.is_given_up() => connection.hear(site, words),
+            _ => match *words {
+                // It was given up before it was made.
+                Words::Connected { error: 0, from, .. } => self.reply(
+                    node,
+                    Words::Disconnect {
+                        to: from,
+                        from: to,
+                        reset: true,
+                    },
+                ),
+                Words::Disconnect { from, .. } => {
+                    self.reply(node, Words::Disconnected { to: from });
+                }
+                _ => (),
+            },
+        }
+    }
+
+    /// `node` asks for a connection.
+    fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
+        let made = match self.listener(request.port) {
+            Some(listener) => {
+                let made = listener.offer(|| self.insert(|id| request.accept(site, node, id)));
+                if made.is_ok() && listener.is_once() {
+                    self.close_port(&listener);
+                }
+                made
+            }
+            None => Err(econnrefused()),
+        };
+        match made {
+            Ok(connection) => self.list(&connection),
+            Err(err) => self.reply(
+                node,
+                Words::Connected {
+                    to: request.from,
+                    error: err.to_errno().unsigned_abs(),
+                    from: 0,
+                    name: request.name,
+                    part: (0, 0),
+                },
+            ),
+        }
+    }
+
+    /// The link to `node` is down: nothing of its connections is used any more.
+    pub(crate) fn cut(&self, node: u32) {
+        let table = self.table.lock();
+        for connection in table.connections.iter() {
+            if connection.node == node {
+                connection.cut();
+                self.list(connection);
+            }
+        }
+        drop(table);
+        self.to_do.lock().answers.retain(|answer| answer.0 != node);
+    }
+
+    /// `node` has begun a new session, before which it stopped to write what it had been given.
+    pub(crate) fn peer_began(&self, site: &Site<'_>, node: u32) {
+        self.to_do.lock().left.retain(|(other, part)| {
+            if *other == node {
+                site.parts.give_back(*part);
+            }
+            *other != node
+        });
+    }
+
+    /// Takes the memory of connections whose link is down out of reach and unlocks it.
+    pub(crate) fn release_cut(&self, site: &Site<'_>) {
+        let mut after = 0;
+        // The next one is looked up anew each time, since this may wait for a process.
+        loop {
+            let next = {
+                let table = self.table.lock();
+                let mut cut = table.connections.iter().filter(|connection| {
+                    connection.id > after && connection.state.lock().closing.cut
+                });
+                // Numbers are in no order, so the smallest beyond the last.
+                let first = cut.next().cloned();
+                cut.fold(first, |least, other| match least {
+                    Some(least) if least.id < other.id => Some(least),
+                    _ => Some(other.clone()),
+                })
+            };
+            let Some(connection) = next else {
+                return;
+            };
+            after = connection.id;
+            connection.release_all(site, false);
+        }
+    }
+}
+
+impl Table {
+    fn listener(&self, port: u32) -> Option<&Arc<Listener>> {
+        self.listeners
+            .iter()
+            .find(|listener| listener.port() == port)
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls on connections, and on the links to peers.
+
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use zerocopy::FromZeros;
+
+use crate::{
+    connection::Way,
+    kernel_ext::errno::eopnotsupp,
+    opener::Opener,
+    uapi::{
+        self,
+        *, //
+    }, //
+};
+
+use super::{
+    no_flags,
+    zero,
+    User, //
+};
+
+pub(super) fn peer_query(opener: &Opener, user: &User) -> Result {
+    let mut arg: uldma_peer_query = user.read()?;
+    no_flags(arg.flags)?;
+    let shared = &opener.shared;
+    drop(shared.gate.try_enter()?);
+    let link = shared.link.peer(arg.node)?.describe();
+    let looks = shared.pump.looks();
+    arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
+    arg.out_generation = link.generation;
+    arg.out_version = link.terms.version;
+    arg.out_features = u32::try_from(link.terms.features)?;
+    arg.out_slots = link.terms.slots;
+    arg.out_sent = link.counters.sent;
+    arg.out_received = link.counters.received;
+    arg.out_doorbells = link.counters.doorbells;
+    arg.out_violations = link.counters.violations;
+    arg.out_interrupts = looks.doorbells;
+    arg.out_worked = looks.found;
+    user.write(&arg)
+}
+
+pub(super) fn listen(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_conn_listen = user.read()?;
+    if arg.flags & !uapi::ULDMA_LISTEN_ONCE != 0 {
+        return Err(eopnotsupp());
+    }
+    opener.check_space()?;
+    let once = arg.flags & uapi::ULDMA_LISTEN_ONCE != 0;
+    let backlog = match (once, arg.backlog) {
+        (true, 0) => 1,
+        (false, backlog @ 1..=uapi::ULDMA_CONN_MAX_BACKLOG) => backlog,
+        _ => return Err(EINVAL),
+    };
+    if arg.port == 0 {
+        return Err(EINVAL);
+    }
+    let backlog = usize::try_from(backlog)?;
+    let shared = &opener.shared;
+    drop(shared.gate.try_enter()?);
+    opener.attachment.listen(|| {
+        let (space, events) = (&opener.space, &opener.events);
+        let connections = &shared.connections;
+        connections.listen(arg.port, backlog, once, space, events)
+    })
+}
+
+pub(super) fn accept(opener: &Opener, user: &User, nonblock: bool) -> Result {
+    let mut arg: uldma_conn_accept = user.read()?;
+    no_flags(arg.flags)?;
+    opener.check_space()?;
+    // A connection that is accepted cannot be given back, so make sure first that it can be told.
+    user.write(&arg)?;
+    let shared = &opener.shared;
+    drop(shared.gate.try_enter()?);
+    let listener = shared.connections.listener(arg.port).ok_or(ENOENT)?;
+    if !listener.is_of(&opener.space) {
+        return Err(EPERM);
+    }
+    opener.attachment.connect(|| {
+        let connection = listener.accept(nonblock)?;
+        arg.out_node = connection.node();
+        Ok(connection)
+    })?;
+    user.write(&arg)
+}
+
+pub(super) fn connect(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_conn_connect = user.read()?;
+    if arg.flags & !uapi::ULDMA_CONNECT_PULL != 0 {
+        return Err(eopnotsupp());
+    }
+    opener.check_space()?;
+    if arg.port == 0 {
+        return Err(EINVAL);
+    }
+    let pull = arg.flags & uapi::ULDMA_CONNECT_PULL != 0;
+    let shared = &opener.shared;
+    drop(shared.gate.try_enter()?);
+    let peer = shared.link.named(arg.peer)?;
+    opener.attachment.connect(|| {
+        let connections = &shared.connections;
+        connections.connect(
+            &shared.connection_site(),
+            peer,
+            arg.port,
+            pull,
+            arg.timeout_ns,
+        )
+    })
+}
+
+pub(super) fn disconnect(opener: &Opener, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    zero(arg.handle)?;
+    opener.check_space()?;
+    let keep = opener.keep_pins.load(Relaxed);
+    opener
+        .attachment
+        .disconnect(&opener.shared.connection_site(), keep)
+}
+
+pub(super) fn give(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Result {
+    let arg: uldma_conn_buffer = user.read()?;
+    no_flags(arg.flags)?;
+    opener.check_space()?;
+    let connection = opener.attachment.connection(nonblock)?;
+    let keep = opener.keep_pins.load(Relaxed);
+    let range = (arg.addr, arg.length);
+    let site = &opener.shared.connection_site();
+    connection.give(site, &opener.space, way, range, keep)
+}
+
+pub(super) fn take(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Result {
+    let mut arg: uldma_conn_range = user.read()?;
+    no_flags(arg.flags)?;
+    opener.check_space()?;
+    if arg.length == 0 {
+        return Err(EINVAL);
+    }
+    // Memory that is given back cannot be taken again, so make sure first that it can be told.
+    user.write(&arg)?;
+    let connection = opener.attachment.connection(nonblock)?;
+    let keep = opener.keep_pins.load(Relaxed);
+    let (addr, length) = connection.take(
+        &opener.shared.connection_site(),
+        way,
+        arg.length,
+        nonblock,
+        keep,
+    )?;
+    arg.out_addr = addr;
+    arg.out_length = length;
+    user.write(&arg)
+}
+
+pub(super) fn query(opener: &Opener, user: &User) -> Result {
+    let asked: uldma_conn_query = user.read()?;
+    no_flags(asked.flags)?;
+    let mut arg = uldma_conn_query::new_zeroed();
+    arg.size = asked.size;
+    opener.attachment.describe(&mut arg)?;
+    user.write(&arg)
+}
