@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
 use crate::ring::{Duplex, Pushed, RingError};
-use crate::{greeting, Device, Error, Name, Result, Spin};
+use crate::spin::Patience;
+use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
 ///
@@ -15,25 +16,41 @@ use crate::{greeting, Device, Error, Name, Result, Spin};
 #[derive(Debug)]
 pub struct Channel<L: Link = WindowLink> {
     rings: Duplex,
-    spin: Spin,
-    /// The peer's memory may be gone: leave it alone.
-    dead: bool,
+    patience: Patience,
+    /// Why the peer's memory may be gone: leave it alone.
+    lost: Option<Error>,
     /// Last value of the probe word, see [`crate::measure`].
     pub(crate) probe: u64,
     link: L,
 }
 
 impl Device {
-    /// Opens a channel to the process at the peer that opens one under the same name, with rings
+    /// Opens a channel to the process at the other node of a link of two that opens one under the
+    /// same name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::channel_to`]; [`Error::System`] EINVAL where there are more nodes.
+    pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
+        self.channel_to(Peer::OTHER, name, capacity, timeout)
+    }
+
+    /// Opens a channel to the process at a peer that opens one under the same name, with rings
     /// of `capacity` bytes (a power of two, the same on both sides) in each direction.
     ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when nobody is there in time; [`Error::System`] as
-    /// [`Device::create_segment`] and [`Device::attach_segment`] have it;
+    /// [`Device::create_segment`] and [`Device::attach_segment_of`] have it;
     /// [`Error::Violation`] when the peer speaks something else.
-    pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
-        let link = greeting::meet(self, name, capacity, timeout)?;
+    pub fn channel_to(
+        &self,
+        peer: Peer,
+        name: Name,
+        capacity: u64,
+        timeout: Duration,
+    ) -> Result<Channel> {
+        let link = greeting::meet(self, peer, name, capacity, timeout)?;
         Channel::over(link, capacity)
     }
 }
@@ -55,16 +72,24 @@ impl<L: Link> Channel<L> {
         };
         Ok(Self {
             rings,
-            spin: Spin::RING,
-            dead: false,
+            patience: Patience::adaptive(Spin::RING),
+            lost: None,
             probe: 0,
             link,
         })
     }
 
-    /// Sets how long calls look before they sleep.
+    /// Sets how long calls look before they sleep, exactly.
+    ///
+    /// At first it is at most [`Spin::RING`], and less where messages take longer to come than that.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.spin = spin;
+        self.patience = Patience::fixed(spin);
+    }
+
+    /// Sets how long calls look before they sleep at most; as messages come, it becomes what has
+    /// been worth it.
+    pub fn set_adaptive_spin(&mut self, most: Spin) {
+        self.patience = Patience::adaptive(most);
     }
 
     /// Bytes that a message can have.
@@ -72,7 +97,8 @@ impl<L: Link> Channel<L> {
         self.rings.max_message()
     }
 
-    pub(crate) fn link(&self) -> &L {
+    /// What it runs over.
+    pub fn link(&self) -> &L {
         &self.link
     }
 
@@ -83,15 +109,49 @@ impl<L: Link> Channel<L> {
     /// [`Error::Closed`], [`Error::Violation`], [`Error::TooLong`], and those of the doorbell.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<bool> {
+        self.try_send_vectored(&[message])
+    }
+
+    /// Sends a message that lies in pieces, as one, if there is room now; false when there is not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::try_send`].
+    pub fn try_send_vectored(&mut self, pieces: &[impl AsRef<[u8]>]) -> Result<bool> {
+        if let Some(error) = self.reason() {
+            return Err(error);
+        }
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        let (sent, wake) = match self.rings.push(inbound, outbound, message)? {
+        let (sent, wake) = match self.rings.push_pieces(inbound, outbound, pieces)? {
             Pushed::Done { wake } => (true, wake),
             Pushed::Full { wake } => (false, wake),
         };
-        if wake {
-            self.link.ring()?;
+        self.wake_peer(wake);
+        self.reason().map_or(Ok(sent), Err)
+    }
+
+    /// Takes all messages that are there now, at most `most`, one after the other into the start of
+    /// `target`, and shows each to `taken`; the peer is told once of all of them. How many there
+    /// were.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::try_receive`].
+    pub fn try_receive_batch(
+        &mut self,
+        target: &mut [u8],
+        most: usize,
+        taken: impl FnMut(&[u8]),
+    ) -> Result<usize> {
+        let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
+        let (count, wake) = self
+            .rings
+            .pop_batch(inbound, outbound, target, most, taken)?;
+        self.wake_peer(wake);
+        if count > 0 {
+            return Ok(count);
         }
-        Ok(sent)
+        self.reason().map_or(Ok(0), Err)
     }
 
     /// Takes the next message into the start of `target`, if there is one now; its length.
@@ -104,10 +164,11 @@ impl<L: Link> Channel<L> {
     pub fn try_receive(&mut self, target: &mut [u8]) -> Result<Option<usize>> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
         let (popped, wake) = self.rings.pop(inbound, outbound, target)?;
-        if wake {
-            self.link.ring()?;
+        self.wake_peer(wake);
+        if popped.is_some() {
+            return Ok(popped);
         }
-        Ok(popped)
+        self.reason().map_or(Ok(None), Err)
     }
 
     /// Sends a message; waits for room if need be.
@@ -132,11 +193,41 @@ impl<L: Link> Channel<L> {
     /// As [`Channel::try_receive`], [`Error::Timeout`], [`Error::LinkDown`].
     #[inline(always)]
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let looks = self.spin.tight;
+        let looks = self.patience.tight();
         match self.rings.pop_fast(self.link.inbound(), target, looks) {
             Some(length) => Ok(length),
             None => self.receive_slowly(target, timeout),
         }
+    }
+
+    /// Sends a message that lies in pieces, as one; waits for room if need be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::send`].
+    pub fn send_vectored(&mut self, pieces: &[impl AsRef<[u8]>], timeout: Duration) -> Result<()> {
+        self.send_when_possible(timeout, |channel| channel.try_send_vectored(pieces))
+    }
+
+    /// Waits for a message, then takes all that are there, as [`Channel::try_receive_batch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::receive`].
+    pub fn receive_batch(
+        &mut self,
+        target: &mut [u8],
+        most: usize,
+        timeout: Duration,
+        mut taken: impl FnMut(&[u8]),
+    ) -> Result<usize> {
+        self.receive_when_possible(timeout, |channel| {
+            match channel.try_receive_batch(target, most, &mut taken) {
+                Ok(0) => Ok(None),
+                Ok(count) => Ok(Some(count)),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     #[cold]
@@ -147,29 +238,94 @@ impl<L: Link> Channel<L> {
         fast: Option<std::result::Result<bool, RingError>>,
     ) -> Result<()> {
         if let Some(wake) = fast {
-            return if wake? { self.link.ring() } else { Ok(()) };
+            self.wake_peer(wake?);
+            return self.reason().map_or(Ok(()), Err);
         }
-        let spin = self.spin;
-        let attempt = |channel: &mut Self| match channel.try_send(message) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        };
-        if let Some(result) = spin.until(|| attempt(self)) {
-            return result;
-        }
-        self.sleep_until(timeout, "room in the ring", Duplex::sleep_for_room, attempt)
+        self.send_when_possible(timeout, |channel| channel.try_send(message))
     }
 
     #[cold]
     fn receive_slowly(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let spin = self.spin;
-        let mut attempt = |channel: &mut Self| channel.try_receive(target).transpose();
-        if let Some(result) = spin.until(|| attempt(self)) {
-            return result;
+        self.receive_when_possible(timeout, |channel| channel.try_receive(target))
+    }
+
+    fn send_when_possible(
+        &mut self,
+        timeout: Duration,
+        mut attempt: impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        let mut attempt = |channel: &mut Self| match attempt(channel) {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        };
+        let sleep = Duplex::sleep_for_room;
+        match self.spin(&mut attempt) {
+            Some(result) => result,
+            None => self.sleep_until(timeout, "room in the ring", sleep, attempt),
         }
+    }
+
+    fn receive_when_possible<T>(
+        &mut self,
+        timeout: Duration,
+        mut attempt: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut attempt = |channel: &mut Self| attempt(channel).transpose();
         let sleep = Duplex::sleep_for_message;
-        self.sleep_until(timeout, "message from the peer", sleep, attempt)
+        match self.spin(&mut attempt) {
+            Some(result) => result,
+            None => self.sleep_until(timeout, "message from the peer", sleep, attempt),
+        }
+    }
+
+    /// Looks for as long as that has been worth it.
+    fn spin<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+        let mut patience = self.patience;
+        let found = patience.until(|| attempt(self));
+        self.patience = patience;
+        found
+    }
+
+    /// Says that this side sleeps until there is a message. Count rings before, look once more
+    /// afterwards.
+    pub(crate) fn fall_asleep(&mut self) {
+        self.rings
+            .sleep_for_message(self.link.inbound(), self.link.outbound());
+    }
+
+    /// Says that this side does not sleep any more.
+    pub(crate) fn wake_up(&mut self) {
+        // A peer that has closed may have given its memory back: leave that alone.
+        if self.lost.is_none() && !self.rings.peer_closed(self.link.inbound()) {
+            self.rings.awake(self.link.outbound());
+        }
+    }
+
+    /// The peer's memory may be gone: leaves it alone. What it sent before can still be taken; then the
+    /// reason is told.
+    pub(crate) fn abandon(&mut self, reason: Error) {
+        self.lost = Some(reason);
+        self.rings.abandon();
+    }
+
+    /// Rings the peer's doorbell, if that is necessary and there is a peer.
+    #[inline]
+    fn wake_peer(&mut self, necessary: bool) {
+        if !necessary || self.lost.is_some() {
+            return;
+        }
+        if let Err(error) = self.link.ring() {
+            self.abandon(error);
+        }
+    }
+
+    /// Why the peer is lost, if it is.
+    #[inline]
+    fn reason(&mut self) -> Option<Error> {
+        let reason = self.lost.as_mut()?;
+        // It is told in full once.
+        Some(std::mem::replace(reason, Error::Closed))
     }
 
     /// Sleeps until an attempt succeeds or fails.
@@ -180,7 +336,8 @@ impl<L: Link> Channel<L> {
         sleep: impl Fn(&mut Duplex, &L::In, &L::Out),
         mut attempt: impl FnMut(&mut Self) -> Option<Result<T>>,
     ) -> Result<T> {
-        let deadline = Instant::now() + timeout;
+        let start = Instant::now();
+        let deadline = start + timeout;
         loop {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen = self.link.rings();
@@ -189,17 +346,12 @@ impl<L: Link> Channel<L> {
             if done.is_none() {
                 let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
                 if let Err(error) = self.link.wait(seen, slice) {
-                    self.dead = true;
-                    self.rings.abandon();
-                    // What it sent before is still here.
-                    return attempt(self).unwrap_or(Err(error));
+                    self.abandon(error);
                 }
             }
-            // A peer that has closed may have given its memory back: leave that alone.
-            if !self.rings.peer_closed(self.link.inbound()) {
-                self.rings.awake(self.link.outbound());
-            }
+            self.wake_up();
             if let Some(result) = done.or_else(|| attempt(self)) {
+                self.patience.slept(start.elapsed());
                 return result;
             }
             if Instant::now() >= deadline {
@@ -238,12 +390,91 @@ impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
         // A peer that has closed, or is not there any more, may have given its memory back: leave
         // that alone.
-        let gone = self.dead || self.rings.peer_closed(self.link.inbound());
+        let gone = self.lost.is_some() || self.rings.peer_closed(self.link.inbound());
         if gone || self.link.ring().is_err() {
             return;
         }
         self.rings.close(self.link.outbound());
         // Wake it, if it sleeps, to see that.
         let _ = self.link.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::{self, Loopback};
+
+    const CAPACITY: u64 = 64;
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A link that turns out to be down when the peer's doorbell is rung.
+    struct Lost(Loopback);
+
+    impl Link for Lost {
+        type In = Loopback;
+        type Out = Loopback;
+
+        fn inbound(&self) -> &Loopback {
+            &self.0
+        }
+
+        fn outbound(&self) -> &Loopback {
+            &self.0
+        }
+
+        fn ring(&self) -> Result<()> {
+            Err(Error::LinkDown)
+        }
+
+        fn rings(&self) -> u64 {
+            self.0.rings()
+        }
+
+        fn wait(&self, seen: u64, deadline: Instant) -> Result<bool> {
+            self.0.wait(seen, deadline)
+        }
+    }
+
+    /// A peer that sleeps for room, and the other side, which loses it by waking it.
+    fn channels(messages: usize) -> (Channel<Loopback>, Channel<Lost>) {
+        let (left, right) = loopback::pair(CAPACITY);
+        let mut left = Channel::over(left, CAPACITY).unwrap();
+        for _ in 0..messages {
+            assert!(left.try_send(&[1; 16]).unwrap());
+        }
+        assert!(!left.try_send(&[1; 16]).unwrap());
+        let (inbound, outbound) = (left.link.inbound(), left.link.outbound());
+        left.rings.sleep_for_room(inbound, outbound);
+        (left, Channel::over(Lost(right), CAPACITY).unwrap())
+    }
+
+    #[test]
+    fn what_was_taken_outlives_the_peer() {
+        let (_left, mut right) = channels(2);
+        let mut target = [0; 16];
+        for _ in 0..2 {
+            assert_eq!(right.receive(&mut target, LONG).unwrap(), 16);
+        }
+        let error = right.receive(&mut target, LONG).unwrap_err();
+        assert!(matches!(error, Error::LinkDown), "{error}");
+        for error in [
+            right.receive(&mut target, LONG).unwrap_err(),
+            right.try_receive(&mut target).unwrap_err(),
+            right.send(b"nobody there", LONG).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Closed), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_batch_outlives_the_peer() {
+        let (_left, mut right) = channels(2);
+        let mut target = [0; 16];
+        let mut batch =
+            |right: &mut Channel<Lost>| right.receive_batch(&mut target, 9, LONG, |_| {});
+        assert_eq!(batch(&mut right).unwrap(), 2);
+        let error = batch(&mut right).unwrap_err();
+        assert!(matches!(error, Error::LinkDown), "{error}");
     }
 }

@@ -108,6 +108,15 @@ impl Device {
         })
     }
 
+    /// Opens the same device anew: another opener.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::open_path`].
+    pub fn reopen(&self) -> Result<Self> {
+        Self::open_path(self.path())
+    }
+
     /// A device that answers nothing, for tests of what needs no answers.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
@@ -229,9 +238,9 @@ pub struct Query {
     pub abi_version: u32,
     /// Number of this node on its link.
     pub node: u32,
-    /// The link to the peer is up.
+    /// A link to a peer is up.
     pub link_up: bool,
-    /// How often the link came up.
+    /// How often a link to a peer came up.
     pub link_generation: u32,
     /// Register contexts that openers can share.
     pub contexts: u32,
@@ -261,6 +270,14 @@ pub struct Query {
     pub opener_pinned: u64,
     /// Initiation methods that a context can have here and now.
     pub methods: Methods,
+    /// Nodes that the link joins, numbered from zero, with this one.
+    pub nodes: u32,
+    /// Mask of the nodes that can be reached now.
+    pub peers: u32,
+    /// What joins the nodes.
+    pub backend: Backend,
+    /// Connections of all openers.
+    pub connections: u32,
 }
 
 impl Query {
@@ -284,6 +301,50 @@ impl Query {
             opener_regions: raw.out_opener_regions,
             opener_pinned: raw.out_opener_pinned,
             methods: Methods::from_mask(raw.out_methods),
+            nodes: raw.out_nodes,
+            peers: raw.out_peers,
+            backend: Backend::from_raw(raw.out_backend),
+            connections: raw.out_connections,
+        }
+    }
+
+    /// The numbers of the nodes that can be reached now, in ascending order.
+    pub fn reachable(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..u32::BITS).filter(|node| self.peers & (1 << node) != 0)
+    }
+}
+
+/// What joins the nodes. What needs an engine fails with EOPNOTSUPP where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The uldma adapter: window, doorbells and an engine.
+    Adapter,
+    /// ivshmem-doorbell of QEMU: window and doorbells.
+    Ivshmem,
+    /// Memory of this machine, whose devices are the nodes.
+    Loopback,
+    /// One that this library does not know.
+    Other(u32),
+}
+
+impl Backend {
+    fn from_raw(raw: u32) -> Self {
+        match raw {
+            uapi::ULDMA_BACKEND_ADAPTER => Self::Adapter,
+            uapi::ULDMA_BACKEND_IVSHMEM => Self::Ivshmem,
+            uapi::ULDMA_BACKEND_LOOPBACK => Self::Loopback,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adapter => "adapter",
+            Self::Ivshmem => "ivshmem",
+            Self::Loopback => "loopback",
+            Self::Other(_) => "unknown",
         }
     }
 }
@@ -297,6 +358,17 @@ mod tests {
         let error = Device::open_path("/dev/uldma-none").unwrap_err();
         assert_eq!(error.to_string(), "no device: /dev/uldma-none");
         assert!(error.hint().unwrap().contains("load the module"));
+    }
+
+    #[test]
+    fn reachable_nodes_are_those_of_the_mask() {
+        let query = Query::from_raw(&uapi::uldma_query {
+            out_peers: 0b1010_0001,
+            out_backend: uapi::ULDMA_BACKEND_IVSHMEM,
+            ..Default::default()
+        });
+        assert_eq!(query.reachable().collect::<Vec<_>>(), [0, 5, 7]);
+        assert_eq!(query.backend.name(), "ivshmem");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 //! What can go wrong, and what to do about it.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,6 +157,36 @@ impl Error {
         }
     }
 
+    /// An error of a call that is about a connection.
+    pub(crate) fn connection(action: impl Into<String>, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::ENOTCONN => Some("the link to the peer is down, or there is no connection (any more)"),
+            Errno::ENOSPC => {
+                Some("too many buffers are given and not got back, or a table of the device is full")
+            }
+            Errno::EOPNOTSUPP => {
+                Some("without an engine, and through the window, receivers cannot move the data")
+            }
+            Errno::EPERM => Some(
+                "the file was opened in another process, or memory may not be locked at all \
+                 (`ulimit -l`)",
+            ),
+            Errno::ENOMEM => Some("RLIMIT_MEMLOCK would be exceeded: `uldma lmm`"),
+            Errno::EINVAL => Some(
+                "ports, lengths and backlogs are not zero, and a peer must be named (--node) where the \
+                 link has more than two nodes",
+            ),
+            Errno::ENOENT => Some("there is no listener at that port any more"),
+            Errno::ETIMEDOUT => Some("the peer did not answer in time: is its driver loaded?"),
+            _ => hint(errno),
+        };
+        Self::System {
+            action: action.into(),
+            errno,
+            hint: hint.map(str::to_owned),
+        }
+    }
+
     /// An error of looking up something at the peer.
     pub(crate) fn lookup(what: &str, name: Name, timeout: Duration, errno: Errno) -> Self {
         let hint = match errno {
@@ -216,12 +247,30 @@ impl Error {
         }
     }
 
+    /// The connection was reset: by the peer, or as the link went down.
+    pub fn is_reset(&self) -> bool {
+        self.errno() == Some(Errno::ECONNRESET)
+    }
+
     /// The errno behind it, for errors of system calls.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { errno, .. } => Some(*errno),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Timeout { .. } => io::ErrorKind::TimedOut,
+            Error::Closed | Error::LinkDown => io::ErrorKind::BrokenPipe,
+            other => other.errno().map_or(io::ErrorKind::Other, |errno| {
+                io::Error::from_raw_os_error(errno as i32).kind()
+            }),
+        };
+        io::Error::new(kind, error)
     }
 }
 
@@ -245,6 +294,16 @@ fn hint(errno: Errno) -> Option<&'static str> {
         Errno::ETIMEDOUT => "the peer or the device did not answer in time",
         Errno::ESTALE => "the link went down meanwhile: import or attach again",
         Errno::EPROTO => "module versions of the two nodes differ?",
+        Errno::ECONNREFUSED => {
+            "nobody listens at that port of the peer, or too many wait there to be accepted"
+        }
+        Errno::ECONNRESET => {
+            "the link to the peer went down, or one of the two sides was killed or broke the rules"
+        }
+        Errno::EPIPE => "the connection was disconnected: nothing can be sent any more",
+        Errno::EISCONN => "this file has a connection, or listens, already: open the device anew",
+        Errno::EADDRINUSE => "somebody listens at that port of this node already: choose another",
+        Errno::EAGAIN => "nothing is ready: wait by poll(), or without O_NONBLOCK",
         Errno::ENODEV => "the device is gone (driver unbound or module removed)",
         _ => return None,
     })

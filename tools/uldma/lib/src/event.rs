@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,9 +90,25 @@ struct State {
 pub(crate) struct Events {
     state: Mutex<State>,
     changed: Condvar,
+    /// The opener has a connection, so that poll() reports events apart from data.
+    connected: AtomicBool,
 }
 
 impl Events {
+    /// The opener is about to have a connection: from now on its end ends the waits.
+    pub(crate) fn set_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads what is pending, without waiting, unless somebody is about to.
+    pub(crate) fn collect(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let state = self.lock();
+        if !state.being_read {
+            drop(self.keep(state, fd, Duration::ZERO)?);
+        }
+        Ok(())
+    }
+
     /// The counts now. Take them before looking at what the events are about.
     pub(crate) fn snapshot(&self) -> Counts {
         self.lock().counts.clone()
@@ -117,15 +134,25 @@ impl Events {
                 let result = self.changed.wait_timeout(state, left);
                 state = result.unwrap_or_else(PoisonError::into_inner).0;
             } else {
-                let events;
-                (state, events) = self.read(state, fd, left)?;
-                for event in events {
-                    if let Event::Stale { handle, bytes } = event {
-                        state.stale.insert(handle, bytes);
-                    }
-                }
+                state = self.keep(state, fd, left)?;
             }
         }
+    }
+
+    /// Reads for all, and keeps what counts do not tell.
+    fn keep<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        fd: BorrowedFd<'_>,
+        left: Duration,
+    ) -> Result<MutexGuard<'a, State>> {
+        let (mut state, events) = self.read(state, fd, left)?;
+        for event in events {
+            if let Event::Stale { handle, bytes } = event {
+                state.stale.insert(handle, bytes);
+            }
+        }
+        Ok(state)
     }
 
     /// The region has ended: nobody needs to know that it went stale.
@@ -169,7 +196,8 @@ impl Events {
     ) -> Result<(MutexGuard<'a, State>, Vec<Event>)> {
         state.being_read = true;
         drop(state);
-        let result = read_events(fd, left);
+        let connected = self.connected.load(Ordering::Relaxed);
+        let result = read_events(fd, left, connected);
         let mut state = self.lock();
         state.being_read = false;
         for event in result.iter().flatten() {
@@ -186,12 +214,17 @@ impl Events {
 }
 
 /// Sleeps in poll() for at most `left`, then reads what is pending.
-fn read_events(fd: BorrowedFd<'_>, left: Duration) -> Result<Vec<Event>> {
+fn read_events(fd: BorrowedFd<'_>, left: Duration, connected: bool) -> Result<Vec<Event>> {
     let failed = |errno| Error::system("wait for events", errno);
     // Rounded up: to wake early would mean to spin.
     let milliseconds = left.as_nanos().div_ceil(1_000_000);
     let timeout = PollTimeout::try_from(milliseconds.min(60_000)).unwrap_or(PollTimeout::MAX);
-    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    let pending = if connected {
+        PollFlags::POLLPRI
+    } else {
+        PollFlags::POLLIN
+    };
+    let mut fds = [PollFd::new(fd, pending)];
     sys::count_call();
     match poll(&mut fds, timeout) {
         Ok(0) | Err(Errno::EINTR) => return Ok(Vec::new()),
@@ -199,7 +232,15 @@ fn read_events(fd: BorrowedFd<'_>, left: Duration) -> Result<Vec<Event>> {
         Err(errno) => return Err(failed(errno)),
     }
     let events = fds[0].revents().unwrap_or(PollFlags::empty());
-    if events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
+    if connected && !events.contains(pending) && events.contains(PollFlags::POLLHUP) {
+        return Err(if events.contains(PollFlags::POLLERR) {
+            Error::connection("wait for the peer", Errno::ECONNRESET)
+        } else {
+            Error::Closed
+        });
+    }
+    let broken = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    if !connected && events.intersects(broken) {
         return Err(failed(Errno::ENODEV));
     }
     let mut bytes = [0u8; 32 * size_of::<uapi::uldma_event>()];
@@ -309,6 +350,29 @@ mod tests {
         assert_eq!(events.next(reader.as_fd(), deadline).unwrap(), [stale]);
         let now = Instant::now();
         assert!(events.next(reader.as_fd(), now).unwrap().is_empty());
+    }
+
+    /// The end of a pipe whose other end is closed looks like a connection that has ended.
+    #[test]
+    fn the_end_of_a_connection_ends_the_wait() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let events = Events::default();
+        events.set_connected();
+        drop(writer);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let result = events.wait(reader.as_fd(), deadline, |_| false);
+        assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    }
+
+    #[test]
+    fn what_is_pending_is_collected_without_waiting() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let events = Events::default();
+        events.collect(reader.as_fd()).unwrap();
+        assert_eq!(events.snapshot().doorbells(1), 0);
+        unistd::write(&writer, &bytes_of(2, 1, 0)).unwrap();
+        events.collect(reader.as_fd()).unwrap();
+        assert_eq!(events.snapshot().doorbells(1), 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::region::{sealed, Entry};
-use crate::{sys, uapi, Access, Device, Error, Name, Registered, Result};
+use crate::{sys, uapi, Access, Device, Error, Name, Peer, Registered, Result};
 
 /// An offer of a region to the peer, taken back on drop.
 #[derive(Debug)]
@@ -51,19 +51,35 @@ pub struct Import {
 }
 
 impl Device {
-    /// Gains access to the region that the peer exports under `name`. Where the peer has none of
+    /// Gains access to the region that the other node of a link of two exports under `name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::import_from`]; [`Error::System`] EINVAL where there are more nodes.
+    pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
+        self.import_from(Peer::OTHER, name, access, timeout)
+    }
+
+    /// Gains access to the region that a peer exports under `name`. Where the peer has none of
     /// that name yet, asks again until `timeout` has passed.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never offered it, EACCES when the
     /// offer gives less than `access`, ENOTCONN when there is no peer.
-    pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
+    pub fn import_from(
+        &self,
+        peer: Peer,
+        name: Name,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<Import> {
         let answer = retry_lookup("region", name, timeout, |timeout_ns| {
             let argument = uapi::uldma_region_import {
                 flags: access.flags(),
                 name: name.get(),
                 timeout_ns,
+                peer: peer.field(),
                 ..Default::default()
             };
             sys::region_import(self.as_fd(), argument)

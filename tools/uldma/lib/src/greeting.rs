@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use crate::link::WindowLink;
 use crate::ring::{layout, Inbound, Outbound, Violation};
 use crate::window::{InboundSegment, OutboundSegment};
-use crate::{sys, Device, Error, Name, Result};
+use crate::{sys, Device, Error, Name, Peer, Result};
 
 /// "uldmring", and the version of layout and rules in the lowest byte's place.
 const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
@@ -63,9 +63,10 @@ fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
     outbound.store(WORD_NONCE, hello.nonce);
 }
 
-/// Meets the process that does the same at the peer.
+/// Meets the process that does the same at that peer.
 pub(crate) fn meet(
     device: &Device,
+    peer: Peer,
     name: Name,
     capacity: u64,
     timeout: Duration,
@@ -85,7 +86,7 @@ pub(crate) fn meet(
         // Whoever greeted before the attachment is surely whom the attachment reaches.
         let known = read(&inbound, capacity)?.map_or(0, |hello| hello.nonce);
         let left = deadline.saturating_duration_since(Instant::now());
-        let outbound = match device.attach_segment(name, left) {
+        let outbound = match device.attach_segment_of(peer, name, left) {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
                 return Err(nobody(name, timeout));
             }
@@ -98,7 +99,7 @@ pub(crate) fn meet(
         outbound.ring_doorbell()?;
         let until = deadline.min(Instant::now() + ATTACH_AGAIN);
         if greeted(&inbound, &outbound, capacity, nonce, known, until)? {
-            return WindowLink::new(device, inbound, outbound);
+            return WindowLink::new(device, peer, inbound, outbound);
         }
         if Instant::now() >= deadline {
             return Err(nobody(name, timeout));

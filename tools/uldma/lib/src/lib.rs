@@ -36,7 +36,12 @@
 //! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
-//! | exchange messages | [`Device::channel`], [`Channel`] |
+//! | know what nodes there are | [`Device::peers`], [`Peer`] |
+//! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Piece`] |
+//! | read and write it, by copies | [`Connection::into_stream`], [`Stream`] |
+//! | the same by the names of the paper | [`pcic`] |
+//! | exchange messages | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
+//! | serve many channels in turns | [`Selector`] |
 //! | lock memory by the names of the paper, or by its other modes | [`lmm`], [`registrar`] |
 //! | know why it failed | [`Error`], [`Error::hint`] |
 //!
@@ -47,6 +52,7 @@ mod blocks;
 mod buffer;
 mod channel;
 mod charge;
+mod connection;
 mod context;
 mod device;
 mod dma;
@@ -64,11 +70,15 @@ mod memory;
 mod method;
 mod mmio;
 mod name;
+pub mod pcic;
+mod peer;
+mod piece;
 mod queue;
 mod region;
 mod region_info;
 pub mod registrar;
 pub mod ring;
+mod selector;
 mod shadow;
 mod shared_lock;
 mod size_word;
@@ -83,23 +93,30 @@ pub use blocks::{Block, Blocks};
 pub use buffer::Buffer;
 pub use channel::Channel;
 pub use charge::Charge;
+pub use connection::{
+    ChannelListener, ConnectOptions, Connection, ConnectionInfo, ConnectionState, Listener, Ready,
+    Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
+};
 pub use context::{Context, ContextOptions, ContextStats, Initiated, Ticket};
-pub use device::{Device, Query};
+pub use device::{Backend, Device, Query};
 pub use dma::KernelTicket;
 pub use error::{Error, Refusal, Result};
 pub use event::Event;
 pub use export::{Export, Import};
-pub use link::{Link, WindowLink};
+pub use link::{Link, Pollable, WindowLink};
 pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
 pub use name::{BadName, Name};
+pub use peer::{Peer, PeerInfo};
+pub use piece::Piece;
 pub use queue::{Batch, Order, Queue};
 pub use region::{Access, Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
 pub use registrar::Registrar;
+pub use selector::Selector;
 pub use shadow::{Place, Shadow};
 pub use shared_lock::{SharedGuard, SharedLock};
 pub use size_word::MAX_TRANSFER;

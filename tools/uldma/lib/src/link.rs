@@ -2,15 +2,16 @@
 
 //! What a channel runs over: a pair of segments and a doorbell.
 
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 
+use crate::event::Counts;
 use crate::ring::{Inbound, Outbound};
 use crate::window::{InboundSegment, OutboundSegment};
-use crate::{Device, Error, Result};
+use crate::{Connection, Device, Error, Peer, Result};
 
 /// Two halves of memory, and a way to wake the peer and to be woken.
 pub trait Link {
@@ -29,7 +30,7 @@ pub trait Link {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// As [`Link::wait`].
     fn ring(&self) -> Result<()>;
 
     /// How often the peer rang so far.
@@ -45,30 +46,108 @@ pub trait Link {
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool>;
 }
 
-/// A pair of window segments between the two nodes.
+/// A link that poll() can wait for, together with others.
+pub trait Pollable: Link {
+    /// Makes [`Pollable::fd`] what tells of rings; to be called before waiting.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    fn open(&self) -> Result<()>;
+
+    /// What poll() tells of rings by, once that has been opened.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Rings are told as urgent (POLLPRI) and not as data (POLLIN).
+    fn is_urgent(&self) -> bool;
+
+    /// Takes note of rings that [`Pollable::fd`] tells of, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::wait`].
+    fn collect(&self) -> Result<()>;
+}
+
+/// A pair of window segments between two nodes.
 #[derive(Debug)]
 pub struct WindowLink {
-    // The attachment ends before the segment, and both before the device is closed.
+    // The attachment ends before the segment, both before the connection, and all before the device is
+    // closed.
     outbound: OutboundSegment,
     inbound: InboundSegment,
+    /// By which the two processes found each other, if they did so.
+    connection: Option<Connection>,
     device: Device,
-    /// Link generation under which the segments were made.
+    peer: Peer,
+    /// Generation of the link to the peer under which the segments were made.
     generation: u32,
+    /// Events about links, and about the peer's segment, that were looked into.
+    seen: Seen,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    links: AtomicU64,
+    attached: AtomicU64,
 }
 
 impl WindowLink {
     pub(crate) fn new(
         device: &Device,
+        peer: Peer,
         inbound: InboundSegment,
         outbound: OutboundSegment,
     ) -> Result<Self> {
-        let generation = device.query()?.link_generation;
+        let counts = device.events().snapshot();
+        let seen = Seen {
+            links: AtomicU64::new(counts.links),
+            attached: AtomicU64::new(counts.doorbells(outbound.handle())),
+        };
+        let generation = device.link_to(peer)?.generation;
         Ok(Self {
             outbound,
             inbound,
+            connection: None,
             device: device.clone(),
+            peer,
             generation,
+            seen,
         })
+    }
+
+    /// Keeps the connection by which the processes found each other for as long as the link lives.
+    pub(crate) fn with(mut self, connection: Connection) -> Self {
+        self.connection = Some(connection);
+        self
+    }
+
+    /// The connection by which the processes found each other, if they did so.
+    pub fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
+    }
+
+    /// Looks into what has happened beside rings of the peer.
+    fn check(&self, now: &Counts, idle: bool) -> Result<()> {
+        let changed = |seen: &AtomicU64, now: u64| seen.swap(now, Ordering::Relaxed) != now;
+        if changed(&self.seen.links, now.links) || idle {
+            self.check_link()?;
+        }
+        if changed(&self.seen.attached, now.doorbells(self.outbound.handle())) {
+            // Something changed about the peer's segment, perhaps that it is gone.
+            self.ring()?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether the link is the one under which the segments were made.
+    fn check_link(&self) -> Result<()> {
+        // Down now, or down and up again: the segments belong to the link that was.
+        let link = self.device.link_to(self.peer)?;
+        if !link.link_up || link.generation != self.generation {
+            return Err(Error::LinkDown);
+        }
+        Ok(())
     }
 }
 
@@ -87,7 +166,14 @@ impl Link for WindowLink {
     }
 
     fn ring(&self) -> Result<()> {
-        self.outbound.ring_doorbell()
+        match self.outbound.ring_doorbell() {
+            Err(error) if error.errno() == Some(Errno::ESTALE) => {
+                // The peer's segment is gone: with the link, or with the process that had it.
+                self.check_link()?;
+                Err(Error::Closed)
+            }
+            other => other,
+        }
     }
 
     fn rings(&self) -> u64 {
@@ -99,30 +185,34 @@ impl Link for WindowLink {
 
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool> {
         let (handle, attached) = (self.inbound.handle(), self.outbound.handle());
-        let before = self.device.events().snapshot();
-        self.device
-            .events()
-            .wait(self.device.as_fd(), deadline, |now| {
-                now.doorbells(handle) != seen
-                    || now.doorbells(attached) != before.doorbells(attached)
-                    || now.links != before.links
-            })?;
-        let now = self.device.events().snapshot();
-        if now.links != before.links || Instant::now() >= deadline {
-            // Down now, or down and up again: the segments belong to the link that was.
-            let query = self.device.query()?;
-            if !query.link_up || query.link_generation != self.generation {
-                return Err(Error::LinkDown);
-            }
-        }
-        if now.doorbells(attached) != before.doorbells(attached) {
-            // Something changed about the peer's segment, perhaps that it is gone.
-            match self.ring() {
-                Err(error) if error.errno() == Some(Errno::ESTALE) => return Err(Error::Closed),
-                other => other?,
-            }
-        }
+        let happened = |now: &Counts| {
+            now.doorbells(handle) != seen
+                || now.doorbells(attached) != self.seen.attached.load(Ordering::Relaxed)
+                || now.links != self.seen.links.load(Ordering::Relaxed)
+        };
+        let events = self.device.events();
+        events.wait(self.device.as_fd(), deadline, happened)?;
+        let now = events.snapshot();
+        self.check(&now, Instant::now() >= deadline)?;
         Ok(now.doorbells(handle) != seen)
+    }
+}
+
+impl Pollable for WindowLink {
+    fn open(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.as_fd())
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    fn collect(&self) -> Result<()> {
+        self.device.events().collect(self.device.as_fd())
     }
 }
 

@@ -2,12 +2,15 @@
 
 //! A link within one process, for tests and for trying out programs without a device.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{fence, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::ring::{layout, Inbound, Outbound};
-use crate::{Link, Result};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::{Error, Link, Pollable, Result};
 
 /// One half: memory that one side writes and the other reads, and the owner's doorbell.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ struct Half {
     words: Vec<AtomicU64>,
     rings: Mutex<u64>,
     rung: Condvar,
+    /// The same for poll(), if somebody asked.
+    eventfd: OnceLock<EventFd>,
 }
 
 impl Half {
@@ -24,6 +29,7 @@ impl Half {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             rings: Mutex::new(0),
             rung: Condvar::new(),
+            eventfd: OnceLock::new(),
         })
     }
 
@@ -107,6 +113,10 @@ impl Link for Loopback {
             .unwrap_or_else(PoisonError::into_inner);
         *rings += 1;
         self.outbound.rung.notify_all();
+        if let Some(eventfd) = self.outbound.eventfd.get() {
+            // Full is as good as rung.
+            let _ = eventfd.write(1);
+        }
         Ok(())
     }
 
@@ -133,6 +143,33 @@ impl Link for Loopback {
             rings = result.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(true)
+    }
+}
+
+impl Pollable for Loopback {
+    fn open(&self) -> Result<()> {
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let eventfd =
+            EventFd::from_flags(flags).map_err(|errno| Error::system("make an eventfd", errno))?;
+        // Where there is one already, that one will do.
+        let _ = self.inbound.eventfd.set(eventfd);
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inbound.eventfd.get().map(AsFd::as_fd)
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
+    fn collect(&self) -> Result<()> {
+        if let Some(eventfd) = self.inbound.eventfd.get() {
+            // Nothing to read is nothing to collect.
+            let _ = eventfd.read();
+        }
+        Ok(())
     }
 }
 
@@ -183,6 +220,37 @@ mod tests {
         }
         // A wake-up that gets lost costs LONGEST_SLEEP; many of them would take minutes.
         assert!(start.elapsed() < LONG);
+    }
+
+    /// Messages in pieces go over in batches, with both sides asleep half the time.
+    #[test]
+    fn batches_cross_between_threads() {
+        for spin in [Spin::NONE, Spin::RING] {
+            let (mut left, mut right) = channels(256, spin);
+            left.set_adaptive_spin(spin);
+            right.set_adaptive_spin(spin);
+            let writer = std::thread::spawn(move || {
+                for round in 0..2000usize {
+                    let (head, body) = ([round as u8], vec![round as u8; round % 100]);
+                    left.send_vectored(&[&head[..], &body, &head], LONG)
+                        .unwrap();
+                }
+                left.wait_closed(LONG).unwrap();
+            });
+            let (mut target, mut round) = ([0; 256], 0);
+            while round < 2000 {
+                let count = right
+                    .receive_batch(&mut target, 7, LONG, |message| {
+                        assert_eq!(message.len(), round % 100 + 2);
+                        assert!(message.iter().all(|&byte| byte == round as u8));
+                        round += 1;
+                    })
+                    .unwrap();
+                assert!((1..=7).contains(&count));
+            }
+            drop(right);
+            writer.join().unwrap();
+        }
     }
 
     #[test]

@@ -83,6 +83,38 @@ impl Mapping {
         offset <= self.length() && length <= self.length() - offset
     }
 
+    /// The bytes of a part that nobody else can change.
+    ///
+    /// # Panics
+    ///
+    /// When the part does not lie in the mapping.
+    ///
+    /// # Safety
+    ///
+    /// For as long as the slice lives, nobody writes to that part.
+    pub(crate) unsafe fn part(&self, start: usize, length: usize) -> &[u8] {
+        assert!(self.holds(start, length));
+        // SAFETY: the part lies in the mapping, is initialised (the kernel zeroes pages), and by the
+        // caller's promise does not change.
+        unsafe { std::slice::from_raw_parts(self.base().as_ptr().add(start), length) }
+    }
+
+    /// The bytes of a part that nobody else can reach.
+    ///
+    /// # Panics
+    ///
+    /// When the part does not lie in the mapping.
+    ///
+    /// # Safety
+    ///
+    /// For as long as the slice lives, nobody else reads or writes that part.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part_mut(&self, start: usize, length: usize) -> &mut [u8] {
+        assert!(self.holds(start, length));
+        // SAFETY: as in `part`, and by the caller's promise nobody else has a reference to it.
+        unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr().add(start), length) }
+    }
+
     /// The bytes, for a mapping that nobody else can change.
     ///
     /// # Safety

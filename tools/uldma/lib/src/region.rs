@@ -114,7 +114,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn register(device: &Device, address: u64, length: u64, access: Access) -> Result<Self> {
+    pub(crate) fn register(
+        device: &Device,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
         let argument = uapi::uldma_region_register {
             flags: access.flags(),
             addr: address,

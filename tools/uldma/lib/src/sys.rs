@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use nix::libc;
 
 use crate::uapi;
@@ -112,6 +113,26 @@ ioctls! {
     segment_destroy(ULDMA_CMD_SEGMENT_DESTROY, uldma_handle);
     /// Wakes the other side of a segment.
     doorbell(ULDMA_CMD_DOORBELL, uldma_handle);
+    /// The link to one peer.
+    peer_query(ULDMA_CMD_PEER_QUERY, uldma_peer_query);
+    /// Waits for peers to connect.
+    conn_listen(ULDMA_CMD_CONN_LISTEN, uldma_conn_listen);
+    /// Takes a connection that waits at a listener.
+    conn_accept(ULDMA_CMD_CONN_ACCEPT, uldma_conn_accept);
+    /// Connects to a listener of a peer.
+    conn_connect(ULDMA_CMD_CONN_CONNECT, uldma_conn_connect);
+    /// Ends the connection, or stops to listen.
+    conn_disconnect(ULDMA_CMD_CONN_DISCONNECT, uldma_handle);
+    /// Gives memory to receive into.
+    conn_prepost(ULDMA_CMD_CONN_PREPOST, uldma_conn_buffer);
+    /// Gives memory to send.
+    conn_send(ULDMA_CMD_CONN_SEND, uldma_conn_buffer);
+    /// Gets received memory back.
+    conn_recv(ULDMA_CMD_CONN_RECV, uldma_conn_range);
+    /// Gets sent memory back.
+    conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
+    /// What the opener's connection is.
+    conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
 }
 
 /// The bus addresses of a region, as many as `blocks` has room for.
@@ -134,6 +155,15 @@ pub(crate) fn region_blocks(
         )
     };
     Errno::result(result).map(|_| argument)
+}
+
+/// Has calls on the file wait, or not.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<(), Errno> {
+    count_call();
+    let mut flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    flags.set(OFlag::O_NONBLOCK, nonblocking);
+    count_call();
+    fcntl(fd, FcntlArg::F_SETFL(flags)).map(drop)
 }
 
 /// An argument for the commands that take a handle only.

@@ -12,7 +12,7 @@ use crate::event::Counts;
 use crate::export::retry_lookup;
 use crate::ring::{Inbound, Outbound};
 use crate::sys::Mapping;
-use crate::{mmio, sys, uapi, Device, Error, Name, Result};
+use crate::{mmio, sys, uapi, Device, Error, Name, Peer, Result};
 
 /// A part of this node's inbound window: the peer writes it, this process reads it.
 #[derive(Debug)]
@@ -81,18 +81,33 @@ impl Device {
         })
     }
 
-    /// Reaches the segment that the peer created under `name`. Where the peer has none of that
+    /// Reaches the segment that the other node of a link of two created under `name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::attach_segment_of`]; [`Error::System`] EINVAL where there are more nodes.
+    pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
+        self.attach_segment_of(Peer::OTHER, name, timeout)
+    }
+
+    /// Reaches the segment that a peer created under `name`. Where the peer has none of that
     /// name yet, asks again until `timeout` has passed.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never created it, ENOTCONN when there
     /// is no peer.
-    pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
+    pub fn attach_segment_of(
+        &self,
+        peer: Peer,
+        name: Name,
+        timeout: Duration,
+    ) -> Result<OutboundSegment> {
         let answer = retry_lookup("segment", name, timeout, |timeout_ns| {
             let argument = uapi::uldma_segment_attach {
                 name: name.get(),
                 timeout_ns,
+                peer: peer.field(),
                 ..Default::default()
             };
             sys::segment_attach(self.as_fd(), argument)

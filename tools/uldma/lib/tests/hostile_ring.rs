@@ -89,6 +89,9 @@ fn is_done(pushed: Pushed) -> bool {
 enum Action {
     Push(usize),
     Pop(usize),
+    /// Pieces of a message.
+    Gather(Vec<usize>),
+    Batch(usize),
     Feed,
     Sleep,
     Awake,
@@ -98,6 +101,8 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         (0..140usize).prop_map(Action::Push),
         (0..140usize).prop_map(Action::Pop),
+        proptest::collection::vec(0..50usize, 0..5).prop_map(Action::Gather),
+        (0..140usize).prop_map(Action::Batch),
         Just(Action::Feed),
         Just(Action::Sleep),
         Just(Action::Awake),
@@ -134,6 +139,30 @@ proptest! {
                             prop_assert!(!pop_failed && popped.length <= length);
                         }
                         Ok(None) => prop_assert!(!pop_failed),
+                        Err(RingError::TooLong { length: claimed, limit }) => {
+                            prop_assert!(claimed > limit && claimed <= CAPACITY as usize);
+                        }
+                        Err(_) => pop_failed = true,
+                    }
+                }
+                Action::Gather(lengths) => {
+                    let length: usize = lengths.iter().sum();
+                    let pieces: Vec<Vec<u8>> = lengths.iter().map(|&l| vec![1; l]).collect();
+                    match producer.push_pieces(&memory, &memory, &pieces) {
+                        Ok(_) => prop_assert!(!push_failed),
+                        Err(RingError::TooLong { .. }) => prop_assert!(length > 120),
+                        Err(_) => push_failed = true,
+                    }
+                }
+                Action::Batch(length) => {
+                    let mut target = vec![0; length];
+                    let mut seen = 0;
+                    let taken = |message: &[u8]| {
+                        assert!(message.len() <= length);
+                        seen += 1;
+                    };
+                    match consumer.pop_batch(&memory, &memory, &mut target, 5, taken) {
+                        Ok((count, _)) => prop_assert!(count == seen && count <= 5),
                         Err(RingError::TooLong { length: claimed, limit }) => {
                             prop_assert!(claimed > limit && claimed <= CAPACITY as usize);
                         }
@@ -274,6 +303,52 @@ proptest! {
                     (popped, expected) => prop_assert!(false, "{popped:?}, {expected:?}"),
                 }
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// Messages in pieces arrive whole, by batches, and the reader says once for each batch what it took.
+    #[test]
+    fn what_is_gathered_arrives_in_batches(
+        rounds in proptest::collection::vec(
+            (proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..4), 1..9usize),
+            1..200,
+        ),
+    ) {
+        let (left, right) = (Honest::new(), Honest::new());
+        let mut producer = Producer::new(CAPACITY).unwrap();
+        let mut consumer = Consumer::new(CAPACITY).unwrap();
+        let mut model: VecDeque<Vec<u8>> = VecDeque::new();
+        for (pieces, most) in rounds {
+            let message = pieces.concat();
+            if message.len() > producer.max_message() {
+                let error = producer.push_pieces(&left, &right, &pieces).unwrap_err();
+                prop_assert_eq!(error, RingError::TooLong { length: message.len(), limit: 120 });
+                continue;
+            }
+            if is_done(producer.push_pieces(&left, &right, &pieces).unwrap()) {
+                model.push_back(message);
+                continue;
+            }
+            let before = left.load(layout::CONSUMER);
+            let mut words = vec![before];
+            let there = model.len();
+            let mut batch = Vec::new();
+            let (count, _) = consumer
+                .pop_batch(&right, &left, &mut [0; 128], most, |message| {
+                    batch.push(message.to_vec());
+                    words.push(left.load(layout::CONSUMER));
+                })
+                .unwrap();
+            prop_assert_eq!(count, there.min(most));
+            prop_assert!(words.iter().all(|&word| word == before));
+            for message in batch {
+                prop_assert_eq!(message, model.pop_front().unwrap());
+            }
+            consumer.feed(&right, &left).unwrap();
         }
     }
 }

@@ -67,6 +67,54 @@ impl Consumer {
         outbound: &impl Outbound,
         target: &mut [u8],
     ) -> Result<Option<Popped>, RingError> {
+        let Some(length) = self.take(inbound, target)? else {
+            return Ok(None);
+        };
+        let wake = self.release_when_due(inbound, outbound)?;
+        Ok(Some(Popped { length, wake }))
+    }
+
+    /// Takes all messages that are there now, but at most `most`, one after the other into the start
+    /// of `target`, and shows each to `taken`. The peer is told once of all of them. Returns how many
+    /// there were, and whether to ring the peer's doorbell.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::pop`], where it is the first message that cannot be taken; what stands in the way
+    /// of later ones is told by the next call.
+    pub fn pop_batch(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        target: &mut [u8],
+        most: usize,
+        mut taken: impl FnMut(&[u8]),
+    ) -> Result<(usize, bool), RingError> {
+        if self.failed.is_none() && self.produced != self.consumed {
+            self.accept(inbound.load(PRODUCER))?;
+        }
+        let mut count = 0;
+        // All that is there at one look, so that a quick peer cannot keep this side here.
+        while count < most && (count == 0 || self.produced != self.consumed) {
+            match self.take(inbound, target) {
+                Ok(Some(length)) => taken(&target[..length]),
+                Ok(None) => break,
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+            count += 1;
+        }
+        let wake = self.release_when_due(inbound, outbound)?;
+        Ok((count, wake))
+    }
+
+    /// Takes the next message, and tells the peer nothing.
+    #[inline]
+    fn take(
+        &mut self,
+        inbound: &impl Inbound,
+        target: &mut [u8],
+    ) -> Result<Option<usize>, RingError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -115,12 +163,20 @@ impl Consumer {
             }
         }
         self.consumed += size;
-        let wake = if self.consumed - self.told >= self.capacity / 4 {
-            self.release(inbound, outbound)?
-        } else {
-            false
-        };
-        Ok(Some(Popped { length, wake }))
+        Ok(Some(length))
+    }
+
+    /// Tells the peer what was taken, when that is much; returns whether to ring its doorbell.
+    #[inline]
+    fn release_when_due(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+    ) -> Result<bool, RingError> {
+        if self.consumed - self.told < self.capacity / 4 {
+            return Ok(false);
+        }
+        self.release(inbound, outbound)
     }
 
     /// Length of the next record, as its header in the ring has it.

@@ -38,8 +38,23 @@ impl Duplex {
         outbound: &impl Outbound,
         message: &[u8],
     ) -> Result<Pushed, RingError> {
+        self.push_pieces(inbound, outbound, &[message])
+    }
+
+    /// As [`Producer::push_pieces`].
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`].
+    #[inline]
+    pub fn push_pieces(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        pieces: &[impl AsRef<[u8]>],
+    ) -> Result<Pushed, RingError> {
         let told = self.consumer.tell_in_passing(outbound);
-        let pushed = self.producer.push(inbound, outbound, message)?;
+        let pushed = self.producer.push_pieces(inbound, outbound, pieces)?;
         if !told {
             return Ok(pushed);
         }
@@ -74,6 +89,29 @@ impl Duplex {
         match self.consumer.pop(inbound, outbound, target)? {
             Some(Popped { length, wake }) => Ok((Some(length), wake)),
             None => Ok((None, self.consumer.feed(inbound, outbound)?)),
+        }
+    }
+
+    /// Takes all messages that are there, as [`Consumer::pop_batch`]. Also returns whether to ring the
+    /// peer's doorbell, messages or not.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`].
+    pub fn pop_batch(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        target: &mut [u8],
+        most: usize,
+        taken: impl FnMut(&[u8]),
+    ) -> Result<(usize, bool), RingError> {
+        let popped = self
+            .consumer
+            .pop_batch(inbound, outbound, target, most, taken)?;
+        match popped {
+            (0, _) => Ok((0, self.consumer.feed(inbound, outbound)?)),
+            some => Ok(some),
         }
     }
 

@@ -68,35 +68,51 @@ impl Producer {
         outbound: &impl Outbound,
         message: &[u8],
     ) -> Result<Pushed, RingError> {
+        self.push_pieces(inbound, outbound, &[message])
+    }
+
+    /// Writes a message that lies in pieces, when there is room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::push`].
+    #[inline]
+    pub fn push_pieces(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        pieces: &[impl AsRef<[u8]>],
+    ) -> Result<Pushed, RingError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let size = layout::record_size(message.len() as u64);
+        let length = total(pieces);
+        let size = layout::record_size(length as u64);
         if self.produced != self.consumed {
             self.accept(inbound.load(CONSUMER))?;
         }
-        if message.len() <= SLOT_SIZE && self.produced == self.consumed {
+        if length <= SLOT_SIZE && self.produced == self.consumed {
             // The peer has taken everything, the slot's last message included: a short one may go
             // the short way, where it takes no cache line but the one that the peer looks at.
-            let mut words = message.chunks_exact(8);
-            let mut offset = SLOT_DATA;
-            for word in words.by_ref() {
-                outbound.store(offset, word_of(word));
-                offset += 8;
+            if let [message] = pieces {
+                fill_slot(outbound, message.as_ref());
+            } else {
+                let mut message = [0; SLOT_SIZE];
+                let mut rest = &mut message[..];
+                for piece in pieces {
+                    let (head, tail) = rest.split_at_mut(piece.as_ref().len());
+                    head.copy_from_slice(piece.as_ref());
+                    rest = tail;
+                }
+                fill_slot(outbound, &message[..length]);
             }
-            if !words.remainder().is_empty() {
-                outbound.store(offset, word_of(words.remainder()));
-            }
-            let slot = layout::slot_base(self.produced) + message.len() as u64;
+            let slot = layout::slot_base(self.produced) + length as u64;
             outbound.store(SLOT, slot);
         } else if self.room() >= size {
-            self.write(outbound, message);
-        } else if message.len() > self.max_message() {
+            self.write(outbound, pieces, length);
+        } else if length > self.max_message() {
             let limit = self.max_message();
-            return Err(RingError::TooLong {
-                length: message.len(),
-                limit,
-            });
+            return Err(RingError::TooLong { length, limit });
         } else {
             if self.flags & HUNGRY == 0 {
                 self.tell(outbound, self.flags | HUNGRY);
@@ -114,15 +130,19 @@ impl Producer {
     }
 
     /// Writes a record for which there is room.
-    fn write(&self, outbound: &impl Outbound, message: &[u8]) {
+    fn write(&self, outbound: &impl Outbound, pieces: &[impl AsRef<[u8]>], length: usize) {
         // A header never wraps: records are aligned to its size.
         let (start, _) = split(self.produced, HEADER, self.capacity);
-        outbound.store(start, message.len() as u64);
-        let payload = self.produced + HEADER as u64;
-        let (start, first) = split(payload, message.len(), self.capacity);
-        outbound.write(start, &message[..first]);
-        if first < message.len() {
-            outbound.write(layout::DATA, &message[first..]);
+        outbound.store(start, length as u64);
+        let mut position = self.produced + HEADER as u64;
+        for piece in pieces {
+            let piece = piece.as_ref();
+            let (start, first) = split(position, piece.len(), self.capacity);
+            outbound.write(start, &piece[..first]);
+            if first < piece.len() {
+                outbound.write(layout::DATA, &piece[first..]);
+            }
+            position += piece.len() as u64;
         }
     }
 
@@ -218,6 +238,31 @@ impl Producer {
     #[cold]
     fn fail(&mut self, error: RingError) -> RingError {
         *self.failed.get_or_insert(error)
+    }
+}
+
+/// Bytes of all pieces.
+#[inline]
+fn total(pieces: &[impl AsRef<[u8]>]) -> usize {
+    let lengths = pieces.iter().map(|piece| piece.as_ref().len());
+    // The same memory may be named often: what is more than this is too long for any ring.
+    lengths.fold(0, |sum: usize, length| {
+        sum.saturating_add(length)
+            .min(2 * layout::MAX_CAPACITY as usize)
+    })
+}
+
+/// Stores a message that fits there into the slot.
+#[inline]
+fn fill_slot(outbound: &impl Outbound, message: &[u8]) {
+    let mut words = message.chunks_exact(8);
+    let mut offset = SLOT_DATA;
+    for word in words.by_ref() {
+        outbound.store(offset, word_of(word));
+        offset += 8;
+    }
+    if !words.remainder().is_empty() {
+        outbound.store(offset, word_of(words.remainder()));
     }
 }
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a connection is and did, by the kernel's account.
+
+use std::os::fd::AsFd;
+
+use crate::{sys, uapi, Device, Error, Name, Result};
+
+/// What a connection is about, see `enum uldma_conn_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// There is none.
+    None,
+    /// It waits for peers to connect.
+    Listening,
+    /// A peer has been asked.
+    Connecting,
+    /// Data can be exchanged.
+    Connected,
+    /// One of the sides has disconnected, or the link went down; what was received can still be
+    /// got.
+    Closing,
+}
+
+impl ConnectionState {
+    fn from_raw(raw: u32) -> Option<Self> {
+        Some(match raw {
+            uapi::ULDMA_CONN_NONE => Self::None,
+            uapi::ULDMA_CONN_LISTENING => Self::Listening,
+            uapi::ULDMA_CONN_CONNECTING => Self::Connecting,
+            uapi::ULDMA_CONN_CONNECTED => Self::Connected,
+            uapi::ULDMA_CONN_CLOSING => Self::Closing,
+            _ => return None,
+        })
+    }
+}
+
+/// An opener's connection or listener, see `struct uldma_conn_query`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// What it is about.
+    pub state: ConnectionState,
+    /// Receivers move the data.
+    pub pull: bool,
+    /// An engine moves the data.
+    pub engine: bool,
+    /// The data goes through the window, by two copies.
+    pub window: bool,
+    /// It was reset.
+    pub reset: bool,
+    /// The peer's number.
+    pub node: u32,
+    /// The port.
+    pub port: u32,
+    /// Of a listener: connections to accept.
+    pub waiting: u32,
+    /// Of a listener: connections refused since there was no room.
+    pub refused: u32,
+    /// The same on both sides and known to nobody else: a name for segments and exports that belong to
+    /// the connection. None where there is no connection.
+    pub name: Option<Name>,
+    /// Bytes that are in the peer's memory.
+    pub sent: u64,
+    /// Bytes that came.
+    pub received: u64,
+    /// Bytes that were given to receive into and are not filled.
+    pub posted: u64,
+    /// Bytes that were given to send and have not been sent.
+    pub unsent: u64,
+    /// Bytes that this node has copied for it. Over both sides, and over the bytes that they sent, this
+    /// is the number of copies.
+    pub copied: u64,
+    /// Control messages that this side has sent for it.
+    pub messages: u64,
+    /// Times that memory had to be pinned for it.
+    pub locks: u64,
+}
+
+impl ConnectionInfo {
+    /// Asks the kernel.
+    pub(super) fn ask(device: &Device) -> Result<Self> {
+        let failed = |errno| Error::system("query the connection", errno);
+        let raw = sys::conn_query(device.as_fd(), Default::default()).map_err(failed)?;
+        Self::from_raw(&raw).ok_or_else(|| failed(nix::errno::Errno::EIO))
+    }
+
+    fn from_raw(raw: &uapi::uldma_conn_query) -> Option<Self> {
+        let has = |flag| raw.out_flags & flag != 0;
+        Some(Self {
+            state: ConnectionState::from_raw(raw.out_state)?,
+            pull: has(uapi::ULDMA_CONN_PULL),
+            engine: has(uapi::ULDMA_CONN_ENGINE),
+            window: has(uapi::ULDMA_CONN_WINDOW),
+            reset: has(uapi::ULDMA_CONN_RESET),
+            node: raw.out_node,
+            port: raw.out_port,
+            waiting: raw.out_waiting,
+            refused: raw.out_refused,
+            name: Name::new(raw.out_name),
+            sent: raw.out_sent,
+            received: raw.out_received,
+            posted: raw.out_posted,
+            unsent: raw.out_unsent,
+            copied: raw.out_copied,
+            messages: raw.out_messages,
+            locks: raw.out_locks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_told_apart() {
+        let raw = uapi::uldma_conn_query {
+            out_state: uapi::ULDMA_CONN_CLOSING,
+            out_flags: uapi::ULDMA_CONN_WINDOW | uapi::ULDMA_CONN_RESET,
+            out_name: 7,
+            ..Default::default()
+        };
+        let info = ConnectionInfo::from_raw(&raw).unwrap();
+        assert_eq!(info.state, ConnectionState::Closing);
+        assert!(info.window && info.reset && !info.pull && !info.engine);
+        assert_eq!(info.name, Name::new(7));
+    }
+
+    #[test]
+    fn an_unknown_state_is_no_state() {
+        let raw = uapi::uldma_conn_query {
+            out_state: 99,
+            ..Default::default()
+        };
+        assert_eq!(ConnectionInfo::from_raw(&raw), None);
+    }
+}

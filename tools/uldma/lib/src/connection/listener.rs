@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Listeners: where peers connect to.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+
+use super::{poll_until, Connection, ConnectionInfo};
+use crate::{sys, uapi, Device, Error, Result};
+
+/// A port at which peers connect. Its file is ready to be read while a connection waits.
+///
+/// Dropping it closes its file; connections that nobody has accepted end then.
+#[derive(Debug)]
+pub struct Listener {
+    device: Device,
+    port: u32,
+}
+
+impl Device {
+    /// Listens at a port (not zero), by an opener of its own; `backlog` connections can wait to be
+    /// accepted, 1 to 64.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EADDRINUSE when somebody listens there already, EINVAL for a port or a
+    /// backlog that cannot be. As [`Device::open_path`].
+    pub fn listen(&self, port: u32, backlog: u32) -> Result<Listener> {
+        let device = self.reopen()?;
+        let argument = uapi::uldma_conn_listen {
+            port,
+            backlog,
+            ..Default::default()
+        };
+        sys::conn_listen(device.as_fd(), argument)
+            .map_err(|errno| Error::connection(format!("listen at port {port}"), errno))?;
+        Ok(Listener { device, port })
+    }
+}
+
+impl Listener {
+    /// The port.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Takes the oldest connection that waits, by an opener of its own, and says who connected.
+    /// Waits for one; for ever with [`Duration::MAX`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`]. As [`Device::open_path`].
+    pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
+        let deadline = Instant::now().checked_add(timeout);
+        let connection = Connection::new(self.device.reopen()?);
+        let argument = uapi::uldma_conn_accept {
+            port: self.port,
+            ..Default::default()
+        };
+        loop {
+            match sys::conn_accept(connection.as_fd(), argument) {
+                Ok(answer) => return Ok((connection, answer.out_node)),
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(errno) => {
+                    let action = format!("accept at port {}", self.port);
+                    return Err(Error::connection(action, errno));
+                }
+            }
+            if poll_until(self.as_fd(), PollFlags::POLLIN, deadline)?.is_empty() {
+                return Err(Error::Timeout {
+                    what: format!("connection to port {}", self.port),
+                    after: timeout,
+                });
+            }
+        }
+    }
+
+    /// Asks the kernel how many wait, and how many were refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn query(&self) -> Result<ConnectionInfo> {
+        ConnectionInfo::ask(&self.device)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connections: byte streams between memory here and memory at a peer, moved without copies by the
+//! processor where there is an engine.
+
+mod channel;
+mod info;
+mod listener;
+mod pool;
+mod stream;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+
+use crate::link::LONGEST_SLEEP;
+use crate::piece::{Piece, Pieces};
+use crate::{sys, uapi, Device, Error, Peer, Result};
+
+pub use channel::ChannelListener;
+pub use info::{ConnectionInfo, ConnectionState};
+pub use listener::Listener;
+pub use stream::{Receiving, Sending, Stream, StreamOptions};
+
+/// How to connect, see [`Device::connect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The receiver moves the data, not the sender, in both directions.
+    pub pull: bool,
+    /// Where nobody listens (yet), or the link is down, ask again until the time is over.
+    pub retry: bool,
+    /// How long to wait for the peer's answer.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            pull: false,
+            retry: false,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What [`Connection::wait`] is to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Received memory, or the end of the stream.
+    Receive,
+    /// Sent memory that came back, or the end of the connection.
+    Recycle,
+    /// Any of the two.
+    Either,
+}
+
+/// What a connection is ready for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ready {
+    /// [`Connection::try_recv`] has an answer, which may be the end of the stream.
+    pub receive: bool,
+    /// [`Connection::try_recycle`] has an answer, or the connection has just been made.
+    pub recycle: bool,
+    /// Nothing can be sent any more, and nothing more will come than has come already.
+    pub closed: bool,
+    /// The connection was reset.
+    pub reset: bool,
+}
+
+impl Ready {
+    fn new(flags: PollFlags) -> Self {
+        Self {
+            receive: flags.contains(PollFlags::POLLIN),
+            recycle: flags.contains(PollFlags::POLLOUT),
+            closed: flags.contains(PollFlags::POLLHUP),
+            reset: flags.contains(PollFlags::POLLERR),
+        }
+    }
+}
+
+/// Why memory was not taken, and the memory.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejected {
+    /// Why.
+    pub error: Error,
+    /// What was to be given.
+    pub memory: Piece,
+}
+
+impl From<Rejected> for Error {
+    fn from(rejected: Rejected) -> Self {
+        rejected.error
+    }
+}
+
+/// A connection to a process at a peer: one open file, with a byte stream in each direction.
+///
+/// Data is moved from memory to memory. The receiver gives memory to receive into
+/// ([`Connection::prepost`]) and gets it back filled ([`Connection::recv`]); the sender gives
+/// memory to send ([`Connection::send`]) and gets it back to be used again
+/// ([`Connection::recycle`]), in the order in which it was given. Boundaries are not kept. Memory
+/// that was given is the connection's: no reference to it is left, and it comes back as
+/// [`Piece`]s, or with [`Connection::disconnect`]. For memory of the program's own choice and copies into
+/// it, see [`Connection::into_stream`].
+///
+/// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight.
+#[derive(Debug)]
+pub struct Connection {
+    device: Device,
+    /// Given to receive into.
+    posted: Mutex<Pieces>,
+    /// Given to send.
+    unsent: Mutex<Pieces>,
+    ended: AtomicBool,
+}
+
+impl Device {
+    /// Connects to whoever listens at that port of a peer, by an opener of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ECONNREFUSED when nobody listens or too many wait, ENOTCONN when the link is
+    /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. As [`Device::open_path`].
+    pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let connection = Connection::new(self.reopen()?);
+        let deadline = Instant::now().checked_add(options.timeout);
+        loop {
+            let left = until(deadline).unwrap_or(Duration::MAX);
+            let argument = uapi::uldma_conn_connect {
+                flags: if options.pull {
+                    uapi::ULDMA_CONNECT_PULL
+                } else {
+                    0
+                },
+                peer: peer.field(),
+                port,
+                timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+                ..Default::default()
+            };
+            let errno = match sys::conn_connect(connection.as_fd(), argument) {
+                Ok(_) => return Ok(connection),
+                Err(errno) => errno,
+            };
+            let again = match errno {
+                Errno::EINTR => Duration::ZERO,
+                Errno::ECONNREFUSED | Errno::ENOTCONN if options.retry => PAUSE,
+                _ => Duration::MAX,
+            };
+            if left <= again {
+                return Err(Error::connection(
+                    format!("connect to port {port} of {peer}"),
+                    errno,
+                ));
+            }
+            std::thread::sleep(again);
+        }
+    }
+
+    /// Listens at a port for one connection, which this becomes: see
+    /// [`Connection::wait_connected`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EADDRINUSE. As [`Device::open_path`].
+    pub fn listen_once(&self, port: u32) -> Result<Connection> {
+        let connection = Connection::new(self.reopen()?);
+        let argument = uapi::uldma_conn_listen {
+            flags: uapi::ULDMA_LISTEN_ONCE,
+            port,
+            ..Default::default()
+        };
+        sys::conn_listen(connection.as_fd(), argument)
+            .map_err(|errno| Error::connection(format!("listen at port {port}"), errno))?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// What an opener becomes that has, or is about to have, a connection.
+    fn new(device: Device) -> Self {
+        device.events().set_connected();
+        Self {
+            device,
+            posted: Mutex::default(),
+            unsent: Mutex::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// The opener whose connection this is.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Gives memory to receive into. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`], with the memory: [`Error::System`] ENOSPC when the connection has as many
+    /// buffers as it can, ENOMEM when memory may not be pinned, ENOTCONN, EPIPE, ECONNRESET.
+    pub fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+        give(&self.posted, memory, "receive into", |argument| {
+            sys::conn_prepost(self.as_fd(), argument)
+        })
+    }
+
+    /// Gives memory to send. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::prepost`].
+    pub fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+        give(&self.unsent, memory, "send", |argument| {
+            sys::conn_send(self.as_fd(), argument)
+        })
+    }
+
+    /// Gets back memory that was received into, at most `most` bytes of it, fewer where memory is
+    /// not contiguous or no more has come; none at the end of the stream. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ECONNRESET after what was received before, ENOTCONN.
+    pub fn try_recv(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+        get_back(&self.posted, most, "receive", |argument| {
+            sys::conn_recv(self.as_fd(), argument)
+        })
+    }
+
+    /// Gets back memory that was sent, as [`Connection::try_recv`]; none when the connection has
+    /// ended. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::try_recv`].
+    pub fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+        get_back(&self.unsent, most, "get sent memory back", |argument| {
+            sys::conn_recycle(self.as_fd(), argument)
+        })
+    }
+
+    /// As [`Connection::try_recv`], but waits for memory; for ever with [`Duration::MAX`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::try_recv`], and [`Error::Timeout`].
+    pub fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        self.blocking(Wait::Receive, timeout, "data from the peer", || {
+            self.try_recv(most)
+        })
+    }
+
+    /// As [`Connection::try_recycle`], but waits for memory; for ever with [`Duration::MAX`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::try_recycle`], and [`Error::Timeout`].
+    pub fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        self.blocking(Wait::Recycle, timeout, "memory that was sent", || {
+            self.try_recycle(most)
+        })
+    }
+
+    fn blocking<T>(
+        &self,
+        wait: Wait,
+        timeout: Duration,
+        what: &str,
+        mut attempt: impl FnMut() -> Result<Poll<T>>,
+    ) -> Result<T> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Poll::Ready(done) = attempt()? {
+                return Ok(done);
+            }
+            if self.poll(wait, deadline)?.is_empty() {
+                return Err(Error::Timeout {
+                    what: what.into(),
+                    after: timeout,
+                });
+            }
+        }
+    }
+
+    /// Sleeps until there is what is waited for, the connection ends, or the time is over, and says
+    /// what it is ready for then. Waits for ever with [`Duration::MAX`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn wait(&self, wait: Wait, timeout: Duration) -> Result<Ready> {
+        self.poll(wait, Instant::now().checked_add(timeout))
+            .map(Ready::new)
+    }
+
+    fn poll(&self, wait: Wait, deadline: Option<Instant>) -> Result<PollFlags> {
+        let flags = match wait {
+            Wait::Receive => PollFlags::POLLIN,
+            Wait::Recycle => PollFlags::POLLOUT,
+            Wait::Either => PollFlags::POLLIN | PollFlags::POLLOUT,
+        };
+        // Another thread may disconnect: a file without a connection has nothing to tell.
+        while !self.ended.load(Ordering::Acquire) {
+            let slice = Instant::now() + LONGEST_SLEEP;
+            let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+            let flags = poll_until(self.as_fd(), flags, Some(until))?;
+            if !flags.is_empty() || until < slice {
+                return Ok(flags);
+            }
+        }
+        Ok(PollFlags::POLLHUP)
+    }
+
+    /// Waits until somebody has connected to [`Device::listen_once`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`]; [`Error::System`] ECONNRESET when it was reset before.
+    pub fn wait_connected(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now().checked_add(timeout);
+        let flags = poll_until(self.as_fd(), PollFlags::POLLOUT, deadline)?;
+        if flags.is_empty() {
+            return Err(Error::Timeout {
+                what: "connection from a peer".into(),
+                after: timeout,
+            });
+        }
+        if flags.contains(PollFlags::POLLERR) {
+            return Err(Error::connection("wait for a peer", Errno::ECONNRESET));
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel what the connection is and did.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn query(&self) -> Result<ConnectionInfo> {
+        ConnectionInfo::ask(&self.device)
+    }
+
+    /// Ends the connection, waits until nothing is in flight, and gives back the memory that the
+    /// connection still had: what was to be received into, then what was to be sent.
+    ///
+    /// Memory that has not come back by [`Connection::recycle`] may or may not have been sent. What
+    /// was received and not got is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ETIMEDOUT when the device does not answer; the memory is then never
+    /// used again.
+    pub fn disconnect(&self) -> Result<Vec<Piece>> {
+        self.end()
+            .map_err(|errno| Error::connection("disconnect", errno))?;
+        let mut memory = lock(&self.posted).drain();
+        memory.extend(lock(&self.unsent).drain());
+        Ok(memory)
+    }
+
+    fn end(&self) -> std::result::Result<(), Errno> {
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // To disconnect is to wait. The file is this connection's own.
+        sys::set_nonblocking(self.as_fd(), false)?;
+        loop {
+            match sys::conn_disconnect(self.as_fd(), sys::handle(0)) {
+                Ok(_) | Err(Errno::ENODEV) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => match sys::conn_query(self.as_fd(), Default::default()) {
+                    // There was nothing to end.
+                    Ok(answer) if answer.out_state == uapi::ULDMA_CONN_NONE => break,
+                    _ => return Err(errno),
+                },
+            }
+        }
+        self.ended.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.end().is_err() {
+            // The kernel may still touch what it has, so it must never be anything else.
+            std::mem::forget(lock(&self.posted).drain());
+            std::mem::forget(lock(&self.unsent).drain());
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+/// Gives memory to the kernel. The lock keeps the order the same here and there.
+fn give(
+    queue: &Mutex<Pieces>,
+    memory: Piece,
+    what: &str,
+    call: impl FnOnce(uapi::uldma_conn_buffer) -> std::result::Result<uapi::uldma_conn_buffer, Errno>,
+) -> std::result::Result<(), Rejected> {
+    let mut queue = lock(queue);
+    let argument = uapi::uldma_conn_buffer {
+        addr: memory.address(),
+        length: memory.len() as u64,
+        ..Default::default()
+    };
+    match call(argument) {
+        Ok(_) => {
+            queue.push(memory);
+            Ok(())
+        }
+        Err(errno) => {
+            let action = format!("give {} bytes to {what}", memory.len());
+            let error = Error::connection(action, errno);
+            Err(Rejected { error, memory })
+        }
+    }
+}
+
+/// Gets memory from the kernel, and checks that it is what comes next.
+fn get_back(
+    queue: &Mutex<Pieces>,
+    most: usize,
+    what: &str,
+    call: impl FnOnce(uapi::uldma_conn_range) -> std::result::Result<uapi::uldma_conn_range, Errno>,
+) -> Result<Poll<Option<Piece>>> {
+    let mut queue = lock(queue);
+    // No more than lies in one area: neighbours in memory may be different areas.
+    let run = queue.run();
+    let length = if run == 0 { most } else { most.min(run) };
+    let argument = uapi::uldma_conn_range {
+        length: length as u64,
+        ..Default::default()
+    };
+    let failed = |errno| Error::connection(what, errno);
+    match call(argument) {
+        Ok(answer) if answer.out_length == 0 => Ok(Poll::Ready(None)),
+        Ok(answer) => queue
+            .take(answer.out_addr, answer.out_length)
+            .map(|memory| Poll::Ready(Some(memory)))
+            .ok_or_else(|| failed(Errno::EIO)),
+        Err(Errno::EAGAIN | Errno::EINTR) => Ok(Poll::Pending),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+fn lock(queue: &Mutex<Pieces>) -> MutexGuard<'_, Pieces> {
+    // Nothing panics between a call and the note of what it did.
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time that is left; none without an end.
+fn until(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Sleeps in poll() until one of the flags is set, or those that always count; none when the deadline
+/// comes first.
+fn poll_until(
+    fd: BorrowedFd<'_>,
+    flags: PollFlags,
+    deadline: Option<Instant>,
+) -> Result<PollFlags> {
+    loop {
+        let left = until(deadline);
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            // Rounded up: to wake early would mean to spin.
+            let milliseconds = left.as_nanos().div_ceil(1_000_000);
+            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
+        });
+        let mut fds = [PollFd::new(fd, flags)];
+        sys::count_call();
+        match poll(&mut fds, timeout) {
+            Ok(0) if left.is_none_or(|left| !left.is_zero()) => {}
+            Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(fds[0].revents().unwrap_or(PollFlags::empty())),
+            Err(errno) => return Err(Error::system("wait", errno)),
+        }
+    }
+}

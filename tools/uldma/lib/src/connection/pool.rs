@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory that goes around: given to a connection, got back, and given again.
+//!
+//! Each direction of a [`super::Stream`] has one area. What comes back lies right behind what came
+//! back before, so the free part is one run of bytes, or two where the area ends in between.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::{Connection, Rejected};
+use crate::piece::{Piece, Pieces};
+use crate::{Error, Result};
+
+/// What memory is given to.
+pub(super) trait Carrier {
+    fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected>;
+    fn send(&self, memory: Piece) -> std::result::Result<(), Rejected>;
+    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>>;
+    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>>;
+    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>>;
+}
+
+impl Carrier for Connection {
+    fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+        self.prepost(memory)
+    }
+
+    fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+        self.send(memory)
+    }
+
+    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        self.recv(most, timeout)
+    }
+
+    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+        self.try_recycle(most)
+    }
+
+    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        self.recycle(most, timeout)
+    }
+}
+
+/// Memory to receive into.
+#[derive(Debug)]
+pub(super) struct Inbox<C> {
+    carrier: Arc<C>,
+    free: Pieces,
+    /// What came and has not been read.
+    current: Option<Piece>,
+    /// Bytes of one buffer.
+    bytes: usize,
+    /// Bytes that are given.
+    given: usize,
+    ended: bool,
+}
+
+impl<C: Carrier> Inbox<C> {
+    /// Gives all of `memory`, in buffers of `bytes` bytes.
+    pub(super) fn new(carrier: Arc<C>, memory: Piece, bytes: usize) -> Result<Self> {
+        let mut inbox = Self {
+            carrier,
+            free: Pieces::default(),
+            current: None,
+            bytes,
+            given: 0,
+            ended: false,
+        };
+        inbox.free.push(memory);
+        inbox.give()?;
+        Ok(inbox)
+    }
+
+    /// Copies what has come; waits for something. Zero at the end of the stream.
+    pub(super) fn read(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        if target.is_empty() || self.ended {
+            return Ok(0);
+        }
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => {
+                self.give()?;
+                let Some(memory) = self.carrier.recv(self.bytes, timeout)? else {
+                    self.ended = true;
+                    return Ok(0);
+                };
+                self.given -= memory.len();
+                memory
+            }
+        };
+        let read = current.split_to(target.len());
+        let length = read.len();
+        target[..length].copy_from_slice(&read);
+        self.free.push(read);
+        self.current = Some(current).filter(|rest| !rest.is_empty());
+        Ok(length)
+    }
+
+    /// Gives whole buffers, what is left before the end of the area, and anything where nothing is
+    /// given.
+    fn give(&mut self) -> Result<()> {
+        loop {
+            let run = self.free.run();
+            let worth = run >= self.bytes || self.free.runs() > 1 || self.given == 0;
+            if run == 0 || !worth {
+                return Ok(());
+            }
+            let Some(memory) = self.free.pop(self.bytes) else {
+                return Ok(());
+            };
+            let length = memory.len();
+            let Err(rejected) = self.carrier.prepost(memory) else {
+                self.given += length;
+                continue;
+            };
+            self.free.push_front(rejected.memory);
+            return match rejected.error.errno() {
+                // Some will come back.
+                Some(Errno::ENOSPC) if self.given > 0 => Ok(()),
+                // What has come already can still be got; then the end is told.
+                Some(Errno::EPIPE | Errno::ENOTCONN | Errno::ECONNRESET) => Ok(()),
+                _ => Err(rejected.error),
+            };
+        }
+    }
+}
+
+/// Memory to send.
+#[derive(Debug)]
+pub(super) struct Outbox<C> {
+    carrier: Arc<C>,
+    free: Pieces,
+    /// Bytes of one buffer.
+    bytes: usize,
+    /// Bytes that are given.
+    given: usize,
+}
+
+impl<C: Carrier> Outbox<C> {
+    /// Sends by `memory`, at most `bytes` bytes at a time.
+    pub(super) fn new(carrier: Arc<C>, memory: Piece, bytes: usize) -> Self {
+        let mut free = Pieces::default();
+        free.push(memory);
+        Self {
+            carrier,
+            free,
+            bytes,
+            given: 0,
+        }
+    }
+
+    /// Copies and gives as much of `source` as one buffer holds; waits for a free one.
+    pub(super) fn write(&mut self, source: &[u8], timeout: Duration) -> Result<usize> {
+        let wanted = source.len().min(self.bytes);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        if self.free.run() < wanted {
+            while self.given > 0 {
+                let Poll::Ready(memory) = self.carrier.try_recycle(self.given)? else {
+                    break;
+                };
+                self.take_back(memory)?;
+            }
+        }
+        loop {
+            let Some(mut memory) = self.free.pop(wanted) else {
+                self.wait(timeout)?;
+                continue;
+            };
+            let length = memory.len();
+            memory.copy_from_slice(&source[..length]);
+            let Err(rejected) = self.carrier.send(memory) else {
+                self.given += length;
+                return Ok(length);
+            };
+            self.free.push_front(rejected.memory);
+            if self.given == 0 || rejected.error.errno() != Some(Errno::ENOSPC) {
+                return Err(rejected.error);
+            }
+            self.wait(timeout)?;
+        }
+    }
+
+    /// Waits until all that was given has come back, and so is in the peer's memory.
+    pub(super) fn flush(&mut self, timeout: Duration) -> Result<()> {
+        while self.given > 0 {
+            self.wait(timeout)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<()> {
+        let memory = self.carrier.recycle(self.given.max(1), timeout)?;
+        self.take_back(memory)
+    }
+
+    fn take_back(&mut self, memory: Option<Piece>) -> Result<()> {
+        let ended = || Error::connection("send", Errno::EPIPE);
+        let memory = memory.ok_or_else(ended)?;
+        self.given -= memory.len();
+        self.free.push(memory);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Mutex;
+
+    /// A connection to itself, that moves as many bytes at a time as it is told.
+    #[derive(Debug, Default)]
+    struct Echo {
+        state: Mutex<State>,
+    }
+
+    #[derive(Debug, Default)]
+    struct State {
+        posted: Pieces,
+        received: Pieces,
+        unsent: Pieces,
+        sent: Pieces,
+        /// Buffers that are given, of both kinds.
+        buffers: [usize; 2],
+        steps: Vec<usize>,
+        closed: bool,
+    }
+
+    impl State {
+        fn step(&mut self) {
+            let most = self.steps.pop().unwrap_or(usize::MAX);
+            let most = most.min(self.posted.run()).min(self.unsent.run());
+            if most == 0 {
+                return;
+            }
+            let (Some(mut to), Some(from)) = (self.posted.pop(most), self.unsent.pop(most)) else {
+                unreachable!()
+            };
+            to.copy_from_slice(&from);
+            self.received.push(to);
+            self.sent.push(from);
+            self.buffers = [0; 2];
+        }
+    }
+
+    fn reject(memory: Piece, errno: Errno) -> std::result::Result<(), Rejected> {
+        Err(Rejected {
+            error: Error::connection("test", errno),
+            memory,
+        })
+    }
+
+    impl Carrier for Echo {
+        fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+            let mut state = self.state.lock().unwrap();
+            if state.closed {
+                return reject(memory, Errno::EPIPE);
+            }
+            if state.buffers[0] == 3 {
+                return reject(memory, Errno::ENOSPC);
+            }
+            state.buffers[0] += 1;
+            state.posted.push(memory);
+            Ok(())
+        }
+
+        fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+            let mut state = self.state.lock().unwrap();
+            if state.closed {
+                return reject(memory, Errno::EPIPE);
+            }
+            if state.buffers[1] == 3 {
+                return reject(memory, Errno::ENOSPC);
+            }
+            state.buffers[1] += 1;
+            state.unsent.push(memory);
+            Ok(())
+        }
+
+        fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+            let mut state = self.state.lock().unwrap();
+            state.step();
+            match state.received.pop(most) {
+                None if !state.closed => Err(Error::Timeout {
+                    what: "data".into(),
+                    after: timeout,
+                }),
+                other => Ok(other),
+            }
+        }
+
+        fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+            let mut state = self.state.lock().unwrap();
+            Ok(match state.sent.pop(most) {
+                None if !state.closed => Poll::Pending,
+                other => Poll::Ready(other),
+            })
+        }
+
+        fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+            self.state.lock().unwrap().step();
+            match self.try_recycle(most)? {
+                Poll::Ready(memory) => Ok(memory),
+                Poll::Pending => Err(Error::Timeout {
+                    what: "memory".into(),
+                    after: timeout,
+                }),
+            }
+        }
+    }
+
+    fn boxes(inbound: usize, outbound: usize, bytes: usize) -> (Inbox<Echo>, Outbox<Echo>) {
+        let echo = Arc::new(Echo::default());
+        let memory = |length| Piece::new(length).unwrap();
+        (
+            Inbox::new(Arc::clone(&echo), memory(inbound), bytes).unwrap(),
+            Outbox::new(echo, memory(outbound), bytes),
+        )
+    }
+
+    proptest! {
+        /// Whatever sizes meet, all bytes arrive in order, and memory goes around for ever.
+        #[test]
+        fn all_bytes_arrive(
+            writes in prop::collection::vec(1usize..400, 1..120),
+            steps in prop::collection::vec(1usize..300, 0..200),
+            bytes in 1usize..200,
+            buffers in 1usize..6,
+            most in 1usize..500,
+        ) {
+            let (mut inbox, mut outbox) = boxes(bytes * buffers, bytes * 2, bytes);
+            inbox.carrier.state.lock().unwrap().steps = steps;
+            let (mut sent, mut received) = (0u32, 0u32);
+            let mut target = vec![0; most];
+            for length in writes {
+                let source: Vec<u8> = (sent..).take(length).map(|byte| byte as u8).collect();
+                match outbox.write(&source, Duration::ZERO) {
+                    Ok(written) => sent += written as u32,
+                    Err(Error::Timeout { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                let mut drain = length % 3 != 0;
+                while drain && received < sent {
+                    let length = inbox.read(&mut target, Duration::ZERO).unwrap();
+                    prop_assert!(length > 0);
+                    for &byte in &target[..length] {
+                        prop_assert_eq!(byte, received as u8);
+                        received += 1;
+                    }
+                    drain = received % 2 == 0;
+                }
+            }
+            while received < sent {
+                let length = inbox.read(&mut target, Duration::ZERO).unwrap();
+                for &byte in &target[..length] {
+                    prop_assert_eq!(byte, received as u8);
+                    received += 1;
+                }
+            }
+            outbox.flush(Duration::ZERO).unwrap();
+            prop_assert_eq!(outbox.given, 0);
+        }
+    }
+
+    #[test]
+    fn what_came_before_the_end_is_read_before_the_end() {
+        let (mut inbox, mut outbox) = boxes(64, 64, 32);
+        assert_eq!(outbox.write(b"last words", Duration::ZERO).unwrap(), 10);
+        let carrier = Arc::clone(&inbox.carrier);
+        carrier.state.lock().unwrap().step();
+        carrier.state.lock().unwrap().closed = true;
+        let mut target = [0; 6];
+        assert_eq!(inbox.read(&mut target, Duration::ZERO).unwrap(), 6);
+        assert_eq!(inbox.read(&mut target, Duration::ZERO).unwrap(), 4);
+        for _ in 0..2 {
+            assert_eq!(inbox.read(&mut target, Duration::ZERO).unwrap(), 0);
+        }
+        outbox.flush(Duration::ZERO).unwrap();
+        let error = outbox.write(b"x", Duration::ZERO).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EPIPE));
+    }
+
+    #[test]
+    fn an_end_before_all_was_sent_is_an_error() {
+        let (inbox, mut outbox) = boxes(4, 64, 32);
+        assert_eq!(outbox.write(b"too long", Duration::ZERO).unwrap(), 8);
+        inbox.carrier.state.lock().unwrap().step();
+        inbox.carrier.state.lock().unwrap().closed = true;
+        let error = outbox.flush(Duration::ZERO).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EPIPE));
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A connection that is read and written as files are, by copies to and from memory of its own.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::pool::{Inbox, Outbox};
+use super::Connection;
+use crate::{Error, Piece, Result};
+
+/// How much memory a stream has, see [`Connection::into_stream`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Buffers in each direction.
+    pub buffers: usize,
+    /// Bytes of each buffer.
+    pub bytes: usize,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self {
+            buffers: 8,
+            bytes: 128 * 1024,
+        }
+    }
+}
+
+impl StreamOptions {
+    fn area(self) -> Result<usize> {
+        let all = self.buffers.checked_mul(self.bytes);
+        all.ok_or_else(|| Error::connection("make buffers", Errno::EOVERFLOW))
+    }
+}
+
+/// A connection as a file: [`Read`] and [`Write`], with memory of its own in both directions.
+///
+/// Each byte is copied once more on each side, into and out of this memory; who cannot afford that
+/// uses [`Connection`] itself. What was written is sent at once, and has reached the peer's memory after
+/// [`Write::flush`]; dropping a stream before may lose it.
+#[derive(Debug)]
+pub struct Stream {
+    receiving: Receiving,
+    sending: Sending,
+}
+
+/// The half of a [`Stream`] that receives.
+#[derive(Debug)]
+pub struct Receiving {
+    connection: Arc<Connection>,
+    inbox: Inbox<Connection>,
+    timeout: Duration,
+}
+
+/// The half of a [`Stream`] that sends.
+#[derive(Debug)]
+pub struct Sending {
+    connection: Arc<Connection>,
+    outbox: Outbox<Connection>,
+    timeout: Duration,
+}
+
+impl Connection {
+    /// Makes it a stream that is read and written by copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN.
+    pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
+        let connection = Arc::new(self);
+        let area = options.area()?;
+        let memory = || match Piece::pinned(connection.device(), area) {
+            // Nothing but a connection could use a region here.
+            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Piece::new(area),
+            other => other,
+        };
+        let inbox = Inbox::new(Arc::clone(&connection), memory()?, options.bytes)?;
+        let outbox = Outbox::new(Arc::clone(&connection), memory()?, options.bytes);
+        Ok(Stream {
+            receiving: Receiving {
+                connection: Arc::clone(&connection),
+                inbox,
+                timeout: Duration::MAX,
+            },
+            sending: Sending {
+                connection,
+                outbox,
+                timeout: Duration::MAX,
+            },
+        })
+    }
+}
+
+impl Stream {
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.receiving.connection
+    }
+
+    /// Sets how long calls wait before they fail with `TimedOut`; for ever at first.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.receiving.set_timeout(timeout);
+        self.sending.set_timeout(timeout);
+    }
+
+    /// The two halves, for two threads. The connection lives as long as one of them.
+    pub fn split(self) -> (Receiving, Sending) {
+        (self.receiving, self.sending)
+    }
+}
+
+impl Receiving {
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// As [`Stream::set_timeout`].
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+}
+
+impl Sending {
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// As [`Stream::set_timeout`].
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+}
+
+impl Read for Receiving {
+    /// Waits for data, and copies what has come; zero at the end of the stream.
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        Ok(self.inbox.read(target, self.timeout)?)
+    }
+}
+
+impl Write for Sending {
+    /// Waits for a free buffer, fills and sends it.
+    fn write(&mut self, source: &[u8]) -> io::Result<usize> {
+        Ok(self.outbox.write(source, self.timeout)?)
+    }
+
+    /// Waits until all that was written is in the peer's memory, for which the peer has to receive
+    /// it.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(self.outbox.flush(self.timeout)?)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        self.receiving.read(target)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, source: &[u8]) -> io::Result<usize> {
+        self.sending.write(source)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sending.flush()
+    }
+}

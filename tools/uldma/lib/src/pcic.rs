@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connections by the names of the paper (§5.1), for those who come from there.
+//!
+//! | paper | here | otherwise |
+//! | --- | --- | --- |
+//! | `pcic_listen(fd, dev, cid)` | [`pcic_listen`] | [`Device::listen_once`], [`Device::listen`] |
+//! | `pcic_connect(fd, dev, cid)` | [`pcic_connect`] | [`Device::connect`] |
+//! | `pcic_disconnect(fd)` | [`pcic_disconnect`] | [`Connection::disconnect`], or drop |
+//! | `pcic_prepost_recv(fd, data, len)` | [`pcic_prepost_recv`] | [`Connection::prepost`] |
+//! | `pcic_recv(fd, &data, len)` | [`pcic_recv`] | [`Connection::recv`] |
+//! | `pcic_send(fd, data, len)` | [`pcic_send`] | [`Connection::send`] |
+//! | `pcic_send_recycle(fd, &data, len)` | [`pcic_send_recycle`] | [`Connection::recycle`] |
+//!
+//! `fd` is an [`Fd`]. Memory is a [`Piece`], which has its length with it, so a `len` is there only where
+//! it says how much to get. What the paper passes OUT is an argument here, too, and the bytes are
+//! returned. `samples/uldma/pcic.c` has the same for C.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::{ConnectOptions, Connection, Device, Error, Peer, Piece, Rejected, Result};
+
+/// How long to wait for an answer to a connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the paper has a file descriptor for: a device, and one connection at most.
+#[derive(Debug)]
+pub struct Fd {
+    device: Device,
+    connection: Option<Connection>,
+}
+
+impl Fd {
+    /// A device without a connection.
+    pub fn new(device: Device) -> Self {
+        Self {
+            device,
+            connection: None,
+        }
+    }
+
+    /// The connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOTCONN when there is none.
+    pub fn connection(&self) -> Result<&Connection> {
+        let none = || Error::connection("use a connection", Errno::ENOTCONN);
+        self.connection.as_ref().ok_or_else(none)
+    }
+
+    /// The peer that `dev` names, if it names this device.
+    fn peer(&self, dev: &str) -> Result<Peer> {
+        if self.connection.is_some() {
+            return Err(Error::connection(format!("open {dev}"), Errno::EISCONN));
+        }
+        let own = self
+            .device
+            .path()
+            .file_name()
+            .and_then(|name| name.to_str());
+        parse(dev, own.unwrap_or_default())
+            .ok_or_else(|| Error::connection(format!("find {dev:?}"), Errno::EINVAL))
+    }
+}
+
+/// Which peer `dev` names: nothing, `NODE`, `uldmaN` or `uldmaN:NODE`, `uldmaN` being this device.
+fn parse(dev: &str, own: &str) -> Option<Peer> {
+    let node = match dev.split_once(':') {
+        Some((device, node)) => (device == own).then_some(node)?,
+        None if dev.is_empty() || dev == own => return Some(Peer::OTHER),
+        None => dev,
+    };
+    let digits = !node.is_empty() && node.bytes().all(|digit| digit.is_ascii_digit());
+    digits.then(|| node.parse().ok().map(Peer::node))?
+}
+
+/// Listens for one peer; [`Connection::wait_connected`] waits for it. A node in `dev` is of no interest.
+///
+/// # Errors
+///
+/// [`Error::System`]: EISCONN, EINVAL for a `dev` that is not this device. As
+/// [`Device::listen_once`].
+pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
+    fd.peer(dev)?;
+    fd.connection = Some(fd.device.listen_once(cid)?);
+    Ok(())
+}
+
+/// Connects to who listens at the peer.
+///
+/// # Errors
+///
+/// [`Error::System`]: EISCONN, EINVAL for a `dev` that is not this device. As [`Device::connect`].
+pub fn pcic_connect(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
+    let peer = fd.peer(dev)?;
+    let options = ConnectOptions {
+        timeout: CONNECT_TIMEOUT,
+        ..ConnectOptions::default()
+    };
+    fd.connection = Some(fd.device.connect(peer, cid, options)?);
+    Ok(())
+}
+
+/// Ends the connection; waits until nothing is in flight. Memory that it still had is freed.
+///
+/// # Errors
+///
+/// ENOTCONN. As [`Connection::disconnect`].
+pub fn pcic_disconnect(fd: &mut Fd) -> Result<()> {
+    fd.connection()?.disconnect()?;
+    fd.connection = None;
+    Ok(())
+}
+
+/// Gives memory to receive into; returns its bytes.
+///
+/// # Errors
+///
+/// ENOTCONN. As [`Connection::prepost`].
+pub fn pcic_prepost_recv(fd: &Fd, data: Piece) -> std::result::Result<usize, Rejected> {
+    give(fd, data, Connection::prepost)
+}
+
+/// Gets received memory back, at most `len` bytes, and waits for some; zero and no memory at the end of
+/// the stream.
+///
+/// # Errors
+///
+/// ENOTCONN. As [`Connection::recv`].
+pub fn pcic_recv(fd: &Fd, data: &mut Option<Piece>, len: usize) -> Result<usize> {
+    *data = fd.connection()?.recv(len, Duration::MAX)?;
+    Ok(data.as_ref().map_or(0, |data| data.len()))
+}
+
+/// Gives memory to send; returns its bytes.
+///
+/// # Errors
+///
+/// ENOTCONN. As [`Connection::send`].
+pub fn pcic_send(fd: &Fd, data: Piece) -> std::result::Result<usize, Rejected> {
+    give(fd, data, Connection::send)
+}
+
+/// Gets sent memory back, as [`pcic_recv`].
+///
+/// # Errors
+///
+/// ENOTCONN. As [`Connection::recycle`].
+pub fn pcic_send_recycle(fd: &Fd, data: &mut Option<Piece>, len: usize) -> Result<usize> {
+    *data = fd.connection()?.recycle(len, Duration::MAX)?;
+    Ok(data.as_ref().map_or(0, |data| data.len()))
+}
+
+fn give(
+    fd: &Fd,
+    data: Piece,
+    call: impl FnOnce(&Connection, Piece) -> std::result::Result<(), Rejected>,
+) -> std::result::Result<usize, Rejected> {
+    let length = data.len();
+    match fd.connection() {
+        Ok(connection) => call(connection, data).map(|()| length),
+        Err(error) => Err(Rejected {
+            error,
+            memory: data,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_and_a_node_are_found_in_a_name() {
+        let parse = |dev| parse(dev, "uldma3");
+        assert_eq!(parse(""), Some(Peer::OTHER));
+        assert_eq!(parse("uldma3"), Some(Peer::OTHER));
+        assert_eq!(parse("2"), Some(Peer::node(2)));
+        assert_eq!(parse("uldma3:0"), Some(Peer::node(0)));
+        for dev in [
+            "uldma4",
+            "uldma4:0",
+            "uldma3:",
+            "uldma3:x",
+            ":1",
+            "+1",
+            "-1",
+            "99999999999",
+        ] {
+            assert_eq!(parse(dev), None, "{dev}");
+        }
+    }
+
+    #[test]
+    fn without_a_connection_memory_comes_back() {
+        let fd = Fd::new(Device::mute());
+        let rejected = pcic_send(&fd, Piece::new(100).unwrap()).unwrap_err();
+        assert_eq!(rejected.error.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(rejected.memory.len(), 100);
+        let error = pcic_recv(&fd, &mut None, 1).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::ENOTCONN));
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Peers: the other nodes of the link, by number.
+
+use std::fmt;
+use std::os::fd::AsFd;
+
+use crate::{sys, uapi, Device, Error, Result};
+
+/// Which node a call is about, see "DOC: peers" of the user interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Peer(u32);
+
+impl Peer {
+    /// The other node of a link of two. Where there are more, calls fail with EINVAL.
+    pub const OTHER: Self = Self(0);
+
+    /// The node of that number.
+    pub const fn node(number: u32) -> Self {
+        // No link has so many nodes; the kernel says so.
+        Self(number.saturating_add(1))
+    }
+
+    /// The number; none for [`Peer::OTHER`].
+    pub const fn number(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
+
+    /// The field `peer` of the user interface.
+    pub(crate) fn field(self) -> u32 {
+        self.0
+    }
+}
+
+impl From<Option<u32>> for Peer {
+    fn from(number: Option<u32>) -> Self {
+        number.map_or(Self::OTHER, Self::node)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number() {
+            Some(number) => write!(f, "node {number}"),
+            None => f.write_str("the peer"),
+        }
+    }
+}
+
+/// The link to one peer, see `struct uldma_peer_query`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// The peer's number.
+    pub node: u32,
+    /// The link to it is up.
+    pub link_up: bool,
+    /// How often the link to it came up.
+    pub generation: u32,
+    /// Version of the link protocol that both speak; zero while the link is down.
+    pub version: u32,
+    /// Features that both have.
+    pub features: u32,
+    /// Messages that can be in flight to it.
+    pub slots: u32,
+    /// Messages that were sent to it.
+    pub sent: u64,
+    /// Messages that came from it.
+    pub received: u64,
+    /// Times that its doorbell was rung for messages.
+    pub doorbells: u64,
+    /// Doorbell interrupts of this device, from all peers.
+    pub interrupts: u64,
+    /// Times that somebody looked for work without an interrupt.
+    pub worked: u64,
+    /// Times that it broke the rules.
+    pub violations: u64,
+}
+
+impl PeerInfo {
+    fn from_raw(raw: &uapi::uldma_peer_query) -> Self {
+        Self {
+            node: raw.node,
+            link_up: raw.out_link & uapi::ULDMA_LINK_UP != 0,
+            generation: raw.out_generation,
+            version: raw.out_version,
+            features: raw.out_features,
+            slots: raw.out_slots,
+            sent: raw.out_sent,
+            received: raw.out_received,
+            doorbells: raw.out_doorbells,
+            interrupts: raw.out_interrupts,
+            worked: raw.out_worked,
+            violations: raw.out_violations,
+        }
+    }
+}
+
+impl Device {
+    /// Asks for the link to the node of that number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EINVAL for this node's own number, and where there is no such node.
+    pub fn peer(&self, node: u32) -> Result<PeerInfo> {
+        let argument = uapi::uldma_peer_query {
+            node,
+            ..Default::default()
+        };
+        sys::peer_query(self.as_fd(), argument)
+            .map(|raw| PeerInfo::from_raw(&raw))
+            .map_err(|errno| Error::system(format!("query the link to node {node}"), errno))
+    }
+
+    /// The links to all other nodes, up or down, in ascending order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENODEV when the device is gone.
+    pub fn peers(&self) -> Result<Vec<PeerInfo>> {
+        let query = self.query()?;
+        let others = (0..query.nodes).filter(|&node| node != query.node);
+        others.map(|node| self.peer(node)).collect()
+    }
+
+    /// The link to a peer.
+    pub(crate) fn link_to(&self, peer: Peer) -> Result<PeerInfo> {
+        if let Some(node) = peer.number() {
+            return self.peer(node);
+        }
+        // Of two nodes, one has the number zero and the other one.
+        self.peer(u32::from(self.query()?.node == 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_number_plus_one_or_the_other_one() {
+        assert_eq!(Peer::OTHER.field(), 0);
+        assert_eq!(Peer::node(0).field(), 1);
+        assert_eq!(Peer::from(Some(7)).number(), Some(7));
+        assert_eq!(Peer::from(None), Peer::OTHER);
+        assert_eq!(Peer::node(u32::MAX).field(), u32::MAX);
+    }
+
+    #[test]
+    fn peers_are_named_in_messages() {
+        assert_eq!(Peer::node(2).to_string(), "node 2");
+        assert_eq!(Peer::OTHER.to_string(), "the peer");
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory that can be given away in parts, and comes back in others.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::region::Entry;
+use crate::sys::Mapping;
+use crate::{Access, Device, Error, Result};
+
+/// A part of a memory area that nobody else has: what a [`crate::Connection`] is given and gives
+/// back.
+///
+/// Pieces of one area never overlap, so each reads and writes like a byte slice. Who gives one to a
+/// connection has it no more, and cannot touch what the kernel may be reading or writing. The area
+/// is unmapped with its last piece.
+#[derive(Debug)]
+pub struct Piece {
+    area: Arc<Area>,
+    start: usize,
+    length: usize,
+}
+
+/// Where pieces lie.
+///
+/// # Invariants
+///
+/// The mapping is reached through pieces only, and no byte of it belongs to two of them.
+#[derive(Debug)]
+struct Area {
+    // Fields drop in this order: the registration ends before the memory goes.
+    _registration: Option<Entry>,
+    mapping: Mapping,
+}
+
+impl Piece {
+    /// One piece that is a new area of `length` zero bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOMEM, or EINVAL for no bytes at all.
+    pub fn new(length: usize) -> Result<Self> {
+        Self::map(length).map(|mapping| Self::all(mapping, length, None))
+    }
+
+    /// The same, of memory that stays pinned for as long as there is a piece of it, so that
+    /// connections of this process have nothing to pin when they are given one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Piece::new`] and [`Device::register`].
+    pub fn pinned(device: &Device, length: usize) -> Result<Self> {
+        let mapping = Self::map(length)?;
+        let address = mapping.base().as_ptr() as u64;
+        let entry = Entry::register(device, address, length as u64, Access::ReadWrite)?;
+        Ok(Self::all(mapping, length, Some(entry)))
+    }
+
+    fn map(length: usize) -> Result<Mapping> {
+        Mapping::anonymous(length as u64)
+            .map_err(|errno| Error::system(format!("map {length} bytes"), errno))
+    }
+
+    fn all(mapping: Mapping, length: usize, registration: Option<Entry>) -> Self {
+        Self {
+            area: Arc::new(Area {
+                _registration: registration,
+                mapping,
+            }),
+            start: 0,
+            length,
+        }
+    }
+
+    /// Splits off the first bytes, at most as many as there are; what follows stays.
+    #[must_use]
+    pub fn split_to(&mut self, length: usize) -> Self {
+        let length = length.min(self.length);
+        let first = Self {
+            area: Arc::clone(&self.area),
+            start: self.start,
+            length,
+        };
+        self.start += length;
+        self.length -= length;
+        first
+    }
+
+    /// Appends a piece that lies right behind this one; gives it back when it does not.
+    ///
+    /// # Errors
+    ///
+    /// The piece, when it lies elsewhere.
+    pub fn join(&mut self, next: Self) -> std::result::Result<(), Self> {
+        if !self.is_before(&next) {
+            return Err(next);
+        }
+        self.length += next.length;
+        Ok(())
+    }
+
+    fn is_before(&self, next: &Self) -> bool {
+        Arc::ptr_eq(&self.area, &next.area) && self.start + self.length == next.start
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.area.mapping.base().as_ptr() as u64 + self.start as u64
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: by the invariant of `Area` these bytes are this piece's alone. Whoever is given a
+        // piece for the kernel to touch makes no slice of it.
+        unsafe { self.area.mapping.part(self.start, self.length) }
+    }
+}
+
+impl DerefMut for Piece {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { self.area.mapping.part_mut(self.start, self.length) }
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Pieces in a row, of which those that lie behind each other become one.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(VecDeque<Piece>);
+
+impl Pieces {
+    /// Appends a piece.
+    pub(crate) fn push(&mut self, piece: Piece) {
+        let alone = match self.0.back_mut() {
+            Some(last) => last.join(piece).err(),
+            None => Some(piece),
+        };
+        self.0.extend(alone.filter(|piece| !piece.is_empty()));
+    }
+
+    /// Puts a piece before all others, from where it was taken.
+    pub(crate) fn push_front(&mut self, mut piece: Piece) {
+        if let Some(first) = self.0.pop_front() {
+            if let Err(first) = piece.join(first) {
+                self.0.push_front(first);
+            }
+        }
+        self.0.push_front(piece);
+    }
+
+    /// Runs of bytes that lie behind each other.
+    pub(crate) fn runs(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes that lie behind each other at the front.
+    pub(crate) fn run(&self) -> usize {
+        self.0.front().map_or(0, |first| first.len())
+    }
+
+    /// Takes the first bytes, at most those of [`Pieces::run`].
+    pub(crate) fn pop(&mut self, most: usize) -> Option<Piece> {
+        let first = self.0.front_mut()?;
+        let piece = first.split_to(most);
+        if first.is_empty() {
+            self.0.pop_front();
+        }
+        Some(piece)
+    }
+
+    /// Takes the first `length` bytes if they start at that address.
+    pub(crate) fn take(&mut self, address: u64, length: u64) -> Option<Piece> {
+        let first = self.0.front()?;
+        let length = usize::try_from(length).ok()?;
+        if first.address() != address || length > first.len() {
+            return None;
+        }
+        self.pop(length)
+    }
+
+    /// Takes all.
+    pub(crate) fn drain(&mut self) -> Vec<Piece> {
+        self.0.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pieces_are_split_and_joined() {
+        let mut whole = Piece::new(100).unwrap();
+        whole.fill(1);
+        let mut first = whole.split_to(60);
+        first.fill(2);
+        assert_eq!((first.len(), whole.len()), (60, 40));
+        assert_eq!(first.address() + 60, whole.address());
+        assert!(whole.iter().all(|&byte| byte == 1));
+        // The wrong way round, and of another area.
+        let first = whole.join(first).unwrap_err();
+        let mut first = first.join_all(Piece::new(8).unwrap());
+        first.join(whole).unwrap();
+        assert_eq!(first.len(), 100);
+        assert_eq!((first[59], first[60]), (2, 1));
+    }
+
+    impl Piece {
+        /// Fails to append what lies elsewhere.
+        fn join_all(mut self, elsewhere: Piece) -> Self {
+            assert!(self.join(elsewhere).is_err());
+            self
+        }
+    }
+
+    #[test]
+    fn what_others_say_is_taken_only_if_it_is_the_front() {
+        let mut pieces = Pieces::default();
+        let mut whole = Piece::new(4096).unwrap();
+        let address = whole.address();
+        pieces.push(whole.split_to(1000));
+        pieces.push(whole.split_to(1000));
+        assert_eq!(pieces.run(), 2000);
+        assert!(pieces.take(address + 8, 8).is_none());
+        assert!(pieces.take(address, 2001).is_none());
+        assert!(pieces.take(address, u64::MAX).is_none());
+        assert_eq!(pieces.take(address, 1500).unwrap().len(), 1500);
+        assert_eq!(pieces.take(address + 1500, 500).unwrap().len(), 500);
+        assert!(pieces.take(address + 2000, 0).is_none());
+    }
+
+    #[test]
+    fn memory_of_different_areas_is_never_one() {
+        let mut pieces = Pieces::default();
+        // The kernel likes to map these next to each other.
+        for _ in 0..4 {
+            pieces.push(Piece::new(4096).unwrap());
+        }
+        assert_eq!(pieces.run(), 4096);
+        assert_eq!(pieces.drain().len(), 4);
+    }
+
+    proptest! {
+        /// However memory goes around, each byte is there once.
+        #[test]
+        fn no_byte_is_lost(takes in prop::collection::vec(1usize..300, 1..60)) {
+            let mut pieces = Pieces::default();
+            let mut whole = Piece::new(1000).unwrap();
+            for (byte, number) in whole.iter_mut().zip(0u32..) {
+                *byte = number as u8;
+            }
+            pieces.push(whole);
+            for most in takes {
+                let piece = pieces.pop(most).unwrap();
+                prop_assert!(!piece.is_empty() && piece.len() <= most);
+                pieces.push(piece);
+            }
+            let left = pieces.drain();
+            let mut places: Vec<(usize, usize)> =
+                left.iter().map(|piece| (piece.start, piece.length)).collect();
+            places.sort_unstable();
+            let mut next = 0;
+            for (start, length) in places {
+                prop_assert_eq!(start, next);
+                next += length;
+            }
+            prop_assert_eq!(next, 1000);
+            for piece in &left {
+                for (byte, place) in piece.iter().zip(piece.start..) {
+                    prop_assert_eq!(*byte, place as u8);
+                }
+            }
+        }
+    }
+}

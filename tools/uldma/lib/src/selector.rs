@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Many channels, served in turns by one thread.
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+
+use crate::link::{Pollable, LONGEST_SLEEP};
+use crate::spin::Patience;
+use crate::{sys, Channel, Error, Result, Spin, WindowLink};
+
+/// Channels that are waited for together. Each that has messages is served once before any is served
+/// twice.
+#[derive(Debug)]
+pub struct Selector<L: Pollable = WindowLink> {
+    places: Vec<Option<Place<L>>>,
+    /// Whose turn it is.
+    next: usize,
+    patience: Patience,
+}
+
+#[derive(Debug)]
+struct Place<L: Pollable> {
+    channel: Channel<L>,
+    /// That and why it has ended was told.
+    ended: bool,
+}
+
+impl<L: Pollable> Default for Selector<L> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            next: 0,
+            patience: Patience::adaptive(Spin::RING),
+        }
+    }
+}
+
+impl<L: Pollable> Selector<L> {
+    /// Without channels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long to look before sleeping, exactly; at first it adapts, as [`Channel::set_spin`] says.
+    pub fn set_spin(&mut self, spin: Spin) {
+        self.patience = Patience::fixed(spin);
+    }
+
+    /// Adds a channel, and returns its place.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pollable::open`].
+    pub fn add(&mut self, channel: Channel<L>) -> Result<usize> {
+        channel.link().open()?;
+        let place = Some(Place {
+            channel,
+            ended: false,
+        });
+        match self.places.iter().position(Option::is_none) {
+            Some(free) => {
+                self.places[free] = place;
+                Ok(free)
+            }
+            None => {
+                self.places.push(place);
+                Ok(self.places.len() - 1)
+            }
+        }
+    }
+
+    /// The channel at a place.
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut Channel<L>> {
+        let place = self.places.get_mut(place)?.as_mut()?;
+        Some(&mut place.channel)
+    }
+
+    /// Takes a channel out; its place may be given to another one.
+    pub fn remove(&mut self, place: usize) -> Option<Channel<L>> {
+        Some(self.places.get_mut(place)?.take()?.channel)
+    }
+
+    /// Takes one message, from the first channel that has one after the one that was served last, into
+    /// the start of `target`. Returns the channel's place and the message's length, or why that channel
+    /// has ended (once: remove it then) or cannot be read. Waits if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], which also is the answer where there is no channel.
+    pub fn receive(
+        &mut self,
+        target: &mut [u8],
+        timeout: Duration,
+    ) -> Result<(usize, Result<usize>)> {
+        let mut patience = self.patience;
+        let found = patience.until(|| self.look(target));
+        self.patience = patience;
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let start = Instant::now();
+        let deadline = start + timeout;
+        loop {
+            // The order is what makes it safe: count rings, say it, look again, sleep.
+            let seen: Vec<u64> = self
+                .open()
+                .map(|place| place.channel.link().rings())
+                .collect();
+            self.open().for_each(|place| place.channel.fall_asleep());
+            let mut found = self.look(target);
+            if found.is_none() {
+                self.sleep(&seen, deadline.min(Instant::now() + LONGEST_SLEEP))?;
+            }
+            self.open().for_each(|place| place.channel.wake_up());
+            found = found.or_else(|| self.look(target));
+            if let Some(found) = found {
+                self.patience.slept(start.elapsed());
+                return Ok(found);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Timeout {
+                    what: "message from any peer".into(),
+                    after: timeout,
+                });
+            }
+        }
+    }
+
+    /// Looks once at each channel, in turns.
+    fn look(&mut self, target: &mut [u8]) -> Option<(usize, Result<usize>)> {
+        let count = self.places.len();
+        for turn in 0..count {
+            let index = (self.next + turn) % count;
+            let Some(place) = &mut self.places[index] else {
+                continue;
+            };
+            if let Some(found) = place.look(target) {
+                self.next = index + 1;
+                return Some((index, found));
+            }
+        }
+        None
+    }
+
+    /// Channels that have not ended.
+    fn open(&mut self) -> impl Iterator<Item = &mut Place<L>> {
+        let places = self.places.iter_mut().flatten();
+        places.filter(|place| !place.ended)
+    }
+
+    /// Sleeps until one of the peers rings, and notes which channels have ended.
+    fn sleep(&mut self, seen: &[u64], deadline: Instant) -> Result<()> {
+        let mut fds = Vec::with_capacity(seen.len());
+        for place in self.places.iter().flatten() {
+            let link = place.channel.link();
+            let flags = if link.is_urgent() {
+                PollFlags::POLLPRI
+            } else {
+                PollFlags::POLLIN
+            };
+            fds.extend(
+                link.fd()
+                    .filter(|_| !place.ended)
+                    .map(|fd| PollFd::new(fd, flags)),
+            );
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up: to wake early would mean to spin.
+        let milliseconds = left.as_nanos().div_ceil(1_000_000);
+        sys::count_call();
+        match poll(
+            &mut fds,
+            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX),
+        ) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::system("wait for messages", errno)),
+        }
+        let rung: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        drop(fds);
+        let idle = Instant::now() >= deadline;
+        for ((place, &seen), rung) in self.open().zip(seen).zip(rung) {
+            if !rung && !idle {
+                continue;
+            }
+            let link = place.channel.link();
+            if let Err(error) = link
+                .collect()
+                .and_then(|()| link.wait(seen, Instant::now()))
+            {
+                place.channel.abandon(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<L: Pollable> Place<L> {
+    fn look(&mut self, target: &mut [u8]) -> Option<Result<usize>> {
+        if self.ended {
+            return None;
+        }
+        let found = self.channel.try_receive(target).transpose();
+        self.ended = matches!(&found, Some(Err(error)) if !matches!(error, Error::TooLong { .. }));
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::{self, Loopback};
+
+    const CAPACITY: u64 = 1024;
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Channels to a selector, and the selector.
+    fn channels(count: usize, spin: Spin) -> (Vec<Channel<Loopback>>, Selector<Loopback>) {
+        let mut selector = Selector::new();
+        selector.set_spin(spin);
+        let mut peers = Vec::new();
+        for place in 0..count {
+            let (left, right) = loopback::pair(CAPACITY);
+            peers.push(Channel::over(left, CAPACITY).unwrap());
+            let right = Channel::over(right, CAPACITY).unwrap();
+            assert_eq!(selector.add(right).unwrap(), place);
+        }
+        (peers, selector)
+    }
+
+    #[test]
+    fn nobody_is_served_twice_before_all() {
+        let (mut peers, mut selector) = channels(3, Spin::NONE);
+        for peer in &mut peers {
+            for _ in 0..5 {
+                peer.send(b"12345678", LONG).unwrap();
+            }
+        }
+        let mut target = [0; 8];
+        for round in 0..15 {
+            let (place, result) = selector.receive(&mut target, LONG).unwrap();
+            assert_eq!((place, result.unwrap()), (round % 3, 8));
+        }
+        let error = selector.receive(&mut target, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }));
+    }
+
+    /// The sleeper is woken by whichever peer sends, and never waits for the longest sleep.
+    #[test]
+    fn any_peer_wakes_the_sleeper() {
+        let start = Instant::now();
+        for spin in [Spin::NONE, Spin::RING] {
+            let (peers, mut selector) = channels(4, spin);
+            let writers: Vec<_> = peers
+                .into_iter()
+                .enumerate()
+                .map(|(index, mut peer)| {
+                    std::thread::spawn(move || {
+                        for round in 0..500u32 {
+                            peer.send(&round.to_ne_bytes(), LONG).unwrap();
+                            if (round as usize + index) % 50 == 0 {
+                                std::thread::yield_now();
+                            }
+                        }
+                        peer.wait_closed(LONG).unwrap();
+                    })
+                })
+                .collect();
+            let mut rounds = [0u32; 4];
+            while rounds.iter().sum::<u32>() < 2000 {
+                let mut target = [0; 4];
+                let (place, result) = selector.receive(&mut target, LONG).unwrap();
+                assert_eq!(result.unwrap(), 4);
+                assert_eq!(u32::from_ne_bytes(target), rounds[place]);
+                rounds[place] += 1;
+            }
+            assert_eq!(rounds, [500; 4]);
+            drop(selector);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+        }
+        assert!(start.elapsed() < LONG);
+    }
+
+    #[test]
+    fn an_end_is_told_once_after_the_last_message() {
+        let (mut peers, mut selector) = channels(2, Spin::NONE);
+        peers[0].send(b"last", LONG).unwrap();
+        peers.remove(0);
+        peers[0].send(b"more", LONG).unwrap();
+        let mut target = [0; 8];
+        let mut served = Vec::new();
+        for _ in 0..3 {
+            let (place, result) = selector.receive(&mut target, LONG).unwrap();
+            served.push((place, result.is_ok()));
+        }
+        assert_eq!(served, [(0, true), (1, true), (0, false)]);
+        assert!(selector.receive(&mut target, Duration::ZERO).is_err());
+        assert!(selector.remove(0).is_some());
+        assert!(selector.remove(0).is_none());
+        // The others go on, and the place is free.
+        peers[0].send(b"more", LONG).unwrap();
+        assert_eq!(selector.receive(&mut target, LONG).unwrap().0, 1);
+        let (_peer, right) = loopback::pair(CAPACITY);
+        let right = Channel::over(right, CAPACITY).unwrap();
+        assert_eq!(selector.add(right).unwrap(), 0);
+    }
+}
