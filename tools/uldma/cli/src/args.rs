@@ -75,6 +75,101 @@ pub(crate) enum Verb {
     RecvFile(RecvFile),
     /// Measure round trips to a `ping --serve` at the peer
     Ping(Ping),
+    /// Show the other nodes of the link, and what the link to each did
+    Peers,
+    /// Wait for a connection, and carry data between it and standard input and output
+    Listen(Listen),
+    /// Connect to a `listen`, and carry data between it and standard input and output
+    Connect(Connect),
+}
+
+/// Which node a verb is about.
+#[derive(Debug, Args)]
+pub(crate) struct Node {
+    /// The peer's number; needed where the link has more than two nodes
+    #[arg(long = "node", value_name = "NODE")]
+    number: Option<u32>,
+}
+
+impl Node {
+    /// The peer that it names.
+    pub(crate) fn peer(&self) -> uldma::Peer {
+        self.number.into()
+    }
+}
+
+const LISTEN_HELP: &str = "\
+Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
+when the connection was reset. --json reports on standard error then, as standard output has the data.";
+
+const CONNECT_HELP: &str = "\
+At the end of standard input it waits until the peer has received all, and disconnects. Exit code 1: the
+connection was reset, or the peer disconnected before it had received all. --json reports on standard
+error, as standard output has the data.";
+
+#[derive(Debug, Args)]
+#[command(after_help = LISTEN_HELP)]
+pub(crate) struct Listen {
+    /// Port to listen at, not zero
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
+    /// Let the listener itself become the connection, so that nobody else can connect meanwhile
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Disconnect at the end of standard input, once the peer has received all
+    #[arg(long, conflicts_with = "ring")]
+    pub(crate) close: bool,
+    #[command(flatten)]
+    pub(crate) carry: Carry,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CONNECT_HELP)]
+pub(crate) struct Connect {
+    /// Number of the node
+    pub(crate) node: u32,
+    /// Port that it listens at
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
+    /// Have receivers move the data, not senders
+    #[arg(long, conflicts_with = "ring")]
+    pub(crate) pull: bool,
+    /// Where nobody listens yet, or the link is down, ask again until --timeout
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Stay connected after the end of standard input, until the peer disconnects
+    #[arg(long, conflicts_with = "ring")]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) carry: Carry,
+}
+
+/// How data is carried.
+#[derive(Debug, Args)]
+pub(crate) struct Carry {
+    /// Carry data through a ring in the window, without system calls, and only from `connect` to
+    /// `listen`; to be said on both sides
+    #[arg(long)]
+    pub(crate) ring: bool,
+    /// Bytes of the ring, a power of two, the same on both sides (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = size, requires = "ring")]
+    pub(crate) capacity: u64,
+    /// Bytes of each buffer (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "128K", value_parser = buffer)]
+    pub(crate) buffer: usize,
+    /// Buffers in each direction
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) buffers: u8,
+}
+
+impl Carry {
+    /// The memory that a stream is to have.
+    pub(crate) fn stream(&self) -> uldma::StreamOptions {
+        uldma::StreamOptions {
+            buffers: self.buffers.into(),
+            bytes: self.buffer,
+        }
+    }
 }
 
 /// Memory to map.
@@ -162,6 +257,8 @@ pub(crate) struct Export {
 pub(crate) struct Atomic {
     /// Name of the peer's export, for reading and writing: a word, or 0x and hexadecimal digits
     pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) node: Node,
     /// First byte of the word, a multiple of eight
     #[arg(long, default_value_t = 0)]
     pub(crate) offset: u64,
@@ -188,6 +285,8 @@ pub(crate) struct SendFile {
     /// Name that both sides say: a word, or 0x and hexadecimal digits
     #[arg(long)]
     pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) node: Node,
     /// How to move the bytes
     #[arg(long, value_enum, default_value = "extended-shadow")]
     pub(crate) method: Method,
@@ -205,6 +304,8 @@ pub(crate) struct RecvFile {
     /// Name that both sides say: a word, or 0x and hexadecimal digits
     #[arg(long)]
     pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) node: Node,
     /// Write the file here
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
@@ -239,6 +340,8 @@ pub(crate) struct Ping {
     /// Name that both sides say: a word, or 0x and hexadecimal digits
     #[arg(long, default_value = "ping")]
     pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) node: Node,
 }
 
 /// Kinds of memory.
@@ -342,6 +445,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "between 0 and 86400 seconds".to_owned())
 }
 
+/// Bytes of a buffer that a connection is given.
+fn buffer(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?)
+        .ok()
+        .filter(|bytes| (1..=1 << 28).contains(bytes))
+        .ok_or_else(|| "between 1 and 256M bytes".to_owned())
+}
+
 fn size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
         Some(digits) => (digits, text.chars().last().unwrap_or(' ')),
@@ -381,6 +492,14 @@ mod tests {
         assert!(size("1T").is_err());
         assert!(size("99999999999G").is_err());
         assert!(size("-1").is_err());
+    }
+
+    #[test]
+    fn buffers_are_bounded() {
+        assert_eq!(buffer("256M"), Ok(1 << 28));
+        for text in ["0", "257M", "x"] {
+            assert!(buffer(text).is_err(), "{text}");
+        }
     }
 
     #[test]

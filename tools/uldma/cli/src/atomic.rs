@@ -25,7 +25,12 @@ struct Report {
 pub(crate) fn run(common: &Common, verb: &Atomic) -> Result<()> {
     let device = common.open()?;
     let context = device.context_with(Method::Queue, ContextOptions::default())?;
-    let import = device.import(verb.name, Access::ReadWrite, common.timeout)?;
+    let import = device.import_from(
+        verb.node.peer(),
+        verb.name,
+        Access::ReadWrite,
+        common.timeout,
+    )?;
     let shadow = context.shadow(&import)?;
     let word = shadow.at(verb.offset)?;
     let Some(queue) = context.queue() else {

@@ -19,6 +19,14 @@ pub(crate) struct DeviceInfo {
     device: String,
     abi_version: u32,
     node: u32,
+    /// Nodes that the link joins, with this one.
+    nodes: u32,
+    /// Numbers of those that can be reached.
+    peers: Vec<u32>,
+    /// What joins them: adapter, ivshmem or loopback.
+    backend: &'static str,
+    /// Connections of all openers.
+    connections: u32,
     link: &'static str,
     link_generation: u32,
     contexts: u32,
@@ -49,6 +57,10 @@ impl DeviceInfo {
             device,
             abi_version: query.abi_version,
             node: query.node,
+            nodes: query.nodes,
+            peers: query.reachable().collect(),
+            backend: query.backend.name(),
+            connections: query.connections,
             link: if query.link_up { "up" } else { "down" },
             link_generation: query.link_generation,
             contexts: query.contexts,
@@ -72,10 +84,27 @@ impl DeviceInfo {
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "  {name:<10} {value}");
         };
-        line("node", self.node.to_string());
+        let peers: Vec<String> = self.peers.iter().map(u32::to_string).collect();
+        line(
+            "node",
+            format!(
+                "{} of {}, reaches {}",
+                self.node,
+                self.nodes,
+                match peers.len() {
+                    0 => "none".to_owned(),
+                    _ => peers.join(", "),
+                }
+            ),
+        );
+        line("backend", self.backend.to_owned());
         line(
             "link",
             format!("{} (came up {} times)", self.link, self.link_generation),
+        );
+        line(
+            "connected",
+            format!("{} times, by all openers", self.connections),
         );
         line(
             "contexts",

@@ -5,17 +5,22 @@
 mod args;
 mod atomic;
 mod charge;
+mod connect;
+mod connection;
 mod dma;
 mod export;
 mod failure;
 mod info;
+mod listen;
 mod lmm;
 mod memory;
 mod method;
 mod output;
+mod peers;
 mod ping;
 mod progress;
 mod register;
+mod ring;
 mod schema;
 mod stat;
 mod transfer;
@@ -43,6 +48,9 @@ fn main() -> ExitCode {
         Verb::SendFile(verb) => transfer::send::run(common, verb),
         Verb::RecvFile(verb) => transfer::recv::run(common, verb),
         Verb::Ping(verb) => ping::run(common, verb),
+        Verb::Peers => peers::run(common),
+        Verb::Listen(verb) => listen::run(common, verb),
+        Verb::Connect(verb) => connect::run(common, verb),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

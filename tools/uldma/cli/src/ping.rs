@@ -50,13 +50,14 @@ struct Report {
 pub(crate) fn run(common: &Common, verb: &Ping) -> Result<()> {
     let device = common.open()?;
     if !verb.serve {
-        let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+        let mut channel =
+            device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
         let report = ask(&mut channel, verb, common.timeout)?;
         return output::print(common.json, &report, words);
     }
     let mut served = 0;
     while verb.sessions == 0 || served < verb.sessions {
-        match device.channel(verb.name, CAPACITY, common.timeout) {
+        match device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout) {
             Ok(mut channel) => serve(&mut channel, common.timeout)?,
             // Without an end, nobody has to come.
             Err(Error::Timeout { .. }) if verb.sessions == 0 => continue,

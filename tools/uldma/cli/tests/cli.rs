@@ -67,6 +67,9 @@ fn every_verb_has_help() {
         "send-file",
         "recv-file",
         "ping",
+        "peers",
+        "listen",
+        "connect",
     ] {
         golden(&format!("{verb}.txt"), &[verb, "--help"]);
     }
@@ -74,7 +77,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 11] = [
+    let verbs: [&[&str]; 15] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -86,6 +89,10 @@ fn without_a_device_everybody_says_so() {
         &["atomic", "x", "--add", "1"],
         &["recv-file", "--name", "x"],
         &["ping"],
+        &["peers"],
+        &["listen", "7"],
+        &["listen", "7", "--once"],
+        &["connect", "1", "7"],
     ];
     for verb in verbs {
         let (code, stdout, stderr) = output(&[verb, &NO_DEVICE].concat());
@@ -117,7 +124,7 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 18] = [
+    let usages: [&[&str]; 26] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
@@ -136,6 +143,14 @@ fn wrong_usage_ends_with_two() {
         &["send-file", "file"],
         &["recv-file", "--name", "0x0"],
         &["info", "--timeout", "-1"],
+        &["ping", "--node", "x"],
+        &["listen"],
+        &["listen", "0"],
+        &["listen", "7", "--buffers", "65"],
+        &["connect", "1"],
+        &["connect", "1", "7", "--buffer", "0"],
+        &["connect", "1", "7", "--ring", "--pull"],
+        &["listen", "7", "--capacity", "64K"],
     ];
     for usage in usages {
         let (code, stdout, stderr) = output(usage);

@@ -49,7 +49,7 @@ impl Deref for Arrived {
 /// Runs the verb.
 pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
     let device = common.open()?;
-    let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
     channel.set_spin(Spin::NONE);
     let report = receive(common, verb, &device, &mut channel);

@@ -67,7 +67,7 @@ pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
     std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
     let sha256 = digest(&buffer[..length], common.json);
 
-    let mut channel = device.channel(verb.name, CAPACITY, common.timeout)?;
+    let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
     channel.set_spin(Spin::NONE);
     let report = send(common, verb, &device, &mut channel, buffer, length, sha256);
@@ -106,7 +106,8 @@ fn send(
         Method::ExtendedShadow | Method::Kernel => {
             let name = target.region.ok_or_else(|| out_of_turn("no region"))?;
             let region = device.register(buffer, Access::Read)?;
-            let import = device.import(name, Access::Write, common.timeout)?;
+            let import =
+                device.import_from(verb.node.peer(), name, Access::Write, common.timeout)?;
             if verb.method == Method::Kernel {
                 by_kernel(common, verb, device, &region, &import, bytes)?
             } else {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Data between a connection and standard input and output.
+
+use std::io::{self, Read, Write};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use serde::Serialize;
+use uldma::{Connection, ConnectionInfo, Error, Receiving, Sending, StreamOptions};
+
+use crate::args::Common;
+use crate::failure::{Failure, Kind, Result};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
+
+/// What to do at the end of standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// Disconnect, once the peer has received all.
+    Disconnect,
+    /// Nothing: the peer disconnects.
+    Stay,
+}
+
+/// What was carried, by the kernel's account.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    schema_version: u32,
+    node: u32,
+    port: u32,
+    pull: bool,
+    engine: bool,
+    window: bool,
+    bytes_sent: u64,
+    bytes_received: u64,
+    /// From the connection until its end.
+    seconds: f64,
+    mb_per_s: f64,
+    /// Bytes that this node has copied.
+    copied: u64,
+    /// The same by the bytes of both directions: the sum of both sides' is the number of copies.
+    copies: Option<f64>,
+    /// Control messages that this side has sent.
+    messages: u64,
+    /// Times that memory had to be pinned.
+    locks: u64,
+}
+
+impl Report {
+    fn new(info: &ConnectionInfo, seconds: f64) -> Self {
+        let bytes = info.sent + info.received;
+        Self {
+            schema_version: SCHEMA_VERSION,
+            node: info.node,
+            port: info.port,
+            pull: info.pull,
+            engine: info.engine,
+            window: info.window,
+            bytes_sent: info.sent,
+            bytes_received: info.received,
+            seconds,
+            mb_per_s: output::megabytes_per_second(bytes, seconds),
+            copied: info.copied,
+            copies: (bytes > 0).then(|| info.copied as f64 / bytes as f64),
+            messages: info.messages,
+            locks: info.locks,
+        }
+    }
+}
+
+/// Prints the report where the data does not go, for those who want it.
+pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
+    if common.json {
+        let text =
+            serde_json::to_string(report).map_err(|error| Failure::io("JSON", &error.into()))?;
+        eprintln!("{text}");
+    }
+    Ok(())
+}
+
+/// Carries data in both directions until the connection ends.
+pub(crate) fn carry(
+    connection: Connection,
+    options: StreamOptions,
+    at_end: AtEnd,
+) -> Result<Report> {
+    let start = Instant::now();
+    let (mut receiving, mut sending) = connection.into_stream(options)?.split();
+    let (sender, sent) = mpsc::channel();
+    // It may wait for standard input when all is over, and ends with the process then.
+    thread::spawn(move || {
+        let result = send(&mut sending);
+        let failed = result.is_err();
+        // Said before disconnecting: whoever sees the connection end knows why.
+        let _ = sender.send(result);
+        if failed || at_end == AtEnd::Disconnect {
+            let _ = sending.connection().disconnect();
+        }
+    });
+    let received = receive(&mut receiving);
+    let info = match sent.try_recv() {
+        // This side disconnects: what receiving says of that is of no interest.
+        Ok(Ok(info)) if at_end == AtEnd::Disconnect => info,
+        Ok(Err(failure)) => return Err(cause(failure, received.err())),
+        _ => received?,
+    };
+    receiving.connection().disconnect()?;
+    if info.reset {
+        return Err(reset());
+    }
+    if info.unsent > 0 {
+        let text = format!(
+            "the peer disconnected before it had received the last {} bytes",
+            info.unsent
+        );
+        return Err(Failure::new(Kind::Failed, text));
+    }
+    Ok(Report::new(&info, start.elapsed().as_secs_f64()))
+}
+
+/// Sends standard input, waits until all is in the peer's memory, and asks what that took.
+fn send(sending: &mut Sending) -> Result<ConnectionInfo> {
+    let mut bytes = vec![0; 64 * 1024];
+    let mut input = io::stdin().lock();
+    loop {
+        let length = match input.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failure::io("standard input", &error)),
+        };
+        let written = sending.write_all(&bytes[..length]);
+        written.map_err(|error| failure("send", error))?;
+    }
+    sending.flush().map_err(|error| failure("send", error))?;
+    Ok(sending.connection().query()?)
+}
+
+/// Writes what comes to standard output until the end of the stream, and asks what that took.
+fn receive(receiving: &mut Receiving) -> Result<ConnectionInfo> {
+    let mut bytes = vec![0; 64 * 1024];
+    let mut output = io::stdout().lock();
+    loop {
+        let length = receiving
+            .read(&mut bytes)
+            .map_err(|error| failure("receive", error))?;
+        if length == 0 {
+            return Ok(receiving.connection().query()?);
+        }
+        output
+            .write_all(&bytes[..length])
+            .and_then(|()| output.flush())
+            .map_err(|error| Failure::io("standard output", &error))?;
+    }
+}
+
+/// Why both ended, where sending has failed, and receiving perhaps.
+fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
+    // Who cannot send disconnects, and whoever receives then finds no connection: that is no cause.
+    receiving
+        .filter(|failure| failure.kind != Kind::Peer)
+        .unwrap_or(sending)
+}
+
+/// What became of the library's error on its way through the standard library's.
+fn failure(what: &str, error: io::Error) -> Failure {
+    let plain = |error: &io::Error| Failure::io(what, error);
+    if !error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
+        return plain(&error);
+    }
+    match error.into_inner().map(|inner| inner.downcast::<Error>()) {
+        Some(Ok(inner)) if inner.is_reset() => reset(),
+        Some(Ok(inner)) => Failure::from(*inner),
+        _ => plain(&io::ErrorKind::Other.into()),
+    }
+}
+
+fn reset() -> Failure {
+    Failure {
+        kind: Kind::Failed,
+        message: "the connection was reset".to_owned(),
+        hint: Some("the peer was killed, or the link went down".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_is_told_whichever_thread_sees_it() {
+        let gone = || Failure::new(Kind::Peer, "not connected");
+        assert_eq!(cause(reset(), None).message, reset().message);
+        assert_eq!(cause(reset(), Some(gone())).message, reset().message);
+        assert_eq!(cause(gone(), Some(reset())).message, reset().message);
+        assert_eq!(cause(gone(), None).kind, Kind::Peer);
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Data through a ring, from `connect` to `listen`.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use uldma::{Channel, Error, Link};
+
+use crate::args::Common;
+use crate::failure::{Failure, Kind, Result};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
+
+/// How long to sleep for data at a time: without an end.
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// What went through the ring.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    schema_version: u32,
+    ring: bool,
+    bytes_sent: u64,
+    bytes_received: u64,
+    seconds: f64,
+    mb_per_s: f64,
+    /// Records of the ring.
+    messages: u64,
+    /// System calls that the library made meanwhile.
+    syscalls: u64,
+}
+
+impl Report {
+    fn new(start: Instant, calls: u64, messages: u64) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            ring: true,
+            seconds: start.elapsed().as_secs_f64(),
+            messages,
+            syscalls: uldma::calls() - calls,
+            ..Self::default()
+        }
+    }
+}
+
+/// Prints the report where the data does not go, for those who want it.
+pub(crate) fn print(common: &Common, mut report: Report) -> Result<()> {
+    let bytes = report.bytes_sent + report.bytes_received;
+    report.mb_per_s = output::megabytes_per_second(bytes, report.seconds);
+    if common.json {
+        let text =
+            serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
+        eprintln!("{text}");
+    }
+    Ok(())
+}
+
+/// Sends all of `input` in messages of at most `most` bytes, then an empty one, and waits until the other
+/// side has taken that.
+pub(crate) fn send(
+    channel: &mut Channel<impl Link>,
+    mut input: impl Read,
+    most: usize,
+    timeout: Duration,
+) -> Result<Report> {
+    let (start, calls) = (Instant::now(), uldma::calls());
+    let mut bytes = vec![0; most.min(channel.max_message())];
+    let (mut sent, mut messages) = (0, 0);
+    loop {
+        let length = match input.read(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failure::io("standard input", &error)),
+        };
+        channel.send(&bytes[..length], FOREVER).map_err(ended)?;
+        if length == 0 {
+            break;
+        }
+        sent += length as u64;
+        messages += 1;
+    }
+    channel.wait_closed(timeout)?;
+    let report = Report::new(start, calls, messages);
+    Ok(Report {
+        bytes_sent: sent,
+        ..report
+    })
+}
+
+/// Writes all that comes to `output` until the empty message.
+pub(crate) fn receive(channel: &mut Channel<impl Link>, mut output: impl Write) -> Result<Report> {
+    let (start, calls) = (Instant::now(), uldma::calls());
+    let mut bytes = vec![0; channel.max_message()];
+    let (mut received, mut messages) = (0, 0);
+    loop {
+        let length = channel.receive(&mut bytes, FOREVER).map_err(ended)?;
+        if length == 0 {
+            break;
+        }
+        received += length as u64;
+        messages += 1;
+        output
+            .write_all(&bytes[..length])
+            .and_then(|()| output.flush())
+            .map_err(|error| Failure::io("standard output", &error))?;
+    }
+    let report = Report::new(start, calls, messages);
+    Ok(Report {
+        bytes_received: received,
+        ..report
+    })
+}
+
+/// The other side went away before the end.
+fn ended(error: Error) -> Failure {
+    if matches!(error, Error::Closed | Error::LinkDown) || error.is_reset() {
+        return Failure::new(
+            Kind::Failed,
+            "the other side went away before the end of the data",
+        );
+    }
+    error.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 4096;
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn channels() -> [Channel<uldma::loopback::Loopback>; 2] {
+        let (left, right) = uldma::loopback::pair(CAPACITY);
+        [left, right].map(|link| Channel::over(link, CAPACITY).unwrap())
+    }
+
+    #[test]
+    fn all_of_a_file_arrives() {
+        let [mut left, mut right] = channels();
+        let data: Vec<u8> = (0..100_000u32).map(|byte| (byte / 7) as u8).collect();
+        let arrived = std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let mut arrived = Vec::new();
+                let report = receive(&mut right, &mut arrived).unwrap();
+                assert_eq!(report.bytes_received, 100_000);
+                arrived
+            });
+            let report = send(&mut left, &data[..], 1000, TIMEOUT).unwrap();
+            assert_eq!((report.bytes_sent, report.messages), (100_000, 100));
+            receiver.join().unwrap()
+        });
+        assert_eq!(arrived, data);
+    }
+
+    #[test]
+    fn an_early_end_is_a_failure() {
+        let [mut left, mut right] = channels();
+        left.send(b"half", TIMEOUT).unwrap();
+        drop(left);
+        let mut arrived = Vec::new();
+        let failure = receive(&mut right, &mut arrived).unwrap_err();
+        assert_eq!(
+            (arrived.as_slice(), failure.kind),
+            (&b"half"[..], Kind::Failed)
+        );
+    }
+}
