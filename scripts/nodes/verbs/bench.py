@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from .. import results
+from ..cluster import Cluster, say
 from ..errors import NodesError
-from ..pair import Pair, say
 from ..paths import BINARIES
 from ..qemu import Config
 from ..results import Figure
-from . import initiation, lmm
+from . import initiation, link, lmm
 
-PARTS = ("transfers", "lmm", "initiation")
+PARTS = ("transfers", "lmm", "initiation", "link")
 BENCH_TIMEOUT = 900.0
 MEMCPY_TIMEOUT = 120.0
 MEMORY = 1536
@@ -63,7 +63,7 @@ def with_floors(figures: Sequence[Figure], memcpy: Sequence[Figure]) -> list[Fig
     return found
 
 
-def transfers(pair: Pair) -> list[Figure]:
+def transfers(pair: Cluster) -> list[Figure]:
     """What moves data, with the floors and rivals of the same run."""
     say("measuring host memcpy ...")
     memcpy = host_memcpy()
@@ -86,16 +86,20 @@ def main(arguments: Sequence[str]) -> int:
     only = parser.parse_args(arguments).only
     wanted = [only] if only else PARTS
     config = Config(memory=MEMORY)
-    with Pair("bench", config) as pair:
+    with Cluster("bench", config) as pair:
         if "transfers" in wanted:
             moved = transfers(pair)
         if "lmm" in wanted:
             lmm.measure(pair)
         if "initiation" in wanted:
             initiated = initiation.measure(pair)
+        if "link" in wanted:
+            linked = link.measure(pair)
         pair.check_logs()
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
+    if "link" in wanted:
+        link.add([*linked, *link.other_backends(config)])
     if "lmm" in wanted:
         print(
             f"\n{results.report('lmm')}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg"
@@ -104,6 +108,11 @@ def main(arguments: Sequence[str]) -> int:
         print(
             f"\n{results.report('initiation')}\nevery figure: build/results/initiation.json, "
             "drawn in initiation-*.svg"
+        )
+    if "link" in wanted:
+        print(
+            f"\n{results.report('link')}\nevery figure: build/results/link.json, drawn in "
+            "link-*.svg"
         )
     if "transfers" in wanted:
         print(f"\n{results.figures_table(moved)}\n\nevery figure: build/results/bench.json")

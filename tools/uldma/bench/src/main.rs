@@ -2,7 +2,7 @@
 
 //! `uldma-bench`: figures, each beside the floor of the machine and what one would use instead.
 //!
-//! `serve` runs on one node and answers, `run` runs on the other and measures. Under an emulator
+//! `serve` runs on one node and answers, `run` and `link` run on the other and measure. Under an emulator
 //! times mean little and ratios of the same run mean a lot, so both kinds are always printed.
 
 mod dma;
@@ -10,6 +10,7 @@ mod drawing;
 mod failure;
 mod figure;
 mod initiation;
+mod link;
 mod lmm;
 mod memcpy;
 mod peer;
@@ -66,7 +67,7 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Answer a `run` at the peer, then end
+    /// Answer a `run` or `link` at the peer, then end
     Serve,
     /// Measure, with the help of a `serve` at the peer
     Run(Run),
@@ -87,6 +88,17 @@ enum Verb {
     Initiation(initiation::Options),
     /// Print what `initiation --json` found as tables, beside the paper's
     InitiationReport {
+        /// File with the JSON
+        #[arg(value_name = "JSON")]
+        file: PathBuf,
+        /// Draw it, too: SVG files in this directory
+        #[arg(long, value_name = "DIRECTORY")]
+        plots: Option<PathBuf>,
+    },
+    /// Measure round trips and streams by size, with the help of a `serve` at the peer
+    Link(link::Options),
+    /// Print what `link --json` found as tables
+    LinkReport {
         /// File with the JSON
         #[arg(value_name = "JSON")]
         file: PathBuf,
@@ -136,6 +148,12 @@ fn main() -> ExitCode {
                 .and_then(|figures| figures.print(cli.common.json))
         }
         Verb::InitiationReport { file, plots } => initiation::report(file, plots.as_deref()),
+        Verb::Link(options) => {
+            let common = &cli.common;
+            link::run(common.device, common.name, common.timeout(), options)
+                .and_then(|figures| figures.print(common.json))
+        }
+        Verb::LinkReport { file, plots } => link::report(file, plots.as_deref()),
         Verb::InitiationContender { segment } => {
             initiation::contend(cli.common.device, *segment, cli.common.timeout())
         }
@@ -193,5 +211,6 @@ mod tests {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["uldma-bench", "run", "--json", "--peer"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
     }
 }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Bytes of each ring.
 pub(crate) const CAPACITY: u64 = 64 * 1024;
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const LONGEST: usize = 4096;
 
 /// What the one who measures asks for.
@@ -32,6 +32,8 @@ pub(crate) enum Request {
     Segment { bytes: u64 },
     /// Accept one TCP connection and serve it to its end.
     Tcp,
+    /// Serve `link` to its end, which has messages of its own.
+    Link,
     /// That was all.
     Quit,
 }

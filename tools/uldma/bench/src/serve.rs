@@ -8,7 +8,7 @@ use uldma::{Access, Buffer, Channel, Device, Error, InboundSegment, Name};
 
 use crate::failure::Failure;
 use crate::peer::{hear, say, Answer, Request, CAPACITY, VERSION};
-use crate::{tcp, Common};
+use crate::{link, tcp, Common};
 
 /// More than any benchmark asks for.
 const MOST: u64 = 1 << 30;
@@ -78,6 +78,7 @@ fn serve(device: &Device, channel: &mut Channel, timeout: Duration) -> Result<()
                 channel.pong((size as usize).min(channel.max_message()), count, timeout)?;
             }
             Request::Tcp => tcp::serve(channel, timeout)?,
+            Request::Link => link::serve(device, channel, timeout)?,
             Request::Quit => return say(channel, &Answer::Ready, timeout),
         }
     }

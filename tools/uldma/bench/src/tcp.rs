@@ -22,7 +22,7 @@ const CHUNK: usize = 256 * 1024;
 /// How long to try an address.
 const CONNECT: Duration = Duration::from_secs(3);
 
-fn failed(error: std::io::Error) -> Failure {
+pub(crate) fn failed(error: std::io::Error) -> Failure {
     Failure::Tcp(error.to_string())
 }
 
@@ -76,7 +76,11 @@ pub(crate) fn measure(
     Ok(())
 }
 
-fn connect(addresses: &[IpAddr], port: u16, timeout: Duration) -> Result<TcpStream, Failure> {
+pub(crate) fn connect(
+    addresses: &[IpAddr],
+    port: u16,
+    timeout: Duration,
+) -> Result<TcpStream, Failure> {
     let mut last = Failure::Tcp("the other side has no IP address".into());
     for &address in addresses {
         match TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT) {
@@ -90,7 +94,7 @@ fn connect(addresses: &[IpAddr], port: u16, timeout: Duration) -> Result<TcpStre
     Err(last)
 }
 
-fn prepare(stream: &TcpStream, timeout: Duration) -> Result<(), Failure> {
+pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) -> Result<(), Failure> {
     let timeout = Some(timeout.max(Duration::from_millis(1)));
     stream.set_nodelay(true).map_err(failed)?;
     stream.set_read_timeout(timeout).map_err(failed)?;
@@ -116,7 +120,7 @@ pub(crate) fn serve(channel: &mut Channel, timeout: Duration) -> Result<(), Fail
     }
 }
 
-fn accept(listener: &TcpListener) -> Option<TcpStream> {
+pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
     let deadline = Instant::now() + 2 * CONNECT;
     loop {
         match listener.accept() {
@@ -150,7 +154,7 @@ fn answer_all(mut stream: TcpStream, token: u64, timeout: Duration) -> Result<()
 }
 
 /// This machine's addresses, other than those of the loopback interface.
-fn own_addresses() -> Vec<IpAddr> {
+pub(crate) fn own_addresses() -> Vec<IpAddr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The part of nodes bench about the link: round trips and streams by size, on every backend."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from .. import ends, results
+from ..agent import Job
+from ..cluster import Cluster, say
+from ..ends import End
+from ..errors import NodesError
+from ..qemu import Backend, Config
+from ..results import Figure
+
+TIMEOUT = 300.0
+SERVER_TIMEOUT = 60.0
+# Parameters of the module, by the word that figures end with.
+WAYS: Mapping[str, str] = {
+    "poll": "link_poll_us=20",
+    "linger0": "link_linger_us=0",
+    "linger1000": "link_linger_us=1000",
+}
+# What keeps a processor busy, at the same priority as what is measured.
+SPINNER = "while :; do :; done"
+
+
+def run(here: End, there: End, options: str = "") -> list[Figure]:
+    """Figures of uldma-bench link between two ends; what it could not measure is said."""
+    ends.wait_up([here, there])
+    server = there.node.spawn(f"uldma-bench --device {there.device} serve")
+    command = f"uldma-bench --device {here.device} link --json {options}"
+    try:
+        result = here.node.run(command, TIMEOUT)
+        for line in result.stderr.splitlines():
+            say(line)
+        if result.rc:
+            raise NodesError(f"{here.name}: exit {result.rc} of: {command}\n{server.text('err')}")
+        served = server.wait(SERVER_TIMEOUT)
+        if served.rc:
+            raise NodesError(f"{there.name}: exit {served.rc}: {served.stderr}")
+    finally:
+        if server.running:
+            server.kill()
+    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
+
+
+@contextmanager
+def load(cluster: Cluster) -> Iterator[None]:
+    """Every processor of every node busy with something else."""
+    spinners: list[Job] = [
+        node.spawn(SPINNER) for node in cluster.nodes.values() for _ in range(cluster.config.cpus)
+    ]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+
+
+def reload(cluster: Cluster, parameters: str = "") -> None:
+    """Load the module anew on all nodes."""
+    for node in cluster.nodes.values():
+        node.check(f"rmmod uldma && modprobe uldma {parameters}")
+
+
+def measure(pair: Cluster) -> list[Figure]:
+    """Measure between two adapters: all sizes, then in brief under load and in other ways."""
+    [here, there] = ends.of(pair)
+    say("measuring the link ...")
+    figures = run(here, there)
+    say("measuring the link of nodes that are busy ...")
+    with load(pair):
+        figures += run(here, there, "--brief --suffix loaded")
+    for word, parameters in WAYS.items():
+        say(f"measuring the link with {parameters} ...")
+        reload(pair, parameters)
+        figures += run(here, there, f"--brief --suffix {word}")
+    reload(pair)
+    results.write("link", figures)
+    return figures
+
+
+def other_backends(config: Config) -> list[Figure]:
+    """The same without an adapter: ivshmem between two nodes, the loopback within one."""
+    config = replace(config, backends=(Backend.IVSHMEM, Backend.LOOPBACK))
+    figures = []
+    with Cluster("bench-link", config) as pair:
+        for backend in config.backends:
+            say(f"measuring the link by {backend} ...")
+            found = ends.find(pair, backend)
+            # On a loopback each node is a link of its own.
+            here, there = found[:2]
+            figures += run(here, there)
+        pair.check_logs()
+    return figures
+
+
+def add(figures: list[Figure]) -> None:
+    """Write all figures, now that there are more."""
+    results.write("link", figures)

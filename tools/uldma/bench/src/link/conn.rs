@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connections: messages of a byte stream, in memory that goes around.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use uldma::measure::Clock;
+use uldma::{ConnectOptions, Connection, Device, Error, Peer, Piece};
+
+use super::contender::{Counted, Far, Near, Setup};
+use super::order::Kind;
+use super::sizes::depth;
+use crate::failure::Failure;
+
+/// Messages of one direction: those that are here, and one that came back in part.
+///
+/// They come back in the order in which they were given, each next to the one before, so parts of one
+/// can be put together.
+#[derive(Debug)]
+struct Messages {
+    here: Vec<Piece>,
+    part: Option<Piece>,
+    size: usize,
+}
+
+impl Messages {
+    /// As many as are on their way at a time.
+    fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        let (size, count) = (setup.size, depth(setup.size));
+        let mut all = match setup.kind {
+            Kind::Unpinned => Piece::new(size * count)?,
+            _ => Piece::pinned(setup.device, size * count)?,
+        };
+        all.fill(0xa5);
+        let mut here: Vec<Piece> = (0..count).map(|_| all.split_to(size)).collect();
+        // The first one is taken first.
+        here.reverse();
+        Ok(Self {
+            here,
+            part: None,
+            size,
+        })
+    }
+
+    /// One, if there is one.
+    fn take(&mut self) -> Option<Piece> {
+        self.here.pop()
+    }
+
+    /// Gets back parts until one is whole.
+    fn get(
+        &mut self,
+        mut back: impl FnMut(usize) -> uldma::Result<Option<Piece>>,
+    ) -> Result<(), Failure> {
+        loop {
+            let missing = self.size - self.part.as_ref().map_or(0, |part| part.len());
+            let piece = back(missing)?.ok_or(Error::Closed)?;
+            let whole = match self.part.take() {
+                None => piece,
+                Some(mut part) => {
+                    part.join(piece).map_err(|_| {
+                        Failure::Io("memory of a connection", ErrorKind::InvalidData.into())
+                    })?;
+                    part
+                }
+            };
+            if whole.len() < self.size {
+                self.part = Some(whole);
+                continue;
+            }
+            self.here.insert(0, whole);
+            return Ok(());
+        }
+    }
+}
+
+/// Both directions of one end.
+#[derive(Debug)]
+struct Ends {
+    // It goes first, so that nothing is in flight when memory goes.
+    connection: Connection,
+    inbox: Messages,
+    outbox: Messages,
+    timeout: Duration,
+}
+
+impl Ends {
+    fn new(connection: Connection, setup: Setup<'_>) -> Result<Self, Failure> {
+        Ok(Self {
+            connection,
+            inbox: Messages::new(setup)?,
+            outbox: Messages::new(setup)?,
+            timeout: setup.timeout,
+        })
+    }
+
+    /// Has memory ready for all that may come.
+    fn prepost(&mut self) -> Result<(), Failure> {
+        while let Some(piece) = self.inbox.take() {
+            self.connection.prepost(piece).map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a message.
+    fn receive(&mut self) -> Result<(), Failure> {
+        let (connection, timeout) = (&self.connection, self.timeout);
+        self.inbox.get(|most| connection.recv(most, timeout))
+    }
+
+    /// Sends a message, once there is one.
+    fn send(&mut self) -> Result<(), Failure> {
+        let piece = loop {
+            match self.outbox.take() {
+                Some(piece) => break piece,
+                None => self.reclaim()?,
+            }
+        };
+        Ok(self.connection.send(piece).map_err(Error::from)?)
+    }
+
+    /// Waits until the oldest message on its way is in the peer's memory.
+    fn reclaim(&mut self) -> Result<(), Failure> {
+        let (connection, timeout) = (&self.connection, self.timeout);
+        self.outbox.get(|most| connection.recycle(most, timeout))
+    }
+
+    fn reclaim_all(&mut self) -> Result<(), Failure> {
+        while self.outbox.here.len() < depth(self.outbox.size) {
+            self.reclaim()?;
+        }
+        Ok(())
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        let info = self.connection.query()?;
+        Ok(Counted {
+            copied: info.copied,
+            locks: info.locks,
+        })
+    }
+}
+
+/// The end that connects.
+pub(crate) struct Connected(Ends);
+
+impl Connected {
+    pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        let options = ConnectOptions {
+            pull: setup.kind == Kind::Pull,
+            retry: true,
+            timeout: setup.timeout,
+        };
+        let connection = setup.device.connect(Peer::OTHER, setup.port, options)?;
+        Ok(Self(Ends::new(connection, setup)?))
+    }
+}
+
+impl Near for Connected {
+    fn begin(&mut self) -> Result<(), Failure> {
+        self.0.prepost()
+    }
+
+    fn round_trips(&mut self, count: u32, clock: &Clock) -> Result<Vec<u64>, Failure> {
+        let mut samples = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let before = clock.ticks();
+            self.0.send()?;
+            self.0.receive()?;
+            samples.push(clock.ticks() - before);
+            self.0.reclaim()?;
+            self.0.prepost()?;
+        }
+        Ok(samples)
+    }
+
+    fn stream(&mut self, count: u32, clock: &Clock) -> Result<u64, Failure> {
+        let began = clock.ticks();
+        for _ in 0..count {
+            self.0.send()?;
+        }
+        self.0.reclaim_all()?;
+        Ok(began)
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        self.0.counted()
+    }
+}
+
+/// The end that listens.
+pub(crate) struct Listening {
+    ends: Ends,
+    connected: bool,
+}
+
+impl Listening {
+    pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        let device: &Device = setup.device;
+        let connection = device.listen_once(setup.port)?;
+        Ok(Self {
+            ends: Ends::new(connection, setup)?,
+            connected: false,
+        })
+    }
+}
+
+impl Far for Listening {
+    fn begin(&mut self) -> Result<(), Failure> {
+        if !self.connected {
+            self.ends.connection.wait_connected(self.ends.timeout)?;
+            self.connected = true;
+        }
+        self.ends.prepost()
+    }
+
+    fn round_trips(&mut self, count: u32) -> Result<(), Failure> {
+        for _ in 0..count {
+            self.ends.receive()?;
+            self.ends.send()?;
+            self.ends.prepost()?;
+        }
+        self.ends.reclaim_all()
+    }
+
+    fn stream(&mut self, count: u32) -> Result<(), Failure> {
+        for _ in 0..count {
+            self.ends.receive()?;
+            self.ends.prepost()?;
+        }
+        Ok(())
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        self.ends.counted()
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a driver with read() and write() does: from user memory into bounce memory, across, and
+//! out of bounce memory at the other side. Three copies, each counted where it is made.
+
+use std::time::Duration;
+
+use uldma::measure::Clock;
+use uldma::{
+    Access, Backend, Buffer, Channel, Device, Import, InboundSegment, KernelTicket, Name,
+    OutboundSegment, Region,
+};
+
+use super::contender::{Counted, Far, Near, Setup};
+use super::engine::exported;
+use crate::failure::Failure;
+
+/// Bytes of one bounce buffer.
+const BOUNCE: usize = 64 * 1024;
+/// Bounce buffers.
+const SLOTS: usize = 8;
+/// Bytes of the rings that say what has been written, and what has been read.
+const CAPACITY: u64 = 4096;
+
+fn slot(number: u64) -> usize {
+    (number % SLOTS as u64) as usize * BOUNCE
+}
+
+fn has_engine(device: &Device) -> Result<bool, Failure> {
+    Ok(device.query()?.backend == Backend::Adapter)
+}
+
+/// Where the two sides tell each other what they did.
+struct Notes {
+    device: Device,
+    name: Name,
+    timeout: Duration,
+    channel: Option<Channel>,
+}
+
+impl Notes {
+    fn new(setup: Setup<'_>) -> Self {
+        Self {
+            device: setup.device.clone(),
+            name: setup.name,
+            timeout: setup.timeout,
+            channel: None,
+        }
+    }
+
+    fn meet(&mut self) -> Result<(), Failure> {
+        if self.channel.is_none() {
+            let channel = self.device.channel(self.name, CAPACITY, self.timeout)?;
+            self.channel = Some(channel);
+        }
+        Ok(())
+    }
+
+    fn channel(&mut self) -> Result<(&mut Channel, Duration), Failure> {
+        let none = || Failure::Peer("was not met".into());
+        Ok((self.channel.as_mut().ok_or_else(none)?, self.timeout))
+    }
+
+    fn tell(&mut self, bytes: usize) -> Result<(), Failure> {
+        let (channel, timeout) = self.channel()?;
+        Ok(channel.send(&(bytes as u64).to_le_bytes(), timeout)?)
+    }
+
+    fn hear(&mut self) -> Result<usize, Failure> {
+        let (channel, timeout) = self.channel()?;
+        let mut bytes = [0; 8];
+        channel.receive(&mut bytes, timeout)?;
+        usize::try_from(u64::from_le_bytes(bytes))
+            .ok()
+            .filter(|&bytes| bytes <= BOUNCE)
+            .ok_or_else(|| Failure::Peer("wrote more than a bounce buffer has".into()))
+    }
+}
+
+/// The second copy.
+enum Across {
+    /// The engine makes it, started by the kernel, which hears of its end by an interrupt.
+    Engine { bounce: Region, target: Import },
+    /// The processor makes it.
+    Window {
+        bounce: Vec<u8>,
+        target: OutboundSegment,
+    },
+}
+
+/// The end that writes.
+pub(crate) struct Writer {
+    across: Across,
+    device: Device,
+    notes: Notes,
+    message: Vec<u8>,
+    copied: u64,
+    /// Bounce buffers filled, and how many of them have been emptied at the other side.
+    written: u64,
+    read: u64,
+    /// The last transfer and its bytes.
+    under_way: Option<(KernelTicket, usize)>,
+}
+
+impl Writer {
+    pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        let device = setup.device;
+        let name = data_name(setup.name);
+        let across = if has_engine(device)? {
+            Across::Engine {
+                bounce: device.register(Buffer::new(SLOTS * BOUNCE)?, Access::Read)?,
+                target: device.import(name, Access::Write, setup.timeout)?,
+            }
+        } else {
+            Across::Window {
+                bounce: vec![0; SLOTS * BOUNCE],
+                target: device.attach_segment(name, setup.timeout)?,
+            }
+        };
+        Ok(Self {
+            across,
+            device: device.clone(),
+            notes: Notes::new(setup),
+            message: vec![0x5a; setup.size],
+            copied: 0,
+            written: 0,
+            read: 0,
+            under_way: None,
+        })
+    }
+
+    /// One bounce buffer or less.
+    fn write(&mut self, start: usize, length: usize) -> Result<(), Failure> {
+        if self.written - self.read == SLOTS as u64 {
+            self.notes.hear()?;
+            self.read += 1;
+        }
+        let place = slot(self.written);
+        let part = &self.message[start..start + length];
+        let started = match &mut self.across {
+            Across::Engine { bounce, target } => {
+                bounce.write(place as u64, part)?;
+                let (from, to) = ((&*bounce, place as u64), (&*target, place as u64));
+                Some(self.device.dma(from, to, length as u64)?)
+            }
+            Across::Window { bounce, target } => {
+                bounce[place..place + length].copy_from_slice(part);
+                target.write(place, &bounce[place..place + length])?;
+                None
+            }
+        };
+        self.copied += 2 * length as u64;
+        self.written += 1;
+        match started {
+            // The next buffer is filled while this one is on its way.
+            Some(ticket) => {
+                self.finish()?;
+                self.under_way = Some((ticket, length));
+                Ok(())
+            }
+            None => self.notes.tell(length),
+        }
+    }
+
+    /// Says that the last transfer is there, once it is.
+    fn finish(&mut self) -> Result<(), Failure> {
+        if let Some((ticket, length)) = self.under_way.take() {
+            self.device.dma_wait(ticket, self.notes.timeout)?;
+            self.notes.tell(length)?;
+        }
+        Ok(())
+    }
+}
+
+impl Near for Writer {
+    fn begin(&mut self) -> Result<(), Failure> {
+        self.notes.meet()
+    }
+
+    fn round_trips(&mut self, _count: u32, _clock: &Clock) -> Result<Vec<u64>, Failure> {
+        Ok(Vec::new())
+    }
+
+    fn stream(&mut self, count: u32, clock: &Clock) -> Result<u64, Failure> {
+        let began = clock.ticks();
+        for _ in 0..count {
+            for start in (0..self.message.len()).step_by(BOUNCE) {
+                self.write(start, BOUNCE.min(self.message.len() - start))?;
+            }
+        }
+        self.finish()?;
+        while self.read < self.written {
+            self.notes.hear()?;
+            self.read += 1;
+        }
+        Ok(began)
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        Ok(Counted {
+            copied: self.copied,
+            locks: 0,
+        })
+    }
+}
+
+/// Bounce memory of the other side.
+enum Inbox {
+    Region(Region),
+    Window(InboundSegment),
+}
+
+/// The end that reads.
+pub(crate) struct Reader {
+    inbox: Inbox,
+    notes: Notes,
+    target: Vec<u8>,
+    copied: u64,
+    read: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        let name = data_name(setup.name);
+        let bytes = SLOTS * BOUNCE;
+        Ok(Self {
+            inbox: if has_engine(setup.device)? {
+                Inbox::Region(exported(setup.device, name, bytes)?)
+            } else {
+                Inbox::Window(setup.device.create_segment(name, bytes as u64)?)
+            },
+            notes: Notes::new(setup),
+            target: vec![0; setup.size],
+            copied: 0,
+            read: 0,
+        })
+    }
+}
+
+impl Far for Reader {
+    fn begin(&mut self) -> Result<(), Failure> {
+        self.notes.meet()
+    }
+
+    fn stream(&mut self, count: u32) -> Result<(), Failure> {
+        for _ in 0..count {
+            let mut filled = 0;
+            while filled < self.target.len() {
+                let length = self.notes.hear()?.min(self.target.len() - filled);
+                let (place, target) = (slot(self.read), &mut self.target[filled..filled + length]);
+                match &self.inbox {
+                    Inbox::Region(region) => region.read(place as u64, target)?,
+                    Inbox::Window(segment) => segment.read(place, target)?,
+                }
+                self.copied += length as u64;
+                self.read += 1;
+                filled += length;
+                self.notes.tell(length)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        Ok(Counted {
+            copied: self.copied,
+            locks: 0,
+        })
+    }
+}
+
+/// The channel has a segment of the name that both know, so data has another one.
+fn data_name(name: Name) -> Name {
+    Name::new(name.get() ^ 1).unwrap_or(name)
+}

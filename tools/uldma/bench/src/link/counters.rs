@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What both nodes count while data moves.
+
+use std::ops::{Add, Sub};
+
+use serde::{Deserialize, Serialize};
+use uldma::Device;
+
+use super::contender::Counted;
+use crate::failure::Failure;
+
+/// Counts of one node, or of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    /// Doorbell interrupts of the device.
+    pub(crate) interrupts: u64,
+    /// Interrupts by which its engine says that something ended.
+    pub(crate) events: u64,
+    /// Interrupts of network devices.
+    pub(crate) network: u64,
+    /// Doorbells that were rung for messages of the control channel.
+    pub(crate) doorbells: u64,
+    /// Messages of the control channel.
+    pub(crate) messages: u64,
+    /// Looks for work that no interrupt caused.
+    pub(crate) worked: u64,
+    /// System calls of this program for the device.
+    pub(crate) calls: u64,
+    /// Bytes that were copied for what is measured.
+    pub(crate) copied: u64,
+    /// Times that memory was pinned for it.
+    pub(crate) locks: u64,
+}
+
+impl Counters {
+    /// Those of this node's device and of this process; nothing of what is measured.
+    pub(crate) fn read(device: &Device) -> Result<Self, Failure> {
+        let calls = uldma::calls();
+        let node = device.query()?.node;
+        // Of two nodes, one has the number zero.
+        let peer = device.peer(u32::from(node == 0))?;
+        let table = std::fs::read_to_string("/proc/interrupts")
+            .map_err(|error| Failure::Io("/proc/interrupts", error))?;
+        Ok(Self {
+            interrupts: peer.interrupts,
+            events: interrupts(&table, |name| name == "uldma-event"),
+            network: interrupts(&table, is_network),
+            doorbells: peer.doorbells,
+            messages: peer.sent,
+            worked: peer.worked,
+            calls,
+            ..Self::default()
+        })
+    }
+
+    /// The same, with what one end of what is measured has counted.
+    pub(crate) fn with(self, counted: Counted) -> Self {
+        Self {
+            copied: counted.copied,
+            locks: counted.locks,
+            ..self
+        }
+    }
+
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            interrupts: with(self.interrupts, other.interrupts),
+            events: with(self.events, other.events),
+            network: with(self.network, other.network),
+            doorbells: with(self.doorbells, other.doorbells),
+            messages: with(self.messages, other.messages),
+            worked: with(self.worked, other.worked),
+            calls: with(self.calls, other.calls),
+            copied: with(self.copied, other.copied),
+            locks: with(self.locks, other.locks),
+        }
+    }
+}
+
+impl Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |one, other| one.wrapping_add(other))
+    }
+}
+
+/// What was counted since; counters of a connection that is new start anew.
+impl Sub for Counters {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        self.zip(before, u64::saturating_sub)
+    }
+}
+
+/// A queue of a virtio network device.
+fn is_network(name: &str) -> bool {
+    name.contains("-input.") || name.contains("-output.")
+}
+
+/// The sum over all processors of the rows of /proc/interrupts that have such a name in them.
+fn interrupts(table: &str, is_meant: impl Fn(&str) -> bool) -> u64 {
+    let mut lines = table.lines();
+    let processors = lines
+        .next()
+        .map_or(0, |head| head.split_whitespace().count());
+    lines
+        .filter(|line| {
+            let names = line.split_whitespace().skip(1 + processors);
+            names.map(|name| name.trim_end_matches(',')).any(&is_meant)
+        })
+        .flat_map(|line| line.split_whitespace().skip(1).take(processors))
+        .filter_map(|count| count.parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "           CPU0       CPU1
+ 24:          1          2  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 25:         10         20  PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0
+ 26:        100        200  PCI-MSIX-0000:00:04.0   0-edge      uldma-doorbell
+ 27:       1000       2000  PCI-MSIX-0000:00:04.0   1-edge      uldma-event
+LOC:       9999       9999   Local timer interrupts
+";
+
+    #[test]
+    fn rows_are_found_by_their_names() {
+        assert_eq!(interrupts(TABLE, |name| name == "uldma-event"), 3000);
+        assert_eq!(interrupts(TABLE, is_network), 33);
+        assert_eq!(interrupts(TABLE, |name| name == "100"), 0);
+        assert_eq!(interrupts("", is_network), 0);
+    }
+
+    #[test]
+    fn counts_of_both_nodes_add_up() {
+        let one = Counters {
+            interrupts: 5,
+            copied: 7,
+            ..Counters::default()
+        };
+        let both = one + one;
+        assert_eq!((both.interrupts, both.copied), (10, 14));
+        assert_eq!(both - one, one);
+        assert_eq!(one - both, Counters::default());
+    }
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma-bench link`: round trips and streams between two nodes by size, beside bare words, copies
+//! into the window, the engine alone, TCP, and a conventional read and write.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`contender`] | who moves data: an end here and one at the peer |
+//! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
+//! | [`order`], [`serve`], [`rounds`] | how both sides take part in one round, and all in turns |
+//! | [`counters`] | interrupts, doorbells, copies |
+//! | [`sizes`], [`names`], [`relate`] | what is measured, and what it is compared with |
+//! | [`report`], [`plot`] | what people look at |
+
+mod conn;
+mod contender;
+mod conventional;
+mod counters;
+mod engine;
+mod memcpy;
+mod names;
+mod order;
+mod plot;
+mod relate;
+mod report;
+mod ring;
+mod rounds;
+mod serve;
+mod sizes;
+mod tcp;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use uldma::measure::Clock;
+use uldma::{Device, Name, Spin};
+
+use self::names::{Names, QUANTILES};
+use self::order::{Kind, What};
+use self::rounds::{Contender, Samples, Session};
+use self::sizes::{SHORTEST, SIZES};
+use crate::failure::Failure;
+use crate::figure::Figures;
+use crate::peer::{Peer, Request};
+use crate::timing::{throughput, times};
+
+pub(crate) use self::serve::serve;
+
+/// Sizes of a brief run.
+const BRIEF: [&str; 4] = [SHORTEST, SMALL, MIDDLE, LARGE];
+/// Of messages whose stream by ring is to be as fast as memcpy.
+const MIDDLE: &str = "64k";
+/// Of messages whose interrupts are counted by message, and of those by bytes.
+const SMALL: &str = "4k";
+const LARGE: &str = "256k";
+
+/// Sizes that take TCP seconds.
+const SLOW: [&str; 2] = ["4m", "16m"];
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Few sizes only, and no copies to compare with
+    #[arg(long)]
+    brief: bool,
+    /// Append a word to the names of all figures: how this run is special
+    #[arg(long, value_name = "WORD")]
+    suffix: Option<String>,
+}
+
+/// Measures with the help of a `serve` at the peer.
+pub(crate) fn run(
+    number: u32,
+    name: Name,
+    timeout: Duration,
+    options: &Options,
+) -> Result<Figures, Failure> {
+    let device = Device::open(number)?;
+    let suffix = options.suffix.as_ref().map(|word| format!(".{word}"));
+    let names = Names {
+        prefix: names::prefix(device.query()?.backend),
+        suffix: suffix.as_deref().unwrap_or_default(),
+    };
+    let mut peer = Peer::meet(&device, name, timeout)?;
+    // Whoever sleeps here has to be woken, and that would be counted.
+    peer.channel.set_spin(Spin::MEASURE);
+    peer.ask(&Request::Link)?;
+    let clock = Clock::start();
+    let mut session = Session::new(&mut peer, &device, &clock);
+    let mut figures = Figures::default();
+    let mut absent = BTreeSet::new();
+    for (size, bytes) in SIZES {
+        if options.brief && !BRIEF.contains(&size) {
+            continue;
+        }
+        let mut kinds = kinds(size, options.brief);
+        kinds.retain(|kind| !absent.contains(kind));
+        for (kind, samples) in measure(
+            &mut session,
+            &kinds,
+            (size, bytes),
+            options.brief,
+            &mut absent,
+        )? {
+            add(&mut figures, names, kind, (size, bytes), &samples, &clock);
+        }
+    }
+    session.end()?;
+    peer.quit()?;
+    relate::relate(&mut figures, names);
+    Ok(figures)
+}
+
+/// Who is measured with messages of this size.
+fn kinds(size: &str, brief: bool) -> Vec<Kind> {
+    use Kind::{Conventional, Engine, Memcpy, Pull, Push, Raw, Ring, Sleepy, Tcp, Unpinned};
+    let mut kinds = vec![Ring, Memcpy, Engine, Push, Pull];
+    if !SLOW.contains(&size) {
+        kinds.push(Tcp);
+    }
+    if size == SHORTEST {
+        kinds.push(Raw);
+    }
+    if size == SHORTEST || size == MIDDLE {
+        kinds.push(Sleepy);
+    }
+    if !brief {
+        kinds.push(Conventional);
+        if size == LARGE {
+            kinds.push(Unpinned);
+        }
+    }
+    kinds
+}
+
+fn makes_round_trips(kind: Kind, size: &str, brief: bool) -> bool {
+    match kind {
+        Kind::Raw => true,
+        Kind::Sleepy => size == SHORTEST,
+        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => !brief || size == SHORTEST,
+        Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional => false,
+    }
+}
+
+fn makes_streams(kind: Kind, size: &str, brief: bool) -> bool {
+    kind != Kind::Raw && (!brief || size != SHORTEST)
+}
+
+/// All that there are, with one size. Who is not there is said.
+fn measure(
+    session: &mut Session<'_>,
+    kinds: &[Kind],
+    (size, bytes): (&str, usize),
+    brief: bool,
+    absent: &mut BTreeSet<Kind>,
+) -> Result<Vec<(Kind, Samples)>, Failure> {
+    let mut all: Vec<Contender> = Vec::new();
+    for &kind in kinds {
+        match session.open(kind, bytes) {
+            Ok(contender) => all.push(contender),
+            Err(failure) => {
+                let who = kind.title();
+                eprintln!("uldma-bench: no figures of {who} from {size} bytes on: {failure}");
+                absent.insert(kind);
+            }
+        }
+    }
+    for (what, takes_part) in [
+        (What::RoundTrips, makes_round_trips as fn(_, _, _) -> _),
+        (What::Stream, makes_streams),
+    ] {
+        let mut some: Vec<&mut Contender> = all
+            .iter_mut()
+            .filter(|contender| takes_part(contender.kind, size, brief))
+            .collect();
+        session.measure(&mut some, what, size == SHORTEST)?;
+    }
+    all.into_iter()
+        .map(|contender| session.close(contender))
+        .collect()
+}
+
+/// Adds what was measured of one of them with one size.
+fn add(
+    figures: &mut Figures,
+    names: Names<'_>,
+    kind: Kind,
+    (size, bytes): (&str, usize),
+    samples: &Samples,
+    clock: &Clock,
+) {
+    let (who, mode) = (kind.name(), kind.suffix());
+    if !samples.trips.is_empty() {
+        let trips = times(clock, &samples.trips, 1);
+        for (quantile, part) in QUANTILES {
+            let name = names.rtt(who, size, quantile, mode);
+            figures.add(name, trips.quantile(part), "ns", None, None);
+        }
+    }
+    if !samples.streams.is_empty() {
+        let median = times(clock, &samples.streams, 1).median();
+        let value = throughput(u64::from(samples.count) * bytes as u64, median);
+        figures.add(names.stream(who, size, mode), value, "MB/s", None, None);
+    }
+    for (what, value) in counts(kind, (size, bytes), samples) {
+        figures.add(
+            names.of(&format!("{what}{mode}")),
+            value,
+            "count",
+            None,
+            None,
+        );
+    }
+}
+
+/// What was counted, by message and by bytes.
+fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(String, f64)> {
+    let who = kind.name();
+    // What is counted of connections is counted of the link.
+    let whose = match kind {
+        Kind::Push | Kind::Pull | Kind::Unpinned => String::new(),
+        _ => format!("{who}."),
+    };
+    let (tripped, streamed) = (samples.tripped, samples.streamed);
+    let mut found = Vec::new();
+    if matches!(kind, Kind::Raw | Kind::Memcpy) {
+        return found;
+    }
+    let by = |count: u64, base: f64| count as f64 / base;
+    if size == SHORTEST && tripped.messages > 0 {
+        let (counters, base) = (tripped.counters, tripped.messages as f64 / 2.0);
+        found.extend([
+            (
+                format!("{whose}irqs_per_round_trip"),
+                by(interrupts(kind, samples).0, base),
+            ),
+            (
+                format!("{whose}doorbells_per_round_trip"),
+                by(counters.doorbells, base),
+            ),
+            (
+                format!("{who}.calls_per_round_trip"),
+                by(counters.calls, base),
+            ),
+        ]);
+    }
+    if streamed.messages == 0 {
+        return found;
+    }
+    let (counters, messages) = (streamed.counters, streamed.messages as f64);
+    let (irqs, megabytes) = (interrupts(kind, samples).1, messages * bytes as f64 / 1e6);
+    if size == SMALL {
+        found.extend([
+            (format!("{whose}irqs_per_message"), by(irqs, messages)),
+            (
+                format!("{whose}doorbells_per_message"),
+                by(counters.doorbells, messages),
+            ),
+            (
+                format!("{who}.calls_per_message"),
+                by(counters.calls, messages),
+            ),
+        ]);
+    }
+    if size == LARGE {
+        found.push((format!("{whose}irqs_per_mb"), by(irqs, megabytes)));
+        if counters.copied > 0 {
+            let copies = by(counters.copied, messages * bytes as f64);
+            found.extend([
+                (format!("{who}.copies"), copies),
+                (
+                    format!("{who}.event_irqs_per_mb"),
+                    by(counters.events, megabytes),
+                ),
+                (
+                    format!("{who}.control_messages_per_mb"),
+                    by(counters.messages, megabytes),
+                ),
+                (
+                    format!("{who}.looks_per_mb"),
+                    by(counters.worked, megabytes),
+                ),
+                (format!("{who}.locks_per_mb"), by(counters.locks, megabytes)),
+            ]);
+        }
+    }
+    found
+}
+
+/// Interrupts of the round trips and of the streams, by what the contender is interrupted.
+fn interrupts(kind: Kind, samples: &Samples) -> (u64, u64) {
+    let of = |counters: counters::Counters| match kind {
+        Kind::Tcp => counters.network,
+        Kind::Engine => counters.events,
+        Kind::Conventional => counters.events + counters.interrupts,
+        _ => counters.interrupts,
+    };
+    (of(samples.tripped.counters), of(samples.streamed.counters))
+}
+
+/// Prints what `run` found, as `--json` printed it, for people, and draws it in `directory`.
+pub(crate) fn report(json: &Path, directory: Option<&Path>) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(json).map_err(|error| Failure::Io("figures", error))?;
+    let figures = Figures::parse(&text).map_err(|error| Failure::Io("figures", error.into()))?;
+    println!("{}", report::render(&figures));
+    directory.map_or(Ok(()), |directory| plot::draw(&figures, directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_and_interrupts_are_counted_by_bytes_and_messages() {
+        let counters = counters::Counters {
+            interrupts: 4,
+            network: 9,
+            copied: 8 * (256 << 10),
+            ..Default::default()
+        };
+        let mut samples = Samples::default();
+        samples.streamed.messages = 8;
+        samples.streamed.counters = counters;
+        let found = counts(Kind::Pull, (LARGE, 256 << 10), &samples);
+        let of = |name: &str| {
+            found
+                .iter()
+                .find(|(other, _)| other == name)
+                .map(|found| found.1)
+        };
+        assert_eq!(of("conn.copies"), Some(1.0));
+        assert!((of("irqs_per_mb").unwrap() - 4.0 / 2.097_152).abs() < 1e-6);
+        assert_eq!(of("irqs_per_message"), None);
+        let found = counts(Kind::Tcp, (SMALL, 4096), &samples);
+        assert_eq!(found[0], ("tcp.irqs_per_message".to_owned(), 9.0 / 8.0));
+        assert!(counts(Kind::Raw, (LARGE, 1), &samples).is_empty());
+    }
+
+    #[test]
+    fn a_brief_run_has_what_the_aims_are_about() {
+        assert!(kinds(SHORTEST, true).contains(&Kind::Raw));
+        assert!(kinds(LARGE, false).contains(&Kind::Unpinned));
+        assert!(makes_round_trips(Kind::Push, SHORTEST, true));
+        assert!(!makes_round_trips(Kind::Push, LARGE, true));
+        assert!(makes_streams(Kind::Ring, MIDDLE, true));
+        let is_size = |name: &str| SIZES.iter().any(|(size, _)| *size == name);
+        assert!(BRIEF.into_iter().all(is_size));
+    }
+}

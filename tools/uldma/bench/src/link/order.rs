@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the side that measures asks for, contender by contender and round by round.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::counters::Counters;
+
+/// Who moves data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// Bare words in the window.
+    Raw,
+    /// A copy into the window that nobody reads.
+    Memcpy,
+    /// A user-level ring channel whose ends look for messages without sleeping.
+    Ring,
+    /// One whose ends look for a moment, and then sleep until their doorbell rings.
+    Sleepy,
+    /// Copies of the engine into an import, started at user level.
+    Engine,
+    /// A connection.
+    Push,
+    /// A connection whose receivers move the data.
+    Pull,
+    /// A connection with memory that was not registered before.
+    Unpinned,
+    /// TCP.
+    Tcp,
+    /// A write through bounce memory and a read out of it.
+    Conventional,
+}
+
+impl Kind {
+    /// In the names of figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Memcpy => "memcpy",
+            Self::Ring | Self::Sleepy => "ring",
+            Self::Engine => "engine",
+            Self::Push | Self::Pull | Self::Unpinned => "conn",
+            Self::Tcp => "tcp",
+            Self::Conventional => "conventional",
+        }
+    }
+
+    /// At the end of the names of figures.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::Sleepy => ".sleep",
+            Self::Pull => ".pull",
+            Self::Unpinned => ".unpinned",
+            _ => "",
+        }
+    }
+
+    /// For people.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Raw => "bare words",
+            Self::Memcpy => "memcpy into the window",
+            Self::Ring => "ring channels",
+            Self::Sleepy => "ring channels that sleep",
+            Self::Engine => "the engine alone",
+            Self::Push => "connections",
+            Self::Pull => "connections that pull",
+            Self::Unpinned => "connections with memory that is not registered",
+            Self::Tcp => "TCP",
+            Self::Conventional => "a conventional read and write",
+        }
+    }
+}
+
+/// What one round does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    RoundTrips,
+    Stream,
+}
+
+/// What the one who measures asks for.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Get ready for messages of this size; both sides know the name and the port.
+    Open {
+        kind: Kind,
+        size: usize,
+        name: u64,
+        port: u32,
+    },
+    /// Take part in one round of so many messages.
+    Round { kind: Kind, what: What, count: u32 },
+    /// It was opened, and is not needed any more.
+    Close { kind: Kind },
+    /// That was all.
+    End,
+}
+
+/// What the other answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(crate) enum Report {
+    /// It is open; where TCP is to connect to.
+    Open { addresses: Vec<IpAddr>, port: u16 },
+    /// The round can begin.
+    Ready,
+    /// It is over.
+    Finished,
+    /// What was counted here meanwhile.
+    Done { counters: Counters },
+    /// Nothing is open any more.
+    Closed,
+    /// It cannot be opened.
+    Failed { message: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let order = Order::Round {
+            kind: Kind::Push,
+            what: What::RoundTrips,
+            count: 7,
+        };
+        let text = serde_json::to_string(&order).unwrap();
+        let Ok(Order::Round { kind, what, count }) = serde_json::from_str(&text) else {
+            panic!("{text}");
+        };
+        assert_eq!((kind, what, count), (Kind::Push, What::RoundTrips, 7));
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Sizes of messages, and how many of them are on their way.
+
+/// 8 bytes to 16 MiB, under the names that figures have.
+pub(crate) const SIZES: [(&str, usize); 10] = [
+    ("8", 8),
+    ("64", 64),
+    ("512", 512),
+    ("4k", 4 << 10),
+    ("16k", 16 << 10),
+    ("64k", 64 << 10),
+    ("256k", 256 << 10),
+    ("1m", 1 << 20),
+    ("4m", 4 << 20),
+    ("16m", 16 << 20),
+];
+/// The size of round trips whose figures name no size.
+pub(crate) const SHORTEST: &str = SIZES[0].0;
+/// The largest: nobody may ask for more.
+pub(crate) const LARGEST: usize = SIZES[SIZES.len() - 1].1;
+
+/// Messages on their way, between these two bounds.
+const DEPTH: std::ops::RangeInclusive<usize> = 2..=32;
+/// Bytes on their way, if the bounds allow.
+const IN_FLIGHT: usize = 8 << 20;
+
+/// How many messages of `size` bytes are on their way at a time, whoever moves them.
+pub(crate) fn depth(size: usize) -> usize {
+    (IN_FLIGHT / size.max(1)).clamp(*DEPTH.start(), *DEPTH.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_large_ones_are_on_their_way() {
+        let depths = [8, 256 << 10, 1 << 20, LARGEST].map(depth);
+        assert_eq!(depths, [32, 32, 8, 2]);
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! TCP between the same two nodes.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use uldma::measure::Clock;
+
+use super::contender::{Far, Near, Opened, Setup};
+use crate::failure::Failure;
+use crate::tcp::{accept, connect, failed, own_addresses, prepare};
+
+/// The end that connects.
+pub(crate) struct Client {
+    stream: TcpStream,
+    message: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(setup: Setup<'_>, addresses: &[IpAddr], port: u16) -> Result<Self, Failure> {
+        let mut stream = connect(addresses, port, setup.timeout)?;
+        let token = setup.name.get().to_le_bytes();
+        stream.write_all(&token).map_err(failed)?;
+        Ok(Self {
+            stream,
+            message: vec![0x5a; setup.size],
+        })
+    }
+}
+
+impl Near for Client {
+    fn round_trips(&mut self, count: u32, clock: &Clock) -> Result<Vec<u64>, Failure> {
+        let mut samples = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let before = clock.ticks();
+            self.stream.write_all(&self.message).map_err(failed)?;
+            self.stream.read_exact(&mut self.message).map_err(failed)?;
+            samples.push(clock.ticks() - before);
+        }
+        Ok(samples)
+    }
+
+    fn stream(&mut self, count: u32, clock: &Clock) -> Result<u64, Failure> {
+        let began = clock.ticks();
+        for _ in 0..count {
+            self.stream.write_all(&self.message).map_err(failed)?;
+        }
+        Ok(began)
+    }
+}
+
+/// The end that listens.
+pub(crate) struct Server {
+    listener: TcpListener,
+    stream: Option<TcpStream>,
+    token: u64,
+    timeout: Duration,
+    target: Vec<u8>,
+}
+
+impl Server {
+    pub(crate) fn open(setup: Setup<'_>) -> Result<Opened, Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        Ok(Opened {
+            end: Box::new(Self {
+                listener,
+                stream: None,
+                token: setup.name.get(),
+                timeout: setup.timeout,
+                target: vec![0; setup.size],
+            }),
+            addresses: own_addresses(),
+            port,
+        })
+    }
+
+    fn parts(&mut self) -> Result<(&mut TcpStream, &mut [u8]), Failure> {
+        let none = || Failure::Tcp("nobody connected".into());
+        let stream = self.stream.as_mut().ok_or_else(none)?;
+        Ok((stream, &mut self.target))
+    }
+}
+
+impl Far for Server {
+    fn begin(&mut self) -> Result<(), Failure> {
+        if self.stream.is_some() {
+            return Ok(());
+        }
+        self.stream = accept(&self.listener);
+        let (token, timeout) = (self.token, self.timeout);
+        let (stream, _) = self.parts()?;
+        stream.set_nonblocking(false).map_err(failed)?;
+        prepare(stream, timeout)?;
+        let mut said = [0; 8];
+        stream.read_exact(&mut said).map_err(failed)?;
+        if u64::from_le_bytes(said) == token {
+            Ok(())
+        } else {
+            Err(Failure::Tcp("somebody else connected".into()))
+        }
+    }
+
+    fn round_trips(&mut self, count: u32) -> Result<(), Failure> {
+        let (stream, target) = self.parts()?;
+        for _ in 0..count {
+            stream.read_exact(target).map_err(failed)?;
+            stream.write_all(target).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, count: u32) -> Result<(), Failure> {
+        let (stream, target) = self.parts()?;
+        for _ in 0..count {
+            stream.read_exact(target).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
