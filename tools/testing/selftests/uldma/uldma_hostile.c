@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A hostile peer: drives the adapter, or ivshmem, of this node from user space,
+ * and misbehaves in one way. No driver may be bound.
+ *
+ *	uldma_hostile --list
+ *	uldma_hostile [-t SECONDS] [-p PORT] [-n NODES] [-v VICTIM] MODE
+ *
+ * Exits with 0 if the victim did what it should, as far as that can be seen from
+ * here: at the end an honest node has to be met and answered again. What becomes
+ * of the victim's programs is for these to say. PORT is one that a program of the
+ * victim listens at; uldma_conn_peer does at 7000.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "uldma_hostile.h"
+
+#define SKIPPED 4
+
+static const struct mode *const all_modes[] = { ring_modes, message_modes };
+
+static void list(void)
+{
+	for (int i = 0; i < 2; i++)
+		for (const struct mode *m = all_modes[i]; m->name; m++)
+			printf("%s\n", m->name);
+}
+
+static const struct mode *find(const char *name)
+{
+	for (int i = 0; i < 2; i++)
+		for (const struct mode *m = all_modes[i]; m->name; m++)
+			if (!strcmp(m->name, name))
+				return m;
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "list", no_argument, NULL, 'l' },
+		{ "time", required_argument, NULL, 't' },
+		{ "port", required_argument, NULL, 'p' },
+		{ "nodes", required_argument, NULL, 'n' },
+		{ "victim", required_argument, NULL, 'v' },
+		{ }
+	};
+	struct hostile h = { .port = 7000 };
+	unsigned long seconds = 3;
+	const struct mode *mode;
+	uint32_t nodes = 2;
+	int victim = -1;
+	int option, ret;
+
+	while ((option = getopt_long(argc, argv, "lt:p:n:v:", options,
+				     NULL)) != -1) {
+		switch (option) {
+		case 'l':
+			list();
+			return 0;
+		case 't':
+			seconds = strtoul(optarg, NULL, 10);
+			break;
+		case 'p':
+			h.port = strtoul(optarg, NULL, 10);
+			break;
+		case 'n':
+			nodes = strtoul(optarg, NULL, 10);
+			break;
+		case 'v':
+			victim = strtol(optarg, NULL, 10);
+			break;
+		default:
+			return 2;
+		}
+	}
+	mode = optind + 1 == argc ? find(argv[optind]) : NULL;
+	if (!mode || nodes < 2) {
+		fprintf(stderr, "usage: %s --list | [option]... mode\n",
+			argv[0]);
+		return 2;
+	}
+	setlinebuf(stdout);
+	ret = hostile_open(&h, nodes, victim);
+	if (ret) {
+		fprintf(stderr, "no device in our hands: %s\n", strerror(-ret));
+		return ret == -ENODEV ? SKIPPED : 1;
+	}
+	h.until = hostile_now() + seconds * 1000000000ULL;
+	printf("%s: %s\n", mode->name, mode->what);
+	ret = mode->run(&h);
+	if (ret < 0)
+		printf("%s: %s\n", mode->name, strerror(-ret));
+	if (!hostile_victim_is_well(&h)) {
+		printf("the victim does not answer any more\n");
+		ret = 1;
+	}
+	/* Nobody is here any more. */
+	hostile_hello(&h, 0, 0);
+	hostile_ring(&h);
+	printf("%s: %s\n", mode->name, ret ? "not as it should be" : "done");
+	return !!ret;
+}

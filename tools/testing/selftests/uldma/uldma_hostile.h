@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A node without a driver: it has the window and the doorbells in its hands, and
+ * speaks the protocol of Documentation/uldma/link.rst itself, as far as it likes.
+ */
+#ifndef __SELFTEST_ULDMA_HOSTILE_H
+#define __SELFTEST_ULDMA_HOSTILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef ARRAY_SIZE
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#endif
+
+/* Bytes that each node writes in the section of each other. */
+#define AREA_BYTES 8192
+/* Bytes in front of each section that are areas. */
+#define AREAS_BYTES 65536
+
+/* Words of an area, by byte offset. */
+enum area_word {
+	MAGIC = 0x000,
+	VERSIONS = 0x008,
+	FEATURES = 0x010,
+	SECTION = 0x018,
+	SHAPE = 0x020,
+	SESSION = 0x028,
+	ECHO = 0x030,
+	BEAT = 0x038,
+	PRODUCED = 0x080,
+	HUNGRY = 0x088,
+	CONSUMED = 0x0c0,
+	ASLEEP = 0x0c8,
+	RING = 0x1000,
+};
+
+#define LINK_MAGIC 0x6b6e696c616d6475ULL
+#define LINK_VERSIONS 0x100000001ULL
+#define LINK_SLOTS 64
+
+enum message_kind {
+	LOOKUP_REGION = 1,
+	LOOKUP_SEGMENT = 2,
+	REGION = 3,
+	SEGMENT = 4,
+	REFUSED = 5,
+	SEGMENT_GONE = 6,
+	SEGMENT_LEFT = 7,
+	CONNECT = 8,
+	CONNECTED = 9,
+	DISCONNECT = 10,
+	DISCONNECTED = 11,
+	EXPORT = 12,
+	DONE = 13,
+};
+
+/* Flag of CONNECT: data goes through the window. */
+#define CONNECT_WINDOW 2
+
+struct message {
+	uint64_t words[8];
+};
+
+#define KIND(_message) ((_message)->words[0] & 0xff)
+#define NUMBER(_message) ((uint32_t)((_message)->words[0] >> 32))
+
+/**
+ * struct hostile - this node, and the victim
+ * @registers: of the device
+ * @doorbell: register that rings the victim
+ * @doorbell_value: what to write there
+ * @window: all sections
+ * @section: bytes of each
+ * @node: this one's number
+ * @nodes: how many there are
+ * @victim: whose section is written
+ * @carried: data of connections goes through the window
+ * @session: this side's random number
+ * @met: the victim's that was met
+ * @key: of the rings
+ * @produced: messages put into the victim's ring
+ * @consumed: messages taken from the own ring
+ * @beat: counts up
+ * @port: where somebody of the victim listens
+ * @connection: this side's number of the connection that was made last
+ * @until: when to stop, in ns
+ */
+struct hostile {
+	volatile uint8_t *registers;
+	size_t doorbell;
+	uint32_t doorbell_value;
+	volatile uint8_t *window;
+	uint64_t section;
+	uint32_t node;
+	uint32_t nodes;
+	uint32_t victim;
+	bool carried;
+	uint32_t session;
+	uint32_t met;
+	uint32_t key;
+	uint32_t produced;
+	uint32_t consumed;
+	uint64_t beat;
+	uint32_t port;
+	uint32_t connection;
+	uint64_t until;
+};
+
+/* Maps the device, which no driver has: 0 or a negated errno. */
+int hostile_open(struct hostile *h, uint32_t nodes, int victim);
+
+uint64_t hostile_now(void);
+uint64_t hostile_random(void);
+/* Whether there is time left. */
+bool hostile_goes_on(const struct hostile *h);
+/* Lets the victim run for a moment, and stays alive meanwhile. */
+void hostile_pause(struct hostile *h);
+
+/* A word of the area that the victim reads; of the one that it writes. */
+void hostile_write(struct hostile *h, unsigned int at, uint64_t value);
+uint64_t hostile_read(const struct hostile *h, unsigned int at);
+/* The same for a word of the victim's section. */
+volatile uint64_t *hostile_section(const struct hostile *h, uint32_t node,
+				   uint64_t offset);
+void hostile_ring(struct hostile *h);
+
+/* An honest hello; then what differs can be written, and the session last. */
+void hostile_hello(struct hostile *h, uint32_t session, uint32_t echo);
+/* Whether the victim has answered the session that this node is in. */
+bool hostile_is_up(const struct hostile *h);
+/* Meets the victim honestly: 0 or -ETIMEDOUT. */
+int hostile_meet(struct hostile *h);
+/* Meets it anew unless the link is still up. */
+int hostile_remeet(struct hostile *h);
+
+/* Writes a message to its slot, without saying so. */
+void hostile_place(struct hostile *h, const struct message *m);
+/* Puts a message into the victim's ring: -ENOTCONN when the link is down. */
+int hostile_put(struct hostile *h, const struct message *m);
+/* Takes one: whether there was any. */
+bool hostile_take(struct hostile *h, struct message *m);
+/*
+ * Waits for a message of a kind with a number, and answers others as somebody
+ * who has nothing: 0, -ENOTCONN, -ETIMEDOUT.
+ */
+int hostile_await(struct hostile *h, enum message_kind kind, uint32_t number,
+		  struct message *m);
+/* Whether the victim answers a question, in this or in a new session. */
+bool hostile_victim_is_well(struct hostile *h);
+/* Connects to the port: 0 and the victim's number, or a negated errno. */
+int hostile_connect(struct hostile *h, uint32_t port, uint32_t *theirs);
+
+static inline struct message message(enum message_kind kind, uint32_t number,
+				     uint64_t a, uint64_t b, uint64_t c,
+				     uint64_t d)
+{
+	return (struct message){
+		{ (uint64_t)number << 32 | kind, a, b, c, d },
+	};
+}
+
+static inline int hostile_say(struct hostile *h, enum message_kind kind,
+			      uint32_t number, uint64_t a, uint64_t b,
+			      uint64_t c, uint64_t d)
+{
+	struct message m = message(kind, number, a, b, c, d);
+
+	return hostile_put(h, &m);
+}
+
+/**
+ * struct mode - one way to misbehave
+ * @name: what it is called
+ * @what: in a few words
+ * @run: does it until the time is over: 0 if the victim did what it should
+ */
+struct mode {
+	const char *name;
+	const char *what;
+	int (*run)(struct hostile *h);
+};
+
+/* Those of hellos and rings, and those of messages; a name of NULL ends each. */
+extern const struct mode ring_modes[];
+extern const struct mode message_modes[];
+
+#endif /* __SELFTEST_ULDMA_HOSTILE_H */

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Messages that nobody may send. What breaks the rules of the link ends the
+ * session, what breaks those of a connection resets it, and what is about a
+ * connection that is not there does nothing. Numbers are those of the list of
+ * hostile peers in the notes on prior art.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "uldma_hostile.h"
+
+/* Says a message in a session, and sees whether that ends it. */
+static int ends_session(struct hostile *h, const struct message *m, bool *ends)
+{
+	uint32_t number = hostile_random();
+	struct message reply;
+	int ret = hostile_remeet(h);
+
+	if (!ret)
+		ret = hostile_put(h, m);
+	if (!ret)
+		ret = hostile_say(h, LOOKUP_REGION, number, 1, 0, 0, 0);
+	if (!ret)
+		ret = hostile_await(h, REFUSED, number, &reply);
+	*ends = ret == -ENOTCONN;
+	return *ends ? 0 : ret;
+}
+
+/* Some messages, each in a session of its own: how many did not end it. */
+static int all_end(struct hostile *h, const struct message *messages,
+		   unsigned int count)
+{
+	unsigned int tried = 0, survived = 0;
+	bool ends;
+	int ret;
+
+	for (; tried < count && hostile_goes_on(h); tried++) {
+		ret = ends_session(h, &messages[tried], &ends);
+		if (ret)
+			return ret;
+		if (!ends)
+			printf("%#llx was taken\n",
+			       (unsigned long long)messages[tried].words[0]);
+		survived += !ends;
+	}
+	printf("%u messages, %u of which did not end the session\n", tried,
+	       survived);
+	return survived;
+}
+
+/* 84 */
+static int unknown_kind(struct hostile *h)
+{
+	const struct message messages[] = {
+		message(0, 1, 0, 0, 0, 0),
+		message(DONE + 1, 1, 0, 0, 0, 0),
+		message(128, 1, 0, 0, 0, 0),
+		message(255, ~0U, ~0ULL, ~0ULL, ~0ULL, ~0ULL),
+	};
+
+	return all_end(h, messages, ARRAY_SIZE(messages));
+}
+
+/* 84 */
+static int reserved_bits(struct hostile *h)
+{
+	struct message messages[] = {
+		message(LOOKUP_REGION, 1, 1, 0, 0, 0),
+		message(LOOKUP_REGION, 1, 1, 1, 0, 0),
+		message(DONE, 1, 1, 0, 0, 1),
+		message(DISCONNECTED, 1, 1, 0, 0, 0),
+		message(EXPORT, 1, 1, 0, 0, 0),
+	};
+
+	messages[0].words[0] |= 1 << 8;
+	messages[4].words[7] = 1;
+	return all_end(h, messages, ARRAY_SIZE(messages));
+}
+
+/* 86, 92: about connections that there never were; all are passed over. */
+static int stale_messages(struct hostile *h)
+{
+	struct message m;
+	unsigned int said = 0;
+	uint32_t to;
+	int ret = hostile_meet(h);
+
+	while (!ret && hostile_goes_on(h)) {
+		to = hostile_random();
+		ret = hostile_say(h, CONNECTED, to, hostile_random(),
+				  hostile_random(), 0, 0) ?:
+		      hostile_say(h, EXPORT, to, hostile_random(),
+				  hostile_random(), hostile_random(), 0) ?:
+		      hostile_say(h, DONE, to, hostile_random(), 0, 0, 0) ?:
+		      hostile_say(h, DISCONNECTED, to, 0, 0, 0, 0) ?:
+		      hostile_say(h, SEGMENT_GONE, 0, hostile_random(), 0, 0,
+				  0) ?:
+		      hostile_say(h, SEGMENT_LEFT, 0, hostile_random() & ~7ULL,
+				  1, 0, 0) ?:
+		      hostile_say(h, DISCONNECT, to, said, 0, 0, 0) ?:
+		      hostile_await(h, DISCONNECTED, said, &m);
+		said++;
+	}
+	printf("%u times; the link is %s\n", said,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret;
+}
+
+/* Breaks the rules of a connection, which shall be reset, and nothing else. */
+static int breaks_connection(struct hostile *h, const char *what,
+			     struct message *m)
+{
+	struct message reply;
+	uint32_t theirs;
+	int ret;
+
+	ret = hostile_remeet(h) ?: hostile_connect(h, h->port, &theirs);
+	if (ret) {
+		printf("%s: cannot connect to port %u: %d\n", what, h->port,
+		       ret);
+		return ret;
+	}
+	m->words[0] |= (uint64_t)theirs << 32;
+	ret = hostile_put(h, m) ?:
+	      hostile_await(h, DISCONNECT, h->connection, &reply);
+	printf("%s: %s\n", what, ret ? "not reset" :
+	       reply.words[1] >> 32 ? "reset" : "disconnected");
+	return ret;
+}
+
+/* 84, 86, 97: sizes that cannot be, and answers nobody waits for. */
+static int bad_stream(struct hostile *h)
+{
+	struct {
+		const char *what;
+		struct message m;
+	} tries[] = {
+		{ "done without an export",
+		  message(DONE, 0, 1ULL << 40, 0, 0, 0) },
+		{ "done with nothing", message(DONE, 0, 0, 0, 0, 0) },
+		{ "export of nothing", message(EXPORT, 0, 0, 0, 0, 0) },
+		{ "export of 2^63", message(EXPORT, 0, 1ULL << 63, 1, 1, 0) },
+		{ "export of all ones",
+		  message(EXPORT, 0, ~0ULL, ~0ULL, ~0ULL, 0) },
+		{ "connected twice", message(CONNECTED, 0, 7, 7, 0, 0) },
+		{ "disconnected without disconnect",
+		  message(DISCONNECTED, 0, 0, 0, 0, 0) },
+	};
+	int ret = 0;
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(tries); i++)
+		ret |= breaks_connection(h, tries[i].what, &tries[i].m);
+	return ret;
+}
+
+/* 84: regions that nobody exports, which an engine must not find. */
+static int bad_exports(struct hostile *h)
+{
+	struct message reply;
+	unsigned int said = 0;
+	uint32_t theirs;
+	int ret = 0;
+
+	while (!ret && hostile_goes_on(h)) {
+		ret = hostile_remeet(h) ?:
+		      hostile_connect(h, h->port, &theirs);
+		for (int i = 0; i < 64 && !ret; i++, said++)
+			ret = hostile_say(h, EXPORT, theirs, 4096,
+					  hostile_random() & 0x3fff,
+					  hostile_random() & 0xff, 0);
+		/* One more than there can be. */
+		if (!ret)
+			ret = hostile_say(h, EXPORT, theirs, 4096, 1, 1, 0) ?:
+			      hostile_await(h, DISCONNECT, h->connection,
+					    &reply);
+	}
+	printf("%u exports; the link is %s\n", said,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret;
+}
+
+/* 96: the end is answered; once more it is nothing to anybody. */
+static int disconnect_twice(struct hostile *h)
+{
+	struct message m;
+	uint32_t theirs;
+	int ret;
+
+	ret = hostile_meet(h) ?:
+	      hostile_connect(h, h->port, &theirs) ?:
+	      hostile_say(h, DISCONNECT, theirs, h->connection, 0, 0, 0) ?:
+	      hostile_await(h, DISCONNECTED, h->connection, &m) ?:
+	      hostile_say(h, DISCONNECT, theirs, h->connection, 0, 0, 0) ?:
+	      hostile_say(h, LOOKUP_REGION, 1, 1, 0, 0, 0) ?:
+	      hostile_await(h, REFUSED, 1, &m);
+	printf("%s\n", ret ? "not answered" : "answered");
+	return ret;
+}
+
+/* 96: as many as it can, to whoever listens, and all are left there. */
+static int connect_flood(struct hostile *h)
+{
+	unsigned int asked = 0, refused = 0, accepted = 0;
+	struct message m;
+	int ret = hostile_meet(h);
+
+	while (!ret && hostile_goes_on(h)) {
+		ret = hostile_say(h, CONNECT, asked,
+				  (uint64_t)(asked % 101 ?: h->port) << 32 |
+				  (h->carried ? CONNECT_WINDOW : 0),
+				  hostile_random(),
+				  h->carried ? AREAS_BYTES : 0,
+				  h->carried ? AREAS_BYTES : 0);
+		asked++;
+		while (hostile_take(h, &m)) {
+			if (KIND(&m) != CONNECTED)
+				continue;
+			accepted += !(m.words[1] >> 32);
+			refused += !!(m.words[1] >> 32);
+		}
+		if (!(asked % 100))
+			hostile_pause(h);
+	}
+	printf("%u connects, %u accepted, %u refused\n", asked, accepted,
+	       refused);
+	return ret ?: !hostile_is_up(h);
+}
+
+/* 85: parts of the window that are not there, or are something else's. */
+static int offset_lies(struct hostile *h)
+{
+	const uint64_t lies[][2] = {
+		{ 0, 0 }, { 0, 4096 }, { AREAS_BYTES - 4096, 8192 },
+		{ AREAS_BYTES + 1, 4096 }, { AREAS_BYTES, 1 },
+		{ AREAS_BYTES, h->section }, { h->section, 4096 },
+		{ h->section - 4096, 8192 }, { ~0ULL - 4095, 8192 },
+		{ AREAS_BYTES, ~0ULL }, { 1ULL << 63, 1ULL << 63 },
+		{ AREAS_BYTES, 0 },
+	};
+	unsigned int accepted = 0;
+	struct message m;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(lies) && !ret;
+	     i++) {
+		/* Without a window there is no part, so this one is true. */
+		if (!h->carried && !lies[i][0] && !lies[i][1])
+			continue;
+		ret = hostile_remeet(h) ?:
+		      hostile_say(h, CONNECT, i, (uint64_t)h->port << 32 |
+				  (h->carried ? CONNECT_WINDOW : 0),
+				  hostile_random(), lies[i][0], lies[i][1]) ?:
+		      hostile_await(h, CONNECTED, i, &m);
+		if (!ret && !(m.words[1] >> 32)) {
+			printf("%#llx, %#llx was accepted\n",
+			       (unsigned long long)lies[i][0],
+			       (unsigned long long)lies[i][1]);
+			accepted++;
+		}
+	}
+	printf("%u lies were believed\n", accepted);
+	return ret ?: accepted;
+}
+
+/* 85: whatever is asked is answered, with what cannot be. */
+static int answer_lies(struct hostile *h)
+{
+	unsigned int lies = 0;
+	struct message m;
+	int ret = 0;
+
+	while (!ret && hostile_goes_on(h)) {
+		ret = hostile_remeet(h);
+		if (ret || !hostile_take(h, &m)) {
+			hostile_pause(h);
+			continue;
+		}
+		lies++;
+		switch (KIND(&m)) {
+		case LOOKUP_REGION:
+			ret = hostile_say(h, REGION, NUMBER(&m),
+					  hostile_random() & 0x3fff,
+					  hostile_random(), ~0ULL, 3);
+			break;
+		case LOOKUP_SEGMENT:
+			ret = hostile_say(h, SEGMENT, NUMBER(&m),
+					  lies % 2 ? hostile_random() :
+						     h->section - 4096,
+					  lies % 3 ? 8192 : ~0ULL, 0, 0);
+			break;
+		case CONNECT:
+			ret = hostile_say(h, CONNECTED, NUMBER(&m), lies,
+					  m.words[2], hostile_random(),
+					  hostile_random());
+			break;
+		default:
+			lies--;
+		}
+	}
+	printf("%u lies\n", lies);
+	return ret;
+}
+
+/* 95: what was the victim's to give is written after it was taken back. */
+static int stale_part(struct hostile *h)
+{
+	volatile uint64_t *at;
+	struct message m;
+	uint64_t offset;
+	uint32_t theirs;
+	int ret;
+
+	if (!h->carried) {
+		printf("there are no parts here\n");
+		return 0;
+	}
+	ret = hostile_meet(h);
+	h->connection = hostile_random();
+	if (!ret)
+		ret = hostile_say(h, CONNECT, h->connection,
+				  (uint64_t)h->port << 32 | CONNECT_WINDOW,
+				  hostile_random(), AREAS_BYTES,
+				  2 * AREAS_BYTES) ?:
+		      hostile_await(h, CONNECTED, h->connection, &m);
+	if (ret || m.words[1] >> 32)
+		return ret ?: -(int)(m.words[1] >> 32);
+	theirs = m.words[1];
+	offset = m.words[3];
+	ret = hostile_say(h, DISCONNECT, theirs, h->connection, 0, 0, 0) ?:
+	      hostile_await(h, DISCONNECTED, h->connection, &m);
+	at = hostile_section(h, h->victim, offset);
+	while (!ret && hostile_goes_on(h)) {
+		for (unsigned int i = 0; i < AREAS_BYTES / 8; i++)
+			at[i] = hostile_random();
+		hostile_pause(h);
+		ret = hostile_is_up(h) ? 0 : -ENOTCONN;
+	}
+	return ret;
+}
+
+const struct mode message_modes[] = {
+	{ "unknown-kind", "84: kinds that there are not", unknown_kind },
+	{ "reserved-bits", "84: bits that have no meaning", reserved_bits },
+	{ "stale-messages", "86, 92: about no connection", stale_messages },
+	{ "bad-stream", "84, 97: what a connection cannot get", bad_stream },
+	{ "bad-exports", "84: regions that nobody exports", bad_exports },
+	{ "disconnect-twice", "96: ends what has ended", disconnect_twice },
+	{ "connect-flood", "96: connects and leaves it there", connect_flood },
+	{ "offset-lies", "85: parts that are not there", offset_lies },
+	{ "answer-lies", "85: answers that cannot be", answer_lies },
+	{ "stale-part", "95: writes what was taken back", stale_part },
+	{ }
+};

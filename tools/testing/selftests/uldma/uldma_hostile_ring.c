@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Hellos that lie, counters that cannot be, and a node that is not there when it
+ * should be. Numbers are those of the list of hostile peers in the notes on prior
+ * art.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "uldma_hostile.h"
+
+/* Sessions in which a lie is tried, so that each mode ends. */
+#define ROUNDS 40
+
+/* 87: what a hello says beside its session. */
+static int lie_in_hello(struct hostile *h, unsigned int at, uint64_t value)
+{
+	uint32_t session = (hostile_random() & 0x7fffffff) | 1;
+	int refused = 1;
+
+	hostile_hello(h, 0, 0);
+	hostile_write(h, at, value);
+	hostile_write(h, SESSION, session);
+	hostile_ring(h);
+	while (refused && hostile_goes_on(h)) {
+		refused = hostile_read(h, ECHO) != session;
+		hostile_pause(h);
+	}
+	printf("%#llx at %#x: %s\n", (unsigned long long)value, at,
+	       refused ? "refused" : "met");
+	hostile_hello(h, 0, 0);
+	return !refused;
+}
+
+static int bad_magic(struct hostile *h)
+{
+	return lie_in_hello(h, MAGIC, LINK_MAGIC ^ 1);
+}
+
+static int bad_version(struct hostile *h)
+{
+	return lie_in_hello(h, VERSIONS, 7ULL << 32 | 9);
+}
+
+static int bad_size(struct hostile *h)
+{
+	return lie_in_hello(h, SECTION, ~0ULL);
+}
+
+static int bad_nodes(struct hostile *h)
+{
+	return lie_in_hello(h, SHAPE, (uint64_t)~0U << 32 | LINK_SLOTS);
+}
+
+static int zero_slots(struct hostile *h)
+{
+	return lie_in_hello(h, SHAPE, (uint64_t)h->nodes << 32);
+}
+
+static int huge_slots(struct hostile *h)
+{
+	return lie_in_hello(h, SHAPE, (uint64_t)h->nodes << 32 | UINT32_MAX);
+}
+
+/* 88: what a node reads when the other has left the bus. */
+static int ones(struct hostile *h)
+{
+	int ret = hostile_meet(h);
+
+	if (ret)
+		return ret;
+	for (unsigned int at = 0; at < AREA_BYTES; at += 8)
+		hostile_write(h, at, ~0ULL);
+	hostile_ring(h);
+	while (hostile_goes_on(h) && hostile_is_up(h))
+		hostile_pause(h);
+	printf("the link is %s\n", hostile_is_up(h) ? "up" : "down");
+	return hostile_is_up(h);
+}
+
+/*
+ * Writes a lie in a new session, and asks something, so that the victim looks at
+ * it. Whether the session has ended depends on the lie.
+ */
+static int lie_in_session(struct hostile *h, unsigned int at,
+			  uint64_t (*lie)(const struct hostile *h))
+{
+	int ended = 0, rounds = 0;
+	uint32_t session;
+	struct message m;
+	int ret;
+
+	for (; rounds < ROUNDS && hostile_goes_on(h); rounds++) {
+		ret = hostile_remeet(h);
+		if (ret)
+			return ret;
+		session = h->session;
+		for (int i = 0; i < 20 && hostile_is_up(h); i++) {
+			m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
+			hostile_place(h, &m);
+			hostile_write(h, PRODUCED,
+				      (uint64_t)h->key << 32 | ++h->produced);
+			hostile_write(h, at, lie(h));
+			hostile_ring(h);
+			hostile_pause(h);
+		}
+		ended += session != h->session || !hostile_is_up(h);
+	}
+	printf("%d sessions, %d of which the victim has ended\n", rounds, ended);
+	return 0;
+}
+
+static uint64_t beyond_produced(const struct hostile *h)
+{
+	uint32_t more = LINK_SLOTS + 1 + hostile_random() % UINT32_MAX / 2;
+
+	return (uint64_t)h->key << 32 | (uint32_t)(h->produced + more);
+}
+
+static uint64_t before_produced(const struct hostile *h)
+{
+	return (uint64_t)h->key << 32 | (h->produced - 1 - hostile_random() % 8);
+}
+
+/* What was true in another session. */
+static uint64_t of_another_key(const struct hostile *h)
+{
+	uint32_t key = hostile_random() | 1;
+
+	return (uint64_t)(key ^ h->key ? key : key + 2) << 32 | h->produced;
+}
+
+static uint64_t any_counter(const struct hostile *h)
+{
+	return (uint64_t)h->key << 32 | (uint32_t)hostile_random();
+}
+
+/* 82 */
+static int produced_huge(struct hostile *h)
+{
+	return lie_in_session(h, PRODUCED, beyond_produced);
+}
+
+/* 86 */
+static int produced_rewind(struct hostile *h)
+{
+	return lie_in_session(h, PRODUCED, before_produced);
+}
+
+/* 86 */
+static int produced_stale(struct hostile *h)
+{
+	return lie_in_session(h, PRODUCED, of_another_key);
+}
+
+/* 82 */
+static int consumed_random(struct hostile *h)
+{
+	return lie_in_session(h, CONSUMED, any_counter);
+}
+
+static volatile bool spinning;
+
+/* Bits of the next message, and of the words in front of the ring. */
+static void *spin(void *arg)
+{
+	struct hostile *h = arg;
+	uint64_t area = (uint64_t)h->node * AREA_BYTES;
+	uint64_t at, bits;
+
+	while (spinning) {
+		bits = hostile_random();
+		at = RING + 8 * (bits % (8 * LINK_SLOTS));
+		/* One in sixty is not about messages. */
+		if (!(bits >> 32 & 63))
+			at = 8 * (bits >> 40 & 31);
+		*hostile_section(h, h->victim, area + at) ^= 1ULL << (bits >> 58);
+	}
+	return NULL;
+}
+
+/* 83: what was checked is not what is there when it is used. */
+static int spinning_writer(struct hostile *h)
+{
+	pthread_t thread;
+	int sessions = 0;
+	int ret = 0;
+
+	while (!ret && hostile_goes_on(h)) {
+		ret = hostile_remeet(h);
+		sessions++;
+		spinning = true;
+		if (ret || pthread_create(&thread, NULL, spin, h))
+			return ret ?: -EAGAIN;
+		for (int i = 0; i < 100 && hostile_is_up(h); i++) {
+			struct message m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
+
+			hostile_place(h, &m);
+			hostile_write(h, PRODUCED,
+				      (uint64_t)h->key << 32 | ++h->produced);
+			hostile_ring(h);
+			hostile_pause(h);
+		}
+		spinning = false;
+		pthread_join(thread, NULL);
+	}
+	printf("%d sessions\n", sessions);
+	return ret;
+}
+
+/* 98: any word of the victim's section, at any time. */
+static int scribble(struct hostile *h)
+{
+	unsigned long stores = 0;
+	int ret = hostile_meet(h);
+
+	while (!ret && hostile_goes_on(h)) {
+		for (int i = 0; i < 10000; i++, stores++)
+			*hostile_section(h, h->victim,
+					 hostile_random() % h->section & ~7ULL) =
+				hostile_random();
+		hostile_ring(h);
+		ret = hostile_remeet(h);
+	}
+	printf("%lu stores\n", stores);
+	return ret;
+}
+
+/* 90: there, but not alive. */
+static int hang(struct hostile *h)
+{
+	uint64_t began, limit = 10000000000ULL;
+	uint32_t theirs;
+	int ret;
+
+	ret = hostile_meet(h);
+	if (ret)
+		return ret;
+	/* Whoever has a connection to lose shall lose it. */
+	ret = hostile_connect(h, h->port, &theirs);
+	printf("connected: %d\n", ret);
+	began = hostile_now();
+	while (hostile_is_up(h) && hostile_now() - began < limit)
+		poll(NULL, 0, 10);
+	printf("the link was %s after %llu ms\n",
+	       hostile_is_up(h) ? "still up" : "down",
+	       (unsigned long long)(hostile_now() - began) / 1000000);
+	return hostile_is_up(h);
+}
+
+/* The victim's answers are never taken; it has to go on with others. */
+static int no_consume(struct hostile *h)
+{
+	uint64_t beat, beats = 0;
+	uint32_t asked = 0;
+	int ret;
+
+	ret = hostile_meet(h);
+	beat = hostile_read(h, BEAT);
+	while (!ret && hostile_goes_on(h)) {
+		if (h->produced - (uint32_t)hostile_read(h, CONSUMED) <
+		    LINK_SLOTS / 2)
+			ret = hostile_say(h, LOOKUP_REGION, asked++, 1, 0, 0, 0);
+		if (hostile_read(h, BEAT) != beat)
+			beats++;
+		beat = hostile_read(h, BEAT);
+		hostile_pause(h);
+		if (!hostile_is_up(h))
+			ret = hostile_meet(h);
+	}
+	printf("%u questions, %llu beats of the victim\n", asked,
+	       (unsigned long long)beats);
+	return ret ?: !beats;
+}
+
+/* 91, 92: as fast as it can, with nothing to tell. */
+static int doorbell_storm(struct hostile *h)
+{
+	unsigned long rings = 0;
+	int ret = hostile_meet(h);
+
+	while (!ret && hostile_goes_on(h)) {
+		for (int i = 0; i < 1000; i++, rings++)
+			hostile_ring(h);
+		hostile_write(h, BEAT, ++h->beat);
+	}
+	printf("%lu rings; the link is %s\n", rings,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret ?: !hostile_is_up(h);
+}
+
+/* 93: messages without a doorbell are found all the same, ten times a second. */
+static int no_doorbell(struct hostile *h)
+{
+	uint64_t began, longest = 0;
+	struct message m;
+	int ret = hostile_meet(h);
+
+	for (uint32_t i = 0; i < 20 && !ret && hostile_goes_on(h); i++) {
+		m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
+		hostile_place(h, &m);
+		hostile_write(h, PRODUCED,
+			      (uint64_t)h->key << 32 | ++h->produced);
+		began = hostile_now();
+		ret = hostile_await(h, REFUSED, i, &m);
+		if (hostile_now() - began > longest)
+			longest = hostile_now() - began;
+	}
+	printf("the longest wait was %llu ms\n",
+	       (unsigned long long)longest / 1000000);
+	return ret;
+}
+
+/* 89: every 10 ms somebody else is there. */
+static int session_churn(struct hostile *h)
+{
+	int sessions = 0;
+
+	while (hostile_goes_on(h)) {
+		h->session = (hostile_random() & 0x7fffffff) | 1;
+		hostile_hello(h, h->session, hostile_read(h, SESSION));
+		hostile_ring(h);
+		sessions++;
+		for (int i = 0; i < 10; i++)
+			hostile_pause(h);
+	}
+	printf("%d sessions\n", sessions);
+	return 0;
+}
+
+const struct mode ring_modes[] = {
+	{ "bad-magic", "87: a hello of something else", bad_magic },
+	{ "bad-version", "87: a hello of the future", bad_version },
+	{ "bad-size", "87: a hello with a section of 2^64 bytes", bad_size },
+	{ "bad-nodes", "87: a hello of 2^32 nodes", bad_nodes },
+	{ "zero-slots", "87: a hello without a ring", zero_slots },
+	{ "huge-slots", "87: a hello with a ring of 2^32 slots", huge_slots },
+	{ "ones", "88: all words ones", ones },
+	{ "produced-huge", "82: more messages than slots", produced_huge },
+	{ "produced-rewind", "86: messages once more", produced_rewind },
+	{ "produced-stale", "86: counters of another session", produced_stale },
+	{ "consumed-random", "82: took what was never put", consumed_random },
+	{ "spinning-writer", "83: words change while they are read", spinning_writer },
+	{ "scribble", "98: stores everywhere", scribble },
+	{ "hang", "90: the beat stops", hang },
+	{ "no-consume", "97: takes no message", no_consume },
+	{ "doorbell-storm", "91, 92: rings for nothing", doorbell_storm },
+	{ "no-doorbell", "93: never rings", no_doorbell },
+	{ "session-churn", "89: a new session every 10 ms", session_churn },
+	{ }
+};
