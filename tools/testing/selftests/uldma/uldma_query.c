@@ -1,57 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The calling convention, which is the same for every ioctl: sizes, flags,
- * reserved fields, bad pointers. And what a query says.
+ * What every call makes of its argument's form, and what a query says; those of
+ * connections are in uldma_conn_size.c.
  */
-#include <stddef.h>
-
-#include "uldma_harness.h"
+#include "uldma_calls.h"
 
 #define NO_HANDLE 0x7fffffff
 #define NO_NAME 0x6e6f2073756368ULL
-
-union uldma_args {
-	__u32 size;
-	struct {
-		__u32 size;
-		__u32 flags;
-	} head;
-	struct uldma_handle handle;
-	struct uldma_query query;
-	struct uldma_region_register region_register;
-	struct uldma_region_export region_export;
-	struct uldma_region_import region_import;
-	struct uldma_region_query region_query;
-	struct uldma_region_charge region_charge;
-	struct uldma_region_blocks region_blocks;
-	struct uldma_lmm lmm;
-	struct uldma_context_create context_create;
-	struct uldma_context_stats context_stats;
-	struct uldma_map_out map_out;
-	struct uldma_eventfd eventfd;
-	struct uldma_dma dma;
-	struct uldma_dma_wait dma_wait;
-	struct uldma_segment_create segment_create;
-	struct uldma_segment_attach segment_attach;
-	__u8 bytes[256];
-};
-
-struct uldma_call {
-	unsigned long cmd;
-	union uldma_args args;
-	/* What the arguments above get: an errno that no check of form gives. */
-	int result;
-	/* Undoes a success. */
-	unsigned long undo;
-	/* Asks the peer, so ENOTCONN without one. */
-	bool peer;
-	__u32 known_flags;
-	size_t reserved_at;
-};
-
-#define SIZED(_type) .size = sizeof(struct uldma_##_type)
-#define RESERVED(_type) \
-	.reserved_at = offsetof(struct uldma_##_type, reserved)
 
 enum call_id {
 	QUERY,
@@ -82,6 +37,7 @@ static const struct uldma_call calls[] = {
 	[QUERY] = {
 		.cmd = ULDMA_IOC_QUERY,
 		.args.query = { SIZED(query) },
+		FIRST(query, out_nodes),
 	},
 	[REGION_REGISTER] = {
 		.cmd = ULDMA_IOC_REGION_REGISTER,
@@ -109,7 +65,6 @@ static const struct uldma_call calls[] = {
 		},
 		.result = -ENOENT,
 		.known_flags = RW,
-		RESERVED(region_export),
 	},
 	[REGION_UNEXPORT] = {
 		.cmd = ULDMA_IOC_REGION_UNEXPORT,
@@ -127,6 +82,8 @@ static const struct uldma_call calls[] = {
 		.result = -ENOENT,
 		.peer = true,
 		.known_flags = RW,
+		FIRST(region_import, peer),
+		RESERVED(region_import),
 	},
 	[REGION_QUERY] = {
 		.cmd = ULDMA_IOC_REGION_QUERY,
@@ -220,7 +177,6 @@ static const struct uldma_call calls[] = {
 			.length = 1ULL << 40,
 		},
 		.result = -ENOSPC,
-		RESERVED(segment_create),
 	},
 	[SEGMENT_ATTACH] = {
 		.cmd = ULDMA_IOC_SEGMENT_ATTACH,
@@ -231,7 +187,8 @@ static const struct uldma_call calls[] = {
 		},
 		.result = -ENOENT,
 		.peer = true,
-		RESERVED(segment_attach),
+		FIRST(segment_attach, peer),
+		RESERVED_TWICE(segment_attach),
 	},
 	[SEGMENT_DESTROY] = {
 		.cmd = ULDMA_IOC_SEGMENT_DESTROY,
@@ -244,44 +201,6 @@ static const struct uldma_call calls[] = {
 		.result = -ENOENT,
 	},
 };
-
-/* Makes a call with changed arguments, and undoes what it did. */
-static int try_call(int fd, const struct uldma_call *call, union uldma_args *args)
-{
-	int ret = uldma_ioctl(fd, call->cmd, args);
-
-	if (!ret && call->undo)
-		handle_ioctl(fd, call->undo, 0);
-	return ret;
-}
-
-static int right_result(int fd, const struct uldma_call *call)
-{
-	return call->peer && !link_up(fd) ? -ENOTCONN : call->result;
-}
-
-FIXTURE(call) {
-	int fd;
-	union uldma_args args;
-	int result;
-};
-
-FIXTURE_VARIANT(call) {
-	const struct uldma_call *call;
-};
-
-FIXTURE_SETUP(call)
-{
-	self->fd = uldma_open(0);
-	ASSERT_LE(0, self->fd);
-	self->args = variant->call->args;
-	self->result = right_result(self->fd, variant->call);
-}
-
-FIXTURE_TEARDOWN(call)
-{
-	close(self->fd);
-}
 
 FIXTURE_VARIANT_ADD(call, query) { &calls[QUERY] };
 FIXTURE_VARIANT_ADD(call, region_register) { &calls[REGION_REGISTER] };
@@ -306,87 +225,6 @@ FIXTURE_VARIANT_ADD(call, segment_attach) { &calls[SEGMENT_ATTACH] };
 FIXTURE_VARIANT_ADD(call, segment_destroy) { &calls[SEGMENT_DESTROY] };
 FIXTURE_VARIANT_ADD(call, doorbell) { &calls[DOORBELL] };
 
-/* The size that the caller was compiled with decides what is looked at. */
-TEST_F(call, size)
-{
-	__u32 size = variant->call->args.size;
-	union uldma_args before;
-
-	EXPECT_EQ(self->result, try_call(self->fd, variant->call, &self->args));
-
-	for (__u32 wrong = 0; wrong < size; wrong += 4) {
-		self->args = variant->call->args;
-		self->args.size = wrong;
-		before = self->args;
-		EXPECT_EQ(-EINVAL, try_call(self->fd, variant->call, &self->args))
-			TH_LOG("size %u", wrong);
-		EXPECT_EQ(0, memcmp(&before, &self->args, sizeof(before)));
-	}
-	self->args.size = size - 1;
-	EXPECT_EQ(-EINVAL, try_call(self->fd, variant->call, &self->args));
-}
-
-/* A newer program may leave what this kernel does not know at zero. */
-TEST_F(call, tail)
-{
-	__u32 size = variant->call->args.size;
-
-	self->args.size = sizeof(self->args);
-	EXPECT_EQ(self->result, try_call(self->fd, variant->call, &self->args));
-
-	self->args = variant->call->args;
-	self->args.size = size + 1;
-	self->args.bytes[size] = 1;
-	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, &self->args));
-
-	self->args = variant->call->args;
-	self->args.size = sizeof(self->args);
-	self->args.bytes[sizeof(self->args) - 1] = 0x80;
-	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, &self->args));
-}
-
-TEST_F(call, pointer)
-{
-	char *page = buffer(2 * page_size());
-	char *edge = page + page_size();
-	union uldma_args *args;
-
-	ASSERT_NE(NULL, page);
-	ASSERT_EQ(0, munmap(edge, page_size()));
-	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, NULL));
-	EXPECT_EQ(-EFAULT,
-		  uldma_ioctl(self->fd, variant->call->cmd, (void *)(~0UL - 64)));
-	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, edge));
-
-	/* The size can be read, the rest cannot. */
-	memcpy(edge - 4, &variant->call->args, 4);
-	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, edge - 4));
-
-	/* Up to the very end of what is mapped is good. */
-	args = (union uldma_args *)(edge - variant->call->args.size);
-	memcpy(args, &variant->call->args, variant->call->args.size);
-	EXPECT_EQ(self->result, try_call(self->fd, variant->call, args));
-}
-
-FIXTURE(flags) {
-	int fd;
-};
-
-FIXTURE_VARIANT(flags) {
-	const struct uldma_call *call;
-};
-
-FIXTURE_SETUP(flags)
-{
-	self->fd = uldma_open(0);
-	ASSERT_LE(0, self->fd);
-}
-
-FIXTURE_TEARDOWN(flags)
-{
-	close(self->fd);
-}
-
 FIXTURE_VARIANT_ADD(flags, query) { &calls[QUERY] };
 FIXTURE_VARIANT_ADD(flags, region_register) { &calls[REGION_REGISTER] };
 FIXTURE_VARIANT_ADD(flags, region_export) { &calls[REGION_EXPORT] };
@@ -404,39 +242,7 @@ FIXTURE_VARIANT_ADD(flags, dma_wait) { &calls[DMA_WAIT] };
 FIXTURE_VARIANT_ADD(flags, segment_create) { &calls[SEGMENT_CREATE] };
 FIXTURE_VARIANT_ADD(flags, segment_attach) { &calls[SEGMENT_ATTACH] };
 
-TEST_F(flags, unknown)
-{
-	for (int bit = 0; bit < 32; bit++) {
-		union uldma_args args = variant->call->args;
-
-		if (variant->call->known_flags & 1U << bit)
-			continue;
-		args.head.flags |= 1U << bit;
-		EXPECT_EQ(-EOPNOTSUPP, try_call(self->fd, variant->call, &args))
-			TH_LOG("bit %d", bit);
-	}
-}
-
-FIXTURE(reserved) {
-	int fd;
-};
-
-FIXTURE_VARIANT(reserved) {
-	const struct uldma_call *call;
-};
-
-FIXTURE_SETUP(reserved)
-{
-	self->fd = uldma_open(0);
-	ASSERT_LE(0, self->fd);
-}
-
-FIXTURE_TEARDOWN(reserved)
-{
-	close(self->fd);
-}
-
-FIXTURE_VARIANT_ADD(reserved, region_export) { &calls[REGION_EXPORT] };
+FIXTURE_VARIANT_ADD(reserved, region_import) { &calls[REGION_IMPORT] };
 FIXTURE_VARIANT_ADD(reserved, region_query) { &calls[REGION_QUERY] };
 FIXTURE_VARIANT_ADD(reserved, region_blocks) { &calls[REGION_BLOCKS] };
 FIXTURE_VARIANT_ADD(reserved, lmm) { &calls[LMM] };
@@ -444,20 +250,7 @@ FIXTURE_VARIANT_ADD(reserved, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(reserved, map_out) { &calls[MAP_OUT] };
 FIXTURE_VARIANT_ADD(reserved, eventfd) { &calls[EVENTFD] };
 FIXTURE_VARIANT_ADD(reserved, dma_wait) { &calls[DMA_WAIT] };
-FIXTURE_VARIANT_ADD(reserved, segment_create) { &calls[SEGMENT_CREATE] };
 FIXTURE_VARIANT_ADD(reserved, segment_attach) { &calls[SEGMENT_ATTACH] };
-
-TEST_F(reserved, must_be_zero)
-{
-	for (int bit = 0; bit < 32; bit++) {
-		union uldma_args args = variant->call->args;
-		__u32 value = 1U << bit;
-
-		memcpy(args.bytes + variant->call->reserved_at, &value, 4);
-		EXPECT_EQ(-EINVAL, try_call(self->fd, variant->call, &args))
-			TH_LOG("bit %d", bit);
-	}
-}
 
 FIXTURE(query) {
 	int fd;
@@ -501,7 +294,16 @@ TEST_F(query, says_what_is_there)
 	EXPECT_LE(q.out_window_used, q.out_window_size);
 	EXPECT_EQ(0, q.out_opener_regions);
 	EXPECT_EQ(0, q.out_opener_pinned);
-	EXPECT_TRUE(q.out_methods & 1U << ULDMA_METHOD_EXTENDED_SHADOW);
+	EXPECT_LE(2, q.out_nodes);
+	EXPECT_LE(q.out_nodes, ULDMA_MAX_NODES);
+	EXPECT_LT(q.out_node, q.out_nodes);
+	EXPECT_EQ(0, q.out_peers & 1U << q.out_node);
+	EXPECT_EQ(0, q.out_peers >> q.out_nodes);
+	EXPECT_EQ(!!q.out_link, !!q.out_peers);
+	EXPECT_LE(q.out_backend, ULDMA_BACKEND_LOOPBACK);
+	/* Initiation from user level is what the engine adds. */
+	EXPECT_EQ(q.out_backend == ULDMA_BACKEND_ADAPTER,
+		  !!(q.out_methods & 1U << ULDMA_METHOD_EXTENDED_SHADOW));
 }
 
 TEST_F(query, unknown_calls)
@@ -509,7 +311,7 @@ TEST_F(query, unknown_calls)
 	int value;
 
 	EXPECT_EQ(-ENOTTY, uldma_ioctl(self->fd, _IO(ULDMA_TYPE, 0x7f), NULL));
-	EXPECT_EQ(-ENOTTY, uldma_ioctl(self->fd, _IO(ULDMA_TYPE, 0x02), NULL));
+	EXPECT_EQ(-ENOTTY, uldma_ioctl(self->fd, _IO(ULDMA_TYPE, 0x03), NULL));
 	EXPECT_EQ(-ENOTTY, uldma_ioctl(self->fd, _IO(0xba, 0x01), NULL));
 	EXPECT_EQ(-ENOTTY,
 		  uldma_ioctl(self->fd,

@@ -78,6 +78,29 @@ TEST_F(segment, bad_arguments)
 	EXPECT_EQ(self->used, query(self->fd).out_window_used);
 }
 
+/* A segment can be for one peer: not for this node, nor for one there is not. */
+TEST_F(segment, for_whom)
+{
+	struct uldma_query q = query(self->fd);
+	struct uldma_segment_create arg = {
+		.size = sizeof(arg),
+		.name = NAME,
+		.length = 1,
+	};
+
+	for (arg.peer = 1; arg.peer <= q.out_nodes; arg.peer++) {
+		bool own = arg.peer - 1 == q.out_node;
+
+		ASSERT_EQ(own ? -EINVAL : 0,
+			  uldma_ioctl(self->fd, ULDMA_IOC_SEGMENT_CREATE, &arg));
+		if (!own)
+			ASSERT_EQ(0, segment_destroy(self->fd, arg.out_handle));
+	}
+	EXPECT_EQ(-EINVAL, uldma_ioctl(self->fd, ULDMA_IOC_SEGMENT_CREATE, &arg));
+	arg.peer = UINT32_MAX;
+	EXPECT_EQ(-EINVAL, uldma_ioctl(self->fd, ULDMA_IOC_SEGMENT_CREATE, &arg));
+}
+
 TEST_F(segment, name_taken)
 {
 	int other = uldma_open(0);

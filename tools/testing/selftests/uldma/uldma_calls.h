@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The calling convention, which is the same for every ioctl: sizes, flags,
+ * reserved fields, bad pointers. A program has a table of calls, includes this
+ * once, and adds a variant per call to the fixtures.
+ */
+#ifndef __SELFTEST_ULDMA_CALLS_H
+#define __SELFTEST_ULDMA_CALLS_H
+
+#include <stddef.h>
+
+#include "uldma_harness.h"
+
+union uldma_args {
+	__u32 size;
+	struct {
+		__u32 size;
+		__u32 flags;
+	} head;
+	struct uldma_handle handle;
+	struct uldma_query query;
+	struct uldma_region_register region_register;
+	struct uldma_region_export region_export;
+	struct uldma_region_import region_import;
+	struct uldma_region_query region_query;
+	struct uldma_region_charge region_charge;
+	struct uldma_region_blocks region_blocks;
+	struct uldma_lmm lmm;
+	struct uldma_context_create context_create;
+	struct uldma_context_stats context_stats;
+	struct uldma_map_out map_out;
+	struct uldma_eventfd eventfd;
+	struct uldma_dma dma;
+	struct uldma_dma_wait dma_wait;
+	struct uldma_segment_create segment_create;
+	struct uldma_segment_attach segment_attach;
+	struct uldma_peer_query peer_query;
+	struct uldma_conn_listen conn_listen;
+	struct uldma_conn_accept conn_accept;
+	struct uldma_conn_connect conn_connect;
+	struct uldma_conn_buffer conn_buffer;
+	struct uldma_conn_range conn_range;
+	struct uldma_conn_query conn_query;
+	__u8 bytes[256];
+};
+
+struct uldma_call {
+	unsigned long cmd;
+	union uldma_args args;
+	/* What the arguments above get: an errno that no check of form gives. */
+	int result;
+	/* Undoes a success. */
+	unsigned long undo;
+	/* Asks the peer, so ENOTCONN without one. */
+	bool peer;
+	__u32 known_flags;
+	/* Size of the first version, if there have been others. */
+	__u32 first;
+	/* Fields that have to be zero, or zero for none. */
+	size_t reserved_at[2];
+};
+
+#define SIZED(_type) .size = sizeof(struct uldma_##_type)
+#define FIRST(_type, _next) .first = offsetof(struct uldma_##_type, _next)
+#define RESERVED(_type) \
+	.reserved_at = { offsetof(struct uldma_##_type, reserved) }
+#define RESERVED_TWICE(_type) \
+	.reserved_at = { offsetof(struct uldma_##_type, reserved), \
+			 offsetof(struct uldma_##_type, reserved2) }
+
+/* What must not be touched. */
+#define GUARD 0x5a
+
+/* Makes a call with changed arguments, and undoes what it did. */
+static int try_call(int fd, const struct uldma_call *call, union uldma_args *args)
+{
+	int ret = uldma_ioctl(fd, call->cmd, args);
+
+	if (!ret && call->undo)
+		handle_ioctl(fd, call->undo, 0);
+	return ret;
+}
+
+static int right_result(int fd, const struct uldma_call *call)
+{
+	return call->peer && !link_up(fd) ? -ENOTCONN : call->result;
+}
+
+FIXTURE(call) {
+	int fd;
+	union uldma_args args;
+	int result;
+};
+
+FIXTURE_VARIANT(call) {
+	const struct uldma_call *call;
+};
+
+FIXTURE_SETUP(call)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	self->args = variant->call->args;
+	self->result = right_result(self->fd, variant->call);
+}
+
+FIXTURE_TEARDOWN(call)
+{
+	close(self->fd);
+}
+
+/* The size that the caller was compiled with decides what is looked at. */
+TEST_F(call, size)
+{
+	__u32 size = variant->call->first ?: variant->call->args.size;
+	union uldma_args before;
+
+	EXPECT_EQ(self->result, try_call(self->fd, variant->call, &self->args));
+
+	for (__u32 wrong = 0; wrong < size; wrong += 4) {
+		self->args = variant->call->args;
+		self->args.size = wrong;
+		before = self->args;
+		EXPECT_EQ(-EINVAL, try_call(self->fd, variant->call, &self->args))
+			TH_LOG("size %u", wrong);
+		EXPECT_EQ(0, memcmp(&before, &self->args, sizeof(before)));
+	}
+	self->args.size = size - 1;
+	EXPECT_EQ(-EINVAL, try_call(self->fd, variant->call, &self->args));
+}
+
+/* Programs of all versions find nothing changed behind what they know. */
+TEST_F(call, older)
+{
+	const struct uldma_call *call = variant->call;
+	union uldma_args rest;
+
+	memset(&rest, GUARD, sizeof(rest));
+	for (__u32 size = call->first ?: call->args.size;
+	     size <= call->args.size; size += 4) {
+		self->args = call->args;
+		self->args.size = size;
+		memset(self->args.bytes + size, GUARD, sizeof(rest) - size);
+		EXPECT_EQ(self->result, try_call(self->fd, call, &self->args))
+			TH_LOG("size %u", size);
+		EXPECT_EQ(0, memcmp(self->args.bytes + size, &rest,
+				    sizeof(rest) - size))
+			TH_LOG("size %u", size);
+	}
+}
+
+/* A newer program may leave what this kernel does not know at zero. */
+TEST_F(call, tail)
+{
+	__u32 size = variant->call->args.size;
+
+	self->args.size = sizeof(self->args);
+	EXPECT_EQ(self->result, try_call(self->fd, variant->call, &self->args));
+
+	self->args = variant->call->args;
+	self->args.size = size + 1;
+	self->args.bytes[size] = 1;
+	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, &self->args));
+
+	self->args = variant->call->args;
+	self->args.size = sizeof(self->args);
+	self->args.bytes[sizeof(self->args) - 1] = 0x80;
+	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, &self->args));
+}
+
+TEST_F(call, pointer)
+{
+	char *page = buffer(2 * page_size());
+	char *edge = page + page_size();
+	union uldma_args *args;
+
+	ASSERT_NE(NULL, page);
+	ASSERT_EQ(0, munmap(edge, page_size()));
+	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, NULL));
+	EXPECT_EQ(-EFAULT,
+		  uldma_ioctl(self->fd, variant->call->cmd, (void *)(~0UL - 64)));
+	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, edge));
+
+	/* The size can be read, the rest cannot. */
+	memcpy(edge - 4, &variant->call->args, 4);
+	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, edge - 4));
+
+	/* Up to the very end of what is mapped is good. */
+	args = (union uldma_args *)(edge - variant->call->args.size);
+	memcpy(args, &variant->call->args, variant->call->args.size);
+	EXPECT_EQ(self->result, try_call(self->fd, variant->call, args));
+}
+
+FIXTURE(flags) {
+	int fd;
+};
+
+FIXTURE_VARIANT(flags) {
+	const struct uldma_call *call;
+};
+
+FIXTURE_SETUP(flags)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+}
+
+FIXTURE_TEARDOWN(flags)
+{
+	close(self->fd);
+}
+
+TEST_F(flags, unknown)
+{
+	for (int bit = 0; bit < 32; bit++) {
+		union uldma_args args = variant->call->args;
+
+		if (variant->call->known_flags & 1U << bit)
+			continue;
+		args.head.flags |= 1U << bit;
+		EXPECT_EQ(-EOPNOTSUPP, try_call(self->fd, variant->call, &args))
+			TH_LOG("bit %d", bit);
+	}
+}
+
+FIXTURE(reserved) {
+	int fd;
+};
+
+FIXTURE_VARIANT(reserved) {
+	const struct uldma_call *call;
+};
+
+FIXTURE_SETUP(reserved)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+}
+
+FIXTURE_TEARDOWN(reserved)
+{
+	close(self->fd);
+}
+
+TEST_F(reserved, must_be_zero)
+{
+	const struct uldma_call *call = variant->call;
+
+	for (int i = 0; i < ARRAY_SIZE(call->reserved_at); i++)
+		for (int bit = 0; call->reserved_at[i] && bit < 32; bit++) {
+			union uldma_args args = call->args;
+			__u32 value = 1U << bit;
+
+			memcpy(args.bytes + call->reserved_at[i], &value, 4);
+			EXPECT_EQ(-EINVAL, try_call(self->fd, call, &args))
+				TH_LOG("bit %d at %zu", bit,
+				       call->reserved_at[i]);
+		}
+}
+
+#endif /* __SELFTEST_ULDMA_CALLS_H */

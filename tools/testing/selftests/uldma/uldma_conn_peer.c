@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Connections between two processes on two nodes, over whatever joins these. On
+ * one:
+ *
+ *	uldma_conn_peer serve	# prints "ready"
+ *
+ * and then on the other, or with ULDMA_DEVICE set to another end on the same
+ * machine:
+ *
+ *	uldma_conn_peer run	# KTAP; tells the first to quit at the end
+ *
+ * On a link of more than two nodes, ULDMA_PEER is the number of the first.
+ */
+#include <pthread.h>
+
+#include "uldma_conn_peer.h"
+#include "uldma_conn_stream.h"
+#include "uldma_harness.h"
+
+#define MEGABYTE (1024UL * 1024)
+#define ROUNDS 10
+#define SEED 100
+
+/* The peer, as in DOC: peers. */
+static __u32 the_peer(void)
+{
+	const char *number = getenv("ULDMA_PEER");
+
+	return number ? strtoul(number, NULL, 10) + 1 : 0;
+}
+
+/**
+ * struct control - the connection that orders go over
+ * @fd: its opener
+ * @order: what is sent
+ * @answer: what comes
+ */
+struct control {
+	int fd;
+	struct order *order;
+	__s64 *answer;
+};
+
+static int control_open(struct control *control)
+{
+	control->fd = uldma_open(0);
+	control->order = buffer(page_size());
+	control->answer = buffer(page_size());
+	if (control->fd < 0)
+		return control->fd;
+	if (!control->order || !control->answer)
+		return -ENOMEM;
+	return conn_connect(control->fd, the_peer(), ORDER_PORT);
+}
+
+#define give_order(_control, ...) \
+	_give_order(_control, &(struct order){ __VA_ARGS__ })
+
+static __s64 _give_order(struct control *control, const struct order *order)
+{
+	int ret;
+
+	*control->order = *order;
+	ret = conn_prepost(control->fd, control->answer,
+			   sizeof(*control->answer)) ?:
+	      conn_send_wait(control->fd, control->order,
+			     sizeof(*control->order)) ?:
+	      conn_recv_all(control->fd, control->answer,
+			    sizeof(*control->answer));
+	return ret ?: *control->answer;
+}
+
+/* A worker, and a connection to it: the file, or a negated errno. */
+static int worker_connect(struct control *control, __u64 slot, __u64 mode,
+			  __u64 total, size_t chunk, size_t lead, __u32 flags)
+{
+	int fd = uldma_open(0);
+	int ret;
+
+	if (fd < 0)
+		return fd;
+	ret = give_order(control, ORDER_WORK,
+			 { slot, mode, total, SEED + slot, chunk, lead }) ?:
+	      conn_connect_as(fd, the_peer(), WORKER_PORT(slot), flags);
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
+}
+
+/* The side of a stream that is here. */
+static struct stream here(int fd, unsigned long cmd, __u64 slot, __u64 total,
+			  size_t chunk, size_t lead)
+{
+	return (struct stream){
+		.fd = fd,
+		.cmd = cmd,
+		/* What a worker receives has its seed, what it sends the next. */
+		.seed = SEED + slot + (cmd == ULDMA_IOC_CONN_PREPOST),
+		.total = total,
+		.chunk = chunk,
+		.lead = lead,
+		.slots = 8,
+	};
+}
+
+static struct uldma_peer_query to_peer(int fd)
+{
+	struct uldma_query q = query(fd);
+	struct uldma_peer_query p = {
+		.size = sizeof(p),
+		.node = the_peer() ? the_peer() - 1 : !q.out_node,
+	};
+
+	if (uldma_ioctl(fd, ULDMA_IOC_PEER_QUERY, &p))
+		memset(&p, 0xff, sizeof(p));
+	return p;
+}
+
+FIXTURE(peer) {
+	struct control control;
+	__u64 violations;
+	int fd;
+};
+
+FIXTURE_VARIANT(peer) {
+	__u32 flags;
+};
+
+FIXTURE_SETUP(peer)
+{
+	int probe = uldma_open(0);
+
+	ASSERT_LE(0, probe);
+	if (!link_up(probe))
+		SKIP(return, "the link is down");
+	if (variant->flags &&
+	    query(probe).out_backend == ULDMA_BACKEND_IVSHMEM)
+		SKIP(return, "data goes through the window, so pushed only");
+	close(probe);
+	self->fd = -1;
+	ASSERT_EQ(0, control_open(&self->control));
+	self->violations = to_peer(self->control.fd).out_violations;
+}
+
+/* Nobody broke the rules, the link has been up all the time, nothing is left. */
+FIXTURE_TEARDOWN(peer)
+{
+	struct uldma_peer_query p = to_peer(self->control.fd);
+
+	EXPECT_EQ(self->violations, p.out_violations);
+	EXPECT_EQ(ULDMA_LINK_UP, p.out_link);
+	close(self->fd);
+	close(self->control.fd);
+	EXPECT_TRUE(eventually(!vm_pin()));
+}
+
+FIXTURE_VARIANT_ADD(peer, push) { 0 };
+FIXTURE_VARIANT_ADD(peer, pull) { ULDMA_CONNECT_PULL };
+
+TEST_F(peer, refused)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	EXPECT_EQ(-ECONNREFUSED, conn_connect_as(self->fd, the_peer(),
+						 WORKER_PORT(WORKERS),
+						 variant->flags));
+	EXPECT_EQ(ULDMA_CONN_NONE, conn_state(self->fd));
+}
+
+/* Bytes of a buffer, here and there. */
+static const struct {
+	size_t here;
+	size_t there;
+	__u64 total;
+} chunks[] = {
+	{ 1, 1, 500 },
+	{ 7, 64, 2000 },
+	{ 4096, 4096, MEGABYTE / 2 },
+	{ 10007, 4096, MEGABYTE / 2 },
+	{ 4096, 30011, MEGABYTE },
+	{ 262144, 65536, 4 * MEGABYTE },
+	{ 2 * MEGABYTE, MEGABYTE + 1, 8 * MEGABYTE },
+};
+
+TEST_F_TIMEOUT(peer, sink, 240)
+{
+	struct stream s;
+	__u64 copies;
+
+	for (int i = 0; i < ARRAY_SIZE(chunks); i++) {
+		__u64 total = chunks[i].total;
+
+		self->fd = worker_connect(&self->control, 0, WORK_RECEIVE,
+					  total, chunks[i].there, i,
+					  variant->flags);
+		ASSERT_LE(0, self->fd);
+		s = here(self->fd, ULDMA_IOC_CONN_SEND, 0, total,
+			 chunks[i].here, i);
+		EXPECT_EQ(0, streams_run(&s, 1))
+			TH_LOG("%zu into %zu", chunks[i].here, chunks[i].there);
+		EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+		EXPECT_EQ(conn_query(self->fd).out_name,
+			  give_order(&self->control, ORDER_NAME, { 0 }));
+		copies = conn_query(self->fd).out_flags & ULDMA_CONN_WINDOW ?
+				 2 : 1;
+		EXPECT_EQ(copies * total,
+			  conn_query(self->fd).out_copied +
+			  give_order(&self->control, ORDER_COPIED, { 0 }));
+		EXPECT_EQ(0, conn_disconnect(self->fd));
+		close(self->fd);
+	}
+}
+
+TEST_F_TIMEOUT(peer, source, 240)
+{
+	struct stream s;
+
+	for (int i = 0; i < ARRAY_SIZE(chunks); i++) {
+		self->fd = worker_connect(&self->control, 0, WORK_SEND,
+					  chunks[i].total, chunks[i].there, i,
+					  variant->flags);
+		ASSERT_LE(0, self->fd);
+		s = here(self->fd, ULDMA_IOC_CONN_PREPOST, 0, chunks[i].total,
+			 chunks[i].here, i);
+		EXPECT_EQ(0, streams_run(&s, 1))
+			TH_LOG("%zu from %zu, wrong at %lld", chunks[i].here,
+			       chunks[i].there, s.wrong);
+		EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+		EXPECT_EQ(0, conn_disconnect(self->fd));
+		close(self->fd);
+	}
+}
+
+/* What comes back is what went. */
+TEST_F_TIMEOUT(peer, echo, 120)
+{
+	struct stream streams[2];
+
+	self->fd = worker_connect(&self->control, 0, WORK_ECHO, 0, 5000, 0,
+				  variant->flags);
+	ASSERT_LE(0, self->fd);
+	streams[0] = here(self->fd, ULDMA_IOC_CONN_SEND, 0, MEGABYTE, 3001,
+			  5);
+	streams[1] = here(self->fd, ULDMA_IOC_CONN_PREPOST, 0, MEGABYTE,
+			  7001, 3);
+	streams[1].seed = streams[0].seed;
+	EXPECT_EQ(0, streams_run(streams, 2));
+	EXPECT_EQ(0, conn_disconnect(self->fd));
+	EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+}
+
+/* The same by one thread that never waits but in poll(). */
+TEST_F_TIMEOUT(peer, echo_by_poll, 120)
+{
+	struct stream streams[2];
+	int ret = 0;
+	short events;
+
+	self->fd = worker_connect(&self->control, 0, WORK_ECHO, 0, 5000, 0,
+				  variant->flags);
+	ASSERT_LE(0, self->fd);
+	ASSERT_EQ(0, fcntl(self->fd, F_SETFL, O_NONBLOCK));
+	streams[0] = here(self->fd, ULDMA_IOC_CONN_SEND, 0, MEGABYTE / 4, 3001,
+			  5);
+	streams[1] = here(self->fd, ULDMA_IOC_CONN_PREPOST, 0, MEGABYTE / 4,
+			  7001, 3);
+	streams[1].seed = streams[0].seed;
+	ASSERT_EQ(0, stream_start(&streams[0]));
+	ASSERT_EQ(0, stream_start(&streams[1]));
+	while (streams[1].got < streams[1].total) {
+		events = POLLIN;
+		for (int i = 0; i < 2; i++) {
+			if (streams[i].got == streams[i].total)
+				continue;
+			ret = stream_give(&streams[i]) ?:
+			      stream_take(&streams[i]);
+			if (ret != -EAGAIN)
+				ASSERT_EQ(0, ret);
+		}
+		if (streams[0].got < streams[0].total)
+			events |= POLLOUT;
+		if (ret == -EAGAIN)
+			ASSERT_NE(0, conn_poll(self->fd, events, SOON));
+	}
+	EXPECT_TRUE(stream_is_tidy(&streams[0]));
+	EXPECT_TRUE(stream_is_tidy(&streams[1]));
+}
+
+/* Two streams here for those of one worker. */
+static void both(struct stream *streams, int fd, int slot, __u64 total,
+		 size_t chunk)
+{
+	streams[0] = here(fd, ULDMA_IOC_CONN_SEND, slot, total, chunk, slot);
+	streams[1] = here(fd, ULDMA_IOC_CONN_PREPOST, slot, total, chunk + 1000,
+			  slot);
+}
+
+/* All send and all receive as fast as they can, over several connections. */
+TEST_F_TIMEOUT(peer, flood, 240)
+{
+	struct stream streams[2 * WORKERS];
+	__u64 total = MEGABYTE;
+	int fds[WORKERS];
+
+	for (int i = 0; i < WORKERS; i++) {
+		fds[i] = worker_connect(&self->control, i,
+					WORK_RECEIVE | WORK_SEND, total,
+					50021 >> i, i, variant->flags);
+		ASSERT_LE(0, fds[i]);
+		both(&streams[2 * i], fds[i], i, total, 65536 >> i);
+	}
+	EXPECT_EQ(0, streams_run(streams, ARRAY_SIZE(streams)));
+	for (int i = 0; i < WORKERS; i++) {
+		EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { i }));
+		EXPECT_EQ(total, conn_query(fds[i]).out_sent);
+		EXPECT_EQ(total, conn_query(fds[i]).out_received);
+		EXPECT_EQ(0, conn_disconnect(fds[i]));
+		close(fds[i]);
+	}
+}
+
+/* A worker that does nothing for a while delays its data, and that is all. */
+TEST_F_TIMEOUT(peer, stopped, 120)
+{
+	__u64 total = 4 * MEGABYTE;
+	struct stream streams[2];
+	__u64 sent;
+
+	self->fd = worker_connect(&self->control, 0, WORK_RECEIVE | WORK_SEND,
+				  total, 65536, 0, variant->flags);
+	ASSERT_LE(0, self->fd);
+	ASSERT_EQ(0, give_order(&self->control, ORDER_STOP, { 0 }));
+	both(streams, self->fd, 0, total, 4096);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(0, stream_start(&streams[i]));
+		ASSERT_EQ(0, pthread_create(&streams[i].thread, NULL,
+					    stream_main, &streams[i]));
+	}
+	/* No more than it had posted; others are served meanwhile. */
+	ASSERT_EQ(0, give_order(&self->control, ORDER_WORK,
+				{ 1, WORK_ECHO, 0, 0, 64, 0 }));
+	sent = conn_query(self->fd).out_sent;
+	EXPECT_LT(sent, total);
+	ASSERT_EQ(0, give_order(&self->control, ORDER_GO_ON, { 0 }));
+	for (int i = 0; i < 2; i++) {
+		pthread_join(streams[i].thread, NULL);
+		EXPECT_EQ(0, streams[i].result);
+		stream_end(&streams[i]);
+	}
+	EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+}
+
+/* A worker dies in the middle of it: both streams here end, and soon. */
+TEST_F_TIMEOUT(peer, worker_is_killed, 240)
+{
+	struct stream streams[2];
+	int ret;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		self->fd = worker_connect(&self->control, 0,
+					  WORK_RECEIVE | WORK_SEND, ENDLESS,
+					  65536, 0, variant->flags);
+		ASSERT_LE(0, self->fd);
+		both(streams, self->fd, 0, ENDLESS, 30000);
+		for (int i = 0; i < 2; i++) {
+			ASSERT_EQ(0, stream_start(&streams[i]));
+			ASSERT_EQ(0, pthread_create(&streams[i].thread, NULL,
+						    stream_main, &streams[i]));
+		}
+		ASSERT_TRUE(eventually(conn_query(self->fd).out_received >
+				       MEGABYTE));
+		ASSERT_EQ(0, give_order(&self->control, ORDER_KILL, { 0 }));
+		for (int i = 0; i < 2; i++) {
+			pthread_join(streams[i].thread, NULL);
+			/* The other thread may have ended it before. */
+			ret = streams[i].result;
+			EXPECT_TRUE(ret == -ECONNRESET || ret == -EPIPE ||
+				    ret == -ENOTCONN)
+				TH_LOG("round %d: %d", round, ret);
+			stream_end(&streams[i]);
+		}
+		close(self->fd);
+		ASSERT_TRUE(eventually(vm_pin() == 0));
+	}
+}
+
+static void stream_and_stay(int fd, void *arg)
+{
+	__u32 *flags = arg;
+	struct stream streams[2];
+	int own = uldma_open(0);
+	int ret = conn_connect_as(own, the_peer(), WORKER_PORT(0), *flags);
+
+	both(streams, own, 0, ENDLESS, 30000);
+	for (int i = 0; i < 2 && !ret; i++)
+		ret = stream_start(&streams[i]) ?:
+		      -pthread_create(&streams[i].thread, NULL, stream_main,
+				      &streams[i]);
+	while (!ret && conn_query(own).out_received < MEGABYTE)
+		sched_yield();
+	if (write(fd, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+/* The same with the roles changed: the worker is told. */
+TEST_F_TIMEOUT(peer, client_is_killed, 240)
+{
+	__u32 flags = variant->flags;
+	struct helper child;
+	__s64 result;
+	int ret;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		ASSERT_EQ(0, give_order(&self->control, ORDER_WORK,
+					{ 0, WORK_RECEIVE | WORK_SEND, ENDLESS,
+					  SEED, 65536, 0 }));
+		ASSERT_EQ(0, helper_start(&child, stream_and_stay, &flags));
+		ASSERT_EQ(sizeof(ret), read(child.fd, &ret, sizeof(ret)));
+		ASSERT_EQ(0, ret);
+		ASSERT_EQ(0, helper_kill(&child));
+		result = give_order(&self->control, ORDER_RESULT, { 0 });
+		/* Reset, if there was something that was lost. */
+		EXPECT_TRUE(result == -ECONNRESET || result == -EPIPE)
+			TH_LOG("round %d: %lld", round, result);
+	}
+}
+
+/* A worker gets the rest and then the end of the stream. */
+TEST_F(peer, disconnect)
+{
+	struct stream s;
+
+	self->fd = worker_connect(&self->control, 0, WORK_RECEIVE, ENDLESS,
+				  65536, 0, variant->flags);
+	ASSERT_LE(0, self->fd);
+	s = here(self->fd, ULDMA_IOC_CONN_SEND, 0, MEGABYTE, 10000, 0);
+	ASSERT_EQ(0, streams_run(&s, 1));
+	ASSERT_EQ(0, conn_disconnect(self->fd));
+	/* The stream's code for a stream that ends before its time. */
+	EXPECT_EQ(-EPIPE, give_order(&self->control, ORDER_RESULT, { 0 }));
+	EXPECT_EQ(ULDMA_CONN_NONE, conn_state(self->fd));
+}
+
+/* Lets the serving side go, if there still is a link to it. */
+static void quit(void)
+{
+	struct control control = { };
+	__s64 ret = control_open(&control) ?: give_order(&control, ORDER_QUIT);
+
+	if (ret)
+		fprintf(stderr, "# the other side was not told to go: %s\n", strerror(-ret));
+}
+
+int main(int argc, char **argv)
+{
+	const char *role = argc > 1 ? argv[1] : "";
+	int ret;
+
+	if (!strcmp(role, "serve")) {
+		ret = conn_peer_serve();
+		if (ret)
+			fprintf(stderr, "serve: %s\n", strerror(-ret));
+		return !!ret;
+	}
+	if (strcmp(role, "run")) {
+		fprintf(stderr, "usage: %s serve | run [-t test]...\n",
+			argv[0]);
+		return KSFT_FAIL;
+	}
+	/* The harness exits by itself; its children do so without this. */
+	atexit(quit);
+	return test_harness_run(argc - 1, argv + 1);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the calls of connections and peers make of their arguments' form, and
+ * that the structures are the same for programs of 32 bits.
+ */
+#include <assert.h>
+
+#include "uldma_calls.h"
+#include "uldma_conn.h"
+
+/* Nobody listens here. */
+#define NO_PORT 0x7fffffff
+
+enum call_id {
+	PEER_QUERY,
+	LISTEN,
+	ACCEPT,
+	CONNECT,
+	DISCONNECT,
+	PREPOST,
+	SEND,
+	RECV,
+	RECYCLE,
+	CONN_QUERY,
+};
+
+/* The number of the other node is filled in by main(). */
+static struct uldma_call calls[] = {
+	[PEER_QUERY] = {
+		.cmd = ULDMA_IOC_PEER_QUERY,
+		.args.peer_query = { SIZED(peer_query) },
+	},
+	[LISTEN] = {
+		.cmd = ULDMA_IOC_CONN_LISTEN,
+		.args.conn_listen = {
+			SIZED(conn_listen),
+			.port = NO_PORT,
+			.backlog = 1,
+		},
+		.undo = ULDMA_IOC_CONN_DISCONNECT,
+		.known_flags = ULDMA_LISTEN_ONCE,
+	},
+	[ACCEPT] = {
+		.cmd = ULDMA_IOC_CONN_ACCEPT,
+		.args.conn_accept = { SIZED(conn_accept), .port = NO_PORT },
+		.result = -ENOENT,
+	},
+	[CONNECT] = {
+		.cmd = ULDMA_IOC_CONN_CONNECT,
+		.args.conn_connect = {
+			SIZED(conn_connect),
+			.port = NO_PORT,
+			.timeout_ns = PATIENCE,
+		},
+		.result = -ECONNREFUSED,
+		.peer = true,
+		.known_flags = ULDMA_CONNECT_PULL,
+	},
+	[DISCONNECT] = {
+		.cmd = ULDMA_IOC_CONN_DISCONNECT,
+		.args.handle = { SIZED(handle) },
+		.result = -ENOTCONN,
+		.reserved_at = { offsetof(struct uldma_handle, handle) },
+	},
+	[PREPOST] = {
+		.cmd = ULDMA_IOC_CONN_PREPOST,
+		.args.conn_buffer = {
+			SIZED(conn_buffer),
+			.addr = 4096,
+			.length = 1,
+		},
+		.result = -ENOTCONN,
+	},
+	[SEND] = {
+		.cmd = ULDMA_IOC_CONN_SEND,
+		.args.conn_buffer = {
+			SIZED(conn_buffer),
+			.addr = 4096,
+			.length = 1,
+		},
+		.result = -ENOTCONN,
+	},
+	[RECV] = {
+		.cmd = ULDMA_IOC_CONN_RECV,
+		.args.conn_range = { SIZED(conn_range), .length = 1 },
+		.result = -ENOTCONN,
+	},
+	[RECYCLE] = {
+		.cmd = ULDMA_IOC_CONN_RECYCLE,
+		.args.conn_range = { SIZED(conn_range), .length = 1 },
+		.result = -ENOTCONN,
+	},
+	[CONN_QUERY] = {
+		.cmd = ULDMA_IOC_CONN_QUERY,
+		.args.conn_query = { SIZED(conn_query) },
+	},
+};
+
+FIXTURE_VARIANT_ADD(call, peer_query) { &calls[PEER_QUERY] };
+FIXTURE_VARIANT_ADD(call, listen) { &calls[LISTEN] };
+FIXTURE_VARIANT_ADD(call, accept) { &calls[ACCEPT] };
+FIXTURE_VARIANT_ADD(call, connect) { &calls[CONNECT] };
+FIXTURE_VARIANT_ADD(call, disconnect) { &calls[DISCONNECT] };
+FIXTURE_VARIANT_ADD(call, prepost) { &calls[PREPOST] };
+FIXTURE_VARIANT_ADD(call, send) { &calls[SEND] };
+FIXTURE_VARIANT_ADD(call, recv) { &calls[RECV] };
+FIXTURE_VARIANT_ADD(call, recycle) { &calls[RECYCLE] };
+FIXTURE_VARIANT_ADD(call, conn_query) { &calls[CONN_QUERY] };
+
+FIXTURE_VARIANT_ADD(flags, peer_query) { &calls[PEER_QUERY] };
+FIXTURE_VARIANT_ADD(flags, listen) { &calls[LISTEN] };
+FIXTURE_VARIANT_ADD(flags, accept) { &calls[ACCEPT] };
+FIXTURE_VARIANT_ADD(flags, connect) { &calls[CONNECT] };
+FIXTURE_VARIANT_ADD(flags, prepost) { &calls[PREPOST] };
+FIXTURE_VARIANT_ADD(flags, send) { &calls[SEND] };
+FIXTURE_VARIANT_ADD(flags, recv) { &calls[RECV] };
+FIXTURE_VARIANT_ADD(flags, recycle) { &calls[RECYCLE] };
+FIXTURE_VARIANT_ADD(flags, conn_query) { &calls[CONN_QUERY] };
+
+/* None of these structures has a field that is reserved, but this one is. */
+FIXTURE_VARIANT_ADD(reserved, disconnect) { &calls[DISCONNECT] };
+
+FIXTURE(peers) {
+	int fd;
+	struct uldma_query q;
+};
+
+FIXTURE_SETUP(peers)
+{
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	self->q = query(self->fd);
+}
+
+FIXTURE_TEARDOWN(peers)
+{
+	close(self->fd);
+}
+
+static int peer_query(int fd, __u32 node, struct uldma_peer_query *p)
+{
+	*p = (struct uldma_peer_query){ .size = sizeof(*p), .node = node };
+	return uldma_ioctl(fd, ULDMA_IOC_PEER_QUERY, p);
+}
+
+/* Each node of the link but this one can be asked about. */
+TEST_F(peers, query)
+{
+	struct uldma_peer_query p;
+
+	for (__u32 node = 0; node < self->q.out_nodes; node++) {
+		if (node == self->q.out_node) {
+			EXPECT_EQ(-EINVAL, peer_query(self->fd, node, &p));
+			continue;
+		}
+		ASSERT_EQ(0, peer_query(self->fd, node, &p));
+		EXPECT_EQ(node, p.node);
+		EXPECT_EQ(!!(self->q.out_peers & 1U << node), p.out_link);
+		EXPECT_EQ(p.out_link, p.out_version);
+		EXPECT_EQ(0, p.out_features);
+		if (!p.out_link)
+			continue;
+		EXPECT_LT(0, p.out_generation);
+		EXPECT_LE(1, p.out_slots);
+		EXPECT_LE(p.out_slots, 64);
+		EXPECT_EQ(0, p.out_violations);
+	}
+	EXPECT_EQ(-EINVAL, peer_query(self->fd, self->q.out_nodes, &p));
+	EXPECT_EQ(-EINVAL, peer_query(self->fd, ~0U, &p));
+}
+
+/* A question that is answered costs a message each way. */
+TEST_F(peers, messages)
+{
+	__u32 node = calls[PEER_QUERY].args.peer_query.node;
+	struct uldma_peer_query before, after;
+
+	ASSERT_EQ(0, peer_query(self->fd, node, &before));
+	if (!before.out_link)
+		SKIP(return, "the link is down");
+	EXPECT_EQ(-ECONNREFUSED,
+		  conn_connect(self->fd, node + 1, NO_PORT));
+	ASSERT_EQ(0, peer_query(self->fd, node, &after));
+	EXPECT_LT(before.out_sent, after.out_sent);
+	EXPECT_LT(before.out_received, after.out_received);
+	EXPECT_EQ(before.out_generation, after.out_generation);
+}
+
+#define FIELD(_type, _field, _at) \
+	static_assert(offsetof(struct uldma_##_type, _field) == (_at), #_field)
+#define SIZE(_type, _bytes) \
+	static_assert(sizeof(struct uldma_##_type) == (_bytes), #_type)
+
+/*
+ * Words of 64 bits are where words of 32 bits leave them aligned, and nothing
+ * is between or behind, so all compilers agree.
+ */
+FIELD(query, out_max_transfer, 40);
+FIELD(query, out_nodes, 96);
+FIELD(query, out_connections, 108);
+SIZE(query, 112);
+FIELD(region_import, peer, 56);
+SIZE(region_import, 64);
+FIELD(segment_attach, peer, 48);
+SIZE(segment_attach, 56);
+FIELD(peer_query, out_sent, 32);
+FIELD(peer_query, out_violations, 72);
+SIZE(peer_query, 80);
+SIZE(conn_listen, 16);
+SIZE(conn_accept, 16);
+FIELD(conn_connect, timeout_ns, 16);
+SIZE(conn_connect, 24);
+FIELD(conn_buffer, addr, 8);
+FIELD(conn_buffer, length, 16);
+SIZE(conn_buffer, 24);
+FIELD(conn_range, length, 8);
+FIELD(conn_range, out_addr, 16);
+FIELD(conn_range, out_length, 24);
+SIZE(conn_range, 32);
+FIELD(conn_query, out_refused, 28);
+FIELD(conn_query, out_name, 32);
+FIELD(conn_query, out_locks, 88);
+SIZE(conn_query, 96);
+
+int main(int argc, char **argv)
+{
+	int fd = uldma_open(0);
+
+	if (fd >= 0) {
+		calls[PEER_QUERY].args.peer_query.node = !query(fd).out_node;
+		close(fd);
+	}
+	return uldma_main(argc, argv);
+}
