@@ -24,8 +24,12 @@ test: build		## all tests; ends with one line of totals (ONLY=pattern)
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
 	@$(ENTER) $(NODES) shell $(NODE)
 
-bench: build		## measure against floors and rivals (ONLY=transfers, lmm or initiation)
+bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation or link)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)')
+
+soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=number)
+	@$(ENTER) $(NODES) soak $(if $(SOAK_SECONDS),--seconds $(SOAK_SECONDS)) \
+		$(if $(SEED),--seed $(SEED))
 
 lint: root		## all static checks
 	@$(ENTER) scripts/lint
@@ -62,5 +66,5 @@ kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=sui
 module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
-.PHONY: help run test shell bench lint docs clean root build modules tools \
+.PHONY: help run test shell bench soak lint docs clean root build modules tools \
 	selftests test-host test-nodes debug-kernel test-debug kunit module-debug

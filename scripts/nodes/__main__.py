@@ -5,13 +5,14 @@ import sys
 
 from . import processes
 from .errors import NodesError
-from .verbs import bench, run, shell, test
+from .verbs import bench, run, shell, soak, test
 
 VERBS = {
     "run": run.main,
     "test": test.main,
     "bench": bench.main,
     "shell": shell.main,
+    "soak": soak.main,
 }
 
 

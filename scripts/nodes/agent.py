@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """The host's end of the agent in a node (guest/agent.c describes the protocol)."""
 
+import contextlib
+import select
 import signal
 import socket
 import sys
 import threading
 from dataclasses import dataclass
-from typing import IO
 
 from .errors import NodeDied, TimedOut
 from .kernel import patience
@@ -34,6 +35,7 @@ class Job:
         self._echo = echo
         self._data = {"out": bytearray(), "err": bytearray()}
         self._rc: int | None = None
+        self._lost = False
 
     def _receive(self, stream: str, data: bytes) -> None:
         self._data[stream] += data
@@ -52,10 +54,10 @@ class Job:
         timeout = patience(timeout)
         with self._agent.changed:
             if not self._agent.changed.wait_for(
-                lambda: ready() or self._rc is not None or self._agent.ended, timeout
+                lambda: ready() or not self.running or self._agent.ended, timeout
             ):
                 raise TimedOut(f"{self._agent.name}: {what} within {timeout:.0f} s: {self.command}")
-            if self._agent.ended and self._rc is None:
+            if self._rc is None and (self._agent.ended or self._lost):
                 raise NodeDied(f"{self._agent.name} died while it ran: {self.command}")
 
     def wait_output(self, text: str, timeout: float) -> None:
@@ -84,7 +86,7 @@ class Job:
     @property
     def running(self) -> bool:
         """Whether the command has not ended."""
-        return self._rc is None
+        return self._rc is None and not self._lost
 
 
 class Agent:
@@ -95,7 +97,7 @@ class Agent:
         self.changed = threading.Condition()
         self.ended = False
         self._port = port
-        self._stream: IO[bytes] = port.makefile("rb")
+        self._received = bytearray()
         self._ready = False
         self._jobs: dict[int, Job] = {}
         self._numbers = 0
@@ -104,23 +106,55 @@ class Agent:
 
     def _read(self) -> None:
         try:
-            while line := self._stream.readline():
-                self._answer(line.decode().split())
+            while self._take():
+                pass
         except (OSError, ValueError):
             pass
         with self.changed:
             self.ended = True
             self.changed.notify_all()
 
-    def _answer(self, words: list[str]) -> None:
-        data = self._stream.read(int(words[2])) if words[0] in ("out", "err") else b""
+    def _take(self) -> bool:
+        """Handle what comes next; whether more can come."""
+        select.select([self._port], [], [])
         with self.changed:
-            if words[0] == "ready":
-                self._ready = True
-            elif words[0] == "exit":
-                self._jobs.pop(int(words[1]))._rc = int(words[2])
-            else:
-                self._jobs[int(words[1])]._receive(words[0], data)
+            try:
+                data = self._port.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True  # forget() was faster
+            self._received += data
+            while self._answer():
+                pass
+            self.changed.notify_all()
+        return bool(data)
+
+    def _answer(self) -> bool:
+        """Handle one answer, if all of it is there."""
+        line, newline, rest = self._received.partition(b"\n")
+        words = line.decode().split()
+        length = int(words[2]) if newline and words[0] in ("out", "err") else 0
+        if not newline or len(rest) < length:
+            return False
+        self._received = rest[length:]
+        if words[0] == "ready":
+            self._ready = True
+        elif words[0] == "exit":
+            self._jobs.pop(int(words[1]))._rc = int(words[2])
+        else:
+            self._jobs[int(words[1])]._receive(words[0], bytes(rest[:length]))
+        return True
+
+    def forget(self) -> None:
+        """The node, which stands still, is reset: its commands are gone, and it has to boot."""
+        with self.changed:
+            with contextlib.suppress(BlockingIOError):
+                while self._port.recv(65536, socket.MSG_DONTWAIT):
+                    pass
+            self._received.clear()
+            self._ready = False
+            for job in self._jobs.values():
+                job._lost = True
+            self._jobs.clear()
             self.changed.notify_all()
 
     def wait_ready(self, timeout: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import NodesError
-from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, RDMA, SELFTESTS
+from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, RDMA, SAMPLES, SELFTESTS
 
 GUEST = Path(__file__).parent / "guest"
 BUSYBOX = "/usr/bin/busybox"
@@ -30,6 +30,7 @@ RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"
 RDMA_PROGRAMS = ("usr/bin/rdma", "usr/lib/*/libibverbs/librxe-*.so")
 MODULES = f"usr/lib/modules/{KREL}"
 BINARY_NAMES = ("uldma", "uldma-bench")
+SAMPLE_NAMES = ("copy", "stale", "connection", "channels")
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
 user:x:1000:1000:user:/tmp:/bin/sh
@@ -187,6 +188,11 @@ def payload() -> Path:
         for binary in BINARY_NAMES:
             if (BINARIES / binary).exists():
                 _copy(BINARIES / binary, tree / "usr/bin" / binary)
+        if SAMPLES.exists():
+            shutil.copytree(SAMPLES, tree / "samples/c")
+        for sample in SAMPLE_NAMES:
+            if (BINARIES / "examples" / sample).exists():
+                _copy(BINARIES / "examples" / sample, tree / "samples/rust" / sample)
         if SELFTESTS.exists():
             shutil.copytree(SELFTESTS, tree / "kselftest")
         programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]

@@ -4,10 +4,11 @@
 import time
 
 from .cases.registry import Case, expect
+from .cluster import Cluster
 from .device import Device
 from .errors import TimedOut
+from .flavours import Flavour
 from .kernel import DEBUG, patience
-from .pair import Pair
 from .qemu import Config
 
 # How mappings end (strict: at once; lazy: some time later, many together), and what the kernel
@@ -28,16 +29,16 @@ START_TIMEOUT = 20.0
 UNMAP_TIMEOUT = 10.0
 
 
-def config(mode: str) -> Config:
+def flavour(mode: str) -> Flavour:
     """How to boot such nodes."""
     domain = f"nodes.domain={DOMAINS[mode]}"
-    return Config(debug=True, iommu=True, slowness=SLOWNESS, cmdline=domain)
+    return Flavour(f"iommu-{mode}", Config(debug=True, iommu=True, cmdline=domain))
 
 
 def in_use(mode: str) -> Case:
     """The case that all others rest on."""
 
-    def domain_and_device_agree(pair: Pair) -> None:
+    def domain_and_device_agree(pair: Cluster) -> None:
         """The kernel translates for the device, and the device reaches registered memory only."""
         for name, node in pair.nodes.items():
             domain = node.check("cat /sys/bus/pci/drivers/uldma/*/iommu_group/type").strip()

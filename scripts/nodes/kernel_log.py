@@ -49,7 +49,7 @@ REPORT_LINES = 60
 
 
 class SerialLog:
-    """Writes what the serial port says to a file and lets others wait for it."""
+    """Appends what the serial port says to a file and lets others wait for it."""
 
     def __init__(self, port: socket.socket, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class SerialLog:
         self._ended = False
         self._changed = threading.Condition()
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb", buffering=0)
+        self._file = path.open("ab", buffering=0)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory that a kernel holds and nothing points to, as kmemleak sees it."""
 
+from .cluster import Cluster
 from .errors import NodesError
-from .pair import Pair
 
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 # An object is told of when a scan finds it older than five seconds and unchanged since the last.
@@ -10,7 +10,7 @@ SCAN = f"echo scan >{KMEMLEAK} && sleep 6 && echo scan >{KMEMLEAK} && cat {KMEML
 SCAN_TIMEOUT = 60.0
 
 
-def _scan(pair: Pair, when: str) -> None:
+def _scan(pair: Cluster, when: str) -> None:
     jobs = {name: node.spawn(SCAN) for name, node in pair.nodes.items()}
     for name, job in jobs.items():
         result = job.wait(SCAN_TIMEOUT)
@@ -18,7 +18,7 @@ def _scan(pair: Pair, when: str) -> None:
             raise NodesError(f"node {name}, {when}: kmemleak:\n{result.stderr}{result.stdout}")
 
 
-def check(pair: Pair) -> None:
+def check(pair: Cluster) -> None:
     """Look twice: what the module's own variables point to shows only when it is gone."""
     _scan(pair, "with the module loaded")
     for node in pair.nodes.values():

@@ -3,10 +3,10 @@
 
 import time
 
+from .cluster import Cluster
 from .errors import NodesError
 from .kernel import patience
 from .node import Node
-from .pair import Pair
 
 # The last reference to a file may be dropped by a work item after its process is gone.
 SETTLE_TIMEOUT = 5.0
@@ -55,7 +55,7 @@ def find(node: Node) -> list[str]:
     return left
 
 
-def check(pair: Pair) -> None:
+def check(pair: Cluster) -> None:
     """Fail unless every node is as it was before the first test."""
     deadline = time.monotonic() + patience(SETTLE_TIMEOUT)
     while True:

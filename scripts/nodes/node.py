@@ -3,6 +3,7 @@
 
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from . import processes, qemu
@@ -27,8 +28,10 @@ class Node:
         run: Path,
         log: Path,
         device: Path | None = None,
+        ivshmem: Path | None = None,
         network: socket.socket | None = None,
     ) -> None:
+        """The logs of a node that is booted anew are appended to."""
         self.name = name
         self.console = run / f"console-{name}"
         self.console.unlink(missing_ok=True)
@@ -41,11 +44,12 @@ class Node:
             monitor=pairs[2][1],
             console=self.console,
             device=device,
+            ivshmem=ivshmem,
             network=network,
         )
         self._emulator_log = log.with_suffix(".qemu.log")
         log.parent.mkdir(parents=True, exist_ok=True)
-        with self._emulator_log.open("wb") as output:
+        with self._emulator_log.open("ab") as output:
             self._process = processes.start(
                 qemu.command(name, config, accel, initrd, wiring),
                 output=output,
@@ -99,6 +103,41 @@ class Node:
             self.log.wait_end(QUIT_TIMEOUT)
             self.log.check()
             raise
+        self.log.check()
+
+    def freeze(self) -> None:
+        """Stop all processors: for others the node hangs."""
+        self.monitor.execute("stop")
+
+    def thaw(self) -> None:
+        """Let the processors go on."""
+        self.monitor.execute("cont")
+
+    def _wait_status(self, wanted: str) -> None:
+        """Wait until the machine's state is called so: QEMU answers first and acts then."""
+        deadline = time.monotonic() + QUIT_TIMEOUT
+        while (status := self.monitor.execute("query-status")["status"]) != wanted:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"node {self.name} is {status} instead of {wanted}")
+
+    def reset(self) -> None:
+        """Reset the machine, as its button would, and wait until it has booted."""
+        self.freeze()
+        self._agent.forget()
+        self.monitor.execute("set-action", reboot="reset")
+        self.monitor.execute("system_reset")
+        self._wait_status("prelaunch")
+        self.thaw()
+        self.wait_ready()
+        # Not before: the firmware resets once more.
+        self.monitor.execute("set-action", reboot="shutdown")
+
+    def kill(self) -> None:
+        """End the emulator without a word, and raise if the kernel had reported something bad."""
+        self._process.kill()
+        self._process.wait()
+        self.log.wait_end(QUIT_TIMEOUT)
+        self.console.unlink(missing_ok=True)
         self.log.check()
 
     @property

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Running tests on a pair of nodes, one after the other, and counting what they say."""
+"""Running tests on nodes, one after the other, and counting what they say."""
 
 import re
 import time
 from collections.abc import Callable
 
-from . import kunit, leaks, leftovers
+from . import ends, kunit, leaks, leftovers
 from .agent import Result
-from .cases.registry import Case, Skip
+from .cases.registry import CASES, Case, Skip, name_of
+from .cluster import Cluster, say
 from .errors import NodesError
+from .flavours import Flavour
 from .kernel import DEBUG, SUFFIX, patience
-from .pair import Pair, say
 from .paths import LOGS
-from .qemu import Config
 from .selection import Selection
 from .tally import Tally
 
@@ -23,13 +23,17 @@ SERVER_TIMEOUT = 20.0
 
 
 class NodeTests:
-    """Tests on a pair of nodes, which is booted anew when a test has brought one down."""
+    """Tests on the nodes of a flavour, which are booted anew when a test has brought one down."""
 
-    def __init__(self, tally: Tally, selection: Selection, config: Config) -> None:
+    def __init__(
+        self, tally: Tally, only: re.Pattern[str], flavour: Flavour, slowness: float = 1.0
+    ) -> None:
+        """The slowness is that of programs, compared with the usual nodes."""
         self._tally = tally
-        self._selection = selection
-        self._config = config
-        self._pair: Pair | None = None
+        self._selection = Selection(only, flavour.name)
+        self._flavour = flavour
+        self._slowness = slowness
+        self._pair: Cluster | None = None
         self._boots = 0
 
     def stop(self) -> None:
@@ -38,15 +42,17 @@ class NodeTests:
             self._pair.stop()
             self._pair = None
 
-    def _running(self) -> Pair:
+    def _running(self) -> Cluster:
         if self._pair is None:
             self._boots += 1
             again = str(self._boots) if self._boots > 1 else ""
-            parts = ("test", self._selection.flavour, SUFFIX.lstrip("-"), again)
-            self._pair = Pair("-".join(filter(None, parts)), self._config).__enter__()
+            parts = ("test", self._flavour.name, SUFFIX.lstrip("-"), again)
+            scenario = "-".join(filter(None, parts))
+            nodes = Cluster(scenario, self._flavour.config, names=self._flavour.nodes)
+            self._pair = nodes.__enter__()
         return self._pair
 
-    def _guarded(self, name: str, body: Callable[[Pair], int]) -> None:
+    def _guarded(self, name: str, body: Callable[[Cluster], int]) -> None:
         """Run a test and read the kernel logs after it. The body counts its own results."""
         pair = self._running()
         began = time.monotonic()
@@ -72,13 +78,13 @@ class NodeTests:
         say(f"{name}: {count} results in {time.monotonic() - began:.1f} s")
 
     def _program_timeout(self) -> float:
-        return self._config.slowness * PROGRAM_TIMEOUT
+        return self._slowness * PROGRAM_TIMEOUT
 
     def program(self, name: str) -> None:
         """Run one kselftest program by kselftest's own runner."""
 
-        def body(pair: Pair) -> int:
-            limit = patience(self._config.slowness * PROGRAM_LIMIT)
+        def body(pair: Cluster) -> int:
+            limit = patience(self._slowness * PROGRAM_LIMIT)
             command = f"cd /kselftest && ./run_kselftest.sh -o {limit:.0f} -t {name}"
             return self._count(name, pair.a.run(command, self._program_timeout()))
 
@@ -86,14 +92,19 @@ class NodeTests:
             self._guarded(self._selection.full_name(name), body)
 
     def program_with_peer(self, name: str) -> None:
-        """Run a program of both nodes: "serve" on B, "run" on A. kselftest's runner has but one."""
+        """Run a program of both ends: "serve" on B, "run" on A. kselftest's runner has but one.
+
+        The ends of a loopback are both on A.
+        """
         path = f"/kselftest/{name.replace(':', '/')}"
 
-        def body(pair: Pair) -> int:
-            server = pair.b.spawn(f"{path} serve")
+        def body(pair: Cluster) -> int:
+            here, there = ends.of(pair)
+            server = there.node.spawn(f"ULDMA_DEVICE={there.path} {path} serve")
             try:
                 server.wait_output("ready", SERVER_TIMEOUT)
-                return self._count(name, pair.a.run(f"{path} run", self._program_timeout()))
+                client = f"ULDMA_DEVICE={here.path} {path} run"
+                return self._count(name, here.node.run(client, self._program_timeout()))
             finally:
                 if server.running:
                     server.kill()
@@ -119,13 +130,18 @@ class NodeTests:
         if "kunit" in self._selection:
             self._guarded("kunit", lambda pair: kunit.collect(pair.a, self._tally))
 
+    def cases(self) -> None:
+        """Run all of our own cases for this flavour."""
+        for function in CASES[self._flavour.name]:
+            self.case(name_of(function), function)
+
     def case(self, name: str, function: Case) -> None:
         """Run one of our own cases."""
         if name in self._selection:
             self._case(name, function)
 
     def _case(self, name: str, function: Case) -> None:
-        def body(pair: Pair) -> int:
+        def body(pair: Cluster) -> int:
             function(pair)
             self._tally.add_pass()
             return 1

@@ -18,6 +18,8 @@ LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 BINARIES = BUILD / "cargo" / "release"
 SELFTESTS = BUILD / "kselftest"
+# In C; those in Rust are cargo's examples.
+SAMPLES = BUILD / "samples"
 MODULE = BUILD / f"module{SUFFIX}" / "uldma.ko"
 ARCHIVES = BUILD / f"nodes{SUFFIX}"
 

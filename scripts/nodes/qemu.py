@@ -3,8 +3,11 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from .errors import NodesError
 from .kernel import DEBUG, patience
@@ -20,6 +23,19 @@ IOMMU = ("-device", "intel-iommu,caching-mode=on")
 CPU = "max,la57=off" if DEBUG else "max"
 # The debug kernel has KASAN instead.
 DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
+# Processors that stand still make the kernel doubt their clock, and take one that is a register of
+# the emulated machine. All of them count by one clock of this machine.
+CLOCK_CMDLINE = "tsc=nowatchdog"
+# Emulated processors that share few real ones can stand still for longer than the module's default.
+LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
+
+
+class Backend(StrEnum):
+    """What joins the nodes, as `uldma info` calls it."""
+
+    ADAPTER = "adapter"
+    IVSHMEM = "ivshmem"
+    LOOPBACK = "loopback"
 
 
 @dataclass(frozen=True)
@@ -31,7 +47,8 @@ class Config:
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
     iommu: bool = False
-    slowness: float = 1.0  # of programs, compared with the usual nodes
+    backends: tuple[Backend, ...] = (Backend.ADAPTER,)
+    module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
     cmdline: str = ""
     boot_timeout: float = patience(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in the node -> file here
@@ -46,6 +63,7 @@ class Wiring:
     monitor: socket.socket
     console: Path
     device: Path | None = None
+    ivshmem: Path | None = None
     network: socket.socket | None = None
 
     def descriptors(self) -> list[int]:
@@ -54,12 +72,19 @@ class Wiring:
         return [end.fileno() for end in pairs + ([self.network] if self.network else [])]
 
 
+def module_parameters(given: Mapping[str, str]) -> str:
+    """What modprobe finds on the kernel's command line, whenever it loads the module."""
+    parameters = {"link_timeout_ms": str(LINK_TIMEOUT_MS), **given}
+    return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())
+
+
 def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring) -> list[str]:
     """The command line for node `name`."""
     cmdline = (
-        f"console=ttyS0 panic=-1 loglevel=5 nodes.name={name} nodes.load={int(config.load)} "
+        f"console=ttyS0 panic=-1 loglevel=5 {CLOCK_CMDLINE} "
+        f"nodes.name={name} nodes.load={int(config.load)} "
         f"{DEBUG_CMDLINE if config.debug else ''} {'intel_iommu=on' if config.iommu else ''} "
-        f"{config.cmdline}"
+        f"{module_parameters(config.module)} {config.cmdline}"
     )
     args = [
         QEMU,
@@ -88,6 +113,11 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         where = {"type": "unix", "path": str(wiring.device)}
         device = {"driver": "vfio-user-pci", "id": "uldma", "socket": where}
         args += ["-device", json.dumps(device)]
+    if wiring.ivshmem:
+        args += [
+            *("-chardev", f"socket,id=ivshmem,path={wiring.ivshmem}"),
+            *("-device", "ivshmem-doorbell,vectors=1,chardev=ivshmem"),
+        ]
     return args
 
 
@@ -100,7 +130,7 @@ class Monitor:
         self._port = port
         self._greeted = False
 
-    def execute(self, name: str, **arguments: object) -> object:
+    def execute(self, name: str, **arguments: object) -> Any:
         """Run a command and return its answer."""
         if not self._greeted:
             self._greeted = True

@@ -4,8 +4,8 @@
 from dataclasses import replace
 
 from .. import leftovers
+from ..cluster import Cluster
 from ..node import Node
-from ..pair import Pair
 from .registry import case, expect
 
 METHODS = ("kernel", "extended-shadow")
@@ -19,10 +19,10 @@ def refused(node: Node) -> bool:
 
 
 @case
-def registering_is_refused(pair: Pair) -> None:
+def registering_is_refused(pair: Cluster) -> None:
     """Memory of which the device would see only a copy is refused, and not kept pinned."""
     config = replace(pair.config, cmdline="swiotlb=force")
-    with Pair(f"{pair.scenario}-bounced", config, names="a") as bounced:
+    with Cluster(f"{pair.scenario}-bounced", config, names="a") as bounced:
         forced = bounced.a.run("dmesg | grep -qi 'swiotlb=force'").rc == 0
         expect(forced, "the kernel was not told to bounce")
         expect(refused(bounced.a), "memory could be registered, and the device sees a copy of it")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Initiation methods by which processes can misuse others, which the module has to allow."""
 
+from ..cluster import Cluster
 from ..node import Node
-from ..pair import Pair
 from .registry import case, expect
 
 # What is skipped without the parameter, and says so.
@@ -22,7 +22,7 @@ def reload(node: Node, options: str) -> None:
 
 
 @case
-def insecure_methods(pair: Pair) -> None:
+def insecure_methods(pair: Cluster) -> None:
     """With the parameter the attacks succeed that the papers tell of; what is secure stays so."""
     reload(pair.a, "insecure_methods=1")
     try:
@@ -36,7 +36,7 @@ def insecure_methods(pair: Pair) -> None:
 
 
 @case
-def insecure_methods_are_refused(pair: Pair) -> None:
+def insecure_methods_are_refused(pair: Cluster) -> None:
     """Without the parameter nobody gets one of these methods, not even the administrator."""
     output = pair.a.check(
         "cd /kselftest/uldma && ./uldma_method -t insecure_need_permission", TIMEOUT

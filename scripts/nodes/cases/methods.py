@@ -3,7 +3,7 @@
 
 import json
 
-from ..pair import Pair
+from ..cluster import Cluster
 from .registry import case, expect
 
 TIMEOUT = 60.0
@@ -22,7 +22,7 @@ ACCESSES = {
 
 
 @case
-def every_method_moves_all_bytes(pair: Pair) -> None:
+def every_method_moves_all_bytes(pair: Cluster) -> None:
     """Each method copies what it should, by the accesses that it is said to need."""
     [info] = json.loads(pair.a.check("uldma info --json"))
     offered = set(info["methods"]) - {"fetch-add"}
@@ -43,7 +43,7 @@ def every_method_moves_all_bytes(pair: Pair) -> None:
 
 
 @case
-def atomic_operations_change_the_peers_word(pair: Pair) -> None:
+def atomic_operations_change_the_peers_word(pair: Cluster) -> None:
     """Additions and exchanges reach a word that the peer exports, and tell what it was."""
     job = pair.b.spawn("uldma export atomic-word --size 4K --access read-write")
     try:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """Loading and unloading the module."""
 
-from ..pair import Pair
+from ..cluster import Cluster
 from .registry import case, expect
 
 CYCLES = 10
 
 
 @case
-def device_appears(pair: Pair) -> None:
+def device_appears(pair: Cluster) -> None:
     """Both nodes have a character device."""
     for node in pair.nodes.values():
         node.check("test -c /dev/uldma0")
 
 
 @case
-def load_and_unload(pair: Pair) -> None:
+def load_and_unload(pair: Cluster) -> None:
     """The device comes and goes with the module, as often as one likes."""
     for _ in range(CYCLES):
         pair.a.check("rmmod uldma && ! test -e /dev/uldma0")
@@ -23,7 +23,7 @@ def load_and_unload(pair: Pair) -> None:
 
 
 @case
-def unbind_and_bind(pair: Pair) -> None:
+def unbind_and_bind(pair: Cluster) -> None:
     """The driver lets go of its device and takes it again."""
     driver = "/sys/bus/pci/drivers/uldma"
     address = pair.a.check(f"ls {driver} | grep :").strip()
@@ -33,7 +33,7 @@ def unbind_and_bind(pair: Pair) -> None:
 
 
 @case
-def open_file_keeps_the_module(pair: Pair) -> None:
+def open_file_keeps_the_module(pair: Cluster) -> None:
     """rmmod is refused while a process has the device open."""
     job = pair.a.spawn("exec 3</dev/uldma0; echo open; sleep 600")
     job.wait_output("open", 20)
@@ -45,7 +45,7 @@ def open_file_keeps_the_module(pair: Pair) -> None:
 
 
 @case
-def second_instance_is_refused(pair: Pair) -> None:
+def second_instance_is_refused(pair: Cluster) -> None:
     """The module cannot be loaded twice, and the first one does not notice."""
     module = pair.a.check("find /lib/modules /usr/lib/modules -name uldma.ko | head -n 1").strip()
     result = pair.a.run(f"insmod {module}")

@@ -4,7 +4,7 @@
 import json
 from typing import Any
 
-from ..pair import Pair
+from ..cluster import Cluster
 from .registry import case, expect
 
 KINDS = ("private", "shared", "memfd", "huge", "sysv")
@@ -12,7 +12,7 @@ MODES = ("pinned", "mlock")
 BYTES = 2 << 20
 
 
-def register(pair: Pair, options: str) -> dict[str, Any]:
+def register(pair: Cluster, options: str) -> dict[str, Any]:
     """The report of ``uldma register`` on node A."""
     report: dict[str, Any] = json.loads(
         pair.a.check(f"uldma register --json --size {BYTES} {options}")
@@ -21,7 +21,7 @@ def register(pair: Pair, options: str) -> dict[str, Any]:
 
 
 @case
-def every_kind_in_every_mode(pair: Pair) -> None:
+def every_kind_in_every_mode(pair: Cluster) -> None:
     """Charged once however often registered, in one area, and gone afterwards."""
     for kind in KINDS:
         for mode in MODES:
@@ -35,7 +35,7 @@ def every_kind_in_every_mode(pair: Pair) -> None:
 
 
 @case
-def lost_memory_is_told(pair: Pair) -> None:
+def lost_memory_is_told(pair: Cluster) -> None:
     """Unmapping makes all of a region stale, and the event says so."""
     for kind in KINDS:
         report = register(pair, f"--kind {kind} --then unmap")
@@ -44,14 +44,14 @@ def lost_memory_is_told(pair: Pair) -> None:
 
 
 @case
-def blocks_cover_the_region(pair: Pair) -> None:
+def blocks_cover_the_region(pair: Cluster) -> None:
     """Bus addresses are there for all of the region, and only for the administrator."""
     report = register(pair, "--blocks")
     expect(sum(block["bytes"] for block in report["blocks"]) == BYTES, f"{report}")
 
 
 @case
-def cached_pins_are_found(pair: Pair) -> None:
+def cached_pins_are_found(pair: Cluster) -> None:
     """With the cache, memory that was unregistered is locked still, and registering it is a hit."""
     report = register(pair, "--cache")
     expect(report["unregistered"]["cached"] == BYTES, f"{report}")

@@ -1,30 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that are scripts over one or two nodes.
+"""Tests that are scripts over some nodes.
 
 A case is a function that takes the running pair, raises NodesError when something is wrong, and
 Skip where it cannot run. Both kernel logs are read after each. Write one as
 
     @case
-    def what_it_shows(pair: Pair) -> None: ...
+    def what_it_shows(pair: Cluster) -> None: ...
+
+It runs on the usual nodes; with @case_of(flavour, ...) on those of these flavours.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 
+from ..cluster import Cluster
 from ..errors import NodesError
-from ..pair import Pair
+from ..flavours import USUAL, Flavour
 
-Case = Callable[[Pair], None]
-CASES: list[Case] = []
+Case = Callable[[Cluster], None]
+# By the name of the flavour.
+CASES: defaultdict[str, list[Case]] = defaultdict(list)
 
 
 class Skip(Exception):
     """The case cannot run here; the message says why."""
 
 
+def case_of(*flavours: Flavour) -> Callable[[Case], Case]:
+    """Register a case for nodes of these flavours."""
+
+    def register(function: Case) -> Case:
+        for flavour in flavours:
+            CASES[flavour.name].append(function)
+        return function
+
+    return register
+
+
 def case(function: Case) -> Case:
-    """Register a case."""
-    CASES.append(function)
-    return function
+    """Register a case for the usual nodes."""
+    return case_of(USUAL)(function)
 
 
 def name_of(function: Case) -> str:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that never answers."""
 
+from ..cluster import Cluster
 from ..leftovers import pins
-from ..pair import Pair
 from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
 
 
 @case
-def every_call_ends(pair: Pair) -> None:
+def every_call_ends(pair: Cluster) -> None:
     """Calls end in bounded time, and pins stay until the driver is unbound."""
     expect(pair.device is not None, "there is no device")
     assert pair.device

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Sequence
 
 from .. import results
+from ..cluster import Cluster, say
 from ..errors import NodesError
 from ..node import Node
-from ..pair import Pair, say
 from ..paths import BUILD, REPO
 from ..qemu import Config
 from ..results import Figure
@@ -39,7 +39,7 @@ def allow_all_methods(node: Node) -> None:
     node.check("rmmod uldma && modprobe uldma insecure_methods=1")
 
 
-def control_accesses(pair: Pair, transfers: int) -> dict[str, int]:
+def control_accesses(pair: Cluster, transfers: int) -> dict[str, int]:
     """Accesses to node a's control registers while the kernel starts so many transfers."""
     assert pair.device
     before = pair.device.control("stats")["stats"]["nodes"][0]["counters"]
@@ -48,7 +48,7 @@ def control_accesses(pair: Pair, transfers: int) -> dict[str, int]:
     return {what: after[what] - before[what] for what in ("control_stores", "control_loads")}
 
 
-def kernel_accesses(pair: Pair) -> list[Figure]:
+def kernel_accesses(pair: Cluster) -> list[Figure]:
     """What the kernel's own driver does for one transfer: its start, and its end."""
     few, many = control_accesses(pair, FEW), control_accesses(pair, MANY)
     return [
@@ -63,7 +63,7 @@ def slower_devices(config: Config) -> list[Figure]:
     for latency in LATENCIES:
         say(f"measuring initiations with {latency / 1000:g} us more for each access ...")
         options = ["--access-ns", str(latency)]
-        with Pair("bench-latency", config, names="a", device_options=options) as pair:
+        with Cluster("bench-latency", config, names="a", device_options=options) as pair:
             allow_all_methods(pair.a)
             figures += run(pair.a, f"--latency {latency}")
             pair.check_logs()
@@ -85,7 +85,7 @@ def model_rates() -> list[Figure]:
     return [Figure.parse(entry) for entry in json.loads(done.stdout)]
 
 
-def measure(pair: Pair) -> list[Figure]:
+def measure(pair: Cluster) -> list[Figure]:
     """Measure on node a, and write build/results/initiation.json; no peer is needed."""
     say("measuring initiations ...")
     allow_all_methods(pair.a)

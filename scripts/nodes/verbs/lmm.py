@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 from .. import results
+from ..cluster import Cluster, say
 from ..errors import NodesError
 from ..node import Node
-from ..pair import Pair, say
 from ..paths import RDMA
 from ..results import Figure
 
@@ -52,7 +52,7 @@ def soft_roce(node: Node) -> None:
         say(f"no soft-RoCE: {result.stderr.strip()}")
 
 
-def counters(pair: Pair) -> dict[str, int]:
+def counters(pair: Cluster) -> dict[str, int]:
     """What the device counted of node a: accesses to its control registers, and invalidations."""
     assert pair.device
     stats: Any = pair.device.control("stats")["stats"]
@@ -63,7 +63,7 @@ def counters(pair: Pair) -> dict[str, int]:
     }
 
 
-def device_counts(pair: Pair) -> list[Figure]:
+def device_counts(pair: Cluster) -> list[Figure]:
     """What reaches the device in each step, by registration."""
     figures = []
     pair.a.check(f"rm -f {FIFO} && mkfifo {FIFO}")
@@ -87,7 +87,7 @@ def device_counts(pair: Pair) -> list[Figure]:
     return figures
 
 
-def measure(pair: Pair) -> list[Figure]:
+def measure(pair: Cluster) -> list[Figure]:
     """Measure on node a, and write build/results/lmm.json and lmm-*.svg."""
     soft_roce(pair.a)
     say("measuring registration ...")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import results
+from ..cluster import Cluster, say
 from ..errors import NodesError
-from ..pair import Pair, say
 from ..paths import KDIR
 from ..qemu import Config
 from ..results import Figure, number
@@ -72,7 +72,7 @@ def parse(output: str, what: str) -> dict[str, Any]:
     return value
 
 
-def transfer(pair: Pair, method: str) -> Transfer:
+def transfer(pair: Cluster, method: str) -> Transfer:
     """Send the file by one method."""
     name = f"run-{method}"
     # The rendezvous is by the window; for the rival the data goes by the network.
@@ -94,7 +94,7 @@ def transfer(pair: Pair, method: str) -> Transfer:
     return Transfer(method, parse(sender.stdout, "send-file"), received)
 
 
-def ping(pair: Pair) -> dict[str, Any]:
+def ping(pair: Cluster) -> dict[str, Any]:
     """Ring round trips, and raw ones over the same window."""
     server = pair.b.spawn("uldma ping --serve")
     try:
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     size = path.stat().st_size
     say(f"sending {path} ({number(size)} bytes)")
     config = Config(memory=BASE_MEMORY + 5 * (size >> 20), files={SENT_FILE: path})
-    with Pair("run", config) as pair:
+    with Cluster("run", config) as pair:
         transfers = [transfer(pair, method) for method in METHODS]
         rtt = ping(pair)
         pair.check_logs()

@@ -14,8 +14,8 @@ import tty
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..cluster import Cluster, say
 from ..errors import NodesError
-from ..pair import Pair, say
 from ..paths import RUN
 from ..qemu import Config
 
@@ -94,7 +94,7 @@ def running() -> bool:
     return False
 
 
-def script(pair: Pair, node: str) -> int:
+def script(pair: Cluster, node: str) -> int:
     """Without a terminal: run what comes on standard input, as a shell does."""
     return pair.nodes[node].run(sys.stdin.read(), 3600, echo=True).rc
 
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
             raise NodesError("a pair runs already; a second shell needs a terminal")
         interact(node)
         return 0
-    with Pair(SCENARIO, Config()) as pair:
+    with Cluster(SCENARIO, Config()) as pair:
         if not sys.stdin.isatty():
             return script(pair, node)
         for other in pair.nodes.values():

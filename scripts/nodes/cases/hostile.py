@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A peer that writes what it likes into the window, by a program that has no driver above it."""
+
+from .. import ends
+from ..cluster import Cluster
+from ..ends import End
+from ..flavours import IVSHMEM, USUAL
+from ..streams import cross
+from .registry import case_of, expect
+
+PORT = 780
+SIZE = 1 << 20
+PROGRAM = "cd /kselftest/uldma && ./uldma_hostile"
+TIMEOUT = 60.0
+PATIENCE = "--timeout 600"
+# What is about data that goes through the window, as that of ivshmem does.
+OF_WINDOW = ("stale-part", "offset-lies", "bad-stream")
+# What has nothing to do where it does not.
+ONLY_OF_WINDOW = ("stale-part",)
+
+
+def attack(a: End, b: End, mode: str) -> None:
+    """Attack a, which listens and connects; it goes on, and b is a good peer afterwards."""
+    again = b.unbind()
+    # Accepts one after the other, at the port that the program knows.
+    server = a.node.spawn(f"ULDMA_DEVICE={a.path} /kselftest/uldma/uldma_conn_peer serve")
+    server.wait_output("ready", TIMEOUT)
+    victims = [
+        server,
+        a.spawn(f"listen {PORT} {PATIENCE} >/dev/null"),
+        a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/zero >/dev/null"),
+    ]
+    try:
+        b.node.check(f"{PROGRAM} {mode}", TIMEOUT)
+        expect(a.info()["node"] == a.number, f"{mode}: {a.name} has lost itself")
+        a.node.check_log()
+    finally:
+        for victim in victims:
+            victim.kill()
+            victim.wait(TIMEOUT)
+        b.node.check(again)
+    ends.wait_up((a, b))
+    cross(a, b, PORT, SIZE)
+    cross(b, a, PORT, SIZE)
+
+
+@case_of(USUAL, IVSHMEM)
+def attacker_costs_only_itself(pair: Cluster) -> None:
+    """Whatever it writes, the victim's kernel is well, and the link comes up with a good peer."""
+    a, b = ends.of(pair)
+    modes = b.node.check(f"{PROGRAM} --list").split()
+    expect(set(OF_WINDOW) < set(modes), f"there are only these attacks: {modes}")
+    through_window = a.info()["backend"] == "ivshmem"
+    for mode in modes:
+        if mode in OF_WINDOW if through_window else mode not in ONLY_OF_WINDOW:
+            attack(a, b, mode)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The link: it comes up by itself, whatever becomes of a peer, and carries connections."""
+
+from collections.abc import Callable
+
+from .. import ends
+from ..cluster import Cluster
+from ..ends import End
+from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..node import Node
+from ..streams import cross
+from .registry import case, case_of, expect
+
+PORT = 700
+FILE = 16 << 20
+SHORT = 1 << 20
+# How the module can be told to talk over the link.
+TALKING = ("link_poll_us=1000", "link_slots=1")
+
+
+def generation(here: End, there: End) -> int:
+    """How often the link to the other end has come up."""
+    return int(here.peer(there)["generation"])
+
+
+def comes_back(pair: Cluster, lose: Callable[[], None]) -> None:
+    """Lose the peer, b, and get it back; the link comes up anew, and carries data both ways."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before = generation(a, b)
+    lose()
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    expect(generation(a, b) > before, f"{a.name} has not noticed that the peer was gone")
+    cross(a, b, PORT, SHORT)
+    cross(b, a, PORT, SHORT)
+
+
+def reload(node: Node, options: str = "") -> None:
+    """Load the module anew, with these parameters."""
+    node.check(f"rmmod uldma && modprobe uldma {options} && test -c /dev/uldma0")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def comes_up(pair: Cluster) -> None:
+    """Every end reaches the other, and both speak the same."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    here, there = a.peer(b), b.peer(a)
+    for what in ("version", "features"):
+        expect(here[what] == there[what], f"{what} differs: {here}, {there}")
+    for end in (a, b):
+        info = end.info()
+        expect(info["node"] == end.number, f"{end.name} is another node: {info}")
+        expect(info["backend"] == pair.config.backends[0], f"{end.name}: {info}")
+
+
+@case_of(USUAL, IVSHMEM)
+def survives_module_reload(pair: Cluster) -> None:
+    """The peer's module goes and comes."""
+    comes_back(pair, lambda: reload(pair.b))
+
+
+@case_of(USUAL, IVSHMEM)
+def survives_unbind(pair: Cluster) -> None:
+    """The peer's driver lets go of its device, and takes it again."""
+
+    def rebind() -> None:
+        _, b = ends.of(pair)
+        b.node.check(b.unbind())
+
+    comes_back(pair, rebind)
+
+
+@case_of(USUAL, IVSHMEM)
+def survives_power_failure(pair: Cluster) -> None:
+    """The peer's machine is gone, without a word, and another boots in its place."""
+    comes_back(pair, lambda: pair.restart("b"))
+
+
+@case_of(USUAL, IVSHMEM)
+def survives_reset(pair: Cluster) -> None:
+    """The peer's machine is reset while its driver runs."""
+    comes_back(pair, pair.b.reset)
+
+
+@case_of(USUAL)
+def survives_pulled_cable(pair: Cluster) -> None:
+    """The hardware says that the link is down, and later that it is up."""
+    device = pair.device
+    assert device
+    a, b = ends.of(pair)
+
+    def pull() -> None:
+        device.control("link", up=False)
+        try:
+            for here, there in ((a, b), (b, a)):
+                ends.wait_down(here, there)
+        finally:
+            device.control("link", up=True)
+
+    comes_back(pair, pull)
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def files_arrive_unchanged(pair: Cluster) -> None:
+    """Random bytes, pushed by the sender."""
+    a, b = ends.of(pair)
+    cross(a, b, PORT, FILE)
+    cross(b, a, PORT, SHORT)
+
+
+@case_of(USUAL, LOOPBACK)
+def files_can_be_pulled(pair: Cluster) -> None:
+    """Random bytes, pulled by the receiver."""
+    a, b = ends.of(pair)
+    cross(a, b, PORT, FILE, "--pull")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def talks_as_it_is_told(pair: Cluster) -> None:
+    """Without interrupts, or one message at a time as by a mailbox, data arrives as well."""
+    for options in TALKING:
+        try:
+            for node in pair.nodes.values():
+                reload(node, options)
+            a, b = ends.of(pair)
+            ends.wait_up((a, b))
+            cross(a, b, PORT, FILE)
+            if options.startswith("link_slots"):
+                expect(a.peer(b)["slots"] == 1, f"more than a mailbox: {a.peer(b)}")
+        finally:
+            for node in pair.nodes.values():
+                reload(node)
+
+
+@case
+def lost_doorbells_delay(pair: Cluster) -> None:
+    """Where doorbells are lost, messages are found when their time has come."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    pair.device.control("fault", kind="drop-doorbell", on=True)
+    before = a.peer(b), b.peer(a)
+    try:
+        cross(a, b, PORT, SHORT)
+        cross(b, a, PORT, SHORT)
+        after = a.peer(b), b.peer(a)
+    finally:
+        pair.device.control("fault", kind="drop-doorbell", on=False)
+    for old, new in zip(before, after, strict=True):
+        expect(old["interrupts"] == new["interrupts"], f"doorbells were not lost: {old}, {new}")
+        expect(old["generation"] == new["generation"], f"the link was lost: {old}, {new}")
+
+
+@case
+def storm_of_doorbells(pair: Cluster) -> None:
+    """A doorbell that never stops is counted, and leaves the node enough time."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before = a.peer(b)
+    pair.device.control("fault", kind="storm", on=True, node=a.number)
+    try:
+        cross(a, b, PORT, SHORT)
+        cross(b, a, PORT, SHORT)
+        during = a.peer(b)
+    finally:
+        pair.device.control("fault", kind="storm", on=False, node=a.number)
+    grown = {what: during[what] - before[what] for what in ("interrupts", "received")}
+    # A doorbell is rung for one message, or for several.
+    expect(grown["interrupts"] > grown["received"], f"no storm: {grown}")
+    expect(during["generation"] == before["generation"], "the link was lost in the storm")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The samples: what people read first has to work."""
+
+import re
+
+from .. import ends
+from ..agent import Job
+from ..cluster import Cluster
+from ..ends import End
+from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from .registry import case, case_of, expect
+
+PORT = 820
+# More than the programs have memory for at a time, and no multiple of anything.
+FILE = (3 << 20) + 17
+TIMEOUT = 60.0
+LANGUAGES = ("c", "rust")
+# Those about memory of one node, and what they say when it went well.
+ALONE = {"copy": "copied 1048576 bytes", "stale": "1048576 of 1048576 bytes are stale"}
+CLIENTS = 2
+# An answer that comes within a moment needs none; processors that others use as well delay some.
+MOST_CALLS = 1000
+
+
+def spawn(end: End, program: str, arguments: str) -> Job:
+    """Start a sample at an end."""
+    return end.node.spawn(f"ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
+
+
+def serve(end: End, program: str, arguments: str) -> Job:
+    """Start a sample that listens."""
+    job = end.node.spawn(f"set -o pipefail; ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
+    job.wait_output("listening", TIMEOUT)
+    return job
+
+
+def output(job: Job) -> str:
+    """What a sample says that ends well."""
+    result = job.wait(TIMEOUT)
+    expect(result.rc == 0, f"exit {result.rc} of {job.command}\n{result.stderr}")
+    return result.stdout
+
+
+@case
+def alone(pair: Cluster) -> None:
+    """Programs that need no peer."""
+    for language in LANGUAGES:
+        for program, said in ALONE.items():
+            found = pair.a.check(f"/samples/{language}/{program}")
+            expect(said in found, f"{language}/{program}: {found}")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def pcic(pair: Cluster) -> None:
+    """PCIComm's functions carry a file, whichever way the peer is named."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    a.node.check(f"head -c {FILE} /dev/urandom >/tmp/sample")
+    sent = a.node.check("sha256sum </tmp/sample")
+    for peer in ("", str(b.number), f"uldma{a.device}", f"uldma{a.device}:{b.number}"):
+        receiver = serve(b, "c/pcic_recv", f"{PORT} | sha256sum")
+        output(spawn(a, "c/pcic_send", f"{peer} {PORT} </tmp/sample"))
+        expect(output(receiver) == sent, f"the file has arrived changed by {peer!r}")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def connection(pair: Cluster) -> None:
+    """Memory goes to the peer, and comes back to its owner."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    receiver = serve(b, "rust/connection", f"{PORT}")
+    output(spawn(a, "rust/connection", f"{PORT} {b.number}"))
+    expect(f"received 1048576 bytes from node {a.number}" in output(receiver), "not received")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def channels(pair: Cluster) -> None:
+    """One process answers several, and hardly anybody asks the kernel for anything."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    server = serve(b, "rust/channels", f"{PORT}")
+    clients = [spawn(a, "rust/channels", f"{PORT} {b.number}") for _ in range(CLIENTS)]
+    for client in clients:
+        said = output(client)
+        found = re.fullmatch(r"(\d+) round trips with (\d+) system calls\n", said)
+        expect(found is not None and int(found[2]) <= MOST_CALLS, said)
+    said = output(server)
+    expect(said == f"answered {CLIENTS * 10001} messages\n", said)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Three nodes that everything joins at once: adapter, ivshmem, and each with itself."""
+
+from .. import ends
+from ..cluster import LOOPBACK_NODES, Cluster
+from ..ends import LOSS_TIMEOUT
+from ..flavours import THREE
+from ..qemu import Backend
+from ..streams import PATIENCE, Crossing, absorb, cross, cross_all
+from .registry import case_of, expect
+
+PORT = 760
+SIZE = 4 << 20
+# Long enough to be on its way while a node goes.
+LONG = 32 << 20
+START_TIMEOUT = 30.0
+SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
+
+
+@case_of(THREE)
+def all_backends_are_there(pair: Cluster) -> None:
+    """One module drives all kinds of devices of a node at the same time."""
+    for backend in Backend:
+        found = ends.find(pair, backend)
+        each = LOOPBACK_NODES if backend is Backend.LOOPBACK else 1
+        expect(len(found) == each * len(pair.nodes), f"{backend}: {found}")
+        for node in pair.nodes.values():
+            own = [end for end in found if end.node is node]
+            expect(len(own) == each, f"{backend}: node {node.name} has {own}")
+
+
+@case_of(THREE)
+def every_two_exchange_data(pair: Cluster) -> None:
+    """All nodes send to all others at the same time, by either device."""
+    for backend in SHARED:
+        found = ends.find(pair, backend)
+        ends.wait_up(found)
+        cross_all(found, PORT, SIZE)
+
+
+@case_of(THREE)
+def backends_do_not_disturb_each_other(pair: Cluster) -> None:
+    """Data crosses by all devices at the same time."""
+    joined = [ends.find(pair, backend) for backend in SHARED]
+    alone = [end for end in ends.find(pair, Backend.LOOPBACK) if end.node is pair.a]
+    crossings = []
+    for number, (here, there, *_) in enumerate((*joined, alone)):
+        ends.wait_up((here, there))
+        crossings.append(Crossing.start(here, there, PORT + number, SIZE))
+    for crossing in crossings:
+        crossing.finish()
+
+
+@case_of(THREE)
+def two_go_on_without_the_third(pair: Cluster) -> None:
+    """A node is lost; its peers are told, and what the others send each other arrives."""
+    joined = [ends.find(pair, backend) for backend in SHARED]
+    for found in joined:
+        ends.wait_up(found)
+    crossings = []
+    told = []
+    for number, (a, b, c) in enumerate(joined):
+        port = PORT + 10 * number
+        reader = absorb(c, port + 1)
+        told.append(b.spawn(f"connect {c.number} {port + 1} --wait {PATIENCE} </dev/zero"))
+        reader.wait_output("begun", START_TIMEOUT)
+        crossings.append(Crossing.start(a, b, port, LONG))
+    pair.c.kill()
+    for job in told:
+        expect(job.wait(LOSS_TIMEOUT).rc != 0, f"nobody told of the loss: {job.command}")
+    for crossing in crossings:
+        crossing.finish()
+    pair.revive("c")
+    for backend in SHARED:
+        a, _, c = found = ends.find(pair, backend)
+        ends.wait_up(found)
+        cross(c, a, PORT, SIZE)

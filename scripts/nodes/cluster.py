@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Nodes, most often two, and what joins them."""
+
+import fcntl
+import os
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from . import accel, initramfs, qemu
+from .device import Device
+from .errors import NodesError
+from .ivshmem import IvshmemServer
+from .node import Node
+from .paths import ARCHIVES, LOGS, RUN
+from .qemu import Backend
+from .servers import Server
+
+# By the number of a node on its links.
+NAMES = "abcdefgh"
+# Who has a network.
+NETWORKED = "ab"
+# Devices of one machine's loopback.
+LOOPBACK_NODES = 2
+
+
+def say(message: str) -> None:
+    """Progress for people."""
+    print(f"nodes: {message}", flush=True)
+
+
+def boots_with(accelerator: str) -> bool:
+    """Whether a guest comes up with this accelerator."""
+    run = RUN / f"trial-{os.getpid()}"
+    run.mkdir(exist_ok=True)
+    node = None
+    try:
+        node = Node(
+            "a",
+            config=qemu.Config(load=False, boot_timeout=20.0),
+            accel=accelerator,
+            initrd=initramfs.base(),
+            run=run,
+            log=LOGS / f"trial-{accelerator}.log",
+        )
+        node.wait_ready()
+        return True
+    except NodesError:
+        return False
+    finally:
+        if node:
+            node.stop()
+        run.rmdir()
+
+
+class Cluster:
+    """Boots nodes a and b unless told otherwise; use it as a context manager.
+
+    The scenario's name keeps its sockets and logs (build/logs/NAME-a.log) apart from others'. The
+    i-th node is number i on every link.
+    """
+
+    def __init__(
+        self,
+        scenario: str,
+        config: qemu.Config | None = None,
+        *,
+        names: str = "ab",
+        device_options: list[str] | None = None,
+    ) -> None:
+        assert NAMES.startswith(names)
+        self.scenario = scenario
+        self.names = names
+        self.config = _with_links(config or qemu.Config(), len(names))
+        self.device: Device | None = None
+        self.nodes: dict[str, Node] = {}
+        self.run_dir = RUN / scenario
+        self._ivshmem: IvshmemServer | None = None
+        self._device_options = device_options or []
+        self._accelerator = ""
+        self._lock: int | None = None
+
+    @property
+    def a(self) -> Node:
+        """Node A."""
+        return self.nodes["a"]
+
+    @property
+    def b(self) -> Node:
+        """Node B."""
+        return self.nodes["b"]
+
+    @property
+    def c(self) -> Node:
+        """Node C, of three or more."""
+        return self.nodes["c"]
+
+    def number(self, name: str) -> int:
+        """A node's number on its links."""
+        return NAMES.index(name)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.run_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise NodesError(f"another 'make {self.scenario}' runs in this tree") from error
+        self._lock = lock
+        self._accelerator = accel.choose(boots_with)
+        archives = [initramfs.base(), initramfs.payload()]
+        self._start_servers()
+        networks = dict(zip(NETWORKED, socket.socketpair(), strict=True))
+        for name in self.names:
+            self._prepare(name, archives)
+            self._boot(name, networks.get(name) if len(self.names) > 1 else None)
+        for end in networks.values():
+            end.close()
+        for node in self.nodes.values():
+            node.wait_ready()
+        say(
+            f"{' and '.join(self.names)} up after {time.monotonic() - began:.1f} s "
+            f"({self._accelerator.split(',')[0]}); log build/logs/{self.scenario}-a.log"
+        )
+
+    def _start_servers(self) -> None:
+        backends = self.config.backends
+        if Backend.ADAPTER in backends:
+            log = LOGS / f"{self.scenario}-device.log"
+            self.device = Device(self.names, self.run_dir, log, self._device_options)
+        if Backend.IVSHMEM in backends:
+            log = LOGS / f"{self.scenario}-ivshmem.log"
+            self._ivshmem = IvshmemServer(self.names, self.run_dir, log)
+
+    def _prepare(self, name: str, archives: list[Path]) -> None:
+        """Make a node's file system, and forget the logs of earlier runs."""
+        parts = list(archives)
+        if name == "a" and self.config.files:
+            archive = ARCHIVES / f"{self.scenario}-extra.cpio"
+            parts.append(initramfs.extra(self.config.files, archive))
+        initramfs.join(parts, self._initrd(name))
+        for log in (self._log(name), self._log(name).with_suffix(".qemu.log")):
+            log.unlink(missing_ok=True)
+
+    def _initrd(self, name: str) -> Path:
+        return ARCHIVES / f"{self.scenario}-{name}.cpio"
+
+    def _log(self, name: str) -> Path:
+        return LOGS / f"{self.scenario}-{name}.log"
+
+    def _boot(self, name: str, network: socket.socket | None) -> None:
+        self.nodes[name] = Node(
+            name,
+            config=self.config,
+            accel=self._accelerator,
+            initrd=self._initrd(name),
+            run=self.run_dir,
+            log=self._log(name),
+            device=self.device.sockets[name] if self.device else None,
+            ivshmem=self._ivshmem.sockets[name] if self._ivshmem else None,
+            network=network,
+        )
+
+    def revive(self, name: str) -> None:
+        """Boot a node that was killed anew, without a network."""
+        self._boot(name, None)
+        self.nodes[name].wait_ready()
+
+    def restart(self, name: str) -> None:
+        """End a node as a power failure would, and boot it anew."""
+        self.nodes[name].kill()
+        self.revive(name)
+
+    @property
+    def _servers(self) -> list[Server]:
+        return [server for server in (self.device, self._ivshmem) if server]
+
+    def check_logs(self) -> None:
+        """Raise if a kernel or a server has something to complain about."""
+        for node in self.nodes.values():
+            node.check_log()
+        for server in self._servers:
+            server.check()
+
+    def stop(self) -> None:
+        """End everything."""
+        for node in self.nodes.values():
+            node.stop()
+        self.nodes.clear()
+        for server in self._servers:
+            server.stop()
+        self.device = self._ivshmem = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _with_links(config: qemu.Config, nodes: int) -> qemu.Config:
+    """Tell the module what it cannot find out: how many nodes there are without an adapter."""
+    module = dict(config.module)
+    if Backend.IVSHMEM in config.backends:
+        module.setdefault("ivshmem_nodes", str(nodes))
+    if Backend.LOOPBACK in config.backends:
+        module.setdefault("loopback", str(LOOPBACK_NODES))
+    return replace(config, module=module)

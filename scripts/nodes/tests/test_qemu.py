@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What QEMU and the module are told."""
+
+import socket
+import unittest
+from pathlib import Path
+
+from ..qemu import LINK_TIMEOUT_MS, Backend, Config, Wiring, command, module_parameters
+
+
+class ParametersTest(unittest.TestCase):
+    """Parameters of the module on the kernel's command line."""
+
+    def test_default(self) -> None:
+        """The link is patient with emulated processors."""
+        self.assertEqual(module_parameters({}), f"uldma.link_timeout_ms={LINK_TIMEOUT_MS}")
+
+    def test_given(self) -> None:
+        """What is given is added, and comes first where it is the same."""
+        self.assertEqual(
+            module_parameters({"link_timeout_ms": "7", "link_slots": "1"}),
+            "uldma.link_timeout_ms=7 uldma.link_slots=1",
+        )
+
+
+class CommandTest(unittest.TestCase):
+    """The command line of QEMU."""
+
+    def setUp(self) -> None:
+        """Make ends of sockets."""
+        self.pairs = [socket.socketpair() for _ in range(3)]
+        for pair in self.pairs:
+            for end in pair:
+                self.addCleanup(end.close)
+
+    def make(self, ivshmem: Path | None) -> list[str]:
+        """A command line."""
+        serial, agent, monitor = (pair[0] for pair in self.pairs)
+        wiring = Wiring(serial, agent, monitor, Path("console"), ivshmem=ivshmem)
+        config = Config(backends=(Backend.IVSHMEM,), module={"link_slots": "1"})
+        return command("a", config, "tcg", Path("initrd"), wiring)
+
+    def test_ivshmem(self) -> None:
+        """ivshmem-doorbell is there if it is wired, and no other device of ours."""
+        line = self.make(Path("socket"))
+        self.assertIn("ivshmem-doorbell,vectors=1,chardev=ivshmem", line)
+        self.assertIn("socket,id=ivshmem,path=socket", line)
+        self.assertNotIn("ivshmem", " ".join(self.make(None)))
+        self.assertNotIn("vfio-user", " ".join(line))
+
+    def test_module(self) -> None:
+        """The parameters reach the kernel."""
+        line = self.make(None)
+        self.assertIn(" uldma.link_slots=1", line[line.index("-append") + 1])
