@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     id: u32,
     /// The peer's node.
     node: u32,
+    /// Which session with it, by how often the link came up.
+    session: u32,
     port: u32,
     carrier: Carrier,
     pull: bool,
@@ -101,7 +103,7 @@ pub(crate) struct Connection {
 impl Connection {
     fn new(
         id: u32,
-        node: u32,
+        (node, session): (u32, u32),
         port: u32,
         carrier: Carrier,
         pull: bool,
@@ -110,6 +112,7 @@ impl Connection {
         let connection = pin_init!(Self {
             id,
             node,
+            session,
             port,
             carrier,
             pull,

@@ -108,6 +108,12 @@ impl Link {
         self.peers().find(|peer| peer.node() == node).ok_or(EINVAL)
     }
 
+    /// The session with node `node`, by how often the link came up.
+    pub(crate) fn session(&self, node: u32) -> Option<u32> {
+        let peer = self.peer(node).ok()?;
+        Some(peer.describe().generation)
+    }
+
     /// The peer that a user names by `name`: its number plus one, or 0 for the only one.
     ///
     /// # Errors

@@ -84,7 +84,8 @@ impl Request {
         state.peer_part = peer_part(site, carrier, self.part)?;
         state.own_part = site.connections.take_part(site, carrier)?;
         let part = state.own_part;
-        Connection::new(id, node, self.port, carrier, pull, state).inspect_err(|_| {
+        let whose = (node, site.link.session(node).unwrap_or(0));
+        Connection::new(id, whose, self.port, carrier, pull, state).inspect_err(|_| {
             if let Some(part) = part {
                 // The peer never heard of it.
                 site.parts.give_back(part);

@@ -173,7 +173,8 @@ impl Connections {
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
             state.own_part = self.take_part(site, carrier)?;
             let part = state.own_part;
-            Connection::new(id, peer.node(), port, carrier, pull, state).inspect_err(|_| {
+            let whose = (peer.node(), peer.describe().generation);
+            Connection::new(id, whose, port, carrier, pull, state).inspect_err(|_| {
                 if let Some(part) = part {
                     site.parts.give_back(part);
                 }
@@ -260,17 +261,22 @@ impl Connections {
             table.count -= usize::from(removed);
             removed
         };
-        let part = connection.state.lock().own_part.take();
-        let cut = connection.state.lock().closing.cut;
-        if let (true, Some(part)) = (removed, part) {
-            match cut {
-                true => {
-                    // There is room for all that can be in use.
-                    let mut to_do = self.to_do.lock();
-                    let _ = to_do.left.push_within_capacity((connection.node, part));
-                }
-                false => site.parts.give_back(part),
-            }
+        let (part, cut, heard) = {
+            let mut state = connection.state.lock();
+            let heard = state.phase != Phase::Asking;
+            (state.own_part.take(), state.closing.cut, heard)
+        };
+        let Some(part) = part.filter(|_| removed) else {
+            return;
+        };
+        // A peer that has begun a session since then does not write it either.
+        let same = site.link.session(connection.node) == Some(connection.session);
+        if cut && heard && same {
+            // There is room for all that can be in use.
+            let mut to_do = self.to_do.lock();
+            let _ = to_do.left.push_within_capacity((connection.node, part));
+        } else {
+            site.parts.give_back(part);
         }
     }
 
