@@ -386,7 +386,8 @@ bool hostile_victim_is_well(struct hostile *h)
 	uint32_t number = hostile_random();
 	struct message m;
 
-	if (hostile_remeet(h))
+	/* In a session of which nothing was a lie. */
+	if (hostile_meet(h))
 		return false;
 	return !hostile_say(h, LOOKUP_REGION, number, hostile_random(), 0, 0,
 			    0) &&
