@@ -129,11 +129,16 @@ impl Buffer {
     /// Not to be called under locks that moving data takes: this may wait for a process that is
     /// faulting memory in.
     pub(super) fn release(self, site: &Site<'_>, keep: bool) {
+        let mut free = None;
         let tell = match self.reach {
             Reach::Engine(slot) => {
                 site.tpt.retract_region(slot);
                 match site.invalidate(slot.index) {
-                    Ok(()) => Tell::Nobody,
+                    Ok(()) => {
+                        free = Some(slot);
+                        Tell::Nobody
+                    }
+                    // Descriptors may still name the slot, so nobody can have it any more.
                     Err(_) => Tell::Region(slot.index),
                 }
             }
@@ -144,13 +149,9 @@ impl Buffer {
                 Tell::Nobody
             }
         };
-        let slot = match self.reach {
-            Reach::Engine(slot) => Some(slot),
-            Reach::Cpu(..) => None,
-        };
         // What the device does not let go of is kept for it, and was logged.
         let result = self.space.unlock(self.locked, tell, keep);
-        if let (Ok(()), Some(slot)) = (result, slot) {
+        if let (Ok(()), Some(slot)) = (result, free) {
             site.tpt.free_region(slot);
         }
     }

@@ -213,8 +213,15 @@ impl Connection {
                         bytes,
                     };
                     let queue = tools.site.queue.ok_or(ENODEV)?;
-                    queue.submit(tools.dev(), hw, &command, Some(job))?;
-                    direction.commands += 1;
+                    match queue.submit(tools.dev(), hw, &command, Some(job)) {
+                        Ok(_) => direction.commands += 1,
+                        // What was moved is told all the same.
+                        Err(EBUSY) => {
+                            turn.more = true;
+                            break;
+                        }
+                        Err(err) => return Err(err),
+                    }
                 }
                 Carrier::Memory => {
                     if copy::by_cpu(hw, &piece, &offer, there, bytes).is_err() {

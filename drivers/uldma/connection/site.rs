@@ -4,7 +4,13 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -27,6 +33,10 @@ use crate::{
     tpt::Tpt, //
 };
 
+/// How long is waited for room in the queue, and between two looks.
+const PATIENCE: Delta = Delta::from_secs(2);
+const PAUSE: Delta = Delta::from_micros(50);
+
 /// Where connections find what they need.
 pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
@@ -48,18 +58,25 @@ impl Site<'_> {
         }
     }
 
-    /// Ends what uses `region`, by the kernel's queue.
+    /// Ends what uses `region`, by the kernel's queue; what was queued before has ended then.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`].
     pub(super) fn invalidate(&self, region: u32) -> Result {
         let queue = self.queue.ok_or_else(eopnotsupp)?;
-        {
-            let guard = self.gate.try_enter()?;
-            queue.invalidate(guard.dev(), self.hw, region)?;
+        let since: Instant<Monotonic> = Instant::now();
+        loop {
+            let result = {
+                let guard = self.gate.try_enter()?;
+                queue.invalidate(guard.dev(), self.hw, region)
+            };
+            // Who hears of the end of commands makes room for more.
+            self.pump.now();
+            match result {
+                Err(EBUSY) if since.elapsed() < PATIENCE => fsleep(PAUSE),
+                result => return result,
+            }
         }
-        self.pump.now();
-        Ok(())
     }
 }
