@@ -5,12 +5,13 @@ from .. import ends
 from ..cluster import Cluster
 from ..ends import End
 from ..flavours import IVSHMEM, USUAL
+from ..qemu import LINK_TIMEOUT_MS
 from ..streams import cross
 from .registry import case_of, expect
 
 PORT = 780
 SIZE = 1 << 20
-PROGRAM = "cd /kselftest/uldma && ./uldma_hostile"
+PROGRAM = f"cd /kselftest/uldma && ./uldma_hostile --link-timeout {LINK_TIMEOUT_MS}"
 TIMEOUT = 60.0
 PATIENCE = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.

@@ -4,12 +4,12 @@
  * and misbehaves in one way. No driver may be bound.
  *
  *	uldma_hostile --list
- *	uldma_hostile [-t SECONDS] [-p PORT] [-n NODES] [-v VICTIM] MODE
+ *	uldma_hostile [-t SECONDS] [-l MS] [-p PORT] [-n NODES] [-v VICTIM] MODE
  *
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
- * of the victim's programs is for these to say. PORT is one that a program of the
- * victim listens at; uldma_conn_peer does at 7000.
+ * of the victim's programs is for these to say. MS is the victim's link_timeout_ms,
+ * PORT one that a program of it listens at; uldma_conn_peer does at 7000.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -42,26 +42,30 @@ static const struct mode *find(const char *name)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "list", no_argument, NULL, 'l' },
+		{ "list", no_argument, NULL, 'L' },
 		{ "time", required_argument, NULL, 't' },
+		{ "link-timeout", required_argument, NULL, 'l' },
 		{ "port", required_argument, NULL, 'p' },
 		{ "nodes", required_argument, NULL, 'n' },
 		{ "victim", required_argument, NULL, 'v' },
 		{ }
 	};
-	struct hostile h = { .port = 7000 };
+	struct hostile h = { .port = 7000, .link_timeout = 3000000000ULL };
 	unsigned long seconds = 3;
 	const struct mode *mode;
 	uint32_t nodes = 2;
 	int victim = -1;
 	int option, ret;
 
-	while ((option = getopt_long(argc, argv, "lt:p:n:v:", options,
+	while ((option = getopt_long(argc, argv, "t:l:p:n:v:", options,
 				     NULL)) != -1) {
 		switch (option) {
-		case 'l':
+		case 'L':
 			list();
 			return 0;
+		case 'l':
+			h.link_timeout = strtoul(optarg, NULL, 10) * 1000000ULL;
+			break;
 		case 't':
 			seconds = strtoul(optarg, NULL, 10);
 			break;

@@ -83,6 +83,7 @@ struct message {
  * @produced: messages put into the victim's ring
  * @consumed: messages taken from the own ring
  * @beat: counts up
+ * @link_timeout: after which the victim takes a silent peer for dead, in ns
  * @port: where somebody of the victim listens
  * @connection: this side's number of the connection that was made last
  * @until: when to stop, in ns
@@ -103,6 +104,7 @@ struct hostile {
 	uint32_t produced;
 	uint32_t consumed;
 	uint64_t beat;
+	uint64_t link_timeout;
 	uint32_t port;
 	uint32_t connection;
 	uint64_t until;
