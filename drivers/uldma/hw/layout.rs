@@ -28,10 +28,10 @@ pub const MSIX_TABLE_OFFSET: usize = 0x8000;
 pub const MSIX_PBA_OFFSET: usize = 0xc000;
 /// MSI-X vectors.
 pub const MSIX_VECTORS: u16 = 2;
-/// Vector for completions, link changes and device errors.
+/// Vector for completions, link changes, device errors and most doorbells.
 pub const VECTOR_EVENT: u16 = 0;
-/// Vector for the peer's doorbells.
-pub const VECTOR_DOORBELL: u16 = 1;
+/// Vector for doorbell bit 0, by which drivers ring each other: nothing has to be read to know that.
+pub const VECTOR_CONTROL: u16 = 1;
 
 /// Control registers: byte offsets in BAR0.
 pub mod reg {
@@ -154,6 +154,8 @@ pub mod event {
     pub const ERROR: u32 = 1 << 2;
     /// A context has passed a wrong key, see [`super::ctx::BAD_KEYS`].
     pub const KEY: u32 = 1 << 3;
+    /// A peer rang another bit than bit 0 of [`super::reg::DOORBELL`].
+    pub const DOORBELL: u32 = 1 << 4;
 }
 
 /// Context blocks in BAR0, for the kernel only: offsets in a block.

@@ -5,7 +5,7 @@
 use crate::fault::Fault;
 use crate::layout::{
     control, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, MAX_NODES,
-    MSIX_TABLE_OFFSET, SCRATCHPADS, VECTOR_DOORBELL, VERSION,
+    MSIX_TABLE_OFFSET, SCRATCHPADS, VERSION,
 };
 use crate::memory::GuestMemory;
 use crate::model::{Model, ONES};
@@ -239,11 +239,7 @@ impl ControlFile<'_> {
             reg::DMA_DESTINATION => registers.dma_destination = value,
             reg::RUNNING => node.set_running(value),
             reg::DOORBELL => node.doorbell.clear(word),
-            reg::DOORBELL_MASK => {
-                if node.doorbell.set_mask(word) {
-                    node.interrupt(VECTOR_DOORBELL);
-                }
-            }
+            reg::DOORBELL_MASK => node.mask_doorbells(word),
             _ => {
                 let scratchpad = element(offset, reg::SCRATCHPAD, SCRATCHPADS)
                     .and_then(|index| registers.scratchpad.get_mut(index));

@@ -22,6 +22,9 @@ use crate::model::Model;
 use crate::node::Shape;
 use crate::poll::Polled;
 
+/// Time between two looks at queues that have had nothing for a while.
+const NAP: Duration = Duration::from_micros(50);
+
 /// Time from one interrupt of a storm to the next.
 const GUST: Duration = Duration::from_micros(100);
 
@@ -197,13 +200,24 @@ impl Device {
     pub fn run_poller(&self) -> ! {
         let mut scratch = Scratch::default();
         let mut model = self.lock();
+        let mut found = Instant::now();
         loop {
-            let polled = model.poll(Instant::now(), &self.memories().list(), &mut scratch);
+            let now = Instant::now();
+            let polled = model.poll(now, &self.memories().list(), &mut scratch);
             self.notify(&mut model);
+            if polled == Polled::Found {
+                found = now;
+            }
             if polled == Polled::Asleep {
                 model = self
                     .queues
                     .wait(model)
+                    .unwrap_or_else(PoisonError::into_inner);
+                found = Instant::now();
+            } else if now.saturating_duration_since(found) > self.speed.poll {
+                (model, _) = self
+                    .queues
+                    .wait_timeout(model, NAP)
                     .unwrap_or_else(PoisonError::into_inner);
             } else {
                 drop(model);

@@ -10,11 +10,11 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A peer rings: interrupts if anything is pending and not masked then.
+    /// A peer rings; returns the bits that interrupt.
     #[must_use]
-    pub fn ring(&mut self, bits: u32) -> bool {
+    pub fn ring(&mut self, bits: u32) -> u32 {
         self.bits |= bits;
-        self.bits & !self.mask != 0
+        bits & !self.mask
     }
 
     /// Acknowledges bits.
@@ -22,12 +22,12 @@ impl Doorbell {
         self.bits &= !bits;
     }
 
-    /// Changes the mask: interrupts if that uncovers a pending bit.
+    /// Changes the mask; returns the bits that interrupt: those that are pending and were masked.
     #[must_use]
-    pub fn set_mask(&mut self, mask: u32) -> bool {
+    pub fn set_mask(&mut self, mask: u32) -> u32 {
         let uncovered = self.mask & !mask;
         self.mask = mask;
-        self.bits & uncovered != 0
+        self.bits & uncovered
     }
 
     /// Pending bits, masked or not.
@@ -49,14 +49,14 @@ mod tests {
     #[test]
     fn masked_bits_wait() {
         let mut doorbell = Doorbell::default();
-        assert!(!doorbell.set_mask(0b10));
-        assert!(!doorbell.ring(0b10));
-        assert!(doorbell.ring(0b01));
-        assert!(doorbell.ring(0b10), "another bit is pending");
+        assert_eq!(doorbell.set_mask(0b10), 0);
+        assert_eq!(doorbell.ring(0b10), 0);
+        assert_eq!(doorbell.ring(0b11), 0b01);
+        assert_eq!(doorbell.ring(0b01), 0b01, "it is pending already");
         doorbell.clear(0b01);
-        assert!(doorbell.set_mask(0));
+        assert_eq!(doorbell.set_mask(0), 0b10);
         assert_eq!(doorbell.bits(), 0b10);
-        assert!(!doorbell.set_mask(0), "nothing was uncovered");
+        assert_eq!(doorbell.set_mask(0), 0, "nothing was uncovered");
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -82,8 +82,8 @@ mod tests {
             let mut interrupt = false;
             for step in steps {
                 match step {
-                    Step::Ring(bits) => interrupt |= doorbell.ring(bits),
-                    Step::Mask(mask) => interrupt |= doorbell.set_mask(mask),
+                    Step::Ring(bits) => interrupt |= doorbell.ring(bits) != 0,
+                    Step::Mask(mask) => interrupt |= doorbell.set_mask(mask) != 0,
                     Step::Handle => if std::mem::take(&mut interrupt) {
                         doorbell.clear(doorbell.bits() & !doorbell.mask());
                     },

@@ -18,8 +18,10 @@ use crate::walk::{self, Owner, Segment};
 pub struct Speed {
     /// Time that each access to a BAR takes at least.
     pub access: Duration,
-    /// Time for which a queue is looked at in vain before that stops.
+    /// Time for which a queue is looked at in vain before it is looked at only now and then.
     pub poll: Duration,
+    /// Time for which a queue is looked at in vain before that stops.
+    pub doze: Duration,
     /// Time from an initiation to its first byte.
     pub delay: Duration,
     /// Bytes per second of all transfers together; `None` for as fast as the host copies.
@@ -60,8 +62,8 @@ impl Schedule {
     }
 
     /// Time for which a queue is looked at in vain.
-    pub fn poll(&self) -> Duration {
-        self.speed.poll
+    pub fn patience(&self) -> Duration {
+        self.speed.poll.max(self.speed.doze)
     }
 
     /// Whether a transfer takes no longer than the host needs for it.

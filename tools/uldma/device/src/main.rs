@@ -73,9 +73,13 @@ struct Options {
     #[arg(long, value_name = "WHICH", default_value = "full")]
     compare_bits: Compare,
 
-    /// Nanoseconds for which a queue of descriptors is looked at in vain before the device sleeps
+    /// Nanoseconds for which a queue of descriptors is looked at in vain all the time
     #[arg(long, value_name = "NS", default_value_t = 50_000)]
     poll_ns: u64,
+
+    /// Nanoseconds for which it is looked at in vain, at last now and then, before the device sleeps
+    #[arg(long, value_name = "NS", default_value_t = 10_000_000)]
+    doze_ns: u64,
 
     /// Nanoseconds that each access to the function takes at least
     #[arg(long, value_name = "NS", default_value_t = 0)]
@@ -148,6 +152,7 @@ fn run(options: &Options) -> io::Result<()> {
     let speed = Speed {
         access: Duration::from_nanos(options.access_ns),
         poll: Duration::from_nanos(options.poll_ns),
+        doze: Duration::from_nanos(options.doze_ns),
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,
     };

@@ -9,7 +9,7 @@ use crate::context::{Change, Context};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
-use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_DOORBELL, VECTOR_EVENT};
+use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT};
 use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
@@ -194,8 +194,22 @@ impl Node {
 
     /// Sets doorbell bits.
     pub fn ring(&mut self, bits: u32) {
-        if self.doorbell.ring(bits) {
-            self.interrupt(VECTOR_DOORBELL);
+        let bits = self.doorbell.ring(bits);
+        self.doorbells_interrupt(bits);
+    }
+
+    /// Masks doorbell bits.
+    pub fn mask_doorbells(&mut self, mask: u32) {
+        let bits = self.doorbell.set_mask(mask);
+        self.doorbells_interrupt(bits);
+    }
+
+    fn doorbells_interrupt(&mut self, bits: u32) {
+        if bits & 1 != 0 {
+            self.interrupt(VECTOR_CONTROL);
+        }
+        if bits & !1 != 0 {
+            self.raise_event(event::DOORBELL);
         }
     }
 

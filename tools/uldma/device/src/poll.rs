@@ -59,7 +59,19 @@ impl Model {
                 }));
             }
         }
+        if polled == Polled::Found {
+            self.stay_awake();
+        }
         polled
+    }
+
+    /// Where there is something in one queue, more comes soon in those that go with it.
+    fn stay_awake(&mut self) {
+        for context in self.nodes.iter_mut().flat_map(|node| &mut node.contexts) {
+            if context.is_watched() {
+                context.wake();
+            }
+        }
     }
 
     fn looks_at(&self, number: usize, context: usize) -> bool {
@@ -81,7 +93,7 @@ impl Model {
         let vantage = self.vantage(number).ok_or(BusError)?;
         let reach = Reach::new(&vantage, number, memories).ok_or(BusError)?;
         let in_flight = self.is_in_flight(number, place);
-        let (ready, limit) = (self.schedule.ready(), self.schedule.poll());
+        let (ready, limit) = (self.schedule.ready(), self.schedule.patience());
         let idle = !self.is_anything_in_flight();
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let at_once = self.schedule.is_instant() && node.faults.is_empty();

@@ -245,8 +245,10 @@ fn doorbells_and_scratchpads() {
     assert_eq!(rig.get(1, reg::DOORBELL), 0b11);
     assert_eq!(rig.model.report().nodes[1].interrupts[1], 1);
     rig.set(1, reg::DOORBELL, 0b01);
+    assert_eq!(rig.get(1, reg::EVENT) & u64::from(event::DOORBELL), 0);
     rig.set(1, reg::DOORBELL_MASK, 0);
-    assert_eq!(rig.model.report().nodes[1].interrupts[1], 2);
+    assert_eq!(rig.model.report().nodes[1].interrupts[1], 1);
+    assert_ne!(rig.get(1, reg::EVENT) & u64::from(event::DOORBELL), 0);
     assert_eq!(rig.get(1, reg::DOORBELL), 0b10);
 }
 

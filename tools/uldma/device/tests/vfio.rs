@@ -80,8 +80,11 @@ fn a_transfer_from_node_to_node() {
     }
 
     first.set(reg::PEER_DOORBELL + 4, 0x10);
-    second.interrupt(1);
+    second.interrupt(0);
     assert_eq!(second.get(reg::DOORBELL), 0x10);
+    first.set(reg::PEER_DOORBELL + 4, 1);
+    second.interrupt(1);
+    assert_eq!(second.get(reg::DOORBELL), 0x11);
 }
 
 #[test]
