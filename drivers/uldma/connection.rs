@@ -36,15 +36,17 @@ mod carrier;
 mod copy;
 mod listener;
 mod message;
+mod queues;
 mod run;
 mod site;
 mod state;
 mod stream;
 mod table;
+mod withdrawal;
 
 pub(crate) use carrier::Carrier;
 pub(crate) use listener::Listener;
-pub(crate) use run::Job;
+pub(crate) use queues::Queues;
 pub(crate) use site::Site;
 pub(crate) use table::Connections;
 
@@ -141,6 +143,14 @@ impl Connection {
         }
     }
 
+    /// The same, if there is memory to take or the end has begun.
+    fn wake_if_ready(&self, state: &State) {
+        let ready = state.sending.stream.has_ready() || state.receiving.stream.has_ready();
+        if ready || state.reset || state.closing.has_begun() {
+            self.wake(state);
+        }
+    }
+
     /// Has `events` told of changes from now on.
     pub(crate) fn watch(&self, events: &Arc<Events>) {
         self.state.lock().watcher = Some(events.clone());
@@ -201,7 +211,8 @@ impl Connection {
             match check(&mut state) {
                 Ok(()) => {
                     let stream = &mut state.direction(way).stream;
-                    stream.give(buffer, addr, length).map_err(|b| (b, ENOSPC))
+                    let given = stream.give(buffer, range, self.carrier == Carrier::Engine);
+                    given.map_err(|buffer| (buffer, ENOSPC))
                 }
                 Err(err) => Err((buffer, err)),
             }
@@ -220,7 +231,7 @@ impl Connection {
     }
 
     /// Gives memory back to the program, as address and length: at most `limit` bytes, none at the
-    /// end. Waits for some unless `nonblock`.
+    /// end. Waits for some unless `nonblock`, and with `spin` for a moment even then.
     ///
     /// # Errors
     ///
@@ -230,11 +241,12 @@ impl Connection {
         site: &Site<'_>,
         way: Way,
         limit: u64,
-        nonblock: bool,
+        (nonblock, spin): (bool, bool),
         keep: bool,
     ) -> Result<(u64, u64)> {
-        // Whoever polls instead of being interrupted looks now.
-        if !self.is_ready(way) {
+        if !nonblock || spin {
+            self.spin(site, way);
+        } else if !self.has_answer(way) {
             site.work_if_polling();
         }
         let mut state = self.state.lock();
@@ -242,23 +254,21 @@ impl Connection {
             if let Some(range) = state.direction(way).stream.take(limit) {
                 break Ok(range);
             }
-            if state.reset {
-                break Err(if site.gate.is_open() {
-                    econnreset()
-                } else {
-                    ENODEV
-                });
-            }
-            if state.closing.has_begun() {
-                break Ok((0, 0));
+            if state.is_over(way) {
+                break match state.reset {
+                    true if site.gate.is_open() => Err(econnreset()),
+                    true => Err(ENODEV),
+                    false => Ok((0, 0)),
+                };
             }
             if nonblock {
-                break Err(EAGAIN);
+                return Err(EAGAIN);
             }
             if self.changed.wait_interruptible(&mut state) {
-                break Err(ERESTARTNOHAND);
+                return Err(ERESTARTNOHAND);
             }
         };
+        state.direction(way).patience.end();
         drop(state);
         while let Some(buffer) = self.pop(|state| state.direction(way).stream.pop_finished()) {
             buffer.release(site, keep);
@@ -271,8 +281,18 @@ impl Connection {
         pop(&mut self.state.lock())
     }
 
-    fn is_ready(&self, way: Way) -> bool {
-        self.state.lock().direction(way).stream.has_ready()
+    /// Whether [`Connection::take`] does not have to wait.
+    fn has_answer(&self, way: Way) -> bool {
+        let mut state = self.state.lock();
+        state.is_over(way) || state.direction(way).stream.has_ready()
+    }
+
+    /// Does for a while what there is to do, if memory cannot be taken before.
+    fn spin(&self, site: &Site<'_>, way: Way) {
+        if !self.has_answer(way) {
+            let patience = self.state.lock().direction(way).patience.begin();
+            site.pump.work_until(patience, || self.has_answer(way));
+        }
     }
 
     /// What holds now.
@@ -280,8 +300,8 @@ impl Connection {
         let state = self.state.lock();
         let over = state.reset || state.closing.has_begun();
         Readiness {
-            readable: over || state.receiving.stream.has_ready(),
-            writable: over
+            readable: state.is_over(Way::Receive) || state.receiving.stream.has_ready(),
+            writable: state.is_over(Way::Send)
                 || state.sending.stream.has_ready()
                 || (state.is_connected() && state.sending.stream.is_empty()),
             ended: state.reset || state.closing.theirs || state.closing.cut,

@@ -43,7 +43,7 @@ use crate::{
     connection::{
         self,
         Connections,
-        Job, //
+        Queues, //
     },
     context::Contexts,
     engine::Engine,
@@ -93,7 +93,6 @@ use crate::{
         Pump,
         Pumped, //
     },
-    queue::Queue,
     running::Running,
     segment::{
         Epoch,
@@ -121,8 +120,8 @@ pub(crate) struct Shared {
     pub(crate) running: Running,
     #[pin]
     pub(crate) engine: Engine,
-    /// The kernel's queue of descriptors, if the device can have one.
-    pub(crate) queue: Option<Pin<KBox<Queue<Job>>>>,
+    /// The kernel's queues of descriptors, if the device can have such.
+    pub(crate) queues: Option<Pin<KBox<Queues>>>,
     #[pin]
     pub(crate) link: Link,
     #[pin]
@@ -185,8 +184,8 @@ impl Shared {
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
         let running = Running::new(gate.clone(), hw.clone())?;
-        let queue = match hw.queue_context() {
-            Some(context) => Some(KBox::pin_init(Queue::new(context)?, GFP_KERNEL)?),
+        let queues = match hw.kernel_queues() {
+            Some(contexts) => Some(KBox::pin_init(Queues::new(contexts)?, GFP_KERNEL)?),
             None => None,
         };
         let shared = Arc::pin_init(
@@ -199,7 +198,7 @@ impl Shared {
                 contexts <- Contexts::new(geometry.contexts)?,
                 running <- running,
                 engine <- Engine::new(page),
-                queue,
+                queues,
                 link <- Link::new(geometry.node, geometry.nodes)?,
                 parts <- Parts::new(geometry.window_size),
                 connections <- Connections::new(),
@@ -242,7 +241,7 @@ impl Shared {
             gate: &self.gate,
             hw: &*self.hw,
             tpt: &self.tpt,
-            queue: self.queue.as_deref(),
+            queues: self.queues.as_deref(),
             link: &self.link,
             parts: &self.parts,
             connections: &self.connections,
@@ -331,11 +330,14 @@ impl Shared {
             self.engine.poll();
             self.contexts.progress(dev, &*self.hw)?;
         }
-        let done = self.queue.as_ref().is_some_and(|queue| queue.has_ended());
+        let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events & event::LINK != 0 {
             self.pump.link_changed();
         } else if done {
             self.pump.interrupt();
+        }
+        if events & event::DOORBELL != 0 {
+            self.segments.rung(self.hw.take_doorbells(dev)?);
         }
         if events & event::KEY != 0 {
             self.contexts.report_bad_keys(dev, &*self.hw)?;
@@ -346,7 +348,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles an interrupt of the doorbell vector.
+    /// Handles an interrupt by which peers ring, whatever for.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
         if bits & link::DOORBELL != 0 {
@@ -420,8 +422,7 @@ impl Pumped for Shared {
         // The only error is a device that has left the bus, which its removal takes care of.
         let site = &self.connection_site();
         let heard = self.link.work(dev, hw, self, ask_hw).unwrap_or(false);
-        let queue = self.queue.as_ref();
-        let ended = queue.is_some_and(|queue| queue.reap(|job, outcome| job.ended(site, outcome)));
+        let ended = self.queues.as_ref().is_some_and(|it| it.reap(site));
         let moved = self.connections.work(site, &guard);
         self.segments.resend(&self.site());
         heard || ended || moved
@@ -431,13 +432,13 @@ impl Pumped for Shared {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
-        let ended = self.queue.as_ref().is_some_and(|queue| queue.has_ended());
+        let ended = self.queues.as_ref().is_some_and(|it| it.has_ended());
         let heard = self.link.has_message(guard.dev(), &*self.hw);
         ended || heard.unwrap_or(false)
     }
 
     fn is_busy(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.is_busy())
+        self.queues.as_ref().is_some_and(|it| it.is_busy())
     }
 
     fn set_asleep(&self, asleep: bool) -> bool {
@@ -445,9 +446,9 @@ impl Pumped for Shared {
             return false;
         };
         let (dev, hw) = (guard.dev(), &*self.hw);
-        if asleep && self.is_busy() {
+        if asleep {
             // A device that does not take it has left the bus.
-            let _ = self.queue.as_ref().map(|queue| queue.arm(dev, hw));
+            let _ = self.queues.as_ref().map(|queues| queues.arm(dev, hw));
         }
         let heard = self.link.set_asleep(dev, hw, asleep);
         asleep && (heard.unwrap_or(false) || self.has_news())
@@ -495,8 +496,8 @@ impl<'bound> Binding<'bound> {
         let shared = &self.shared;
         let setup = shared.tpt.setup()?;
         shared.hw.enable(self.dev, &setup)?;
-        if let Some(queue) = &shared.queue {
-            queue.enable(self.dev, &*shared.hw)?;
+        if let Some(queues) = &shared.queues {
+            queues.enable(self.dev, &*shared.hw)?;
         }
         shared.pump.start(shared.clone());
         Ok(())
@@ -517,8 +518,8 @@ impl Drop for Binding<'_> {
         // Whatever the adapter thinks of the reset, this ends its DMA.
         shared.hw.quiesce(dev);
         shared.engine.abort();
-        if let Some(queue) = &shared.queue {
-            queue.tear_down(dev, Job::lost);
+        if let Some(queues) = &shared.queues {
+            queues.tear_down(dev);
         }
         shared.contexts.tear_down(dev);
         shared.tpt.tear_down(dev);

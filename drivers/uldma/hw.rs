@@ -172,6 +172,15 @@ pub(crate) struct ContextSetup {
     pub(crate) privileged: bool,
 }
 
+/// Contexts whose queues of descriptors are the kernel's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelQueues {
+    /// Of copies between the nodes.
+    pub(crate) copies: u32,
+    /// Of invalidations, which do not wait for these.
+    pub(crate) invalidations: u32,
+}
+
 /// A place in a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -319,8 +328,8 @@ pub(crate) trait Hardware: Send + Sync {
         Err(eopnotsupp())
     }
 
-    /// The context whose queue of descriptors is the kernel's, if the device can have one.
-    fn queue_context(&self) -> Option<u32> {
+    /// The contexts whose queues of descriptors are the kernel's, if the device can have such.
+    fn kernel_queues(&self) -> Option<KernelQueues> {
         None
     }
 

@@ -63,6 +63,11 @@ pub(crate) fn link_linger() -> Delta {
     Delta::from_micros((*module_parameters::link_linger_us.value()).into())
 }
 
+/// How long who waits looks before sleeping, at most.
+pub(crate) fn link_spin() -> Delta {
+    Delta::from_micros((*module_parameters::link_spin_us.value()).into())
+}
+
 /// How often is looked instead of being interrupted, if at all.
 pub(crate) fn link_poll() -> Option<Delta> {
     match *module_parameters::link_poll_us.value() {

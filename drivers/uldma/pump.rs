@@ -4,10 +4,12 @@
 //!
 //! Interrupts only schedule. One runs at a time; who finds somebody running leaves the work to him.
 //! The work item goes on until nothing has come for a while, and only then tells the peers to ring
-//! the doorbell: this is what moderates interrupts.
+//! the doorbell: this is what moderates interrupts. Who waits for something does the work himself
+//! for a while, and leaves the peers in the belief that somebody looks; a timer makes that true.
 
 use kernel::{
     impl_has_delayed_work,
+    impl_has_hr_timer,
     impl_has_work,
     new_mutex,
     prelude::*,
@@ -19,11 +21,22 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        ArcBorrow,
         Mutex, //
     },
     time::{
         delay::fsleep,
+        hrtimer::{
+            ArcHrTimerHandle,
+            HrTimer,
+            HrTimerCallback,
+            HrTimerCallbackContext,
+            HrTimerPointer,
+            HrTimerRestart,
+            RelativeMode, //
+        },
         msecs_to_jiffies,
+        Delta,
         Instant,
         Monotonic, //
     },
@@ -51,6 +64,10 @@ const ROUNDS: usize = 64;
 const OWN_ROUNDS: usize = 4;
 /// Milliseconds between two looks that nobody asks for.
 const TICK_MS: u32 = 100;
+/// For how long at least the end of a command is looked for, which most often is near.
+const BUSY: Delta = Delta::from_micros(500);
+/// Least time of the timer: it interrupts as often while somebody uses a link all the time.
+const MIN_TIMER: Delta = Delta::from_micros(500);
 
 const WORK: u64 = 1;
 const TICK: u64 = 2;
@@ -97,6 +114,19 @@ pub(crate) struct Pump {
     ask_hw: Atomic<bool>,
     doorbells: Atomic<u64>,
     found: Atomic<u64>,
+    /// Peers do not ring: somebody runs, or waits, or the timer or the work item will look.
+    awake: Atomic<bool>,
+    /// Those who do the work themselves while they wait.
+    waiting: Atomic<u32>,
+    /// Somebody left with peers that do not ring, or commands under way, since the timer looked.
+    left_awake: Atomic<bool>,
+    /// The timer will look.
+    timed: Atomic<bool>,
+    #[pin]
+    timer: HrTimer<Pump>,
+    /// Whoever drops it stops the timer.
+    #[pin]
+    timer_handle: Mutex<Option<ArcHrTimerHandle<Pump>>>,
     #[pin]
     work: Work<Pump, WORK>,
     #[pin]
@@ -112,6 +142,29 @@ impl_has_work! {
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 2> for Pump { self.tick }
+}
+
+impl_has_hr_timer! {
+    impl HasHrTimer<Self> for Pump {
+        mode: RelativeMode<Monotonic>, field: self.timer
+    }
+}
+
+impl HrTimerCallback for Pump {
+    type Pointer<'a> = Arc<Self>;
+
+    fn run(
+        this: ArcBorrow<'_, Self>,
+        mut context: HrTimerCallbackContext<'_, Self>,
+    ) -> HrTimerRestart {
+        if this.waiting.load(Relaxed) > 0 || this.left_awake.xchg(false, Full) {
+            context.forward_now(options::link_linger().max(MIN_TIMER));
+            return HrTimerRestart::Restart;
+        }
+        this.timed.store(false, Relaxed);
+        Arc::from(this).schedule();
+        HrTimerRestart::NoRestart
+    }
 }
 
 impl WorkItem<WORK> for Pump {
@@ -155,6 +208,12 @@ impl Pump {
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
             found: Atomic::new(0),
+            awake: Atomic::new(false),
+            waiting: Atomic::new(0),
+            left_awake: Atomic::new(false),
+            timed: Atomic::new(false),
+            timer <- HrTimer::new(),
+            timer_handle <- new_mutex!(None, "uldma::Pump::timer_handle"),
             work <- new_work!("uldma::Pump::work"),
             tick <- new_delayed_work!("uldma::Pump::tick"),
             release <- new_work!("uldma::Pump::release"),
@@ -177,6 +236,8 @@ impl Pump {
     /// Ends all work; returns when none is under way.
     pub(crate) fn stop(&self) {
         let pumped = self.pumped.lock().take();
+        let timer = self.timer_handle.lock().take();
+        drop(timer);
         // The tick is scheduled only by itself, and only while there is something to pump.
         flush_delayed(&self.tick);
         flush(&self.work);
@@ -241,8 +302,10 @@ impl Pump {
                     return;
                 };
                 let left = self.rounds(&*pumped, OWN_ROUNDS);
-                if left || pumped.is_busy() {
-                    self.schedule();
+                if left {
+                    self.hand_over();
+                } else if self.awake.load(Relaxed) || pumped.is_busy() {
+                    self.look_soon();
                 }
                 left
             };
@@ -250,6 +313,93 @@ impl Pump {
             if left || !self.again.load(Relaxed) {
                 return;
             }
+        }
+    }
+
+    /// Works until `done`, unless nothing comes for `patience`; whether it is done.
+    ///
+    /// Peers do not ring meanwhile, and the work item has nothing to do.
+    pub(crate) fn work_until(
+        self: &Arc<Self>,
+        patience: Delta,
+        mut done: impl FnMut() -> bool,
+    ) -> bool {
+        let Some(pumped) = self.pumped() else {
+            return done();
+        };
+        self.waiting.fetch_add(1, Full);
+        let task = kernel::current!();
+        let since: Instant<Monotonic> = Instant::now();
+        let mut told = false;
+        let is_done = loop {
+            if done() {
+                break true;
+            }
+            if since.elapsed() >= patience || task.signal_pending() {
+                break false;
+            }
+            if let Some(_running) = self.running.try_lock() {
+                if !core::mem::replace(&mut told, true) {
+                    self.set_asleep(&*pumped, false);
+                }
+                if self.again.load(Relaxed) || pumped.has_news() {
+                    self.rounds(&*pumped, OWN_ROUNDS);
+                    continue;
+                }
+            }
+            cpu_relax();
+        };
+        let last = self.waiting.fetch_sub(1, Full) == 1;
+        if is_done || !last {
+            self.look_soon();
+        } else {
+            self.fall_asleep(&*pumped);
+        }
+        if self.again.load(Relaxed) {
+            self.hand_over();
+        }
+        is_done
+    }
+
+    /// As [`Pumped::set_asleep`].
+    fn set_asleep(&self, pumped: &dyn Pumped, asleep: bool) -> bool {
+        self.awake.store(!asleep, Relaxed);
+        pumped.set_asleep(asleep)
+    }
+
+    /// Peers are to ring from now on, unless somebody else runs, who sees to that.
+    fn fall_asleep(self: &Arc<Self>, pumped: &dyn Pumped) {
+        let polls = options::link_poll().is_some();
+        let slept = !polls && {
+            let running = self.running.try_lock();
+            running.is_some() && !self.set_asleep(pumped, true)
+        };
+        if !slept {
+            self.hand_over();
+        }
+    }
+
+    /// Has the work item look, unless the device is going.
+    fn hand_over(self: &Arc<Self>) {
+        // [`Pump::stop`] takes the lock before it waits for the work item.
+        let pumped = self.pumped.lock();
+        if pumped.is_some() {
+            self.schedule();
+        }
+    }
+
+    /// Has the work item look if nobody else does so for a while.
+    fn look_soon(self: &Arc<Self>) {
+        self.left_awake.store(true, Relaxed);
+        if self.timed.xchg(true, Full) {
+            return;
+        }
+        let mut handle = self.timer_handle.lock();
+        // The timer is not running, so this waits for nothing.
+        drop(handle.take());
+        if self.pumped.lock().is_some() {
+            let after = options::link_linger().max(MIN_TIMER);
+            *handle = Some(HrTimerPointer::start(self.clone(), after));
         }
     }
 
@@ -274,8 +424,15 @@ impl Pump {
             return;
         };
         let poll = options::link_poll();
-        let _running = self.running.lock();
-        pumped.set_asleep(false);
+        self.again.xchg(true, Full);
+        if self.waiting.load(Relaxed) > 0 {
+            // Who waits looks, too, and sees to it that somebody does when he leaves.
+            return;
+        }
+        let Some(_running) = self.running.try_lock() else {
+            return;
+        };
+        self.set_asleep(&*pumped, false);
         loop {
             if self.rounds(&*pumped, ROUNDS) {
                 self.schedule();
@@ -283,6 +440,9 @@ impl Pump {
             }
             if self.wait_for_news(&*pumped) {
                 continue;
+            }
+            if self.waiting.load(Relaxed) > 0 {
+                return;
             }
             match poll {
                 Some(delay) => {
@@ -292,8 +452,8 @@ impl Pump {
                     }
                     return;
                 }
-                None if pumped.set_asleep(true) => {
-                    pumped.set_asleep(false);
+                None if self.set_asleep(&*pumped, true) => {
+                    self.set_asleep(&*pumped, false);
                 }
                 None => break,
             }
@@ -306,12 +466,15 @@ impl Pump {
     /// Looks for something new for a while.
     fn wait_for_news(&self, pumped: &dyn Pumped) -> bool {
         let since: Instant<Monotonic> = Instant::now();
-        let linger = options::link_linger();
+        let linger = match pumped.is_busy() {
+            true => options::link_linger().max(BUSY),
+            false => options::link_linger(),
+        };
         loop {
             if self.again.load(Relaxed) || pumped.has_news() {
                 return true;
             }
-            if since.elapsed() >= linger {
+            if since.elapsed() >= linger || self.waiting.load(Relaxed) > 0 {
                 return false;
             }
             cpu_relax();

@@ -266,12 +266,6 @@ impl<T: Unpin> Queue<T> {
                 _ => cpu_relax(),
             }
         }
-        match self.page.record(ticket) {
-            Some(Outcome {
-                status: uapi::ULDMA_DMA_OK,
-                ..
-            }) => Ok(()),
-            _ => Err(EIO),
-        }
+        self.page.record(ticket).ok_or(EIO)?.check()
     }
 }

@@ -32,6 +32,16 @@ pub(crate) struct Outcome {
     pub(crate) status: u32,
 }
 
+impl Outcome {
+    /// Whether all went well, as a result: else `EIO`.
+    pub(crate) fn check(self) -> Result {
+        match self.status {
+            uapi::ULDMA_DMA_OK => Ok(()),
+            _ => Err(EIO),
+        }
+    }
+}
+
 /// The page, as the kernel sees it.
 pub(crate) struct StatusPage {
     page: SharedPage,

@@ -12,7 +12,7 @@
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
 //! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`patience`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
@@ -38,6 +38,7 @@ mod maps;
 mod method;
 mod opener;
 mod options;
+mod patience;
 mod pump;
 mod queue;
 mod region;
@@ -102,6 +103,10 @@ kernel::prelude::module! {
         link_linger_us: u32 {
             default: 50,
             description: "Microseconds that a node looks for more before it waits for its doorbell",
+        },
+        link_spin_us: u32 {
+            default: 200,
+            description: "Microseconds that a call looks for what it waits for before it sleeps, at most",
         },
         link_poll_us: u32 {
             default: 0,

@@ -29,16 +29,28 @@ use crate::{
     },
     tpt::{
         RegionSetup,
-        RegionSlot, //
+        RegionSlot,
+        Tpt, //
     }, //
 };
 
 /// How the memory is reached.
 enum Reach {
     /// By the engine, as a region that no program has a handle of.
-    Engine(RegionSlot),
+    Engine(RegionSlot, Withdrawn),
     /// By CPUs; with the token under which peers reach it, if they do.
     Cpu(Arc<PageList>, Option<u64>),
+}
+
+/// Whether the engine can still reach a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawn {
+    No,
+    /// The device was asked.
+    Asked,
+    Yes,
+    /// The device did not do as it was told.
+    Failed,
 }
 
 /// Memory of a connection. [`Buffer::release`] has to be called in the end.
@@ -102,7 +114,7 @@ impl Buffer {
     /// What the peer has to name to reach it, and the generation.
     pub(super) fn token(&self) -> (u64, u64) {
         match &self.reach {
-            Reach::Engine(slot) => (slot.index.into(), slot.generation),
+            Reach::Engine(slot, _) => (slot.index.into(), slot.generation),
             Reach::Cpu(_, token) => (token.unwrap_or(0), 0),
         }
     }
@@ -110,15 +122,38 @@ impl Buffer {
     /// The region, where the engine moves the data.
     pub(super) fn region(&self) -> Result<u32> {
         match &self.reach {
-            Reach::Engine(slot) => Ok(slot.index),
+            Reach::Engine(slot, _) => Ok(slot.index),
             Reach::Cpu(..) => Err(EINVAL),
+        }
+    }
+
+    /// Takes the memory out of the reach of commands to come; gives the region that has to be
+    /// invalidated before the memory is the program's again.
+    pub(super) fn retract(&mut self, tpt: &Tpt) -> Result<u32> {
+        match &mut self.reach {
+            Reach::Engine(slot, withdrawn) => {
+                tpt.retract_region(*slot);
+                *withdrawn = Withdrawn::Asked;
+                Ok(slot.index)
+            }
+            Reach::Cpu(..) => Err(EINVAL),
+        }
+    }
+
+    /// Notes that the device has invalidated the region, or failed to.
+    pub(super) fn set_withdrawn(&mut self, result: Result) {
+        if let Reach::Engine(_, withdrawn) = &mut self.reach {
+            *withdrawn = match result {
+                Ok(()) => Withdrawn::Yes,
+                Err(_) => Withdrawn::Failed,
+            };
         }
     }
 
     /// The pages, where CPUs move the data.
     pub(super) fn pages(&self) -> Result<&PageList> {
         match &self.reach {
-            Reach::Engine(_) => Err(EINVAL),
+            Reach::Engine(..) => Err(EINVAL),
             Reach::Cpu(pages, _) => Ok(pages),
         }
     }
@@ -131,15 +166,22 @@ impl Buffer {
     pub(super) fn release(self, site: &Site<'_>, keep: bool) {
         let mut free = None;
         let tell = match self.reach {
-            Reach::Engine(slot) => {
-                site.tpt.retract_region(slot);
-                match site.invalidate(slot.index) {
-                    Ok(()) => {
-                        free = Some(slot);
-                        Tell::Nobody
+            Reach::Engine(slot, withdrawn) => {
+                let is_out_of_reach = match withdrawn {
+                    Withdrawn::Yes => true,
+                    Withdrawn::Failed => false,
+                    Withdrawn::No | Withdrawn::Asked => {
+                        site.tpt.retract_region(slot);
+                        let asked = withdrawn == Withdrawn::Asked;
+                        site.invalidate(slot.index, asked).is_ok()
                     }
+                };
+                if is_out_of_reach {
+                    free = Some(slot);
+                    Tell::Nobody
+                } else {
                     // Descriptors may still name the slot, so nobody can have it any more.
-                    Err(_) => Tell::Region(slot.index),
+                    Tell::Region(slot.index)
                 }
             }
             Reach::Cpu(_, token) => {
@@ -180,7 +222,7 @@ fn engine(
         .set_region(guard.dev(), slot, &setup)
         // The entry was never made, so there is nothing to invalidate.
         .inspect_err(|_| site.tpt.free_region(slot))?;
-    Ok(Reach::Engine(slot))
+    Ok(Reach::Engine(slot, Withdrawn::No))
 }
 
 fn cpu(

@@ -26,7 +26,7 @@ impl Carrier {
     /// The one that moves data on `hw`.
     pub(crate) fn of(hw: &dyn Hardware) -> Self {
         match hw.geometry().backend {
-            Backend::Adapter if hw.queue_context().is_some() => Self::Engine,
+            Backend::Adapter if hw.kernel_queues().is_some() => Self::Engine,
             Backend::Loopback => Self::Memory,
             Backend::Adapter | Backend::Ivshmem => Self::Window,
         }

@@ -103,7 +103,8 @@ impl Lane {
         mut visit: impl FnMut(usize, usize, usize) -> Result,
     ) -> Result {
         let size = self.part.length();
-        let at = usize::try_from(position % u64::try_from(size)?)?;
+        let at = position.checked_rem(u64::try_from(size)?).ok_or(EINVAL)?;
+        let at = usize::try_from(at)?;
         let first = length.min(size - at);
         visit(self.part.offset() + at, 0, first)?;
         match length - first {

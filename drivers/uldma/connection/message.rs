@@ -129,10 +129,11 @@ impl Connection {
                 Words::Done { bytes, .. } => self.moved_by_peer(site, state, bytes),
                 Words::Connect { .. } | Words::Disconnected { .. } => Err(eproto()),
             };
-            if result.is_err() {
-                self.fail(state);
+            match (result, words) {
+                (Err(_), _) => self.fail(state),
+                (Ok(()), Words::Export { .. } | Words::Done { .. }) => self.wake_if_ready(state),
+                (Ok(()), _) => self.wake(state),
             }
-            self.wake(state);
         }
         site.connections.list(self);
     }

@@ -47,7 +47,7 @@ use crate::{
 const STEPS: usize = 8;
 
 /// A command of the kernel's queue that moves data of a connection.
-pub(crate) struct Job {
+pub(super) struct Job {
     connection: Arc<Connection>,
     way: Way,
     bytes: u64,
@@ -91,6 +91,7 @@ impl Connection {
         };
         let tools = Tools { site, guard, peer };
         let mut state = self.state.lock();
+        let phase = state.phase;
         // Only a link that is down, or a device that is gone, fails: that resets the connection.
         if let Err(err) = self.work_in(&tools, &mut state, &mut turn) {
             if err == EBUSY {
@@ -98,7 +99,10 @@ impl Connection {
             }
         }
         if turn.progress {
-            self.wake(&state);
+            match phase == state.phase {
+                true => self.wake_if_ready(&state),
+                false => self.wake(&state),
+            }
         }
         turn
     }
@@ -155,6 +159,7 @@ impl Connection {
                 true => self.move_data(tools, state, way, turn)?,
                 false => self.offer(tools, state, way, turn)?,
             }
+            turn.progress |= self.withdraw(tools.site, tools.guard, state, way)?;
         }
         match state.closing.say() {
             _ if state.is_in_flight() => (),
@@ -212,9 +217,9 @@ impl Connection {
                         way,
                         bytes,
                     };
-                    let queue = tools.site.queue.ok_or(ENODEV)?;
-                    match queue.submit(tools.dev(), hw, &command, Some(job)) {
-                        Ok(_) => direction.commands += 1,
+                    let queues = tools.site.queues.ok_or(ENODEV)?;
+                    match queues.copy(tools.dev(), hw, &command, job) {
+                        Ok(()) => direction.commands += 1,
                         // What was moved is told all the same.
                         Err(EBUSY) => {
                             turn.more = true;
@@ -353,7 +358,7 @@ impl Connection {
 
 impl Job {
     /// The command has ended.
-    pub(crate) fn ended(self, site: &Site<'_>, outcome: Outcome) {
+    pub(super) fn ended(self, site: &Site<'_>, outcome: Outcome) {
         let connection = &self.connection;
         {
             let mut state = connection.state.lock();
@@ -365,7 +370,7 @@ impl Job {
             if moved && direction.stream.moved(self.bytes).is_ok() {
                 direction.unsaid += self.bytes;
                 state.counters.copied += self.bytes;
-                connection.wake(state);
+                connection.wake_if_ready(state);
             } else {
                 connection.fail(state);
             }
@@ -374,7 +379,7 @@ impl Job {
     }
 
     /// The device is gone, and with it the command.
-    pub(crate) fn lost(self) {
+    pub(super) fn lost(self) {
         let mut state = self.connection.state.lock();
         state.direction(self.way).commands = 0;
     }

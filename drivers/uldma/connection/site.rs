@@ -15,7 +15,7 @@ use kernel::{
 
 use super::{
     Connections,
-    Job, //
+    Queues, //
 };
 use crate::{
     hw::Hardware,
@@ -29,7 +29,6 @@ use crate::{
     },
     options,
     pump::Pump,
-    queue::Queue,
     tpt::Tpt, //
 };
 
@@ -42,8 +41,8 @@ pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
     pub(crate) tpt: &'a Tpt,
-    /// The kernel's queue of descriptors, if the device can have one.
-    pub(crate) queue: Option<&'a Queue<Job>>,
+    /// The kernel's queues of descriptors, if the device can have such.
+    pub(crate) queues: Option<&'a Queues>,
     pub(crate) link: &'a Link,
     pub(crate) parts: &'a Parts,
     pub(crate) connections: &'a Connections,
@@ -58,18 +57,18 @@ impl Site<'_> {
         }
     }
 
-    /// Ends what uses `region`, by the kernel's queue; what was queued before has ended then.
+    /// Ends what uses `region`, and waits for that; if it was `asked` for before, also for that.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`].
-    pub(super) fn invalidate(&self, region: u32) -> Result {
-        let queue = self.queue.ok_or_else(eopnotsupp)?;
+    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`](crate::queue::Queue::invalidate).
+    pub(super) fn invalidate(&self, region: u32, asked: bool) -> Result {
+        let queues = self.queues.ok_or_else(eopnotsupp)?;
         let since: Instant<Monotonic> = Instant::now();
         loop {
             let result = {
                 let guard = self.gate.try_enter()?;
-                queue.invalidate(guard.dev(), self.hw, region)
+                queues.invalidate(guard.dev(), self.hw, region, asked)
             };
             // Who hears of the end of commands makes room for more.
             self.pump.now();

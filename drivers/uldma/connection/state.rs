@@ -12,7 +12,8 @@ use super::{
     stream::{
         Offers,
         Stream, //
-    }, //
+    },
+    Way, //
 };
 use crate::{
     events::Events,
@@ -21,6 +22,7 @@ use crate::{
         enotconn, //
     },
     link::part::Part,
+    patience::Patience,
     uapi, //
 };
 
@@ -102,6 +104,8 @@ pub(super) struct Direction {
     pub(super) unsaid: u64,
     /// Commands that have not ended.
     pub(super) commands: u32,
+    /// Of who waits to get memory back.
+    pub(super) patience: Patience,
 }
 
 impl Direction {
@@ -113,6 +117,7 @@ impl Direction {
             offered: room,
             unsaid: 0,
             commands: 0,
+            patience: Patience::new(),
         })
     }
 
@@ -202,6 +207,15 @@ impl State {
             Phase::Answering | Phase::Connected => Ok(()),
             _ => Err(enotconn()),
         }
+    }
+
+    /// Whether nothing more comes back of what was given to go one `way`.
+    pub(super) fn is_over(&self, way: Way) -> bool {
+        let direction = match way {
+            Way::Send => &self.sending,
+            Way::Receive => &self.receiving,
+        };
+        (self.reset || self.closing.has_begun()) && !direction.stream.is_withheld()
     }
 
     /// Whether data moves, and messages about it make sense.

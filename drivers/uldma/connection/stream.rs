@@ -27,6 +27,32 @@ struct Given<B> {
     moved: u64,
     /// Given back.
     returned: u64,
+    hold: Hold,
+}
+
+/// Whether memory of which all was moved can be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Somebody has to be asked.
+    Held,
+    /// Somebody was asked.
+    Asked,
+    Free,
+}
+
+impl<B> Given<B> {
+    /// Bytes that can be given back.
+    fn ready(&self) -> u64 {
+        match self.moved == self.length && self.hold != Hold::Free {
+            true => 0,
+            false => self.moved - self.returned,
+        }
+    }
+
+    /// Whether somebody has to be asked before it can be given back.
+    fn is_to_be_asked_about(&self) -> bool {
+        self.moved == self.length && self.hold == Hold::Held
+    }
 }
 
 /// Memory of a program, and how much of it was moved.
@@ -61,8 +87,14 @@ impl<B> Stream<B> {
         self.given.len() + self.finished.len() < MAX_BUFFERS
     }
 
-    /// Adds memory; gives it back if there is no room.
-    pub(super) fn give(&mut self, buffer: B, addr: u64, length: u64) -> Result<(), B> {
+    /// Adds memory; gives it back if there is no room. The last of what is `held` comes back only
+    /// after [`Stream::let_go`].
+    pub(super) fn give(
+        &mut self,
+        buffer: B,
+        (addr, length): (u64, u64),
+        held: bool,
+    ) -> Result<(), B> {
         if !self.has_room() {
             return Err(buffer);
         }
@@ -73,6 +105,10 @@ impl<B> Stream<B> {
             claimed: 0,
             moved: 0,
             returned: 0,
+            hold: match held {
+                true => Hold::Held,
+                false => Hold::Free,
+            },
         };
         // There is room.
         let pushed = self.given.push_within_capacity(given);
@@ -129,11 +165,34 @@ impl<B> Stream<B> {
         Ok(())
     }
 
+    /// The next buffer of which all was moved and that is held.
+    pub(super) fn held(&mut self) -> Option<&mut B> {
+        let mut given = self.given.iter_mut();
+        let next = given.find(|given| given.is_to_be_asked_about())?;
+        Some(&mut next.buffer)
+    }
+
+    /// Notes that somebody was asked about what [`Stream::held`] has told.
+    pub(super) fn asked(&mut self) {
+        let mut given = self.given.iter_mut();
+        if let Some(next) = given.find(|given| given.is_to_be_asked_about()) {
+            next.hold = Hold::Asked;
+        }
+    }
+
+    /// Lets the buffer go that `is` the one that somebody was asked about.
+    pub(super) fn let_go(&mut self, is: impl Fn(&B) -> bool) -> Option<&mut B> {
+        let mut given = self.given.iter_mut();
+        let given = given.find(|given| given.hold == Hold::Asked && is(&given.buffer))?;
+        given.hold = Hold::Free;
+        Some(&mut given.buffer)
+    }
+
     /// Gives at most `limit` moved bytes back, as address and length.
     pub(super) fn take(&mut self, limit: u64) -> Option<(u64, u64)> {
         let mut range: Option<(u64, u64)> = None;
         while let Some(first) = self.given.first_mut() {
-            let ready = first.moved - first.returned;
+            let ready = first.ready();
             let addr = first.addr.wrapping_add(first.returned);
             let (start, length) = range.unwrap_or((addr, 0));
             if ready == 0 || length == limit || start.wrapping_add(length) != addr {
@@ -166,9 +225,15 @@ impl<B> Stream<B> {
 
     /// Whether there are bytes to give back.
     pub(super) fn has_ready(&self) -> bool {
-        self.given
-            .first()
-            .is_some_and(|given| given.moved > given.returned)
+        self.given.first().is_some_and(|given| given.ready() > 0)
+    }
+
+    /// Whether there would be, if it were not held.
+    pub(super) fn is_withheld(&self) -> bool {
+        let mut given = self.given.iter();
+        given
+            .next()
+            .is_some_and(|given| given.moved > given.returned && given.ready() == 0)
     }
 
     /// Whether nothing was given that was not given back.
@@ -261,7 +326,8 @@ mod tests {
         let mut stream = Stream::new()?;
         for (number, (addr, length)) in buffers.iter().enumerate() {
             let number = u32::try_from(number)?;
-            stream.give(number, *addr, *length).map_err(|_| ENOSPC)?;
+            let given = stream.give(number, (*addr, *length), false);
+            given.map_err(|_| ENOSPC)?;
         }
         Ok(stream)
     }
@@ -309,12 +375,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_comes_back_when_it_is_let_go() -> Result {
+        let mut stream = Stream::new()?;
+        for (number, addr) in [(1, 0), (2, 100)] {
+            let given = stream.give(number, (addr, 100), true);
+            given.map_err(|_| ENOSPC)?;
+        }
+        run(&mut stream, 60)?;
+        // Not all was moved, so what was can come back.
+        assert_eq!(stream.held(), None);
+        assert_eq!(stream.take(50), Some((0, 50)));
+        run(&mut stream, 140)?;
+        assert_eq!(stream.held(), Some(&mut 1));
+        stream.asked();
+        assert_eq!(stream.held(), Some(&mut 2));
+        stream.asked();
+        assert_eq!(stream.held(), None);
+        assert!(stream.take(1000).is_none() && !stream.has_ready());
+        assert!(stream.is_withheld());
+        // Out of order: the first one still holds the second up.
+        assert_eq!(stream.let_go(|number| *number == 2), Some(&mut 2));
+        assert_eq!(stream.take(1000), None);
+        assert_eq!(stream.let_go(|number| *number == 1), Some(&mut 1));
+        assert_eq!(stream.let_go(|number| *number == 1), None);
+        assert!(stream.has_ready() && !stream.is_withheld());
+        assert_eq!(stream.take(1000), Some((50, 150)));
+        Ok(())
+    }
+
+    #[test]
     fn buffers_are_limited() -> Result {
         let mut stream = Stream::new()?;
         for number in 0..uapi::ULDMA_CONN_MAX_BUFFERS {
-            assert!(stream.give(number, 0, 1).is_ok());
+            assert!(stream.give(number, (0, 1), false).is_ok());
         }
-        assert_eq!(stream.give(77, 0, 1), Err(77));
+        assert_eq!(stream.give(77, (0, 1), true), Err(77));
         Ok(())
     }
 

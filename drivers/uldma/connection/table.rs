@@ -462,6 +462,7 @@ impl Connections {
             };
             after = connection.id;
             connection.release_all(site, false);
+            connection.wake(&connection.state.lock());
         }
     }
 }

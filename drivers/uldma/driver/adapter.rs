@@ -10,7 +10,9 @@ use kernel::{
     },
     irq::{
         Flags,
+        Handler,
         IrqReturn,
+        Registration,
         ThreadedHandler,
         ThreadedRegistration, //
     },
@@ -21,7 +23,6 @@ use kernel::{
 
 use super::{
     enable,
-    DoorbellHandler,
     Node, //
 };
 use crate::{
@@ -49,6 +50,16 @@ impl ThreadedHandler for EventHandler {
     }
 }
 
+/// Handles the vector by which the drivers of peers ring.
+struct ControlHandler(Arc<Shared>);
+
+impl Handler for ControlHandler {
+    fn handle(&self, _device: &Device<Bound>) -> IrqReturn {
+        self.0.pump.rung();
+        IrqReturn::Handled
+    }
+}
+
 /// The private data of a bound device; fields are dropped in this order.
 #[pin_data]
 pub(super) struct Data<'bound> {
@@ -58,7 +69,7 @@ pub(super) struct Data<'bound> {
     #[pin]
     events: ThreadedRegistration<EventHandler>,
     #[pin]
-    doorbells: ThreadedRegistration<DoorbellHandler>,
+    control: Registration<ControlHandler>,
 }
 
 kernel::pci_device_table!(
@@ -91,14 +102,14 @@ impl pci::Driver for Driver {
                 layout::MSIX_VECTORS.into(),
                 pci::IrqTypes::default().with(pci::IrqType::MsiX),
             )?;
-            let (event, doorbell) = vectors.into_inner();
+            let (event, control) = vectors.into_inner();
 
             Ok(try_pin_init!(Data {
-                doorbells <- pdev.request_threaded_irq(
-                    doorbell,
+                control <- pdev.request_irq(
+                    control,
                     Flags::TRIGGER_NONE,
-                    c"uldma-doorbell",
-                    Ok::<_, Error>(DoorbellHandler(shared.clone())),
+                    c"uldma-control",
+                    Ok::<_, Error>(ControlHandler(shared.clone())),
                 ),
                 events <- pdev.request_threaded_irq(
                     event,

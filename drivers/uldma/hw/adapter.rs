@@ -49,6 +49,7 @@ use super::{
     DevicePage,
     Geometry,
     Hardware,
+    KernelQueues,
     Link,
     Place,
     TableSetup,
@@ -76,6 +77,9 @@ const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// log2 of the page entries that are used of a device that could have more.
 const MAX_PAGE_SHIFT: u32 = 24;
+
+/// Contexts whose queues are the kernel's.
+const KERNEL_QUEUES: u32 = 2;
 
 /// Time between two looks at a register that is waited for.
 const POLL: Delta = Delta::from_micros(20);
@@ -174,7 +178,7 @@ impl Adapter {
         }
 
         let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
-        let context_pages = if contexts > 2 && has_queue {
+        let context_pages = if contexts > 1 + KERNEL_QUEUES && has_queue {
             let bar = pdev.iomap_region(layout::BAR_CONTEXT, c"uldma/context")?;
             Some(bar.into_devres()?)
         } else {
@@ -184,7 +188,10 @@ impl Adapter {
             backend: Backend::Adapter,
             node,
             nodes,
-            contexts: contexts - u32::from(context_pages.is_some()),
+            contexts: match context_pages {
+                Some(_) => contexts - KERNEL_QUEUES,
+                None => contexts,
+            },
             methods,
             cpus: bar.read32(reg::CPUS),
             shadow_shift,
@@ -400,8 +407,11 @@ impl Hardware for Adapter {
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
     }
 
-    fn queue_context(&self) -> Option<u32> {
-        self.context_pages.as_ref().map(|_| self.contexts - 1)
+    fn kernel_queues(&self) -> Option<KernelQueues> {
+        self.context_pages.as_ref().map(|_| KernelQueues {
+            copies: self.contexts - 1,
+            invalidations: self.contexts - 2,
+        })
     }
 
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {

@@ -138,7 +138,9 @@ pub(super) fn give(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Re
 
 pub(super) fn take(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Result {
     let mut arg: uldma_conn_range = user.read()?;
-    no_flags(arg.flags)?;
+    if arg.flags & !uapi::ULDMA_RANGE_SPIN != 0 {
+        return Err(eopnotsupp());
+    }
     opener.check_space()?;
     if arg.length == 0 {
         return Err(EINVAL);
@@ -147,11 +149,12 @@ pub(super) fn take(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Re
     user.write(&arg)?;
     let connection = opener.attachment.connection(nonblock)?;
     let keep = opener.keep_pins.load(Relaxed);
+    let spin = arg.flags & uapi::ULDMA_RANGE_SPIN != 0;
     let (addr, length) = connection.take(
         &opener.shared.connection_site(),
         way,
         arg.length,
-        nonblock,
+        (nonblock, spin),
         keep,
     )?;
     arg.out_addr = addr;

@@ -1210,9 +1210,16 @@ struct uldma_conn_buffer {
 };
 
 /**
+ * define ULDMA_RANGE_SPIN - bit of @flags: if there is none yet, look for it for a
+ * moment before saying EAGAIN, as a call that may sleep does before it sleeps. Most
+ * often that is quicker than poll(). The module parameter link_spin_us bounds it.
+ */
+#define ULDMA_RANGE_SPIN (1U << 0)
+
+/**
  * struct uldma_conn_range - get memory back from a connection
  * @size: sizeof(struct uldma_conn_range)
- * @flags: zero
+ * @flags: zero, or ULDMA_RANGE_SPIN
  * @length: most bytes to get; not zero
  * @out_addr: first byte
  * @out_length: bytes; fewer than @length where no more are ready, or where

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's queues of descriptors: one of copies, and one of invalidations that are not to wait
+//! for copies.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*, //
+};
+
+use super::{
+    run::Job,
+    withdrawal::Withdrawal,
+    Site, //
+};
+use crate::{
+    hw::{
+        Command,
+        Hardware,
+        KernelQueues, //
+    },
+    queue::Queue,
+    status_page::Outcome, //
+};
+
+/// Who is told of the end of a command.
+enum Waiter {
+    Job(Job),
+    Withdrawal(Withdrawal),
+}
+
+impl Waiter {
+    fn ended(self, site: &Site<'_>, outcome: Outcome) {
+        match self {
+            Self::Job(job) => job.ended(site, outcome),
+            Self::Withdrawal(withdrawal) => withdrawal.ended(outcome),
+        }
+    }
+
+    fn lost(self) {
+        match self {
+            Self::Job(job) => job.lost(),
+            Self::Withdrawal(_) => (),
+        }
+    }
+}
+
+/// Both queues of a device.
+#[pin_data]
+pub(crate) struct Queues {
+    #[pin]
+    copies: Queue<Waiter>,
+    #[pin]
+    invalidations: Queue<Waiter>,
+}
+
+impl Queues {
+    /// Creates the queues of `contexts`, which work once they were enabled.
+    pub(crate) fn new(contexts: KernelQueues) -> Result<impl PinInit<Self>> {
+        let copies = Queue::new(contexts.copies)?;
+        let invalidations = Queue::new(contexts.invalidations)?;
+        Ok(pin_init!(Self {
+            copies <- copies,
+            invalidations <- invalidations,
+        }))
+    }
+
+    /// Lets the device look at the queues.
+    pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        self.copies.enable(dev, hw)?;
+        self.invalidations.enable(dev, hw)
+    }
+
+    /// Ends both queues, at which the device does not look any more.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
+        self.copies.tear_down(dev, Waiter::lost);
+        self.invalidations.tear_down(dev, Waiter::lost);
+    }
+
+    /// Gives the device a copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::submit`].
+    pub(super) fn copy(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        command: &Command,
+        job: Job,
+    ) -> Result {
+        let waiter = Some(Waiter::Job(job));
+        self.copies.submit(dev, hw, command, waiter).map(drop)
+    }
+
+    /// Gives the device an invalidation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::submit`].
+    pub(super) fn withdraw(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        withdrawal: Withdrawal,
+    ) -> Result {
+        // The device may still look at a queue in which something has just ended.
+        let queue = match self.copies.is_busy() {
+            true => &self.invalidations,
+            false => &self.copies,
+        };
+        let command = withdrawal.command();
+        let waiter = Some(Waiter::Withdrawal(withdrawal));
+        queue.submit(dev, hw, &command, waiter).map(drop)
+    }
+
+    /// Ends what uses `region`; bounded. If it was `asked` for before, that has ended then, too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::invalidate`].
+    pub(super) fn invalidate(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        region: u32,
+        asked: bool,
+    ) -> Result {
+        if asked {
+            self.copies.invalidate(dev, hw, region)?;
+        }
+        self.invalidations.invalidate(dev, hw, region)
+    }
+
+    /// Whether something has ended of which nobody was told.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.copies.has_ended() || self.invalidations.has_ended()
+    }
+
+    /// Whether something has not ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.copies.is_busy() || self.invalidations.is_busy()
+    }
+
+    /// Asks for interrupts when something ends.
+    pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        if self.copies.is_busy() {
+            self.copies.arm(dev, hw)?;
+        }
+        if self.invalidations.is_busy() {
+            self.invalidations.arm(dev, hw)?;
+        }
+        Ok(())
+    }
+
+    /// Tells connections of what has ended; whether there was any.
+    pub(crate) fn reap(&self, site: &Site<'_>) -> bool {
+        let mut any = false;
+        for queue in [&self.copies, &self.invalidations] {
+            any |= queue.reap(|waiter, outcome| waiter.ended(site, outcome));
+        }
+        any
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking memory out of the engine's reach while a connection goes on.
+//!
+//! A program gets a buffer back as a whole only when no command can touch it any more, whoever made
+//! it. What ends them is an invalidation in a queue of its own, so that neither the program nor the
+//! copies that are under way wait for it.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    state::State,
+    Connection,
+    Site,
+    Way, //
+};
+use crate::{
+    hw::Command,
+    kernel_ext::gate::GateGuard,
+    status_page::Outcome, //
+};
+
+/// An invalidation after which a buffer can be given back.
+pub(super) struct Withdrawal {
+    connection: Arc<Connection>,
+    way: Way,
+    region: u32,
+}
+
+impl Connection {
+    /// Begins to withdraw what was moved as a whole; whether there was any.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::submit`](crate::queue::Queue::submit); `EBUSY`: the rest has to wait.
+    pub(super) fn withdraw(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        guard: &GateGuard<'_>,
+        state: &mut State,
+        way: Way,
+    ) -> Result<bool> {
+        let mut any = false;
+        let stream = &mut state.direction(way).stream;
+        while let Some(buffer) = stream.held() {
+            let queues = site.queues.ok_or(ENODEV)?;
+            let region = buffer.retract(site.tpt)?;
+            let withdrawal = Withdrawal {
+                connection: self.clone(),
+                way,
+                region,
+            };
+            queues.withdraw(guard.dev(), site.hw, withdrawal)?;
+            stream.asked();
+            any = true;
+        }
+        Ok(any)
+    }
+}
+
+impl Withdrawal {
+    /// What the device has to do.
+    pub(super) fn command(&self) -> Command {
+        Command::Invalidate {
+            region: self.region,
+        }
+    }
+
+    /// The invalidation has ended.
+    pub(super) fn ended(self, outcome: Outcome) {
+        let mut state = self.connection.state.lock();
+        let region = self.region;
+        let stream = &mut state.direction(self.way).stream;
+        if let Some(buffer) = stream.let_go(|buffer| buffer.region() == Ok(region)) {
+            buffer.set_withdrawn(outcome.check());
+            self.connection.wake_if_ready(&state);
+        }
+    }
+}
