@@ -119,10 +119,14 @@ struct range {
 	__u64 length;
 };
 
-static inline int conn_take(int fd, unsigned long cmd, __u64 length,
-			    struct range *range)
+static inline int conn_take_flags(int fd, unsigned long cmd, __u32 flags,
+				  __u64 length, struct range *range)
 {
-	struct uldma_conn_range arg = { .size = sizeof(arg), .length = length };
+	struct uldma_conn_range arg = {
+		.size = sizeof(arg),
+		.flags = flags,
+		.length = length,
+	};
 	int ret = uldma_ioctl(fd, cmd, &arg);
 
 	*range = (struct range){
@@ -130,6 +134,12 @@ static inline int conn_take(int fd, unsigned long cmd, __u64 length,
 		.length = arg.out_length,
 	};
 	return ret;
+}
+
+static inline int conn_take(int fd, unsigned long cmd, __u64 length,
+			    struct range *range)
+{
+	return conn_take_flags(fd, cmd, 0, length, range);
 }
 
 static inline int conn_recv(int fd, __u64 length, struct range *range)

@@ -62,6 +62,41 @@ TEST_F(wait, data_again)
 	EXPECT_EQ(-EAGAIN, conn_recycle(p->a, 8, &self->range));
 }
 
+/* To look for a while is not to wait. */
+TEST_F(wait, spin)
+{
+	const unsigned long cmds[] = { ULDMA_IOC_CONN_RECV,
+				       ULDMA_IOC_CONN_RECYCLE };
+	struct pair *p = &self->pair;
+	struct range *range = &self->range;
+
+	ASSERT_EQ(0, meet(p));
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(-EAGAIN, conn_take_flags(p->a, cmds[i],
+						   ULDMA_RANGE_SPIN, 8, range));
+		EXPECT_EQ(-EOPNOTSUPP, conn_take_flags(p->a, cmds[i],
+						       2, 8, range));
+	}
+	ASSERT_EQ(0, conn_prepost(p->a, self->buf, 8));
+	memset(self->buf + 100, 7, 8);
+	ASSERT_EQ(0, conn_send(p->b, self->buf + 100, 8));
+	ASSERT_EQ(POLLIN, conn_poll(p->a, POLLIN, SOON));
+	ASSERT_EQ(0, conn_take_flags(p->a, cmds[0], ULDMA_RANGE_SPIN, 8,
+				     range));
+	EXPECT_EQ(8, range->length);
+	EXPECT_EQ(7, self->buf[7]);
+	ASSERT_EQ(POLLOUT, conn_poll(p->b, POLLOUT, SOON));
+	ASSERT_EQ(0, conn_take_flags(p->b, cmds[1], ULDMA_RANGE_SPIN, 8,
+				     range));
+	EXPECT_EQ(8, range->length);
+	EXPECT_EQ(self->buf + 100, range->addr);
+	ASSERT_EQ(0, conn_disconnect(p->b));
+	ASSERT_TRUE(conn_poll(p->a, POLLRDHUP, SOON) & POLLRDHUP);
+	ASSERT_EQ(0, conn_take_flags(p->a, cmds[0], ULDMA_RANGE_SPIN, 8,
+				     range));
+	EXPECT_EQ(0, range->length);
+}
+
 TEST_F(wait, listen_once_again)
 {
 	struct pair *p = &self->pair;

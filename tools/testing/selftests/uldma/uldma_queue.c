@@ -353,6 +353,7 @@ TEST_F(queue, accesses_only_to_wake)
 	struct uldma_descriptor d = copy_of(p, 0, 0, p->length);
 	int rings = 0, n = 2000;
 
+	ASSERT_EQ(0, queue_sleeps(&p->c));
 	for (int i = 1; i <= n; i++) {
 		ASSERT_EQ(i, queue_post(&p->c, &d));
 		rings += queue_ring(&p->c);

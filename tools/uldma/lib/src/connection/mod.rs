@@ -230,7 +230,11 @@ impl Connection {
     ///
     /// [`Error::System`]: ECONNRESET after what was received before, ENOTCONN.
     pub fn try_recv(&self, most: usize) -> Result<Poll<Option<Piece>>> {
-        get_back(&self.posted, most, "receive", |argument| {
+        self.receive(most, 0)
+    }
+
+    fn receive(&self, most: usize, flags: u32) -> Result<Poll<Option<Piece>>> {
+        get_back(&self.posted, (most, flags), "receive", |argument| {
             sys::conn_recv(self.as_fd(), argument)
         })
     }
@@ -242,9 +246,16 @@ impl Connection {
     ///
     /// As [`Connection::try_recv`].
     pub fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
-        get_back(&self.unsent, most, "get sent memory back", |argument| {
-            sys::conn_recycle(self.as_fd(), argument)
-        })
+        self.reclaim(most, 0)
+    }
+
+    fn reclaim(&self, most: usize, flags: u32) -> Result<Poll<Option<Piece>>> {
+        get_back(
+            &self.unsent,
+            (most, flags),
+            "get sent memory back",
+            |argument| sys::conn_recycle(self.as_fd(), argument),
+        )
     }
 
     /// As [`Connection::try_recv`], but waits for memory; for ever with [`Duration::MAX`].
@@ -254,7 +265,7 @@ impl Connection {
     /// As [`Connection::try_recv`], and [`Error::Timeout`].
     pub fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
         self.blocking(Wait::Receive, timeout, "data from the peer", || {
-            self.try_recv(most)
+            self.receive(most, uapi::ULDMA_RANGE_SPIN)
         })
     }
 
@@ -265,7 +276,7 @@ impl Connection {
     /// As [`Connection::try_recycle`], and [`Error::Timeout`].
     pub fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
         self.blocking(Wait::Recycle, timeout, "memory that was sent", || {
-            self.try_recycle(most)
+            self.reclaim(most, uapi::ULDMA_RANGE_SPIN)
         })
     }
 
@@ -433,7 +444,7 @@ fn give(
 /// Gets memory from the kernel, and checks that it is what comes next.
 fn get_back(
     queue: &Mutex<Pieces>,
-    most: usize,
+    (most, flags): (usize, u32),
     what: &str,
     call: impl FnOnce(uapi::uldma_conn_range) -> std::result::Result<uapi::uldma_conn_range, Errno>,
 ) -> Result<Poll<Option<Piece>>> {
@@ -442,6 +453,7 @@ fn get_back(
     let run = queue.run();
     let length = if run == 0 { most } else { most.min(run) };
     let argument = uapi::uldma_conn_range {
+        flags,
         length: length as u64,
         ..Default::default()
     };
