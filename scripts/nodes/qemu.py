@@ -18,9 +18,10 @@ QEMU = "qemu-system-x86_64"
 MEMORY_BACKEND = "memory-backend-memfd"
 # It comes before the devices. The caching mode makes the guest tell of new mappings, too.
 IOMMU = ("-device", "intel-iommu,caching-mode=on")
-# With five levels of page tables, KASAN takes an interrupt during the identification of the first
-# processor, when its features are unknown, for a wild access.
-CPU = "max,la57=off" if DEBUG else "max"
+# Processors with ERMS copy by an instruction that the emulator does byte by byte. With five levels
+# of page tables, KASAN takes an interrupt during the identification of the first processor, when
+# its features are unknown, for a wild access.
+CPU = "max,erms=off,fsrm=off" + (",la57=off" if DEBUG else "")
 # The debug kernel has KASAN instead.
 DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
 # Processors that stand still make the kernel doubt their clock, and take one that is a register of
@@ -28,6 +29,8 @@ DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
 CLOCK_CMDLINE = "tsc=nowatchdog"
 # Emulated processors that share few real ones can stand still for longer than the module's default.
 LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
+# To sleep and be woken takes an emulated processor some hundred times as long as a real one.
+LINK_SPIN_US = 3000
 
 
 class Backend(StrEnum):
@@ -74,7 +77,11 @@ class Wiring:
 
 def module_parameters(given: Mapping[str, str]) -> str:
     """What modprobe finds on the kernel's command line, whenever it loads the module."""
-    parameters = {"link_timeout_ms": str(LINK_TIMEOUT_MS), **given}
+    parameters = {
+        "link_timeout_ms": str(LINK_TIMEOUT_MS),
+        "link_spin_us": str(LINK_SPIN_US),
+        **given,
+    }
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())
 
 

@@ -5,7 +5,15 @@ import socket
 import unittest
 from pathlib import Path
 
-from ..qemu import LINK_TIMEOUT_MS, Backend, Config, Wiring, command, module_parameters
+from ..qemu import (
+    LINK_SPIN_US,
+    LINK_TIMEOUT_MS,
+    Backend,
+    Config,
+    Wiring,
+    command,
+    module_parameters,
+)
 
 
 class ParametersTest(unittest.TestCase):
@@ -13,13 +21,16 @@ class ParametersTest(unittest.TestCase):
 
     def test_default(self) -> None:
         """The link is patient with emulated processors."""
-        self.assertEqual(module_parameters({}), f"uldma.link_timeout_ms={LINK_TIMEOUT_MS}")
+        self.assertEqual(
+            module_parameters({}),
+            f"uldma.link_timeout_ms={LINK_TIMEOUT_MS} uldma.link_spin_us={LINK_SPIN_US}",
+        )
 
     def test_given(self) -> None:
         """What is given is added, and comes first where it is the same."""
         self.assertEqual(
-            module_parameters({"link_timeout_ms": "7", "link_slots": "1"}),
-            "uldma.link_timeout_ms=7 uldma.link_slots=1",
+            module_parameters({"link_timeout_ms": "7", "link_spin_us": "0", "link_slots": "1"}),
+            "uldma.link_timeout_ms=7 uldma.link_spin_us=0 uldma.link_slots=1",
         )
 
 
