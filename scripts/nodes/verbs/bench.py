@@ -99,6 +99,8 @@ def main(arguments: Sequence[str]) -> int:
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
     if "link" in wanted:
+        linked += link.paced(config)
+        link.add(linked)
         link.add([*linked, *link.other_backends(config)])
     if "lmm" in wanted:
         print(

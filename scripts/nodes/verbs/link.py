@@ -22,6 +22,8 @@ WAYS: Mapping[str, str] = {
     "linger0": "link_linger_us=0",
     "linger1000": "link_linger_us=1000",
 }
+# Bytes per second of an engine that is slow for the host, as any is beside a real processor.
+PACE = 250_000_000
 # What keeps a processor busy, at the same priority as what is measured.
 SPINNER = "while :; do :; done"
 
@@ -93,6 +95,16 @@ def other_backends(config: Config) -> list[Figure]:
             # On a loopback each node is a link of its own.
             here, there = found[:2]
             figures += run(here, there)
+        pair.check_logs()
+    return figures
+
+
+def paced(config: Config) -> list[Figure]:
+    """In brief between adapters whose engine leaves emulated processors time between two copies."""
+    with Cluster("bench-link", config, device_options=["--bandwidth", str(PACE)]) as pair:
+        [here, there] = ends.of(pair)
+        say(f"measuring the link with an engine of {PACE // 1_000_000} MB/s ...")
+        figures = run(here, there, "--brief --suffix paced")
         pair.check_logs()
     return figures
 
