@@ -19,7 +19,11 @@ use crate::{
         PeerPlace,
         Place, //
     },
-    kernel_ext::gate::GateGuard,
+    kernel_ext::{
+        gate::GateGuard,
+        page_list::PageList,
+        window::Window, //
+    },
     link::part::Part, //
 };
 
@@ -123,12 +127,7 @@ impl Lane {
         piece: &Piece<'_, Buffer>,
         length: u64,
     ) -> Result {
-        let (pages, from) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
-        self.pieces(position, usize::try_from(length)?, |at, before, bytes| {
-            let at = hw.in_section(self.node, at)?;
-            let window = hw.window(guard.dev())?;
-            window.copy_in(at, pages, from + before, bytes)
-        })
+        self.copy(guard, hw, position, (piece, length), Window::copy_in)
     }
 
     /// Moves `length` bytes out of the window, from `position` on, into `piece`.
@@ -140,11 +139,22 @@ impl Lane {
         piece: &Piece<'_, Buffer>,
         length: u64,
     ) -> Result {
-        let (pages, to) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
+        self.copy(guard, hw, position, (piece, length), Window::copy_out)
+    }
+
+    /// Has `copy` move bytes: of which window and from where, of which pages and from where, how many.
+    fn copy(
+        &self,
+        guard: &GateGuard<'_>,
+        hw: &dyn Hardware,
+        position: u64,
+        (piece, length): (&Piece<'_, Buffer>, u64),
+        copy: impl Fn(&Window, usize, &PageList, usize, usize) -> Result,
+    ) -> Result {
+        let (pages, start) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
         self.pieces(position, usize::try_from(length)?, |at, before, bytes| {
             let at = hw.in_section(self.node, at)?;
-            let window = hw.window(guard.dev())?;
-            window.copy_out(at, pages, to + before, bytes)
+            copy(hw.window(guard.dev())?, at, pages, start + before, bytes)
         })
     }
 }
