@@ -8,7 +8,8 @@ use std::time::Duration;
 use uldma::measure::Clock;
 use uldma::{ConnectOptions, Connection, Device, Error, Peer, Piece};
 
-use super::contender::{Counted, Far, Near, Setup};
+use super::contender::{Far, Near, Setup};
+use super::counters::Counted;
 use super::order::Kind;
 use super::sizes::depth;
 use crate::failure::Failure;

@@ -8,13 +8,8 @@ use std::time::Duration;
 use uldma::measure::Clock;
 use uldma::{Device, Name};
 
-use super::conn::{Connected, Listening};
-use super::conventional::{Reader, Writer};
-use super::engine::{Engine, Target};
-use super::memcpy::{Memcpy, Window};
+use super::counters::Counted;
 use super::order::Kind;
-use super::ring::Ring;
-use super::tcp::{Client, Server};
 use crate::failure::Failure;
 
 /// What both ends know before they meet.
@@ -27,13 +22,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) name: Name,
     pub(crate) port: u32,
     pub(crate) timeout: Duration,
-}
-
-/// Copies that a program or its connection made: bytes, and how often memory was pinned for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
-    pub(crate) copied: u64,
-    pub(crate) locks: u64,
 }
 
 /// The end that measures.
@@ -78,22 +66,6 @@ pub(crate) trait Far {
     }
 }
 
-/// Opens the end that measures; the other one is open.
-pub(crate) fn near(
-    setup: Setup<'_>,
-    addresses: &[IpAddr],
-    port: u16,
-) -> Result<Box<dyn Near>, Failure> {
-    Ok(match setup.kind {
-        Kind::Raw | Kind::Ring | Kind::Sleepy => Box::new(Ring::new(setup)),
-        Kind::Memcpy => Box::new(Memcpy::new(setup)?),
-        Kind::Engine => Box::new(Engine::new(setup)?),
-        Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Connected::new(setup)?),
-        Kind::Tcp => Box::new(Client::new(setup, addresses, port)?),
-        Kind::Conventional => Box::new(Writer::new(setup)?),
-    })
-}
-
 /// An end that answers, and where TCP is to connect to.
 pub(crate) struct Opened {
     pub(crate) end: Box<dyn Far>,
@@ -109,17 +81,4 @@ impl From<Box<dyn Far>> for Opened {
             port: 0,
         }
     }
-}
-
-/// Opens the end that answers. Nothing here waits for the other one.
-pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
-    let end: Box<dyn Far> = match setup.kind {
-        Kind::Raw | Kind::Ring | Kind::Sleepy => Box::new(Ring::new(setup)),
-        Kind::Memcpy => Box::new(Window::new(setup)?),
-        Kind::Engine => Box::new(Target::new(setup)?),
-        Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Listening::new(setup)?),
-        Kind::Tcp => return Server::open(setup),
-        Kind::Conventional => Box::new(Reader::new(setup)?),
-    };
-    Ok(end.into())
 }

@@ -11,7 +11,8 @@ use uldma::{
     OutboundSegment, Region,
 };
 
-use super::contender::{Counted, Far, Near, Setup};
+use super::contender::{Far, Near, Setup};
+use super::counters::Counted;
 use super::engine::exported;
 use crate::failure::Failure;
 

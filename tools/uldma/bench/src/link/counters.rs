@@ -7,8 +7,14 @@ use std::ops::{Add, Sub};
 use serde::{Deserialize, Serialize};
 use uldma::Device;
 
-use super::contender::Counted;
 use crate::failure::Failure;
+
+/// Copies that a program or its connection made: bytes, and how often memory was pinned for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) copied: u64,
+    pub(crate) locks: u64,
+}
 
 /// Counts of one node, or of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

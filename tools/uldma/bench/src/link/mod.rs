@@ -5,7 +5,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`contender`] | who moves data: an end here and one at the peer |
+//! | [`contender`], [`opening`] | who moves data: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
 //! | [`order`], [`serve`], [`rounds`] | how both sides take part in one round, and all in turns |
 //! | [`counters`] | interrupts, doorbells, copies |
@@ -19,6 +19,7 @@ mod counters;
 mod engine;
 mod memcpy;
 mod names;
+mod opening;
 mod order;
 mod plot;
 mod relate;

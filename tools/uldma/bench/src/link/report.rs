@@ -269,6 +269,11 @@ fn all_aims(figures: &Figures) -> Vec<Aim> {
         let of = |who| figures.get(&names.stream(who, size, ""));
         ratio(of(who), of(base))
     };
+    let paced = Names {
+        suffix: ".paced",
+        ..names
+    };
+    let of_paced = |who| figures.get(&paced.stream(who, "256k", ""));
     let connection = LARGE
         .into_iter()
         .filter_map(|size| share("conn", "engine", size))
@@ -296,6 +301,12 @@ fn all_aims(figures: &Figures) -> Vec<Aim> {
         aim(
             "from 256k by connection: part of the engine's rate",
             connection,
+            Some(0.9),
+            None,
+        ),
+        aim(
+            "256k by connection: part of a paced engine's rate",
+            ratio(of_paced("conn"), of_paced("engine")),
             Some(0.9),
             None,
         ),

@@ -5,8 +5,9 @@
 use uldma::measure::Clock;
 use uldma::{Device, Name};
 
-use super::contender::{near, Near, Setup};
+use super::contender::{Near, Setup};
 use super::counters::Counters;
+use super::opening::near;
 use super::order::{Kind, Order, Report, What};
 use crate::failure::Failure;
 use crate::peer::{hear, say, Peer};

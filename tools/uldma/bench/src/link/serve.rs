@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use uldma::{Channel, Device, Name};
 
-use super::contender::{far, Far, Opened, Setup};
+use super::contender::{Far, Opened, Setup};
 use super::counters::Counters;
+use super::opening::far;
 use super::order::{Kind, Order, Report, What};
 use super::sizes::LARGEST;
 use crate::failure::Failure;
