@@ -82,11 +82,13 @@ static struct uldma_call calls[] = {
 	},
 	[RECV] = {
 		.cmd = ULDMA_IOC_CONN_RECV,
+		.known_flags = ULDMA_RANGE_SPIN,
 		.args.conn_range = { SIZED(conn_range), .length = 1 },
 		.result = -ENOTCONN,
 	},
 	[RECYCLE] = {
 		.cmd = ULDMA_IOC_CONN_RECYCLE,
+		.known_flags = ULDMA_RANGE_SPIN,
 		.args.conn_range = { SIZED(conn_range), .length = 1 },
 		.result = -ENOTCONN,
 	},
