@@ -102,6 +102,7 @@ unsafe impl FileOperations for Opener {
             },
             Some(connection) => {
                 this.shared.connection_site().work_if_polling();
+                this.shared.pump.look_now();
                 Readiness {
                     readable: connection.readable,
                     writable: connection.writable,

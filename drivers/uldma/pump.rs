@@ -67,7 +67,7 @@ const TICK_MS: u32 = 100;
 /// For how long at least the end of a command is looked for, which most often is near.
 const BUSY: Delta = Delta::from_micros(500);
 /// Least time of the timer: it interrupts as often while somebody uses a link all the time.
-const MIN_TIMER: Delta = Delta::from_micros(500);
+const MIN_TIMER: Delta = Delta::from_micros(50);
 
 const WORK: u64 = 1;
 const TICK: u64 = 2;
@@ -400,6 +400,13 @@ impl Pump {
         if self.pumped.lock().is_some() {
             let after = options::link_linger().max(MIN_TIMER);
             *handle = Some(HrTimerPointer::start(self.clone(), after));
+        }
+    }
+
+    /// Has the work item look at once and not when the timer says so: a program is about to sleep.
+    pub(crate) fn look_now(self: &Arc<Self>) {
+        if self.timed.load(Relaxed) && self.waiting.load(Relaxed) == 0 {
+            self.hand_over();
         }
     }
 

@@ -31,6 +31,7 @@ CLOCK_CMDLINE = "tsc=nowatchdog"
 LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
 # To sleep and be woken takes an emulated processor some hundred times as long as a real one.
 LINK_SPIN_US = 3000
+LINK_LINGER_US = 500
 
 
 class Backend(StrEnum):
@@ -80,6 +81,7 @@ def module_parameters(given: Mapping[str, str]) -> str:
     parameters = {
         "link_timeout_ms": str(LINK_TIMEOUT_MS),
         "link_spin_us": str(LINK_SPIN_US),
+        "link_linger_us": str(LINK_LINGER_US),
         **given,
     }
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())
