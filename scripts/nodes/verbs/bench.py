@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
     if "link" in wanted:
-        linked += link.paced(config)
+        linked += link.other_ways(config)
         link.add(linked)
         link.add([*linked, *link.other_backends(config)])
     if "lmm" in wanted:

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from .. import ends, results
 from ..agent import Job
@@ -16,14 +16,25 @@ from ..results import Figure
 
 TIMEOUT = 300.0
 SERVER_TIMEOUT = 60.0
-# Parameters of the module, by the word that figures end with.
-WAYS: Mapping[str, str] = {
-    "poll": "link_poll_us=20",
-    "linger0": "link_linger_us=0",
-    "linger1000": "link_linger_us=1000",
-}
 # Bytes per second of an engine that is slow for the host, as any is beside a real processor.
 PACE = 250_000_000
+
+
+@dataclass(frozen=True)
+class Way:
+    """How nodes differ from the usual ones; a boot each, since parameters can be set only once."""
+
+    module: Mapping[str, str] = field(default_factory=dict)
+    device: tuple[str, ...] = ()
+
+
+# By the word that figures end with.
+WAYS: Mapping[str, Way] = {
+    "poll": Way({"link_poll_us": "20"}),
+    "linger0": Way({"link_linger_us": "0"}),
+    "linger1000": Way({"link_linger_us": "1000"}),
+    "paced": Way(device=("--bandwidth", str(PACE))),
+}
 # What keeps a processor busy, at the same priority as what is measured.
 SPINNER = "while :; do :; done"
 
@@ -61,25 +72,14 @@ def load(cluster: Cluster) -> Iterator[None]:
             spinner.kill()
 
 
-def reload(cluster: Cluster, parameters: str = "") -> None:
-    """Load the module anew on all nodes."""
-    for node in cluster.nodes.values():
-        node.check(f"rmmod uldma && modprobe uldma {parameters}")
-
-
 def measure(pair: Cluster) -> list[Figure]:
-    """Measure between two adapters: all sizes, then in brief under load and in other ways."""
+    """Measure between two adapters: all sizes, then in brief under load."""
     [here, there] = ends.of(pair)
     say("measuring the link ...")
     figures = run(here, there)
     say("measuring the link of nodes that are busy ...")
     with load(pair):
         figures += run(here, there, "--brief --suffix loaded")
-    for word, parameters in WAYS.items():
-        say(f"measuring the link with {parameters} ...")
-        reload(pair, parameters)
-        figures += run(here, there, f"--brief --suffix {word}")
-    reload(pair)
     results.write("link", figures)
     return figures
 
@@ -99,13 +99,17 @@ def other_backends(config: Config) -> list[Figure]:
     return figures
 
 
-def paced(config: Config) -> list[Figure]:
-    """In brief between adapters whose engine leaves emulated processors time between two copies."""
-    with Cluster("bench-link", config, device_options=["--bandwidth", str(PACE)]) as pair:
-        [here, there] = ends.of(pair)
-        say(f"measuring the link with an engine of {PACE // 1_000_000} MB/s ...")
-        figures = run(here, there, "--brief --suffix paced")
-        pair.check_logs()
+def other_ways(config: Config) -> list[Figure]:
+    """The same between adapters in brief, in each of the other ways."""
+    figures = []
+    for word, way in WAYS.items():
+        other = replace(config, module={**config.module, **way.module})
+        with Cluster("bench-link", other, device_options=list(way.device)) as pair:
+            [here, there] = ends.of(pair)
+            options = [f"{name}={value}" for name, value in way.module.items()]
+            say(f"measuring the link with {' '.join([*options, *way.device])} ...")
+            figures += run(here, there, f"--brief --suffix {word}")
+            pair.check_logs()
     return figures
 
 
