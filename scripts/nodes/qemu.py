@@ -18,10 +18,11 @@ QEMU = "qemu-system-x86_64"
 MEMORY_BACKEND = "memory-backend-memfd"
 # It comes before the devices. The caching mode makes the guest tell of new mappings, too.
 IOMMU = ("-device", "intel-iommu,caching-mode=on")
-# Processors with ERMS copy by an instruction that the emulator does byte by byte. With five levels
-# of page tables, KASAN takes an interrupt during the identification of the first processor, when
-# its features are unknown, for a wild access.
-CPU = "max,erms=off,fsrm=off" + (",la57=off" if DEBUG else "")
+# With five levels of page tables, KASAN takes an interrupt during the identification of the first
+# processor, when its features are unknown, for a wild access.
+CPU = "max,la57=off" if DEBUG else "max"
+# Processors with ERMS copy by an instruction that the emulator does byte by byte.
+EMULATED_CPU = f"{CPU},erms=off,fsrm=off"
 # The debug kernel has KASAN instead.
 DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
 # Processors that stand still make the kernel doubt their clock, and take one that is a register of
@@ -95,9 +96,10 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         f"{DEBUG_CMDLINE if config.debug else ''} {'intel_iommu=on' if config.iommu else ''} "
         f"{module_parameters(config.module)} {config.cmdline}"
     )
+    cpu = EMULATED_CPU if accel.startswith("tcg") else CPU
     args = [
         QEMU,
-        *("-M", "q35", "-cpu", CPU, "-smp", str(config.cpus), "-m", f"{config.memory}M"),
+        *("-M", "q35", "-cpu", cpu, "-smp", str(config.cpus), "-m", f"{config.memory}M"),
         *("-accel", accel, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(KDIR / "vmlinuz"), "-initrd", str(initrd), "-append", cmdline.strip()),
         *("-object", f"{MEMORY_BACKEND},id=mem,size={config.memory}M,share=on"),
