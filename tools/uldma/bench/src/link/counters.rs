@@ -129,7 +129,7 @@ mod tests {
     const TABLE: &str = "           CPU0       CPU1
  24:          1          2  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
  25:         10         20  PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0
- 26:        100        200  PCI-MSIX-0000:00:04.0   0-edge      uldma-doorbell
+ 26:        100        200  PCI-MSIX-0000:00:04.0   0-edge      uldma-control
  27:       1000       2000  PCI-MSIX-0000:00:04.0   1-edge      uldma-event
 LOC:       9999       9999   Local timer interrupts
 ";
