@@ -155,7 +155,7 @@ impl Adapter {
         let methods = bar.read32(reg::METHODS);
         let shadow_shift = bar.read32(reg::SHADOW_SHIFT);
         let (node, nodes) = (bar.read32(reg::NODE), bar.read32(reg::NODES));
-        let window_size = usize::try_from(bar.read64(reg::WINDOW_SIZE))?;
+        let window_size = usize::try_from(bar.try_read64(reg::WINDOW_SIZE)?)?;
         let (context_frame, context_len) = frames(pdev, layout::BAR_CONTEXT)?;
         let (shadow_frame, shadow_len) = frames(pdev, layout::BAR_SHADOW)?;
         let mapped = window.access(pdev.as_ref())?;
@@ -242,10 +242,10 @@ impl Adapter {
     fn invalidate(&self, dev: &Device<Bound>, kind: u64, index: u32) -> Result {
         let bar = self.registers.access(dev)?;
         let _guard = self.invalidate.lock();
-        bar.write64(
+        bar.try_write64(
             kind << invalidate::KIND_SHIFT | u64::from(index),
             reg::INVALIDATE,
-        );
+        )?;
         self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
@@ -353,9 +353,9 @@ impl Hardware for Adapter {
 
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         let bar = self.registers.access(dev)?;
-        bar.write64(tables.pages, reg::PAGE_DIRECTORY);
+        bar.try_write64(tables.pages, reg::PAGE_DIRECTORY)?;
         bar.write32(tables.page_capacity, reg::PAGE_CAPACITY);
-        bar.write64(tables.regions, reg::REGION_DIRECTORY);
+        bar.try_write64(tables.regions, reg::REGION_DIRECTORY)?;
         bar.write32(tables.region_capacity, reg::REGION_CAPACITY);
         bar.write32(control::ENABLE, reg::CONTROL);
         Ok(())
@@ -399,11 +399,11 @@ impl Hardware for Adapter {
         };
         let bar = self.registers.access(dev)?;
         let _guard = self.start.lock();
-        bar.write64(address(src), reg::DMA_SOURCE);
-        bar.write64(address(dst), reg::DMA_DESTINATION);
-        bar.write64(length, reg::DMA_SIZE);
+        bar.try_write64(address(src), reg::DMA_SOURCE)?;
+        bar.try_write64(address(dst), reg::DMA_DESTINATION)?;
+        bar.try_write64(length, reg::DMA_SIZE)?;
         // CAST: The register holds a signed number.
-        let result = bar.read64(reg::DMA_STATUS) as i64;
+        let result = bar.try_read64(reg::DMA_STATUS)? as i64;
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
     }
 
@@ -452,7 +452,7 @@ impl Hardware for Adapter {
     fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         let bar = self.registers.access(dev)?;
         let word = u64::from(cpu) << 32 | u64::from(context.unwrap_or(0));
-        bar.write64(word, reg::RUNNING);
+        bar.try_write64(word, reg::RUNNING)?;
         Ok(())
     }
 

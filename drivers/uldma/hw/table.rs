@@ -70,9 +70,32 @@ impl Entry for PageEntry {
 
 impl Entry for RegionEntry {
     fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result {
-        dma_write!(block, [try: index], Self { flags: 0, ..self });
+        let Self {
+            flags,
+            space,
+            offset,
+            length,
+            generation,
+            run_count,
+            first_page,
+            runs,
+            peer_region,
+            link_generation,
+            peer_generation,
+        } = self;
+        dma_write!(block, [try: index].flags, 0u32);
+        dma_write!(block, [try: index].space, space);
+        dma_write!(block, [try: index].offset, offset);
+        dma_write!(block, [try: index].length, length);
+        dma_write!(block, [try: index].generation, generation);
+        dma_write!(block, [try: index].run_count, run_count);
+        dma_write!(block, [try: index].first_page, first_page);
+        dma_write!(block, [try: index].runs, runs);
+        dma_write!(block, [try: index].peer_region, peer_region);
+        dma_write!(block, [try: index].link_generation, link_generation);
+        dma_write!(block, [try: index].peer_generation, peer_generation);
         wmb();
-        dma_write!(block, [try: index].flags, self.flags);
+        dma_write!(block, [try: index].flags, flags);
         Ok(())
     }
 

@@ -8,7 +8,10 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::DmaAddress,
+    dma::{
+        DataDirection,
+        DmaAddress, //
+    },
     page::{
         Page,
         PAGE_SIZE, //
@@ -61,7 +64,7 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddre
             page,
             0,
             PAGE_SIZE,
-            bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+            DataDirection::Bidirectional.into(),
             ATTRS,
         )
     };
@@ -100,7 +103,7 @@ pub(crate) fn unmap(dev: &Device<Bound>, addr: DmaAddress) {
             as_raw(dev),
             addr,
             PAGE_SIZE,
-            bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+            DataDirection::Bidirectional.into(),
             ATTRS,
         );
     }
