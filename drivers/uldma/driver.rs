@@ -13,10 +13,7 @@ use kernel::{
         DmaMask, //
     },
     driver::Registration,
-    irq::{
-        IrqReturn,
-        ThreadedHandler, //
-    },
+    irq::IrqReturn,
     pci,
     prelude::*,
     sync::Arc,
@@ -32,6 +29,7 @@ use crate::{
     },
     kernel_ext::{
         chardev,
+        compat::IrqThread,
         shrinker, //
     },
     opener::Opener, //
@@ -94,8 +92,8 @@ impl<'bound> Node<'bound> {
 /// Handles the interrupt by which peers ring.
 struct DoorbellHandler(Arc<Shared>);
 
-impl ThreadedHandler for DoorbellHandler {
-    fn handle_threaded(&self, device: &Device<Bound>) -> IrqReturn {
+impl IrqThread for DoorbellHandler {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         // The only error is a device that has left the bus, which its removal takes care of.
         let _ = self.0.handle_doorbell(device);
         IrqReturn::Handled

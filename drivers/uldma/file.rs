@@ -32,6 +32,7 @@ use crate::{
             MappingRights,
             Readiness, //
         },
+        compat::this_module,
         mapping::SharedMapping,
         vma::{
             BusError,
@@ -51,7 +52,7 @@ use crate::{
 unsafe impl FileOperations for Opener {
     type Device = Shared;
 
-    const MODULE: &'static ThisModule = &crate::THIS_MODULE;
+    const MODULE: &'static ThisModule = this_module!();
 
     fn mapping(device: &Shared) -> &SharedMapping {
         device.maps.mapping()

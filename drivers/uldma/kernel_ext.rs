@@ -13,6 +13,7 @@
 pub(crate) mod accounting;
 pub(crate) mod capability;
 pub(crate) mod chardev;
+pub(crate) mod compat;
 pub(crate) mod dma;
 pub(crate) mod errno;
 pub(crate) mod eventfd;

@@ -5,6 +5,7 @@
 use kernel::time::Delta;
 
 use crate::{
+    kernel_ext::compat::parameter,
     lmm,
     module_parameters, //
 };
@@ -12,65 +13,65 @@ use crate::{
 /// How locked memory is managed.
 pub(crate) fn lmm() -> lmm::Options {
     lmm::Options {
-        merge: *module_parameters::merge.value() != 0,
+        merge: parameter(&module_parameters::merge) != 0,
         cache: lmm::Limits {
-            locks: *module_parameters::pin_cache_locks.value(),
-            bytes: *module_parameters::pin_cache_bytes.value(),
+            locks: parameter(&module_parameters::pin_cache_locks),
+            bytes: parameter(&module_parameters::pin_cache_bytes),
         },
     }
 }
 
 /// Nodes that share the memory of an ivshmem device.
 pub(crate) fn ivshmem_nodes() -> u32 {
-    *module_parameters::ivshmem_nodes.value()
+    parameter(&module_parameters::ivshmem_nodes)
 }
 
 /// Nodes that are joined by memory of this machine, and bytes of it.
 pub(crate) fn loopback() -> (u32, usize) {
     (
-        *module_parameters::loopback.value(),
-        *module_parameters::loopback_bytes.value(),
+        parameter(&module_parameters::loopback),
+        parameter(&module_parameters::loopback_bytes),
     )
 }
 
 /// Milliseconds for which an opener keeps a context that another wants.
 pub(crate) fn context_slice_ms() -> i64 {
-    (*module_parameters::context_slice_ms.value()).into()
+    parameter(&module_parameters::context_slice_ms).into()
 }
 
 /// Whether contexts can have initiation methods by which other processes can misuse them.
 pub(crate) fn insecure_methods() -> bool {
-    *module_parameters::insecure_methods.value() != 0
+    parameter(&module_parameters::insecure_methods) != 0
 }
 
 /// Regions and imports that one opener can have.
 pub(crate) fn max_opener_regions() -> usize {
-    *module_parameters::max_opener_regions.value()
+    parameter(&module_parameters::max_opener_regions)
 }
 
 /// Messages that a peer can have in flight to this node.
 pub(crate) fn link_slots() -> u32 {
-    *module_parameters::link_slots.value()
+    parameter(&module_parameters::link_slots)
 }
 
 /// How long a peer can be silent before the link to it is down.
 pub(crate) fn link_timeout() -> Delta {
-    Delta::from_millis((*module_parameters::link_timeout_ms.value()).into())
+    Delta::from_millis(parameter(&module_parameters::link_timeout_ms).into())
 }
 
 /// How long is looked for more before peers have to ring.
 pub(crate) fn link_linger() -> Delta {
-    Delta::from_micros((*module_parameters::link_linger_us.value()).into())
+    Delta::from_micros(parameter(&module_parameters::link_linger_us).into())
 }
 
 /// How long who waits looks before sleeping, at most.
 pub(crate) fn link_spin() -> Delta {
-    Delta::from_micros((*module_parameters::link_spin_us.value()).into())
+    Delta::from_micros(parameter(&module_parameters::link_spin_us).into())
 }
 
 /// How often is looked instead of being interrupted, if at all.
 pub(crate) fn link_poll() -> Option<Delta> {
-    match *module_parameters::link_poll_us.value() {
+    match parameter(&module_parameters::link_poll_us) {
         0 => None,
         us => Some(Delta::from_micros(us.into())),
     }

@@ -11,12 +11,14 @@ use kernel::{
     },
     dma::DmaAddress,
     page::PAGE_SIZE,
-    prelude::*,
-    sync::barrier::smp_rmb, //
+    prelude::*, //
 };
 
 use crate::{
-    kernel_ext::dma::SharedPage,
+    kernel_ext::{
+        compat::smp_rmb,
+        dma::SharedPage, //
+    },
     uapi, //
 };
 

@@ -39,6 +39,7 @@ use crate::{
         TableSetup, //
     },
     kernel_ext::{
+        compat::dma_address,
         dma,
         gup::PinnedPages,
         random,
@@ -396,7 +397,7 @@ impl Tpt {
                     return Err(ENOSPC);
                 }
                 let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
-                entry.runs = array.dma_handle();
+                entry.runs = dma_address(&array);
                 let node = RBTreeNode::new(slot.index, array, GFP_KERNEL)?;
                 tables.run_arrays.insert(node);
             }

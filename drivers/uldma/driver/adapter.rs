@@ -8,14 +8,7 @@ use kernel::{
         Core,
         Device, //
     },
-    irq::{
-        Flags,
-        Handler,
-        IrqReturn,
-        Registration,
-        ThreadedHandler,
-        ThreadedRegistration, //
-    },
+    irq::IrqReturn,
     pci,
     prelude::*,
     sync::Arc, //
@@ -33,6 +26,15 @@ use crate::{
     hw::{
         adapter::Adapter,
         layout, //
+    },
+    kernel_ext::compat::{
+        pci_device_table,
+        IdInfo,
+        IrqHandler,
+        IrqRegistration,
+        IrqThread,
+        IrqThreadRegistration,
+        IrqVectors, //
     }, //
 };
 
@@ -42,8 +44,8 @@ pub(super) struct Driver;
 /// Handles the vector of events.
 struct EventHandler(Arc<Shared>);
 
-impl ThreadedHandler for EventHandler {
-    fn handle_threaded(&self, device: &Device<Bound>) -> IrqReturn {
+impl IrqThread for EventHandler {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         // The only error is a device that has left the bus, which its removal takes care of.
         let _ = self.0.handle_events(device);
         IrqReturn::Handled
@@ -53,7 +55,7 @@ impl ThreadedHandler for EventHandler {
 /// Handles the vector by which the drivers of peers ring.
 struct ControlHandler(Arc<Shared>);
 
-impl Handler for ControlHandler {
+impl IrqHandler for ControlHandler {
     fn handle(&self, _device: &Device<Bound>) -> IrqReturn {
         self.0.pump.rung();
         IrqReturn::Handled
@@ -66,19 +68,15 @@ pub(super) struct Data<'bound> {
     #[pin]
     node: Node<'bound>,
     /// The device is quiet, so no handler has anything left to do.
-    #[pin]
-    events: ThreadedRegistration<EventHandler>,
-    #[pin]
-    control: Registration<ControlHandler>,
+    events: IrqThreadRegistration<EventHandler>,
+    control: IrqRegistration<ControlHandler>,
 }
 
-kernel::pci_device_table!(
+pci_device_table!(
     PCI_TABLE,
-    MODULE_PCI_TABLE,
-    <Driver as pci::Driver>::IdInfo,
-    [(
-        pci::DeviceId::from_id(pci::Vendor::REDHAT, layout::DEVICE_ID as u32),
-        ()
+    [pci::DeviceId::from_id(
+        pci::Vendor::REDHAT,
+        layout::DEVICE_ID as u32
     )]
 );
 
@@ -90,33 +88,18 @@ impl pci::Driver for Driver {
 
     fn probe<'bound>(
         pdev: &'bound pci::Device<Core<'_>>,
-        _info: &'bound Self::IdInfo,
+        _info: IdInfo<'bound, Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
             enable(pdev)?;
             let hw = Arc::pin_init(Adapter::new(pdev)?, GFP_KERNEL)?;
             let binding = Binding::new(pdev.as_ref(), hw)?;
             let shared = binding.shared().clone();
-            let vectors = pdev.alloc_irq_vectors(
-                layout::MSIX_VECTORS.into(),
-                layout::MSIX_VECTORS.into(),
-                pci::IrqTypes::default().with(pci::IrqType::MsiX),
-            )?;
-            let (event, control) = vectors.into_inner();
+            let mut vectors = IrqVectors::new(pdev, layout::MSIX_VECTORS.into())?;
 
             Ok(try_pin_init!(Data {
-                control <- pdev.request_irq(
-                    control,
-                    Flags::TRIGGER_NONE,
-                    c"uldma-control",
-                    Ok::<_, Error>(ControlHandler(shared.clone())),
-                ),
-                events <- pdev.request_threaded_irq(
-                    event,
-                    Flags::TRIGGER_NONE,
-                    c"uldma-event",
-                    Ok::<_, Error>(EventHandler(shared)),
-                ),
+                control: vectors.request(1, c"uldma-control", ControlHandler(shared.clone()))?,
+                events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
                 node <- Node::new(pdev.as_ref(), binding),
             }))
         })

@@ -4,10 +4,6 @@
 
 use kernel::{
     device::Core,
-    irq::{
-        Flags,
-        ThreadedRegistration, //
-    },
     pci,
     prelude::*,
     sync::Arc, //
@@ -24,6 +20,12 @@ use crate::{
         self,
         Ivshmem, //
     },
+    kernel_ext::compat::{
+        pci_device_table,
+        IdInfo,
+        IrqThreadRegistration,
+        IrqVectors, //
+    },
     options, //
 };
 
@@ -35,17 +37,14 @@ pub(super) struct Driver;
 pub(super) struct Data<'bound> {
     #[pin]
     node: Node<'bound>,
-    #[pin]
-    doorbells: ThreadedRegistration<DoorbellHandler>,
+    doorbells: IrqThreadRegistration<DoorbellHandler>,
 }
 
-kernel::pci_device_table!(
+pci_device_table!(
     PCI_TABLE,
-    MODULE_PCI_TABLE,
-    <Driver as pci::Driver>::IdInfo,
-    [(
-        pci::DeviceId::from_id(pci::Vendor::REDHAT_QUMRANET, ivshmem::DEVICE_ID),
-        ()
+    [pci::DeviceId::from_id(
+        pci::Vendor::REDHAT_QUMRANET,
+        ivshmem::DEVICE_ID
     )]
 );
 
@@ -57,27 +56,17 @@ impl pci::Driver for Driver {
 
     fn probe<'bound>(
         pdev: &'bound pci::Device<Core<'_>>,
-        _info: &'bound Self::IdInfo,
+        _info: IdInfo<'bound, Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
             enable(pdev)?;
             let hw = Arc::new(Ivshmem::new(pdev, options::ivshmem_nodes())?, GFP_KERNEL)?;
             let binding = Binding::new(pdev.as_ref(), hw)?;
             let shared = binding.shared().clone();
-            let vectors = pdev.alloc_irq_vectors(
-                ivshmem::VECTORS,
-                ivshmem::VECTORS,
-                pci::IrqTypes::default().with(pci::IrqType::MsiX),
-            )?;
-            let (doorbell, _) = vectors.into_inner();
+            let mut vectors = IrqVectors::new(pdev, ivshmem::VECTORS)?;
 
             Ok(try_pin_init!(Data {
-                doorbells <- pdev.request_threaded_irq(
-                    doorbell,
-                    Flags::TRIGGER_NONE,
-                    c"uldma-doorbell",
-                    Ok::<_, Error>(DoorbellHandler(shared)),
-                ),
+                doorbells: vectors.request_threaded(0, c"uldma-doorbell", DoorbellHandler(shared))?,
                 node <- Node::new(pdev.as_ref(), binding),
             }))
         })

@@ -57,6 +57,7 @@ use super::{
 };
 use crate::{
     kernel_ext::{
+        compat::DevresBar,
         errno::{
             enotconn,
             eopnotsupp, //
@@ -67,7 +68,7 @@ use crate::{
     uapi, //
 };
 
-type Registers = pci::Bar<'static, { layout::BAR_CONTROL_SIZE }>;
+type Registers<'a> = pci::Bar<'a, { layout::BAR_CONTROL_SIZE }>;
 
 /// What a register reads as when the device is no longer on the bus.
 const GONE: u32 = u32::MAX;
@@ -87,13 +88,13 @@ const POLL: Delta = Delta::from_micros(20);
 /// An adapter that is bound.
 #[pin_data]
 pub(crate) struct Adapter {
-    registers: Devres<Registers>,
+    registers: DevresBar<{ layout::BAR_CONTROL_SIZE }>,
     window: Devres<Window>,
     geometry: Geometry,
     /// Contexts, with those that are not for programs.
     contexts: u32,
     /// The pages of the contexts' registers, where the kernel has a queue to wake.
-    context_pages: Option<Devres<pci::Bar<'static>>>,
+    context_pages: Option<DevresBar>,
     /// First frames of the BARs that processes map.
     context_frame: usize,
     shadow_frame: usize,
@@ -268,7 +269,7 @@ impl Adapter {
     }
 }
 
-fn wait_ready(bar: &Registers) -> Result {
+fn wait_ready(bar: &Registers<'_>) -> Result {
     let value = read_poll_timeout(
         || Ok(bar.read32(reg::STATUS)),
         |value| value & status::READY != 0,

@@ -29,7 +29,10 @@ use super::{
     Link,
     MIN_SECTION, //
 };
-use crate::kernel_ext::window::Window;
+use crate::kernel_ext::{
+    compat::DevresBar,
+    window::Window, //
+};
 
 /// PCI device ID, of vendor 0x1af4.
 pub(crate) const DEVICE_ID: u32 = 0x1110;
@@ -58,7 +61,7 @@ const PAGE_CAPACITY: u32 = 1 << 18;
 
 /// An ivshmem-doorbell device that is bound.
 pub(crate) struct Ivshmem {
-    registers: Devres<pci::Bar<'static, REGISTERS_SIZE>>,
+    registers: DevresBar<REGISTERS_SIZE>,
     window: Devres<Window>,
     window_frame: usize,
     geometry: Geometry,

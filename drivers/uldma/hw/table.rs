@@ -13,7 +13,6 @@ use kernel::{
         Coherent,
         DmaAddress, //
     },
-    dma_write,
     prelude::*,
     transmute::{
         AsBytes,
@@ -21,7 +20,13 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::dma::wmb;
+use crate::kernel_ext::{
+    compat::{
+        dma_address,
+        dma_write, //
+    },
+    dma::wmb, //
+};
 
 use super::layout::{
     PageEntry,
@@ -149,7 +154,7 @@ impl<T: Entry> Table<T> {
 
     /// Bus address of the directory.
     pub(crate) fn directory(&self) -> DmaAddress {
-        self.directory.dma_handle()
+        dma_address(&self.directory)
     }
 
     /// Makes sure that entries `[first, first + count)` have memory.
@@ -163,7 +168,7 @@ impl<T: Entry> Table<T> {
             if slot.is_none() {
                 let block = Block::new(dev, Self::PER_BLOCK)?;
                 wmb();
-                dma_write!(self.directory, [try: number], block.shared.dma_handle());
+                dma_write!(self.directory, [try: number], dma_address(&block.shared));
                 *slot = Some(block);
             }
         }

@@ -16,6 +16,8 @@ use kernel::{
     prelude::*, //
 };
 
+use super::compat::faux_device;
+
 unsafe extern "C" {
     fn uldma_dma_coerce_mask_and_coherent(dev: *mut bindings::device, mask: u64) -> c_int;
 }
@@ -50,11 +52,10 @@ impl<T: Driver> Registration<T> {
     /// Makes the device `name`.
     pub(crate) fn new(name: &CStr, info: T::Info) -> Result<Self> {
         let device = faux::Registration::new(name, None)?;
-        let dev: &Device = device.as_ref();
         // SAFETY: A faux device is bound from when it is made until it is dropped, which is after
         // the private data. `probe` cannot keep the reference elsewhere, since it has to do with
         // any lifetime.
-        let dev: &'static Device<Bound> = unsafe { &*core::ptr::from_ref(dev.as_bound()) };
+        let dev: &'static Device<Bound> = unsafe { &*core::ptr::from_ref(faux_device(&device)) };
         // CAST: `Device` is `#[repr(transparent)]` over `Opaque<struct device>`.
         let raw = core::ptr::from_ref(dev).cast_mut().cast();
         // SAFETY: The device is valid, and nobody else knows of it yet.
