@@ -8,12 +8,15 @@ ROOT := scripts/root
 ENTER := $(ROOT) enter
 NODES := env PYTHONPATH=scripts python3 -m nodes
 NODE ?= a
+# Which series of the kernel, if not the one that scripts/root chooses.
+export KERNEL_SERIES
 
 .DEFAULT_GOAL := help
 
 help:			## print this help
 	@sed -nE 's/^([a-z-]+):.*\t## ([^@].*)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 		awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
+	@echo 'KERNEL_SERIES=7.2 beside any of these takes the kernel of that series.'
 
 run: build		## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')

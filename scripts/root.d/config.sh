@@ -7,8 +7,10 @@ MIRROR=${ULDMA_MIRROR:-http://deb.debian.org/debian}
 SUITE=trixie
 BACKPORTS=$SUITE-backports
 
-# The kernel series that uldma is written for and tested with.
-KERNEL_SERIES=7.2
+# The kernel series that uldma is tested with, the newest first. The environment's KERNEL_SERIES picks
+# one of all.
+KERNEL_SERIES_TESTED=(7.2)
+KERNEL_SERIES=${KERNEL_SERIES:-}
 KERNEL_FLAVOUR=cloud-amd64
 
 # ruff is not in Debian.

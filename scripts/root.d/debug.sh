@@ -13,10 +13,11 @@ build_debug() {
 	kernel=$(stage_dir kernel)
 	final=$(stage_dir debug)
 	quietly "copy the kernel's source" debug_copy "$dir" "$kernel/src"
-	quietly "configure the debug kernel" debug_configure "$dir"
-	quietly "build the debug kernel (about 7 min)" debug_compile "$dir"
+	quietly "configure the debug kernel $SERIES" debug_configure "$dir"
+	quietly "build the debug kernel $SERIES (about 7 min)" debug_compile "$dir"
 	release=$(<"$dir/src/include/config/kernel.release")
 	cat >"$dir/env" <<EOF
+KSERIES=$SERIES
 KREL=$release
 KSRC=$final/src
 KDIR=$final

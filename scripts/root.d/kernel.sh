@@ -5,31 +5,31 @@
 # prepared for building modules against exactly that kernel. Packages are
 # unpacked rather than installed: nothing here needs a boot loader.
 #
-#   env         KREL=, KSRC=, KDIR=
+#   env         KSERIES=, KREL=, KSRC=, KDIR=
 #   vmlinuz     the signed image
 #   modules/    lib/modules/KREL, with modules.dep
 #   src/        the prepared source
 
+# What series_ask() has chosen; its package lists are taken over.
 build_kernel() {
-	local dir=$1 final release version
+	local dir=$1 final
 	final=$(stage_dir kernel)
-	mkdir "$dir/apt"
-	quietly "package lists for the kernel" kernel_apt "$dir" update
-	kernel_choose "$dir"
-	read -r release version <"$dir/choice"
-	say "kernel under test: $release (Debian $version)"
-	quietly "download kernel $release with source" kernel_download "$dir" "$release" "$version"
-	quietly "unpack kernel" kernel_unpack "$dir" "$release"
-	quietly "prepare kernel for Rust modules (about 1 min)" kernel_prepare "$dir" "$release"
-	rm -rf "$dir"/{apt,debs,headers,image,choice}
+	mv "$SERIES_LISTS"/* "$dir"
+	rmdir "$SERIES_LISTS"
+	say "kernel under test: $KREL (Debian $KERNEL_VERSION)"
+	quietly "download kernel $KREL with source" kernel_download "$dir" "$KREL" "$KERNEL_VERSION"
+	quietly "unpack kernel $KREL" kernel_unpack "$dir" "$KREL"
+	quietly "prepare kernel $KREL for Rust modules (about 1 min)" kernel_prepare "$dir" "$KREL"
+	rm -rf "$dir"/{apt,debs,headers,image}
 	cat >"$dir/env" <<EOF
-KREL=$release
+KSERIES=$SERIES
+KREL=$KREL
 KSRC=$final/src
 KDIR=$final
 EOF
 }
 
-# kernel_apt DIR ARGS...: apt-get with its state in DIR, so that the root stays as it is.
+# kernel_apt DIR TOOL ARGS...: a tool of apt with its state in DIR, so that the root stays as it is.
 kernel_apt() {
 	local dir=$1
 	shift
@@ -37,46 +37,13 @@ kernel_apt() {
 	in_root "$dir" sh -euc 'cd debs; tool=$1; shift
 		exec $tool -q -o APT::Sandbox::User=root -o Dir::State::Lists="$PWD/../apt/lists" \
 			-o Dir::Cache="$PWD/../apt/cache" "$@"' \
-		sh "${KERNEL_TOOL:-apt-get}" "$@"
-}
-
-# The newest kernel of the series for which the suite has everything: image, modules, headers and the
-# source of the same version. Patch releases move and parts arrive one by one.
-kernel_choose() {
-	local dir=$1 names sources release patch version newest
-	names=$(KERNEL_TOOL=apt-cache kernel_apt "$dir" pkgnames linux-)
-	sources=$(KERNEL_TOOL=apt-cache kernel_apt "$dir" madison "linux-source-$KERNEL_SERIES" |
-		awk '{print $3}' | sort -u)
-	while read -r release; do
-		patch=${release%%+*}
-		version=$(grep -m1 -F "$patch-" <<<"$sources" || true)
-		[ -n "$version" ] || continue
-		grep -qxF "linux-binary-$release" <<<"$names" || continue
-		grep -qxF "linux-modules-$release" <<<"$names" || continue
-		grep -qxF "linux-headers-$release" <<<"$names" || continue
-		echo "$release $version" >"$dir/choice"
-		break
-	done < <(kernel_releases "$KERNEL_SERIES" <<<"$names")
-	newest=$(kernel_releases '[0-9]+\.[0-9]+' <<<"$names" | head -n 1)
-	[ -e "$dir/choice" ] ||
-		die "$BACKPORTS offers no complete kernel of series $KERNEL_SERIES" \
-			"(its newest is ${newest:-none}); uldma is tested with $KERNEL_SERIES only"
-	case $newest in
-	"$KERNEL_SERIES".*) ;;
-	*) say "note: $BACKPORTS also has $newest; series ${newest%.*} is newer and untested" ;;
-	esac
-}
-
-# Releases that have an image, the newest first. Older series call the package linux-image.
-kernel_releases() {
-	sed -nE "s/^linux-(binary|binary-unsigned|image)-($1\.[0-9]+\+[^-]*-$KERNEL_FLAVOUR)\$/\2/p" |
-		sort -Vru
+		sh "$@"
 }
 
 kernel_download() {
 	local dir=$1 release=$2 version=$3
-	kernel_apt "$dir" download "linux-binary-$release" "linux-modules-$release" \
-		"linux-headers-$release" "linux-source-$KERNEL_SERIES=$version"
+	kernel_apt "$dir" apt-get download "linux-binary-$release" "linux-modules-$release" \
+		"linux-headers-$release" "linux-source-$SERIES=$version"
 }
 
 kernel_unpack() {
@@ -103,21 +70,4 @@ kernel_prepare() {
 		cp "$headers/Module.symvers" src/' sh "$release"
 	grep -q '^CONFIG_RUST=y' "$dir/src/.config" ||
 		{ echo "CONFIG_RUST was lost from the configuration"; return 1; }
-}
-
-# Forget the kernel when the suite has a newer one of the series.
-kernel_refresh() {
-	local have want dir=$CACHE/.new-refresh
-	mkdir "$dir"
-	kernel_apt "$dir" update >/dev/null
-	kernel_choose "$dir"
-	read -r want _ <"$dir/choice"
-	stage_remove "$dir"
-	have=$(sed -n 's/^KREL=//p' "$(stage_dir kernel)/env" 2>/dev/null || true)
-	if [ "$have" = "$want" ]; then
-		say "kernel $have is the newest of series $KERNEL_SERIES"
-	else
-		say "kernel $want replaces ${have:-none}"
-		stage_remove "$(stage_dir kernel)"
-	fi
 }

@@ -5,7 +5,7 @@
 # the one under test without this tree's code. Clones share it: each links its
 # own tree in and goes on in a copy of what was built (scripts/kunit).
 #
-#   env         KREL=, KSRC=, KDIR=, ULDMA_TREE=
+#   env         KSERIES=, KREL=, KSRC=, KDIR=, ULDMA_TREE=
 #   src/        the source; enter() puts the tree on src/uldma
 #   fresh/      what was built
 #   build/      enter() puts the tree's copy of fresh/ here
@@ -18,9 +18,10 @@ build_kunit() {
 	kernel=$(stage_dir kernel)
 	final=$(stage_dir kunit)
 	quietly "link the kernel's source" kunit_link "$dir" "$kernel/src"
-	quietly "build the kernel for unit tests (about 3 min)" kunit_compile "$dir"
+	quietly "build the kernel $SERIES for unit tests (about 3 min)" kunit_compile "$dir"
 	release=$(<"$dir/fresh/include/config/kernel.release")
 	cat >"$dir/env" <<EOF
+KSERIES=$SERIES
 KREL=$release
 KSRC=$final/src
 KDIR=$final

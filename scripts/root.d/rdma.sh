@@ -13,13 +13,13 @@ build_rdma() {
 	local dir=$1
 	mkdir "$dir/root"
 	quietly "download the tools of RDMA" rdma_download "$dir"
-	quietly "build rdma_rxe" rdma_compile "$dir"
+	quietly "build rdma_rxe for kernel $SERIES" rdma_compile "$dir"
 	rm -rf "$dir"/{apt,debs,build}
 }
 
 rdma_download() {
-	kernel_apt "$1" update
-	kernel_apt "$1" download "${RDMA_PACKAGES[@]}"
+	kernel_apt "$1" apt-get update
+	kernel_apt "$1" apt-get download "${RDMA_PACKAGES[@]}"
 	in_root "$1" sh -euc 'for package in debs/*.deb; do dpkg-deb -x "$package" root; done'
 }
 

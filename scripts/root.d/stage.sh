@@ -2,8 +2,11 @@
 # shellcheck shell=bash
 #
 # Stages of the cache. A stage is a directory NAME-KEY, KEY being a hash of what
-# defines it. It is built under a temporary name and renamed when complete, so
-# what is there is whole; one lock keeps two runs apart.
+# defines it, or NAME-SERIES-KEY where there is one for each series of the kernel.
+# It is built under a temporary name and renamed when complete, so what is there
+# is whole; one lock keeps two runs apart.
+
+STAGES=(root kernel debug kunit rdma pytools)
 
 # A key covers the stage's own definition (but for comments) and the key of what it is built on.
 stage_key() {
@@ -13,7 +16,7 @@ stage_key() {
 			cat - "$ROOT_D/debian.sh"
 		;;
 	kernel)
-		printf '%s\n' "$(stage_key root)" "$KERNEL_SERIES" "$KERNEL_FLAVOUR" |
+		printf '%s\n' "$(stage_key root)" "$SERIES" "$KERNEL_FLAVOUR" |
 			cat - "$ROOT_D/kernel.sh"
 		;;
 	debug)
@@ -39,15 +42,27 @@ stage_key() {
 
 declare -A STAGE_DIRS=()
 
-stage_dir() {
-	if [ -z "${STAGE_DIRS[$1]:-}" ]; then
-		STAGE_DIRS[$1]=$CACHE/$1-$(stage_key "$1")
+# Sets STAGE_DIR; a subshell could not keep what was found.
+stage_find() {
+	local name=$1
+	case $name in
+	root | pytools) ;;
+	*) name+=-$SERIES ;;
+	esac
+	if [ -z "${STAGE_DIRS[$name]:-}" ]; then
+		STAGE_DIRS[$name]=$CACHE/$name-$(stage_key "$1")
 	fi
-	echo "${STAGE_DIRS[$1]}"
+	STAGE_DIR=${STAGE_DIRS[$name]}
+}
+
+stage_dir() {
+	stage_find "$1"
+	echo "$STAGE_DIR"
 }
 
 stage_ready() {
-	[ -d "$(stage_dir "$1")" ]
+	stage_find "$1"
+	[ -d "$STAGE_DIR" ]
 }
 
 # Trees unpacked from packages may hold directories that their owner cannot write.
@@ -86,12 +101,22 @@ stage() {
 	mv "$new" "$final"
 }
 
+# All series that this tree may use are kept.
 stage_prune() {
-	local name dir
-	for name in root kernel debug kunit rdma pytools; do
+	local SERIES name dir
+	local -A kept=()
+	for SERIES in $(series_kept); do
+		for name in "${STAGES[@]}"; do
+			kept[$(stage_dir "$name")]=1
+		done
+	done
+	for name in "${STAGES[@]}"; do
 		for dir in "$CACHE/$name"-*; do
-			[ "$dir" = "$(stage_dir "$name")" ] || [ ! -d "$dir" ] ||
+			[ -n "${kept[$dir]:-}" ] || [ ! -d "$dir" ] ||
 				quietly "delete ${dir##*/}" stage_remove "$dir"
 		done
+	done
+	for dir in "$CACHE"/chosen-of-*; do
+		[ "$dir" = "$SERIES_CHOSEN" ] || rm -f "$dir"
 	done
 }
