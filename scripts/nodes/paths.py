@@ -14,14 +14,16 @@ KDIR = Path(os.environ["KDIR"])
 RDMA = Path(os.environ["ULDMA_RDMA"]) if "ULDMA_RDMA" in os.environ else None
 
 BUILD = REPO / "build"
+# What depends on the kernel is there for each series.
+KERNEL_BUILD = BUILD / os.environ["KSERIES"]
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 BINARIES = BUILD / "cargo" / "release"
-SELFTESTS = BUILD / "kselftest"
+SELFTESTS = KERNEL_BUILD / "kselftest"
 # In C; those in Rust are cargo's examples.
 SAMPLES = BUILD / "samples"
-MODULE = BUILD / f"module{SUFFIX}" / "uldma.ko"
-ARCHIVES = BUILD / f"nodes{SUFFIX}"
+MODULE = KERNEL_BUILD / f"module{SUFFIX}" / "uldma.ko"
+ARCHIVES = KERNEL_BUILD / f"nodes{SUFFIX}"
 
 # build/run under a short name: a socket's name may have 107 characters.
 RUN = Path("/run/uldma")

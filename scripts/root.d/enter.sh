@@ -63,10 +63,10 @@ enter() {
 		;;
 	--kunit)
 		kernel=$(stage_dir kunit)
-		mkdir -p "$REPO/build/kunit"
+		mkdir -p "$REPO/build/$SERIES/kunit"
 		linked=(
 			--ro-bind "$REPO" "$kernel/src/uldma"
-			--bind "$REPO/build/kunit" "$kernel/build"
+			--bind "$REPO/build/$SERIES/kunit" "$kernel/build"
 		)
 		shift
 		;;
