@@ -6,8 +6,6 @@
 # of the configuration. What is there is as in stage "kernel"; vmlinuz is not
 # signed, and modules/ names only what is built in.
 
-DEBUG_CONFIG=$SCRIPTS/debug.config
-
 build_debug() {
 	local dir=$1 kernel final release
 	kernel=$(stage_dir kernel)
@@ -24,6 +22,14 @@ KDIR=$final
 EOF
 }
 
+# What every series has to take, and what this one has to take beside.
+debug_fragments() {
+	local file
+	for file in "$SCRIPTS/debug.config" "$SCRIPTS/debug-$SERIES.config"; do
+		[ ! -e "$file" ] || cat "$file"
+	done
+}
+
 debug_copy() {
 	mkdir "$1/src"
 	cp -a --reflink=auto "$2/." "$1/src"
@@ -31,7 +37,7 @@ debug_copy() {
 }
 
 debug_configure() {
-	cp "$DEBUG_CONFIG" "$1/fragment"
+	debug_fragments >"$1/fragment"
 	in_root "$1" sh -euc '
 		make -C src LLVM=1 tinyconfig
 		cat fragment >>src/.config

@@ -21,8 +21,8 @@ stage_key() {
 		;;
 	debug)
 		# Patch releases have keys of their own; without a kernel there is none to keep.
-		printf '%s\n' "$(stage_key kernel)" |
-			cat - "$DEBUG_CONFIG" "$ROOT_D/debug.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
+		printf '%s\n' "$(stage_key kernel)" "$(debug_fragments)" |
+			cat - "$ROOT_D/debug.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
 		;;
 	kunit)
 		printf '%s\n' "$(stage_key kernel)" |
