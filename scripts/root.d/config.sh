@@ -9,7 +9,7 @@ BACKPORTS=$SUITE-backports
 
 # The kernel series that uldma is tested with, the newest first. The environment's KERNEL_SERIES picks
 # one of all.
-KERNEL_SERIES_TESTED=(7.2)
+KERNEL_SERIES_TESTED=(7.3 7.2)
 KERNEL_SERIES=${KERNEL_SERIES:-}
 KERNEL_FLAVOUR=cloud-amd64
 
