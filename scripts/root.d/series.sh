@@ -136,7 +136,7 @@ series_refresh() {
 		say "kernel $have is the newest of series $SERIES"
 		stage_remove "$SERIES_LISTS"
 	else
-		say "kernel $KREL replaces ${have:-none}"
+		[ -z "$have" ] || say "kernel $KREL replaces $have"
 		stage_remove "$(stage_dir kernel)"
 	fi
 }
