@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes, most often two, and what joins them."""
 
-import fcntl
 import os
 import socket
 import time
@@ -11,10 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from . import accel, initramfs, qemu
+from .console import say
 from .device import Device
 from .errors import NodesError
 from .ivshmem import IvshmemServer
+from .locks import Lock
 from .node import Node
+from .once import once
 from .paths import ARCHIVES, LOGS, RUN
 from .qemu import Backend
 from .servers import Server
@@ -25,11 +27,6 @@ NAMES = "abcdefgh"
 NETWORKED = "ab"
 # Devices of one machine's loopback.
 LOOPBACK_NODES = 2
-
-
-def say(message: str) -> None:
-    """Progress for people."""
-    print(f"nodes: {message}", flush=True)
 
 
 def boots_with(accelerator: str) -> bool:
@@ -56,6 +53,12 @@ def boots_with(accelerator: str) -> bool:
         run.rmdir()
 
 
+@once
+def accelerator() -> str:
+    """What runs the guests."""
+    return accel.choose(boots_with)
+
+
 class Cluster:
     """Boots nodes a and b unless told otherwise; use it as a context manager.
 
@@ -80,8 +83,7 @@ class Cluster:
         self.run_dir = RUN / scenario
         self._ivshmem: IvshmemServer | None = None
         self._device_options = device_options or []
-        self._accelerator = ""
-        self._lock: int | None = None
+        self._lock: Lock | None = None
 
     @property
     def a(self) -> Node:
@@ -120,29 +122,21 @@ class Cluster:
 
     def _start(self) -> None:
         began = time.monotonic()
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.run_dir / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise NodesError(f"another 'make {self.scenario}' runs in this tree") from error
-        self._lock = lock
-        self._accelerator = accel.choose(boots_with)
-        archives = [initramfs.base(), initramfs.payload()]
+        self._lock = Lock(self.scenario)
         self._start_servers()
         networks = dict(zip(NETWORKED, socket.socketpair(), strict=True))
         for name in self.names:
-            self._prepare(name, archives)
+            self._prepare(name)
             self._boot(name, networks.get(name) if len(self.names) > 1 else None)
         for end in networks.values():
             end.close()
         for node in self.nodes.values():
             node.wait_ready()
-        say(
-            f"{' and '.join(self.names)} up after {time.monotonic() - began:.1f} s "
-            f"({self._accelerator.split(',')[0]}); log build/logs/{self.scenario}-a.log"
-        )
+        if self.nodes:
+            say(
+                f"{' and '.join(self.names)} up after {time.monotonic() - began:.1f} s "
+                f"({accelerator().split(',')[0]}); log build/logs/{self.scenario}-a.log"
+            )
 
     def _start_servers(self) -> None:
         backends = self.config.backends
@@ -153,9 +147,9 @@ class Cluster:
             log = LOGS / f"{self.scenario}-ivshmem.log"
             self._ivshmem = IvshmemServer(self.names, self.run_dir, log)
 
-    def _prepare(self, name: str, archives: list[Path]) -> None:
+    def _prepare(self, name: str) -> None:
         """Make a node's file system, and forget the logs of earlier runs."""
-        parts = list(archives)
+        parts = [initramfs.base(), initramfs.payload()]
         if name == "a" and self.config.files:
             archive = ARCHIVES / f"{self.scenario}-extra.cpio"
             parts.append(initramfs.extra(self.config.files, archive))
@@ -173,7 +167,7 @@ class Cluster:
         self.nodes[name] = Node(
             name,
             config=self.config,
-            accel=self._accelerator,
+            accel=accelerator(),
             initrd=self._initrd(name),
             run=self.run_dir,
             log=self._log(name),
@@ -211,8 +205,8 @@ class Cluster:
         for server in self._servers:
             server.stop()
         self.device = self._ivshmem = None
-        if self._lock is not None:
-            os.close(self._lock)
+        if self._lock:
+            self._lock.release()
             self._lock = None
 
 

@@ -9,7 +9,7 @@ import unittest
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cluster import say
+from .console import say
 from .paths import BUILD, LOGS, REPO
 from .tally import Tally
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import NodesError
+from .once import once
 from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, RDMA, SAMPLES, SELFTESTS
 
 GUEST = Path(__file__).parent / "guest"
@@ -160,6 +161,7 @@ def _stage_rdma(tree: Path, rdma: Path) -> None:
     _copy(rdma / "rdma_rxe.ko", tree / MODULES / "extra/rdma_rxe.ko")
 
 
+@once
 def base() -> Path:
     """The cached base."""
     key = hashlib.sha256(str(KDIR).encode())
@@ -176,6 +178,7 @@ def base() -> Path:
     return archive
 
 
+@once
 def payload() -> Path:
     """What this tree has built: the module, the tools, the tests. What is not built is left out."""
     archive = ARCHIVES / "payload.cpio"

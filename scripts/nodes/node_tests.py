@@ -8,7 +8,8 @@ from collections.abc import Callable
 from . import ends, kunit, leaks, leftovers
 from .agent import Result
 from .cases.registry import CASES, Case, Skip, name_of
-from .cluster import Cluster, say
+from .cluster import Cluster
+from .console import say
 from .errors import NodesError
 from .flavours import Flavour
 from .kernel import DEBUG, SUFFIX, patience

@@ -3,7 +3,8 @@
 
 import random
 
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..kernel import DEBUG
 from ..soak import ROUND_KILLS, Soak
 from .registry import case

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from .. import results
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..errors import NodesError
 from ..paths import BINARIES
 from ..qemu import Config

@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Sequence
 
 from .. import results
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..errors import NodesError
 from ..node import Node
 from ..paths import BUILD, REPO

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from .. import ends, results
 from ..agent import Job
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..ends import End
 from ..errors import NodesError
 from ..qemu import Backend, Config

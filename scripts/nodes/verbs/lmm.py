@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from .. import results
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..errors import NodesError
 from ..node import Node
 from ..paths import RDMA

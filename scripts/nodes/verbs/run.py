@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import results
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..errors import NodesError
 from ..paths import KDIR
 from ..qemu import Config

@@ -14,7 +14,8 @@ import tty
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..errors import NodesError
 from ..paths import RUN
 from ..qemu import Config

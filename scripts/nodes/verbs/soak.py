@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 
 from .. import leaks
-from ..cluster import Cluster, say
+from ..cluster import Cluster
+from ..console import say
 from ..kernel import DEBUG, SUFFIX
 from ..qemu import Config
 from ..soak import Soak
