@@ -73,8 +73,7 @@ class Job:
         try:
             self._wait(lambda: False, timeout, "no end")
         except TimedOut:
-            self.kill()
-            self._wait(lambda: False, KILL_PATIENCE, "no end after SIGKILL")
+            self.end()
             raise
         assert self._rc is not None
         return Result(self.command, self._rc, self.text("out"), self.text("err"))
@@ -82,6 +81,12 @@ class Job:
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to the command's process group."""
         self._agent.send(f"kill {self._number} {int(number)}\n".encode())
+
+    def end(self) -> None:
+        """Kill the command unless it has ended, and wait until it is gone."""
+        if self.running:
+            self.kill()
+            self._wait(lambda: False, KILL_PATIENCE, "no end after SIGKILL")
 
     @property
     def running(self) -> bool:

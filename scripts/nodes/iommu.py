@@ -54,8 +54,7 @@ def in_use(mode: str) -> Case:
             held >= idle + HELD,
             f"the device reaches {idle} bytes, and with {HELD} registered {held}",
         )
-        holder.kill()
-        holder.wait(START_TIMEOUT)
+        holder.end()
         wait_reach(pair.device, held - HELD)
 
     return domain_and_device_agree

@@ -3,6 +3,7 @@
 
 from .cluster import Cluster
 from .errors import NodesError
+from .module import unload
 
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 # An object is told of when a scan finds it older than five seconds and unchanged since the last.
@@ -22,5 +23,5 @@ def check(pair: Cluster) -> None:
     """Look twice: what the module's own variables point to shows only when it is gone."""
     _scan(pair, "with the module loaded")
     for node in pair.nodes.values():
-        node.check("rmmod uldma")
+        unload(node)
     _scan(pair, "with the module unloaded")

@@ -101,15 +101,14 @@ class NodeTests:
 
         def body(pair: Cluster) -> int:
             here, there = ends.of(pair)
+            ends.wait_up((here, there))
             server = there.node.spawn(f"ULDMA_DEVICE={there.path} {path} serve")
             try:
                 server.wait_output("ready", SERVER_TIMEOUT)
                 client = f"ULDMA_DEVICE={here.path} {path} run"
                 return self._count(name, here.node.run(client, self._program_timeout()))
             finally:
-                if server.running:
-                    server.kill()
-                    server.wait(SERVER_TIMEOUT)
+                server.end()
 
         if name in self._selection:
             self._guarded(self._selection.full_name(name), body)

@@ -196,8 +196,7 @@ class Soak:
         for number in range(2):
             self._count(number)
             for job in self._jobs[number]:
-                job.kill()
-                job.wait(END_TIMEOUT)
+                job.end()
         leftovers.check(self.pair)
         for here, there in (self._ends, reversed(self._ends)):
             self._expect_nothing(here)

@@ -14,11 +14,6 @@ PATIENCE = "--timeout 60"
 MUCH = 65536
 
 
-def _stop(job: Job) -> None:
-    if job.running:
-        job.kill()
-
-
 @dataclass(frozen=True)
 class Crossing:
     """A file of random bytes on its way from one end to another."""
@@ -63,8 +58,8 @@ class Crossing:
             if digests[0] != digests[1]:
                 raise NodesError(f"{what}: the file has arrived changed")
         finally:
-            _stop(self.client)
-            _stop(self.listener)
+            self.client.end()
+            self.listener.end()
 
 
 def absorb(receiver: End, port: int, accept: str = "--once") -> Job:

@@ -50,8 +50,7 @@ def attack(a: End, b: End, mode: str) -> None:
         a.node.check_log()
     finally:
         for victim in victims:
-            victim.kill()
-            victim.wait(TIMEOUT)
+            victim.end()
         b.node.check(again)
     ends.wait_up((a, b))
     cross(a, b, PORT, SIZE)

@@ -2,7 +2,7 @@
 """Initiation methods by which processes can misuse others, which the module has to allow."""
 
 from ..cluster import Cluster
-from ..node import Node
+from ..module import reload
 from .registry import case, expect
 
 # What is skipped without the parameter, and says so.
@@ -16,11 +16,6 @@ PROGRAMS = (
 TIMEOUT = 240.0
 
 
-def reload(node: Node, options: str) -> None:
-    """Load the module anew, with these parameters."""
-    node.check(f"rmmod uldma && modprobe uldma {options} && test -c /dev/uldma0")
-
-
 @case
 def insecure_methods(pair: Cluster) -> None:
     """With the parameter the attacks succeed that the papers tell of; what is secure stays so."""
@@ -32,7 +27,7 @@ def insecure_methods(pair: Cluster) -> None:
             expect(result.rc == 0, f"{program}: exit {result.rc}\n{output}")
             expect(REASON not in output, f"{program} ran as without the parameter:\n{output}")
     finally:
-        reload(pair.a, "")
+        reload(pair.a)
 
 
 @case

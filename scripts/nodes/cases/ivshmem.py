@@ -43,5 +43,4 @@ def pull_is_refused(pair: Cluster) -> None:
         expect(result.rc != 0, "the connection was made")
         expect("not supported" in result.stderr.lower(), f"{result.stderr}")
     finally:
-        listener.kill()
-        listener.wait(60)
+        listener.end()

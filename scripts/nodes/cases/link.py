@@ -7,7 +7,7 @@ from .. import ends
 from ..cluster import Cluster
 from ..ends import End
 from ..flavours import IVSHMEM, LOOPBACK, USUAL
-from ..node import Node
+from ..module import reload
 from ..streams import cross
 from .registry import case, case_of, expect
 
@@ -34,11 +34,6 @@ def comes_back(pair: Cluster, lose: Callable[[], None]) -> None:
     expect(generation(a, b) > before, f"{a.name} has not noticed that the peer was gone")
     cross(a, b, PORT, SHORT)
     cross(b, a, PORT, SHORT)
-
-
-def reload(node: Node, options: str = "") -> None:
-    """Load the module anew, with these parameters."""
-    node.check(f"rmmod uldma && modprobe uldma {options} && test -c /dev/uldma0")
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)

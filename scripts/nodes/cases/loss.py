@@ -36,8 +36,7 @@ class Held:
     def close(self) -> None:
         """Let a disconnect; b, which has to agree, stands still."""
         assert self.input
-        self.input.kill()
-        self.input.wait(START_TIMEOUT)
+        self.input.end()
 
     def connect(self) -> None:
         """Let a ask b, which stands still, for a connection."""
@@ -67,8 +66,8 @@ class Held:
     def stop(self) -> None:
         """End what still runs here."""
         for job in (self.listening, self.input, *self.connected.values()):
-            if job and job.running:
-                job.kill()
+            if job:
+                job.end()
 
 
 def hold(a: End, b: End) -> Held:

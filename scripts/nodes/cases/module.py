@@ -2,6 +2,7 @@
 """Loading and unloading the module."""
 
 from ..cluster import Cluster
+from ..module import reload
 from .registry import case, expect
 
 CYCLES = 10
@@ -18,8 +19,7 @@ def device_appears(pair: Cluster) -> None:
 def load_and_unload(pair: Cluster) -> None:
     """The device comes and goes with the module, as often as one likes."""
     for _ in range(CYCLES):
-        pair.a.check("rmmod uldma && ! test -e /dev/uldma0")
-        pair.a.check("modprobe uldma && test -c /dev/uldma0")
+        reload(pair.a)
 
 
 @case
@@ -40,8 +40,7 @@ def open_file_keeps_the_module(pair: Cluster) -> None:
     try:
         expect(pair.a.run("rmmod uldma").rc != 0, "rmmod succeeded under an open file")
     finally:
-        job.kill()
-        job.wait(20)
+        job.end()
 
 
 @case

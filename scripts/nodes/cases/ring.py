@@ -98,5 +98,4 @@ def costs_nothing_once_set_up(pair: Cluster) -> None:
             expect(said["syscalls"] * 10 < said["messages"], f"many system calls: {said}")
     finally:
         for job in (source, sender, receiver):
-            if job.running:
-                job.kill()
+            job.end()

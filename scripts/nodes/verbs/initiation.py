@@ -9,6 +9,7 @@ from .. import results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
+from ..module import reload
 from ..node import Node
 from ..paths import BUILD, REPO
 from ..qemu import Config
@@ -37,7 +38,7 @@ def run(node: Node, options: str = "") -> list[Figure]:
 
 def allow_all_methods(node: Node) -> None:
     """Load the module so that contexts can have methods that are not secure."""
-    node.check("rmmod uldma && modprobe uldma insecure_methods=1")
+    reload(node, "insecure_methods=1")
 
 
 def control_accesses(pair: Cluster, transfers: int) -> dict[str, int]:
@@ -93,7 +94,7 @@ def measure(pair: Cluster) -> list[Figure]:
     try:
         figures = run(pair.a)
     finally:
-        pair.a.check("rmmod uldma && modprobe uldma")
+        reload(pair.a)
     figures += kernel_accesses(pair)
     figures += model_rates()
     results.write("initiation", figures)

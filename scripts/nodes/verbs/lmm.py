@@ -8,6 +8,7 @@ from .. import results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
+from ..module import reload
 from ..node import Node
 from ..paths import RDMA
 from ..results import Figure
@@ -95,10 +96,10 @@ def measure(pair: Cluster) -> list[Figure]:
     figures = run(pair.a, MERGED)
     figures += device_counts(pair)
     say("measuring registration with areas that are not merged ...")
-    pair.a.check("rmmod uldma && modprobe uldma merge=0")
+    reload(pair.a, "merge=0")
     try:
         figures += run(pair.a, UNMERGED)
     finally:
-        pair.a.check("rmmod uldma && modprobe uldma")
+        reload(pair.a)
     results.write("lmm", figures)
     return figures
