@@ -32,7 +32,8 @@ UNMAP_TIMEOUT = 10.0
 def flavour(mode: str) -> Flavour:
     """How to boot such nodes."""
     domain = f"nodes.domain={DOMAINS[mode]}"
-    return Flavour(f"iommu-{mode}", Config(debug=True, iommu=True, cmdline=domain))
+    config = Config(debug=True, iommu=True, cmdline=domain)
+    return Flavour(f"iommu-{mode}", config, slowness=SLOWNESS)
 
 
 def in_use(mode: str) -> Case:

@@ -10,14 +10,12 @@ from .tally import Tally
 SUITES = "/sys/kernel/debug/kunit/uldma_*"
 
 
-def collect(node: Node, tally: Tally) -> int:
-    """Count the results that loading the module has left; how many there are."""
+def collect(node: Node, tally: Tally) -> str:
+    """Count the results that loading the module has left; what they say."""
     names = node.check(f"ls -d {SUITES}").split()
     text = node.check(f"cat {SUITES}/results")
     (LOGS / f"kunit{SUFFIX}.log").write_text(text)
     counts = [tally.add_ktap("kunit", part) for part in text.split("KTAP version 1\n1..1\n")[1:]]
     if not names or len(counts) != len(names) or not all(counts):
         raise NodesError(f"results of {counts} tests from {len(names)} suites:\n{text}")
-    if tally.failed:
-        print(text, flush=True)
-    return sum(counts)
+    return text

@@ -11,10 +11,11 @@ from .paths import RUN
 class Lock:
     """A scenario runs once at a time: its sockets and logs have fixed names."""
 
-    def __init__(self, scenario: str) -> None:
+    def __init__(self, scenario: str, name: str = "lock") -> None:
+        """A scenario can have locks of several names."""
         directory = RUN / scenario
         directory.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        self._file = os.open(directory / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

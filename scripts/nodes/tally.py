@@ -22,6 +22,8 @@ class Tally:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    # Many tests at once: how many, and why.
+    left_out: list[tuple[int, str]] = field(default_factory=list)
 
     def add_pass(self) -> None:
         """Count a success."""
@@ -35,14 +37,31 @@ class Tally:
         """Count a test that could not run."""
         self.skipped.append((name, why or "no reason given"))
 
+    def leave_out(self, count: int, why: str) -> None:
+        """Count that many tests as skipped, which have the reason in common."""
+        if count:
+            self.left_out.append((count, why))
+
+    def merge(self, other: "Tally") -> None:
+        """Count what another has counted."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.left_out += other.left_out
+
+    @property
+    def skips(self) -> int:
+        """How many tests were skipped, one by one or many at once."""
+        return len(self.skipped) + sum(count for count, _ in self.left_out)
+
     @property
     def total(self) -> int:
         """How many tests there were."""
-        return self.passed + len(self.failed) + len(self.skipped)
+        return self.passed + len(self.failed) + self.skips
 
     def closing_line(self) -> str:
         """The last line of a test run."""
-        return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        return f"{self.passed} passed, {len(self.failed)} failed, {self.skips} skipped"
 
     def add_ktap(self, program: str, text: str) -> int:
         """Count the cases of a program, the innermost results of its KTAP; how many."""

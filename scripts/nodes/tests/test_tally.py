@@ -76,3 +76,15 @@ class TallyTest(unittest.TestCase):
         self.assertEqual(tally.add_libtest(LIBTEST), 4)
         self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
         self.assertEqual(tally.skipped, [("ring::slow", "takes an hour")])
+
+    def test_merge(self) -> None:
+        """All that another has counted is added; tests that were left out are skipped ones."""
+        tally, other = Tally(), Tally()
+        tally.add_pass()
+        other.add_ktap("p", KSELFTEST)
+        other.leave_out(3, "no time")
+        other.leave_out(0, "never said")
+        tally.merge(other)
+        self.assertEqual(tally.closing_line(), "3 passed, 1 failed, 4 skipped")
+        self.assertEqual(tally.total, 8)
+        self.assertEqual(tally.left_out, [(3, "no time")])

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is done for a test on the nodes that it gets. Each counts its own results."""
+
+import re
+from collections.abc import Callable
+
+from . import ends, kunit
+from .agent import Result
+from .cases.registry import Case
+from .cluster import Cluster
+from .flavours import Flavour
+from .kernel import patience
+from .outcome import Outcome
+from .paths import LOGS
+
+Body = Callable[[Cluster, Outcome], None]
+
+# How long a program may take, as its settings file has it; the second limit bounds the runner.
+PROGRAM_LIMIT = 180.0
+PROGRAM_TIMEOUT = 300.0
+SERVER_TIMEOUT = 20.0
+
+
+def program(flavour: Flavour, name: str) -> Body:
+    """Run one kselftest program by kselftest's own runner."""
+
+    def body(nodes: Cluster, outcome: Outcome) -> None:
+        limit = patience(flavour.slowness * PROGRAM_LIMIT)
+        command = f"cd /kselftest && ./run_kselftest.sh -o {limit:.0f} -t {name}"
+        _count(outcome, nodes.a.run(command, flavour.slowness * PROGRAM_TIMEOUT))
+
+    return body
+
+
+def program_with_peer(flavour: Flavour, name: str) -> Body:
+    """Run a program of both ends: "serve" on B, "run" on A. kselftest's runner has but one.
+
+    The ends of a loopback are both on A.
+    """
+    path = f"/kselftest/{name.replace(':', '/')}"
+
+    def body(nodes: Cluster, outcome: Outcome) -> None:
+        here, there = ends.of(nodes)
+        ends.wait_up((here, there))
+        server = there.node.spawn(f"ULDMA_DEVICE={there.path} {path} serve")
+        try:
+            server.wait_output("ready", SERVER_TIMEOUT)
+            client = f"ULDMA_DEVICE={here.path} {path} run"
+            _count(outcome, here.node.run(client, flavour.slowness * PROGRAM_TIMEOUT))
+        finally:
+            server.end()
+
+    return body
+
+
+def case(function: Case) -> Body:
+    """Run one of our own cases, which is one result."""
+
+    def body(nodes: Cluster, outcome: Outcome) -> None:
+        function(nodes)
+        outcome.tally.add_pass()
+
+    return body
+
+
+def unit_tests(nodes: Cluster, outcome: Outcome) -> None:
+    """Count what KUnit has found when the module was loaded."""
+    text = kunit.collect(nodes.a, outcome.tally)
+    if outcome.tally.failed:
+        outcome.tell(text)
+
+
+def _count(outcome: Outcome, result: Result) -> None:
+    text = result.stdout + result.stderr
+    (LOGS / f"kselftest-{re.sub('[:/]', '-', outcome.name)}.log").write_text(text)
+    tally = outcome.tally
+    count = tally.add_ktap(outcome.name, text)
+    if (result.rc and not tally.failed) or not count:
+        tally.add_fail(f"{outcome.name}: exit {result.rc} with {count} results")
+    if tally.failed:
+        outcome.tell(text)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What tests have said: one test, and all of a run."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .console import write
+from .tally import Tally
+
+LONGEST = 10
+
+
+@dataclass
+class Outcome:
+    """The results of one test, and what it has to tell people."""
+
+    name: str
+    tally: Tally = field(default_factory=Tally)
+    seconds: float = 0.0
+    _told: list[str] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        """Keep a text, which is printed when the test has ended."""
+        self._told.append(text.rstrip("\n"))
+
+    def fail(self, name: str, trouble: str) -> None:
+        """Count a failure that is no result of a program, and tell what it was."""
+        self.tally.add_fail(name)
+        self.tell(f"{name}: {trouble}")
+
+    def __str__(self) -> str:
+        closing = f"nodes: {self.name}: {self.tally.total} results in {self.seconds:.1f} s"
+        return "\n".join([*self._told, closing])
+
+
+class Report:
+    """What all tests of a run have said. Threads share it."""
+
+    def __init__(self, output: Callable[[str], None] = write) -> None:
+        self.tally = Tally()
+        self._output = output
+        self._lock = threading.Lock()
+        self._seconds: dict[str, float] = {}
+        self._boots: list[float] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Print what a test has said, in one block, and count it."""
+        with self._lock:
+            self._output(str(outcome))
+            self.tally.merge(outcome.tally)
+            self._seconds[outcome.name] = outcome.seconds
+
+    def add_boot(self, seconds: float) -> None:
+        """Count a boot of a set of nodes."""
+        with self._lock:
+            self._boots.append(seconds)
+
+    def longest(self) -> list[str]:
+        """A line for each of the longest tests, and one for the boots."""
+        longest = sorted(self._seconds.items(), key=lambda item: -item[1])[:LONGEST]
+        lines = [f"{seconds:7.1f} s  {name}" for name, seconds in longest]
+        lines.append(f"{sum(self._boots):7.1f} s  for {len(self._boots)} boots of sets of nodes")
+        return lines

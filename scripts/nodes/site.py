@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One set of nodes, from its boot to its end, and the tests that run on it one by one."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+from . import leaks, leftovers
+from .bodies import Body, case
+from .cases.registry import Skip
+from .cluster import Cluster
+from .errors import NodesError
+from .flavours import Flavour
+from .kernel import DEBUG, SUFFIX
+from .outcome import Outcome
+
+
+class Site:
+    """The nodes of a flavour, as the number-th set of this run."""
+
+    def __init__(self, flavour: Flavour, number: int) -> None:
+        self._flavour = flavour
+        # The first set has the flavour's own name.
+        self._again = f"-{number}" if number > 1 else ""
+        parts = filter(None, ("test", flavour.name, SUFFIX.lstrip("-")))
+        scenario = "-".join(parts) + self._again
+        self._nodes = Cluster(scenario, flavour.config, names=flavour.nodes)
+        # Whether the next test may rely on these nodes.
+        self.usable = True
+
+    def boot(self) -> None:
+        """Boot the nodes."""
+        self._nodes.__enter__()
+
+    def stop(self) -> None:
+        """End the nodes."""
+        self._nodes.stop()
+
+    def run(self, name: str, body: Body) -> Outcome:
+        """Run a test, and read the kernel logs after it."""
+        outcome = Outcome(name)
+        began = time.monotonic()
+        self._step(outcome, name, lambda: body(self._nodes, outcome))
+        self._step(outcome, f"{name}: kernel log", self._nodes.check_logs)
+        outcome.seconds = time.monotonic() - began
+        return outcome
+
+    def _step(self, outcome: Outcome, what: str, step: Callable[[], None]) -> None:
+        """Take a step of a test; no other test shall suffer from what a failure leaves behind."""
+        try:
+            step()
+        except Skip as why:
+            outcome.tally.add_skip(what, str(why))
+        except NodesError as error:
+            outcome.fail(what, str(error))
+            self.usable = False
+        except Exception:
+            outcome.fail(what, traceback.format_exc())
+            self.usable = False
+
+    def finish(self) -> Iterator[Outcome]:
+        """Look for what the tests have left."""
+        checks = [("nodes:leftovers", leftovers.check)]
+        if DEBUG:
+            checks.append(("nodes:leaks", leaks.check))
+        for name, check in checks:
+            if self.usable and self._flavour.nodes:
+                yield self.run(self._flavour.full_name(name + self._again), case(check))
