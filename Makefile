@@ -10,6 +10,8 @@ NODES := env PYTHONPATH=scripts python3 -m nodes
 NODE ?= a
 # Which series of the kernel, if not the one that scripts/root chooses.
 export KERNEL_SERIES
+# Sets of nodes at a time; by default one for each two processors.
+SIDE := $(if $(JOBS),--jobs '$(JOBS)')
 
 .DEFAULT_GOAL := help
 
@@ -21,8 +23,8 @@ help:			## print this help
 run: build		## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
-test: build		## all tests; ends with one line of totals (ONLY=pattern)
-	@$(ENTER) $(NODES) test $(if $(ONLY),--only '$(ONLY)')
+test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number)
+	@$(ENTER) $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)')
 
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
 	@$(ENTER) $(NODES) shell $(NODE)
@@ -52,16 +54,16 @@ modules tools selftests: root
 	@$(ENTER) scripts/build $@
 
 test-host: root		## only the tests that need no node
-	@$(ENTER) $(NODES) test --host
+	@$(ENTER) $(NODES) test $(SIDE) --host
 
 test-nodes: build	## only the tests that run on nodes
-	@$(ENTER) $(NODES) test --nodes $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
 
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug
 
 test-debug: tools selftests module-debug	## the node tests on the debug kernel, and unit tests (ONLY=pattern)
-	@$(ENTER) --debug $(NODES) test --nodes $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
 
 kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
 	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')

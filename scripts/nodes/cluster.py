@@ -209,6 +209,11 @@ class Cluster:
             self._lock.release()
             self._lock = None
 
+    def abandon(self) -> None:
+        """Let whatever waits for a node fail; it may be another thread that waits."""
+        for node in list(self.nodes.values()):
+            node.abandon()
+
 
 def _with_links(config: qemu.Config, nodes: int) -> qemu.Config:
     """Tell the module what it cannot find out: how many nodes there are without an adapter."""

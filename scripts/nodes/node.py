@@ -140,6 +140,10 @@ class Node:
         self.console.unlink(missing_ok=True)
         self.log.check()
 
+    def abandon(self) -> None:
+        """End the emulator, whoever waits for the node."""
+        self._process.kill()
+
     @property
     def alive(self) -> bool:
         """Whether the emulator runs."""

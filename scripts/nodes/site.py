@@ -36,6 +36,10 @@ class Site:
         """End the nodes."""
         self._nodes.stop()
 
+    def abandon(self) -> None:
+        """Let whatever waits for the nodes fail; it may be another thread that waits."""
+        self._nodes.abandon()
+
     def run(self, name: str, body: Body) -> Outcome:
         """Run a test, and read the kernel logs after it."""
         outcome = Outcome(name)

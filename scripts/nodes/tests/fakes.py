@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that take no time."""
+"""Tests and durations that take no time."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
 from ..cluster import Cluster
+from ..durations import Durations
 from ..flavours import Flavour
 from ..outcome import Outcome
 from ..plan import Test, Turn
 from ..qemu import Config
+
+BOOT = 10.0
 
 
 def passes(_: Cluster, outcome: Outcome) -> None:
@@ -21,3 +28,15 @@ def make_flavour(name: str = "") -> Flavour:
 def make_test(plain: str, flavour: str = "", turn: Turn = Turn.ANY) -> Test:
     """A test that passes."""
     return Test(make_flavour(flavour), plain, passes, turn)
+
+
+class FakeDurations(Durations):
+    """What takes how long by its name; a boot always takes the same."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        super().__init__(Path(tempfile.gettempdir()) / "no-durations.json")
+        self._known = dict(seconds)
+
+    def of_boot(self, flavour: Flavour) -> float:
+        """All boots are alike."""
+        return BOOT if flavour.nodes else 0.0

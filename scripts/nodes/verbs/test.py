@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""nodes test: host tests, kselftest and our own cases, and one closing line."""
+"""nodes test: host tests, kselftest and our own cases, side by side, and one closing line."""
 
 import argparse
 import os
@@ -11,14 +11,29 @@ from collections.abc import Sequence
 from .. import cases, host_tests, plan
 from ..cases.registry import CASES
 from ..console import say, write
+from ..durations import Durations
 from ..kernel import DEBUG, SUFFIX
 from ..locks import Lock
 from ..outcome import Report
-from ..paths import SELFTESTS
+from ..paths import CACHE, SELFTESTS
 from ..plan import Test
+from ..schedule import Schedule
 from ..selection import selects
-from ..site import Site
 from ..tally import Tally
+from ..workers import Workers
+
+# What a set of nodes keeps busy.
+CORES_PER_JOB = 2
+
+
+def cores() -> int:
+    """The processors that this process may use."""
+    return os.process_cpu_count() or 1
+
+
+def default_jobs() -> int:
+    """How many sets of nodes have the processors that they need."""
+    return max(1, cores() // CORES_PER_JOB)
 
 
 def node_tests() -> list[Test]:
@@ -45,29 +60,8 @@ def choose(options: argparse.Namespace, tally: Tally) -> list[Test]:
         if DEBUG and not options.only:
             tests = leave_out(tests, tally)
     if not options.nodes:
-        tests += host_tests.tests(os.process_cpu_count() or 1)
+        tests += host_tests.tests(max(1, cores() // options.jobs))
     return [test for test in tests if selects(pattern, test)]
-
-
-def run(tests: Sequence[Test], report: Report) -> None:
-    """Run the tests of one flavour after those of another; a failure costs the nodes."""
-    boots: Counter[str] = Counter()
-    waiting = sorted(tests, key=lambda test: (test.flavour.name, test.turn))
-    while waiting:
-        flavour = waiting[0].flavour
-        boots[flavour.name] += 1
-        site = Site(flavour, boots[flavour.name])
-        began = time.monotonic()
-        try:
-            site.boot()
-            report.add_boot(time.monotonic() - began)
-            while site.usable and waiting and waiting[0].flavour.name == flavour.name:
-                test = waiting.pop(0)
-                report.add(site.run(test.name, test.body))
-            for outcome in site.finish():
-                report.add(outcome)
-        finally:
-            site.stop()
 
 
 def conclude(report: Report, began: float) -> None:
@@ -94,15 +88,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--host", action="store_true", help="only the host's tests")
     parser.add_argument("--nodes", action="store_true", help="only the nodes' tests")
     parser.add_argument("--only", default="", metavar="REGEX", help="only tests of this name")
+    parser.add_argument(
+        "--jobs", type=int, default=default_jobs(), help="as many sets of nodes at a time"
+    )
     options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error("there has to be one job at least")
     # The nodes' own locks come and go.
     lock = Lock(f"test{SUFFIX}", "run")
     began = time.monotonic()
     report = Report()
     tests = choose(options, report.tally)
+    durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
-        run(tests, report)
+        Workers(Schedule(tests, durations, options.jobs), durations, report).run(options.jobs)
     finally:
+        durations.save()
         lock.release()
     conclude(report, began)
     return 1 if report.tally.failed or not report.tally.total else 0

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How long tests and boots took when they last ran on this machine."""
+
+import json
+import os
+from pathlib import Path
+
+from .flavours import Flavour
+from .kernel import patience
+from .plan import Test
+
+# What has never run here is taken to last that long.
+TEST = patience(5.0)
+BOOT = patience(10.0)
+
+
+class Durations:
+    """Seconds by the name of a test, or of what was booted, in a file that outlives the run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = self._read()
+        self._new: dict[str, float] = {}
+
+    def of(self, test: Test) -> float:
+        """How long a test will take, as far as one can tell."""
+        return self._known.get(test.name, TEST)
+
+    def of_boot(self, flavour: Flavour) -> float:
+        """How long a set of nodes will take to boot."""
+        return self._known.get(_boot(flavour), BOOT) if flavour.nodes else 0.0
+
+    def note(self, test: Test, seconds: float) -> None:
+        """A test has passed."""
+        self._new[test.name] = round(seconds, 1)
+
+    def note_boot(self, flavour: Flavour, seconds: float) -> None:
+        """A set of nodes is up."""
+        self._new[_boot(flavour)] = round(seconds, 1)
+
+    def save(self) -> None:
+        """Add what was noted to what the file holds by now."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(f".{os.getpid()}.new")
+        new.write_text(json.dumps(self._read() | self._new, indent=1, sort_keys=True) + "\n")
+        new.rename(self._path)
+
+    def _read(self) -> dict[str, float]:
+        """What the file holds; what is no such file holds nothing."""
+        try:
+            found = json.loads(self._path.read_text())
+            return {str(name): float(seconds) for name, seconds in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+
+def _boot(flavour: Flavour) -> str:
+    return f"boot of {flavour.name or 'usual'} nodes"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which test a worker gets."""
+
+import unittest
+from collections.abc import Iterator, Mapping
+
+from ..plan import Test, Turn
+from ..schedule import Schedule
+from .fakes import BOOT, FakeDurations, make_test
+
+
+def schedule(
+    seconds: Mapping[str, float], workers: int = 2, turns: Mapping[str, Turn] | None = None
+) -> Schedule:
+    """A schedule of tests that are called FLAVOUR/NAME or NAME, with how long each takes."""
+    tests = []
+    for name in seconds:
+        flavour, _, plain = name.rpartition("/")
+        tests.append(make_test(plain, flavour, (turns or {}).get(name, Turn.ANY)))
+    return Schedule(tests, FakeDurations(seconds), workers)
+
+
+def rest(plan: Schedule, first: Test | None) -> Iterator[str]:
+    """The names of a test and of those that follow on its nodes."""
+    test = first
+    while test:
+        yield test.name
+        test = plan.next(test.flavour)
+
+
+class ScheduleTest(unittest.TestCase):
+    """Every test runs once, and the end comes early."""
+
+    def test_longest_first(self) -> None:
+        """The longest test of a flavour comes first; what must be first, before that."""
+        turns = {"setup": Turn.FIRST, "end": Turn.LAST}
+        plan = schedule({"a": 1, "b": 3, "setup": 0, "end": 9, "c": 2}, workers=1, turns=turns)
+        self.assertEqual(list(rest(plan, plan.first())), ["setup", "b", "c", "a", "end"])
+        self.assertIsNone(plan.first())
+
+    def test_order_is_kept(self) -> None:
+        """Tests that take as long as each other keep their order."""
+        plan = schedule(dict.fromkeys("xyz", 1.0), workers=1)
+        self.assertEqual(list(rest(plan, plan.first())), ["x", "y", "z"])
+
+    def test_unbooted_flavours_first(self) -> None:
+        """A second worker takes another flavour, and the one with the most work of these."""
+        plan = schedule({"a": 500, "b": 500, "small/a": 1, "large/a": 2})
+        names = [test.name for test in (plan.first(), plan.first(), plan.first()) if test]
+        self.assertEqual(names, ["a", "large/a", "small/a"])
+
+    def test_help_is_worth_a_boot(self) -> None:
+        """A flavour gets a second set of nodes while its tests take longer than a boot."""
+        plan = schedule({"a": 1, "b": BOOT, "c": 2 * BOOT})
+        first, second = plan.first(), plan.first()
+        assert first and second
+        self.assertEqual((first.name, second.name), ("c", "b"))
+        self.assertIsNone(plan.first())
+
+    def test_help_is_not_worth_a_boot(self) -> None:
+        """What is left is sooner done by the nodes that are up."""
+        plan = schedule({"a": 1, "b": BOOT - 2})
+        first = plan.first()
+        assert first
+        self.assertIsNone(plan.first())
+        self.assertEqual(list(rest(plan, first)), ["b", "a"])
+
+    def test_nodes_that_ended(self) -> None:
+        """When a test has ended its nodes, the rest of the flavour gets new ones."""
+        plan = schedule({"a": 1, "b": 2})
+        first = plan.first()
+        assert first
+        plan.leave(first.flavour)
+        again = plan.first()
+        assert again
+        self.assertEqual(again.name, "a")
+
+    def test_last_is_due(self) -> None:
+        """A long test that ends its nodes begins when others are busy for as long."""
+        turns = {"end": Turn.LAST}
+        plan = schedule({"a": 300, "b": 80, "c": 60, "end": 200}, turns=turns)
+        names = list(rest(plan, plan.first()))
+        self.assertEqual(names, ["a", "end", "b", "c"])
+
+    def test_last_waits(self) -> None:
+        """A short one waits for the end."""
+        plan = schedule({"a": 300, "b": 80, "c": 1, "end": 5}, turns={"end": Turn.LAST})
+        self.assertEqual(list(rest(plan, plan.first())), ["a", "b", "c", "end"])
+
+    def test_give_up(self) -> None:
+        """What no nodes can be had for is counted, and no longer waits."""
+        plan = schedule({"a": 1, "b": 2, "x/c": 3})
+        first = plan.first()
+        assert first and first.flavour.name == "x"
+        second = plan.first()
+        assert second
+        self.assertEqual(plan.give_up(second.flavour), 1)
+        self.assertIsNone(plan.next(second.flavour))
+        self.assertIsNone(plan.first())
+
+    def test_stop(self) -> None:
+        """Nothing runs any more."""
+        plan = schedule({"a": 1, "x/b": 2})
+        plan.stop()
+        self.assertIsNone(plan.first())

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Running tests side by side."""
+
+import threading
+import unittest
+from collections.abc import Sequence
+
+from ..bodies import Body
+from ..cluster import Cluster
+from ..errors import NodesError
+from ..flavours import Flavour
+from ..outcome import Outcome, Report
+from ..plan import Test, Turn
+from ..schedule import Schedule
+from ..site import Site
+from ..workers import Workers
+from .fakes import FakeDurations, make_flavour, make_test, passes
+
+TIMEOUT = 10.0
+
+
+class FakeSite(Site):
+    """Nodes that are up at once; those of the flavour "broken" never are."""
+
+    booted: list[str]
+
+    def boot(self) -> None:
+        """Count the boot."""
+        if self._flavour.name == "broken":
+            raise NodesError("no such nodes")
+        self.booted.append(self._nodes.scenario)
+
+
+class WorkersTest(unittest.TestCase):
+    """Each test runs once, whatever becomes of the others."""
+
+    def setUp(self) -> None:
+        """Nothing has run."""
+        FakeSite.booted = []
+        self.said: list[str] = []
+        self.report = Report(self.said.append)
+
+    def run_tests(self, tests: Sequence[Test], workers: int = 2) -> str:
+        """Run tests; what is said meanwhile."""
+        durations = FakeDurations({test.name: 100.0 for test in tests})
+        schedule = Schedule(tests, durations, workers)
+        Workers(schedule, durations, self.report, FakeSite).run(workers)
+        return "\n".join(self.said)
+
+    def test_side_by_side(self) -> None:
+        """As many tests run at a time as there are workers."""
+        meeting = threading.Barrier(2)
+
+        def meets(_: Cluster, outcome: Outcome) -> None:
+            meeting.wait(TIMEOUT)
+            outcome.tally.add_pass()
+
+        self.run_tests([Test(make_flavour(), name, meets) for name in ("a", "b", "c", "d")])
+        self.assertEqual(self.report.tally.failed, [])
+        self.assertEqual(len(FakeSite.booted), len(set(FakeSite.booted)))
+
+    def test_nodes_are_kept(self) -> None:
+        """One worker boots each flavour once, and looks for what is left at the end of each."""
+        names = ("a", "b", "x/c", "x/d")
+        tests = [make_test(name.rpartition("/")[2], name.rpartition("/")[0]) for name in names]
+        self.run_tests(tests, workers=1)
+        self.assertEqual(len(FakeSite.booted), 2)
+        self.assertEqual(self.report.tally.passed, 4 + 2)
+
+    def test_failure(self) -> None:
+        """What fails is told in one block with its name, and the next test gets new nodes."""
+
+        def fails(_: Cluster, outcome: Outcome) -> None:
+            outcome.tell("first line")
+            raise NodesError("second line")
+
+        tests = [Test(make_flavour(), "bad", fails), make_test("good")]
+        said = self.run_tests(tests, workers=1)
+        self.assertEqual(self.report.tally.failed, ["bad"])
+        self.assertIn("first line\nbad: second line\nnodes: bad: 1 results", said)
+        self.assertEqual(len(FakeSite.booted), 2)
+
+    def test_bug(self) -> None:
+        """A test with a bug fails with its trace, and only it."""
+
+        def crashes(_: Cluster, __: Outcome) -> None:
+            raise KeyError("what is not there")
+
+        said = self.run_tests([Test(make_flavour(), "bad", crashes), make_test("good")])
+        self.assertEqual(self.report.tally.failed, ["bad"])
+        self.assertIn("Traceback", said)
+
+    def test_last(self) -> None:
+        """Nothing runs on the nodes of the last test after it, but for the search for leftovers."""
+        tests = [make_test("end", turn=Turn.LAST)]
+        self.run_tests([*tests, make_test("a")], workers=1)
+        self.assertEqual((self.report.tally.passed, len(FakeSite.booted)), (3, 1))
+
+    def test_no_boot(self) -> None:
+        """A flavour that does not come up fails once, and others run."""
+        broken = [make_test(name, "broken") for name in ("a", "b", "c")]
+        self.run_tests([*broken, make_test("good")], workers=1)
+        [failure] = self.report.tally.failed
+        self.assertRegex(failure, "^broken/a, and 2 more")
+        self.assertEqual(self.report.tally.passed, 2)
+
+    def test_error_of_the_runner(self) -> None:
+        """What is no failure of a test ends the run."""
+
+        def make_site(_: Flavour, __: int) -> Site:
+            raise ZeroDivisionError
+
+        durations = FakeDurations({})
+        schedule = Schedule([make_test("a")], durations, 1)
+        with self.assertRaises(ZeroDivisionError):
+            Workers(schedule, durations, self.report, make_site).run(2)
+
+
+class SiteTest(unittest.TestCase):
+    """Names of sets of nodes."""
+
+    def names(self, flavour: str, number: int) -> tuple[str, list[str]]:
+        """Of the logs, and of the last checks."""
+        site = Site(make_flavour(flavour), number)
+        body: Body = passes
+        self.assertEqual(site.run("t", body).tally.passed, 1)
+        return site._nodes.scenario, [outcome.name for outcome in site.finish()][:1]
+
+    def test_names(self) -> None:
+        """The first set of a flavour has no number."""
+        self.assertEqual(self.names("", 1), ("test", ["nodes:leftovers"]))
+        self.assertEqual(self.names("x", 2), ("test-x-2", ["x/nodes:leftovers-2"]))

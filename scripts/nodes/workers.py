@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Threads that run tests side by side, each on one set of nodes at a time."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from .durations import Durations
+from .errors import NodesError
+from .flavours import Flavour
+from .outcome import Outcome, Report
+from .plan import Test, Turn
+from .schedule import Schedule
+from .site import Site
+
+# Emulators that were killed are gone within that time.
+END_TIMEOUT = 20.0
+
+
+class Workers:
+    """All of them; none outlives run()."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        durations: Durations,
+        report: Report,
+        make_site: Callable[[Flavour, int], Site] = Site,
+    ) -> None:
+        self._schedule = schedule
+        self._make_site = make_site
+        self._durations = durations
+        self._report = report
+        self._lock = threading.Lock()
+        self._boots: Counter[str] = Counter()
+        self._sites: set[Site] = set()
+        self._stopping = False
+        self._error: BaseException | None = None
+
+    def run(self, number: int) -> None:
+        """Run all tests of the schedule by that many threads."""
+        threads = [threading.Thread(target=self._guarded, daemon=True) for _ in range(number)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            self._stop()
+            for thread in threads:
+                thread.join(END_TIMEOUT)
+            raise
+        if self._error:
+            raise self._error
+
+    def _stop(self) -> None:
+        """Let no test begin, and the running ones fail."""
+        self._schedule.stop()
+        with self._lock:
+            self._stopping = True
+            for site in self._sites:
+                site.abandon()
+
+    def _guarded(self) -> None:
+        try:
+            while test := self._schedule.first():
+                try:
+                    self._use_nodes(test)
+                finally:
+                    self._schedule.leave(test.flavour)
+        except BaseException as error:
+            self._error = error
+            self._stop()
+
+    def _use_nodes(self, test: Test) -> None:
+        """Boot nodes for a test, and keep them while tests of that flavour are left."""
+        site = self._site(test.flavour)
+        try:
+            began = time.monotonic()
+            try:
+                site.boot()
+            except (NodesError, OSError) as error:
+                self._give_up(test, error)
+                return
+            if test.flavour.nodes:
+                self._note_boot(test.flavour, time.monotonic() - began)
+            self._run_tests(site, test)
+        finally:
+            with self._lock:
+                self._sites.discard(site)
+            site.stop()
+
+    def _site(self, flavour: Flavour) -> Site:
+        with self._lock:
+            self._boots[flavour.name] += 1
+            site = self._make_site(flavour, self._boots[flavour.name])
+            self._sites.add(site)
+            return site
+
+    def _note_boot(self, flavour: Flavour, seconds: float) -> None:
+        self._durations.note_boot(flavour, seconds)
+        self._report.add_boot(seconds)
+
+    def _give_up(self, test: Test, error: Exception) -> None:
+        """Nodes did not come up: others of the flavour would not either."""
+        left = self._schedule.give_up(test.flavour)
+        outcome = Outcome(test.name)
+        outcome.fail(f"{test.name}, and {left} more: the nodes did not come up", str(error))
+        self._add(outcome)
+
+    def _run_tests(self, site: Site, first: Test) -> None:
+        test: Test | None = first
+        while test and not self._stopping:
+            outcome = site.run(test.name, test.body)
+            self._add(outcome)
+            if not outcome.tally.failed:
+                self._durations.note(test, outcome.seconds)
+            if not site.usable:
+                return
+            test = None if test.turn is Turn.LAST else self._schedule.next(test.flavour)
+        for outcome in site.finish():
+            self._add(outcome)
+
+    def _add(self, outcome: Outcome) -> None:
+        # What fails since it was stopped says nothing.
+        if not self._stopping:
+            self._report.add(outcome)
