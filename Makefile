@@ -62,8 +62,9 @@ test-nodes: build	## only the tests that run on nodes
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug
 
-test-debug: tools selftests module-debug	## the node tests on the debug kernel, and unit tests (ONLY=pattern)
-	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
+test-debug: tools selftests module-debug	## the node tests on the debug kernel (ONLY=pattern CHANGED=revision)
+	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
+		$(if $(CHANGED),--changed '$(CHANGED)')
 
 kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
 	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from .. import cases, host_tests, plan
+from .. import cases, change, host_tests, plan
 from ..cases.registry import CASES
 from ..console import say, write
 from ..durations import Durations
@@ -51,6 +51,18 @@ def leave_out(tests: Sequence[Test], tally: Tally) -> list[Test]:
     return [test for test in tests if not test.too_long]
 
 
+def leave_for_other_days(tests: Sequence[Test], revision: str, tally: Tally) -> list[Test]:
+    """What was touched since a revision, and the day's part of the rest; others are counted."""
+    base, files = change.files_since(revision)
+    day = change.today()
+    chosen = change.choose(tests, change.touched_by(files), day)
+    part = f"the part of day {day % change.PARTS + 1} of {change.PARTS}"
+    say(f"{len(files)} files changed since {base}: {len(chosen)} tests, with {part}")
+    why = f"not touched since {base}, and not {part}; make test{SUFFIX} runs all"
+    tally.leave_out(len(tests) - len(chosen), why)
+    return chosen
+
+
 def choose(options: argparse.Namespace, tally: Tally) -> list[Test]:
     """The tests of this run."""
     pattern = re.compile(options.only)
@@ -59,6 +71,8 @@ def choose(options: argparse.Namespace, tally: Tally) -> list[Test]:
         tests += node_tests()
         if DEBUG and not options.only:
             tests = leave_out(tests, tally)
+        if options.changed:
+            tests = leave_for_other_days(tests, options.changed, tally)
     if not options.nodes:
         tests += host_tests.tests(max(1, cores() // options.jobs))
     return [test for test in tests if selects(pattern, test)]
@@ -90,6 +104,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="only tests of this name")
     parser.add_argument(
         "--jobs", type=int, default=default_jobs(), help="as many sets of nodes at a time"
+    )
+    parser.add_argument(
+        "--changed",
+        default="",
+        metavar="REVISION",
+        help="only what was touched since, and a part of the rest that differs from day to day; "
+        f"{change.AUTO!r}: since the last day's first commit",
     )
     options = parser.parse_args(arguments)
     if options.jobs < 1:

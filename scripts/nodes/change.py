@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which part of the tests runs for a change: what it touches, and a part of the rest each day."""
+
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+
+from . import touched
+from .errors import NodesError
+from .paths import REPO
+from .plan import Test, Turn
+from .sources import Selftests
+
+# In as many days each test runs at least once.
+PARTS = 4
+DAY = 24 * 60 * 60
+# For CHANGED=: what is newer than a day, seen from the newest commit.
+AUTO = "auto"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise NodesError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _a_day_ago() -> str:
+    """The newest commit that was a day old when the last one was made, or the first of all."""
+    now = int(_git("log", "-1", "--format=%ct"))
+    found = _git("rev-list", "-1", f"--before={now - DAY}", "HEAD")
+    return (found or _git("rev-list", "--max-parents=0", "HEAD")).split()[0]
+
+
+def files_since(revision: str) -> tuple[str, list[str]]:
+    """The revision, and the files that have changed since it, committed or not."""
+    revision = _a_day_ago() if revision == AUTO else revision
+    names = _git("diff", "--name-only", "--merge-base", revision, "--").splitlines()
+    return _git("rev-parse", "--short", revision).strip(), names
+
+
+def today() -> int:
+    """The number of the day."""
+    return int(time.time()) // DAY
+
+
+def touched_by(files: Iterable[str]) -> list[str]:
+    """The patterns of the tests that a change of these files touches."""
+    cases = {path.stem: path.read_text() for path in (REPO / touched.CASES).glob("*.py")}
+    selftests = Selftests.read(REPO / touched.SELFTESTS)
+    return sorted(set(touched.patterns(files, selftests, cases)))
+
+
+def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Test]:
+    """The tests of a day.
+
+    Those that a pattern is found in, the day's part of the others, and what is first on the nodes
+    of any of these. The parts are made by name, so that they stay the same from day to day.
+    """
+    names = sorted(test.name for test in tests)
+    chosen = {name for place, name in enumerate(names) if place % PARTS == day % PARTS}
+    chosen.update(name for name in names if any(re.search(what, name) for what in patterns))
+    flavours = {test.flavour.name for test in tests if test.name in chosen}
+    return [
+        test
+        for test in tests
+        if test.name in chosen or (test.turn is Turn.FIRST and test.flavour.name in flavours)
+    ]

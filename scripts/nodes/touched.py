@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which tests are about what: from the files of a change to the tests that it touches.
+
+All are regular expressions; those of files have to match the whole name, those of tests any part.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from .sources import Selftests
+
+CASES = "scripts/nodes/cases/"
+SELFTESTS = "tools/testing/selftests/uldma/"
+# Modules of the cases that hold none.
+WITHOUT_CASES = ("__init__", "registry")
+
+
+def _programs(*names: str) -> tuple[str, ...]:
+    return tuple(f":uldma_{name}$" for name in names)
+
+
+FAILING = _programs("fail_nth")
+MEMORY = (
+    *_programs("region", "memlock", "lmm", "blocks", "memory", "shared", "cache", "pressure"),
+    "nodes:registering",
+)
+STALE = _programs("stale", "stale_event", "stale_race", "kept")
+METHODS = (
+    *_programs("method", "key", "repeated", "single_store", "shrimp", "atomic", "peer_atomic"),
+    "nodes:methods",
+    "nodes:initiation",
+)
+CONTEXTS = _programs("context", "lend", "mmap")
+QUEUES = _programs("queue", "queue_abuse")
+TRANSFERS = (*_programs("dma", "refuse", "inflight", "event"), "nodes:stalled")
+EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
+LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
+CONNECTIONS = (
+    *_programs("conn_size", "conn_state", "conn_memory", "conn_wait", "conn_close"),
+    "nodes:ring",
+    "nodes:samples",
+)
+INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING)
+LIFE = (*_programs("unbind"), "nodes:module")
+MAPPED = ("^iommu-", "nodes:bounced")
+LOOPBACK = ("^loopback/",)
+# What crosses each part once: for changes of which nothing else is known.
+BROAD = (
+    *_programs("query", "region", "lmm", "stale", "context", "method", "queue", "mmap"),
+    *_programs("dma", "event", "export", "segment", "peer", "conn_state", "conn_memory"),
+    *LIFE,
+    r"nodes:(link|ring)\.files_arrive_unchanged",
+    "nodes:loss.by_unbinding",
+    "^iommu-.*:uldma_dma$",
+)
+
+DRIVER: Mapping[str, tuple[str, ...]] = {
+    r"\.kunitconfig": (),
+    r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|options\.rs)": BROAD,
+    r"(hw|kernel_ext)\.rs|hw/(layout|adapter)\.rs": BROAD,
+    r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
+    r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
+    r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
+    r"lmm(/.*)?\.rs|(access|region)\.rs|ioctl/region\.rs": (*MEMORY, *STALE, *FAILING),
+    r"kernel_ext/(accounting|gup|mmu_notifier|shrinker)\.rs": (*MEMORY, *STALE, *FAILING),
+    r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|tpt\.rs": (
+        *MEMORY,
+        *TRANSFERS,
+        *MAPPED,
+        *FAILING,
+    ),
+    r"(context|context/claim|running|status_page|maps)\.rs": (*CONTEXTS, *METHODS, *FAILING),
+    r"ioctl/context\.rs|kernel_ext/sched_switch\.rs": (*CONTEXTS, *METHODS, *QUEUES, *FAILING),
+    r"kernel_ext/(mapping|vma)\.rs": (*CONTEXTS, *EXPORTS, *METHODS, *LIFE),
+    r"method\.rs|kernel_ext/random\.rs": METHODS,
+    r"engine\.rs|wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
+    r"events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
+    r"queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
+    r"(export|segment)\.rs|kernel_ext/range_alloc\.rs": (*EXPORTS, *CONNECTIONS, *FAILING),
+    r"(link(/.*)?|pump|patience)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
+    r"kernel_ext/(window|workqueue)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
+    r"(connection(/.*)?|attachment|list)\.rs|ioctl/connection\.rs": (
+        *CONNECTIONS,
+        *LINK,
+        *FAILING,
+    ),
+    r"(file|ioctl|opener|handles)\.rs|kernel_ext/(errno|capability|chardev)\.rs": (
+        *INTERFACE,
+        *LIFE,
+        *BROAD,
+    ),
+    r"debugfs\.rs": ("nodes:module", "nodes:registering"),
+}
+
+TABLE: Mapping[str, tuple[str, ...]] = {
+    **{f"drivers/uldma/(?:{files})": tests for files, tests in DRIVER.items()},
+    r"samples/.*": ("nodes:samples",),
+    r"tools/uldma/(lib|cli)/.*": (
+        "nodes:(link|ring|methods|registering)",
+        "nodes:samples",
+        "nodes:soak",
+    ),
+    # What no node with the debug kernel runs.
+    r"tools/uldma/(bench|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
+    r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
+    r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
+    r"scripts/nodes/(tests/.*|results\.py)": (),
+    r"scripts/nodes/verbs/(bench|initiation|link|lmm|run|shell|soak)\.py": (),
+}
+
+
+def patterns(files: Iterable[str], selftests: Selftests, cases: Mapping[str, str]) -> Iterator[str]:
+    """What the names of the tests contain that a change of these files touches.
+
+    The cases are the texts of their modules, by name: some run programs of their own.
+    """
+    for file in files:
+        programs = selftests.programs_of(file.removeprefix(SELFTESTS))
+        if file.startswith(CASES):
+            yield from _of_cases(file.removeprefix(CASES).removesuffix(".py"))
+        elif file.startswith(SELFTESTS) and programs:
+            for program in programs:
+                yield f":{program}$"
+                yield from _running(program, cases)
+        else:
+            yield from _of_file(file)
+
+
+def _of_cases(module: str) -> Iterable[str]:
+    return BROAD if module in WITHOUT_CASES else (rf"nodes:{module}\.",)
+
+
+def _running(program: str, cases: Mapping[str, str]) -> Iterator[str]:
+    for module, text in cases.items():
+        if re.search(rf"\b{program}\b", text):
+            yield rf"nodes:{module}\."
+
+
+def _of_file(file: str) -> Iterator[str]:
+    """What the table has; a file that it does not know may be about anything."""
+    rows = [tests for files, tests in TABLE.items() if re.fullmatch(files, file)]
+    for tests in rows or [BROAD]:
+        yield from tests
