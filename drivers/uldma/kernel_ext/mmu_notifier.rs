@@ -77,7 +77,8 @@ impl<W: Watcher> IntervalNotifier<W> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EINTR`, `EOVERFLOW`.
+    /// `ENOMEM`, `EOVERFLOW`; the first time also `EINTR` when a signal comes that has a handler,
+    /// and what else wakes a process, as being stopped and continued, starts the call anew.
     pub(crate) fn new<'a>(
         mm: &'a MmWithUser,
         start: usize,
@@ -102,6 +103,7 @@ impl<W: Watcher> IntervalNotifier<W> {
                         &Self::OPS,
                     )
                 })
+                .map_err(|err| if err == EINTR { ERESTARTNOHAND } else { err })
                 // INVARIANT: The notifier was inserted.
             }),
         })

@@ -380,6 +380,41 @@ TEST_F(region, exhaustion)
 	free(handles);
 }
 
+/* Registers the first memory of an address space, and says how that was. */
+static void register_first(int out, void *arg)
+{
+	struct region r;
+	char *buf = buffer(page_size());
+	int fd = uldma_open(0);
+	int ret;
+
+	if (fd < 0 || !buf || write(out, &fd, sizeof(fd)) != sizeof(fd))
+		_exit(1);
+	ret = region_register(fd, buf, 1, RW, &r);
+	if (write(out, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+}
+
+/* Being stopped and continued interrupts a program, but no call that it makes. */
+TEST_F(region, stopped_meanwhile)
+{
+	struct helper h;
+	int ret;
+
+	for (int i = 0; i < 100; i++) {
+		ASSERT_EQ(0, helper_start(&h, register_first, NULL));
+		ASSERT_EQ(sizeof(ret), read(h.fd, &ret, sizeof(ret)));
+		for (int stops = 0; stops < 20; stops++) {
+			ASSERT_EQ(0, kill(h.pid, SIGSTOP));
+			ASSERT_EQ(0, kill(h.pid, SIGCONT));
+		}
+		ASSERT_EQ(sizeof(ret), read(h.fd, &ret, sizeof(ret)));
+		ASSERT_EQ(0, helper_kill(&h));
+		ASSERT_EQ(0, ret)
+			TH_LOG("process %d", i);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	return uldma_main(argc, argv);
