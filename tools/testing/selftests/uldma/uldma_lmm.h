@@ -96,27 +96,42 @@ static inline int turn_cache_off(int fd)
 	return lmm_ioctl(fd, ULDMA_LMM_CACHE_OFF, &l);
 }
 
+/* Lets a page's address mean another page, and waits until this was told. */
+static inline int stale_once(int fd, void *page)
+{
+	struct uldma_event event = { };
+	struct region r;
+	int ret;
+
+	ret = region_register(fd, page, 1, ULDMA_ACCESS_READ, &r);
+	if (ret)
+		return ret;
+	if (mmap(page, page_size(), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		return -errno;
+	while (!ret && event.handle != r.handle)
+		ret = event_wait(fd, ULDMA_EVENT_STALE, SOON, &event);
+	return ret ?: region_unregister(fd, r.handle);
+}
+
 /*
  * Waits until all changes of addresses up to now have been looked at, and told
- * to every opener of this address space: changes are looked at in their order,
- * so one that certainly is told stands at the end. Takes an opener of its own,
- * for it reads all events of the file.
+ * to every opener of this address space. They are looked at in the order of
+ * the addresses, again and again: when a change at some address is told, an
+ * earlier one at a higher address may still be looked at. When another one at
+ * the same address is told, that has ended. Takes an opener of its own, for it
+ * reads all events of the file.
  */
 static inline int stale_fence(int fd)
 {
-	struct uldma_event event = { };
-	char *page = buffer(page_size());
-	struct region r;
+	void *page = buffer(page_size());
 	int ret;
 
 	if (!page)
 		return -ENOMEM;
-	ret = region_register(fd, page, 1, ULDMA_ACCESS_READ, &r);
-	if (munmap(page, page_size()) || ret)
-		return ret ?: -errno;
-	while (!ret && event.handle != r.handle)
-		ret = event_wait(fd, ULDMA_EVENT_STALE, SOON, &event);
-	return ret ?: region_unregister(fd, r.handle);
+	ret = stale_once(fd, page) ?: stale_once(fd, page);
+	return munmap(page, page_size()) ? -errno : ret;
 }
 
 /**
