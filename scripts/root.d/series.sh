@@ -141,6 +141,34 @@ series_refresh() {
 	fi
 }
 
+# The tested series that this machine can have, the newest first: the cache has their kernel, or the
+# archive offers it.
+series_available() {
+	local complete='' asked=''
+	for SERIES in "${KERNEL_SERIES_TESTED[@]}"; do
+		if ! stage_ready kernel; then
+			[ -n "$asked" ] || complete=$(series_list)
+			asked=yes
+			grep -q "^$SERIES " <<<"$complete" || continue
+		fi
+		echo "$SERIES"
+	done
+}
+
+# As series_complete(), of the archive.
+series_list() {
+	{
+		host_tools
+		stage_begin
+		stage root build_root
+		mkdir "$SERIES_LISTS"
+		quietly "package lists for the kernel" kernel_apt "$SERIES_LISTS" apt-get update
+	} >&2
+	series_packages | series_complete
+	stage_remove "$SERIES_LISTS"
+	stage_end
+}
+
 # The series of which the cache keeps stages: all that this tree may use.
 series_kept() {
 	printf '%s\n' "${KERNEL_SERIES_TESTED[@]}" "$KERNEL_SERIES"

@@ -27,6 +27,15 @@ kernel_apt() {
 }
 """
 RECALL = 'series_recall; echo "$SERIES"'
+AVAILABLE = """
+host_tools() { :; }
+stage_begin() { :; }
+stage() { :; }
+stage_end() { :; }
+stage_remove() { rm -r "$1"; }
+LOGS=$CACHE/logs
+series_available
+"""
 ASK = 'series_ask >&2; echo "$SERIES $KREL"'
 PARTS = ("linux-binary", "linux-modules", "linux-headers")
 
@@ -215,3 +224,13 @@ class ChosenTest(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, "^(uldma: .*\n)+$")
         self.assertIn("newest image: none", result.stderr)
+
+    def test_available(self) -> None:
+        """Tested series that the cache has, or the archive; each once, the newest first."""
+        (self.cache / "kernel-7.2").mkdir()
+        self.assertEqual(self.run_here(AVAILABLE), "7.2")
+        self.assertEqual(self.run_here(AVAILABLE, kernel("7.3.4")).split(), ["7.3", "7.2"])
+        self.assertEqual(self.run_here(AVAILABLE, kernel("7.4.1")), "7.2")
+        half = kernel("7.3.4", "linux-modules")
+        self.assertEqual(self.run_here(AVAILABLE, half), "7.2")
+        self.assertFalse((self.cache / ".new-archive").exists())
