@@ -66,6 +66,12 @@ test-debug: tools selftests module-debug	## the node tests on the debug kernel (
 	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(CHANGED),--changed '$(CHANGED)')
 
+smoke: build		## a few node tests that cross each part of the driver once
+	@$(ENTER) $(NODES) test $(SIDE) --nodes --smoke
+
+smoke-debug: tools selftests module-debug	## the same on the debug kernel
+	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes --smoke
+
 kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
 	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')
 
@@ -73,4 +79,4 @@ module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
 .PHONY: help run test shell bench soak lint docs clean root build modules tools \
-	selftests test-host test-nodes debug-kernel test-debug kunit module-debug
+	selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug

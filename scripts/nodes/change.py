@@ -61,8 +61,25 @@ def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Tes
     of any of these. The parts are made by name, so that they stay the same from day to day.
     """
     names = sorted(test.name for test in tests)
-    chosen = {name for place, name in enumerate(names) if place % PARTS == day % PARTS}
-    chosen.update(name for name in names if any(re.search(what, name) for what in patterns))
+    todays = {name for place, name in enumerate(names) if place % PARTS == day % PARTS}
+    return _with_first(tests, todays | _found(tests, patterns))
+
+
+def smoke(tests: Sequence[Test]) -> list[Test]:
+    """Tests that cross each part of the driver once, each on the first nodes that run it."""
+    chosen: set[str] = set()
+    for what in touched.BROAD:
+        found = [test for test in tests if re.search(what, test.name)]
+        chosen.update(test.name for test in found if test.flavour is found[0].flavour)
+    return _with_first(tests, chosen)
+
+
+def _found(tests: Sequence[Test], patterns: Sequence[str]) -> set[str]:
+    names = (test.name for test in tests)
+    return {name for name in names if any(re.search(what, name) for what in patterns)}
+
+
+def _with_first(tests: Sequence[Test], chosen: set[str]) -> list[Test]:
     flavours = {test.flavour.name for test in tests if test.name in chosen}
     return [
         test

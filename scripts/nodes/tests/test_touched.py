@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from .. import cases, change, touched
 from ..cases.registry import CASES
 from ..paths import REPO
-from ..plan import CONNECTION_PROGRAM, Test, node_tests
+from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
 from ..sources import Selftests
 
 DRIVER = "drivers/uldma"
@@ -132,3 +132,14 @@ class ChooseTest(unittest.TestCase):
         tests = all_tests()
         chosen = change.choose(tests, [".*"], 0)
         self.assertEqual([test.name for test in chosen], [test.name for test in tests])
+
+    def test_smoke(self) -> None:
+        """Few tests cross each part, programs and cases, none twice, after what is first."""
+        chosen = change.smoke(all_tests())
+        names = [test.name for test in chosen]
+        self.assertLess(len(names), len(all_tests()) / 3)
+        for pattern in touched.BROAD:
+            self.assertTrue(found(names, pattern), pattern)
+        plain = [test.plain for test in chosen if test.turn is not Turn.FIRST]
+        self.assertEqual(len(plain), len(set(plain)) + 1, "only uldma_dma, with an IOMMU")
+        self.assertIn("kunit", names)

@@ -71,6 +71,8 @@ def choose(options: argparse.Namespace, tally: Tally) -> list[Test]:
         tests += node_tests()
         if DEBUG and not options.only:
             tests = leave_out(tests, tally)
+        if options.smoke:
+            tests = change.smoke(tests)
         if options.changed:
             tests = leave_for_other_days(tests, options.changed, tally)
     if not options.nodes:
@@ -111,6 +113,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="REVISION",
         help="only what was touched since, and a part of the rest that differs from day to day; "
         f"{change.AUTO!r}: since the last day's first commit",
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="only a few tests, which cross each part once"
     )
     options = parser.parse_args(arguments)
     if options.jobs < 1:
