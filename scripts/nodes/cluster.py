@@ -4,6 +4,7 @@
 import os
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -192,8 +193,8 @@ class Cluster:
 
     def check_logs(self) -> None:
         """Raise if a kernel or a server has something to complain about."""
-        for node in self.nodes.values():
-            node.check_log()
+        with ThreadPoolExecutor(len(self.names) or 1) as pool:
+            list(pool.map(Node.check_log, self.nodes.values()))
         for server in self._servers:
             server.check()
 

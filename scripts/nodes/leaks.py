@@ -7,12 +7,13 @@ from .module import unload
 
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 # An object is told of when a scan finds it older than five seconds and unchanged since the last.
-SCAN = f"echo scan >{KMEMLEAK} && sleep 6 && echo scan >{KMEMLEAK} && cat {KMEMLEAK}"
+AGE = 6
 SCAN_TIMEOUT = 60.0
 
 
-def _scan(pair: Cluster, when: str) -> None:
-    jobs = {name: node.spawn(SCAN) for name, node in pair.nodes.items()}
+def _scan(pair: Cluster, when: str, age: int) -> None:
+    command = f"echo scan >{KMEMLEAK} && sleep {age} && echo scan >{KMEMLEAK} && cat {KMEMLEAK}"
+    jobs = {name: node.spawn(command) for name, node in pair.nodes.items()}
     for name, job in jobs.items():
         result = job.wait(SCAN_TIMEOUT)
         if result.rc or result.stdout:
@@ -21,7 +22,7 @@ def _scan(pair: Cluster, when: str) -> None:
 
 def check(pair: Cluster) -> None:
     """Look twice: what the module's own variables point to shows only when it is gone."""
-    _scan(pair, "with the module loaded")
+    _scan(pair, "with the module loaded", AGE)
     for node in pair.nodes.values():
         unload(node)
-    _scan(pair, "with the module unloaded")
+    _scan(pair, "with the module unloaded", 0)

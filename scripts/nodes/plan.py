@@ -115,12 +115,12 @@ def node_tests(
     """All tests that need nodes.
 
     The programs are those that kselftest's runner may start; the connected ones have one end on
-    each node. Cases are by the name of their flavour. Where the kernel has KUnit, unit tests ran
-    when the module was loaded.
+    each node. Cases are by the name of their flavour. Where the kernel has KUnit, it
+    has the module's unit tests, too.
     """
     tests: list[Test] = []
     if unit_tests:
-        tests.append(Test(flavours.USUAL, "kunit", bodies.unit_tests, Turn.FIRST))
+        tests.append(Test(flavours.USUAL, "kunit", bodies.unit_tests))
     tests += _usual(programs, connected)
     for flavour in (flavours.LOOPBACK, flavours.IVSHMEM, flavours.THREE):
         tests += _joined(flavour, programs, connected)

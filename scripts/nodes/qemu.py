@@ -23,8 +23,9 @@ IOMMU = ("-device", "intel-iommu,caching-mode=on")
 CPU = "max,la57=off" if DEBUG else "max"
 # Processors with ERMS copy by an instruction that the emulator does byte by byte.
 EMULATED_CPU = f"{CPU},erms=off,fsrm=off"
-# The debug kernel has KASAN instead.
-DEBUG_CMDLINE = "" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
+# The debug kernel has KASAN instead of KFENCE and slab debugging.
+# The module's unit tests would run each time that it is loaded, for a quarter of a minute.
+DEBUG_CMDLINE = "kunit.autorun=0" if DEBUG else "kfence.sample_interval=10 slab_debug=FZPU"
 # Processors that stand still make the kernel doubt their clock, and take one that is a register of
 # the emulated machine. All of them count by one clock of this machine.
 CLOCK_CMDLINE = "tsc=nowatchdog"

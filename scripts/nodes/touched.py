@@ -44,8 +44,10 @@ INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING)
 LIFE = (*_programs("unbind"), "nodes:module")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
+UNITS = ("^kunit$",)
 # What crosses each part once: for changes of which nothing else is known.
 BROAD = (
+    *UNITS,
     *_programs("query", "region", "lmm", "stale", "context", "method", "queue", "mmap"),
     *_programs("dma", "event", "export", "segment", "peer", "conn_state", "conn_memory"),
     *LIFE,
@@ -93,7 +95,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
 }
 
 TABLE: Mapping[str, tuple[str, ...]] = {
-    **{f"drivers/uldma/(?:{files})": tests for files, tests in DRIVER.items()},
+    **{f"drivers/uldma/(?:{files})": (*tests, *UNITS) for files, tests in DRIVER.items()},
     r"samples/.*": ("nodes:samples",),
     r"tools/uldma/(lib|cli)/.*": (
         "nodes:(link|ring|methods|registering)",
