@@ -9,9 +9,24 @@ from .flavours import Flavour
 from .kernel import patience
 from .plan import Test
 
-# What has never run here is taken to last that long.
-TEST = patience(5.0)
-BOOT = patience(10.0)
+# What has never run here is taken to last that long, on the stock kernel and with nothing beside.
+BOOT = patience(5.0)
+TEST = patience(4.0)
+LONG_TESTS = {
+    "nodes:hostile.attacker_costs_only_itself": 105.0,
+    "nodes:soak.peers_are_killed": 25.0,
+    "uldma:uldma_method": 22.0,
+    "uldma:uldma_interleave": 16.0,
+    "uldma:uldma_conn_peer": 20.0,
+    "loopback/uldma:uldma_conn_peer": 45.0,
+    "ivshmem/uldma:uldma_conn_peer": 20.0,
+    "loopback/uldma:uldma_conn_limits": 45.0,
+    "three/nodes:three.two_go_on_without_the_third": 35.0,
+    "iommu-lazy/uldma:uldma_inflight": 75.0,
+    # With what cargo has to build.
+    "host/cargo": 120.0,
+    "host/ring-model": 120.0,
+}
 
 
 class Durations:
@@ -24,7 +39,10 @@ class Durations:
 
     def of(self, test: Test) -> float:
         """How long a test will take, as far as one can tell."""
-        return self._known.get(test.name, TEST)
+        seconds = self._known.get(test.name)
+        if seconds is None and test.name in LONG_TESTS:
+            seconds = patience(LONG_TESTS[test.name])
+        return TEST if seconds is None else seconds
 
     def of_boot(self, flavour: Flavour) -> float:
         """How long a set of nodes will take to boot."""
