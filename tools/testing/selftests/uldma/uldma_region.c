@@ -401,7 +401,7 @@ TEST_F(region, stopped_meanwhile)
 	struct helper h;
 	int ret;
 
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 50; i++) {
 		ASSERT_EQ(0, helper_start(&h, register_first, NULL));
 		ASSERT_EQ(sizeof(ret), read(h.fd, &ret, sizeof(ret)));
 		for (int stops = 0; stops < 20; stops++) {
