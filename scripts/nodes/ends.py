@@ -51,7 +51,7 @@ class End:
 
     def info(self) -> dict[str, Any]:
         """What the device is and has."""
-        [info] = json.loads(self.check("info --json"))
+        [info] = json.loads(self.check("info --json"))["devices"]
         assert isinstance(info, dict)
         return info
 
@@ -88,7 +88,7 @@ def find(cluster: Cluster, backend: Backend) -> list[End]:
     """The ends by what joins them; devices are numbered as they are found, anew in each boot."""
     found = []
     for node in cluster.nodes.values():
-        for info in json.loads(node.check("uldma info --json")):
+        for info in json.loads(node.check("uldma info --json"))["devices"]:
             if info["backend"] == backend:
                 device = int(info["device"].removeprefix("/dev/uldma"))
                 found.append(End(node, device, info["node"]))

@@ -25,7 +25,7 @@ ACCESSES = {
 @case
 def every_method_moves_all_bytes(pair: Cluster) -> None:
     """Each method copies what it should, by the accesses that it is said to need."""
-    [info] = json.loads(pair.a.check("uldma info --json"))
+    [info] = json.loads(pair.a.check("uldma info --json"))["devices"]
     offered = set(info["methods"]) - {"fetch-add"}
     missing = (ACCESSES.keys() | {"kernel", "queue"}) - offered
     expect(not missing, f"not offered: {missing}")

@@ -8,15 +8,32 @@ use std::process::ExitCode;
 use serde::Serialize;
 use uldma::Error;
 
-/// Classes of failures, with the exit codes that `--help` documents.
+/// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    Failed = 1,
-    NoDevice = 3,
-    Timeout = 4,
-    Mismatch = 5,
-    Peer = 6,
+    Failed,
+    Usage,
+    NoDevice,
+    NoPermission,
+    Version,
+    Timeout,
+    Mismatch,
+    Peer,
+}
+
+impl Kind {
+    /// The exit code that `--help` documents.
+    pub(crate) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NoDevice | Self::NoPermission | Self::Version => 3,
+            Self::Timeout => 4,
+            Self::Mismatch => 5,
+            Self::Peer => 6,
+        }
+    }
 }
 
 /// Why the program ends without having done what it should.
@@ -69,14 +86,16 @@ impl Failure {
                 eprintln!("  hint: {hint}");
             }
         }
-        ExitCode::from(self.kind as u8)
+        ExitCode::from(self.kind.exit_code())
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::NoDevice(_) | Error::Permission(_) | Error::Abi { .. } => Kind::NoDevice,
+            Error::NoDevice(_) => Kind::NoDevice,
+            Error::Permission(_) => Kind::NoPermission,
+            Error::Abi { .. } => Kind::Version,
             Error::Timeout { .. } => Kind::Timeout,
             Error::LinkDown | Error::Closed | Error::Violation(_) => Kind::Peer,
             other => match other.errno() {
@@ -90,6 +109,24 @@ impl From<Error> for Failure {
             kind,
             message: error.to_string(),
             hint: error.hint().map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_device_from_being_opened_is_told_apart() {
+        let kind = |error: Error| Failure::from(error).kind;
+        let path = || "/dev/uldma0".into();
+        assert_eq!(kind(Error::NoDevice(path())), Kind::NoDevice);
+        assert_eq!(kind(Error::Permission(path())), Kind::NoPermission);
+        let (kernel, library) = (2, 1);
+        assert_eq!(kind(Error::Abi { kernel, library }), Kind::Version);
+        for kind in [Kind::NoDevice, Kind::NoPermission, Kind::Version] {
+            assert_eq!(kind.exit_code(), 3);
         }
     }
 }

@@ -12,10 +12,15 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    devices: Vec<DeviceInfo>,
+}
+
 /// One device.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeviceInfo {
-    schema_version: u32,
     device: String,
     abi_version: u32,
     node: u32,
@@ -53,7 +58,6 @@ impl DeviceInfo {
 
     fn new(device: String, query: &Query) -> Self {
         Self {
-            schema_version: SCHEMA_VERSION,
             device,
             abi_version: query.abi_version,
             node: query.node,
@@ -156,8 +160,13 @@ pub(crate) fn run(common: &Common) -> Result<()> {
         }
     }
     if !devices.is_empty() {
-        output::print(common.json, &devices, |devices| {
-            devices
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            devices,
+        };
+        output::print(common.json, &report, |report| {
+            report
+                .devices
                 .iter()
                 .map(DeviceInfo::words)
                 .collect::<Vec<_>>()
@@ -165,4 +174,19 @@ pub(crate) fn run(common: &Common) -> Result<()> {
         })?;
     }
     failure.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_an_object_with_the_devices() {
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            devices: Vec::new(),
+        };
+        let expected = serde_json::json!({"schema_version": 2, "devices": []});
+        assert_eq!(serde_json::to_value(&report).unwrap(), expected);
+    }
 }

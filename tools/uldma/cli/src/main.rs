@@ -24,6 +24,7 @@ mod ring;
 mod schema;
 mod stat;
 mod transfer;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,10 @@ use crate::args::{Cli, Verb};
 fn main() -> ExitCode {
     // Started by ourselves to count system calls?
     uldma::measure::tracer_main();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::report(&error),
+    };
     let common = &cli.common;
     let result = match &cli.verb {
         Verb::Info => info::run(common),

@@ -3,7 +3,7 @@
 //! `uldma stat`: the counters of a device, as far as this user may read them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
@@ -13,14 +13,76 @@ use crate::args::Common;
 use crate::failure::Result;
 use crate::info::DeviceInfo;
 use crate::output;
+use crate::schema::SCHEMA_VERSION;
 
 /// Files of debugfs may be large; counters are not.
 const LONGEST_FILE: u64 = 64 * 1024;
 
-type Counters = BTreeMap<String, String>;
+type Counters = BTreeMap<String, Value>;
+
+/// What the driver says of one thing.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    /// Of a number of things, how many are in use, and by how many more openers they are wanted.
+    Share {
+        used: u64,
+        of: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        wanted: Option<u64>,
+    },
+    Text(String),
+    Nothing,
+}
+
+impl Value {
+    /// "3", "3 of 8", "3 of 8, wanted by 2 more" and "none"; the rest is text.
+    fn parse(text: &str) -> Self {
+        let words: Vec<&str> = text
+            .split([' ', ','])
+            .filter(|word| !word.is_empty())
+            .collect();
+        let number = |word: &str| word.parse().ok();
+        let parsed = match words[..] {
+            ["none"] => Some(Self::Nothing),
+            [value] => number(value).map(Self::Number),
+            [used, "of", of] => number(used).zip(number(of)).map(|(used, of)| Self::Share {
+                used,
+                of,
+                wanted: None,
+            }),
+            [used, "of", of, "wanted", "by", more, "more"] => number(used)
+                .zip(number(of))
+                .zip(number(more))
+                .map(|((used, of), more)| Self::Share {
+                    used,
+                    of,
+                    wanted: Some(more),
+                }),
+            _ => None,
+        };
+        parsed.unwrap_or_else(|| Self::Text(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Share { used, of, wanted } => {
+                write!(f, "{used} of {of}")?;
+                wanted.map_or(Ok(()), |wanted| write!(f, ", wanted by {wanted} more"))
+            }
+            Self::Text(text) => f.write_str(text),
+            Self::Nothing => f.write_str("none"),
+        }
+    }
+}
 
 #[derive(Debug, Serialize)]
 struct Stat {
+    schema_version: u32,
     #[serde(flatten)]
     info: DeviceInfo,
     /// Lines of the open file's fdinfo that come from the driver.
@@ -42,6 +104,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
     }
     let debugfs = Path::new("/sys/kernel/debug");
     let stat = Stat {
+        schema_version: SCHEMA_VERSION,
         info: DeviceInfo::read(&device)?,
         opener,
         debugfs: directory(&debugfs.join("uldma").join(&name))
@@ -93,11 +156,11 @@ fn counters(text: &str) -> Counters {
         let (name, value) = line
             .split_once(':')
             .or_else(|| line.split_once(char::is_whitespace))?;
-        Some((name.trim().to_owned(), value.trim().to_owned()))
+        Some((name.trim().to_owned(), Value::parse(value.trim())))
     };
     text.lines()
         .filter(|line| !line.trim().is_empty())
-        .map(|line| pair(line).unwrap_or_else(|| ("value".to_owned(), line.trim().to_owned())))
+        .map(|line| pair(line).unwrap_or_else(|| ("value".to_owned(), Value::parse(line.trim()))))
         .collect()
 }
 
@@ -108,8 +171,25 @@ mod tests {
     #[test]
     fn counters_come_in_three_shapes() {
         let parsed = counters("pinned:\t 4096\nregions 3\n\n17\n");
-        assert_eq!(parsed["pinned"], "4096");
-        assert_eq!(parsed["regions"], "3");
-        assert_eq!(parsed["value"], "17");
+        assert_eq!(parsed["pinned"], Value::Number(4096));
+        assert_eq!(parsed["regions"], Value::Number(3));
+        assert_eq!(parsed["value"], Value::Number(17));
+    }
+
+    #[test]
+    fn json_has_numbers_where_the_driver_has() {
+        let text = "openers 2\ncontexts 1 of 8, wanted by 3 more\npages 7 of 4096\n\
+                    uldma-context:\tnone\nstate so so\n";
+        let parsed = counters(text);
+        let expected = serde_json::json!({
+            "openers": 2,
+            "contexts": {"used": 1, "of": 8, "wanted": 3},
+            "pages": {"used": 7, "of": 4096},
+            "uldma-context": null,
+            "state": "so so",
+        });
+        assert_eq!(serde_json::to_value(&parsed).unwrap(), expected);
+        assert_eq!(parsed["contexts"].to_string(), "1 of 8, wanted by 3 more");
+        assert_eq!(parsed["pages"].to_string(), "7 of 4096");
     }
 }

@@ -110,7 +110,7 @@ fn errors_are_json_when_asked_for() {
     let (code, stdout, stderr) = output(&[&["info", "--json"][..], &NO_DEVICE].concat());
     assert_eq!((code, stdout.as_str()), (Some(3), ""));
     let report: serde_json::Value = serde_json::from_str(&stderr).unwrap();
-    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["schema_version"], 2);
     assert_eq!(report["error"]["kind"], "no-device");
     assert_eq!(
         report["error"]["message"],
@@ -161,6 +161,50 @@ fn wrong_usage_ends_with_two() {
         );
         assert!(!stderr.is_empty());
     }
+}
+
+#[test]
+fn wrong_usage_is_json_when_asked_for() {
+    let usages: [(&[&str], &str, &str); 3] = [
+        (
+            &["listen", "--json"],
+            "the following required arguments were not provided: <PORT>",
+            "Usage: uldma listen",
+        ),
+        (
+            &["--json", "dma", "--size", "1X"],
+            "invalid value '1X' for '--size <SIZE>': not a number of bytes",
+            "",
+        ),
+        (&["--json"], "'uldma' requires a subcommand", "Usage: uldma"),
+    ];
+    for (usage, message, hint) in usages {
+        let (code, stdout, stderr) = output(usage);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{usage:?}");
+        let report: serde_json::Value = serde_json::from_str(&stderr).expect(&stderr);
+        assert_eq!(report["schema_version"], 2);
+        let error = &report["error"];
+        assert_eq!(error["kind"], "usage");
+        assert!(
+            error["message"].as_str().unwrap().starts_with(message),
+            "{error}"
+        );
+        assert!(
+            error["hint"].as_str().unwrap_or_default().starts_with(hint),
+            "{error}"
+        );
+    }
+    // What comes after "--" is no option.
+    let (code, _, stderr) = output(&["frobnicate", "--", "--json"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with("error: "), "{stderr}");
+}
+
+#[test]
+fn help_is_no_error_with_json_either() {
+    let (code, stdout, stderr) = output(&["--json", "--help"]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains("Usage: uldma"), "{stdout}");
 }
 
 #[test]
