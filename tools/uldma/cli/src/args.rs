@@ -176,7 +176,7 @@ impl Carry {
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
     /// Bytes (K, M, G: times 1024)
-    #[arg(long, default_value = "1M", value_parser = size)]
+    #[arg(long, default_value = "1M", value_parser = at_least_one)]
     pub(crate) size: u64,
     /// Where the memory comes from
     #[arg(long, value_enum, default_value = "private", conflicts_with = "file")]
@@ -225,10 +225,10 @@ pub(crate) struct Dma {
     #[arg(long, default_value = "extended-shadow", value_parser = crate::method::parser())]
     pub(crate) method: uldma::Method,
     /// Bytes of each transfer (K, M, G: times 1024)
-    #[arg(long, default_value = "1M", value_parser = size)]
+    #[arg(long, default_value = "1M", value_parser = at_least_one)]
     pub(crate) size: u64,
     /// Number of transfers
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
 }
 
@@ -240,7 +240,7 @@ pub(crate) struct Export {
     #[arg(required_unless_present = "size", conflicts_with = "size")]
     pub(crate) file: Option<PathBuf>,
     /// Offer this many zero bytes (K, M, G: times 1024)
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = at_least_one)]
     pub(crate) size: Option<u64>,
     /// What the peer may do
     #[arg(long, value_enum, default_value = "read")]
@@ -451,6 +451,14 @@ fn buffer(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|bytes| (1..=1 << 28).contains(bytes))
         .ok_or_else(|| "between 1 and 256M bytes".to_owned())
+}
+
+/// Bytes of what cannot be empty.
+fn at_least_one(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -36,12 +36,6 @@ struct Report {
 
 /// Runs the verb.
 pub(crate) fn run(common: &Common, verb: &Dma) -> Result<()> {
-    if verb.size == 0 || verb.count == 0 {
-        return Err(Failure::new(
-            Kind::Failed,
-            "--size and --count must not be zero",
-        ));
-    }
     let device = common.open()?;
     let length = usize::try_from(verb.size)
         .map_err(|_| Failure::new(Kind::Failed, "--size is more than this machine can address"))?;

@@ -124,21 +124,26 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 26] = [
+    let usages: [&[&str]; 31] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
+        &["dma", "--size", "0"],
+        &["dma", "--count", "0"],
         &["dma", "--method", "magic"],
         &["dma", "--method", "fetch-add"],
         &["atomic", "x"],
         &["atomic", "x", "--swap", "1"],
         &["atomic", "x", "--add", "1", "--swap", "1", "--expect", "0"],
         &["charge", "--kind", "magic"],
+        &["charge", "--size", "0"],
         &["charge", "--kind", "sysv", "--file", "file"],
+        &["register", "--size", "0"],
         &["register", "--times", "0"],
         &["register", "--blocks", "--pages"],
         &["register", "--cache", "--then", "unmap"],
         &["export", "x"],
+        &["export", "x", "--size", "0"],
         &["export", "x", "file", "--size", "1"],
         &["send-file", "file"],
         &["recv-file", "--name", "0x0"],

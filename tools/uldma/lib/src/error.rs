@@ -239,7 +239,7 @@ impl Error {
             Self::Refused(why) | Self::Transfer { status: why, .. } => why.hint(),
             Self::Method { .. } => Some("choose another method: `uldma info` lists them"),
             Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
-            Self::Timeout { .. } => Some("is the other side running, under the same name?"),
+            Self::Timeout { .. } => Some("is the other side running, under the same name or port?"),
             Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
             Self::Closed => Some("look at the other side's messages"),
             Self::LinkDown => Some("the driver must be loaded on both nodes"),

@@ -127,7 +127,8 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::System`]: ECONNREFUSED when nobody listens or too many wait, ENOTCONN when the link is
-    /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. As [`Device::open_path`].
+    /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. [`Error::Timeout`] instead of
+    /// the first two, if it was to ask again. As [`Device::open_path`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
         const PAUSE: Duration = Duration::from_millis(20);
         let connection = Connection::new(self.reopen()?);
@@ -155,10 +156,7 @@ impl Device {
                 _ => Duration::MAX,
             };
             if left <= again {
-                return Err(Error::connection(
-                    format!("connect to port {port} of {peer}"),
-                    errno,
-                ));
+                return Err(not_connected(peer, port, options, errno));
             }
             std::thread::sleep(again);
         }
@@ -415,6 +413,21 @@ impl AsFd for Connection {
     }
 }
 
+/// Why there is no connection. Where the library has asked again in vain, it is the time.
+fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -> Error {
+    let what = match errno {
+        Errno::ECONNREFUSED if options.retry => {
+            format!("listener with room at port {port} of {peer}")
+        }
+        Errno::ENOTCONN if options.retry => format!("link to {peer}"),
+        _ => return Error::connection(format!("connect to port {port} of {peer}"), errno),
+    };
+    Error::Timeout {
+        what,
+        after: options.timeout,
+    }
+}
+
 /// Gives memory to the kernel. The lock keeps the order the same here and there.
 fn give(
     queue: &Mutex<Pieces>,
@@ -501,5 +514,26 @@ fn poll_until(
             Ok(_) => return Ok(fds[0].revents().unwrap_or(PollFlags::empty())),
             Err(errno) => return Err(Error::system("wait", errno)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_again_in_vain_is_a_timeout() {
+        let error = |retry, errno| {
+            let options = ConnectOptions {
+                retry,
+                ..Default::default()
+            };
+            not_connected(Peer::node(1), 7, options, errno).to_string()
+        };
+        let refused = "no listener with room at port 7 of node 1 within 10s";
+        assert_eq!(error(true, Errno::ECONNREFUSED), refused);
+        assert_eq!(error(true, Errno::ENOTCONN), "no link to node 1 within 10s");
+        assert!(error(false, Errno::ECONNREFUSED).starts_with("connect to port 7 of node 1: "));
+        assert!(error(true, Errno::ENODEV).starts_with("connect to port 7 of node 1: "));
     }
 }

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `uldma` says, and which exit status it has, where something goes wrong between two ends."""
+
+import json
+from typing import Any
+
+from .. import ends
+from ..agent import Result
+from ..cluster import Cluster
+from ..ends import End
+from ..flavours import LOOPBACK
+from .registry import case_of, expect
+
+PORT = 820
+# Of `uldma`, for what is not going to happen.
+BRIEFLY = "--timeout 1"
+# Exit status.
+TIMED_OUT = 4
+
+
+def refused(end: End, arguments: str, status: int) -> dict[str, Any]:
+    """Run `uldma`, which must fail with that status; the error that it tells."""
+    return error_of(end.node.run(end.command(f"{arguments} --json </dev/null")), status)
+
+
+def error_of(result: Result, status: int) -> dict[str, Any]:
+    """The error that a command has told, which must have that status."""
+    text = f"exit {result.rc} of {result.command}\n{result.stdout}{result.stderr}"
+    expect(result.rc == status, text)
+    error = json.loads(result.stderr.splitlines()[-1])["error"]
+    assert isinstance(error, dict)
+    return error
+
+
+def expect_words(text: str, *words: str) -> None:
+    """Fail unless all of the words are in the text."""
+    missing = [word for word in words if word not in text]
+    expect(not missing, f"{missing} not in: {text}")
+
+
+@case_of(LOOPBACK)
+def waiting_in_vain_is_a_timeout(pair: Cluster) -> None:
+    """`connect --wait` to a port at which no process listens."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    error = refused(a, f"connect {b.number} {PORT} --wait {BRIEFLY}", TIMED_OUT)
+    expect(error["kind"] == "timeout", str(error))
+    expect_words(error["message"], f"port {PORT} of node {b.number}")
