@@ -15,6 +15,7 @@ PORT = 820
 # Of `uldma`, for what is not going to happen.
 BRIEFLY = "--timeout 1"
 # Exit status.
+USAGE = 2
 TIMED_OUT = 4
 
 
@@ -46,3 +47,23 @@ def waiting_in_vain_is_a_timeout(pair: Cluster) -> None:
     error = refused(a, f"connect {b.number} {PORT} --wait {BRIEFLY}", TIMED_OUT)
     expect(error["kind"] == "timeout", str(error))
     expect_words(error["message"], f"port {PORT} of node {b.number}")
+
+
+@case_of(LOOPBACK)
+def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
+    """The own node, and one that is not there, in every verb that names a peer."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    verbs = (
+        f"connect {{}} {PORT}",
+        f"connect {{}} {PORT} --ring",
+        "ping --node {}",
+        "recv-file --name x --node {}",
+    )
+    for verb in verbs:
+        error = refused(a, f"{verb.format(a.number)} {BRIEFLY}", USAGE)
+        expect_words(error["message"], f"node {a.number} is this node itself")
+        expect_words(error["hint"], f"the peer is node {b.number}")
+        error = refused(a, f"{verb.format(7)} {BRIEFLY}", USAGE)
+        expect_words(error["message"], "there is no node 7")
+        expect_words(error["hint"], f"this is node {a.number}, the peer is node {b.number}")

@@ -30,7 +30,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::channel_to`]; [`Error::System`] EINVAL where there are more nodes.
+    /// As [`Device::channel_to`]; [`Error::NoPeer`] where there are more nodes.
     pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
         self.channel_to(Peer::OTHER, name, capacity, timeout)
     }

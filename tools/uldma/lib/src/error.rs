@@ -43,6 +43,14 @@ pub enum Error {
         /// What to do about it, when known.
         hint: Option<String>,
     },
+    /// The call names a peer that cannot be, or none where there are several.
+    #[error("{reason}")]
+    NoPeer {
+        /// What is wrong with it.
+        reason: String,
+        /// Which peers there are.
+        hint: String,
+    },
     /// The device refused to start a transfer.
     #[error("the device refused the transfer: {0}")]
     Refused(#[from] Refusal),
@@ -160,10 +168,12 @@ impl Error {
     /// An error of a call that is about a connection.
     pub(crate) fn connection(action: impl Into<String>, errno: Errno) -> Self {
         let hint = match errno {
-            Errno::ENOTCONN => Some("the link to the peer is down, or there is no connection (any more)"),
-            Errno::ENOSPC => {
-                Some("too many buffers are given and not got back, or a table of the device is full")
+            Errno::ENOTCONN => {
+                Some("the link to the peer is down, or there is no connection (any more)")
             }
+            Errno::ENOSPC => Some(
+                "too many buffers are given and not got back, or a table of the device is full",
+            ),
             Errno::EOPNOTSUPP => {
                 Some("without an engine, and through the window, receivers cannot move the data")
             }
@@ -172,10 +182,7 @@ impl Error {
                  (`ulimit -l`)",
             ),
             Errno::ENOMEM => Some("RLIMIT_MEMLOCK would be exceeded: `uldma lmm`"),
-            Errno::EINVAL => Some(
-                "ports, lengths and backlogs are not zero, and a peer must be named (--node) where the \
-                 link has more than two nodes",
-            ),
+            Errno::EINVAL => Some("ports, lengths and backlogs are not zero"),
             Errno::ENOENT => Some("there is no listener at that port any more"),
             Errno::ETIMEDOUT => Some("the peer did not answer in time: is its driver loaded?"),
             _ => hint(errno),
@@ -236,6 +243,7 @@ impl Error {
             }
             Self::Abi { .. } => Some("install module and tools from the same release"),
             Self::System { hint, .. } => hint.as_deref(),
+            Self::NoPeer { hint, .. } => Some(hint),
             Self::Refused(why) | Self::Transfer { status: why, .. } => why.hint(),
             Self::Method { .. } => Some("choose another method: `uldma info` lists them"),
             Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
@@ -252,10 +260,11 @@ impl Error {
         self.errno() == Some(Errno::ECONNRESET)
     }
 
-    /// The errno behind it, for errors of system calls.
+    /// The errno behind it, for what system calls refuse.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { errno, .. } => Some(*errno),
+            Self::NoPeer { .. } => Some(Errno::EINVAL),
             _ => None,
         }
     }

@@ -55,7 +55,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::import_from`]; [`Error::System`] EINVAL where there are more nodes.
+    /// As [`Device::import_from`]; [`Error::NoPeer`] where there are more nodes.
     pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
         self.import_from(Peer::OTHER, name, access, timeout)
     }
@@ -83,7 +83,8 @@ impl Device {
                 ..Default::default()
             };
             sys::region_import(self.as_fd(), argument)
-        })?;
+        })
+        .map_err(|error| self.about_peer(peer, error))?;
         Ok(Import {
             entry: Entry {
                 device: self.clone(),

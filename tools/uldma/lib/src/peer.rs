@@ -5,6 +5,8 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
+
 use crate::{sys, uapi, Device, Error, Result};
 
 /// Which node a call is about, see "DOC: peers" of the user interface.
@@ -12,7 +14,8 @@ use crate::{sys, uapi, Device, Error, Result};
 pub struct Peer(u32);
 
 impl Peer {
-    /// The other node of a link of two. Where there are more, calls fail with EINVAL.
+    /// The other node of a link of two. Where there are more, calls fail with
+    /// [`Error::NoPeer`].
     pub const OTHER: Self = Self(0);
 
     /// The node of that number.
@@ -24,6 +27,27 @@ impl Peer {
     /// The number; none for [`Peer::OTHER`].
     pub const fn number(self) -> Option<u32> {
         self.0.checked_sub(1)
+    }
+
+    /// What is wrong with this peer, seen from node `own` of a link of `nodes`, if anything is.
+    fn fault(self, own: u32, nodes: u32) -> Option<Error> {
+        let reason = match self.number() {
+            Some(number) if number == own => format!("node {number} is this node itself"),
+            Some(number) if number >= nodes => format!("there is no node {number}"),
+            None if nodes > 2 => format!("the link has {nodes} nodes, and no peer was named"),
+            _ => return None,
+        };
+        let others = (0..nodes).filter(|&node| node != own);
+        let others: Vec<String> = others.map(|node| node.to_string()).collect();
+        let hint = match &others[..] {
+            [] => format!("this is node {own}, and the link has no other"),
+            [other] => format!("this is node {own}, the peer is node {other}"),
+            _ => format!(
+                "this is node {own}, the peers are nodes {}",
+                others.join(", ")
+            ),
+        };
+        Some(Error::NoPeer { reason, hint })
     }
 
     /// The field `peer` of the user interface.
@@ -101,7 +125,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EINVAL for this node's own number, and where there is no such node.
+    /// [`Error::NoPeer`] for this node's own number, and where there is no such node;
+    /// [`Error::System`]: ENODEV when the device is gone.
     pub fn peer(&self, node: u32) -> Result<PeerInfo> {
         let argument = uapi::uldma_peer_query {
             node,
@@ -109,7 +134,20 @@ impl Device {
         };
         sys::peer_query(self.as_fd(), argument)
             .map(|raw| PeerInfo::from_raw(&raw))
-            .map_err(|errno| Error::system(format!("query the link to node {node}"), errno))
+            .map_err(|errno| {
+                let error = Error::system(format!("query the link to node {node}"), errno);
+                self.about_peer(Peer::node(node), error)
+            })
+    }
+
+    /// The error of a call that named a peer. The kernel says no more than EINVAL where that is no peer.
+    pub(crate) fn about_peer(&self, peer: Peer, error: Error) -> Error {
+        if error.errno() != Some(Errno::EINVAL) {
+            return error;
+        }
+        let query = self.query().ok();
+        let fault = query.and_then(|query| peer.fault(query.node, query.nodes));
+        fault.unwrap_or(error)
     }
 
     /// The links to all other nodes, up or down, in ascending order.
@@ -144,6 +182,24 @@ mod tests {
         assert_eq!(Peer::from(Some(7)).number(), Some(7));
         assert_eq!(Peer::from(None), Peer::OTHER);
         assert_eq!(Peer::node(u32::MAX).field(), u32::MAX);
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_is_explained() {
+        let fault = |peer: Peer, own, nodes| {
+            let error = peer.fault(own, nodes)?;
+            Some((error.to_string(), error.hint()?.to_owned()))
+        };
+        let (reason, hint) = fault(Peer::node(0), 0, 2).unwrap();
+        assert_eq!(reason, "node 0 is this node itself");
+        assert_eq!(hint, "this is node 0, the peer is node 1");
+        let (reason, hint) = fault(Peer::node(5), 1, 3).unwrap();
+        assert_eq!(reason, "there is no node 5");
+        assert_eq!(hint, "this is node 1, the peers are nodes 0, 2");
+        let (reason, _) = fault(Peer::OTHER, 1, 3).unwrap();
+        assert_eq!(reason, "the link has 3 nodes, and no peer was named");
+        assert_eq!(fault(Peer::OTHER, 1, 2), None);
+        assert_eq!(fault(Peer::node(2), 1, 3), None);
     }
 
     #[test]

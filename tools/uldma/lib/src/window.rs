@@ -85,7 +85,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::attach_segment_of`]; [`Error::System`] EINVAL where there are more nodes.
+    /// As [`Device::attach_segment_of`]; [`Error::NoPeer`] where there are more nodes.
     pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
         self.attach_segment_of(Peer::OTHER, name, timeout)
     }
@@ -111,7 +111,8 @@ impl Device {
                 ..Default::default()
             };
             sys::segment_attach(self.as_fd(), argument)
-        })?;
+        })
+        .map_err(|error| self.about_peer(peer, error))?;
         let end = SegmentHandle {
             device: self.clone(),
             handle: answer.out_handle,

@@ -128,7 +128,7 @@ impl Device {
     ///
     /// [`Error::System`]: ECONNREFUSED when nobody listens or too many wait, ENOTCONN when the link is
     /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. [`Error::Timeout`] instead of
-    /// the first two, if it was to ask again. As [`Device::open_path`].
+    /// the first two, if it was to ask again. [`Error::NoPeer`]. As [`Device::open_path`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
         const PAUSE: Duration = Duration::from_millis(20);
         let connection = Connection::new(self.reopen()?);
@@ -156,7 +156,8 @@ impl Device {
                 _ => Duration::MAX,
             };
             if left <= again {
-                return Err(not_connected(peer, port, options, errno));
+                let error = not_connected(peer, port, options, errno);
+                return Err(self.about_peer(peer, error));
             }
             std::thread::sleep(again);
         }
