@@ -67,3 +67,14 @@ def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
         error = refused(a, f"{verb.format(7)} {BRIEFLY}", USAGE)
         expect_words(error["message"], "there is no node 7")
         expect_words(error["hint"], f"this is node {a.number}, the peer is node {b.number}")
+
+
+@case_of(LOOPBACK)
+def words_come_back_in_messages(pair: Cluster) -> None:
+    """What is not there in time is called as the user has called it."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    verbs = ("recv-file --name letters", "ping --name letters")
+    for verb in verbs:
+        error = refused(a, f"{verb} {BRIEFLY}", TIMED_OUT)
+        expect_words(error["message"], "channel letters", "1s")

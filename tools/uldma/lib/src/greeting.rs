@@ -88,7 +88,7 @@ pub(crate) fn meet(
         let left = deadline.saturating_duration_since(Instant::now());
         let outbound = match device.attach_segment_of(peer, name, left) {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
-                return Err(nobody(name, timeout));
+                return Err(nobody(peer, name, timeout));
             }
             other => other?,
         };
@@ -102,13 +102,13 @@ pub(crate) fn meet(
             return WindowLink::new(device, peer, inbound, outbound);
         }
         if Instant::now() >= deadline {
-            return Err(nobody(name, timeout));
+            return Err(nobody(peer, name, timeout));
         }
     }
 }
 
-fn nobody(name: Name, timeout: Duration) -> Error {
-    let what = format!("process at the peer that opens channel {name}");
+fn nobody(peer: Peer, name: Name, timeout: Duration) -> Error {
+    let what = format!("process at {peer} that opens channel {name}");
     Error::Timeout {
         what,
         after: timeout,

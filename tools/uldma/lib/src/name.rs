@@ -2,23 +2,68 @@
 
 //! Names by which the two nodes find each other's regions and segments.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use crate::{sys, Error, Result};
 
+/// Longest word, in bytes, that a name keeps.
+const LONGEST_WORD: usize = 62;
+
 /// A name of an exported region or a window segment: a number other than zero.
 ///
 /// People write words: a word is hashed (FNV-1a, 64 bits), `0x` and hexadecimal digits are
-/// taken as the number itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(NonZeroU64);
+/// taken as the number itself. Names are equal whose numbers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    number: NonZeroU64,
+    word: Option<Word>,
+}
+
+/// The word that a name was made of, to be told in messages.
+#[derive(Clone, Copy)]
+struct Word {
+    bytes: [u8; LONGEST_WORD],
+    length: u8,
+}
+
+impl Word {
+    /// Keeps a word; none where it is too long, or not to be printed.
+    fn new(word: &str) -> Option<Self> {
+        let mut bytes = [0; LONGEST_WORD];
+        bytes
+            .get_mut(..word.len())?
+            .copy_from_slice(word.as_bytes());
+        let printable = !word.contains(|letter: char| letter.is_control() || letter == ' ');
+        let length = u8::try_from(word.len()).ok()?;
+        printable.then_some(Self { bytes, length })
+    }
+
+    fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..self.length.into());
+        bytes
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
 
 impl Name {
     /// The name with this number; none for zero.
     pub fn new(number: u64) -> Option<Self> {
-        NonZeroU64::new(number).map(Self)
+        NonZeroU64::new(number).map(Self::of_number)
+    }
+
+    fn of_number(number: NonZeroU64) -> Self {
+        Self { number, word: None }
     }
 
     /// The name that the word stands for.
@@ -26,7 +71,10 @@ impl Name {
         let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
+        Self {
+            number: NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN),
+            word: Word::new(word),
+        }
     }
 
     /// A name that nobody can guess.
@@ -36,18 +84,49 @@ impl Name {
     /// [`Error::System`] when the kernel has no random numbers to give.
     pub fn random() -> Result<Self> {
         let number = sys::random().map_err(|errno| Error::system("get a random name", errno))?;
-        Ok(Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)))
+        let number = NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        Ok(Self::of_number(number))
     }
 
     /// The number.
     pub fn get(self) -> u64 {
-        self.0.get()
+        self.number.get()
     }
 }
 
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+/// The word that it was made of, or the number where there is none, or a very long one.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
+        match &self.word {
+            Some(word) => f.write_str(word.as_str()),
+            None => write!(f, "{:#x}", self.number),
+        }
     }
 }
 
@@ -99,7 +178,20 @@ mod tests {
 
     #[test]
     fn names_print_as_they_parse() {
-        let name = Name::of_word("x");
-        assert_eq!(name.to_string().parse::<Name>(), Ok(name));
+        let long = "x".repeat(LONGEST_WORD + 1);
+        for text in ["x", "0xbeef", "0xylophone", "größe", "a b", "a\nb", &long] {
+            let name: Name = text.parse().unwrap();
+            assert_eq!(name.to_string().parse::<Name>(), Ok(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn messages_have_the_word_that_people_wrote() {
+        assert_eq!(Name::of_word("ping").to_string(), "ping");
+        let longest = "x".repeat(LONGEST_WORD);
+        assert_eq!(Name::of_word(&longest).to_string(), longest);
+        assert_eq!(Name::new(0xbeef).unwrap().to_string(), "0xbeef");
+        // What would disturb a terminal, or a line of words, is a number.
+        assert!(Name::of_word("a\x1b[2J").to_string().starts_with("0x"));
     }
 }
