@@ -8,15 +8,18 @@ from .. import ends
 from ..agent import Result
 from ..cluster import Cluster
 from ..ends import End
-from ..flavours import LOOPBACK
+from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..streams import PATIENCE
 from .registry import case_of, expect
 
 PORT = 820
+END_TIMEOUT = 30.0
 # Of `uldma`, for what is not going to happen.
 BRIEFLY = "--timeout 1"
 # Exit status.
 USAGE = 2
 TIMED_OUT = 4
+MISMATCH = 5
 
 
 def refused(end: End, arguments: str, status: int) -> dict[str, Any]:
@@ -78,3 +81,23 @@ def words_come_back_in_messages(pair: Cluster) -> None:
     for verb in verbs:
         error = refused(a, f"{verb} {BRIEFLY}", TIMED_OUT)
         expect_words(error["message"], "channel letters", "1s")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def a_ring_and_a_stream_do_not_join(pair: Cluster) -> None:
+    """--ring on one side only: both sides say so, long before their time is over."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    for options in (("--ring", ""), ("", "--ring"), ("--ring", "--once")):
+        of_client, of_listener = options
+        listener = b.spawn(f"listen {PORT} --json {PATIENCE} {of_listener} </dev/null >/tmp/came")
+        client = a.node.spawn(
+            f"echo data | {a.command(f'connect {b.number} {PORT} --wait {of_client}')}"
+            f" --json {PATIENCE}"
+        )
+        for job in (client, listener):
+            error = error_of(job.wait(END_TIMEOUT), MISMATCH)
+            expect(error["kind"] == "mismatch", str(error))
+            expect_words(error["message"], "a ring", "a stream")
+            expect_words(error["hint"], "--ring")
+        expect(b.node.check("cat /tmp/came") == "", "something came")

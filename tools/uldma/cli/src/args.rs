@@ -16,7 +16,7 @@ Exit codes:
   2  wrong usage
   3  no device, no permission, or module and tools are of different versions
   4  something did not happen in time (see --timeout)
-  5  the data that arrived is not the data that was sent
+  5  the data that arrived is not the data that was sent, or one side wants a ring and the other not
   6  the link is down, or the peer closed, failed or broke the rules
 
 With --json, results go to standard output and errors to standard error, one JSON value each.";
@@ -148,7 +148,7 @@ pub(crate) struct Connect {
 #[derive(Debug, Args)]
 pub(crate) struct Carry {
     /// Carry data through a ring in the window, without system calls, and only from `connect` to
-    /// `listen`; to be said on both sides
+    /// `listen`; to be said on both sides, which end with exit code 5 otherwise
     #[arg(long)]
     pub(crate) ring: bool,
     /// Bytes of the ring, a power of two, the same on both sides (K, M, G: times 1024)

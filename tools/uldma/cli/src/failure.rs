@@ -98,6 +98,7 @@ impl From<Error> for Failure {
             Error::NoPeer { .. } => Kind::Usage,
             Error::Abi { .. } => Kind::Version,
             Error::Timeout { .. } => Kind::Timeout,
+            Error::OtherKind { .. } => Kind::Mismatch,
             Error::LinkDown | Error::Closed | Error::Violation(_) => Kind::Peer,
             other => match other.errno() {
                 Some(nix::errno::Errno::ETIMEDOUT | nix::errno::Errno::ENOENT) => Kind::Timeout,

@@ -50,7 +50,7 @@ impl Device {
         capacity: u64,
         timeout: Duration,
     ) -> Result<Channel> {
-        let link = greeting::meet(self, peer, name, capacity, timeout)?;
+        let link = greeting::meet(self, (peer, name), capacity, timeout, || Ok(()))?;
         Channel::over(link, capacity)
     }
 }

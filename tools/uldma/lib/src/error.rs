@@ -99,6 +99,14 @@ pub enum Error {
     /// The peer closed the channel.
     #[error("the peer closed the channel")]
     Closed,
+    /// The two sides of a connection carry data in different ways.
+    #[error("this side of the connection is {here}, the other side is {there}")]
+    OtherKind {
+        /// What this side is.
+        here: &'static str,
+        /// What the other side is.
+        there: &'static str,
+    },
     /// The link to the peer went down.
     #[error("the link to the peer is down")]
     LinkDown,
@@ -250,6 +258,9 @@ impl Error {
             Self::Timeout { .. } => Some("is the other side running, under the same name or port?"),
             Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
             Self::Closed => Some("look at the other side's messages"),
+            Self::OtherKind { .. } => Some(
+                "use a ring on both sides (`uldma listen` and `connect` have --ring), or on none",
+            ),
             Self::LinkDown => Some("the driver must be loaded on both nodes"),
             Self::Range { .. } | Self::TooLong { .. } => None,
         }

@@ -29,7 +29,7 @@ const WORD_ECHO: usize = layout::HELLO + 24;
 
 /// How long to sleep between two looks at the own segment.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long to believe in an attachment that brings no answer.
+/// How long to believe in an attachment that brings no answer, or to ask for one in vain.
 const ATTACH_AGAIN: Duration = Duration::from_millis(500);
 
 /// What the peer says of itself.
@@ -63,13 +63,14 @@ fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
     outbound.store(WORD_NONCE, hello.nonce);
 }
 
-/// Meets the process that does the same at that peer.
+/// Meets the process that does the same at that peer. While it is not there, looks now and then
+/// whether it will come: an error of `may_come` ends the waiting.
 pub(crate) fn meet(
     device: &Device,
-    peer: Peer,
-    name: Name,
+    (peer, name): (Peer, Name),
     capacity: u64,
     timeout: Duration,
+    may_come: impl Fn() -> Result<()>,
 ) -> Result<WindowLink> {
     if !layout::is_capacity(capacity) {
         return Err(Error::Range {
@@ -86,9 +87,13 @@ pub(crate) fn meet(
         // Whoever greeted before the attachment is surely whom the attachment reaches.
         let known = read(&inbound, capacity)?.map_or(0, |hello| hello.nonce);
         let left = deadline.saturating_duration_since(Instant::now());
-        let outbound = match device.attach_segment_of(peer, name, left) {
+        let outbound = match device.attach_segment_of(peer, name, left.min(ATTACH_AGAIN)) {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
-                return Err(nobody(peer, name, timeout));
+                may_come()?;
+                if Instant::now() >= deadline {
+                    return Err(nobody(peer, name, timeout));
+                }
+                continue;
             }
             other => other?,
         };

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
 use crate::event::Counts;
@@ -104,15 +105,42 @@ impl Device {
         timeout: Duration,
     ) -> Result<OutboundSegment> {
         let answer = retry_lookup("segment", name, timeout, |timeout_ns| {
-            let argument = uapi::uldma_segment_attach {
-                name: name.get(),
-                timeout_ns,
-                peer: peer.field(),
-                ..Default::default()
-            };
-            sys::segment_attach(self.as_fd(), argument)
+            self.ask_for_segment(peer, name, timeout_ns)
         })
         .map_err(|error| self.about_peer(peer, error))?;
+        self.attached(&answer)
+    }
+
+    /// As [`Device::attach_segment_of`], but asks once only, and waits that long for the answer.
+    pub(crate) fn attach_segment_now(
+        &self,
+        peer: Peer,
+        name: Name,
+        timeout: Duration,
+    ) -> Result<OutboundSegment> {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let answer = self
+            .ask_for_segment(peer, name, timeout_ns)
+            .map_err(|errno| Error::lookup("segment", name, timeout, errno))?;
+        self.attached(&answer)
+    }
+
+    fn ask_for_segment(
+        &self,
+        peer: Peer,
+        name: Name,
+        timeout_ns: u64,
+    ) -> std::result::Result<uapi::uldma_segment_attach, Errno> {
+        let argument = uapi::uldma_segment_attach {
+            name: name.get(),
+            timeout_ns,
+            peer: peer.field(),
+            ..Default::default()
+        };
+        sys::segment_attach(self.as_fd(), argument)
+    }
+
+    fn attached(&self, answer: &uapi::uldma_segment_attach) -> Result<OutboundSegment> {
         let end = SegmentHandle {
             device: self.clone(),
             handle: answer.out_handle,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::{until, ConnectOptions, Connection, Listener};
+use super::{kind, until, ConnectOptions, Connection, ConnectionState, Listener};
 use crate::{greeting, Channel, Device, Error, Peer, Result};
 
 impl Channel {
@@ -18,8 +18,9 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// As [`Device::connect`] and [`Device::channel_to`]: [`Error::Timeout`] when who listens there does
-    /// not want a channel.
+    /// As [`Device::connect`] and [`Device::channel_to`]; [`Error::OtherKind`] when the process that
+    /// listens there makes its side a [`Stream`](crate::Stream), [`Error::Timeout`] when it makes it
+    /// nothing, [`Error::Closed`] when it disconnects.
     pub fn connect(
         device: &Device,
         peer: Peer,
@@ -42,7 +43,20 @@ impl Channel {
             .ok_or_else(|| Error::connection("find the other side", Errno::ENOTCONN))?;
         let left = until(deadline).unwrap_or(LONGEST);
         let peer = Peer::node(info.node);
-        let link = greeting::meet(connection.device(), peer, name, capacity, left)?;
+        let device = connection.device();
+        let may_come = || match connection.query()?.state {
+            ConnectionState::Connected => kind::refuse_stream(device, peer, name),
+            _ => Err(Error::Closed),
+        };
+        let met = greeting::meet(device, (peer, name), capacity, left, may_come);
+        let link = met.map_err(|error| match error {
+            // The name says nothing to people, who know the port.
+            Error::Timeout { after, .. } => Error::Timeout {
+                what: format!("ring at {peer} on the connection by port {}", info.port),
+                after,
+            },
+            other => other,
+        })?;
         Channel::over(link.with(connection), capacity)
     }
 }

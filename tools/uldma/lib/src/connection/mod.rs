@@ -5,6 +5,7 @@
 
 mod channel;
 mod info;
+mod kind;
 mod listener;
 mod pool;
 mod stream;

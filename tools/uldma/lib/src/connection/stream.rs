@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::kind::Mark;
 use super::pool::{Inbox, Outbox};
 use super::Connection;
 use crate::{Error, Piece, Result};
@@ -51,6 +52,8 @@ pub struct Stream {
 /// The half of a [`Stream`] that receives.
 #[derive(Debug)]
 pub struct Receiving {
+    // It ends before the connection.
+    mark: Option<Arc<Mark>>,
     connection: Arc<Connection>,
     inbox: Inbox<Connection>,
     timeout: Duration,
@@ -59,19 +62,23 @@ pub struct Receiving {
 /// The half of a [`Stream`] that sends.
 #[derive(Debug)]
 pub struct Sending {
+    mark: Option<Arc<Mark>>,
     connection: Arc<Connection>,
     outbox: Outbox<Connection>,
     timeout: Duration,
 }
 
 impl Connection {
-    /// Makes it a stream that is read and written by copies.
+    /// Makes it a stream that is read and written by copies. Where the other side wanted a ring
+    /// ([`Channel::connect`](crate::Channel::connect)), reading and writing fail with
+    /// [`Error::OtherKind`].
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
         let connection = Arc::new(self);
+        let mark = Mark::make(&connection).map(Arc::new);
         let area = options.area()?;
         let memory = || match Piece::pinned(connection.device(), area) {
             // Nothing but a connection could use a region here.
@@ -82,11 +89,13 @@ impl Connection {
         let outbox = Outbox::new(Arc::clone(&connection), memory()?, options.bytes);
         Ok(Stream {
             receiving: Receiving {
+                mark: mark.clone(),
                 connection: Arc::clone(&connection),
                 inbox,
                 timeout: Duration::MAX,
             },
             sending: Sending {
+                mark,
                 connection,
                 outbox,
                 timeout: Duration::MAX,
@@ -126,6 +135,12 @@ impl Receiving {
 }
 
 impl Sending {
+    /// Why sending has failed.
+    fn cause(&self, error: Error) -> Error {
+        let fault = self.mark.as_ref().and_then(|mark| mark.fault());
+        fault.unwrap_or(error)
+    }
+
     /// The connection.
     pub fn connection(&self) -> &Connection {
         &self.connection
@@ -140,20 +155,27 @@ impl Sending {
 impl Read for Receiving {
     /// Waits for data, and copies what has come; zero at the end of the stream.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        Ok(self.inbox.read(target, self.timeout)?)
+        let read = self.inbox.read(target, self.timeout);
+        let is_end = !target.is_empty() && matches!(read, Ok(0) | Err(_));
+        match self.mark.as_ref().and_then(|mark| mark.fault()) {
+            Some(fault) if is_end => Err(fault.into()),
+            _ => Ok(read?),
+        }
     }
 }
 
 impl Write for Sending {
     /// Waits for a free buffer, fills and sends it.
     fn write(&mut self, source: &[u8]) -> io::Result<usize> {
-        Ok(self.outbox.write(source, self.timeout)?)
+        let written = self.outbox.write(source, self.timeout);
+        Ok(written.map_err(|error| self.cause(error))?)
     }
 
     /// Waits until all that was written is in the peer's memory, for which the peer has to receive
     /// it.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(self.outbox.flush(self.timeout)?)
+        let flushed = self.outbox.flush(self.timeout);
+        Ok(flushed.map_err(|error| self.cause(error))?)
     }
 }
 

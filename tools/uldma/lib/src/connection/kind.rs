@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What kind of end a connection has at the peer: a stream, or a ring.
+//!
+//! The kernel connects any two ends, and does not know what they are. A stream therefore creates a
+//! small segment, the *mark*, under a name that only the two sides know. An end that wants a ring looks
+//! for the mark while there is no ring at the peer. Where it finds one, it writes into it that this
+//! side wants a ring, and gives up; the stream finds that word when the connection ends.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::Connection;
+use crate::ring::{Inbound, Outbound};
+use crate::window::InboundSegment;
+use crate::{Device, Error, Name, Peer, Result};
+
+/// Makes another name of a connection's: "uldmmark".
+const OTHER_NAME: u64 = 0x756c_646d_6d61_726b;
+/// What a mark says where the other side wants a ring: "wantring".
+const WANTS_RING: u64 = 0x7761_6e74_7269_6e67;
+const BYTES: u64 = 8;
+/// How long the peer may take to say whether there is a mark.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The mark of a stream.
+#[derive(Debug)]
+pub(super) struct Mark(InboundSegment);
+
+impl Mark {
+    /// Marks a connection as a stream; none where the window is full, or the connection has ended.
+    pub(super) fn make(connection: &Connection) -> Option<Self> {
+        let name = name_of(connection.query().ok()?.name?)?;
+        let segment = connection.device().create_segment(name, BYTES);
+        segment.ok().map(Self)
+    }
+
+    /// What to tell instead of the end of the stream: that the other side wanted a ring.
+    pub(super) fn fault(&self) -> Option<Error> {
+        (self.0.load(0) == WANTS_RING).then_some(Error::OtherKind {
+            here: "a stream",
+            there: "a ring",
+        })
+    }
+}
+
+/// Fails where the other side of the connection of that name is a stream, and tells that side.
+pub(super) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Result<()> {
+    let Some(name) = name_of(connection) else {
+        return Ok(());
+    };
+    match device.attach_segment_now(peer, name, PATIENCE) {
+        Ok(mark) => {
+            mark.store(0, WANTS_RING);
+            Err(Error::OtherKind {
+                here: "a ring",
+                there: "a stream",
+            })
+        }
+        Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The mark's name; none for the one name of which there would be zero.
+fn name_of(connection: Name) -> Option<Name> {
+    Name::new(connection.get() ^ OTHER_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_has_a_name_of_its_own() {
+        let connection = Name::new(7).unwrap();
+        assert_ne!(name_of(connection), Some(connection));
+        assert_eq!(name_of(Name::new(OTHER_NAME).unwrap()), None);
+    }
+}
