@@ -9,10 +9,14 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from .errors import NodeDied, TimedOut
+from .errors import NodeDied, NodesError, TimedOut
 from .kernel import patience
 
 KILL_PATIENCE = 10.0
+# A node keeps a command in its memory while it runs; this much is there to spare.
+LONGEST_COMMAND = 64 << 20
+# Of a command, what messages tell.
+TITLE = 300
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Job:
     """A command that runs in a node."""
 
     def __init__(self, agent: "Agent", number: int, command: str, echo: bool) -> None:
-        self.command = command
+        self.command = command if len(command) <= TITLE else f"{command[:TITLE]} ..."
         self._agent = agent
         self._number = number
         self._echo = echo
@@ -179,8 +183,13 @@ class Agent:
             raise NodeDied(f"{self.name} is gone: {error}") from error
 
     def spawn(self, command: str, *, uid: int = 0, echo: bool = False) -> Job:
-        """Start a shell command."""
-        script = command.encode()
+        """Start a shell command. Bytes that are no text may be escaped as by surrogateescape."""
+        script = command.encode(errors="surrogateescape")
+        if len(script) > LONGEST_COMMAND:
+            raise NodesError(
+                f"{self.name}: a script of {len(script)} bytes is too long, "
+                f"the limit is {LONGEST_COMMAND} bytes"
+            )
         with self.changed:
             self._numbers += 1
             job = Job(self, self._numbers, command, echo)

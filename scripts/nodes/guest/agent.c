@@ -3,7 +3,7 @@
  * The first process of a node: runs commands for the host, several at once.
  *
  * Requests arrive on a virtio-serial port, one line each:
- *	run ID UID LENGTH	followed by LENGTH bytes for /bin/sh -c
+ *	run ID UID LENGTH	followed by LENGTH bytes, a script for /bin/sh
  *	kill ID SIGNAL		to the process group of command ID
  * Answers, in any order:
  *	ready
@@ -18,16 +18,19 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define PORT		"/dev/vport0p1"
 #define MAX_COMMANDS	32
-#define MAX_SCRIPT	65536
+/* As much as execve() takes in one argument, with some room; what is longer becomes a file. */
+#define MAX_ARGUMENT	65536
 
 struct command {
 	pid_t pid;	/* 0: this slot is free */
@@ -136,8 +139,31 @@ static void reap(void)
 				finish(&commands[i], status);
 }
 
-static void child(char *script, uid_t uid, int out, int error)
+/*
+ * Takes a script that is longer than an argument can be, into a file without a name.
+ * Returns -1 where there is no room for it; it is taken from the port all the same.
+ */
+static int receive_file(size_t length)
 {
+	int fd = memfd_create("script", 0);
+	char data[8192];
+
+	while (length) {
+		size_t n = length < sizeof(data) ? length : sizeof(data);
+
+		receive_all(data, n);
+		length -= n;
+		if (fd >= 0 && write(fd, data, n) != (ssize_t)n) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	return fd;
+}
+
+static void child(char *script, int file, uid_t uid, int out, int error)
+{
+	char path[32];
 	sigset_t none;
 
 	setsid();
@@ -149,23 +175,33 @@ static void child(char *script, uid_t uid, int out, int error)
 	if (uid && (setgroups(0, NULL) || setgid(uid) || setuid(uid)))
 		err(126, "uid %u", uid);
 	setenv("HOME", uid ? "/tmp" : "/root", 1);
-	execl("/bin/sh", "sh", "-c", script, NULL);
+	if (file < 0)
+		execl("/bin/sh", "sh", "-c", script, NULL);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	execl("/bin/sh", "sh", path, NULL);
 	err(127, "/bin/sh");
 }
 
 static void run(unsigned int id, uid_t uid, size_t length)
 {
-	static char script[MAX_SCRIPT + 1];
+	static char script[MAX_ARGUMENT + 1];
+	bool is_long = length > MAX_ARGUMENT;
 	struct command *c = commands;
 	int out[2], error[2];
+	int file = -1;
 
-	if (length > MAX_SCRIPT)
-		errx(1, "command of %zu bytes", length);
-	receive_all(script, length);
-	script[length] = '\0';
+	if (is_long) {
+		file = receive_file(length);
+	} else {
+		receive_all(script, length);
+		script[length] = '\0';
+	}
 	while (c < commands + MAX_COMMANDS && c->pid)
 		c++;
-	if (c == commands + MAX_COMMANDS || pipe2(out, O_CLOEXEC) || pipe2(error, O_CLOEXEC)) {
+	if ((is_long && file < 0) || c == commands + MAX_COMMANDS || pipe2(out, O_CLOEXEC) ||
+	    pipe2(error, O_CLOEXEC)) {
+		if (file >= 0)
+			close(file);
 		send_line("exit %u 126\n", id);
 		return;
 	}
@@ -174,7 +210,9 @@ static void run(unsigned int id, uid_t uid, size_t length)
 	if (c->pid < 0)
 		err(1, "fork");
 	if (!c->pid)
-		child(script, uid, out[1], error[1]);
+		child(script, file, uid, out[1], error[1]);
+	if (file >= 0)
+		close(file);
 	close(out[1]);
 	close(error[1]);
 	fcntl(out[0], F_SETFL, O_NONBLOCK);

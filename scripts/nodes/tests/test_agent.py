@@ -4,8 +4,8 @@
 import socket
 import unittest
 
-from ..agent import Agent
-from ..errors import NodeDied
+from ..agent import LONGEST_COMMAND, Agent
+from ..errors import NodeDied, NodesError
 
 TIMEOUT = 10.0
 
@@ -47,6 +47,14 @@ class AgentTest(unittest.TestCase):
         again = self.agent.spawn("true")
         self.say("exit 2 0\n")
         self.assertEqual(again.wait(TIMEOUT).rc, 0)
+
+    def test_too_long(self) -> None:
+        """What a node has no room for never gets there."""
+        with self.assertRaisesRegex(NodesError, "too long"):
+            self.agent.spawn("#" * (LONGEST_COMMAND + 1))
+        job = self.agent.spawn("true")
+        self.say("exit 1 0\n")
+        self.assertEqual(job.wait(TIMEOUT).rc, 0)
 
     def test_end(self) -> None:
         """A node that ends takes its commands with it."""
