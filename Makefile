@@ -26,8 +26,8 @@ run: build		## two nodes, a file by user-level DMA and its rivals (FILE=path)
 test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number)
 	@$(ENTER) $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)')
 
-shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b)
-	@$(ENTER) $(NODES) shell $(NODE)
+shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
+	@scripts/shell $(NODE) $(FILES)
 
 bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation or link)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)')

@@ -2,16 +2,19 @@
 """The host's end of the agent in a node (guest/agent.c describes the protocol)."""
 
 import contextlib
+import queue
 import select
 import signal
 import socket
-import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .errors import NodeDied, NodesError, TimedOut
 from .kernel import patience
 
+# What a command has written at once, and to which stream: "out" or "err".
+Piece = tuple[str, bytes]
 KILL_PATIENCE = 10.0
 # A node keeps a command in its memory while it runs; this much is there to spare.
 LONGEST_COMMAND = 64 << 20
@@ -32,21 +35,35 @@ class Result:
 class Job:
     """A command that runs in a node."""
 
-    def __init__(self, agent: "Agent", number: int, command: str, echo: bool) -> None:
+    def __init__(self, agent: "Agent", number: int, command: str, stream: bool) -> None:
         self.command = command if len(command) <= TITLE else f"{command[:TITLE]} ..."
         self._agent = agent
         self._number = number
-        self._echo = echo
+        self._pieces: queue.SimpleQueue[Piece | None] | None = None
+        if stream:
+            self._pieces = queue.SimpleQueue()
         self._data = {"out": bytearray(), "err": bytearray()}
         self._rc: int | None = None
         self._lost = False
 
     def _receive(self, stream: str, data: bytes) -> None:
-        self._data[stream] += data
-        if self._echo:
-            target = sys.stdout if stream == "out" else sys.stderr
-            target.write(data.decode(errors="replace"))
-            target.flush()
+        if self._pieces:
+            self._pieces.put((stream, data))
+        else:
+            self._data[stream] += data
+
+    def _end(self, rc: int | None = None) -> None:
+        """The command has ended, or it is not known what became of it."""
+        self._rc = rc
+        self._lost = rc is None
+        if self._pieces:
+            self._pieces.put(None)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Of a command that was started to be streamed: what it writes, until it ends."""
+        assert self._pieces
+        while (piece := self._pieces.get()) is not None:
+            yield piece
 
     def text(self, stream: str = "out") -> str:
         """What the command has written so far."""
@@ -121,7 +138,13 @@ class Agent:
             pass
         with self.changed:
             self.ended = True
+            self._lose_jobs()
             self.changed.notify_all()
+
+    def _lose_jobs(self) -> None:
+        for job in self._jobs.values():
+            job._end()
+        self._jobs.clear()
 
     def _take(self) -> bool:
         """Handle what comes next; whether more can come."""
@@ -148,7 +171,7 @@ class Agent:
         if words[0] == "ready":
             self._ready = True
         elif words[0] == "exit":
-            self._jobs.pop(int(words[1]))._rc = int(words[2])
+            self._jobs.pop(int(words[1]))._end(int(words[2]))
         else:
             self._jobs[int(words[1])]._receive(words[0], bytes(rest[:length]))
         return True
@@ -161,9 +184,7 @@ class Agent:
                     pass
             self._received.clear()
             self._ready = False
-            for job in self._jobs.values():
-                job._lost = True
-            self._jobs.clear()
+            self._lose_jobs()
             self.changed.notify_all()
 
     def wait_ready(self, timeout: float) -> None:
@@ -182,8 +203,11 @@ class Agent:
         except OSError as error:
             raise NodeDied(f"{self.name} is gone: {error}") from error
 
-    def spawn(self, command: str, *, uid: int = 0, echo: bool = False) -> Job:
-        """Start a shell command. Bytes that are no text may be escaped as by surrogateescape."""
+    def spawn(self, command: str, *, uid: int = 0, stream: bool = False) -> Job:
+        """Start a shell command; with stream, its output is taken by pieces().
+
+        Bytes that are no text may be escaped as by surrogateescape.
+        """
         script = command.encode(errors="surrogateescape")
         if len(script) > LONGEST_COMMAND:
             raise NodesError(
@@ -192,7 +216,7 @@ class Agent:
             )
         with self.changed:
             self._numbers += 1
-            job = Job(self, self._numbers, command, echo)
+            job = Job(self, self._numbers, command, stream)
             self._jobs[self._numbers] = job
         self.send(f"run {job._number} {uid} {len(script)}\n".encode() + script)
         return job

@@ -30,6 +30,8 @@ RDMA_MODULES = ("ib_uverbs", "udp_tunnel", "ip6_udp_tunnel")
 RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"
 RDMA_PROGRAMS = ("usr/bin/rdma", "usr/lib/*/libibverbs/librxe-*.so")
 MODULES = f"usr/lib/modules/{KREL}"
+# Where a node has what its user has brought.
+BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
 SAMPLE_NAMES = ("copy", "stale", "connection", "channels")
 
@@ -74,7 +76,10 @@ def _libraries(binaries: Iterable[Path], root: Path) -> set[Path]:
             ["ldd", binary], capture_output=True, text=True, check=False, env=environment
         )
         if "not found" in listing.stdout:
-            raise NodesError(f"{binary} needs libraries that the root has not:\n{listing.stdout}")
+            raise NodesError(
+                f"{binary.name} needs libraries that the toolchain root has not; "
+                f"link it statically, or build it inside (scripts/root enter):\n{listing.stdout}"
+            )
         found.update(Path(name) for name in re.findall(r"(/\S+) \(0x", listing.stdout))
     return found
 
@@ -217,6 +222,23 @@ def extra(files: dict[str, Path], archive: Path) -> Path:
         for target, source in files.items():
             _copy(source, Path(name) / target.lstrip("/"))
         _pack(Path(name), archive)
+    return archive
+
+
+def brought(paths: Iterable[Path], archive: Path) -> Path:
+    """An archive of a user's files and directories, with the libraries that programs load."""
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        for path in paths:
+            target = tree / BROUGHT.lstrip("/") / path.name
+            if target.exists():
+                raise NodesError(f"two files are called {path.name}")
+            if path.is_dir():
+                shutil.copytree(path, target)
+            else:
+                _copy(path, target)
+        _stage_libraries(tree, [p for p in tree.rglob("*") if p.is_file() and _is_elf(p)])
+        _pack(tree, archive)
     return archive
 
 

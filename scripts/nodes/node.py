@@ -72,15 +72,13 @@ class Node:
                 f"({self.log.path})"
             ) from error
 
-    def spawn(self, command: str, *, uid: int = 0, echo: bool = False) -> Job:
-        """Start a shell command; with echo its output is passed on as it comes."""
-        return self._agent.spawn(command, uid=uid, echo=echo)
+    def spawn(self, command: str, *, uid: int = 0, stream: bool = False) -> Job:
+        """Start a shell command; with stream its output is taken by the job's pieces()."""
+        return self._agent.spawn(command, uid=uid, stream=stream)
 
-    def run(
-        self, command: str, timeout: float = 60.0, *, uid: int = 0, echo: bool = False
-    ) -> Result:
+    def run(self, command: str, timeout: float = 60.0, *, uid: int = 0) -> Result:
         """Run a shell command to its end, whatever its exit status."""
-        return self.spawn(command, uid=uid, echo=echo).wait(timeout)
+        return self.spawn(command, uid=uid).wait(timeout)
 
     def check(self, command: str, timeout: float = 60.0, *, uid: int = 0) -> str:
         """Run a command that must succeed; its output."""

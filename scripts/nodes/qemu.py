@@ -57,7 +57,8 @@ class Config:
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
     cmdline: str = ""
     boot_timeout: float = patience(120.0)
-    files: dict[str, Path] = field(default_factory=dict)  # path in the node -> file here
+    files: dict[str, Path] = field(default_factory=dict)  # path in node a -> file here
+    brought: tuple[Path, ...] = ()  # files here that every node has in initramfs.BROUGHT
 
 
 @dataclass(frozen=True)

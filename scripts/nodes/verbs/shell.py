@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
-"""nodes shell: a root shell on a node. The first one boots the pair and ends it when it leaves."""
+"""nodes shell: a root shell on a node. The first one boots the pair and ends it when it leaves.
+
+Without a terminal it runs a script.
+"""
 
 import argparse
 import contextlib
 import fcntl
+import json
 import os
 import select
 import shutil
 import socket
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import polling, scripts
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
@@ -21,6 +27,9 @@ from ..paths import RUN
 from ..qemu import Config
 
 SCENARIO = "shell"
+# Where the pair's process runs scripts for others, and which files it has brought.
+CONTROL = "control"
+BROUGHT = "brought"
 ESCAPE = b"\x1d"  # Ctrl-]
 # What the node prints when its shell has ended; terminals ignore it.
 LEFT = b"\x1b]uldma-left\x07"
@@ -68,9 +77,8 @@ def bridge(console: Path) -> None:
                 port.sendall(data)
 
 
-def interact(node: str) -> None:
+def interact(node: str, run: Path) -> None:
     """One shell at a time on each node."""
-    run = RUN / SCENARIO
     with (run / f"shell-{node}").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,9 +90,9 @@ def interact(node: str) -> None:
         print()
 
 
-def running() -> bool:
+def running(run: Path) -> bool:
     """Whether another 'make shell' holds a pair."""
-    lock = RUN / SCENARIO / "lock"
+    lock = run / "lock"
     if not lock.exists():
         return False
     with lock.open("r+") as file:
@@ -95,26 +103,75 @@ def running() -> bool:
     return False
 
 
-def script(pair: Cluster, node: str) -> int:
-    """Without a terminal: run what comes on standard input, as a shell does."""
-    return pair.nodes[node].run(sys.stdin.read(), 3600, echo=True).rc
+def run_script(node: str, config: Config, run: Path) -> int:
+    """Without a terminal: run what comes on standard input on a pair, as a shell does.
+
+    The pair is that of another process where there is one, and else one that ends with the script,
+    and with those that others run on it by then.
+    """
+    script = sys.stdin.buffer.read()
+    deadline = time.monotonic() + 2 * config.boot_timeout
+    while True:
+        while running(run):
+            rc = scripts.ask(run / CONTROL, node, script)
+            if rc is not None:
+                return rc
+            # It boots, or it ends.
+            if time.monotonic() > deadline:
+                raise NodesError("another 'make shell' has the pair, and takes no script")
+            time.sleep(polling.INTERVAL)
+        try:
+            with pair_of(config, run) as (pair, offer):
+                rc = scripts.run(pair.nodes[node], script)
+                offer.finish()
+                return rc
+        except NodesError:
+            # Another process may have been faster.
+            if not running(run):
+                raise
+
+
+@contextlib.contextmanager
+def pair_of(config: Config, run: Path) -> Iterator[tuple[Cluster, scripts.Offer]]:
+    """Boot a pair that others can use, too. Its progress is not what a script prints."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.redirect_stdout(sys.stderr):
+            pair = stack.enter_context(Cluster(run.name, config))
+        for node in pair.nodes.values():
+            node.spawn(LOOP)
+        (run / BROUGHT).write_text(json.dumps([str(path) for path in config.brought]))
+        yield pair, stack.enter_context(scripts.Offer(pair.nodes, run / CONTROL))
+
+
+def check_brought(files: Sequence[Path], run: Path) -> None:
+    """Nodes that run get no files any more: raise unless they have these."""
+    have = json.loads((run / BROUGHT).read_text()) if (run / BROUGHT).exists() else []
+    missing = [str(path) for path in files if str(path) not in have]
+    if missing:
+        raise NodesError(
+            f"the nodes run already, without {' '.join(missing)}: "
+            "files are brought when they boot, by the first 'make shell'"
+        )
 
 
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
     parser = argparse.ArgumentParser(prog="make shell")
     parser.add_argument("node", choices=["a", "b"])
-    node: str = parser.parse_args(arguments).node
-    if running():
-        if not sys.stdin.isatty():
-            raise NodesError("a pair runs already; a second shell needs a terminal")
-        interact(node)
+    parser.add_argument("files", nargs="*", type=Path, help="to be brought to the nodes")
+    parser.add_argument("--scenario", default=SCENARIO, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    node: str = options.node
+    run: Path = RUN / options.scenario
+    config = Config(brought=tuple(options.files))
+    if running(run):
+        check_brought(options.files, run)
+    if not sys.stdin.isatty():
+        return run_script(node, config, run)
+    if running(run):
+        interact(node, run)
         return 0
-    with Cluster(SCENARIO, Config()) as pair:
-        if not sys.stdin.isatty():
-            return script(pair, node)
-        for other in pair.nodes.values():
-            other.spawn(LOOP)
+    with pair_of(config, run):
         say(f"the other node, from another terminal: make shell NODE={'b' if node == 'a' else 'a'}")
-        interact(node)
+        interact(node, run)
     return 0
