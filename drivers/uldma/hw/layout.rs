@@ -124,7 +124,7 @@ pub const MAX_NODES: usize = 8;
 pub const SCRATCHPADS: usize = 8;
 /// Most contexts that a device can have; context 0 is the kernel's.
 pub const MAX_CONTEXTS: u32 = 256;
-/// Default number of contexts: the kernel's, seven for programs, and the last one, which a driver can
+/// Default number of contexts: the kernel's, six for programs, and the last two, which a driver can
 /// use for queues of its own.
 pub const DEFAULT_CONTEXTS: u32 = 9;
 
