@@ -10,9 +10,10 @@ from ..cluster import Cluster
 from ..ends import End
 from ..flavours import IVSHMEM, LOOPBACK, USUAL
 from ..streams import PATIENCE
-from .registry import case_of, expect
+from .registry import case, case_of, expect
 
 PORT = 820
+START_TIMEOUT = 30.0
 END_TIMEOUT = 30.0
 # Of `uldma`, for what is not going to happen.
 BRIEFLY = "--timeout 1"
@@ -101,3 +102,22 @@ def a_ring_and_a_stream_do_not_join(pair: Cluster) -> None:
             expect_words(error["message"], "a ring", "a stream")
             expect_words(error["hint"], "--ring")
         expect(b.node.check("cat /tmp/came") == "", "something came")
+
+
+@case
+def stat_shows_all_processes(pair: Cluster) -> None:
+    """What another process has, while it has it."""
+    export = pair.a.spawn("exec uldma export shown --size 1M")
+    try:
+        export.wait_output("exporting", START_TIMEOUT)
+        stat = json.loads(pair.a.check("uldma stat --json"))
+        [opener] = stat["openers"]
+        expect(opener["command"] == "uldma", str(opener))
+        expect((opener["regions"], opener["region_bytes"]) == (1, 1 << 20), str(opener))
+        expect(stat["debugfs"]["usage"]["regions"]["used"] == 1, str(stat))
+        words = pair.a.check("uldma stat")
+        expect_words(words, f"process {opener['pid']} (uldma)", "region bytes 1048576")
+    finally:
+        export.kill()
+        export.wait(END_TIMEOUT)
+    expect(json.loads(pair.a.check("uldma stat --json"))["openers"] == [], "export is left")

@@ -55,7 +55,7 @@ impl Common {
 pub(crate) enum Verb {
     /// Show what devices are there and what they have
     Info,
-    /// Show the counters of a device
+    /// Show the counters of a device, and of all processes that have it open
     Stat,
     /// Show what may be locked for a device, and what a process finds locked at its start
     Lmm,
