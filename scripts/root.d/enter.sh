@@ -51,7 +51,7 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
-# enter [--debug|--kunit|--rdma] [--bind PATH]... CMD...
+# enter [--debug|--kunit|--rdma] [--bind PATH | --bind-rw PATH]... CMD...
 enter() {
 	local args=() linked=() kernel pytools gitdir item value
 	kernel=$(stage_dir kernel)
@@ -101,9 +101,12 @@ enter() {
 	if gitdir=$(git -C "$REPO" rev-parse --path-format=absolute --git-common-dir 2>/dev/null); then
 		args+=(--bind-try "$gitdir" "$gitdir")
 	fi
-	while [ "${1:-}" = --bind ]; do
+	while [ "${1:-}" = --bind ] || [ "${1:-}" = --bind-rw ]; do
 		item=$(realpath -e "$2") || die "no such file: $2"
-		args+=(--ro-bind "$item" "$item")
+		case $1 in
+		--bind) args+=(--ro-bind "$item" "$item") ;;
+		--bind-rw) args+=(--bind "$item" "$item") ;;
+		esac
 		shift 2
 	done
 	bwrap_root "${args[@]}" --chdir "$REPO" -- "$@"

@@ -42,7 +42,8 @@ def start(command: str, stdin: bytes, directory: Path) -> subprocess.Popen[bytes
     """Start a command, from the top of the tree."""
     path = directory / "stdin"
     path.write_bytes(stdin)
-    environment = os.environ | {"NODE_SHELL": SHELL, "TMPDIR": str(directory)}
+    # The samples would enter the root, where they are already.
+    environment = os.environ | {"NODE_SHELL": SHELL, "ENTER": "env", "TMPDIR": str(directory)}
     with path.open("rb") as file:
         return subprocess.Popen(
             ["sh", "-c", command],
@@ -86,3 +87,14 @@ def two_scripts_share_a_pair(_pair: Cluster) -> None:
         expect(process.returncode == 0, f"exit {process.returncode}\n{text}")
         expect(b"arrived unchanged" in out, text)
         expect(err.count(b" up after") == 1, f"more than one pair\n{text}")
+
+
+@case_of(LOOPBACK)
+def own_program_is_built_and_runs(_pair: Cluster) -> None:
+    """The sample makes a crate of its own, builds it, and runs it on a node."""
+    with tempfile.TemporaryDirectory() as name:
+        process = start(f"samples/uldma/own-program.sh {name}/crate", b"", Path(name))
+        out, err = finish(process)
+        text = out.decode() + err.decode()
+        expect(process.returncode == 0, f"exit {process.returncode}\n{text}")
+        expect(b"this is node 1 of 2\n" in out, text)
