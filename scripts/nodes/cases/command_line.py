@@ -17,6 +17,10 @@ START_TIMEOUT = 30.0
 END_TIMEOUT = 30.0
 # Of `uldma`, for what is not going to happen.
 BRIEFLY = "--timeout 1"
+# The only one that a node has without a program for others; what is written there is in the log.
+TERMINAL = "/dev/ttyS0"
+# Bytes that are worth a bar.
+MUCH = 16 << 20
 # Exit status.
 USAGE = 2
 TIMED_OUT = 4
@@ -121,3 +125,21 @@ def stat_shows_all_processes(pair: Cluster) -> None:
         export.kill()
         export.wait(END_TIMEOUT)
     expect(json.loads(pair.a.check("uldma stat --json"))["openers"] == [], "export is left")
+
+
+@case_of(LOOPBACK)
+def progress_is_shown_where_it_can_be_seen(pair: Cluster) -> None:
+    """On a terminal, and with --progress; a pipe gets nothing that it has not asked for."""
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    a.node.check(f"head -c {MUCH} /dev/zero >/tmp/much; stty -F {TERMINAL} rows 24 cols 80")
+    connect = a.command(f"connect {b.number} {PORT} --wait {PATIENCE}")
+    for options in ("", "--ring", f"2>{TERMINAL}"):
+        of_listener = options if options == "--ring" else ""
+        listener = b.spawn(f"listen {PORT} {of_listener} {PATIENCE} --progress >/dev/null")
+        client = a.node.run(f"TERM=linux {connect} </tmp/much {options}", END_TIMEOUT)
+        received = listener.wait(END_TIMEOUT)
+        expect((client.rc, received.rc) == (0, 0), f"{client}\n{received}")
+        expect_words(received.stderr.splitlines()[-1], f": {MUCH} bytes")
+        expect(client.stdout + client.stderr == "", f"{options}: {client}")
+    pair.a.log.wait_for("send [", START_TIMEOUT)

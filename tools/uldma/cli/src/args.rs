@@ -144,9 +144,19 @@ pub(crate) struct Connect {
     pub(crate) carry: Carry,
 }
 
+/// Whether to show progress.
+#[derive(Debug, Args)]
+pub(crate) struct ProgressArgs {
+    /// Show progress on standard error even where that is no terminal, or with --json
+    #[arg(long)]
+    pub(crate) progress: bool,
+}
+
 /// How data is carried.
 #[derive(Debug, Args)]
 pub(crate) struct Carry {
+    #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
     /// Carry data through a ring in the window, without system calls, and only from `connect` to
     /// `listen`; to be said on both sides, which end with exit code 5 otherwise
     #[arg(long)]
@@ -293,6 +303,8 @@ pub(crate) struct SendFile {
     /// The peer's IP address, for --method tcp [default: what the peer says]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer_addr: Option<std::net::IpAddr>,
+    #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
     /// Count the system calls of all methods from outside, by ptrace(), wait included (slower;
     /// initiations by extended-shadow are always counted so)
     #[arg(long)]
@@ -309,6 +321,8 @@ pub(crate) struct RecvFile {
     /// Write the file here
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
     /// Refuse transfers by TCP
     #[arg(long)]
     pub(crate) no_tcp: bool,

@@ -18,11 +18,13 @@ pub(crate) fn run(common: &Common, verb: &Connect) -> Result<()> {
         timeout: common.timeout,
     };
     let peer = Peer::node(verb.node);
+    let style = connection::style(common, &verb.carry);
     if verb.carry.ring {
         let capacity = verb.carry.capacity;
         let mut channel = Channel::connect(&device, peer, verb.port, capacity, options)?;
         let input = std::io::stdin().lock();
-        let report = ring::send(&mut channel, input, verb.carry.buffer, common.timeout)?;
+        let (most, progress) = (verb.carry.buffer, connection::progress(style));
+        let report = ring::send(&mut channel, input, most, common.timeout, &progress)?;
         return ring::print(common, report);
     }
     let connection = device.connect(peer, verb.port, options)?;
@@ -31,6 +33,6 @@ pub(crate) fn run(common: &Common, verb: &Connect) -> Result<()> {
     } else {
         AtEnd::Disconnect
     };
-    let report = connection::carry(connection, verb.carry.stream(), at_end)?;
+    let report = connection::carry(connection, verb.carry.stream(), at_end, style)?;
     connection::print(common, &report)
 }

@@ -2,17 +2,20 @@
 
 //! Data between a connection and standard input and output.
 
-use std::io::{self, Read, Write};
-use std::sync::mpsc;
+use std::fs::{File, Metadata};
+use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Instant;
 
 use serde::Serialize;
 use uldma::{Connection, ConnectionInfo, Error, Receiving, Sending, StreamOptions};
 
-use crate::args::Common;
+use crate::args::{Carry, Common};
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
+use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 
 /// What to do at the end of standard input.
@@ -80,18 +83,46 @@ pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// How to show progress. What people type and read is not to be disturbed.
+pub(crate) fn style(common: &Common, carry: &Carry) -> Style {
+    let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if terminals && !carry.progress.progress {
+        return Style::Hidden;
+    }
+    Style::new(common, &carry.progress)
+}
+
+/// The progress of standard input, where its end is known, and else of what goes either way.
+pub(crate) fn progress(style: Style) -> Progress {
+    match bytes_left(io::stdin()) {
+        Some(bytes) => Progress::new(style, "send", Some(bytes)),
+        None => Progress::new(style, "carry", None),
+    }
+}
+
+/// Bytes from here to the end of a file; none for what is no file, or empty.
+fn bytes_left(file: impl AsFd) -> Option<u64> {
+    let mut file = File::from(file.as_fd().try_clone_to_owned().ok()?);
+    let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+    let left = metadata.len().checked_sub(file.stream_position().ok()?);
+    left.filter(|&bytes| bytes > 0)
+}
+
 /// Carries data in both directions until the connection ends.
 pub(crate) fn carry(
     connection: Connection,
     options: StreamOptions,
     at_end: AtEnd,
+    style: Style,
 ) -> Result<Report> {
+    let progress = Arc::new(progress(style));
     let start = Instant::now();
     let (mut receiving, mut sending) = connection.into_stream(options)?.split();
     let (sender, sent) = mpsc::channel();
+    let of_sender = Arc::clone(&progress);
     // It may wait for standard input when all is over, and ends with the process then.
     thread::spawn(move || {
-        let result = send(&mut sending);
+        let result = send(&mut sending, &of_sender);
         let failed = result.is_err();
         // Said before disconnecting: whoever sees the connection end knows why.
         let _ = sender.send(result);
@@ -99,7 +130,8 @@ pub(crate) fn carry(
             let _ = sending.connection().disconnect();
         }
     });
-    let received = receive(&mut receiving);
+    let received = receive(&mut receiving, &progress);
+    progress.finish();
     let info = match sent.try_recv() {
         // This side disconnects: what receiving says of that is of no interest.
         Ok(Ok(info)) if at_end == AtEnd::Disconnect => info,
@@ -121,7 +153,7 @@ pub(crate) fn carry(
 }
 
 /// Sends standard input, waits until all is in the peer's memory, and asks what that took.
-fn send(sending: &mut Sending) -> Result<ConnectionInfo> {
+fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
     let mut input = io::stdin().lock();
     loop {
@@ -133,13 +165,14 @@ fn send(sending: &mut Sending) -> Result<ConnectionInfo> {
         };
         let written = sending.write_all(&bytes[..length]);
         written.map_err(|error| failure("send", error))?;
+        progress.inc(length);
     }
     sending.flush().map_err(|error| failure("send", error))?;
     Ok(sending.connection().query()?)
 }
 
 /// Writes what comes to standard output until the end of the stream, and asks what that took.
-fn receive(receiving: &mut Receiving) -> Result<ConnectionInfo> {
+fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
     let mut output = io::stdout().lock();
     loop {
@@ -153,6 +186,9 @@ fn receive(receiving: &mut Receiving) -> Result<ConnectionInfo> {
             .write_all(&bytes[..length])
             .and_then(|()| output.flush())
             .map_err(|error| Failure::io("standard output", &error))?;
+        if !progress.has_total() {
+            progress.inc(length);
+        }
     }
 }
 
@@ -188,6 +224,21 @@ fn reset() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_of_a_file_is_known() {
+        let name = format!("uldma-left-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, [7; 100]).unwrap();
+        let mut file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(bytes_left(&file), Some(100));
+        file.seek(io::SeekFrom::Start(60)).unwrap();
+        assert_eq!(bytes_left(&file), Some(40));
+        file.seek(io::SeekFrom::End(0)).unwrap();
+        assert_eq!(bytes_left(&file), None);
+        assert_eq!(bytes_left(File::open("/dev/null").unwrap()), None);
+    }
 
     #[test]
     fn a_reset_is_told_whichever_thread_sees_it() {

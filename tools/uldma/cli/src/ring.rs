@@ -11,6 +11,7 @@ use uldma::{Channel, Error, Link};
 use crate::args::Common;
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
+use crate::progress::Progress;
 use crate::schema::SCHEMA_VERSION;
 
 /// How long to sleep for data at a time: without an end.
@@ -63,6 +64,7 @@ pub(crate) fn send(
     mut input: impl Read,
     most: usize,
     timeout: Duration,
+    progress: &Progress,
 ) -> Result<Report> {
     let (start, calls) = (Instant::now(), uldma::calls());
     let mut bytes = vec![0; most.min(channel.max_message())];
@@ -78,9 +80,11 @@ pub(crate) fn send(
             break;
         }
         sent += length as u64;
+        progress.inc(length);
         messages += 1;
     }
     channel.wait_closed(timeout)?;
+    progress.finish();
     let report = Report::new(start, calls, messages);
     Ok(Report {
         bytes_sent: sent,
@@ -89,7 +93,11 @@ pub(crate) fn send(
 }
 
 /// Writes all that comes to `output` until the empty message.
-pub(crate) fn receive(channel: &mut Channel<impl Link>, mut output: impl Write) -> Result<Report> {
+pub(crate) fn receive(
+    channel: &mut Channel<impl Link>,
+    mut output: impl Write,
+    progress: &Progress,
+) -> Result<Report> {
     let (start, calls) = (Instant::now(), uldma::calls());
     let mut bytes = vec![0; channel.max_message()];
     let (mut received, mut messages) = (0, 0);
@@ -104,7 +112,9 @@ pub(crate) fn receive(channel: &mut Channel<impl Link>, mut output: impl Write) 
             .write_all(&bytes[..length])
             .and_then(|()| output.flush())
             .map_err(|error| Failure::io("standard output", &error))?;
+        progress.inc(length);
     }
+    progress.finish();
     let report = Report::new(start, calls, messages);
     Ok(Report {
         bytes_received: received,
@@ -127,8 +137,14 @@ fn ended(error: Error) -> Failure {
 mod tests {
     use super::*;
 
+    use crate::progress::Style;
+
     const CAPACITY: u64 = 4096;
     const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn quiet() -> Progress {
+        Progress::new(Style::Hidden, "", None)
+    }
 
     fn channels() -> [Channel<uldma::loopback::Loopback>; 2] {
         let (left, right) = uldma::loopback::pair(CAPACITY);
@@ -142,11 +158,11 @@ mod tests {
         let arrived = std::thread::scope(|scope| {
             let receiver = scope.spawn(move || {
                 let mut arrived = Vec::new();
-                let report = receive(&mut right, &mut arrived).unwrap();
+                let report = receive(&mut right, &mut arrived, &quiet()).unwrap();
                 assert_eq!(report.bytes_received, 100_000);
                 arrived
             });
-            let report = send(&mut left, &data[..], 1000, TIMEOUT).unwrap();
+            let report = send(&mut left, &data[..], 1000, TIMEOUT, &quiet()).unwrap();
             assert_eq!((report.bytes_sent, report.messages), (100_000, 100));
             receiver.join().unwrap()
         });
@@ -159,7 +175,7 @@ mod tests {
         left.send(b"half", TIMEOUT).unwrap();
         drop(left);
         let mut arrived = Vec::new();
-        let failure = receive(&mut right, &mut arrived).unwrap_err();
+        let failure = receive(&mut right, &mut arrived, &quiet()).unwrap_err();
         assert_eq!(
             (arrived.as_slice(), failure.kind),
             (&b"half"[..], Kind::Failed)

@@ -20,6 +20,7 @@ use uldma::{Channel, Link};
 use crate::args::Method;
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
+use crate::progress::{Progress, Style};
 
 /// Bytes of each ring: as much as a window transfer keeps on its way.
 pub(crate) const CAPACITY: u64 = 1 << 20;
@@ -104,15 +105,15 @@ pub(crate) fn out_of_turn(what: impl std::fmt::Debug) -> Failure {
     }
 }
 
-/// Digest of the bytes, with a progress bar.
-pub(crate) fn digest(bytes: &[u8], quiet: bool) -> String {
-    let bar = crate::progress::bar(bytes.len() as u64, "digest", quiet);
+/// Digest of the bytes, with progress.
+pub(crate) fn digest(bytes: &[u8], style: Style) -> String {
+    let progress = Progress::new(style, "digest", Some(bytes.len() as u64));
     let mut hasher = Sha256::new();
     for chunk in bytes.chunks(1 << 20) {
         hasher.update(chunk);
-        bar.inc(chunk.len() as u64);
+        progress.inc(chunk.len());
     }
-    bar.finish_and_clear();
+    progress.finish();
     output::hex(&hasher.finalize())
 }
 
@@ -157,7 +158,7 @@ mod tests {
             let arrived = if by_tcp {
                 recv::by_tcp(&receiver.common, verb, &mut right, length)
             } else {
-                recv::by_window(&receiver.common, &mut right, length)
+                recv::by_window(&receiver.common, verb, &mut right, length)
             };
             assert!(arrived.unwrap()[..] == expected[..]);
         });
@@ -216,6 +217,6 @@ mod tests {
     #[test]
     fn the_digest_is_sha_256() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(digest(b"abc", true), abc);
+        assert_eq!(digest(b"abc", Style::Hidden), abc);
     }
 }

@@ -14,7 +14,7 @@ use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, VERSIO
 use crate::args::{Common, Method, RecvFile};
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
-use crate::progress;
+use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 
 /// How long to let the sender read the digest before going away.
@@ -94,14 +94,14 @@ fn receive(
         })?;
     let arrived = match method {
         Method::ExtendedShadow | Method::Kernel => by_dma(common, device, channel, length)?,
-        Method::Window => by_window(common, channel, length)?,
+        Method::Window => by_window(common, verb, channel, length)?,
         Method::Tcp if verb.no_tcp => {
             let text = "the receiver was told to refuse TCP";
             return Err(Failure::new(Kind::Failed, text));
         }
         Method::Tcp => by_tcp(common, verb, channel, length)?,
     };
-    let sha256 = digest(&arrived, common.json);
+    let sha256 = digest(&arrived, Style::new(common, &verb.progress));
     if let Some(path) = &verb.out {
         std::fs::write(path, &*arrived).map_err(|error| Failure::io(path.display(), &error))?;
     }
@@ -157,6 +157,7 @@ fn by_dma(
 /// The sender writes into the ring; we copy out.
 pub(super) fn by_window(
     common: &Common,
+    verb: &RecvFile,
     channel: &mut Channel<impl Link>,
     length: usize,
 ) -> Result<Arrived> {
@@ -170,7 +171,7 @@ pub(super) fn by_window(
         common.timeout,
     )?;
     channel.set_spin(Spin::RING);
-    let bar = progress::bar(length as u64, "receive", common.json);
+    let progress = progress(common, verb, length);
     let start = Instant::now();
     let mut filled = 0;
     while filled < length {
@@ -179,9 +180,9 @@ pub(super) fn by_window(
             return Err(out_of_turn("an empty piece"));
         }
         filled += arrived;
-        bar.inc(arrived as u64);
+        progress.inc(arrived);
     }
-    bar.finish_and_clear();
+    progress.finish();
     done(common, channel)?;
     Ok(Arrived {
         buffer,
@@ -223,7 +224,12 @@ pub(super) fn by_tcp(
         if u64::from_le_bytes(said) != token {
             return Err(Failure::new(Kind::Peer, "somebody else connected by TCP"));
         }
-        stream.read_exact(&mut buffer[..length]).map_err(failed)?;
+        let progress = progress(common, verb, length);
+        for piece in buffer[..length].chunks_mut(1 << 20) {
+            stream.read_exact(piece).map_err(failed)?;
+            progress.inc(piece.len());
+        }
+        progress.finish();
         // One byte says that everything is here.
         stream.write_all(b"!").map_err(failed)?;
     }
@@ -233,6 +239,11 @@ pub(super) fn by_tcp(
         length,
         seconds: start.elapsed().as_secs_f64(),
     })
+}
+
+fn progress(common: &Common, verb: &RecvFile, length: usize) -> Progress {
+    let style = Style::new(common, &verb.progress);
+    Progress::new(style, "receive", Some(length as u64))
 }
 
 /// This machine's addresses, other than those of the loopback interface.

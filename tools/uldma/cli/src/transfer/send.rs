@@ -16,7 +16,7 @@ use crate::args::{Common, Method, SendFile};
 use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
 use crate::output::{self, or_dash};
-use crate::progress;
+use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
     // A buffer has at least one byte; what is sent is `length` of them.
     let mut buffer = Buffer::new(length.max(1))?;
     std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
-    let sha256 = digest(&buffer[..length], common.json);
+    let sha256 = digest(&buffer[..length], Style::new(common, &verb.progress));
 
     let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
@@ -249,16 +249,16 @@ pub(super) fn by_window(
     bytes: &[u8],
 ) -> Result<(f64, Counts)> {
     channel.set_spin(Spin::RING);
-    let bar = progress::bar(bytes.len() as u64, "send", common.json);
+    let progress = progress(common, verb, bytes);
     let before = uldma::calls();
     let (seconds, outside) = watched(verb.prove, || {
         for piece in bytes.chunks(PIECE) {
             channel.send(piece, common.timeout)?;
-            bar.inc(piece.len() as u64);
+            progress.inc(piece.len());
         }
         Ok(())
     })?;
-    bar.finish_and_clear();
+    progress.finish();
     Ok((seconds, moved(outside, uldma::calls() - before)))
 }
 
@@ -273,7 +273,7 @@ pub(super) fn by_tcp(
         .tcp
         .as_ref()
         .ok_or_else(|| out_of_turn("no TCP port"))?;
-    let bar = progress::bar(bytes.len() as u64, "send", common.json);
+    let progress = progress(common, verb, bytes);
     let mut stream = connect(listening, verb.peer_addr, common.timeout)?;
     let mut calls = 0;
     let (seconds, outside) = watched(verb.prove, || {
@@ -281,7 +281,7 @@ pub(super) fn by_tcp(
         while !rest.is_empty() {
             calls += 1;
             let length = stream.write(&rest[..rest.len().min(1 << 20)])?;
-            bar.inc(length as u64);
+            progress.inc(length);
             rest = &rest[length..];
         }
         // The peer says that it has everything: the end of the movement, as with DMA.
@@ -291,8 +291,13 @@ pub(super) fn by_tcp(
         std::io::Read::read_exact(&mut stream, &mut end)?;
         Ok(())
     })?;
-    bar.finish_and_clear();
+    progress.finish();
     Ok((seconds, moved(outside, calls)))
+}
+
+fn progress(common: &Common, verb: &SendFile, bytes: &[u8]) -> Progress {
+    let style = Style::new(common, &verb.progress);
+    Progress::new(style, "send", Some(bytes.len() as u64))
 }
 
 /// Connects to the first address that answers, and says the token there.
