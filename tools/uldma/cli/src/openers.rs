@@ -29,12 +29,12 @@ pub(crate) struct Opener {
 pub(crate) struct Openers {
     /// Of processes other than this one.
     pub(crate) openers: Vec<Opener>,
-    /// No process was left out since this user may not look into it.
+    /// No process was left out since this user may not read its files.
     pub(crate) all_openers: bool,
 }
 
 impl Openers {
-    /// Looks for those of `device` in the processes of `proc`, without process `own`.
+    /// Finds those of `device` in the processes of `proc`, without process `own`.
     pub(crate) fn find(proc: &Path, device: &Path, own: u32) -> Self {
         let mut found = Self {
             all_openers: true,
@@ -42,14 +42,14 @@ impl Openers {
         };
         for pid in numbers(proc).unwrap_or_default() {
             if pid != own {
-                found.look(&proc.join(pid.to_string()), device, pid);
+                found.add(&proc.join(pid.to_string()), device, pid);
             }
         }
         found
     }
 
     /// Takes those of one process; it may end meanwhile.
-    fn look(&mut self, process: &Path, device: &Path, pid: u32) {
+    fn add(&mut self, process: &Path, device: &Path, pid: u32) {
         let fds = match numbers(&process.join("fd")) {
             Ok(fds) => fds,
             Err(error) => {

@@ -63,8 +63,8 @@ fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
     outbound.store(WORD_NONCE, hello.nonce);
 }
 
-/// Meets the process that does the same at that peer. While it is not there, looks now and then
-/// whether it will come: an error of `may_come` ends the waiting.
+/// Meets the process that does the same at that peer. While it is not there, asks `may_come`
+/// every half second whether it can still come: an error ends the waiting.
 pub(crate) fn meet(
     device: &Device,
     (peer, name): (Peer, Name),

@@ -50,7 +50,7 @@ impl Channel {
         };
         let met = greeting::meet(device, (peer, name), capacity, left, may_come);
         let link = met.map_err(|error| match error {
-            // The name says nothing to people, who know the port.
+            // A user knows the port, and not this name.
             Error::Timeout { after, .. } => Error::Timeout {
                 what: format!("ring at {peer} on the connection by port {}", info.port),
                 after,

@@ -3,9 +3,9 @@
 //! What kind of end a connection has at the peer: a stream, or a ring.
 //!
 //! The kernel connects any two ends, and does not know what they are. A stream therefore creates a
-//! small segment, the *mark*, under a name that only the two sides know. An end that wants a ring looks
-//! for the mark while there is no ring at the peer. Where it finds one, it writes into it that this
-//! side wants a ring, and gives up; the stream finds that word when the connection ends.
+//! small segment, the *mark*, under a name that only the two sides know. An end that wants a ring
+//! tries to attach the mark while there is no ring at the peer. Where there is one, it writes into it
+//! that this side wants a ring, and gives up; the stream finds that word when the connection ends.
 
 use std::time::Duration;
 
