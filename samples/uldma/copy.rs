@@ -19,7 +19,7 @@ fn main() -> uldma::Result<()> {
     let context = device.context()?;
     let (from, to) = (context.shadow(&source)?, context.shadow(&destination)?);
     let ticket = context.initiate(from.at(0)?, to.at(0)?, LENGTH as u64)?;
-    context.wait(ticket, Spin::TRANSFER, Duration::from_secs(1))?;
+    context.wait(ticket, Spin::Adaptive, Duration::from_secs(1))?;
 
     drop((from, to));
     assert!(destination.unregister()?.iter().all(|&byte| byte == 42));

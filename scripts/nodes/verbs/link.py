@@ -33,7 +33,7 @@ class Way:
 WAYS: Mapping[str, Way] = {
     "poll": Way({"link_poll_us": "20"}),
     "linger0": Way({"link_linger_us": "0"}),
-    "linger1000": Way({"link_linger_us": "1000"}),
+    "linger1000": Way({"wakeup_us": "1000"}),
     "paced": Way(device=("--bandwidth", str(PACE))),
 }
 # What keeps a processor busy, at the same priority as what is measured.

@@ -42,7 +42,7 @@ pub(crate) fn run(common: &Common, verb: &Atomic) -> Result<()> {
     };
     let ticket = pushed.map_err(|refusal: Refusal| uldma::Error::from(refusal))?;
     queue.submit();
-    let before = context.wait(ticket, Spin::TRANSFER, common.timeout)?.bytes;
+    let before = context.wait(ticket, Spin::Adaptive, common.timeout)?.bytes;
     let changed = match (verb.expect, verb.swap) {
         (Some(expected), Some(new)) => before == expected && before != new,
         _ => verb.add.is_some_and(|add| add != 0),

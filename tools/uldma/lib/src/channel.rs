@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
 use crate::ring::{Duplex, Pushed, RingError};
-use crate::spin::Patience;
+use crate::spin::Poller;
 use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
@@ -16,7 +16,7 @@ use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
 #[derive(Debug)]
 pub struct Channel<L: Link = WindowLink> {
     rings: Duplex,
-    patience: Patience,
+    poller: Poller,
     /// Why the peer's memory may be gone: leave it alone.
     lost: Option<Error>,
     /// Last value of the probe word, see [`crate::measure`].
@@ -72,24 +72,16 @@ impl<L: Link> Channel<L> {
         };
         Ok(Self {
             rings,
-            patience: Patience::adaptive(Spin::RING),
+            poller: Poller::new(Spin::Adaptive),
             lost: None,
             probe: 0,
             link,
         })
     }
 
-    /// Sets how long calls look before they sleep, exactly.
-    ///
-    /// At first it is at most [`Spin::RING`], and less where messages take longer to come than that.
+    /// Sets how long calls poll the window before they sleep; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.patience = Patience::fixed(spin);
-    }
-
-    /// Sets how long calls look before they sleep at most; as messages come, it becomes what has
-    /// been worth it.
-    pub fn set_adaptive_spin(&mut self, most: Spin) {
-        self.patience = Patience::adaptive(most);
+        self.poller = Poller::new(spin);
     }
 
     /// Bytes that a message can have.
@@ -193,9 +185,12 @@ impl<L: Link> Channel<L> {
     /// As [`Channel::try_receive`], [`Error::Timeout`], [`Error::LinkDown`].
     #[inline(always)]
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let looks = self.patience.tight();
+        let looks = self.poller.burst();
         match self.rings.pop_fast(self.link.inbound(), target, looks) {
-            Some(length) => Ok(length),
+            Some(length) => {
+                self.poller.found_at_once();
+                Ok(length)
+            }
             None => self.receive_slowly(target, timeout),
         }
     }
@@ -279,11 +274,11 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    /// Looks for as long as that has been worth it.
+    /// Attempts for as long as the poller says.
     fn spin<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
-        let mut patience = self.patience;
-        let found = patience.until(|| attempt(self));
-        self.patience = patience;
+        let mut poller = self.poller;
+        let found = poller.until(|| attempt(self));
+        self.poller = poller;
         found
     }
 
@@ -336,8 +331,8 @@ impl<L: Link> Channel<L> {
         sleep: impl Fn(&mut Duplex, &L::In, &L::Out),
         mut attempt: impl FnMut(&mut Self) -> Option<Result<T>>,
     ) -> Result<T> {
-        let start = Instant::now();
-        let deadline = start + timeout;
+        self.poller.slept();
+        let deadline = Instant::now() + timeout;
         loop {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen = self.link.rings();
@@ -351,7 +346,6 @@ impl<L: Link> Channel<L> {
             }
             self.wake_up();
             if let Some(result) = done.or_else(|| attempt(self)) {
-                self.patience.slept(start.elapsed());
                 return result;
             }
             if Instant::now() >= deadline {

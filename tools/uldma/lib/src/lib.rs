@@ -18,7 +18,7 @@
 //!     let (from, to) = (context.shadow(&source)?, context.shadow(&destination)?);
 //!     // One store and one load; the kernel knows nothing of it.
 //!     let ticket = context.initiate(from.at(0)?, to.at(0)?, 1 << 20)?;
-//!     context.wait(ticket, Spin::TRANSFER, Duration::from_secs(1))?;
+//!     context.wait(ticket, Spin::Adaptive, Duration::from_secs(1))?;
 //!     Ok(())
 //! }
 //! ```
@@ -48,6 +48,8 @@
 //! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
 //! fences and pointer arithmetic are all in `mmio.rs` and below it, system calls in `sys.rs`.
 
+#[path = "../../../../drivers/uldma/adaptive_poll.rs"]
+mod adaptive_poll;
 mod blocks;
 mod buffer;
 mod channel;
@@ -85,8 +87,10 @@ mod size_word;
 mod spin;
 mod status;
 mod sys;
+mod ticks;
 mod transfer;
 pub mod uapi;
+mod wakeup;
 mod window;
 
 pub use blocks::{Block, Blocks};

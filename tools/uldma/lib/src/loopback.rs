@@ -194,13 +194,7 @@ mod tests {
     #[test]
     fn messages_cross_between_threads() {
         let start = Instant::now();
-        for spin in [
-            Spin::NONE,
-            Spin {
-                tight: 10,
-                paused: 100,
-            },
-        ] {
+        for spin in [Spin::Never, Spin::For(Duration::from_micros(10))] {
             let (mut left, mut right) = channels(256, spin);
             let writer = std::thread::spawn(move || {
                 for round in 0..2000usize {
@@ -225,10 +219,10 @@ mod tests {
     /// Messages in pieces go over in batches, with both sides asleep half the time.
     #[test]
     fn batches_cross_between_threads() {
-        for spin in [Spin::NONE, Spin::RING] {
+        for spin in [Spin::Never, Spin::Adaptive] {
             let (mut left, mut right) = channels(256, spin);
-            left.set_adaptive_spin(spin);
-            right.set_adaptive_spin(spin);
+            left.set_spin(spin);
+            right.set_spin(spin);
             let writer = std::thread::spawn(move || {
                 for round in 0..2000usize {
                     let (head, body) = ([round as u8], vec![round as u8; round % 100]);
@@ -255,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_says_so_and_goes_on() {
-        let (mut left, mut right) = channels(64, Spin::NONE);
+        let (mut left, mut right) = channels(64, Spin::Never);
         assert!(left.try_send(&[1; 56]).unwrap());
         assert!(!left.try_send(&[]).unwrap());
         let error = left.send(&[], Duration::from_millis(1)).unwrap_err();
@@ -269,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_too_long_harms_nothing() {
-        let (mut left, mut right) = channels(64, Spin::NONE);
+        let (mut left, mut right) = channels(64, Spin::Never);
         assert!(matches!(
             left.try_send(&[0; 57]),
             Err(Error::TooLong {
@@ -293,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_before_closing_arrives() {
-        let (mut left, mut right) = channels(64, Spin::NONE);
+        let (mut left, mut right) = channels(64, Spin::Never);
         left.try_send(b"last").unwrap();
         drop(left);
         assert!(matches!(

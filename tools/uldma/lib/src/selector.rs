@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::link::{Pollable, LONGEST_SLEEP};
-use crate::spin::Patience;
+use crate::spin::Poller;
 use crate::{sys, Channel, Error, Result, Spin, WindowLink};
 
 /// Channels that are waited for together. Each that has messages is served once before any is served
@@ -18,7 +18,7 @@ pub struct Selector<L: Pollable = WindowLink> {
     places: Vec<Option<Place<L>>>,
     /// Whose turn it is.
     next: usize,
-    patience: Patience,
+    poller: Poller,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<L: Pollable> Default for Selector<L> {
         Self {
             places: Vec::new(),
             next: 0,
-            patience: Patience::adaptive(Spin::RING),
+            poller: Poller::new(Spin::Adaptive),
         }
     }
 }
@@ -44,9 +44,9 @@ impl<L: Pollable> Selector<L> {
         Self::default()
     }
 
-    /// Sets how long to look before sleeping, exactly; at first it adapts, as [`Channel::set_spin`] says.
+    /// Sets how long it polls the windows before it sleeps; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.patience = Patience::fixed(spin);
+        self.poller = Poller::new(spin);
     }
 
     /// Adds a channel, and returns its place.
@@ -95,14 +95,14 @@ impl<L: Pollable> Selector<L> {
         target: &mut [u8],
         timeout: Duration,
     ) -> Result<(usize, Result<usize>)> {
-        let mut patience = self.patience;
-        let found = patience.until(|| self.look(target));
-        self.patience = patience;
+        let mut poller = self.poller;
+        let found = poller.until(|| self.look(target));
+        self.poller = poller;
         if let Some(found) = found {
             return Ok(found);
         }
-        let start = Instant::now();
-        let deadline = start + timeout;
+        self.poller.slept();
+        let deadline = Instant::now() + timeout;
         loop {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen: Vec<u64> = self
@@ -117,7 +117,6 @@ impl<L: Pollable> Selector<L> {
             self.open().for_each(|place| place.channel.wake_up());
             found = found.or_else(|| self.look(target));
             if let Some(found) = found {
-                self.patience.slept(start.elapsed());
                 return Ok(found);
             }
             if Instant::now() >= deadline {
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn nobody_is_served_twice_before_all() {
-        let (mut peers, mut selector) = channels(3, Spin::NONE);
+        let (mut peers, mut selector) = channels(3, Spin::Never);
         for peer in &mut peers {
             for _ in 0..5 {
                 peer.send(b"12345678", LONG).unwrap();
@@ -251,7 +250,7 @@ mod tests {
     #[test]
     fn any_peer_wakes_the_sleeper() {
         let start = Instant::now();
-        for spin in [Spin::NONE, Spin::RING] {
+        for spin in [Spin::Never, Spin::Adaptive] {
             let (peers, mut selector) = channels(4, spin);
             let writers: Vec<_> = peers
                 .into_iter()
@@ -287,7 +286,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_once_after_the_last_message() {
-        let (mut peers, mut selector) = channels(2, Spin::NONE);
+        let (mut peers, mut selector) = channels(2, Spin::Never);
         peers[0].send(b"last", LONG).unwrap();
         peers.remove(0);
         peers[0].send(b"more", LONG).unwrap();

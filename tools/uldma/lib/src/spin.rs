@@ -1,148 +1,123 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Looking again for a moment before going to sleep.
+//! Polling memory for a while before going to sleep.
 
 use std::time::Duration;
 
-/// How long to look before sleeping. Looking makes no system call, not even for the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spin {
-    /// Looks without a pause in between, for answers that come within microseconds.
-    pub tight: u32,
-    /// Looks after these, each with a pause that leaves the core to its other thread (or, in an
-    /// emulator, to somebody else).
-    pub paused: u32,
+use crate::adaptive_poll::AdaptivePoll;
+use crate::{ticks, wakeup};
+
+#[cfg(test)]
+mod simulation;
+
+/// How long calls poll memory before they sleep. Polling makes no system call, not even for the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// They sleep at once.
+    Never,
+    /// About as long as sleeping and waking takes on this machine, which the library measures.
+    ///
+    /// The processor's time is at most twice what the best choice would have cost, and where a peer
+    /// answers faster than a wake-up, both sides find its messages by polling.
+    #[default]
+    Adaptive,
+    /// This long.
+    For(Duration),
 }
 
 impl Spin {
-    /// Not at all: sleep at once.
-    pub const NONE: Self = Self {
-        tight: 0,
-        paused: 0,
-    };
+    /// For measuring: so long that no wake-up is part of the figure.
+    pub const MEASURE: Self = Self::For(Duration::from_millis(50));
+}
 
-    /// For ring messages: answers come within microseconds, or not for long.
-    pub const RING: Self = Self {
-        tight: 4096,
-        paused: 2048,
-    };
+/// One waiter, and how long it polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Poller {
+    policy: Policy,
+    /// Ticks for which it has polled in vain.
+    polled: u64,
+}
 
-    /// For the end of a transfer: as long as a wake-up would take. Where the device is emulated on
-    /// the same cores, to look longer takes from it what it needs to get there.
-    pub const TRANSFER: Self = Self {
-        tight: 64,
-        paused: 512,
-    };
+#[derive(Clone, Copy, Debug)]
+enum Policy {
+    /// Ticks.
+    Fixed(u64),
+    Adaptive(AdaptivePoll),
+}
 
-    /// For measuring: some tens of milliseconds, so that no wake-up is part of the figure.
-    pub const MEASURE: Self = Self {
-        tight: 64,
-        paused: 1 << 16,
-    };
+impl Poller {
+    /// Attempts between two readings of the time, so that these cost little beside them.
+    pub(crate) const BURST: u32 = 64;
+    /// The part of the time in which attempts follow each other without a pause. A pause leaves the
+    /// processor to its other thread, and an emulated one to other programs, but may take longer
+    /// than a message.
+    const WITHOUT_PAUSE: u64 = 16;
 
-    /// All looks.
-    fn looks(self) -> u32 {
-        self.tight.saturating_add(self.paused)
+    /// A waiter that has not waited yet.
+    pub(crate) fn new(spin: Spin) -> Self {
+        let policy = match spin {
+            Spin::Never => Policy::Fixed(0),
+            Spin::Adaptive => Policy::Adaptive(AdaptivePoll::new(wakeup::cost())),
+            Spin::For(time) => Policy::Fixed(ticks::of(time)),
+        };
+        Self { policy, polled: 0 }
     }
 
-    /// Looks until `look` finds something; none when it does not in time.
-    #[inline]
-    pub fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-        for _ in 0..self.tight {
-            let found = look();
-            if found.is_some() {
-                return found;
-            }
+    /// Attempts to make at once, before [`Poller::until`]; what they find is noted by
+    /// [`Poller::found_at_once`].
+    #[inline(always)]
+    pub(crate) fn burst(&self) -> u32 {
+        match self.policy {
+            Policy::Fixed(0) => 0,
+            _ => Self::BURST,
         }
-        for _ in 0..self.paused {
-            let found = look();
-            if found.is_some() {
-                return found;
+    }
+
+    /// An attempt succeeded before [`Poller::until`] was called.
+    #[inline(always)]
+    pub(crate) fn found_at_once(&mut self) {
+        if let Policy::Adaptive(policy) = &mut self.policy {
+            policy.found(0);
+        }
+    }
+
+    /// Attempts until one succeeds; none when none did in time. [`Poller::slept`] has to be called
+    /// if the waiter sleeps then.
+    #[inline]
+    pub(crate) fn until<T>(&mut self, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+        let limit = match &self.policy {
+            Policy::Fixed(limit) => *limit,
+            Policy::Adaptive(policy) => policy.limit(),
+        };
+        let start = ticks::now();
+        self.polled = 0;
+        while self.polled < limit {
+            let pauses = self.polled > limit / Self::WITHOUT_PAUSE;
+            let attempts = if pauses { 1 } else { Self::BURST };
+            for _ in 0..attempts {
+                if let Some(found) = attempt() {
+                    self.found(ticks::since(start));
+                    return Some(found);
+                }
             }
-            std::hint::spin_loop();
+            if pauses {
+                std::hint::spin_loop();
+            }
+            self.polled = ticks::since(start);
         }
         None
     }
-}
 
-/// How long to look, as it was worth it so far.
-///
-/// What is found while looking says how long the next one may take; what is found by sleeping only
-/// says whether looking longer would have been the better choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    most: Spin,
-    /// Looks, of both kinds.
-    looks: u32,
-    adapts: bool,
-}
-
-impl Patience {
-    /// Fewer looks tell nothing.
-    const LEAST: u32 = 64;
-    /// What came before this was worth waiting for: to sleep and wake takes as long.
-    const SHORT: Duration = Duration::from_micros(200);
-
-    /// Always the same.
-    pub(crate) fn fixed(spin: Spin) -> Self {
-        Self {
-            most: spin,
-            looks: spin.looks(),
-            adapts: false,
+    fn found(&mut self, polled: u64) {
+        if let Policy::Adaptive(policy) = &mut self.policy {
+            policy.found(polled);
         }
     }
 
-    /// At most `most`.
-    pub(crate) fn adaptive(most: Spin) -> Self {
-        Self {
-            most,
-            looks: most.looks(),
-            adapts: true,
-        }
-    }
-
-    /// Looks without a pause.
-    #[inline(always)]
-    pub(crate) fn tight(&self) -> u32 {
-        self.most.tight.min(self.looks)
-    }
-
-    /// Looks until `look` finds something; none when it does not in time.
-    #[inline]
-    pub(crate) fn until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-        let tight = self.tight();
-        let spin = Spin {
-            tight,
-            paused: self.most.paused.min(self.looks - tight),
-        };
-        let mut looks = 0u32;
-        let found = spin.until(|| {
-            looks = looks.saturating_add(1);
-            look()
-        });
-        if found.is_some() {
-            self.aim(looks.saturating_mul(4));
-        }
-        found
-    }
-
-    /// Notes what became of sleeping, after looking in vain.
-    pub(crate) fn slept(&mut self, time: Duration) {
-        if time < Self::SHORT {
-            self.aim(self.looks.saturating_mul(4));
-        } else {
-            self.aim(self.looks / 4);
-        }
-    }
-
-    /// Goes a part of the way to another number of looks.
-    fn aim(&mut self, looks: u32) {
-        if self.adapts {
-            let aim = looks.max(Self::LEAST);
-            let way = (i64::from(aim) - i64::from(self.looks)) / 4;
-            let looks = i64::from(self.looks) + way;
-            let most = i64::from(self.most.looks());
-            self.looks = u32::try_from(looks.min(most)).unwrap_or(0);
+    /// The waiter has slept, after polling in vain.
+    pub(crate) fn slept(&mut self) {
+        if let Policy::Adaptive(policy) = &mut self.policy {
+            policy.slept(self.polled);
         }
     }
 }
@@ -151,72 +126,49 @@ impl Patience {
 mod tests {
     use super::*;
 
-    const SLOW: Duration = Duration::from_millis(5);
-    const QUICK: Duration = Duration::from_micros(20);
-
     #[test]
-    fn in_vain_nobody_looks_for_long() {
-        let mut patience = Patience::adaptive(Spin::RING);
-        for _ in 0..40 {
-            patience.slept(SLOW);
-        }
-        assert!(patience.looks < 2 * Patience::LEAST, "{patience:?}");
-        // Where sleeping turns out to be what takes the time, it looks longer again.
-        for _ in 0..40 {
-            patience.slept(QUICK);
-        }
-        assert_eq!(patience.looks, Spin::RING.looks());
+    fn polling_ends_with_the_first_success() {
+        let mut poller = Poller::new(Spin::MEASURE);
+        let mut attempts = 0;
+        let found = poller.until(|| {
+            attempts += 1;
+            (attempts == 500).then_some(attempts)
+        });
+        assert_eq!(found, Some(500));
     }
 
     #[test]
-    fn what_is_found_says_how_long_to_look() {
-        let mut patience = Patience::adaptive(Spin::RING);
-        for _ in 0..100 {
-            let mut looks = 0;
-            patience.until(|| {
-                looks += 1;
-                (looks == 500).then_some(())
-            });
-        }
-        assert!((1900..2100).contains(&patience.looks), "{patience:?}");
-        assert_eq!(patience.until(|| None::<()>), None);
+    fn polling_lasts_as_long_as_asked_for() {
+        let time = Duration::from_millis(20);
+        let mut poller = Poller::new(Spin::For(time));
+        let start = std::time::Instant::now();
+        assert_eq!(poller.until(|| None::<()>), None);
+        // The rate of ticks is measured in a millisecond.
+        assert!(start.elapsed() > time / 2);
     }
 
     #[test]
-    fn what_was_asked_for_stays() {
-        for spin in [Spin::NONE, Spin::MEASURE] {
-            let mut patience = Patience::fixed(spin);
-            patience.slept(SLOW);
-            patience.slept(QUICK);
-            assert_eq!(patience, Patience::fixed(spin));
-        }
-        let mut patience = Patience::adaptive(Spin::NONE);
-        patience.slept(QUICK);
-        assert_eq!(patience.until(|| Some(())), None);
+    fn a_waiter_that_never_polls_makes_no_attempt() {
+        let mut poller = Poller::new(Spin::Never);
+        assert_eq!(poller.until(|| Some(())), None);
+        assert_eq!(poller.burst(), 0);
+        poller.slept();
+        assert_eq!(poller.until(|| Some(())), None);
     }
 
     #[test]
-    fn spinning_is_bounded_and_ends_early() {
-        let spin = Spin {
-            tight: 3,
-            paused: 4,
+    fn sleeping_shortens_and_finding_lengthens_what_adapts() {
+        let mut poller = Poller::new(Spin::Adaptive);
+        let limit = |poller: &Poller| match poller.policy {
+            Policy::Adaptive(policy) => policy.limit(),
+            Policy::Fixed(limit) => limit,
         };
-        let mut looks = 0;
-        assert_eq!(
-            spin.until(|| -> Option<()> {
-                looks += 1;
-                None
-            }),
-            None
-        );
-        assert_eq!(looks, 7);
-        let mut looks = 0;
-        assert_eq!(
-            spin.until(|| {
-                looks += 1;
-                (looks == 5).then_some(looks)
-            }),
-            Some(5)
-        );
+        let full = limit(&poller);
+        assert_eq!(full, wakeup::cost());
+        assert_eq!(poller.until(|| None::<()>), None);
+        poller.slept();
+        assert!(limit(&poller) < full);
+        poller.found_at_once();
+        assert_eq!(limit(&poller), full);
     }
 }

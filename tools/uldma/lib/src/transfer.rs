@@ -109,7 +109,7 @@ impl Context {
         Ok(())
     }
 
-    /// Waits for all that was started: looks and sleeps as [`Context::wait`] does, for each
+    /// Waits for all that was started: polls and sleeps as [`Context::wait`] does, for each
     /// initiation anew.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Context {
             let Some(ticket) = transfer.ticket() else {
                 return Ok(false);
             };
-            match spin.until(|| self.ended(ticket).transpose()) {
+            match self.poll(spin, || self.ended(ticket).transpose()) {
                 None => return Ok(false),
                 Some(ended) => ended?.check()?,
             };

@@ -123,10 +123,10 @@ impl<'a> Subject<'a> {
         for transfer in self.started.drain(..) {
             by_kernel += u64::from(transfer.via == Method::Kernel);
             self.context
-                .dma_wait(transfer, Spin::TRANSFER, self.timeout)?;
+                .dma_wait(transfer, Spin::Adaptive, self.timeout)?;
         }
         if let Some(last) = self.queued.take() {
-            self.context.wait(last, Spin::TRANSFER, self.timeout)?;
+            self.context.wait(last, Spin::Adaptive, self.timeout)?;
         }
         Ok(by_kernel)
     }

@@ -58,7 +58,7 @@ impl Near for Engine {
         for number in 0..u64::from(count) {
             if under_way.len() == depth {
                 if let Some(oldest) = under_way.pop_front() {
-                    self.context.wait(oldest, Spin::TRANSFER, self.timeout)?;
+                    self.context.wait(oldest, Spin::Adaptive, self.timeout)?;
                 }
             }
             let offset = number % depth as u64 * size;
@@ -70,7 +70,7 @@ impl Near for Engine {
             under_way.push_back(ticket);
         }
         for ticket in under_way {
-            self.context.wait(ticket, Spin::TRANSFER, self.timeout)?;
+            self.context.wait(ticket, Spin::Adaptive, self.timeout)?;
         }
         Ok(began)
     }

@@ -116,7 +116,7 @@ pub(crate) fn run(
 
 /// Who is measured with messages of this size.
 fn kinds(size: &str, brief: bool) -> Vec<Kind> {
-    use Kind::{Conventional, Engine, Memcpy, Pull, Push, Raw, Ring, Sleepy, Tcp, Unpinned};
+    use Kind::{Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned};
     let mut kinds = vec![Ring, Memcpy, Engine, Push, Pull];
     if !SLOW.contains(&size) {
         kinds.push(Tcp);
@@ -125,7 +125,7 @@ fn kinds(size: &str, brief: bool) -> Vec<Kind> {
         kinds.push(Raw);
     }
     if size == SHORTEST || size == MIDDLE {
-        kinds.push(Sleepy);
+        kinds.push(Polling);
     }
     if !brief {
         kinds.push(Conventional);
@@ -139,7 +139,7 @@ fn kinds(size: &str, brief: bool) -> Vec<Kind> {
 fn makes_round_trips(kind: Kind, size: &str, brief: bool) -> bool {
     match kind {
         Kind::Raw => true,
-        Kind::Sleepy => size == SHORTEST,
+        Kind::Polling => size == SHORTEST,
         Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => !brief || size == SHORTEST,
         Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional => false,
     }

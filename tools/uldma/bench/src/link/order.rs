@@ -16,10 +16,10 @@ pub(crate) enum Kind {
     Raw,
     /// A copy into the window that nobody reads.
     Memcpy,
-    /// A user-level ring channel whose ends look for messages without sleeping.
+    /// A user-level ring channel as a program gets it that sets nothing.
     Ring,
-    /// One whose ends look for a moment, and then sleep until their doorbell rings.
-    Sleepy,
+    /// One whose ends are told to poll for longer than any message takes.
+    Polling,
     /// Copies of the engine into an import, started at user level.
     Engine,
     /// A connection.
@@ -40,7 +40,7 @@ impl Kind {
         match self {
             Self::Raw => "raw",
             Self::Memcpy => "memcpy",
-            Self::Ring | Self::Sleepy => "ring",
+            Self::Ring | Self::Polling => "ring",
             Self::Engine => "engine",
             Self::Push | Self::Pull | Self::Unpinned => "conn",
             Self::Tcp => "tcp",
@@ -51,7 +51,7 @@ impl Kind {
     /// At the end of the names of figures.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
-            Self::Sleepy => ".sleep",
+            Self::Polling => ".busy",
             Self::Pull => ".pull",
             Self::Unpinned => ".unpinned",
             _ => "",
@@ -64,7 +64,7 @@ impl Kind {
             Self::Raw => "bare words",
             Self::Memcpy => "memcpy into the window",
             Self::Ring => "ring channels",
-            Self::Sleepy => "ring channels that sleep",
+            Self::Polling => "ring channels that only poll",
             Self::Engine => "the engine alone",
             Self::Push => "connections",
             Self::Pull => "connections that pull",

@@ -10,7 +10,7 @@ use crate::figure::Figures;
 pub(crate) const MODES: [&str; 3] = ["", ".pull", ".unpinned"];
 
 /// The same of ring channels.
-const RING_MODES: [&str; 2] = ["", ".sleep"];
+const RING_MODES: [&str; 2] = ["", ".busy"];
 
 /// Puts floors and rivals beside the figures of one run.
 pub(crate) fn relate(figures: &mut Figures, names: Names<'_>) {

@@ -57,7 +57,7 @@ fn round_trips(figures: &Figures, names: Names<'_>, title: &str) -> Option<Strin
         let mut row = vec![raw];
         row.extend(of("ring", ""));
         row.push(ratio(ring, raw));
-        row.push(of("ring", ".sleep")[0]);
+        row.push(of("ring", ".busy")[0]);
         row.extend(of("conn", ""));
         row.push(of("conn", ".pull")[0]);
         row.extend([tcp, ratio(tcp, ring)]);
@@ -72,7 +72,7 @@ fn round_trips(figures: &Figures, names: Names<'_>, title: &str) -> Option<Strin
             "p99",
             "p99.9",
             "to bare",
-            "asleep p50",
+            "only polling p50",
             "connection p50",
             "p99",
             "p99.9",
@@ -93,7 +93,7 @@ fn streams(figures: &Figures, names: Names<'_>, title: &str) -> Option<String> {
             memcpy,
             ring,
             ratio(ring, memcpy),
-            of("ring", ".sleep"),
+            of("ring", ".busy"),
             engine,
             conn,
             ratio(conn, engine.or(memcpy)),
@@ -110,7 +110,7 @@ fn streams(figures: &Figures, names: Names<'_>, title: &str) -> Option<String> {
             "memcpy",
             "ring",
             "ratio",
-            "asleep",
+            "only polling",
             "engine",
             "connection",
             "ratio",

@@ -23,7 +23,7 @@ pub(crate) struct Ring {
     timeout: Duration,
     /// Not messages.
     bare: bool,
-    /// How long it looks for messages before it sleeps.
+    /// How long it polls for messages before it sleeps.
     spin: Spin,
     /// Both ends meet when they are both ready for the first round.
     channel: Option<Channel>,
@@ -40,12 +40,8 @@ impl Ring {
             timeout: setup.timeout,
             bare: setup.kind == Kind::Raw,
             spin: match setup.kind {
-                Kind::Sleepy => Spin::RING,
-                // With pauses only later: they cost as much as a message.
-                _ => Spin {
-                    tight: Spin::RING.tight,
-                    ..Spin::MEASURE
-                },
+                Kind::Polling => Spin::MEASURE,
+                _ => Spin::default(),
             },
             channel: None,
             message: vec![0x5a; setup.size],

@@ -51,7 +51,7 @@ pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
     let device = common.open()?;
     let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
-    channel.set_spin(Spin::NONE);
+    channel.set_spin(Spin::Never);
     let report = receive(common, verb, &device, &mut channel);
     if let Err(failure) = &report {
         let message = failure.message.clone();
@@ -170,7 +170,7 @@ pub(super) fn by_window(
         },
         common.timeout,
     )?;
-    channel.set_spin(Spin::RING);
+    channel.set_spin(Spin::Adaptive);
     let progress = progress(common, verb, length);
     let start = Instant::now();
     let mut filled = 0;

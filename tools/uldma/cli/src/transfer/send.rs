@@ -69,7 +69,7 @@ pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
 
     let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
-    channel.set_spin(Spin::NONE);
+    channel.set_spin(Spin::Never);
     let report = send(common, verb, &device, &mut channel, buffer, length, sha256);
     if let Err(failure) = &report {
         let message = failure.message.clone();
@@ -154,7 +154,7 @@ fn by_shadow(
 ) -> Result<(f64, Counts)> {
     let context = device.context()?;
     let (from, to) = (context.shadow(region)?, context.shadow(import)?);
-    let wait = (Spin::TRANSFER, common.timeout);
+    let wait = (Spin::Adaptive, common.timeout);
     let mut started = Started::new();
     let tracer = Tracer::attach().map_err(warn).ok();
     let before = context.stats()?;
@@ -248,7 +248,7 @@ pub(super) fn by_window(
     channel: &mut Channel<impl Link>,
     bytes: &[u8],
 ) -> Result<(f64, Counts)> {
-    channel.set_spin(Spin::RING);
+    channel.set_spin(Spin::Adaptive);
     let progress = progress(common, verb, bytes);
     let before = uldma::calls();
     let (seconds, outside) = watched(verb.prove, || {

@@ -21,6 +21,7 @@ use crate::queue::Ring;
 use crate::region::Registered;
 use crate::shadow::Shadow;
 use crate::size_word::MAX_TRANSFER;
+use crate::spin::Poller;
 use crate::status::{StatusPage, RECORDS};
 use crate::sys::{self, Mapping};
 use crate::{uapi, Completion, Device, Error, Method, Refusal, Result, Spin};
@@ -78,6 +79,8 @@ pub struct Context {
     last: Cell<u64>,
     /// Highest ticket of which is known that it has ended.
     seen: Cell<u64>,
+    /// Of calls that wait with [`Spin::Adaptive`].
+    poller: Cell<Option<Poller>>,
     /// By [`Method::Shrimp1`].
     map_outs: RefCell<MapOuts>,
     device: Device,
@@ -153,6 +156,7 @@ impl Device {
             disturbed: Cell::default(),
             last: Cell::new(0),
             seen: Cell::new(0),
+            poller: Cell::new(None),
             map_outs: RefCell::default(),
             device: self.clone(),
         };
@@ -257,14 +261,14 @@ impl Context {
         }
     }
 
-    /// Waits until the transfer has ended: looks at the status page for a moment (`spin`), then
+    /// Waits until the transfer has ended: polls the status page for as long as `spin` says, then
     /// sleeps in poll().
     ///
     /// # Errors
     ///
     /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::RecordLost`].
     pub fn wait(&self, ticket: Ticket, spin: Spin, timeout: Duration) -> Result<Completion> {
-        if let Some(ended) = spin.until(|| self.ended(ticket).transpose()) {
+        if let Some(ended) = self.poll(spin, || self.ended(ticket).transpose()) {
             return ended?.check();
         }
         let deadline = Instant::now() + timeout;
@@ -285,6 +289,20 @@ impl Context {
                 });
             }
         }
+    }
+
+    /// Attempts for as long as `spin` says; a caller that gets none sleeps.
+    pub(crate) fn poll<T>(&self, spin: Spin, attempt: impl FnMut() -> Option<T>) -> Option<T> {
+        let known = self.poller.get().filter(|_| spin == Spin::Adaptive);
+        let mut poller = known.unwrap_or_else(|| Poller::new(spin));
+        let found = poller.until(attempt);
+        if found.is_none() {
+            poller.slept();
+        }
+        if spin == Spin::Adaptive {
+            self.poller.set(Some(poller));
+        }
+        found
     }
 
     pub(crate) fn registers(&self) -> Option<&Registers> {

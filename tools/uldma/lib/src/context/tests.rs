@@ -67,6 +67,7 @@ fn context(method: Method, memory: &Memory) -> Context {
         disturbed: Cell::default(),
         last: Cell::new(0),
         seen: Cell::new(0),
+        poller: Cell::new(None),
         map_outs: RefCell::default(),
         device: Device::mute(),
     }
@@ -279,7 +280,9 @@ fn a_batch_fails_for_the_reason_of_its_first_failure() {
             .store(status.into(), Ordering::Relaxed);
     }
     memory.complete(3);
-    let error = queue.wait(batch, Spin::RING, Duration::ZERO).unwrap_err();
+    let error = queue
+        .wait(batch, Spin::Adaptive, Duration::ZERO)
+        .unwrap_err();
     assert!(matches!(
         error,
         Error::Transfer {
