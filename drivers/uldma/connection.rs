@@ -17,6 +17,10 @@ use kernel::{
         poll::PollCondVar,
         Arc,
         Mutex, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
     }, //
 };
 
@@ -28,6 +32,7 @@ use crate::{
         enotconn, //
     },
     lmm::space::Space,
+    options,
     uapi, //
 };
 
@@ -268,7 +273,6 @@ impl Connection {
                 return Err(ERESTARTNOHAND);
             }
         };
-        state.direction(way).patience.end();
         drop(state);
         while let Some(buffer) = self.pop(|state| state.direction(way).stream.pop_finished()) {
             buffer.release(site, keep);
@@ -287,12 +291,18 @@ impl Connection {
         state.is_over(way) || state.direction(way).stream.has_ready()
     }
 
-    /// Does for a while what there is to do, if memory cannot be taken before.
+    /// Does the work of the link until memory can be taken, for as long as that is cheaper than to
+    /// sleep.
     fn spin(&self, site: &Site<'_>, way: Way) {
-        if !self.has_answer(way) {
-            let patience = self.state.lock().direction(way).patience.begin();
-            site.pump.work_until(patience, || self.has_answer(way));
+        if self.has_answer(way) {
+            return;
         }
+        let most = options::link_spin();
+        let limit = self.state.lock().direction(way).polling.limit(most);
+        let since: Instant<Monotonic> = Instant::now();
+        let found = site.pump.work_until(limit, || self.has_answer(way));
+        let polled = since.elapsed();
+        self.state.lock().direction(way).polling.note(polled, found);
     }
 
     /// What holds now.

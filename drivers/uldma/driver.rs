@@ -30,9 +30,11 @@ use crate::{
     kernel_ext::{
         chardev,
         compat::IrqThread,
-        shrinker, //
+        shrinker,
+        wakeup, //
     },
-    opener::Opener, //
+    opener::Opener,
+    options, //
 };
 
 mod adapter;
@@ -51,6 +53,7 @@ pub(crate) struct Drivers {
 
 impl InPlaceModule for Drivers {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        wakeup::set(options::wakeup());
         try_pin_init!(Self {
             adapter <- Registration::new(Self::NAME, module),
             ivshmem <- Registration::new(c"uldma-ivshmem", module),

@@ -29,5 +29,6 @@ pub(crate) mod range_alloc;
 pub(crate) mod sched_switch;
 pub(crate) mod shrinker;
 pub(crate) mod vma;
+pub(crate) mod wakeup;
 pub(crate) mod window;
 pub(crate) mod workqueue;

@@ -59,12 +59,20 @@ pub(crate) fn link_timeout() -> Delta {
     Delta::from_millis(parameter(&module_parameters::link_timeout_ms).into())
 }
 
-/// How long is looked for more before peers have to ring.
+/// What a sleep and a wake-up cost, unless that is to be measured.
+pub(crate) fn wakeup() -> Option<Delta> {
+    match parameter(&module_parameters::wakeup_us) {
+        0 => None,
+        us => Some(Delta::from_micros(us.into())),
+    }
+}
+
+/// The longest time for which the work item polls for more before peers have to ring.
 pub(crate) fn link_linger() -> Delta {
     Delta::from_micros(parameter(&module_parameters::link_linger_us).into())
 }
 
-/// How long who waits looks before sleeping, at most.
+/// The longest time for which a call polls for what it waits for before it sleeps.
 pub(crate) fn link_spin() -> Delta {
     Delta::from_micros(parameter(&module_parameters::link_spin_us).into())
 }

@@ -50,12 +50,16 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::workqueue::{
-        flush,
-        flush_delayed,
-        system_default, //
+    kernel_ext::{
+        wakeup,
+        workqueue::{
+            flush,
+            flush_delayed,
+            system_default, //
+        }, //
     },
-    options, //
+    options,
+    polling::Polling, //
 };
 
 /// Rounds before others get the CPU.
@@ -64,14 +68,16 @@ const ROUNDS: usize = 64;
 const OWN_ROUNDS: usize = 4;
 /// Milliseconds between two looks that nobody asks for.
 const TICK_MS: u32 = 100;
-/// For how long at least the end of a command is looked for, which most often is near.
-const BUSY: Delta = Delta::from_micros(500);
-/// Least time of the timer: it interrupts as often while somebody uses a link all the time.
-const MIN_TIMER: Delta = Delta::from_micros(50);
 
 const WORK: u64 = 1;
 const TICK: u64 = 2;
 const RELEASE: u64 = 3;
+
+/// Time between two interrupts of the timer, while calls that poll come and go: a wake-up's, so that the
+/// timer takes no more of the processor's time than sleeping would.
+fn timer_period() -> Delta {
+    wakeup::cost()
+}
 
 /// What there is to be done.
 pub(crate) trait Pumped: Send + Sync {
@@ -105,9 +111,9 @@ pub(crate) struct Pump {
     /// None before and after the device is bound.
     #[pin]
     pumped: Mutex<Option<Arc<dyn Pumped>>>,
-    /// Held by who runs.
+    /// Held by the thread that does the work; how long the work item polls for more.
     #[pin]
-    running: Mutex<()>,
+    running: Mutex<Polling>,
     /// There may be something that who runs has not seen.
     again: Atomic<bool>,
     /// The hardware has to be asked.
@@ -158,7 +164,7 @@ impl HrTimerCallback for Pump {
         mut context: HrTimerCallbackContext<'_, Self>,
     ) -> HrTimerRestart {
         if this.waiting.load(Relaxed) > 0 || this.left_awake.xchg(false, Full) {
-            context.forward_now(options::link_linger().max(MIN_TIMER));
+            context.forward_now(timer_period());
             return HrTimerRestart::Restart;
         }
         this.timed.store(false, Relaxed);
@@ -203,7 +209,7 @@ impl Pump {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let pump = pin_init!(Self {
             pumped <- new_mutex!(None, "uldma::Pump::pumped"),
-            running <- new_mutex!((), "uldma::Pump::running"),
+            running <- new_mutex!(Polling::new(), "uldma::Pump::running"),
             again: Atomic::new(false),
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
@@ -398,8 +404,7 @@ impl Pump {
         // The timer is not running, so this waits for nothing.
         drop(handle.take());
         if self.pumped.lock().is_some() {
-            let after = options::link_linger().max(MIN_TIMER);
-            *handle = Some(HrTimerPointer::start(self.clone(), after));
+            *handle = Some(HrTimerPointer::start(self.clone(), timer_period()));
         }
     }
 
@@ -436,7 +441,7 @@ impl Pump {
             // Who waits looks, too, and sees to it that somebody does when he leaves.
             return;
         }
-        let Some(_running) = self.running.try_lock() else {
+        let Some(mut polling) = self.running.try_lock() else {
             return;
         };
         self.set_asleep(&*pumped, false);
@@ -445,7 +450,7 @@ impl Pump {
                 self.schedule();
                 return;
             }
-            if self.wait_for_news(&*pumped) {
+            if self.wait_for_news(&*pumped, &mut polling) {
                 continue;
             }
             if self.waiting.load(Relaxed) > 0 {
@@ -470,21 +475,30 @@ impl Pump {
         }
     }
 
-    /// Looks for something new for a while.
-    fn wait_for_news(&self, pumped: &dyn Pumped) -> bool {
+    /// Polls for something new, for as long as that is cheaper than to be woken by an interrupt.
+    fn wait_for_news(&self, pumped: &dyn Pumped, polling: &mut Polling) -> bool {
         let since: Instant<Monotonic> = Instant::now();
-        let linger = match pumped.is_busy() {
-            true => options::link_linger().max(BUSY),
-            false => options::link_linger(),
+        let most = options::link_linger();
+        let limit = if pumped.is_busy() {
+            // The end of a command most often is near.
+            wakeup::cost().max(polling.limit(most))
+        } else {
+            polling.limit(most)
         };
-        loop {
+        let found = loop {
             if self.again.load(Relaxed) || pumped.has_news() {
-                return true;
+                break true;
             }
-            if since.elapsed() >= linger || self.waiting.load(Relaxed) > 0 {
+            if since.elapsed() >= limit {
+                break false;
+            }
+            if self.waiting.load(Relaxed) > 0 {
+                // A caller polls instead: that says nothing about the event.
                 return false;
             }
             cpu_relax();
-        }
+        };
+        polling.note(since.elapsed(), found);
+        found
     }
 }

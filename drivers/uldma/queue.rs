@@ -37,6 +37,7 @@ use crate::{
             self,
             SharedPage, //
         },
+        wakeup,
         window, //
     },
     method::Method,
@@ -55,8 +56,6 @@ const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
 
 /// How long an invalidation is waited for, which ends after all that is before it.
 const PATIENCE: Delta = Delta::from_secs(2);
-/// For how much of that without sleeping.
-const SPIN: Delta = Delta::from_micros(100);
 
 struct State<T> {
     /// Who waits for which ticket, by ticket modulo the depth; none for those nobody waits for.
@@ -262,7 +261,7 @@ impl<T: Unpin> Queue<T> {
         while self.page.completed() < ticket {
             match since.elapsed() {
                 elapsed if elapsed > PATIENCE => return Err(ETIMEDOUT),
-                elapsed if elapsed > SPIN => fsleep(SPIN),
+                elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
                 _ => cpu_relax(),
             }
         }

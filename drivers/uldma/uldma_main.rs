@@ -12,11 +12,12 @@
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
 //! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`patience`] |
+//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`polling`], [`adaptive_poll`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
 mod access;
+mod adaptive_poll;
 mod attachment;
 mod connection;
 mod context;
@@ -38,7 +39,7 @@ mod maps;
 mod method;
 mod opener;
 mod options;
-mod patience;
+mod polling;
 mod pump;
 mod queue;
 mod region;
@@ -100,13 +101,17 @@ kernel::prelude::module! {
             default: 3000,
             description: "Milliseconds without a beat after which a peer counts as gone",
         },
+        wakeup_us: u32 {
+            default: 0,
+            description: "Microseconds that a sleep and a wake-up cost here; 0 to measure when the module is loaded",
+        },
         link_linger_us: u32 {
-            default: 50,
-            description: "Microseconds that a node looks for more before it waits for its doorbell",
+            default: 100000,
+            description: "Microseconds for which a node polls for more before peers have to ring its doorbell, at most; as a rule as many as a wake-up costs",
         },
         link_spin_us: u32 {
-            default: 200,
-            description: "Microseconds that a call looks for what it waits for before it sleeps, at most",
+            default: 100000,
+            description: "Microseconds for which a call polls for what it waits for before it sleeps, at most; as a rule as many as a wake-up costs",
         },
         link_poll_us: u32 {
             default: 0,

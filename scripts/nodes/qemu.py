@@ -31,9 +31,6 @@ DEBUG_CMDLINE = "kunit.autorun=0" if DEBUG else "kfence.sample_interval=10 slab_
 CLOCK_CMDLINE = "tsc=nowatchdog"
 # Emulated processors that share few real ones can stand still for longer than the module's default.
 LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
-# To sleep and be woken takes an emulated processor some hundred times as long as a real one.
-LINK_SPIN_US = 3000
-LINK_LINGER_US = 500
 
 
 class Backend(StrEnum):
@@ -83,8 +80,6 @@ def module_parameters(given: Mapping[str, str]) -> str:
     """What modprobe finds on the kernel's command line, whenever it loads the module."""
     parameters = {
         "link_timeout_ms": str(LINK_TIMEOUT_MS),
-        "link_spin_us": str(LINK_SPIN_US),
-        "link_linger_us": str(LINK_LINGER_US),
         **given,
     }
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())

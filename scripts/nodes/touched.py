@@ -79,8 +79,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
     r"queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
     r"(export|segment)\.rs|kernel_ext/range_alloc\.rs": (*EXPORTS, *CONNECTIONS, *FAILING),
-    r"(link(/.*)?|pump|patience)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"kernel_ext/(window|workqueue)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
+    r"(link(/.*)?|pump|polling|adaptive_poll)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
+    r"kernel_ext/(window|workqueue|wakeup)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
     r"(connection(/.*)?|attachment|list)\.rs|ioctl/connection\.rs": (
         *CONNECTIONS,
         *LINK,

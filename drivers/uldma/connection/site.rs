@@ -21,7 +21,8 @@ use crate::{
     hw::Hardware,
     kernel_ext::{
         errno::eopnotsupp,
-        gate::Gate, //
+        gate::Gate,
+        wakeup, //
     },
     link::{
         part::Parts,
@@ -32,9 +33,8 @@ use crate::{
     tpt::Tpt, //
 };
 
-/// How long is waited for room in the queue, and between two looks.
+/// How long is waited for room in the queue.
 const PATIENCE: Delta = Delta::from_secs(2);
-const PAUSE: Delta = Delta::from_micros(50);
 
 /// Where connections find what they need.
 pub(crate) struct Site<'a> {
@@ -73,7 +73,7 @@ impl Site<'_> {
             // Who hears of the end of commands makes room for more.
             self.pump.now();
             match result {
-                Err(EBUSY) if since.elapsed() < PATIENCE => fsleep(PAUSE),
+                Err(EBUSY) if since.elapsed() < PATIENCE => fsleep(wakeup::cost()),
                 result => return result,
             }
         }

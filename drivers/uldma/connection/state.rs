@@ -22,7 +22,7 @@ use crate::{
         enotconn, //
     },
     link::part::Part,
-    patience::Patience,
+    polling::Polling,
     uapi, //
 };
 
@@ -104,8 +104,8 @@ pub(super) struct Direction {
     pub(super) unsaid: u64,
     /// Commands that have not ended.
     pub(super) commands: u32,
-    /// Of who waits to get memory back.
-    pub(super) patience: Patience,
+    /// Of calls that wait to get memory back.
+    pub(super) polling: Polling,
 }
 
 impl Direction {
@@ -117,7 +117,7 @@ impl Direction {
             offered: room,
             unsaid: 0,
             commands: 0,
-            patience: Patience::new(),
+            polling: Polling::new(),
         })
     }
 

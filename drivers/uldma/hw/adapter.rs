@@ -63,6 +63,7 @@ use crate::{
             eopnotsupp, //
         },
         pci::clear_master,
+        wakeup,
         window::Window, //
     },
     uapi, //
@@ -81,9 +82,6 @@ const MAX_PAGE_SHIFT: u32 = 24;
 
 /// Contexts whose queues are the kernel's.
 const KERNEL_QUEUES: u32 = 2;
-
-/// Time between two looks at a register that is waited for.
-const POLL: Delta = Delta::from_micros(20);
 
 /// An adapter that is bound.
 #[pin_data]
@@ -233,7 +231,7 @@ impl Adapter {
         if read().is_ok_and(|value| value & mask == 0) {
             return Ok(());
         }
-        let result = read_poll_timeout(read, |value| value & mask == 0, POLL, TIMEOUT);
+        let result = read_poll_timeout(read, |value| value & mask == 0, wakeup::cost(), TIMEOUT);
         if result.is_err() {
             self.stuck.store(true, Relaxed);
         }
@@ -273,7 +271,7 @@ fn wait_ready(bar: &Registers<'_>) -> Result {
     let value = read_poll_timeout(
         || Ok(bar.read32(reg::STATUS)),
         |value| value & status::READY != 0,
-        POLL,
+        wakeup::cost(),
         TIMEOUT,
     )?;
     if value == GONE {
