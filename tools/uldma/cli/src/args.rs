@@ -342,7 +342,7 @@ pub(crate) struct Ping {
     /// Answer instead of asking
     #[arg(long)]
     pub(crate) serve: bool,
-    /// Round trips to measure (with --serve: ignored, the other side says it)
+    /// Round trips to measure, at most (with --serve: ignored, the other side says it)
     #[arg(long, default_value_t = 10_000)]
     pub(crate) count: u32,
     /// Bytes of each message

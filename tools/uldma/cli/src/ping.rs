@@ -17,6 +17,11 @@ use crate::schema::SCHEMA_VERSION;
 const CAPACITY: u64 = 64 * 1024;
 /// Round trips that nobody counts, to warm up.
 const WARM_UP: u32 = 200;
+/// Round trips from which the time of many is foreseen.
+const FEW: u32 = 20;
+/// About how long the round trips of each kind may take. Where both nodes share one processor, each of
+/// them waits for the host's scheduler.
+const TIME: Duration = Duration::from_secs(4);
 const VERSION: u32 = 1;
 
 /// What the one who asks says first.
@@ -78,10 +83,70 @@ fn ask(channel: &mut Channel<impl Link>, verb: &Ping, timeout: Duration) -> Resu
         let text = format!("--count must not be zero and --size at most {most}");
         return Err(Failure::new(Kind::Failed, text));
     };
+    let few = measure(
+        channel,
+        FEW.min(verb.count),
+        FEW.min(verb.count),
+        size,
+        timeout,
+    )?;
+    let (raw, count) = (few.raw.fitting(verb.count), few.ring.fitting(verb.count));
+    let all = measure(channel, raw, count, size, timeout)?;
+    let (p50, raw_p50) = (all.ring.quantile(0.5), all.raw.quantile(0.5));
+    Ok(Report {
+        schema_version: SCHEMA_VERSION,
+        count,
+        size: verb.size,
+        min_ns: all.ring.quantile(0.0),
+        p50_ns: p50,
+        p99_ns: all.ring.quantile(0.99),
+        raw_min_ns: all.raw.quantile(0.0),
+        raw_p50_ns: raw_p50,
+        raw_p99_ns: all.raw.quantile(0.99),
+        ratio: p50 / raw_p50.max(1e-9),
+    })
+}
+
+/// Times of round trips in nanoseconds, the shortest first.
+struct Samples(Vec<f64>);
+
+impl Samples {
+    fn new(ticks: &[u64], rate: f64) -> Self {
+        let mut times: Vec<f64> = ticks.iter().map(|&ticks| ticks as f64 * rate).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        Self(times)
+    }
+
+    fn quantile(&self, part: f64) -> f64 {
+        let index = ((self.0.len() - 1) as f64 * part).round() as usize;
+        self.0[index]
+    }
+
+    /// How many, `most` at most, are made in [`TIME`] if they take as long as these.
+    fn fitting(&self, most: u32) -> u32 {
+        let mean = self.0.iter().sum::<f64>() / self.0.len() as f64;
+        let fitting = TIME.as_nanos() as f64 / mean.max(1.0);
+        most.min((fitting as u32).max(1))
+    }
+}
+
+/// Round trips of both kinds.
+struct Measured {
+    raw: Samples,
+    ring: Samples,
+}
+
+fn measure(
+    channel: &mut Channel<impl Link>,
+    raw: u32,
+    count: u32,
+    size: u32,
+    timeout: Duration,
+) -> Result<Measured> {
     let request = Request {
         version: VERSION,
-        raw: verb.count,
-        count: verb.count,
+        raw,
+        count,
         size,
     };
     let text = serde_json::to_vec(&request).map_err(|error| Failure::io("JSON", &error.into()))?;
@@ -101,28 +166,13 @@ fn ask(channel: &mut Channel<impl Link>, verb: &Ping, timeout: Duration) -> Resu
     channel.raw_ping(WARM_UP, &clock, timeout)?;
     channel.ping(&message, WARM_UP, &clock, timeout)?;
     let mut raw = channel.raw_ping(request.raw, &clock, timeout)?;
-    let mut ring = channel.ping(&message, request.count, &clock, timeout)?;
+    let ring = channel.ping(&message, request.count, &clock, timeout)?;
     raw.extend(channel.raw_ping(request.raw, &clock, timeout)?);
 
     let rate = clock.rate();
-    raw.sort_unstable();
-    ring.sort_unstable();
-    let quantile = |sorted: &[u64], part: f64| {
-        let index = ((sorted.len() - 1) as f64 * part).round() as usize;
-        sorted[index] as f64 * rate
-    };
-    let (p50, raw_p50) = (quantile(&ring, 0.5), quantile(&raw, 0.5));
-    Ok(Report {
-        schema_version: SCHEMA_VERSION,
-        count: request.count,
-        size: verb.size,
-        min_ns: quantile(&ring, 0.0),
-        p50_ns: p50,
-        p99_ns: quantile(&ring, 0.99),
-        raw_min_ns: quantile(&raw, 0.0),
-        raw_p50_ns: raw_p50,
-        raw_p99_ns: quantile(&raw, 0.99),
-        ratio: p50 / raw_p50.max(1e-9),
+    Ok(Measured {
+        raw: Samples::new(&raw, rate),
+        ring: Samples::new(&ring, rate),
     })
 }
 
