@@ -177,7 +177,8 @@ static int bad_exports(struct hostile *h)
 	}
 	printf("%u exports; the link is %s\n", said,
 	       hostile_is_up(h) ? "up" : "down");
-	return ret;
+	/* The time can be over while the listener is busy with the last one. */
+	return ret == -ECONNREFUSED && said ? 0 : ret;
 }
 
 /* 96: the end is answered; once more it is nothing to anybody. */
