@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests and durations that take no time."""
+"""Tests and durations that take no time, and the tests that would be run."""
 
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from .. import cases, touched
+from ..cases.registry import CASES
 from ..cluster import Cluster
 from ..durations import Durations
 from ..flavours import Flavour
 from ..outcome import Outcome
-from ..plan import Test, Turn
+from ..paths import REPO
+from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
 from ..qemu import Config
+from ..sources import Selftests
 
 BOOT = 10.0
 
@@ -40,3 +44,13 @@ class FakeDurations(Durations):
     def of_boot(self, flavour: Flavour) -> float:
         """All boots are alike."""
         return BOOT if flavour.nodes else 0.0
+
+
+def planned_tests() -> list[Test]:
+    """The node tests of this tree, from the sources alone."""
+    cases.load()
+    selftests = Selftests.read(REPO / touched.SELFTESTS)
+    programs = [f"uldma:{name}" for name in selftests.runnable]
+    extended = [f"uldma:{name}" for name in selftests.extended]
+    connected = list(filter(CONNECTION_PROGRAM.match, extended))
+    return node_tests(programs, connected, CASES, unit_tests=True)

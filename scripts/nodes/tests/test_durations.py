@@ -5,9 +5,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from ..durations import BOOT, TEST, Durations
+from .. import host_tests
+from ..durations import BOOT, LONG_TESTS, TEST, Durations
 from ..flavours import HOST
-from .fakes import make_flavour, make_test
+from ..kernel import patience
+from .fakes import make_flavour, make_test, planned_tests
 
 
 class DurationsTest(unittest.TestCase):
@@ -25,6 +27,14 @@ class DurationsTest(unittest.TestCase):
         self.assertEqual(durations.of(make_test("a")), TEST)
         self.assertEqual(durations.of_boot(make_flavour()), BOOT)
         self.assertEqual(durations.of_boot(HOST), 0)
+
+    def test_long(self) -> None:
+        """What is known to be long, and is still there, is taken to be so before it has run."""
+        durations = Durations(self.path)
+        tests = {test.name: test for test in (*planned_tests(), *host_tests.tests(1))}
+        for name, seconds in LONG_TESTS.items():
+            with self.subTest(name):
+                self.assertEqual(durations.of(tests[name]), patience(seconds))
 
     def test_known(self) -> None:
         """Two runs at the same time add to the file, and the later one wins."""

@@ -5,25 +5,19 @@ import re
 import unittest
 from collections.abc import Iterable
 
-from .. import cases, change, touched
-from ..cases.registry import CASES
+from .. import change, touched
 from ..paths import REPO
-from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
+from ..plan import Test, Turn
 from ..sources import Selftests
+from .fakes import planned_tests
 
 DRIVER = "drivers/uldma"
 NOTHING = Selftests("", {})
 
 
 def all_tests() -> list[Test]:
-    """The tests that the debug kernel has time for, from the sources alone."""
-    cases.load()
-    selftests = Selftests.read(REPO / touched.SELFTESTS)
-    programs = [f"uldma:{name}" for name in selftests.runnable]
-    extended = [f"uldma:{name}" for name in selftests.extended]
-    connected = list(filter(CONNECTION_PROGRAM.match, extended))
-    tests = node_tests(programs, connected, CASES, unit_tests=True)
-    return [test for test in tests if not test.too_long]
+    """The tests that the debug kernel has time for."""
+    return [test for test in planned_tests() if not test.too_long]
 
 
 def found(names: Iterable[str], pattern: str) -> bool:
