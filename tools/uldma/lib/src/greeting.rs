@@ -91,7 +91,7 @@ pub(crate) fn meet(
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
                 may_come()?;
                 if Instant::now() >= deadline {
-                    return Err(nobody(peer, name, timeout));
+                    return Err(unanswered(peer, name, timeout));
                 }
                 continue;
             }
@@ -107,12 +107,12 @@ pub(crate) fn meet(
             return WindowLink::new(device, peer, inbound, outbound);
         }
         if Instant::now() >= deadline {
-            return Err(nobody(peer, name, timeout));
+            return Err(unanswered(peer, name, timeout));
         }
     }
 }
 
-fn nobody(peer: Peer, name: Name, timeout: Duration) -> Error {
+fn unanswered(peer: Peer, name: Name, timeout: Duration) -> Error {
     let what = format!("process at {peer} that opens channel {name}");
     Error::Timeout {
         what,

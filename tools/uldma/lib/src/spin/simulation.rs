@@ -4,7 +4,7 @@
 //!
 //! *Pairs* answer each other as fast as they can: how long one waits depends on what the other does. A
 //! *single* waiter gets events at times that do not depend on it, so that what it spends can be compared
-//! with the least that anyone could who knows the times before. All times are nanoseconds.
+//! with the least that a waiter could spend that knows the times before. All times are nanoseconds.
 
 use std::collections::VecDeque;
 
@@ -429,7 +429,7 @@ fn processors_are_shared() {
 
 /// Where events take longer than a wake-up, or come at any time: at most twice the optimum.
 #[test]
-fn nobody_spends_more_than_twice_the_optimum() {
+fn no_waiter_spends_more_than_twice_the_optimum() {
     for wakeup in WAKEUPS {
         let mut count = 0;
         let mut every = move |n: u64, rare: u64, often: u64| {
