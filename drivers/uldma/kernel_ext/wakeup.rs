@@ -19,11 +19,15 @@ use kernel::{
     }, //
 };
 
-/// Sleeps that are measured. The middle one counts: a single one may be preempted.
-const SLEEPS: usize = 5;
+/// Sleeps of one length. The middle one counts: a single one may be preempted.
+const SLEEPS: usize = 3;
 
-/// So short that what is measured is the wake-up.
-const MICROSECONDS: c_ulong = 1;
+/// The first length; it is doubled until a wake-up takes at most half of it. The time
+/// of a shorter sleep is over before the processor sleeps, and nothing is measured.
+const SHORTEST: Delta = Delta::from_micros(20);
+
+/// No wake-up that is measured takes longer.
+const LONGEST: Delta = Delta::from_millis(20);
 
 static NANOSECONDS: Atomic<i64> = Atomic::new(1);
 
@@ -41,18 +45,31 @@ pub(crate) fn cost() -> Delta {
 }
 
 fn measure() -> i64 {
+    let mut length = SHORTEST;
+    loop {
+        let cost = after_sleeping(length);
+        if 2 * cost <= length.as_nanos() || length >= LONGEST {
+            return cost;
+        }
+        length = length + length;
+    }
+}
+
+/// Nanoseconds that sleeps of this length last longer.
+fn after_sleeping(length: Delta) -> i64 {
+    let microseconds = c_ulong::try_from(length.as_micros_ceil()).unwrap_or(0);
     let mut sleeps = [0; SLEEPS];
     for sleep in &mut sleeps {
         let start: Instant<Monotonic> = Instant::now();
         // SAFETY: Modules are loaded in process context, where sleeping is allowed.
         unsafe {
             bindings::usleep_range_state(
-                MICROSECONDS,
-                MICROSECONDS,
+                microseconds,
+                microseconds,
                 bindings::TASK_UNINTERRUPTIBLE,
             );
         }
-        *sleep = start.elapsed().as_nanos();
+        *sleep = start.elapsed().as_nanos() - length.as_nanos();
     }
     sleeps.sort_unstable();
     sleeps[SLEEPS / 2]

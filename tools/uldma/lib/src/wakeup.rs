@@ -13,11 +13,13 @@ use nix::sys::prctl;
 use crate::sys;
 use crate::ticks;
 
-/// Sleeps that are measured. The middle one counts: a single one may be preempted, or find the
-/// processor awake by chance.
-const SLEEPS: usize = 5;
-/// So short that what is measured is the wake-up.
-const SHORT: Duration = Duration::from_nanos(1);
+/// Sleeps of one length. The middle one counts: a single one may be preempted.
+const SLEEPS: usize = 3;
+/// The first length; it is doubled until a wake-up takes at most half of it. The time of a shorter sleep
+/// is over before the processor sleeps, and nothing is measured.
+const SHORTEST: Duration = Duration::from_micros(20);
+/// No wake-up that is measured takes longer.
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// Ticks from the end of a sleep's time until the sleeper runs, with the system call that it is.
 pub(crate) fn cost() -> u64 {
@@ -30,16 +32,29 @@ fn measure() -> u64 {
     // a time.
     let slack = prctl::get_timerslack().ok();
     let exact = prctl::set_timerslack(1).is_ok();
+    let mut length = SHORTEST;
+    let cost = loop {
+        let cost = after_sleeping(length);
+        if 2 * cost <= ticks::of(length) || length >= LONGEST {
+            break cost;
+        }
+        length *= 2;
+    };
+    if let (Some(slack), true) = (slack, exact) {
+        // The value is the one that it had.
+        let _ = prctl::set_timerslack(u64::try_from(slack).unwrap_or(0));
+    }
+    cost
+}
+
+/// Ticks that sleeps of this length last longer.
+fn after_sleeping(length: Duration) -> u64 {
     let mut sleeps = [0; SLEEPS];
     for sleep in &mut sleeps {
         let start = ticks::now();
         sys::count_call();
-        std::thread::sleep(SHORT);
-        *sleep = ticks::since(start);
-    }
-    if let (Some(slack), true) = (slack, exact) {
-        // The value is the one that it had.
-        let _ = prctl::set_timerslack(u64::try_from(slack).unwrap_or(0));
+        std::thread::sleep(length);
+        *sleep = ticks::since(start).saturating_sub(ticks::of(length));
     }
     sleeps.sort_unstable();
     sleeps[SLEEPS / 2]
