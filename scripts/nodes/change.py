@@ -4,6 +4,7 @@
 import re
 import subprocess
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from . import touched
@@ -15,6 +16,8 @@ from .sources import Selftests
 # In as many days each test runs at least once.
 PARTS = 4
 DAY = 24 * 60 * 60
+# Tests of a flavour that has no more stay together, since they are not worth more than one boot.
+FEW = 8
 # For CHANGED=: what is newer than a day, seen from the newest commit.
 AUTO = "auto"
 
@@ -60,9 +63,14 @@ def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Tes
     Those that a pattern is found in, the day's part of the others, and what is first on the nodes
     of any of these. The parts are made by name, so that they stay the same from day to day.
     """
-    names = sorted(test.name for test in tests)
-    todays = {name for place, name in enumerate(names) if place % PARTS == day % PARTS}
-    return _with_first(tests, todays | _found(tests, patterns))
+    sizes = Counter(test.flavour.name for test in tests)
+    groups: defaultdict[str, set[str]] = defaultdict(set)
+    for test in tests:
+        group = test.flavour.name if sizes[test.flavour.name] <= FEW else test.name
+        groups[group].add(test.name)
+    todays = sorted(groups)[day % PARTS :: PARTS]
+    chosen = set[str]().union(*(groups[group] for group in todays))
+    return _with_first(tests, chosen | _found(tests, patterns))
 
 
 def smoke(tests: Sequence[Test]) -> list[Test]:

@@ -9,7 +9,7 @@ from .. import change, touched
 from ..paths import REPO
 from ..plan import Test, Turn
 from ..sources import Selftests
-from .fakes import planned_tests
+from .fakes import make_test, planned_tests
 
 DRIVER = "drivers/uldma"
 NOTHING = Selftests("", {})
@@ -111,6 +111,16 @@ class ChooseTest(unittest.TestCase):
         self.assertEqual(set.union(*runs), {test.name for test in tests})
         for names in runs:
             self.assertLess(len(names), len(tests) / 2)
+
+    def test_few_stay_together(self) -> None:
+        """Nodes that few tests need are booted on one day."""
+        few = [make_test(str(number), "few") for number in range(change.FEW)]
+        many = [make_test(str(number)) for number in range(4 * change.FEW)]
+        tests = [*few, *many]
+        for day in range(change.PARTS):
+            names = {test.name for test in change.choose(tests, [], day)}
+            self.assertIn(len(names.intersection(test.name for test in few)), (0, len(few)))
+            self.assertGreater(len(names), 1)
 
     def test_touched(self) -> None:
         """What a change touches runs on every day, after what it rests on."""
