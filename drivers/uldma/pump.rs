@@ -73,10 +73,11 @@ const WORK: u64 = 1;
 const TICK: u64 = 2;
 const RELEASE: u64 = 3;
 
-/// Time between two interrupts of the timer, while calls that poll come and go: a wake-up's, so that the
-/// timer takes no more of the processor's time than sleeping would.
+/// Time between two interrupts of the timer, while calls that poll come and go. An interrupt costs a wake-up
+/// at most, so that the timer takes no more than this part of the processor's time.
 fn timer_period() -> Delta {
-    wakeup::cost()
+    const PART: i64 = 8;
+    Delta::from_nanos(wakeup::cost().as_nanos().saturating_mul(PART))
 }
 
 /// What there is to be done.

@@ -23,17 +23,22 @@ use kernel::{
 /// of a shorter sleep is over before the processor sleeps, and nothing is measured.
 const SHORTEST: Delta = Delta::from_micros(20);
 
-/// No wake-up that is measured takes longer.
+/// What the cost is at most, also where the machine stood still while it was measured: callers sleep for so
+/// long between two readings of a register.
 const LONGEST: Delta = Delta::from_millis(20);
 
-static NANOSECONDS: Atomic<i64> = Atomic::new(1);
+/// What the cost is at least: a timer with a period of some costs must leave time between its interrupts.
+const LEAST: Delta = Delta::from_micros(1);
+
+static NANOSECONDS: Atomic<i64> = Atomic::new(LEAST.as_nanos());
 
 /// Measures unless the administrator knows better and gives the cost.
 ///
 /// Sleeps for as long as some wake-ups take.
 pub(crate) fn set(given: Option<Delta>) {
     let nanoseconds = given.map_or_else(measure, Delta::as_nanos);
-    NANOSECONDS.store(nanoseconds.max(1), Relaxed);
+    let bounded = nanoseconds.clamp(LEAST.as_nanos(), LONGEST.as_nanos());
+    NANOSECONDS.store(bounded, Relaxed);
 }
 
 /// The time from the end of a sleep until the sleeper runs.
