@@ -11,33 +11,35 @@
 //! alone leaves two waiters that answer each other asleep for ever, once both sleep: each answer takes
 //! one wake-up of the other side, which is just longer than the polling. So a waiter that polls in
 //! vain polls for three quarters of a wake-up only, saves the last quarter, and spends its savings on
-//! a *probe* that is longer than a wake-up. When a probe of one side sees the answer, its next message
+//! *probes* that are longer than a wake-up. When a probe of one side sees the answer, its next message
 //! arrives while the other side still polls, and from then on both find all messages by polling.
 //!
 //! | the last wait | polls for |
 //! | --- | --- |
 //! | saw the event while it polled | one wake-up |
-//! | slept, savings for the next probe are incomplete | 3/4 of a wake-up |
-//! | slept, savings suffice | the probe: 2 1/4 wake-ups, and about twice that after each in vain, up to 16 1/4 |
+//! | slept, savings for a probe are incomplete | 3/4 of a wake-up |
+//! | slept, savings suffice | a short probe: 2 1/4 wake-ups; a long one: 4 1/4, and about twice that after each in vain, up to 16 1/4 |
 //!
-//! Probes grow because the wake-up is measured in a simpler place than where the other side sleeps, and
-//! may be underestimated. `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on
+//! Long probes are there because the wake-up is measured in a simpler place than where the other side
+//! sleeps, and may be underestimated. They have savings of their own, so that short ones do not wait for
+//! them. `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on
 //! machines of many kinds.
 
-/// The longest probe, in wake-ups.
-const LONGEST_PROBE: u64 = 16;
-/// The first probe, in wake-ups.
-const FIRST_PROBE: u64 = 2;
+/// Lengths of probes, in wake-ups.
+const SHORT: u64 = 2;
+const LONG: u64 = 4;
+const LONGEST: u64 = 16;
 
 /// Decides how long one waiter polls, as earlier waits ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdaptivePoll {
     /// What sleeping and waking costs.
     wakeup: u64,
-    /// By how much sleepers have polled less than they may.
-    savings: u64,
-    /// Length of the next probe, in wake-ups.
-    probe: u64,
+    /// Half of what sleepers have polled less than they may, for short probes; and half for long ones.
+    for_short: u64,
+    for_long: u64,
+    /// Length of the next long probe, in wake-ups.
+    long: u64,
     /// The last wait ended while it polled.
     polling_pays: bool,
 }
@@ -47,46 +49,64 @@ impl AdaptivePoll {
     pub(crate) const fn new(wakeup: u64) -> Self {
         Self {
             wakeup,
-            savings: 0,
-            probe: FIRST_PROBE,
+            for_short: 0,
+            for_long: 0,
+            long: LONG,
             polling_pays: true,
         }
     }
 
+    /// How long a probe of so many wake-ups is, a little longer so that jitter does not hide an answer.
+    fn probe(&self, wakeups: u64) -> u64 {
+        wakeups
+            .saturating_mul(self.wakeup)
+            .saturating_add(self.wakeup / 4)
+    }
+
     /// How long the waiter polls before it sleeps.
     pub(crate) fn limit(&self) -> u64 {
-        let quarter = self.wakeup / 4;
-        let probe = self
-            .probe
-            .saturating_mul(self.wakeup)
-            .saturating_add(quarter);
+        let (long, short) = (self.probe(self.long), self.probe(SHORT));
         if self.polling_pays {
             self.wakeup
-        } else if self.savings >= probe.saturating_sub(self.wakeup) {
-            probe
+        } else if self.for_long >= long.saturating_sub(self.wakeup) {
+            long
+        } else if self.for_short >= short.saturating_sub(self.wakeup) {
+            short
         } else {
-            self.wakeup - quarter
+            self.wakeup - self.wakeup / 4
         }
+    }
+
+    /// Pays for polling longer than a wake-up; whether a long probe did.
+    fn pay(&mut self, polled: u64) -> bool {
+        let excess = polled.saturating_sub(self.wakeup);
+        let is_long = polled > self.probe(SHORT);
+        let savings = if is_long {
+            &mut self.for_long
+        } else {
+            &mut self.for_short
+        };
+        *savings = savings.saturating_sub(excess);
+        is_long
     }
 
     /// The event came after the waiter had polled for `polled`.
     pub(crate) fn found(&mut self, polled: u64) {
-        let excess = polled.saturating_sub(self.wakeup);
-        self.savings = self.savings.saturating_sub(excess);
-        self.probe = FIRST_PROBE;
+        self.pay(polled);
+        self.long = LONG;
         self.polling_pays = true;
     }
 
     /// The waiter polled for `polled` in vain, and slept.
     pub(crate) fn slept(&mut self, polled: u64) {
-        self.savings = self
-            .savings
-            .saturating_add(self.wakeup)
-            .saturating_sub(polled);
-        if polled > self.wakeup {
-            self.probe = match self.probe {
-                LONGEST_PROBE.. => FIRST_PROBE,
-                probe => 2 * probe,
+        let half = self.wakeup.saturating_sub(polled) / 2;
+        self.for_short = self.for_short.saturating_add(half);
+        self.for_long = self.for_long.saturating_add(half);
+        if self.pay(polled) {
+            self.long = if self.long < LONGEST {
+                2 * self.long
+            } else {
+                LONG
             };
         }
         self.polling_pays = false;
