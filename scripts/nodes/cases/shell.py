@@ -13,7 +13,8 @@ from ..kernel import DEBUG, patience
 from ..paths import REPO
 from .registry import Skip, case_of, expect
 
-# What scripts/shell runs inside the root, with a scenario of its own.
+# What scripts/shell runs inside the root. Each case has a scenario of its own, as workers may run
+# several at a time.
 SHELL = "python3 -m nodes shell --scenario test-shell"
 TIMEOUT = 300.0
 # Longer than an argument can be.
@@ -38,14 +39,14 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
         raise TimedOut(f"no end: {process.args!r}") from error
 
 
-def start(command: str, stdin: bytes, directory: Path) -> subprocess.Popen[bytes]:
-    """Start a command, from the top of the tree."""
+def start(command: str, stdin: bytes, directory: Path, shell: str) -> subprocess.Popen[bytes]:
+    """Start a command, from the top of the tree, whose scripts that shell runs."""
     if DEBUG:
         raise Skip("two debug kernels take minutes to boot, and have no part in this")
     path = directory / "stdin"
     path.write_bytes(stdin)
     # The samples would enter the root, where they are already.
-    environment = os.environ | {"NODE_SHELL": SHELL, "ENTER": "env", "TMPDIR": str(directory)}
+    environment = os.environ | {"NODE_SHELL": shell, "ENTER": "env", "TMPDIR": str(directory)}
     with path.open("rb") as file:
         return subprocess.Popen(
             ["sh", "-c", command],
@@ -71,8 +72,9 @@ def a_script_has_files_and_an_exit_status(_pair: Cluster) -> None:
         )
         program = directory / "program"
         subprocess.run(["gcc", "-o", program, f"{program}.c", "-lm"], check=True)
-        command = f"{SHELL} b {program} {directory}/directory"
-        process = start(command, SCRIPT.encode(), directory)
+        shell = f"{SHELL}-files"
+        command = f"{shell} b {program} {directory}/directory"
+        process = start(command, SCRIPT.encode(), directory, shell)
         out, err = finish(process)
         expect(process.returncode == 7, f"exit {process.returncode}\n{out!r}\n{err.decode()}")
         expect(out == b"from 1\n\xff\nnode-b\n", f"{out!r}\n{err.decode()}")
@@ -83,7 +85,7 @@ def a_script_has_files_and_an_exit_status(_pair: Cluster) -> None:
 def two_scripts_share_a_pair(_pair: Cluster) -> None:
     """The sample has one script for each node, and the file arrives."""
     with tempfile.TemporaryDirectory() as name:
-        process = start("samples/uldma/two-nodes.sh", b"", Path(name))
+        process = start("samples/uldma/two-nodes.sh", b"", Path(name), f"{SHELL}-two")
         out, err = finish(process)
         text = out.decode() + err.decode()
         expect(process.returncode == 0, f"exit {process.returncode}\n{text}")
@@ -95,7 +97,8 @@ def two_scripts_share_a_pair(_pair: Cluster) -> None:
 def own_program_is_built_and_runs(_pair: Cluster) -> None:
     """The sample makes a crate of its own, builds it, and runs it on a node."""
     with tempfile.TemporaryDirectory() as name:
-        process = start(f"samples/uldma/own-program.sh {name}/crate", b"", Path(name))
+        command = f"samples/uldma/own-program.sh {name}/crate"
+        process = start(command, b"", Path(name), f"{SHELL}-own")
         out, err = finish(process)
         text = out.decode() + err.decode()
         expect(process.returncode == 0, f"exit {process.returncode}\n{text}")
