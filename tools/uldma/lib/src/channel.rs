@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
 use crate::ring::{Duplex, Pushed, RingError};
-use crate::spin::Poller;
+use crate::spin::{repeat, Poller};
 use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
@@ -216,12 +216,12 @@ impl<L: Link> Channel<L> {
         timeout: Duration,
         mut taken: impl FnMut(&[u8]),
     ) -> Result<usize> {
-        self.receive_when_possible(timeout, |channel| {
-            match channel.try_receive_batch(target, most, &mut taken) {
-                Ok(0) => Ok(None),
-                Ok(count) => Ok(Some(count)),
-                Err(error) => Err(error),
-            }
+        self.receive_when_possible(timeout, |channel, attempts| {
+            let mut attempt = || match channel.try_receive_batch(target, most, &mut taken) {
+                Ok(0) => None,
+                other => Some(other),
+            };
+            repeat(attempts, &mut attempt).transpose()
         })
     }
 
@@ -239,9 +239,16 @@ impl<L: Link> Channel<L> {
         self.send_when_possible(timeout, |channel| channel.try_send(message))
     }
 
+    /// Polls for a short message as [`Channel::receive`] does, and takes any other one.
     #[cold]
     fn receive_slowly(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        self.receive_when_possible(timeout, |channel| channel.try_receive(target))
+        self.receive_when_possible(timeout, |channel, attempts| {
+            let inbound = channel.link.inbound();
+            match channel.rings.pop_fast(inbound, target, attempts) {
+                Some(length) => Ok(Some(length)),
+                None => channel.try_receive(target),
+            }
+        })
     }
 
     fn send_when_possible(
@@ -249,35 +256,37 @@ impl<L: Link> Channel<L> {
         timeout: Duration,
         mut attempt: impl FnMut(&mut Self) -> Result<bool>,
     ) -> Result<()> {
-        let mut attempt = |channel: &mut Self| match attempt(channel) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
+        let mut attempts = |channel: &mut Self, attempts| {
+            repeat(attempts, || match attempt(channel) {
+                Ok(true) => Some(Ok(())),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            })
         };
         let sleep = Duplex::sleep_for_room;
-        match self.spin(&mut attempt) {
+        match self.spin(&mut attempts) {
             Some(result) => result,
-            None => self.sleep_until(timeout, "room in the ring", sleep, attempt),
+            None => self.sleep_until(timeout, "room in the ring", sleep, attempts),
         }
     }
 
     fn receive_when_possible<T>(
         &mut self,
         timeout: Duration,
-        mut attempt: impl FnMut(&mut Self) -> Result<Option<T>>,
+        mut attempts: impl FnMut(&mut Self, u32) -> Result<Option<T>>,
     ) -> Result<T> {
-        let mut attempt = |channel: &mut Self| attempt(channel).transpose();
+        let mut attempts = |channel: &mut Self, count| attempts(channel, count).transpose();
         let sleep = Duplex::sleep_for_message;
-        match self.spin(&mut attempt) {
+        match self.spin(&mut attempts) {
             Some(result) => result,
-            None => self.sleep_until(timeout, "message from the peer", sleep, attempt),
+            None => self.sleep_until(timeout, "message from the peer", sleep, attempts),
         }
     }
 
     /// Attempts for as long as the poller says.
-    fn spin<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+    fn spin<T>(&mut self, mut attempts: impl FnMut(&mut Self, u32) -> Option<T>) -> Option<T> {
         let mut poller = self.poller;
-        let found = poller.until(|| attempt(self));
+        let found = poller.until(|count| attempts(self, count));
         self.poller = poller;
         found
     }
@@ -329,7 +338,7 @@ impl<L: Link> Channel<L> {
         timeout: Duration,
         what: &str,
         sleep: impl Fn(&mut Duplex, &L::In, &L::Out),
-        mut attempt: impl FnMut(&mut Self) -> Option<Result<T>>,
+        mut attempts: impl FnMut(&mut Self, u32) -> Option<Result<T>>,
     ) -> Result<T> {
         self.poller.slept();
         let deadline = Instant::now() + timeout;
@@ -337,7 +346,7 @@ impl<L: Link> Channel<L> {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen = self.link.rings();
             sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
-            let done = attempt(self);
+            let done = attempts(self, 1);
             if done.is_none() {
                 let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
                 if let Err(error) = self.link.wait(seen, slice) {
@@ -345,7 +354,7 @@ impl<L: Link> Channel<L> {
                 }
             }
             self.wake_up();
-            if let Some(result) = done.or_else(|| attempt(self)) {
+            if let Some(result) = done.or_else(|| attempts(self, 1)) {
                 return result;
             }
             if Instant::now() >= deadline {

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::link::{Pollable, LONGEST_SLEEP};
-use crate::spin::Poller;
+use crate::spin::{repeat, Poller};
 use crate::{sys, Channel, Error, Result, Spin, WindowLink};
 
 /// Channels that are waited for together. Each that has messages is served once before any is served
@@ -96,7 +96,7 @@ impl<L: Pollable> Selector<L> {
         timeout: Duration,
     ) -> Result<(usize, Result<usize>)> {
         let mut poller = self.poller;
-        let found = poller.until(|| self.look(target));
+        let found = poller.until(|attempts| repeat(attempts, || self.look(target)));
         self.poller = poller;
         if let Some(found) = found {
             return Ok(found);

@@ -81,10 +81,11 @@ impl Poller {
         }
     }
 
-    /// Attempts until one succeeds; none when none did in time. [`Poller::slept`] has to be called
-    /// if the waiter sleeps then.
+    /// Attempts until one succeeds; none when none did in time. `attempts` makes as many in a row as
+    /// it is asked for, since some polls are quicker so. [`Poller::slept`] has to be called if the
+    /// waiter sleeps then.
     #[inline]
-    pub(crate) fn until<T>(&mut self, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    pub(crate) fn until<T>(&mut self, mut attempts: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let limit = match &self.policy {
             Policy::Fixed(limit) => *limit,
             Policy::Adaptive(policy) => policy.limit(),
@@ -93,12 +94,9 @@ impl Poller {
         self.polled = 0;
         while self.polled < limit {
             let pauses = self.polled > limit / Self::WITHOUT_PAUSE;
-            let attempts = if pauses { 1 } else { Self::BURST };
-            for _ in 0..attempts {
-                if let Some(found) = attempt() {
-                    self.found(ticks::since(start));
-                    return Some(found);
-                }
+            if let Some(found) = attempts(if pauses { 1 } else { Self::BURST }) {
+                self.found(ticks::since(start));
+                return Some(found);
             }
             if pauses {
                 std::hint::spin_loop();
@@ -122,6 +120,12 @@ impl Poller {
     }
 }
 
+/// Calls `attempt` up to `attempts` times, until it succeeds.
+#[inline]
+pub(crate) fn repeat<T>(attempts: u32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..attempts).find_map(|_| attempt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,12 +133,12 @@ mod tests {
     #[test]
     fn polling_ends_with_the_first_success() {
         let mut poller = Poller::new(Spin::MEASURE);
-        let mut attempts = 0;
-        let found = poller.until(|| {
-            attempts += 1;
-            (attempts == 500).then_some(attempts)
+        let mut made = 0;
+        let found = poller.until(|attempts| {
+            made += attempts;
+            (made >= 500).then_some(made)
         });
-        assert_eq!(found, Some(500));
+        assert!(found.is_some_and(|made| (500..500 + Poller::BURST).contains(&made)));
     }
 
     #[test]
@@ -142,7 +146,7 @@ mod tests {
         let time = Duration::from_millis(20);
         let mut poller = Poller::new(Spin::For(time));
         let start = std::time::Instant::now();
-        assert_eq!(poller.until(|| None::<()>), None);
+        assert_eq!(poller.until(|_| None::<()>), None);
         // The rate of ticks is measured in a millisecond.
         assert!(start.elapsed() > time / 2);
     }
@@ -150,10 +154,10 @@ mod tests {
     #[test]
     fn a_waiter_that_never_polls_makes_no_attempt() {
         let mut poller = Poller::new(Spin::Never);
-        assert_eq!(poller.until(|| Some(())), None);
+        assert_eq!(poller.until(|_| Some(())), None);
         assert_eq!(poller.burst(), 0);
         poller.slept();
-        assert_eq!(poller.until(|| Some(())), None);
+        assert_eq!(poller.until(|_| Some(())), None);
     }
 
     #[test]
@@ -165,7 +169,7 @@ mod tests {
         };
         let full = limit(&poller);
         assert_eq!(full, wakeup::cost());
-        assert_eq!(poller.until(|| None::<()>), None);
+        assert_eq!(poller.until(|_| None::<()>), None);
         poller.slept();
         assert!(limit(&poller) < full);
         poller.found_at_once();

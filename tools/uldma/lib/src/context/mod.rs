@@ -21,7 +21,7 @@ use crate::queue::Ring;
 use crate::region::Registered;
 use crate::shadow::Shadow;
 use crate::size_word::MAX_TRANSFER;
-use crate::spin::Poller;
+use crate::spin::{repeat, Poller};
 use crate::status::{StatusPage, RECORDS};
 use crate::sys::{self, Mapping};
 use crate::{uapi, Completion, Device, Error, Method, Refusal, Result, Spin};
@@ -292,10 +292,10 @@ impl Context {
     }
 
     /// Attempts for as long as `spin` says; a caller that gets none sleeps.
-    pub(crate) fn poll<T>(&self, spin: Spin, attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    pub(crate) fn poll<T>(&self, spin: Spin, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let known = self.poller.get().filter(|_| spin == Spin::Adaptive);
         let mut poller = known.unwrap_or_else(|| Poller::new(spin));
-        let found = poller.until(attempt);
+        let found = poller.until(|attempts| repeat(attempts, &mut attempt));
         if found.is_none() {
             poller.slept();
         }
