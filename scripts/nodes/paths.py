@@ -17,7 +17,7 @@ BUILD = REPO / "build"
 # What depends on the kernel is there for each series.
 KERNEL_BUILD = BUILD / os.environ["KSERIES"]
 LOGS = BUILD / "logs"
-RESULTS = BUILD / "results"
+RESULTS = Path(os.environ.get("ULDMA_RESULTS", BUILD / "results"))
 BINARIES = BUILD / "cargo" / "release"
 SELFTESTS = KERNEL_BUILD / "kselftest"
 # In C; those in Rust are cargo's examples.

@@ -3,11 +3,13 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from .errors import NodesError
+from .machine import machine
 from .paths import BINARIES, RESULTS
 
 REPORT_TIMEOUT = 60.0
@@ -38,16 +40,22 @@ class Figure:
 
 
 def write(name: str, figures: Sequence[Figure]) -> None:
-    """Write build/results/NAME.json."""
+    """Write NAME.json, which says of each figure on what machine it was measured."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    entries = [asdict(figure) | {"ratio": figure.ratio} for figure in figures]
+    where = asdict(machine())
+    entries = [asdict(figure) | {"ratio": figure.ratio} | where for figure in figures]
     new = RESULTS / f"{name}.new"
     new.write_text(json.dumps(entries, indent=1) + "\n")
     new.rename(RESULTS / f"{name}.json")
 
 
+def read(path: Path) -> list[Figure]:
+    """The figures of a file that write() wrote."""
+    return [Figure.parse(entry) for entry in json.loads(path.read_text())]
+
+
 def report(name: str) -> str:
-    """The tables of build/results/NAME.json, for people; draws them, too."""
+    """The tables of NAME.json, for people; draws them, too."""
     done = subprocess.run(
         [
             str(BINARIES / "uldma-bench"),
@@ -95,3 +103,19 @@ def figures_table(figures: Sequence[Figure]) -> str:
         for f in figures
     ]
     return table(["figure", "value", "unit", "floor", "rival", "ratio"], rows)
+
+
+def table_by_run(runs: Mapping[str, Sequence[Figure]]) -> str:
+    """The figures that are compared with something, one per line, and a column for each run."""
+    names: dict[str, Figure] = {}
+    values: dict[tuple[str, str], str] = {}
+    for run, figures in runs.items():
+        for figure in figures:
+            if figure.ratio is not None:
+                names.setdefault(figure.name, figure)
+                values[figure.name, run] = f"{number(figure.value)} ({number(figure.ratio)})"
+    rows = [
+        [name, figure.unit, *(values.get((name, run), "-") for run in runs)]
+        for name, figure in names.items()
+    ]
+    return table(["figure (its ratio)", "unit", *runs], rows)

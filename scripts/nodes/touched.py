@@ -106,7 +106,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     r"tools/uldma/(bench|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
-    r"scripts/nodes/(tests/.*|results\.py)": (),
+    r"scripts/nodes/(tests/.*|(machine|results)\.py)": (),
     r"scripts/nodes/verbs/(bench|initiation|link|lmm|run|shell|soak)\.py": (),
 }
 

@@ -3,21 +3,27 @@
 
 import argparse
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .. import results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
-from ..paths import BINARIES
+from ..machine import machine
+from ..paths import BINARIES, REPO, RESULTS
 from ..qemu import Config
 from ..results import Figure
 from . import initiation, link, lmm
 
 PARTS = ("transfers", "lmm", "initiation", "link")
+# The files of their figures.
+FILES = ("bench", "lmm", "initiation", "link")
 BENCH_TIMEOUT = 900.0
 MEMCPY_TIMEOUT = 120.0
 MEMORY = 1536
@@ -80,12 +86,10 @@ def transfers(pair: Cluster) -> list[Figure]:
     return figures
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The verb."""
-    parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--only", choices=PARTS, help="measure only this part")
-    only = parser.parse_args(arguments).only
-    wanted = [only] if only else PARTS
+def measure(wanted: Sequence[str]) -> None:
+    """Measure these parts on the cores that this process may use, and print tables."""
+    conditions = machine()
+    say(f"measuring by {conditions}")
     config = Config(memory=MEMORY)
     with Cluster("bench", config) as pair:
         if "transfers" in wanted:
@@ -103,20 +107,69 @@ def main(arguments: Sequence[str]) -> int:
         linked += link.other_ways(config)
         link.add(linked)
         link.add([*linked, *link.other_backends(config)])
-    if "lmm" in wanted:
-        print(
-            f"\n{results.report('lmm')}\nevery figure: build/results/lmm.json, drawn in lmm-*.svg"
-        )
-    if "initiation" in wanted:
-        print(
-            f"\n{results.report('initiation')}\nevery figure: build/results/initiation.json, "
-            "drawn in initiation-*.svg"
-        )
-    if "link" in wanted:
-        print(
-            f"\n{results.report('link')}\nevery figure: build/results/link.json, drawn in "
-            "link-*.svg"
-        )
+    for part in ("lmm", "initiation", "link"):
+        if part in wanted:
+            print(
+                f"\n{results.report(part)}\nmeasured by {conditions}; every figure: "
+                f"{shown(part)}, drawn in {part}-*.svg"
+            )
     if "transfers" in wanted:
-        print(f"\n{results.figures_table(moved)}\n\nevery figure: build/results/bench.json")
+        print(
+            f"\n{results.figures_table(moved)}\n\nmeasured by {conditions}; every figure: "
+            f"{shown('bench')}"
+        )
+
+
+def shown(name: str) -> Path:
+    """Where the figures of a part are, as a person would look for them."""
+    return (RESULTS / f"{name}.json").relative_to(REPO)
+
+
+def counts_of_cores(text: str) -> list[int]:
+    """Numbers with commas between them, each a number of cores that there are."""
+    counts = [int(word) for word in text.split(",")]
+    usable = len(os.sched_getaffinity(0))
+    if not all(1 <= count <= usable for count in counts):
+        raise argparse.ArgumentTypeError(f"there are 1 to {usable} cores, not {text}")
+    return counts
+
+
+def measure_by_cores(counts: Sequence[int], only: str | None) -> None:
+    """Measure in a process for each number of cores, and compare. Nodes and devices inherit the
+    process's cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    places = {count: RESULTS / f"cores-{count}" for count in counts}
+    for count, place in places.items():
+        command = [sys.executable, "-m", "nodes", "bench", *(["--only", only] if only else [])]
+        done = subprocess.run(
+            ["taskset", "--cpu-list", ",".join(map(str, cores[:count])), *command],
+            env={**os.environ, "ULDMA_RESULTS": str(place)},
+            check=False,
+        )
+        if done.returncode:
+            raise NodesError(f"measuring on {count} cores: exit {done.returncode}")
+    for name in FILES if only is None else [FILES[PARTS.index(only)]]:
+        runs = {
+            f"{count} core{'s' if count > 1 else ''}": results.read(place / f"{name}.json")
+            for count, place in places.items()
+        }
+        print(f"\n{results.table_by_run(runs)}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb."""
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
+    parser.add_argument(
+        "--cores",
+        type=counts_of_cores,
+        metavar="NUMBER,...",
+        help="measure with so many of the host's cores for both nodes and the device, one after "
+        "the other; the figures are in build/results/cores-NUMBER",
+    )
+    options = parser.parse_args(arguments)
+    if options.cores:
+        measure_by_cores(options.cores, options.only)
+    else:
+        measure([options.only] if options.only else PARTS)
     return 0

@@ -23,6 +23,9 @@ pub(crate) struct Figure {
     pub(crate) rival: Option<f64>,
     /// Value by floor, or by rival where there is no floor.
     pub(crate) ratio: Option<f64>,
+    /// What runs the nodes, as the file with the figures says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) accelerator: Option<Cow<'static, str>>,
 }
 
 /// All figures of a run.
@@ -46,6 +49,7 @@ impl Figures {
             floor,
             rival,
             ratio: None,
+            accelerator: None,
         };
         figure.relate();
         self.0.push(figure);
@@ -54,6 +58,12 @@ impl Figures {
     /// Those that [`Figures::print`] printed as JSON.
     pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json).map(Self)
+    }
+
+    /// Whether the nodes were emulated when any of these was measured.
+    pub(crate) fn are_emulated(&self) -> bool {
+        let emulator = |figure: &Figure| figure.accelerator.as_deref() == Some("tcg");
+        self.0.iter().any(emulator)
     }
 
     /// A figure.

@@ -23,7 +23,7 @@ pub(crate) fn render(figures: &Figures) -> String {
         cost_model(figures),
         latencies(figures),
         switches(figures),
-        (!points(figures).is_empty()).then(|| EMULATED.to_owned()),
+        (figures.are_emulated() && !points(figures).is_empty()).then(|| EMULATED.to_owned()),
         aims(figures),
     ]
     .into_iter()
