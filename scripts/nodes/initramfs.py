@@ -34,6 +34,8 @@ MODULES = f"usr/lib/modules/{KREL}"
 BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
 SAMPLE_NAMES = ("copy", "stale", "connection", "channels")
+# Tests in Rust that need a device.
+TEST_NAMES = ("locked_memory",)
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
 user:x:1000:1000:user:/tmp:/bin/sh
@@ -188,8 +190,8 @@ def payload() -> Path:
     """What this tree has built: the module, the tools, the tests. What is not built is left out."""
     archive = ARCHIVES / "payload.cpio"
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        tree = Path(name)
+    with tempfile.TemporaryDirectory() as directory:
+        tree = Path(directory)
         (tree / "usr/bin").mkdir(parents=True)
         if MODULE.exists():
             _copy(MODULE, tree / MODULES / "extra/uldma.ko")
@@ -198,9 +200,10 @@ def payload() -> Path:
                 _copy(BINARIES / binary, tree / "usr/bin" / binary)
         if SAMPLES.exists():
             shutil.copytree(SAMPLES, tree / "samples/c")
-        for sample in SAMPLE_NAMES:
-            if (BINARIES / "examples" / sample).exists():
-                _copy(BINARIES / "examples" / sample, tree / "samples/rust" / sample)
+        for names, place in ((SAMPLE_NAMES, "samples/rust"), (TEST_NAMES, "tests")):
+            for name in names:
+                if (BINARIES / "examples" / name).exists():
+                    _copy(BINARIES / "examples" / name, tree / place / name)
         if SELFTESTS.exists():
             shutil.copytree(SELFTESTS, tree / "kselftest")
         programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]

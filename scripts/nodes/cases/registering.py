@@ -5,11 +5,15 @@ import json
 from typing import Any
 
 from ..cluster import Cluster
+from ..kernel import patience
+from ..tally import Tally
 from .registry import case, expect
 
 KINDS = ("private", "shared", "memfd", "huge", "sysv")
 MODES = ("pinned", "mlock")
 BYTES = 2 << 20
+LIBRARY_TESTS = 8
+LIBRARY_TIMEOUT = 60.0
 
 
 def register(pair: Cluster, options: str) -> dict[str, Any]:
@@ -58,3 +62,12 @@ def cached_pins_are_found(pair: Cluster) -> None:
     expect(report["again"] is not None, f"{report}")
     state = json.loads(pair.a.check("uldma lmm --json"))
     expect(state["locked"] == 0, f"the process is gone, its memory is not: {state}")
+
+
+@case
+def the_library(pair: Cluster) -> None:
+    """The library's own tests of what it makes of the locked memory manager."""
+    output = pair.a.check("/tests/locked_memory", patience(LIBRARY_TIMEOUT))
+    tally = Tally()
+    tally.add_libtest(output)
+    expect(tally.passed == tally.total == LIBRARY_TESTS, output)
