@@ -136,6 +136,11 @@ TEST_F(interleave, all_orders)
 	/* One after the other always works, but for a switch in between. */
 	if (variant->method != ULDMA_METHOD_SHRIMP_2_ABORT)
 		EXPECT_LE(2, successes);
+	/* Each hand-over is a switch, so let both try again until they succeed. */
+	ASSERT_EQ(0, duel_begin(duel, variant->method));
+	EXPECT_EQ(0, duel_both(duel, DUEL_TRANSFER, 0));
+	EXPECT_EQ(A, duel_holds(duel, B));
+	EXPECT_EQ(C, duel_holds(duel, D));
 }
 
 /* The next number of a sequence that is the same each time. */
