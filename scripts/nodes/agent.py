@@ -7,11 +7,13 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .errors import NodeDied, NodesError, TimedOut
 from .kernel import patience
+from .polling import INTERVAL
 
 # What a command has written at once, and to which stream: "out" or "err".
 Piece = tuple[str, bytes]
@@ -187,13 +189,20 @@ class Agent:
             self._lose_jobs()
             self.changed.notify_all()
 
-    def wait_ready(self, timeout: float) -> None:
-        """Wait until the agent in the node runs."""
-        with self.changed:
-            if not self.changed.wait_for(lambda: self._ready or self.ended, timeout):
+    def wait_ready(self, timeout: float, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until the agent in the node runs; check() raises where it never will."""
+        deadline = time.monotonic() + timeout
+        while not self._settled(INTERVAL):
+            check()
+            if time.monotonic() > deadline:
                 raise TimedOut(f"{self.name} did not come up within {timeout:.0f} s")
-            if not self._ready:
-                raise NodeDied(f"{self.name} ended while it booted")
+        if not self._ready:
+            raise NodeDied(f"{self.name} ended while it booted")
+
+    def _settled(self, timeout: float) -> bool:
+        """Whether the agent in the node runs, or never will: as soon as that is known."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self._ready or self.ended, timeout)
 
     def send(self, data: bytes) -> None:
         """Send one request."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes, most often two, and what joins them."""
 
-import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import accel, initramfs, qemu
+from . import initramfs, qemu
+from .accel import ACCELERATOR, TCG
 from .console import say
 from .device import Device
-from .errors import NodesError
+from .errors import NodeDied, TimedOut
 from .ivshmem import IvshmemServer
 from .locks import Lock
 from .node import Node
-from .once import once
 from .paths import ARCHIVES, LOGS, RUN
 from .qemu import Backend
 from .servers import Server
@@ -28,36 +27,6 @@ NAMES = "abcdefgh"
 NETWORKED = "ab"
 # Devices of one machine's loopback.
 LOOPBACK_NODES = 2
-
-
-def boots_with(accelerator: str) -> bool:
-    """Whether a guest comes up with this accelerator."""
-    run = RUN / f"trial-{os.getpid()}"
-    run.mkdir(exist_ok=True)
-    node = None
-    try:
-        node = Node(
-            "a",
-            config=qemu.Config(load=False, boot_timeout=20.0),
-            accel=accelerator,
-            initrd=initramfs.base(),
-            run=run,
-            log=LOGS / f"trial-{accelerator}.log",
-        )
-        node.wait_ready()
-        return True
-    except NodesError:
-        return False
-    finally:
-        if node:
-            node.stop()
-        run.rmdir()
-
-
-@once
-def accelerator() -> str:
-    """What runs the guests."""
-    return accel.choose(boots_with)
 
 
 class Cluster:
@@ -125,19 +94,32 @@ class Cluster:
         began = time.monotonic()
         self._lock = Lock(self.scenario)
         self._start_servers()
-        networks = dict(zip(NETWORKED, socket.socketpair(), strict=True))
         for name in self.names:
             self._prepare(name)
-            self._boot(name, networks.get(name) if len(self.names) > 1 else None)
-        for end in networks.values():
-            end.close()
-        for node in self.nodes.values():
-            node.wait_ready()
-        if self.nodes:
+        if self.names:
+            accel = self._boot_all(ACCELERATOR.choose())
             say(
                 f"{' and '.join(self.names)} up after {time.monotonic() - began:.1f} s "
-                f"({accelerator().split(',')[0]}); log build/logs/{self.scenario}-a.log"
+                f"({accel.split(',')[0]}); log build/logs/{self.scenario}-a.log"
             )
+
+    def _boot_all(self, accel: str) -> str:
+        """Boot the nodes side by side, once more if that failed by what runs them; what did."""
+        networks = dict(zip(NETWORKED, socket.socketpair(), strict=True))
+        try:
+            for name in self.names:
+                self._boot(name, networks.get(name) if len(self.names) > 1 else None, accel)
+            for end in networks.values():
+                end.close()
+            for node in self.nodes.values():
+                node.wait_ready()
+        except (NodeDied, TimedOut) as error:
+            if not ACCELERATOR.doubt(accel, str(error).splitlines()[0]):
+                raise
+            self._end_nodes()
+            return self._boot_all(TCG)
+        ACCELERATOR.proven(accel)
+        return accel
 
     def _start_servers(self) -> None:
         backends = self.config.backends
@@ -167,11 +149,11 @@ class Cluster:
     def _log(self, name: str) -> Path:
         return LOGS / f"{self.scenario}-{name}.log"
 
-    def _boot(self, name: str, network: socket.socket | None) -> None:
+    def _boot(self, name: str, network: socket.socket | None, accel: str) -> None:
         self.nodes[name] = Node(
             name,
             config=self.config,
-            accel=accelerator(),
+            accel=accel,
             initrd=self._initrd(name),
             run=self.run_dir,
             log=self._log(name),
@@ -182,7 +164,7 @@ class Cluster:
 
     def revive(self, name: str) -> None:
         """Boot a node that was killed anew, without a network."""
-        self._boot(name, None)
+        self._boot(name, None, ACCELERATOR.choose())
         self.nodes[name].wait_ready()
 
     def restart(self, name: str) -> None:
@@ -203,15 +185,18 @@ class Cluster:
 
     def stop(self) -> None:
         """End everything."""
-        for node in self.nodes.values():
-            node.stop()
-        self.nodes.clear()
+        self._end_nodes()
         for server in self._servers:
             server.stop()
         self.device = self._ivshmem = None
         if self._lock:
             self._lock.release()
             self._lock = None
+
+    def _end_nodes(self) -> None:
+        for node in self.nodes.values():
+            node.stop()
+        self.nodes.clear()
 
     def abandon(self) -> None:
         """Let whatever waits for a node fail; it may be another thread that waits."""

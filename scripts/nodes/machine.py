@@ -4,12 +4,10 @@
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
-from .cluster import accelerator
+from .accel import ACCELERATOR
+from .kvm import CPUINFO
 from .once import once
-
-CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def processor() -> str:
 def machine() -> Machine:
     """This machine, as it was when this was called first."""
     return Machine(
-        accelerator=accelerator().split(",")[0],
+        accelerator=ACCELERATOR.choose().split(",")[0],
         processor=processor(),
         cores=len(os.sched_getaffinity(0)),
         host_cores=os.cpu_count() or 1,

@@ -7,12 +7,15 @@ import time
 from pathlib import Path
 
 from . import processes, qemu
+from .accel import KVM
 from .agent import Agent, Job, Result
 from .errors import NodeDied, NodesError, TimedOut
 from .kernel_log import SerialLog
 
 MARK_TIMEOUT = 30.0
 QUIT_TIMEOUT = 5.0
+# How QEMU calls the state of a machine that stands still since KVM has failed.
+GIVEN_UP = "internal-error"
 
 
 class Node:
@@ -36,6 +39,7 @@ class Node:
         self.console = run / f"console-{name}"
         self.console.unlink(missing_ok=True)
         self._config = config
+        self._accel = accel
         self._marks = 0
         pairs = [socket.socketpair() for _ in range(3)]
         wiring = qemu.Wiring(
@@ -64,13 +68,18 @@ class Node:
     def wait_ready(self) -> None:
         """Wait until the node has booted."""
         try:
-            self._agent.wait_ready(self._config.boot_timeout)
+            self._agent.wait_ready(self._config.boot_timeout, self._check_processors)
         except (NodeDied, TimedOut) as error:
             emulator = self._emulator_log.read_text().strip()
             raise type(error)(
                 f"{error} (QEMU: {self._process.poll()})\n{emulator}\n{self.log.tail()}\n"
                 f"({self.log.path})"
             ) from error
+
+    def _check_processors(self) -> None:
+        """Raise if KVM has given the guest up: QEMU stays, for a debugger."""
+        if self._accel == KVM and self.monitor.execute("query-status")["status"] == GIVEN_UP:
+            raise NodeDied(f"node {self.name}: KVM could not execute an instruction")
 
     def spawn(self, command: str, *, uid: int = 0, stream: bool = False) -> Job:
         """Start a shell command; with stream its output is taken by the job's pieces()."""
