@@ -38,6 +38,25 @@ class Device(Server):
             raise NodesError(f"uldma-device: {cmd} {arguments}: {answer['error']}")
         return answer
 
+    def node(self, number: int) -> dict[str, Any]:
+        """What the device counts of a node."""
+        found = self.control("stats")["stats"]["nodes"][number]
+        assert isinstance(found, dict)
+        return found
+
+    def hold(self, number: int, context: int | None = None) -> None:
+        """Let chunks of a node, or of one context, stop between look-up and access.
+
+        node()["held"] lists those that do, and node()["invalidations_pending"] tells whether the
+        driver waits for them.
+        """
+        which = {} if context is None else {"context": context}
+        self.control("hold", on=True, node=number, **which)
+
+    def release(self, number: int) -> None:
+        """Let what is held go on, with the bus addresses that were looked up before."""
+        self.control("hold", on=False, node=number)
+
     def reach(self) -> int:
         """How many bytes of the nodes' memory the device has mapped."""
         total = 0

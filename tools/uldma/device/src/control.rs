@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
 use crate::fault::Fault;
+use crate::memory::GuestMemory;
+use crate::model::Model;
 use crate::stats::Report;
 
 /// What can be asked for.
@@ -33,6 +35,15 @@ pub enum Request {
         on: bool,
         /// At one node; at all if absent.
         node: Option<usize>,
+    },
+    /// Hold chunks between the look-up of their bus addresses and the access, or let them go on.
+    Hold {
+        /// Held.
+        on: bool,
+        /// At one node; at all if absent.
+        node: Option<usize>,
+        /// Of one context; of all if absent.
+        context: Option<usize>,
     },
     /// Misbehave, or stop to.
     Fault {
@@ -74,6 +85,23 @@ impl Reply {
     }
 }
 
+/// Does something to one node, or to all, which says whether there is such a thing.
+fn at_nodes(
+    device: &Device,
+    node: Option<usize>,
+    act: impl Fn(&mut Model, usize, &[&GuestMemory]) -> bool,
+) -> Result<(), String> {
+    device.with(|model, memories| {
+        let all = 0..model.node_count();
+        let nodes = node.map_or_else(|| all.collect(), |node| vec![node]);
+        let mut nodes = nodes.into_iter();
+        match nodes.find(|number| !act(model, *number, memories)) {
+            Some(number) => Err(format!("there is no node {number}, or no such context")),
+            None => Ok(()),
+        }
+    })
+}
+
 /// Switches a fault on or off, at one node or at all.
 pub fn set_fault(
     device: &Device,
@@ -81,15 +109,20 @@ pub fn set_fault(
     node: Option<usize>,
     on: bool,
 ) -> Result<(), String> {
-    device.with(|model, memories| {
-        let all = 0..model.node_count();
-        let nodes = node.map_or_else(|| all.collect(), |node| vec![node]);
-        for number in nodes {
-            if !model.set_fault(number, kind, on, memories) {
-                return Err(format!("there is no node {number}"));
-            }
-        }
-        Ok(())
+    at_nodes(device, node, |model, number, memories| {
+        model.set_fault(number, kind, on, memories)
+    })
+}
+
+/// Holds chunks of one context or of all, at one node or at all, or lets them go on.
+pub fn set_hold(
+    device: &Device,
+    node: Option<usize>,
+    context: Option<usize>,
+    on: bool,
+) -> Result<(), String> {
+    at_nodes(device, node, |model, number, memories| {
+        model.set_hold(number, context, on, memories)
     })
 }
 
@@ -129,6 +162,7 @@ pub fn handle(device: &Device, line: &str) -> Reply {
         }
         Request::Link { up, node, peer } => set_link(device, up, node, peer),
         Request::Stall { on, node } => set_fault(device, Fault::Stall, node, on),
+        Request::Hold { on, node, context } => set_hold(device, node, context, on),
         Request::Fault { kind, on, node } => set_fault(device, kind, node, on),
     };
     match result {
@@ -242,6 +276,7 @@ mod tests {
             "{}",
             r#"{"cmd":"stall","on":true,"node":2}"#,
             r#"{"cmd":"stall","on":true,"node":18446744073709551615}"#,
+            r#"{"cmd":"hold","on":true,"node":0,"context":2}"#,
             r#"{"cmd":"link","up":1}"#,
             r#"{"cmd":"link","up":true,"node":2}"#,
             r#"{"cmd":"link","up":true,"peer":1}"#,

@@ -158,10 +158,10 @@ impl Device {
             match model.next(now) {
                 Ok(job) => {
                     drop(model);
-                    let outcome = job.run(&self.memories().list(), &mut scratch);
+                    let progress = job.run(&self.memories().list(), &mut scratch);
                     model = self.lock();
                     let memories = self.memories();
-                    model.finish(&job, outcome, Instant::now(), &memories.list());
+                    model.finish(&job, progress, Instant::now(), &memories.list());
                 }
                 Err(None) => {
                     model = self

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::check::{Checked, Scene, Side};
+use crate::check::{Scene, Side};
 use crate::layout::MAX_NODES;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
@@ -117,8 +117,28 @@ pub struct Vantage {
     pub peers: [Option<(Tables, u32)>; MAX_NODES],
 }
 
+/// How much of a chunk is done at one go.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    /// All of it.
+    Whole,
+    /// Nothing but the look-up of its bus addresses.
+    LookUp,
+    /// Nothing but the access to bus addresses that were looked up before.
+    Access(Scratch),
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// The chunk was moved, or failed.
+    Ended(Outcome),
+    /// Its bus addresses are known, and nothing was touched.
+    LookedUp(Scratch),
+}
+
 /// One chunk of one transfer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Job {
     /// The initiating node.
     pub node: usize,
@@ -138,13 +158,77 @@ pub struct Job {
     pub bus_works: bool,
     /// Invert a bit of the data.
     pub corrupt: bool,
+    /// How much of it is to be done now.
+    pub stage: Stage,
 }
 
-/// Room for the segments of a chunk, kept from one to the next.
-#[derive(Debug, Default)]
+/// Bus addresses of one side of a chunk.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    /// Whose they are.
+    node: usize,
+    segments: Vec<Segment>,
+}
+
+/// The bus addresses that a chunk touches; their room is kept from one chunk to the next.
+#[derive(Clone, Debug, Default)]
 pub struct Scratch {
-    source: Vec<Segment>,
-    destination: Vec<Segment>,
+    source: Found,
+    destination: Found,
+}
+
+impl Scratch {
+    /// The nodes whose memory is touched.
+    pub fn nodes(&self) -> [usize; 2] {
+        [self.source.node, self.destination.node]
+    }
+
+    /// Touches what was looked up for some work, or for a chunk of it.
+    fn access(&self, work: &Work, memories: &[&GuestMemory]) -> Result<Outcome, Status> {
+        let memory = |found: &Found| memories.get(found.node).copied().ok_or(Status::BusError);
+        match work {
+            Work::Copy(_) => {
+                let (from, to) = (&self.source, &self.destination);
+                let from = (memory(from)?, from.segments.as_slice());
+                let copied = walk::copy(from, (memory(to)?, &to.segments));
+                let (Ok(moved) | Err((moved, _))) = copied;
+                Ok(Outcome {
+                    moved,
+                    error: copied.err().map(|_| Status::BusError),
+                    word: None,
+                })
+            }
+            Work::Atomic { operation, .. } => {
+                let word = self.change_word(*operation, memory(&self.destination)?)?;
+                Ok(Outcome {
+                    word: Some(word),
+                    ..Outcome::default()
+                })
+            }
+            // The model does it.
+            Work::Invalidate { .. } | Work::Nothing => Ok(Outcome::default()),
+        }
+    }
+
+    fn change_word(&self, operation: Atomic, memory: &GuestMemory) -> Result<u64, Status> {
+        // A word that is aligned is in one page.
+        let address = match self.destination.segments.as_slice() {
+            [one] if one.address % Atomic::BYTES == 0 => one.address,
+            _ => return Err(Status::NotAligned),
+        };
+        let old = operation.apply(memory, address);
+        old.map_err(|_| Status::BusError)
+    }
+
+    /// Spoils what was moved last.
+    fn corrupt(&self, work: &Work, memories: &[&GuestMemory]) {
+        let found = &self.destination;
+        let first = found.segments.first();
+        let memory = memories.get(found.node);
+        if let (Work::Copy(_), Some(first), Some(memory)) = (work, first, memory) {
+            memory.invert_bit(first.address);
+        }
+    }
 }
 
 /// All that the engine reaches when it works for a node.
@@ -179,20 +263,38 @@ impl<'a> Reach<'a> {
         &self.scene
     }
 
-    /// Finds the segments of a side, and whose memory they are in.
+    /// Finds the bus addresses of a part of a side.
     fn find(
         &self,
         side: &Side,
         (done, length): (u64, u64),
         right: Right,
-        segments: &mut Vec<Segment>,
-    ) -> Result<&'a GuestMemory, Status> {
-        let owner = walk::segments(&self.scene, side, done, length, right, segments)?;
-        let node = match owner {
+        found: &mut Found,
+    ) -> Result<(), Status> {
+        let segments = &mut found.segments;
+        found.node = match walk::segments(&self.scene, side, done, length, right, segments)? {
             Owner::Own => self.node,
             Owner::Peer(node) => node as usize,
         };
-        self.memories.get(node).copied().ok_or(Status::BusError)
+        Ok(())
+    }
+
+    /// Looks up all bus addresses that some work touches, or a chunk of it, and checks everything.
+    fn look_up(&self, work: &Work, done: u64, scratch: &mut Scratch) -> Result<(), Status> {
+        let (source, destination) = (&mut scratch.source, &mut scratch.destination);
+        match work {
+            Work::Copy(checked) => {
+                let left = checked.bytes.saturating_sub(done);
+                let range = (done, left.min(walk::CHUNK));
+                self.find(&checked.source, range, Right::Read, source)?;
+                self.find(&checked.destination, range, Right::Write, destination)
+            }
+            Work::Atomic { at, .. } => {
+                self.find(at, (0, Atomic::BYTES), Right::Read, source)?;
+                self.find(at, (0, Atomic::BYTES), Right::Write, destination)
+            }
+            Work::Invalidate { .. } | Work::Nothing => Ok(()),
+        }
     }
 
     /// Changes the word at a side that was checked; says what it was.
@@ -202,80 +304,53 @@ impl<'a> Reach<'a> {
         operation: Atomic,
         scratch: &mut Scratch,
     ) -> Result<u64, Status> {
-        let segments = &mut scratch.destination;
-        self.find(at, (0, Atomic::BYTES), Right::Read, segments)?;
-        let memory = self.find(at, (0, Atomic::BYTES), Right::Write, segments)?;
-        // A word that is aligned is in one page.
-        let address = match segments.as_slice() {
-            [one] if one.address % Atomic::BYTES == 0 => one.address,
-            _ => return Err(Status::NotAligned),
-        };
-        let old = operation.apply(memory, address);
-        old.map_err(|_| Status::BusError)
+        let work = Work::Atomic { at: *at, operation };
+        self.look_up(&work, 0, scratch)?;
+        let outcome = scratch.access(&work, self.memories)?;
+        outcome.word.ok_or(Status::BusError)
     }
 
     /// Does what is left of some work, or a chunk of it. Checks everything before the first byte.
     pub fn perform(&self, work: &Work, done: u64, scratch: &mut Scratch) -> Outcome {
-        let result = match work {
-            Work::Copy(checked) => self.copy(checked, done, scratch),
-            Work::Atomic { at, operation } => {
-                let old = self.change_word(at, *operation, scratch);
-                old.map(|word| Outcome {
-                    word: Some(word),
-                    ..Outcome::default()
-                })
-            }
-            // The model does it.
-            Work::Invalidate { .. } | Work::Nothing => Ok(Outcome::default()),
-        };
+        let looked_up = self.look_up(work, done, scratch);
+        let result = looked_up.and_then(|()| scratch.access(work, self.memories));
         result.unwrap_or_else(Outcome::failed)
-    }
-
-    fn copy(&self, checked: &Checked, done: u64, scratch: &mut Scratch) -> Result<Outcome, Status> {
-        let left = checked.bytes.saturating_sub(done);
-        let range = (done, left.min(walk::CHUNK));
-        let (sources, destinations) = (&mut scratch.source, &mut scratch.destination);
-        let from = self.find(&checked.source, range, Right::Read, sources)?;
-        let to = self.find(&checked.destination, range, Right::Write, destinations)?;
-        let copied = walk::copy((from, sources), (to, destinations));
-        let (Ok(moved) | Err((moved, _))) = copied;
-        Ok(Outcome {
-            moved,
-            error: copied.err().map(|_| Status::BusError),
-            word: None,
-        })
-    }
-
-    /// Spoils what was moved last.
-    fn corrupt(&self, work: &Work, scratch: &Scratch) {
-        let (Work::Copy(checked), Some(first)) = (work, scratch.destination.first()) else {
-            return;
-        };
-        let node = checked
-            .destination
-            .far()
-            .map_or(self.node, |far| far.node as usize);
-        if let Some(memory) = self.memories.get(node) {
-            memory.invert_bit(first.address);
-        }
     }
 }
 
 impl Job {
-    /// Does the work, or a chunk of it.
-    pub fn run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Outcome {
+    /// Does as much of the chunk as is to be done now.
+    pub fn run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Progress {
+        match self.stage(memories, scratch) {
+            Ok(progress) => progress,
+            Err(status) => Progress::Ended(Outcome::failed(status)),
+        }
+    }
+
+    fn stage(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Result<Progress, Status> {
         if let Work::Invalidate { .. } = self.work {
-            return Outcome::default();
+            return Ok(Progress::Ended(Outcome::default()));
         }
-        let reach = Reach::new(&self.vantage, self.node, memories);
-        let Some(reach) = reach.filter(|_| self.bus_works) else {
-            return Outcome::failed(Status::BusError);
+        if !self.bus_works {
+            return Err(Status::BusError);
+        }
+        let found = match &self.stage {
+            Stage::Access(found) => found,
+            Stage::Whole | Stage::LookUp => {
+                let reach = Reach::new(&self.vantage, self.node, memories);
+                let reach = reach.ok_or(Status::BusError)?;
+                reach.look_up(&self.work, self.done, scratch)?;
+                &*scratch
+            }
         };
-        let outcome = reach.perform(&self.work, self.done, scratch);
-        if self.corrupt && outcome.error.is_none() {
-            reach.corrupt(&self.work, scratch);
+        if let Stage::LookUp = self.stage {
+            return Ok(Progress::LookedUp(found.clone()));
         }
-        outcome
+        let outcome = found.access(&self.work, memories)?;
+        if self.corrupt && outcome.error.is_none() {
+            found.corrupt(&self.work, memories);
+        }
+        Ok(Progress::Ended(outcome))
     }
 }
 

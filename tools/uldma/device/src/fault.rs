@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Fault {
     /// The engine stops: transfers, invalidations and resets of the node never end.
     Stall,
+    /// Chunks stop between the look-up of their bus addresses and the access to these.
+    Hold,
     /// Transfers end, but no completion is written.
     DropCompletion,
     /// Completions name a ticket that was never given out, with impossible numbers.

@@ -25,6 +25,7 @@ pub mod device;
 pub mod doorbell;
 pub mod engine;
 pub mod fault;
+mod flight;
 mod initiate;
 pub mod irq;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]

@@ -11,8 +11,9 @@ use std::time::Instant;
 use crate::abi::Status;
 use crate::check::{Place, Side};
 use crate::completion::{Completion, StatusPage};
-use crate::engine::{Job, Schedule, Speed, Vantage};
+use crate::engine::{Job, Progress, Schedule, Speed, Stage, Vantage};
 use crate::fault::{Fault, Faults};
+use crate::flight::Flights;
 use crate::layout::{event, invalidate, MAX_NODES};
 use crate::link::Links;
 use crate::memory::{BusError, GuestMemory};
@@ -30,8 +31,7 @@ pub struct Model {
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Links,
     pub(crate) schedule: Schedule,
-    /// Node and context of the chunk that is being moved.
-    in_flight: Option<(usize, usize)>,
+    pub(crate) flights: Flights,
     /// The engine has something new to look at.
     pub(crate) wake: bool,
     /// There may be queues to look at that were asleep before.
@@ -48,7 +48,7 @@ impl Model {
             nodes: (0..nodes).map(|_| Node::new(shape)).collect(),
             links: Links::new(nodes),
             schedule: Schedule::new(speed),
-            in_flight: None,
+            flights: Flights::default(),
             wake: false,
             wake_poller: false,
             wake_storm: false,
@@ -75,16 +75,6 @@ impl Model {
         std::mem::take(&mut self.wake_storm)
     }
 
-    /// Whether anything is being moved.
-    pub(crate) fn is_anything_in_flight(&self) -> bool {
-        self.in_flight.is_some()
-    }
-
-    /// Whether something of a context is being moved.
-    pub(crate) fn is_in_flight(&self, node: usize, context: usize) -> bool {
-        self.in_flight == Some((node, context))
-    }
-
     /// A client connects to a node: its host is switched on.
     pub fn attach(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
@@ -101,9 +91,13 @@ impl Model {
         self.reset_function(node, memories);
     }
 
-    /// Resets all of a function, as a bus reset does.
+    /// Resets all of a function, as a bus reset does. What was held is never done.
     pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.reset_registers(node, memories);
+        while let Some(job) = self.flights.cut(node) {
+            self.account(&job, Outcome::failed(Status::Aborted), Instant::now());
+        }
+        self.settle(memories);
         let sizes = self.shape.bar_sizes();
         if let Some(node) = self.nodes.get_mut(node) {
             node.config = crate::config::Config::new(&sizes);
@@ -176,6 +170,9 @@ impl Model {
             return false;
         };
         faulty.faults.set(fault, on);
+        if fault == Fault::Hold {
+            faulty.held_context = None;
+        }
         if fault == Fault::Gone && !on {
             // Who comes back is a new card.
             self.reset_function(node, memories);
@@ -186,6 +183,25 @@ impl Model {
         self.wake_poller = true;
         self.wake_storm |= fault == Fault::Storm;
         true
+    }
+
+    /// Holds the chunks of one context of a node, or of all; false if there is no such context.
+    pub fn set_hold(
+        &mut self,
+        node: usize,
+        context: Option<usize>,
+        on: bool,
+        memories: &[&GuestMemory],
+    ) -> bool {
+        let contexts = self.shape.contexts as usize;
+        if context.is_some_and(|context| context >= contexts) {
+            return false;
+        }
+        let known = self.set_fault(node, Fault::Hold, on, memories);
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.held_context = context;
+        }
+        known
     }
 
     /// Everything that was counted.
@@ -205,7 +221,7 @@ impl Model {
                 .nodes
                 .iter()
                 .enumerate()
-                .map(|(number, node)| node.report(number))
+                .map(|(number, node)| node.report(number, self.flights.report(number)))
                 .collect(),
         }
     }
@@ -357,22 +373,50 @@ impl Model {
     /// The engine asks what to move next; it reports with [`Model::finish`]. Nothing can be moved
     /// before the time that is returned instead, or before something changes.
     pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
+        if let Some(job) = self.resume() {
+            return Ok(job);
+        }
         let contexts = self.shape.contexts as usize;
-        let nodes = &self.nodes;
+        let (nodes, flights) = (&self.nodes, &self.flights);
         let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
-            let node = nodes.get(place / contexts)?;
-            let head = node.contexts.get(place % contexts)?.head()?;
-            (node.engine_runs() && head.ending.is_none()).then_some(head.ready)
+            let (number, context) = (place / contexts, place % contexts);
+            let node = nodes.get(number)?;
+            let head = node.contexts.get(context)?.head()?;
+            let waits = match head.work {
+                Work::Invalidate { .. } => flights.concern(number),
+                _ => flights.has(number, context),
+            };
+            (node.engine_runs() && head.ending.is_none() && !waits).then_some(head.ready)
         })?;
         let (node, context) = (place / contexts, place % contexts);
         let job = self.job(node, context).ok_or(None)?;
-        self.in_flight = Some((node, context));
+        self.flights.begin(&job);
         Ok(job)
+    }
+
+    /// A chunk that is held no more, and has its access before it.
+    fn resume(&mut self) -> Option<Job> {
+        let nodes = &self.nodes;
+        let (mut job, reached) = self.flights.take(|job| {
+            let node = nodes.get(job.node);
+            node.is_some_and(|node| node.engine_runs() && !node.holds(job.context))
+        })?;
+        // Who has no DMA any more is not reached, whatever was looked up before.
+        let is_master = |number: usize| {
+            nodes
+                .get(number)
+                .is_some_and(|it| it.config.is_bus_master())
+        };
+        let works = nodes.get(job.node).is_some_and(Node::bus_works);
+        job.bus_works = works && reached.into_iter().all(is_master);
+        self.flights.begin(&job);
+        Some(job)
     }
 
     fn job(&self, number: usize, context: usize) -> Option<Job> {
         let node = self.nodes.get(number)?;
         let head = node.contexts.get(context)?.head()?;
+        let touches = matches!(head.work, Work::Copy(_) | Work::Atomic { .. });
         Some(Job {
             node: number,
             context,
@@ -381,14 +425,45 @@ impl Model {
             work: head.work,
             done: head.done,
             vantage: self.vantage(number)?,
-            bus_works: node.config.is_bus_master() && !node.faults.has(Fault::BusError),
+            bus_works: node.bus_works(),
             corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
+            stage: if touches && node.holds(context) {
+                Stage::LookUp
+            } else {
+                Stage::Whole
+            },
         })
     }
 
-    /// The engine moved a chunk, or failed to.
-    pub fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant, memories: &[&GuestMemory]) {
-        self.in_flight = None;
+    /// The engine moved a chunk, failed to, or looked up what it touches.
+    pub fn finish(
+        &mut self,
+        job: &Job,
+        progress: Progress,
+        now: Instant,
+        memories: &[&GuestMemory],
+    ) {
+        self.flights.end();
+        match progress {
+            Progress::Ended(outcome) => self.account(job, outcome, now),
+            Progress::LookedUp(found) if self.is_current(job) => self.flights.hold(job, found),
+            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
+        }
+        self.settle(memories);
+    }
+
+    /// Whether no node that a chunk reaches was reset or lost since it was begun with.
+    fn is_current(&self, job: &Job) -> bool {
+        let links = job.vantage.peers.iter().enumerate();
+        let mut known = links.filter_map(|(peer, known)| Some((peer, known.as_ref()?.1)));
+        let node = self.nodes.get(job.node);
+        node.is_some_and(|node| node.counters.resets == job.epoch)
+            && known
+                .all(|(peer, generation)| self.links.current(job.node, peer) == Some(generation))
+    }
+
+    /// What became of a chunk.
+    fn account(&mut self, job: &Job, outcome: Outcome, now: Instant) {
         self.schedule.charge(outcome.moved, now);
         if let Some(node) = self.nodes.get_mut(job.node) {
             node.counters.count_moved(&job.work, outcome.moved);
@@ -397,30 +472,29 @@ impl Model {
                     context.advance(job.ticket, outcome);
                 }
                 if let Work::Invalidate { region } = job.work {
-                    // Nothing is in flight now, so that is all.
+                    // Nothing that concerns the node is in flight now, so that is all.
                     self.end_users(job.node, invalidate::REGION, region, Some(job.context));
                 }
             }
         }
-        self.settle(memories);
     }
 
     /// Ends what waits for the engine to let go of it: transfers whose end is known, invalidations
     /// and resets.
     pub fn settle(&mut self, memories: &[&GuestMemory]) {
-        let busy = self.in_flight;
+        let flights = &self.flights;
         for (number, node) in self.nodes.iter_mut().enumerate() {
             if !node.engine_runs() {
                 continue;
             }
             let memory = memories.get(number);
             for context in 0..node.contexts.len() {
-                if busy != Some((number, context)) {
+                if !flights.has(number, context) {
                     self.wake |= complete(node, context, memory.copied());
                 }
             }
-            // Any chunk may go through any table, so both wait for the one in flight.
-            if busy.is_none() {
+            // Both wait for the chunks in flight.
+            if !flights.concern(number) {
                 node.invalidations = 0;
                 node.resetting = false;
             }

@@ -14,7 +14,7 @@ use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
 use crate::shadow::Geometry;
-use crate::stats::{ContextReport, NodeCounters, NodeReport};
+use crate::stats::{ContextReport, HeldReport, NodeCounters, NodeReport};
 use crate::tpt::Tables;
 
 /// log2 of the smallest page, and of the page after a reset.
@@ -107,6 +107,8 @@ pub struct Node {
     pub resetting: bool,
     /// Misbehaviour that is on.
     pub faults: Faults,
+    /// The only context whose chunks are held, if that fault is on; all of them if absent.
+    pub held_context: Option<usize>,
     /// What happened here.
     pub counters: NodeCounters,
 }
@@ -126,6 +128,7 @@ impl Node {
             invalidations: 0,
             resetting: false,
             faults: Faults::default(),
+            held_context: None,
             counters: NodeCounters::default(),
         }
     }
@@ -166,6 +169,16 @@ impl Node {
     /// Whether the engine works for this node.
     pub fn engine_runs(&self) -> bool {
         !self.faults.has(Fault::Stall) && !self.faults.has(Fault::Gone)
+    }
+
+    /// Whether chunks of a context stop before their access.
+    pub fn holds(&self, context: usize) -> bool {
+        self.faults.has(Fault::Hold) && self.held_context.is_none_or(|only| only == context)
+    }
+
+    /// Whether memory answers the engine when it works for this node.
+    pub fn bus_works(&self) -> bool {
+        self.config.is_bus_master() && !self.faults.has(Fault::BusError)
     }
 
     /// How the program that has a context initiates now, if it can at all.
@@ -298,8 +311,8 @@ impl Node {
         u32::try_from(context).map_or(0, |number| self.machines.key.bad_keys(number))
     }
 
-    /// What a report shows of this node.
-    pub fn report(&self, node: usize) -> NodeReport {
+    /// What a report shows of this node, with the chunks of it that are held.
+    pub fn report(&self, node: usize, held: Vec<HeldReport>) -> NodeReport {
         let contexts = self
             .contexts
             .iter()
@@ -322,6 +335,8 @@ impl Node {
             attached: self.attached,
             enabled: self.registers.enabled,
             faults: self.faults.clone(),
+            held,
+            invalidations_pending: self.invalidations,
             interrupts: self.vectors.raised().to_vec(),
             counters: self.counters.clone(),
             contexts,

@@ -92,9 +92,9 @@ impl Model {
     ) -> Result<Polled, BusError> {
         let vantage = self.vantage(number).ok_or(BusError)?;
         let reach = Reach::new(&vantage, number, memories).ok_or(BusError)?;
-        let in_flight = self.is_in_flight(number, place);
+        let in_flight = self.flights.has(number, place);
         let (ready, limit) = (self.schedule.ready(), self.schedule.patience());
-        let idle = !self.is_anything_in_flight();
+        let idle = !self.flights.concern(number);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let at_once = self.schedule.is_instant() && node.faults.is_empty();
         let context = node.contexts.get_mut(place).ok_or(BusError)?;

@@ -139,6 +139,15 @@ pub struct ContextReport {
     pub counters: ContextCounters,
 }
 
+/// A chunk that is held, as shown.
+#[derive(Debug, Serialize)]
+pub struct HeldReport {
+    /// The context.
+    pub context: usize,
+    /// The transfer.
+    pub ticket: u64,
+}
+
 /// The state of one node, as shown.
 #[derive(Debug, Serialize)]
 pub struct NodeReport {
@@ -150,6 +159,10 @@ pub struct NodeReport {
     pub enabled: bool,
     /// Faults that are on.
     pub faults: Faults,
+    /// Its chunks that are held.
+    pub held: Vec<HeldReport>,
+    /// Invalidations that have not ended.
+    pub invalidations_pending: u32,
     /// Interrupts raised, by vector.
     pub interrupts: Vec<u64>,
     /// Its counters.

@@ -235,8 +235,8 @@ impl Rig {
         let memories: Vec<_> = self.memories.iter().collect();
         match self.model.next(Instant::now()) {
             Ok(job) => {
-                let outcome = job.run(&memories, &mut self.scratch);
-                self.model.finish(&job, outcome, Instant::now(), &memories);
+                let progress = job.run(&memories, &mut self.scratch);
+                self.model.finish(&job, progress, Instant::now(), &memories);
                 true
             }
             Err(_) => false,
@@ -255,6 +255,13 @@ impl Rig {
     pub(crate) fn fault(&mut self, node: usize, fault: Fault, on: bool) {
         let memories: Vec<_> = self.memories.iter().collect();
         assert!(self.model.set_fault(node, fault, on, &memories));
+    }
+
+    /// Holds a context's chunks before their access, or lets them go on.
+    pub(crate) fn hold(&mut self, node: usize, context: u32, on: bool) {
+        let memories: Vec<_> = self.memories.iter().collect();
+        let context = Some(context as usize);
+        assert!(self.model.set_hold(node, context, on, &memories));
     }
 
     /// Plugs or pulls all cables.
