@@ -9,12 +9,14 @@
 //! machine, victim and attackers can be in together, so an attack that it finds is a shortest one, and where it finds
 //! none, there is none within the bound.
 //!
-//! Two things beside: [`simulate`] is how often honest processes disturb each other, and [`buffer`] what
-//! becomes of repeated accesses without barriers.
+//! Three things beside: [`simulate`] is how often honest processes disturb each other, [`buffer`] what
+//! becomes of repeated accesses without barriers, and [`reach`] every order in which the driver can unpin
+//! pages that the device works on.
 
 pub mod buffer;
 pub mod methods;
 pub mod orders;
+pub mod reach;
 pub mod search;
 pub mod simulate;
 pub mod table;
