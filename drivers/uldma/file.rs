@@ -67,7 +67,12 @@ unsafe impl FileOperations for Opener {
     }
 
     fn ioctl(this: ArcBorrow<'_, Self>, file: &File, cmd: u32, arg: usize) -> Result<isize> {
-        ioctl::dispatch(&this, cmd, arg, file.flags() & flags::O_NONBLOCK != 0)
+        let how = file.flags();
+        let mode = ioctl::Mode {
+            nonblock: how & flags::O_NONBLOCK != 0,
+            writable: matches!(how & flags::O_ACCMODE, flags::O_WRONLY | flags::O_RDWR),
+        };
+        ioctl::dispatch(&this, cmd, arg, mode)
     }
 
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights> {
@@ -121,6 +126,7 @@ unsafe impl FileOperations for Opener {
         if buf.len() < SIZE {
             return Err(EINVAL);
         }
+        this.check_space()?;
         let nonblock = file.flags() & flags::O_NONBLOCK != 0;
         let mut done = 0;
         while buf.len() >= SIZE {

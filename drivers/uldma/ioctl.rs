@@ -151,14 +151,61 @@ fn zero(reserved: u32) -> Result {
     Ok(())
 }
 
+/// How the file was opened that a call is made on.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    /// Calls do not wait.
+    pub(crate) nonblock: bool,
+    /// Calls may change something.
+    pub(crate) writable: bool,
+}
+
+/// Whether a call changes what the opener, the device or the peer has; the others ask, and wait.
+fn changes(number: u32) -> bool {
+    matches!(
+        number,
+        ULDMA_CMD_REGION_REGISTER
+            | ULDMA_CMD_REGION_UNREGISTER
+            | ULDMA_CMD_REGION_EXPORT
+            | ULDMA_CMD_REGION_UNEXPORT
+            | ULDMA_CMD_REGION_IMPORT
+            | ULDMA_CMD_REGION_CLEANUP
+            | ULDMA_CMD_CONTEXT_CREATE
+            | ULDMA_CMD_CONTEXT_DESTROY
+            | ULDMA_CMD_CONTEXT_MAP_OUT
+            | ULDMA_CMD_DMA
+            | ULDMA_CMD_SEGMENT_CREATE
+            | ULDMA_CMD_SEGMENT_ATTACH
+            | ULDMA_CMD_SEGMENT_DESTROY
+            | ULDMA_CMD_DOORBELL
+            | ULDMA_CMD_CONN_LISTEN
+            | ULDMA_CMD_CONN_ACCEPT
+            | ULDMA_CMD_CONN_CONNECT
+            | ULDMA_CMD_CONN_DISCONNECT
+            | ULDMA_CMD_CONN_PREPOST
+            | ULDMA_CMD_CONN_SEND
+            | ULDMA_CMD_CONN_RECV
+            | ULDMA_CMD_CONN_RECYCLE
+    )
+}
+
 /// Runs the ioctl `cmd`.
-pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, nonblock: bool) -> Result<isize> {
+///
+/// # Errors
+///
+/// `ENOTTY` when there is none, `EBADF` when it changes something and the file is open for reading
+/// only; those of the call.
+pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
+    let nonblock = mode.nonblock;
     let user = User {
         ptr: UserPtr::from_addr(arg),
     };
     let number = cmd & 0xff;
     if cmd != _IO(uapi::ULDMA_TYPE, number) {
         return Err(ENOTTY);
+    }
+    if changes(number) && !mode.writable {
+        return Err(EBADF);
     }
     match number {
         ULDMA_CMD_NOP => Ok(()),
@@ -172,7 +219,7 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, nonblock: bool) ->
         ULDMA_CMD_REGION_CHARGE => region::charge(opener, &user),
         ULDMA_CMD_REGION_BLOCKS => region::blocks(opener, &user),
         ULDMA_CMD_REGION_CLEANUP => region::cleanup(opener, &user),
-        ULDMA_CMD_LMM => region::lmm(opener, &user),
+        ULDMA_CMD_LMM => region::lmm(opener, &user, mode.writable),
         ULDMA_CMD_CONTEXT_CREATE => context::create(opener, &user),
         ULDMA_CMD_CONTEXT_DESTROY => context::destroy(opener, &user),
         ULDMA_CMD_CONTEXT_STATS => context::stats(opener, &user),
@@ -279,6 +326,7 @@ fn eventfd(opener: &Opener, user: &User) -> Result {
     let arg: uldma_eventfd = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
+    opener.check_space()?;
     let eventfd = match arg.fd {
         -1 => None,
         fd if fd < 0 => return Err(EINVAL),

@@ -190,7 +190,7 @@ pub(super) fn blocks(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn lmm(opener: &Opener, user: &User) -> Result {
+pub(super) fn lmm(opener: &Opener, user: &User, writable: bool) -> Result {
     let mut arg: uldma_lmm = user.read()?;
     zero(arg.reserved)?;
     let keep = match arg.flags {
@@ -203,6 +203,9 @@ pub(super) fn lmm(opener: &Opener, user: &User) -> Result {
         _ => return Err(EINVAL),
     };
     if keep.is_some() {
+        if !writable {
+            return Err(EBADF);
+        }
         opener.check_space()?;
     }
     drop(opener.shared.gate.try_enter()?);

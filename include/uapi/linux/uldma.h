@@ -17,9 +17,14 @@
  *
  * /dev/uldmaN stands for one device. One open file is one *opener*: it owns
  * regions, window segments and at most one register context, and belongs to
- * the address space that opened it. Calls that touch memory or map the device
- * from another address space (after fork(), or through a passed descriptor)
- * fail with EPERM.
+ * the address space that opened it. Calls that touch memory, map the device,
+ * say who is told of events or take them (read()) fail with EPERM from another
+ * address space (after fork(), or through a passed descriptor).
+ *
+ * A file that is open for reading only (O_RDONLY) can ask and wait: NOP, all
+ * calls whose name ends with QUERY, REGION_CHARGE, REGION_BLOCKS, LMM without
+ * flags, CONTEXT_STATS, EVENTFD and DMA_WAIT, besides read() and poll(). All
+ * other calls change something, and fail with EBADF.
  *
  * All ioctls follow one calling convention. The argument points to a
  * structure whose first field, @size, is set by the caller to the size of the
@@ -27,7 +32,8 @@
  *
  *  - A size smaller than the first published version fails with EINVAL.
  *  - A size larger than the kernel's is accepted if all bytes that the kernel
- *    does not know are zero, and fails with E2BIG otherwise.
+ *    does not know are zero, and fails with E2BIG otherwise; one that is larger
+ *    than a page always does.
  *  - Fields named @reserved must be zero, else EINVAL.
  *  - Unknown bits in @flags fail with EOPNOTSUPP.
  *  - Fields named @out_* are written by the kernel, on success only.
@@ -45,7 +51,9 @@
  *    kind that cannot be pinned: device memory, DAX, and shared mappings that
  *    are to be written of files whose file system tracks dirty pages.
  *  - EREMOTEIO: the device cannot reach the memory without a bounce buffer.
- *  - E2BIG: the structure carries data that this kernel does not know.
+ *  - E2BIG: the structure carries data that this kernel does not know, or is
+ *    larger than a page.
+ *  - EBADF: the call changes something, and the file is open for reading only.
  *  - EPERM: the caller is not of the address space that opened the file, has
  *    RLIMIT_MEMLOCK of zero and no CAP_IPC_LOCK, lacks the capability that the
  *    call needs, asks for an initiation method that is not secure, or accepts

@@ -51,6 +51,8 @@ struct uldma_call {
 	int result;
 	/* Undoes a success. */
 	unsigned long undo;
+	/* Changes nothing, so that a file open for reading is enough. */
+	bool asks;
 	/* Asks the peer, so ENOTCONN without one. */
 	bool peer;
 	__u32 known_flags;
@@ -166,6 +168,30 @@ TEST_F(call, tail)
 	self->args.size = sizeof(self->args);
 	self->args.bytes[sizeof(self->args) - 1] = 0x80;
 	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, &self->args));
+}
+
+/* More than a page is refused unread; a page is not. */
+TEST_F(call, page)
+{
+	union uldma_args *args = buffer(2 * page_size());
+
+	ASSERT_NE(NULL, args);
+	memcpy(args, &variant->call->args, variant->call->args.size);
+	args->size = page_size() + 1;
+	EXPECT_EQ(-E2BIG, try_call(self->fd, variant->call, args));
+	args->size = page_size();
+	EXPECT_EQ(self->result, try_call(self->fd, variant->call, args));
+}
+
+/* Who may only read a device may not change what it does. */
+TEST_F(call, readonly)
+{
+	int fd = open(uldma_node(), O_RDONLY | O_CLOEXEC);
+
+	ASSERT_LE(0, fd);
+	EXPECT_EQ(variant->call->asks ? self->result : -EBADF,
+		  try_call(fd, variant->call, &self->args));
+	close(fd);
 }
 
 TEST_F(call, pointer)

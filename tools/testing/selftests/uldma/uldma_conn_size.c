@@ -28,6 +28,7 @@ enum call_id {
 static struct uldma_call calls[] = {
 	[PEER_QUERY] = {
 		.cmd = ULDMA_IOC_PEER_QUERY,
+		.asks = true,
 		.args.peer_query = { SIZED(peer_query) },
 	},
 	[LISTEN] = {
@@ -94,6 +95,7 @@ static struct uldma_call calls[] = {
 	},
 	[CONN_QUERY] = {
 		.cmd = ULDMA_IOC_CONN_QUERY,
+		.asks = true,
 		.args.conn_query = { SIZED(conn_query) },
 	},
 };

@@ -337,6 +337,49 @@ TEST_F(event, bad_eventfd)
 		TH_LOG("got %d", ret);
 }
 
+static int take_eventfd(void *arg)
+{
+	struct _test_data_event *self = arg;
+	int own = eventfd(0, EFD_NONBLOCK);
+
+	return own < 0 ? -errno : set_eventfd(self->fd, own);
+}
+
+static int drop_eventfd(void *arg)
+{
+	struct _test_data_event *self = arg;
+
+	return set_eventfd(self->fd, -1);
+}
+
+static int take_event(void *arg)
+{
+	struct _test_data_event *self = arg;
+	struct uldma_event event;
+
+	return read(self->fd, &event, sizeof(event)) < 0 ? -errno : 0;
+}
+
+/* Who gets the file by fork() can neither turn events away nor take them. */
+TEST_F(event, of_the_opener)
+{
+	int first = eventfd(0, EFD_NONBLOCK);
+	struct uldma_event event;
+	__s64 ticket;
+
+	ASSERT_LE(0, first);
+	ASSERT_EQ(0, set_eventfd(self->fd, first));
+	EXPECT_EQ(-EPERM, in_child(take_eventfd, self));
+	EXPECT_EQ(-EPERM, in_child(drop_eventfd, self));
+	ticket = start(self, LARGE);
+	ASSERT_LT(0, ticket);
+	ASSERT_TRUE(poll_for(first, SOON) & POLLIN);
+	EXPECT_EQ(-EPERM, in_child(take_event, self));
+	ASSERT_EQ(0, event_wait(self->fd, ULDMA_EVENT_COMPLETION, SOON,
+				&event));
+	EXPECT_EQ(ticket, event.value);
+}
+
 /* Events of one file are not those of another. */
 TEST_F(event, other_file)
 {

@@ -36,6 +36,7 @@ enum call_id {
 static const struct uldma_call calls[] = {
 	[QUERY] = {
 		.cmd = ULDMA_IOC_QUERY,
+		.asks = true,
 		.args.query = { SIZED(query) },
 		FIRST(query, out_nodes),
 	},
@@ -87,6 +88,7 @@ static const struct uldma_call calls[] = {
 	},
 	[REGION_QUERY] = {
 		.cmd = ULDMA_IOC_REGION_QUERY,
+		.asks = true,
 		.args.region_query = {
 			SIZED(region_query),
 			.handle = NO_HANDLE,
@@ -96,6 +98,7 @@ static const struct uldma_call calls[] = {
 	},
 	[REGION_CHARGE] = {
 		.cmd = ULDMA_IOC_REGION_CHARGE,
+		.asks = true,
 		.args.region_charge = {
 			SIZED(region_charge),
 			.flags = RW,
@@ -106,6 +109,7 @@ static const struct uldma_call calls[] = {
 	},
 	[REGION_BLOCKS] = {
 		.cmd = ULDMA_IOC_REGION_BLOCKS,
+		.asks = true,
 		.args.region_blocks = {
 			SIZED(region_blocks),
 			.handle = NO_HANDLE,
@@ -120,6 +124,7 @@ static const struct uldma_call calls[] = {
 	},
 	[LMM] = {
 		.cmd = ULDMA_IOC_LMM,
+		.asks = true,
 		.args.lmm = { SIZED(lmm) },
 		.known_flags = ULDMA_LMM_CACHE_ON | ULDMA_LMM_CACHE_OFF,
 		RESERVED(lmm),
@@ -138,6 +143,7 @@ static const struct uldma_call calls[] = {
 	},
 	[CONTEXT_STATS] = {
 		.cmd = ULDMA_IOC_CONTEXT_STATS,
+		.asks = true,
 		.args.context_stats = { SIZED(context_stats) },
 		.result = -ENXIO,
 	},
@@ -149,6 +155,7 @@ static const struct uldma_call calls[] = {
 	},
 	[EVENTFD] = {
 		.cmd = ULDMA_IOC_EVENTFD,
+		.asks = true,
 		.args.eventfd = { SIZED(eventfd), .fd = -1 },
 		RESERVED(eventfd),
 	},
@@ -164,6 +171,7 @@ static const struct uldma_call calls[] = {
 	},
 	[DMA_WAIT] = {
 		.cmd = ULDMA_IOC_DMA_WAIT,
+		.asks = true,
 		.args.dma_wait = { SIZED(dma_wait), .ticket = 1ULL << 60 },
 		.result = -ENOENT,
 		.known_flags = ULDMA_WAIT_CONTEXT,
@@ -323,6 +331,18 @@ TEST_F(query, nop_takes_anything)
 {
 	EXPECT_EQ(0, uldma_ioctl(self->fd, ULDMA_IOC_NOP, NULL));
 	EXPECT_EQ(0, uldma_ioctl(self->fd, ULDMA_IOC_NOP, (void *)~0UL));
+}
+
+/* The same call asks, or changes something. */
+TEST_F(query, readonly_cache)
+{
+	int fd = open(uldma_node(), O_RDONLY | O_CLOEXEC);
+	struct uldma_lmm arg = { SIZED(lmm), .flags = ULDMA_LMM_CACHE_ON };
+
+	ASSERT_LE(0, fd);
+	EXPECT_EQ(-EBADF, uldma_ioctl(fd, ULDMA_IOC_LMM, &arg));
+	EXPECT_EQ(0, uldma_ioctl(self->fd, ULDMA_IOC_LMM, &arg));
+	close(fd);
 }
 
 /* The answer cannot be delivered, so the call must not have happened. */
