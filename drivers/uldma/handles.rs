@@ -37,7 +37,8 @@ impl<T> Slot<T> {
 
 /// A table of objects by handle.
 pub(crate) struct Handles<T> {
-    slots: KVec<Slot<T>>,
+    /// Megabytes when all places are taken, which need not be consecutive.
+    slots: KVVec<Slot<T>>,
     /// No slot before this one is free.
     free: usize,
     /// No slot from this one on has an object.
@@ -48,7 +49,7 @@ impl<T> Handles<T> {
     /// Creates an empty table.
     pub(crate) fn new() -> Self {
         Self {
-            slots: KVec::new(),
+            slots: KVVec::new(),
             free: 0,
             end: 0,
         }
