@@ -20,7 +20,7 @@ help:			## print this help
 		awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo 'KERNEL_SERIES=7.2 beside any of these takes the kernel of that series.'
 
-run: build		## two nodes, a file by user-level DMA and its rivals (FILE=path)
+run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
 test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number)
@@ -48,10 +48,14 @@ clean:			## delete what was built (the cache stays: scripts/root prune)
 root:			## set up the toolchain root (the others do it by themselves)
 	@$(ROOT) ensure
 
-build: modules tools selftests	## the module, the tools and the selftests
+build:			## the module, the tools and the selftests
+	@$(ROOT) build modules tools selftests
 
-modules tools selftests: root
-	@$(ENTER) scripts/build $@
+module-and-tools:
+	@$(ROOT) build modules tools
+
+modules tools selftests:
+	@$(ROOT) build $@
 
 test-host: root		## only the tests that need no node
 	@$(ENTER) $(NODES) test $(SIDE) --host
@@ -79,4 +83,4 @@ module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
 .PHONY: help run test shell bench soak lint docs clean root build modules tools \
-	selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug
+	module-and-tools selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug

@@ -51,7 +51,7 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
-# enter [--debug|--kunit|--rdma] [--bind PATH | --bind-rw PATH]... CMD...
+# enter [--debug|--kunit|--rdma|--no-kernel] [--bind PATH | --bind-rw PATH]... CMD...
 enter() {
 	local args=() linked=() kernel pytools gitdir item value
 	kernel=$(stage_dir kernel)
@@ -74,12 +74,21 @@ enter() {
 		! stage_ready rdma || args+=(--setenv ULDMA_RDMA "$(stage_dir rdma)")
 		shift
 		;;
+	--no-kernel)
+		kernel=
+		shift
+		;;
 	esac
 	pytools=$(stage_dir pytools)
 	mkdir -p "$REPO/build/run" "$CACHE/cargo"
+	args+=(--bind "$CACHE" "$CACHE")
+	if [ -n "$kernel" ]; then
+		args+=(--ro-bind "$kernel" "$kernel")
+		while IFS='=' read -r item value; do
+			args+=(--setenv "$item" "$value")
+		done <"$kernel/env"
+	fi
 	args+=(
-		--bind "$CACHE" "$CACHE"
-		--ro-bind "$kernel" "$kernel"
 		--bind "$REPO" "$REPO"
 		"${linked[@]}"
 		# A short path: the names of sockets may have 107 characters.
@@ -94,9 +103,6 @@ enter() {
 		--setenv GIT_CONFIG_KEY_0 safe.directory
 		--setenv GIT_CONFIG_VALUE_0 '*'
 	)
-	while IFS='=' read -r item value; do
-		args+=(--setenv "$item" "$value")
-	done <"$kernel/env"
 	# In a git work tree the repository's data is elsewhere.
 	if gitdir=$(git -C "$REPO" rev-parse --path-format=absolute --git-common-dir 2>/dev/null); then
 		args+=(--bind-try "$gitdir" "$gitdir")

@@ -10,17 +10,28 @@
 #   modules/    lib/modules/KREL, with modules.dep
 #   src/        the prepared source
 
-# What series_ask() has chosen; its package lists are taken over.
+# Chooses a kernel, and brings it to $FETCHED: nothing of it needs the root, which may be in the making.
+kernel_fetch() {
+	series_ask
+	stage_ready kernel || kernel_bring
+}
+
+# What was chosen.
+kernel_bring() {
+	say "kernel under test: $KREL (Debian $KERNEL_VERSION)"
+	quietly "download kernel $KREL with source" kernel_download "$FETCHED" "$KREL" "$KERNEL_VERSION"
+	quietly "unpack kernel $KREL" kernel_unpack "$FETCHED"
+}
+
+# Takes over what was fetched, and makes it a stage.
 build_kernel() {
 	local dir=$1 final
 	final=$(stage_dir kernel)
-	mv "$SERIES_LISTS"/* "$dir"
-	rmdir "$SERIES_LISTS"
-	say "kernel under test: $KREL (Debian $KERNEL_VERSION)"
-	quietly "download kernel $KREL with source" kernel_download "$dir" "$KREL" "$KERNEL_VERSION"
-	quietly "unpack kernel $KREL" kernel_unpack "$dir" "$KREL"
+	read -r _ KREL _ <"$FETCHED/choice"
+	mv "$FETCHED"/* "$dir"
+	rmdir "$FETCHED"
 	quietly "prepare kernel $KREL for Rust modules (about 1 min)" kernel_prepare "$dir" "$KREL"
-	rm -rf "$dir"/{apt,debs,headers,image}
+	rm -rf "$dir"/{apt,debs,headers,image,choice}
 	cat >"$dir/env" <<EOF
 KSERIES=$SERIES
 KREL=$KREL
@@ -29,40 +40,61 @@ KDIR=$final
 EOF
 }
 
-# kernel_apt DIR TOOL ARGS...: a tool of apt with its state in DIR, so that the root stays as it is.
+# kernel_apt DIR TOOL ARGS...: a tool of the host's apt, with its state in DIR and nothing of the
+# host's settings.
 kernel_apt() {
-	local dir=$1
+	local dir=$1 archive
 	shift
-	mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial" "$dir/debs"
-	in_root "$dir" sh -euc 'cd debs; tool=$1; shift
-		exec $tool -q -o APT::Sandbox::User=root -o Dir::State::Lists="$PWD/../apt/lists" \
-			-o Dir::Cache="$PWD/../apt/cache" "$@"' \
-		sh "$@"
+	mkdir -p "$dir"/apt/{lists/partial,cache/archives/partial,apt.conf.d,preferences.d} "$dir/debs"
+	cat >"$dir/apt/config" <<EOF
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Dir::Etc "$dir/apt";
+Dir::Etc::SourceList "sources";
+Dir::State "$dir/apt";
+Dir::State::status "/dev/null";
+Dir::Cache "$dir/apt/cache";
+EOF
+	for archive in "$SUITE" "$BACKPORTS"; do
+		echo "deb [signed-by=$(host_keyring)] $MIRROR $archive main"
+	done >"$dir/apt/sources"
+	(cd "$dir/debs" && APT_CONFIG=$dir/apt/config exec "$@")
 }
 
 kernel_download() {
 	local dir=$1 release=$2 version=$3
-	kernel_apt "$dir" apt-get download "linux-binary-$release" "linux-modules-$release" \
+	kernel_apt "$dir" apt-get -q download "linux-binary-$release" "linux-modules-$release" \
 		"linux-headers-$release" "linux-source-$SERIES=$version"
 }
 
+# Of a host without xz, apt has what unpacks such files, by one processor.
 kernel_unpack() {
-	local dir=$1 release=$2
+	local dir=$1
 	mkdir "$dir/headers" "$dir/image" "$dir/modules" "$dir/src"
-	in_root "$dir" sh -euc '
-		dpkg-deb -x debs/linux-binary-*.deb image
-		dpkg-deb -x debs/linux-modules-*.deb modules
-		dpkg-deb -x debs/linux-headers-*.deb headers
-		dpkg-deb -x debs/linux-source-*.deb headers
-		tar -x -f headers/usr/src/linux-source-*.tar.xz -C src --strip-components=1
-		cp "$(find image -type f -name "vmlinuz*")" vmlinuz
-		[ -e modules/lib ] || ln -s usr/lib modules/lib
-		depmod -b modules "$1"' sh "$release"
+	dpkg-deb -x "$dir"/debs/linux-binary-*.deb "$dir/image"
+	dpkg-deb -x "$dir"/debs/linux-modules-*.deb "$dir/modules"
+	dpkg-deb -x "$dir"/debs/linux-headers-*.deb "$dir/headers"
+	dpkg-deb -x "$dir"/debs/linux-source-*.deb "$dir/headers"
+	kernel_decompress "$dir"/headers/usr/src/linux-source-*.tar.xz |
+		tar -x -C "$dir/src" --strip-components=1
+	cp "$(find "$dir/image" -type f -name "vmlinuz*")" "$dir/vmlinuz"
+	[ -e "$dir/modules/lib" ] || ln -s usr/lib "$dir/modules/lib"
+}
+
+kernel_decompress() {
+	if command -v xz >/dev/null; then
+		xz --decompress --stdout --threads=0 "$1"
+	else
+		/usr/lib/apt/apt-helper cat-file "$1"
+	fi
 }
 
 kernel_prepare() {
 	local dir=$1 release=$2
 	in_root "$dir" sh -euc '
+		depmod -b modules "$1"
 		headers=headers/usr/src/linux-headers-$1
 		cp "$headers/.config" src/.config
 		make -C src -j"$(nproc)" olddefconfig

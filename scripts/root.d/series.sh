@@ -9,10 +9,10 @@
 # Set by series_recall() or series_ask(); the latter also sets KREL and KERNEL_VERSION.
 SERIES=
 
-# A choice is good for one list of tested series. The lists of packages are for build_kernel().
+# A choice is good for one list of tested series. What the archive says is for kernel_fetch().
 SERIES_CHOSEN=${KERNEL_SERIES_TESTED[*]}
 SERIES_CHOSEN=$CACHE/chosen-of-${SERIES_CHOSEN// /-}
-SERIES_LISTS=$CACHE/.new-archive
+FETCHED=$CACHE/.new-fetched
 
 # By the cache alone. The kernel of this series need not be there.
 series_recall() {
@@ -27,22 +27,23 @@ series_recall() {
 # By the archive.
 series_ask() {
 	local choice
-	mkdir "$SERIES_LISTS"
-	quietly "package lists for the kernel" kernel_apt "$SERIES_LISTS" apt-get update
+	mkdir "$FETCHED"
+	quietly "package lists for the kernel" kernel_apt "$FETCHED" apt-get update
 	choice=$(series_packages | series_choose)
 	read -r SERIES KREL KERNEL_VERSION <<<"$choice"
+	echo "$choice" >"$FETCHED/choice"
 	[ -n "$KERNEL_SERIES" ] || echo "$SERIES" >"$SERIES_CHOSEN"
 }
 
 # The archive's packages of kernels: a name per line, then sources with each of their versions.
 series_packages() {
 	local names sources
-	names=$(kernel_apt "$SERIES_LISTS" apt-cache pkgnames linux- |
+	names=$(kernel_apt "$FETCHED" apt-cache pkgnames linux- |
 		{ grep -vE -- "${ULDMA_HIDE_KERNELS:-^$}" || true; })
 	printf '%s\n' "$names"
 	mapfile -t sources < <(grep '^linux-source-[0-9.]*$' <<<"$names")
 	[ ${#sources[@]} = 0 ] ||
-		kernel_apt "$SERIES_LISTS" apt-cache madison "${sources[@]}" | awk '{ print $1, $3 }'
+		kernel_apt "$FETCHED" apt-cache madison "${sources[@]}" | awk '{ print $1, $3 }'
 }
 
 # Choose from packages on standard input: print "SERIES RELEASE VERSION", or say why there is none.
@@ -134,10 +135,11 @@ series_refresh() {
 	have=$(sed -n 's/^KREL=//p' "$(stage_dir kernel)/env" 2>/dev/null || true)
 	if [ "$have" = "$KREL" ]; then
 		say "kernel $have is the newest of series $SERIES"
-		stage_remove "$SERIES_LISTS"
+		stage_remove "$FETCHED"
 	else
 		[ -z "$have" ] || say "kernel $KREL replaces $have"
 		stage_remove "$(stage_dir kernel)"
+		kernel_bring
 	fi
 }
 
@@ -160,12 +162,11 @@ series_list() {
 	{
 		host_tools
 		stage_begin
-		stage root build_root
-		mkdir "$SERIES_LISTS"
-		quietly "package lists for the kernel" kernel_apt "$SERIES_LISTS" apt-get update
+		mkdir "$FETCHED"
+		quietly "package lists for the kernel" kernel_apt "$FETCHED" apt-get update
 	} >&2
 	series_packages | series_complete
-	stage_remove "$SERIES_LISTS"
+	stage_remove "$FETCHED"
 	stage_end
 }
 

@@ -30,7 +30,6 @@ RECALL = 'series_recall; echo "$SERIES"'
 AVAILABLE = """
 host_tools() { :; }
 stage_begin() { :; }
-stage() { :; }
 stage_end() { :; }
 stage_remove() { rm -r "$1"; }
 LOGS=$CACHE/logs
@@ -182,9 +181,9 @@ class ChosenTest(unittest.TestCase):
         """Choose by the archive, and have the kernel's stage built."""
         said = self.run_here(ASK, *map(kernel, patches), **env)
         (self.cache / f"kernel-{said.split()[0]}").mkdir(exist_ok=True)
-        for file in (self.cache / ".new-archive").iterdir():
+        for file in (self.cache / ".new-fetched").iterdir():
             file.unlink()
-        (self.cache / ".new-archive").rmdir()
+        (self.cache / ".new-fetched").rmdir()
         return said
 
     def test_nothing_chosen(self) -> None:
@@ -233,4 +232,4 @@ class ChosenTest(unittest.TestCase):
         self.assertEqual(self.run_here(AVAILABLE, kernel("7.4.1")), "7.2")
         half = kernel("7.3.4", "linux-modules")
         self.assertEqual(self.run_here(AVAILABLE, half), "7.2")
-        self.assertFalse((self.cache / ".new-archive").exists())
+        self.assertFalse((self.cache / ".new-fetched").exists())
