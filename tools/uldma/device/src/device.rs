@@ -8,14 +8,16 @@
 //! nothing is moved to or from a range once `dma_unmap` has returned. Who looks at the queues holds
 //! both, so no queue is looked at once an access that ends this has been answered.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::complaints::Complaints;
 use crate::engine::{Scratch, Speed};
 use crate::memory::GuestMemory;
 use crate::model::Model;
@@ -40,7 +42,20 @@ pub struct Device {
     queues: Condvar,
     storms: Condvar,
     memories: Vec<RwLock<GuestMemory>>,
+    most_ranges: usize,
+    /// By the node that they are about.
+    complaints: Vec<Complaints>,
     window: File,
+}
+
+/// How many ranges of memory each node can have: what this process can map, but for a quarter that it
+/// needs itself, divided among the nodes.
+fn most_ranges(nodes: usize) -> usize {
+    /// Where the system does not tell.
+    const USUAL: usize = 65530;
+    let told = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    let all = told.and_then(|text| text.trim().parse().ok());
+    all.unwrap_or(USUAL) / 4 * 3 / nodes.max(1)
 }
 
 /// Read locks on the memories of all nodes.
@@ -55,9 +70,15 @@ impl Memories<'_> {
 impl Device {
     /// A device with zeroed window and no clients.
     pub fn new(shape: Shape, nodes: usize, speed: Speed) -> io::Result<Self> {
-        let window = rustix::fs::memfd_create("uldma-window", MemfdFlags::CLOEXEC)?;
-        let window = File::from(window);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let window = File::from(rustix::fs::memfd_create("uldma-window", flags)?);
         window.set_len(shape.window_size)?;
+        // A client that cut it short would kill the others, which have it mapped.
+        rustix::fs::fcntl_add_seals(
+            &window,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
+        let most_ranges = most_ranges(nodes);
         Ok(Self {
             shape,
             speed,
@@ -66,9 +87,25 @@ impl Device {
             work: Condvar::new(),
             queues: Condvar::new(),
             storms: Condvar::new(),
-            memories: (0..nodes).map(|_| RwLock::default()).collect(),
+            memories: (0..nodes)
+                .map(|_| RwLock::new(GuestMemory::limited(most_ranges)))
+                .collect(),
+            most_ranges,
+            complaints: (0..nodes).map(|_| Complaints::default()).collect(),
             window,
         })
+    }
+
+    /// How many ranges of memory each node can have.
+    pub fn most_ranges(&self) -> usize {
+        self.most_ranges
+    }
+
+    /// Tells the administrator what is wrong with a node, at a limited rate.
+    pub fn complain(&self, node: usize, message: fmt::Arguments<'_>) {
+        if let Some(complaints) = self.complaints.get(node) {
+            complaints.say(format_args!("node {node}: {message}"));
+        }
     }
 
     /// What does not change while the device runs.

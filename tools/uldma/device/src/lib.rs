@@ -7,7 +7,7 @@
 //! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
 //! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
 //! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
-//! [`backend`], [`control`] and [`socket`].
+//! [`wire`], [`backend`], [`control`], [`complaints`] and [`socket`].
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod access;
 pub mod atomic;
 pub mod backend;
 pub mod check;
+pub mod complaints;
 pub mod completion;
 pub mod config;
 pub mod context;
@@ -47,3 +48,4 @@ mod testing;
 pub mod tpt;
 pub mod transfer;
 pub mod walk;
+pub mod wire;

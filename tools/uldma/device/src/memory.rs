@@ -9,7 +9,11 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use rustix::fs::{OFlags, SealFlags};
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
@@ -58,15 +62,44 @@ struct Mapping {
     writable: bool,
 }
 
+/// Most files of a node that are kept open, each for all ranges that are of it.
+const MAX_FILES: usize = 64;
+
+/// Tells files apart: device, inode, and what they were opened for.
+type Identity = (u64, u64, OFlags);
+
 /// All ranges of one node, sorted by address, none overlapping.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GuestMemory {
     mappings: Vec<Mapping>,
+    /// Most ranges that there can be.
+    limit: usize,
+    /// The files behind ranges.
+    files: Vec<(Identity, Weak<File>)>,
+}
+
+impl Default for GuestMemory {
+    fn default() -> Self {
+        Self::limited(usize::MAX)
+    }
 }
 
 impl GuestMemory {
+    /// Memory of so many ranges at most.
+    pub fn limited(limit: usize) -> Self {
+        Self {
+            mappings: Vec::new(),
+            limit,
+            files: Vec::new(),
+        }
+    }
+
     /// Adds a range. One without a file, or whose file cannot be mapped, is remembered as
-    /// unreachable.
+    /// unreachable; in the second case gives the reason.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` and `AlreadyExists` for a range that cannot be, `StorageFull` beyond the limit.
     pub fn map(
         &mut self,
         address: u64,
@@ -74,7 +107,10 @@ impl GuestMemory {
         file: Option<(File, u64)>,
         readable: bool,
         writable: bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<io::Error>> {
+        if self.mappings.len() >= self.limit {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let end = address
             .checked_add(size)
             .filter(|end| *end > address)
@@ -89,11 +125,15 @@ impl GuestMemory {
         {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let memory = file.and_then(|(file, offset)| {
+        let memory = file.map(|(file, offset)| {
+            let file = self.keep(file)?;
             map_file(file, offset, size, writable)
-                .inspect_err(|error| log::warn!("{size} bytes at {address:#x} not mapped: {error}"))
-                .ok()
         });
+        let (memory, problem) = match memory {
+            Some(Ok(memory)) => (Some(memory), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
+        };
         self.mappings.insert(
             place,
             Mapping {
@@ -103,7 +143,25 @@ impl GuestMemory {
                 writable,
             },
         );
-        Ok(())
+        Ok(problem)
+    }
+
+    /// The file behind a range, which other ranges may have brought already: only one is kept.
+    fn keep(&mut self, file: File) -> io::Result<Arc<File>> {
+        let data = file.metadata()?;
+        let opened = rustix::fs::fcntl_getfl(&file)? & OFlags::RWMODE;
+        let identity = (data.dev(), data.ino(), opened);
+        self.files.retain(|(_, file)| file.strong_count() > 0);
+        let same = self.files.iter().find(|(other, _)| *other == identity);
+        if let Some(kept) = same.and_then(|(_, file)| file.upgrade()) {
+            return Ok(kept);
+        }
+        if self.files.len() >= MAX_FILES {
+            return Err(io::Error::other("there are too many files behind memory"));
+        }
+        let file = Arc::new(file);
+        self.files.push((identity, Arc::downgrade(&file)));
+        Ok(file)
     }
 
     /// Removes every range that overlaps the given one; a client never cuts a range in two.
@@ -194,7 +252,25 @@ impl GuestMemory {
     }
 }
 
-fn map_file(file: File, offset: u64, size: u64, writable: bool) -> io::Result<MmapRegion> {
+/// Refuses files whose pages can go away: a touch of one would end this process, and with it the
+/// device of all nodes.
+fn check_lasting(file: &File) -> io::Result<()> {
+    /// `f_type` of huge pages, of which there may be none left for a page that was given back.
+    const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
+    let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(io::Error::other(
+            "the file is not sealed against shrinking, as that of memory-backend-memfd,seal=on is",
+        ));
+    }
+    if rustix::fs::fstatfs(file)?.f_type as u32 == HUGETLBFS_MAGIC {
+        return Err(io::Error::other("the file is of huge pages"));
+    }
+    Ok(())
+}
+
+fn map_file(file: Arc<File>, offset: u64, size: u64, writable: bool) -> io::Result<MmapRegion> {
+    check_lasting(&file)?;
     // What is mapped beyond the end of a file kills who touches it.
     let end = offset.checked_add(size);
     if end.is_none_or(|end| end > file.metadata().map_or(0, |data| data.len())) {
@@ -205,7 +281,7 @@ fn map_file(file: File, offset: u64, size: u64, writable: bool) -> io::Result<Mm
         protection |= libc::PROT_WRITE;
     }
     MmapRegion::build(
-        Some(FileOffset::new(file, offset)),
+        Some(FileOffset::from_arc(file, offset)),
         usize::try_from(size).map_err(io::Error::other)?,
         protection,
         libc::MAP_SHARED | libc::MAP_NORESERVE,

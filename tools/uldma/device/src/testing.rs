@@ -6,12 +6,14 @@ use std::fs::File;
 use std::io::Read;
 
 use rustix::event::EventfdFlags;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
-/// Zeroed memory behind a file.
+/// Zeroed memory behind a file that cannot be cut short.
 pub(crate) fn memfd(size: u64) -> File {
-    let file = File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create("test", flags).unwrap());
     file.set_len(size).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     file
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::host::{start, wait_for, Host};
 use common::{pattern, Descriptor, BASE, FREE, PAGE};
+use rustix::fs::FallocateFlags;
 use tempfile::TempDir;
 use uldma_device::abi::{Method, Status};
 use uldma_device::control;
@@ -203,8 +204,8 @@ fn nothing_is_moved_after_an_unmap() {
     });
     first.client.dma_unmap(address, moved).unwrap();
     // A hole reads as zero; what the device still wrote would fill it again.
-    target.set_len(0).unwrap();
-    target.set_len(moved).unwrap();
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&target, hole, 0, moved).unwrap();
     wait_for("completion", || first.guest.completed(1).0 == 1);
     let (_, bytes, end) = first.guest.record(1, 1);
     if bytes < moved {

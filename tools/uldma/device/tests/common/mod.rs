@@ -8,12 +8,13 @@
 #![allow(clippy::unwrap_used)]
 
 pub(crate) mod host;
+pub(crate) mod raw;
 pub(crate) mod rig;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use uldma_device::abi::{descriptor, status_page, Op, STATUS_RECORDS};
 use uldma_device::layout::{
     page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE,
@@ -102,10 +103,12 @@ impl Descriptor {
     }
 }
 
-/// Zeroed memory behind a file.
+/// Zeroed memory behind a file that cannot be cut short.
 pub(crate) fn memfd(size: u64) -> File {
-    let file = File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create("test", flags).unwrap());
     file.set_len(size).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     file
 }
 
