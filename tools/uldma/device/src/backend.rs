@@ -21,6 +21,7 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::config::CONFIG_SIZE;
 use crate::device::Device;
+use crate::irq::Event;
 use crate::layout::{BAR_WINDOW, MSIX_VECTORS};
 use crate::wire::{command, Request, MAX_ACCESS};
 
@@ -56,6 +57,7 @@ pub fn serve(device: Arc<Device>, node: usize, listener: UnixListener) {
             Err(_) => device.complain(node, format_args!("its client made this process fail")),
         }
         device.with(|model, memories| model.detach(node, memories));
+        device.release_interrupts(node);
         let cleared = device.with_memory(node, |memory| {
             memory.clear();
             Ok(())
@@ -247,10 +249,11 @@ impl<'a> Session<'a> {
         if flags & VFIO_IRQ_SET_DATA_BOOL != 0 {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let files = request.take_files();
         if index == VFIO_PCI_MSIX_IRQ_INDEX {
+            let files = request.take_files().into_iter();
+            let events = files.map(Event::new).collect::<io::Result<_>>()?;
             self.device
-                .with(|model, _| model.set_vectors(self.node, flags, start, count, files))?;
+                .with(|model, _| model.set_vectors(self.node, flags, start, count, events))?;
         }
         Ok(Reply::default())
     }

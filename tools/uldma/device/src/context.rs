@@ -176,6 +176,11 @@ impl Context {
         self.ticket
     }
 
+    /// The ticket that is given out next. They go on from what a guest has written.
+    pub fn next_ticket(&self) -> u64 {
+        self.ticket.wrapping_add(1)
+    }
+
     /// Highest ticket that has ended.
     pub fn completed(&self) -> u64 {
         self.completed
@@ -225,7 +230,7 @@ impl Context {
         if !self.has_room() {
             return Err(Status::QueueFull);
         }
-        self.ticket += 1;
+        self.ticket = self.next_ticket();
         transfer.ticket = self.ticket;
         self.counters.initiations += u64::from(transfer.ending.is_none_or(|end| end == Status::Ok));
         if std::mem::take(&mut self.abort_next) {
@@ -287,7 +292,7 @@ impl Context {
         let status = head.ending?;
         self.queue.pop_front();
         self.completed = head.ticket;
-        self.failed += u64::from(status != Status::Ok);
+        self.failed = self.failed.wrapping_add(u64::from(status != Status::Ok));
         self.last_end = Some(status);
         if head.linked && status != Status::Ok {
             match self.queue.front_mut() {

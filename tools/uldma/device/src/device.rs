@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The running device: the model behind a lock, the nodes' memory, the window, the engine, who looks
-//! at the queues and who makes storms.
+//! The running device: the model behind a lock, the nodes' memory, the window, and threads: the
+//! engine, one that looks at the queues, one that makes storms, and one that sends interrupts for
+//! each node.
 //!
 //! Lock order: model, then memories by node number. The engine holds the memories without the
 //! model while it moves a chunk; a client that maps or unmaps holds its own memory alone. So
@@ -11,24 +12,31 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::complaints::Complaints;
-use crate::engine::{Scratch, Speed};
+use crate::engine::{Progress, Scratch, Speed};
+use crate::irq::Event;
 use crate::memory::GuestMemory;
 use crate::model::Model;
 use crate::node::Shape;
 use crate::poll::Polled;
+use crate::transfer::Outcome;
 
 /// Time between two looks at queues that have had nothing for a while.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Time from one interrupt of a storm to the next.
 const GUST: Duration = Duration::from_micros(100);
+
+/// Time between two tries to free a thread from a client that has left.
+const RELEASE: Duration = Duration::from_millis(10);
 
 /// A device with its engine's state, shared by all threads.
 #[derive(Debug)]
@@ -41,6 +49,8 @@ pub struct Device {
     work: Condvar,
     queues: Condvar,
     storms: Condvar,
+    /// By node.
+    interrupts: Vec<Condvar>,
     memories: Vec<RwLock<GuestMemory>>,
     most_ranges: usize,
     /// By the node that they are about.
@@ -87,6 +97,7 @@ impl Device {
             work: Condvar::new(),
             queues: Condvar::new(),
             storms: Condvar::new(),
+            interrupts: (0..nodes).map(|_| Condvar::new()).collect(),
             memories: (0..nodes)
                 .map(|_| RwLock::new(GuestMemory::limited(most_ranges)))
                 .collect(),
@@ -94,6 +105,48 @@ impl Device {
             complaints: (0..nodes).map(|_| Complaints::default()).collect(),
             window,
         })
+    }
+
+    /// Starts the threads of the device.
+    pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        self.spawn("engine".into(), Self::run_engine)?;
+        self.spawn("poller".into(), Self::run_poller)?;
+        self.spawn("storms".into(), Self::run_storms)?;
+        for node in 0..self.interrupts.len() {
+            let run = move |device: &Self| device.run_interrupts(node);
+            self.spawn(format!("interrupts-{node}"), run)?;
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        name: String,
+        run: impl Fn(&Self) + Send + 'static,
+    ) -> io::Result<()> {
+        let device = Arc::clone(self);
+        let thread = thread::Builder::new().name(name);
+        thread.spawn(move || loop {
+            device.guard(&run);
+        })?;
+        Ok(())
+    }
+
+    /// Does something that must not end if it panics: what made it do so pays for it.
+    fn guard(&self, act: impl FnOnce(&Self)) {
+        if catch_unwind(AssertUnwindSafe(|| act(self))).is_ok() {
+            return;
+        }
+        match self.with(|model, _| model.culprit()) {
+            Some(node) => self.give_up(node),
+            None => log::error!("a thread has failed, and begins anew"),
+        }
+    }
+
+    /// Turns a function off that has made the model fail.
+    fn give_up(&self, node: usize) {
+        self.complain(node, format_args!("the model fails; off until a reset"));
+        self.with(|model, memories| model.give_up(node, memories));
     }
 
     /// How many ranges of memory each node can have.
@@ -167,6 +220,59 @@ impl Device {
         if model.take_wake_storm() {
             self.storms.notify_one();
         }
+        for (node, interrupts) in self.interrupts.iter().enumerate() {
+            if model.due_vectors(node).is_some() {
+                interrupts.notify_all();
+            }
+        }
+    }
+
+    /// Who sends a node's interrupts: nothing but this waits if its client makes that block.
+    fn run_interrupts(&self, node: usize) {
+        let Some(interrupts) = self.interrupts.get(node) else {
+            return;
+        };
+        let mut model = self.lock();
+        loop {
+            let Some(vectors) = model.due_vectors(node) else {
+                model = interrupts
+                    .wait(model)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let events = vectors.take_due();
+            drop(model);
+            for event in &events {
+                if let Err(error) = event.ring() {
+                    self.complain(node, format_args!("an interrupt is lost: {error}"));
+                }
+            }
+            model = self.lock();
+            if let Some(vectors) = model.vectors(node) {
+                vectors.sent();
+            }
+            interrupts.notify_all();
+        }
+    }
+
+    /// Waits until nothing is sent to a client that has left, however it has left its files.
+    pub fn release_interrupts(&self, node: usize) {
+        let Some(interrupts) = self.interrupts.get(node) else {
+            return;
+        };
+        loop {
+            let mut model = self.lock();
+            let ringing = model.vectors(node).map(|vectors| vectors.ringing());
+            let ringing = ringing.unwrap_or_default();
+            if ringing.is_empty() {
+                return;
+            }
+            drop(model);
+            ringing.iter().for_each(Event::drain);
+            let model = self.lock();
+            let waited = interrupts.wait_timeout(model, RELEASE);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Changes a node's memory map, once no chunk is being moved.
@@ -187,7 +293,7 @@ impl Device {
     }
 
     /// The engine: moves chunk after chunk, forever.
-    pub fn run_engine(&self) -> ! {
+    fn run_engine(&self) {
         let mut scratch = Scratch::default();
         let mut model = self.lock();
         loop {
@@ -195,10 +301,16 @@ impl Device {
             match model.next(now) {
                 Ok(job) => {
                     drop(model);
-                    let progress = job.run(&self.memories().list(), &mut scratch);
+                    let run = || job.run(&self.memories().list(), &mut scratch);
+                    let progress = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                        self.give_up(job.node);
+                        Progress::Ended(Outcome::default())
+                    });
                     model = self.lock();
                     let memories = self.memories();
                     model.finish(&job, progress, Instant::now(), &memories.list());
+                    drop(memories);
+                    self.notify(&mut model);
                 }
                 Err(None) => {
                     model = self
@@ -217,10 +329,11 @@ impl Device {
     }
 
     /// Who makes storms: rings at a pace while there is one, forever.
-    pub fn run_storms(&self) -> ! {
+    fn run_storms(&self) {
         let mut model = self.lock();
         loop {
             if model.storm() {
+                self.notify(&mut model);
                 drop(model);
                 std::thread::sleep(GUST);
                 model = self.lock();
@@ -234,7 +347,7 @@ impl Device {
     }
 
     /// Who looks at the queues of descriptors: again and again while one is awake, forever.
-    pub fn run_poller(&self) -> ! {
+    fn run_poller(&self) {
         let mut scratch = Scratch::default();
         let mut model = self.lock();
         let mut found = Instant::now();
@@ -262,5 +375,51 @@ impl Device {
                 model = self.lock();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Method;
+    use crate::layout::{reg, BAR_CONTROL, ID_MAGIC};
+    use crate::method::Compare;
+
+    fn id(device: &Device, node: usize) -> u32 {
+        device.with(|model, memories| {
+            let mut data = [0; 4];
+            model.load(node, BAR_CONTROL, reg::ID as u64, &mut data, memories);
+            u32::from_le_bytes(data)
+        })
+    }
+
+    #[test]
+    fn who_makes_a_thread_fail_is_off() {
+        let shape = Shape {
+            contexts: 2,
+            shadow_bits: 30,
+            window_size: 1 << 15,
+            methods: Method::ALL,
+            compare: Compare::Full,
+        };
+        let device = Device::new(shape, 2, Speed::default()).unwrap();
+        let start = |node| {
+            device.with(|model, _| {
+                model.attach(node);
+                model.config_store(node, 4, &[0x06, 0]);
+            });
+        };
+        (0..2).for_each(start);
+        device.guard(|device| {
+            device.with(|model, _| {
+                model.begin_for(1);
+                panic!("as asked for");
+            })
+        });
+        assert_eq!((id(&device, 0), id(&device, 1)), (ID_MAGIC, u32::MAX));
+        assert_eq!(device.with(|model, _| model.culprit()), None);
+        device.with(|model, memories| model.reset_function(1, memories));
+        start(1);
+        assert_eq!(id(&device, 1), ID_MAGIC);
     }
 }

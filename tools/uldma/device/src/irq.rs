@@ -2,21 +2,78 @@
 
 //! MSI-X vectors as a vfio-user server sees them: one eventfd each, handed over by the client,
 //! which keeps the MSI-X table and the pending bits itself.
+//!
+//! Interrupts are only noted here. A thread of the node sends them, since a client can make its
+//! eventfd block at any time: what it shares with us is not only the counter but also the flags.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
 };
 
 use crate::layout::MSIX_VECTORS;
 
+/// What a vector's interrupts are sent to.
+#[derive(Clone, Debug)]
+pub struct Event(Arc<File>);
+
+impl Event {
+    /// Takes a file of a client.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` unless it is an eventfd.
+    pub fn new(file: File) -> io::Result<Self> {
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if name.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let event = Self(Arc::new(file));
+        event.unblock()?;
+        Ok(event)
+    }
+
+    fn unblock(&self) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&*self.0)?;
+        Ok(rustix::fs::fcntl_setfl(&*self.0, flags | OFlags::NONBLOCK)?)
+    }
+
+    /// Sends an interrupt. Whether that waits is up to the client.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file; none if an interrupt is pending and no more can be counted.
+    pub fn ring(&self) -> io::Result<()> {
+        match (&*self.0).write_all(&1u64.to_ne_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes room, so that a thread that waits in [`Event::ring`] goes on. For a client that has left.
+    pub fn drain(&self) {
+        // It may have made the file block again meanwhile, but only to wait for what it took itself.
+        let drained = self.unblock().and_then(|()| (&*self.0).read(&mut [0; 8]));
+        if let Err(error) = drained {
+            log::debug!("eventfd of a client that has left: {error}");
+        }
+    }
+}
+
 /// The vectors of one node.
 #[derive(Debug, Default)]
 pub struct Vectors {
-    events: [Option<File>; MSIX_VECTORS as usize],
+    events: [Option<Event>; MSIX_VECTORS as usize],
+    /// Raised, and not sent yet.
+    due: [bool; MSIX_VECTORS as usize],
     raised: [u64; MSIX_VECTORS as usize],
+    /// What the node's thread sends interrupts to at the moment.
+    ringing: Vec<Event>,
 }
 
 impl Vectors {
@@ -26,7 +83,7 @@ impl Vectors {
         flags: u32,
         start: u32,
         count: u32,
-        files: Vec<File>,
+        events: Vec<Event>,
     ) -> io::Result<()> {
         if flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
             // Masking is the client's business.
@@ -40,12 +97,12 @@ impl Vectors {
         }
         if flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 {
             // No files at all take the vectors back.
-            if !files.is_empty() && files.len() != range.len() {
+            if !events.is_empty() && events.len() != range.len() {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            let mut files = files.into_iter();
+            let mut events = events.into_iter();
             for event in self.events.iter_mut().take(range.end).skip(range.start) {
-                *event = files.next();
+                *event = events.next();
             }
         } else if flags & VFIO_IRQ_SET_DATA_NONE != 0 {
             if count == 0 {
@@ -58,22 +115,46 @@ impl Vectors {
         Ok(())
     }
 
-    /// Sends an interrupt; the client coalesces those that it has not handled yet.
+    /// Notes an interrupt; those that were not sent yet become one.
     pub fn raise(&mut self, vector: u16) {
         let vector = usize::from(vector);
         if let Some(raised) = self.raised.get_mut(vector) {
-            *raised += 1;
+            *raised = raised.wrapping_add(1);
         }
-        if let Some(Some(event)) = self.events.get_mut(vector) {
-            if let Err(error) = event.write_all(&1u64.to_ne_bytes()) {
-                log::warn!("vector {vector}: {error}");
-            }
+        let is_set = self.events.get(vector).is_some_and(Option::is_some);
+        if let Some(due) = self.due.get_mut(vector).filter(|_| is_set) {
+            *due = true;
         }
     }
 
-    /// Forgets all eventfds.
+    /// Whether there are interrupts to send.
+    pub fn is_due(&self) -> bool {
+        self.due.contains(&true)
+    }
+
+    /// Takes the interrupts that are to be sent now. Whoever does says so by [`Vectors::sent`].
+    pub fn take_due(&mut self) -> Vec<Event> {
+        let due = std::mem::take(&mut self.due);
+        let events = self.events.iter().zip(due);
+        let events = events.filter_map(|(event, due)| event.clone().filter(|_| due));
+        self.ringing = events.collect();
+        self.ringing.clone()
+    }
+
+    /// All that was taken has been sent.
+    pub fn sent(&mut self) {
+        self.ringing.clear();
+    }
+
+    /// What interrupts are being sent to.
+    pub fn ringing(&self) -> Vec<Event> {
+        self.ringing.clone()
+    }
+
+    /// Forgets all eventfds, and what was to be sent to them.
     pub fn disconnect(&mut self) {
         self.events = Default::default();
+        self.due = Default::default();
     }
 
     /// How often each vector was raised.
@@ -85,10 +166,21 @@ impl Vectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{eventfd, eventfd_count};
+    use crate::testing::{eventfd, eventfd_count, memfd};
 
     const EVENTFD: u32 = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
     const NONE: u32 = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_NONE;
+
+    fn event(file: &File) -> Event {
+        Event::new(file.try_clone().unwrap()).unwrap()
+    }
+
+    fn send(vectors: &mut Vectors) {
+        for event in vectors.take_due() {
+            event.ring().unwrap();
+        }
+        vectors.sent();
+    }
 
     #[test]
     fn raised_vectors_reach_their_eventfd() {
@@ -96,22 +188,23 @@ mod tests {
         let mut vectors = Vectors::default();
         vectors.raise(0);
         vectors
-            .configure(
-                EVENTFD,
-                0,
-                2,
-                vec![first.try_clone().unwrap(), second.try_clone().unwrap()],
-            )
+            .configure(EVENTFD, 0, 2, vec![event(&first), event(&second)])
             .unwrap();
-        vectors.raise(1);
-        vectors.configure(NONE, 1, 1, vec![]).unwrap();
+        assert!(!vectors.is_due(), "there was nothing to send it to");
+        for _ in 0..2 {
+            vectors.raise(1);
+            vectors.configure(NONE, 1, 1, vec![]).unwrap();
+            send(&mut vectors);
+        }
+        // Two that were not sent yet are one.
         assert_eq!((eventfd_count(&first), eventfd_count(&second)), (0, 2));
         vectors.configure(EVENTFD, 1, 1, vec![]).unwrap();
         vectors.raise(1);
         vectors.configure(NONE, 0, 0, vec![]).unwrap();
         vectors.raise(0);
+        send(&mut vectors);
         assert_eq!((eventfd_count(&first), eventfd_count(&second)), (0, 0));
-        assert_eq!(vectors.raised(), [2, 3]);
+        assert_eq!(vectors.raised(), [2, 5]);
     }
 
     #[test]
@@ -119,7 +212,20 @@ mod tests {
         let mut vectors = Vectors::default();
         assert!(vectors.configure(EVENTFD, 1, 2, vec![]).is_err());
         assert!(vectors.configure(NONE, u32::MAX, u32::MAX, vec![]).is_err());
-        assert!(vectors.configure(EVENTFD, 0, 2, vec![eventfd()]).is_err());
+        let one = vec![event(&eventfd())];
+        assert!(vectors.configure(EVENTFD, 0, 2, one).is_err());
         vectors.raise(7);
+    }
+
+    #[test]
+    fn a_full_counter_is_no_error() {
+        assert!(Event::new(memfd(64)).is_err());
+        let file = eventfd();
+        let event = event(&file);
+        (&file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        event.ring().unwrap();
+        event.drain();
+        event.ring().unwrap();
+        assert_eq!(eventfd_count(&file), 1);
     }
 }

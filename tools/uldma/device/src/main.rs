@@ -14,6 +14,7 @@ use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uldma_device::abi::Method;
+use uldma_device::complaints::Complaints;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
@@ -173,12 +174,7 @@ fn run(options: &Options) -> io::Result<()> {
         let device = Arc::clone(&device);
         thread("control").spawn(move || control::serve(&device, &listener))?;
     }
-    let engine = Arc::clone(&device);
-    thread("engine").spawn(move || engine.run_engine())?;
-    let poller = Arc::clone(&device);
-    thread("poller").spawn(move || poller.run_poller())?;
-    let storms = Arc::clone(&device);
-    thread("storms").spawn(move || storms.run_storms())?;
+    device.start()?;
 
     println!("ready");
     io::stdout().flush()?;
@@ -193,8 +189,17 @@ fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
+/// Panics that are caught can be caused again and again, as all that is complained of.
+fn limit_panics() {
+    let complaints = Complaints::default();
+    std::panic::set_hook(Box::new(move |panic| {
+        complaints.say(format_args!("{panic}"))
+    }));
+}
+
 fn main() -> ExitCode {
     env_logger::init();
+    limit_panics();
     let options = Options::parse();
     let contexts_bits = options.contexts.next_power_of_two().ilog2();
     let nodes = options.socket.len();

@@ -4,7 +4,6 @@
 //!
 //! A plain state machine without threads; `device` puts it behind a lock.
 
-use std::fs::File;
 use std::io;
 use std::time::Instant;
 
@@ -14,6 +13,7 @@ use crate::completion::{Completion, StatusPage};
 use crate::engine::{Job, Progress, Schedule, Speed, Stage, Vantage};
 use crate::fault::{Fault, Faults};
 use crate::flight::Flights;
+use crate::irq::{Event, Vectors};
 use crate::layout::{event, invalidate, MAX_NODES};
 use crate::link::Links;
 use crate::memory::{BusError, GuestMemory};
@@ -32,6 +32,8 @@ pub struct Model {
     pub(crate) links: Links,
     pub(crate) schedule: Schedule,
     pub(crate) flights: Flights,
+    /// The node that something is being done for.
+    culprit: Option<usize>,
     /// The engine has something new to look at.
     pub(crate) wake: bool,
     /// There may be queues to look at that were asleep before.
@@ -49,10 +51,36 @@ impl Model {
             links: Links::new(nodes),
             schedule: Schedule::new(speed),
             flights: Flights::default(),
+            culprit: None,
             wake: false,
             wake_poller: false,
             wake_storm: false,
         }
+    }
+
+    /// From now on something is done for a node; gives the one that it was done for before.
+    pub(crate) fn begin_for(&mut self, node: usize) -> Option<usize> {
+        self.culprit.replace(node)
+    }
+
+    /// What was begun is done, and something for another one goes on, if there was any.
+    pub(crate) fn end_for(&mut self, before: Option<usize>) {
+        self.culprit = before;
+    }
+
+    /// After a panic: the node that something was being done for. Nothing is any more.
+    pub fn culprit(&mut self) -> Option<usize> {
+        self.culprit.take()
+    }
+
+    /// Turns a function off until it is reset; its transfers vanish.
+    pub fn give_up(&mut self, node: usize, memories: &[&GuestMemory]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.reset();
+            node.is_broken = true;
+        }
+        self.refresh_links(memories);
+        self.settle(memories);
     }
 
     /// How many nodes there are.
@@ -101,6 +129,7 @@ impl Model {
         let sizes = self.shape.bar_sizes();
         if let Some(node) = self.nodes.get_mut(node) {
             node.config = crate::config::Config::new(&sizes);
+            node.is_broken = false;
         }
     }
 
@@ -150,12 +179,23 @@ impl Model {
         flags: u32,
         start: u32,
         count: u32,
-        files: Vec<File>,
+        events: Vec<Event>,
     ) -> io::Result<()> {
         match self.nodes.get_mut(node) {
-            Some(node) => node.vectors.configure(flags, start, count, files),
+            Some(node) => node.vectors.configure(flags, start, count, events),
             None => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    /// The interrupts of a node, if it has any to be sent.
+    pub fn due_vectors(&mut self, node: usize) -> Option<&mut Vectors> {
+        let node = self.nodes.get_mut(node)?;
+        Some(&mut node.vectors).filter(|vectors| vectors.is_due())
+    }
+
+    /// The interrupts of a node.
+    pub fn vectors(&mut self, node: usize) -> Option<&mut Vectors> {
+        Some(&mut self.nodes.get_mut(node)?.vectors)
     }
 
     /// Switches a fault of a node on or off; false if there is no such node.
@@ -444,12 +484,14 @@ impl Model {
         memories: &[&GuestMemory],
     ) {
         self.flights.end();
+        let before = self.begin_for(job.node);
         match progress {
             Progress::Ended(outcome) => self.account(job, outcome, now),
             Progress::LookedUp(found) if self.is_current(job) => self.flights.hold(job, found),
             Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
         }
         self.settle(memories);
+        self.end_for(before);
     }
 
     /// Whether no node that a chunk reaches was reset or lost since it was begun with.
@@ -483,7 +525,9 @@ impl Model {
     /// and resets.
     pub fn settle(&mut self, memories: &[&GuestMemory]) {
         let flights = &self.flights;
+        let before = self.culprit;
         for (number, node) in self.nodes.iter_mut().enumerate() {
+            self.culprit = Some(number);
             if !node.engine_runs() {
                 continue;
             }
@@ -499,6 +543,7 @@ impl Model {
                 node.resetting = false;
             }
         }
+        self.culprit = before;
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Node {
     pub invalidations: u32,
     /// A reset has not ended.
     pub resetting: bool,
+    /// It has made the model fail, and is off until it is reset.
+    pub is_broken: bool,
     /// Misbehaviour that is on.
     pub faults: Faults,
     /// The only context whose chunks are held, if that fault is on; all of them if absent.
@@ -127,6 +129,7 @@ impl Node {
             machines: Machines::new(shape.compare),
             invalidations: 0,
             resetting: false,
+            is_broken: false,
             faults: Faults::default(),
             held_context: None,
             counters: NodeCounters::default(),
@@ -156,19 +159,24 @@ impl Node {
         }
     }
 
+    /// Whether the function is on the bus, and well.
+    fn is_there(&self) -> bool {
+        !self.is_broken && !self.faults.has(Fault::Gone)
+    }
+
     /// Whether the function answers in its BARs.
     pub fn answers(&self) -> bool {
-        self.config.decodes_memory() && !self.faults.has(Fault::Gone)
+        self.config.decodes_memory() && self.is_there()
     }
 
     /// Whether the driver is there and the device is ready for it.
     pub fn is_enabled(&self) -> bool {
-        self.attached && self.registers.enabled && !self.resetting && !self.faults.has(Fault::Gone)
+        self.attached && self.registers.enabled && !self.resetting && self.is_there()
     }
 
     /// Whether the engine works for this node.
     pub fn engine_runs(&self) -> bool {
-        !self.faults.has(Fault::Stall) && !self.faults.has(Fault::Gone)
+        !self.faults.has(Fault::Stall) && self.is_there()
     }
 
     /// Whether chunks of a context stop before their access.
@@ -200,7 +208,7 @@ impl Node {
 
     /// Sends an interrupt.
     pub fn interrupt(&mut self, vector: u16) {
-        if !self.faults.has(Fault::DropInterrupt) && !self.faults.has(Fault::Gone) {
+        if !self.faults.has(Fault::DropInterrupt) && self.is_there() {
             self.vectors.raise(vector);
         }
     }
@@ -334,6 +342,7 @@ impl Node {
             node,
             attached: self.attached,
             enabled: self.registers.enabled,
+            is_broken: self.is_broken,
             faults: self.faults.clone(),
             held,
             invalidations_pending: self.invalidations,

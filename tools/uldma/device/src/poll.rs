@@ -47,7 +47,9 @@ impl Model {
                 if !self.looks_at(number, context) {
                     continue;
                 }
+                let before = self.begin_for(number);
                 let result = self.poll_queue((number, context), now, memories, scratch);
+                self.end_for(before);
                 polled = polled.max(result.unwrap_or_else(|BusError| {
                     if let Some(node) = self.nodes.get_mut(number) {
                         if let Some(context) = node.contexts.get_mut(context) {
@@ -106,7 +108,7 @@ impl Model {
         let mut invalidated = None;
         let mut done = Vec::new();
         while taken < BATCH && context.has_room() && invalidated.is_none() {
-            let Some(descriptor) = ring.read(context.ticket() + 1)? else {
+            let Some(descriptor) = ring.read(context.next_ticket())? else {
                 break;
             };
             taken += 1;
@@ -148,7 +150,7 @@ impl Model {
             let page = StatusPage::new(memory, context.setup.status_page)?;
             page.wakeup(true)?;
             // Whoever uses a place again before its time has to wake the device, too.
-            if !context.has_room() || ring.read(context.ticket() + 1)?.is_none() {
+            if !context.has_room() || ring.read(context.next_ticket())?.is_none() {
                 context.fall_asleep();
                 return Ok(Polled::Asleep);
             }

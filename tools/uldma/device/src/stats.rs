@@ -157,6 +157,8 @@ pub struct NodeReport {
     pub attached: bool,
     /// Whether its driver enabled it.
     pub enabled: bool,
+    /// Whether it has made the model fail, and is off until it is reset.
+    pub is_broken: bool,
     /// Faults that are on.
     pub faults: Faults,
     /// Its chunks that are held.

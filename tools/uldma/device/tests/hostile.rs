@@ -8,12 +8,16 @@
 mod common;
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use common::host::{start, wait_for, Host};
 use common::raw::{Raw, DMA_MAP, REGION_READ, REGION_WRITE, VERSION};
-use common::{Guest, BASE, FREE, PAGE};
+use common::{memfd, Guest, BASE, FREE, PAGE};
+use rustix::event::EventfdFlags;
 use rustix::fs::MemfdFlags;
 use tempfile::TempDir;
 use uldma_device::abi::{Method, Status};
@@ -39,6 +43,15 @@ fn sockets() -> (TempDir, [PathBuf; 2]) {
     start(directory.path(), SHAPE, Speed::default());
     let sockets = ["a", "b"].map(|name| directory.path().join(name));
     (directory, sockets)
+}
+
+/// Does something that a hang of the device must not stop.
+fn in_time<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || done.send(act()));
+    result
+        .recv_timeout(Duration::from_secs(20))
+        .expect("the device hangs")
 }
 
 /// Memory that can be cut short under the device.
@@ -83,6 +96,55 @@ fn the_window_cannot_be_cut() {
     assert!(file.set_len(0).is_err());
     assert!(file.set_len(SHAPE.window_size * 2).is_err());
     assert_eq!(file.metadata().unwrap().len(), SHAPE.window_size);
+}
+
+#[test]
+fn a_full_eventfd_hangs_nobody() {
+    let (_directory, [a, b]) = sockets();
+    let mut honest = Host::connect(&a, MEMORY);
+    honest.probe(3);
+    let event = File::from(rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let mut hostile = Raw::greet(&b);
+    hostile.set_vector(0, event.as_fd()).unwrap();
+    hostile.set_vector(1, event.as_fd()).unwrap();
+    // Not before, so that it does not matter whether the device has made it non-blocking.
+    let flags = rustix::fs::OFlags::empty();
+    (&event).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+    rustix::fs::fcntl_setfl(&event, flags).unwrap();
+    enable_memory(&mut hostile);
+    hostile
+        .write(BAR_CONTROL, reg::CONTROL as u64, &[1, 0, 0, 0])
+        .unwrap();
+    let identity = in_time(move || {
+        for bit in [1, 2, 1, 2] {
+            honest.set(reg::PEER_DOORBELL + 4, bit);
+        }
+        honest.get(reg::ID)
+    });
+    assert_eq!(identity, u64::from(ID_MAGIC));
+    // And whoever comes next at the same socket is served.
+    drop(hostile);
+    let identity = in_time(move || {
+        let mut next = Host::connect(&b, MEMORY);
+        next.probe(4);
+        next.guest.register(1, 4, 0, FREE, PAGE);
+        assert_eq!(next.initiate(SLICE, (0, 1), (64, 1), 8), 1);
+        next.interrupt(0);
+        next.get(reg::ID)
+    });
+    assert_eq!(identity, u64::from(ID_MAGIC));
+}
+
+#[test]
+fn only_an_eventfd_is_an_interrupt() {
+    let (_directory, [a, b]) = sockets();
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let mut hostile = Raw::greet(&b);
+    assert!(hostile.set_vector(0, writer.as_fd()).is_err());
+    assert!(hostile.set_vector(0, memfd(64).as_fd()).is_err());
+    let mut honest = Raw::greet(&a);
+    enable_memory(&mut honest);
+    assert_eq!(id(&mut honest), ID_MAGIC.to_le_bytes());
 }
 
 #[test]

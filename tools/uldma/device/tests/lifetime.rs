@@ -415,3 +415,30 @@ fn delay_holds_a_transfer_back() {
     rig.invalidate(0, invalidate::ALL, 0);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
 }
+
+#[test]
+fn counters_go_on_from_whatever_a_guest_has_written() {
+    use uldma_device::abi::status_page;
+    let mut rig = Rig::new();
+    rig.regions(PAGE);
+    let page = rig.guests[0].status_page(OURS);
+    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    for counter in [
+        status_page::COMPLETED,
+        status_page::FAILED,
+        status_page::REFUSED,
+    ] {
+        rig.guests[0].put64(page + counter, u64::MAX);
+    }
+    rig.set_ctx(0, OURS, ctx::CONTROL, u64::from(context_control::ENABLE));
+    // The ticket after the last one is no success to who loads it, but the engine goes on.
+    rig.initiate(0, OURS, at(1, 0), at(2, 0), 8);
+    rig.run();
+    assert_eq!(rig.get_ctx(0, OURS, ctx::TICKET), 0);
+    assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
+    rig.invalidate(0, invalidate::ALL, 0);
+    rig.run();
+    assert_eq!(rig.guests[0].completed(OURS), (1, 0));
+    assert!(rig.initiate(0, OURS, at(1, 0), (0, 0), 8) < 0);
+    assert_eq!(rig.guests[0].refused(OURS), 0);
+}

@@ -78,7 +78,8 @@ impl Machine for KeyBased {
         let right = equal(stored, key) & (stored != 0);
         let registers = self.registers.get_mut(number).filter(|_| right);
         let Some(registers) = registers else {
-            *self.bad.entry(context).or_default() += 1;
+            let bad = self.bad.entry(context).or_default();
+            *bad = bad.saturating_add(1);
             return BAD_KEY;
         };
         if registers.destination.is_some() && registers.source.is_none() {

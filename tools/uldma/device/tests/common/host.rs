@@ -32,12 +32,7 @@ pub(crate) fn start(directory: &Path, shape: Shape, speed: Speed) -> Arc<Device>
         let device = Arc::clone(&device);
         std::thread::spawn(move || backend::serve(device, node, listener));
     }
-    let engine = Arc::clone(&device);
-    std::thread::spawn(move || engine.run_engine());
-    let poller = Arc::clone(&device);
-    std::thread::spawn(move || poller.run_poller());
-    let storms = Arc::clone(&device);
-    std::thread::spawn(move || storms.run_storms());
+    device.start().unwrap();
     device
 }
 
