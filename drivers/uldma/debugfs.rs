@@ -13,7 +13,10 @@ use kernel::{
     sync::Arc, //
 };
 
-use crate::device::Shared;
+use crate::{
+    device::Shared,
+    tpt::leaked, //
+};
 
 /// The files of one device.
 #[pin_data]
@@ -55,6 +58,7 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )?;
     writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
     writeln!(f, "cached {}", shared.lmm.cached())?;
+    writeln!(f, "leaked {}", leaked())?;
     writeln!(f, "connections {}", shared.connections.count())?;
     writeln!(
         f,

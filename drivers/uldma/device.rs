@@ -34,7 +34,6 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Completion,
         Mutex, //
     }, //
 };
@@ -136,13 +135,10 @@ pub(crate) struct Shared {
     #[pin]
     openers: Mutex<RBTree<u64, Arc<Events>>>,
     next_opener: Atomic<u64>,
-    /// Spaces with memory that the device did not let go of in time: kept, and so pinned, until it
-    /// is unbound.
+    /// The last space with memory that the device did not let go of in time, which keeps the one
+    /// before: kept, and so pinned, until it is unbound.
     #[pin]
-    stuck: Mutex<KVec<Arc<Space>>>,
-    /// Complete once the device can do no more DMA and nothing is mapped for it.
-    #[pin]
-    quiet: Completion,
+    stuck: Mutex<Option<Arc<Space>>>,
 }
 
 impl Host for Shared {
@@ -151,19 +147,11 @@ impl Host for Shared {
             gate: &self.gate,
             tpt: &self.tpt,
             hw: &*self.hw,
-            quiet: &self.quiet,
         }
     }
 
-    fn keep(&self, space: &Arc<Space>) {
-        let mut stuck = self.stuck.lock();
-        if stuck.iter().any(|other| Arc::ptr_eq(other, space)) {
-            return;
-        }
-        if stuck.push(space.clone(), GFP_KERNEL).is_err() {
-            // Pinned for ever is bad; freed under the device would be worse.
-            core::mem::forget(space.clone());
-        }
+    fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>> {
+        self.stuck.lock().replace(space)
     }
 }
 
@@ -207,8 +195,7 @@ impl Shared {
                 segments <- Segments::new(),
                 openers <- new_mutex!(RBTree::new(), "uldma::Shared::openers"),
                 next_opener: Atomic::new(1),
-                stuck <- new_mutex!(KVec::new(), "uldma::Shared::stuck"),
-                quiet <- Completion::new(),
+                stuck <- new_mutex!(None, "uldma::Shared::stuck"),
             }),
             GFP_KERNEL,
         )?;
@@ -523,10 +510,11 @@ impl Drop for Binding<'_> {
         }
         shared.contexts.tear_down(dev);
         shared.tpt.tear_down(dev);
-        shared.quiet.complete_all();
         // What waits for the device to be quiet can end now.
         shared.pump.stop();
-        let stuck = core::mem::take(&mut *shared.stuck.lock());
-        drop(stuck);
+        let mut stuck = shared.stuck.lock().take();
+        while let Some(space) = stuck {
+            stuck = space.take_kept_before();
+        }
     }
 }

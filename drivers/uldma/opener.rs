@@ -29,7 +29,10 @@ use crate::{
         MapRange, //
     },
     method::Method,
-    region::Region,
+    region::{
+        Leaving,
+        Region, //
+    },
     segment::Segment, //
 };
 
@@ -259,19 +262,20 @@ impl Opener {
     /// Ends the regions and imports that there are, as far as there is memory to do it at once.
     fn end_regions_at_once(&self) -> Result {
         let mut regions = KVVec::new();
-        let mut left = KVVec::new();
-        {
+        let left = {
             let mut objects = self.objects.lock();
             let count = objects.regions;
             let room = regions.reserve(count, GFP_KERNEL);
-            if count < 2 || room.and_then(|()| left.reserve(count, GFP_KERNEL)).is_err() {
+            let left = Leaving::with_room_for(count);
+            let (2.., Ok(()), Ok(left)) = (count, room, left) else {
                 return Ok(());
-            }
+            };
             while let Some(region) = objects.take_any_region() {
                 // There is room for all.
                 let _ = regions.push_within_capacity(region);
             }
-        }
+            left
+        };
         Region::release_all(&self.shared, &self.space, regions, left)
     }
 

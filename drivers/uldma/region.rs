@@ -26,7 +26,6 @@ use crate::{
     },
     list::List,
     lmm::{
-        host::Tell,
         locked::Locked,
         range::{
             offset_in_page,
@@ -40,9 +39,12 @@ use crate::{
         MapRange, //
     },
     tpt::{
+        Entered,
         PageRun,
+        Proof,
         RegionSetup,
-        RegionSlot, //
+        RegionSlot,
+        Tell, //
     }, //
 };
 
@@ -73,6 +75,29 @@ pub(crate) struct Description {
     pub(crate) pages: usize,
     /// The lock, of which its space knows more; none for an import.
     pub(crate) lock: Option<u64>,
+}
+
+/// Places of regions that end together, and the page entries of those that are imports.
+pub(crate) struct Leaving(KVVec<(RegionSlot, Option<PageRun>)>);
+
+impl Leaving {
+    /// Room for `count` regions.
+    pub(crate) fn with_room_for(count: usize) -> Result<Self> {
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
+}
+
+impl Entered for Leaving {
+    type Freed = Self;
+
+    fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
+        let runs = self.0.iter().filter_map(|(_, run)| run.as_ref());
+        runs.for_each(each);
+    }
+
+    fn free(self, _: &Proof) -> Self {
+        self
+    }
 }
 
 /// Memory that is consecutive for the device: bus address and bytes.
@@ -211,15 +236,18 @@ impl Region {
             remote: Some(remote.remote(peer.node(), generation)),
             export: None,
         };
-        let range =
-            Self::enter_at(shared, &guard, owner.opener, slot, &setup).inspect_err(|_| {
+        let range = match Self::enter_at(shared, &guard, owner.opener, slot, &setup) {
+            Ok(range) => range,
+            Err(err) => {
                 // The shadow pages may have been mapped for a moment.
-                shared.tpt.retract_pages(run);
-                if shared.hw.invalidate_region(dev, slot.index).is_ok() {
-                    shared.tpt.remove_pages(dev, run);
+                let tell = Tell::Region(slot.index);
+                let told = shared.tpt.retract(run).invalidate(dev, &*shared.hw, tell);
+                if told.is_ok() {
                     shared.tpt.free_region(slot);
                 }
-            })?;
+                return Err(err);
+            }
+        };
         Ok(Self {
             slot,
             addr: 0,
@@ -448,9 +476,10 @@ impl Region {
             }
             Pages::Remote(run) => match shared.gate.enter() {
                 Some(guard) => {
-                    shared.tpt.retract_pages(run);
-                    let told = shared.hw.invalidate_region(guard.dev(), self.slot.index);
-                    told.inspect(|()| shared.tpt.remove_pages(guard.dev(), run))
+                    let tell = Tell::Region(self.slot.index);
+                    let retracted = shared.tpt.retract(run);
+                    let told = retracted.invalidate(guard.dev(), &*shared.hw, tell);
+                    told.map_err(|(err, _)| err)
                 }
                 None => Ok(()),
             },
@@ -471,27 +500,25 @@ impl Region {
         shared: &Shared,
         space: &Arc<Space>,
         regions: KVVec<Self>,
-        mut left: KVVec<(RegionSlot, Option<PageRun>)>,
+        mut left: Leaving,
     ) -> Result {
-        let locks = regions.into_iter().filter_map(|mut region| {
-            region.retract(shared);
-            let (run, locked) = match region.pages {
-                Pages::Local(_, locked) => (None, Some(locked)),
-                Pages::Remote(run) => (Some(run), None),
-            };
-            if let Some(run) = run {
-                shared.tpt.retract_pages(run);
+        let left = space.unlock_all(|end| {
+            for mut region in regions {
+                region.retract(shared);
+                let run = match region.pages {
+                    Pages::Local(_, locked) => {
+                        end(locked);
+                        None
+                    }
+                    Pages::Remote(run) => Some(run),
+                };
+                // There is room for all; without it, the place is lost.
+                let _ = left.0.push_within_capacity((region.slot, run));
             }
-            // There is room for all; without it, the place is lost.
-            let _ = left.push_within_capacity((region.slot, run));
-            locked
-        });
-        space.unlock_all(locks)?;
-        for (slot, run) in &left {
-            if let (Some(run), Some(guard)) = (run, shared.gate.enter()) {
-                shared.tpt.remove_pages(guard.dev(), *run);
-            }
-            shared.tpt.free_region(*slot);
+            left
+        })?;
+        for (slot, _) in left.0 {
+            shared.tpt.free_region(slot);
         }
         Ok(())
     }

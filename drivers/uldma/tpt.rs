@@ -39,6 +39,7 @@ use crate::{
         TableSetup, //
     },
     kernel_ext::{
+        accounting::Charge,
         compat::dma_address,
         dma,
         gup::PinnedPages,
@@ -47,37 +48,20 @@ use crate::{
     }, //
 };
 
+mod reach;
+
+pub(crate) use reach::{
+    leaked,
+    Entered,
+    PageRun,
+    Proof,
+    Quiet,
+    Reachable,
+    Tell, //
+};
+
 /// Most runs that one region can have.
 pub(crate) const MAX_RUNS: usize = 4096;
-
-/// Consecutive page entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageRun {
-    pub(crate) first: u32,
-    pub(crate) count: u32,
-    /// First entry of the run that this one was split off from, or of itself. The places of a run
-    /// are used anew once all that was split off from it is gone.
-    origin: u32,
-}
-
-impl PageRun {
-    /// Splits the run before its page number `at`.
-    pub(crate) fn split(self, at: u32) -> (Self, Self) {
-        let at = at.min(self.count);
-        let head = Self { count: at, ..self };
-        let tail = Self {
-            first: self.first + at,
-            count: self.count - at,
-            ..self
-        };
-        (head, tail)
-    }
-
-    /// Whether `next` was split off from this run and follows.
-    pub(crate) fn can_join(self, next: Self) -> bool {
-        self.origin == next.origin && self.first + self.count == next.first
-    }
-}
 
 /// A region's place in the region table.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +127,8 @@ struct Tables {
 pub(crate) struct Tpt {
     #[pin]
     tables: Mutex<Option<Tables>>,
+    #[pin]
+    quiet: Quiet,
 }
 
 impl Tpt {
@@ -169,6 +155,7 @@ impl Tpt {
             tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
             Ok(try_pin_init!(Self {
                 tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
+                quiet <- Quiet::new(),
             }))
         })
     }
@@ -176,6 +163,11 @@ impl Tpt {
     fn with<R>(&self, f: impl FnOnce(&mut Tables) -> Result<R>) -> Result<R> {
         let mut tables = self.tables.lock();
         f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
+    }
+
+    /// Whether the device can touch no memory any more.
+    pub(crate) fn quiet(&self) -> &Quiet {
+        &self.quiet
     }
 
     /// Where the device finds the tables.
@@ -199,18 +191,24 @@ impl Tpt {
     }
 
     /// Maps `pages` for DMA and gives each a page entry of `space`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when the table is full, `ENOMEM`, `EREMOTEIO` when the device cannot reach a page. The
+    /// pages are unpinned then, which the device has not seen.
     pub(crate) fn add_pages(
         &self,
         dev: &Device<Bound>,
-        pages: &PinnedPages,
+        pages: PinnedPages,
+        charge: Charge,
         space: u32,
         access: Access,
-    ) -> Result<PageRun> {
+    ) -> Result<Reachable> {
         self.with(|tables| {
             let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
             let mut index = run.first;
             let entries = &mut tables.pages;
-            let result = dma::map_pinned(dev, pages, |address| {
+            let result = dma::map_pinned(dev, &pages, |address| {
                 let entry = PageEntry {
                     word: address | page_flags::VALID | access.page_flags(),
                     space,
@@ -220,18 +218,20 @@ impl Tpt {
                 index += 1;
                 Ok(())
             });
-            match result.and_then(|()| entries.publish(run.first, run.count)) {
-                Ok(()) => Ok(run),
-                Err(err) => {
-                    tables.drop_run(dev, run);
-                    Err(err)
-                }
+            if let Err(err) = result {
+                tables.drop_run(dev, &run);
+                return Err(err);
             }
+            let (first, count) = (run.first, run.count);
+            let reachable = Reachable::new(pages, charge, run);
+            // Of memory that was reserved, so it does not fail; if it did, the pages would stay.
+            tables.pages.publish(first, count)?;
+            Ok(reachable)
         })
     }
 
     /// Gives pages that are locked already more rights.
-    pub(crate) fn allow(&self, run: PageRun, access: Access) -> Result {
+    pub(crate) fn allow(&self, run: &PageRun, access: Access) -> Result {
         self.with(|tables| {
             for index in run.first..run.first + run.count {
                 let entry = tables.pages.get(index)?;
@@ -297,9 +297,8 @@ impl Tpt {
         })
     }
 
-    /// Makes page entries invalid. They have to be invalidated in the device before
-    /// [`Tpt::remove_pages`].
-    pub(crate) fn retract_pages(&self, run: PageRun) {
+    /// Makes page entries invalid for the device, which may still use them.
+    pub(crate) fn retract_pages(&self, run: &PageRun) {
         let _ = self.with(|tables| {
             for index in run.first..run.first + run.count {
                 tables.pages.retract(index);
@@ -309,15 +308,13 @@ impl Tpt {
     }
 
     /// Shows the device retracted page entries again.
-    pub(crate) fn restore_pages(&self, run: PageRun) {
+    pub(crate) fn restore_pages(&self, run: &PageRun) {
         // They are in the table, and without tables nobody needs them.
         let _ = self.with(|tables| tables.pages.publish(run.first, run.count));
     }
 
-    /// Takes page entries back and ends their DMA mappings.
-    ///
-    /// Nobody can have named them to the device, or they were retracted and invalidated.
-    pub(crate) fn remove_pages(&self, dev: &Device<Bound>, run: PageRun) {
+    /// Takes page entries back that were retracted and then invalidated, and ends their DMA mappings.
+    fn remove_pages(&self, dev: &Device<Bound>, run: &PageRun) {
         // Without tables the device was unbound, and all was taken back then.
         let _ = self.with(|tables| {
             tables.drop_run(dev, run);
@@ -434,11 +431,12 @@ impl Tpt {
         });
     }
 
-    /// Ends all DMA mappings and frees the tables, which the device no longer reads.
+    /// Ends all DMA mappings and frees the tables; the device does no DMA any more.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
         if let Some(mut tables) = self.tables.lock().take() {
             tables.drop_pages(dev);
         }
+        self.quiet.complete();
     }
 }
 
@@ -517,7 +515,7 @@ impl Tables {
     }
 
     /// Gives a run back, unmapping what it has mapped.
-    fn drop_run(&mut self, dev: &Device<Bound>, run: PageRun) {
+    fn drop_run(&mut self, dev: &Device<Bound>, run: &PageRun) {
         for index in run.first..run.first + run.count {
             self.drop_page(dev, index);
         }

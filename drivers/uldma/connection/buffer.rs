@@ -19,7 +19,6 @@ use crate::{
         page_list::PageList, //
     },
     lmm::{
-        host::Tell,
         locked::Locked,
         range::{
             offset_in_page,
@@ -30,6 +29,7 @@ use crate::{
     tpt::{
         RegionSetup,
         RegionSlot,
+        Tell,
         Tpt, //
     }, //
 };
@@ -99,8 +99,8 @@ impl Buffer {
                 reach,
             }),
             Err(err) => {
-                // Nobody was told of it.
-                let _ = space.unlock(locked, Tell::Nobody, false);
+                // No region has it, but there may be others over its pages, or were.
+                let _ = space.unlock(locked, Tell::Pages, false);
                 Err(err)
             }
         }
@@ -178,7 +178,8 @@ impl Buffer {
                 };
                 if is_out_of_reach {
                     free = Some(slot);
-                    Tell::Nobody
+                    // The region is gone, but what names its pages only was not ended with it.
+                    Tell::Pages
                 } else {
                     // Descriptors may still name the slot, so nobody can have it any more.
                     Tell::Region(slot.index)
@@ -188,7 +189,7 @@ impl Buffer {
                 if let Some(token) = token {
                     site.hw.take_back(token);
                 }
-                Tell::Nobody
+                Tell::Pages
             }
         };
         // What the device does not let go of is kept for it, and was logged.

@@ -9,90 +9,78 @@ use kernel::{
 
 use crate::{
     access::Access,
-    kernel_ext::{
-        accounting::Charge,
-        gup::PinnedPages, //
-    },
     tpt::{
+        Entered,
         PageRun,
+        Proof,
+        Reachable,
         Tpt, //
     }, //
 };
 
 use super::{
-    map::Payload,
+    map::{
+        Areas,
+        Payload, //
+    },
     origin::Origin, //
 };
 
 /// Pages that are pinned, charged and entered in the page table.
 pub(super) struct Pinned {
-    /// Dropped to unpin; marks pages dirty if the device could write.
-    pub(super) pages: PinnedPages,
-    /// Dropped, after the pins, to give the pages back to the limit.
-    charge: Charge,
+    pub(super) memory: Reachable,
     pub(super) access: Access,
-    /// The page entries, in the same order.
-    pub(super) run: PageRun,
     pub(super) origin: Arc<Origin>,
 }
 
 impl Pinned {
-    /// Enters `pages`, which came from `origin`, in the page table by `enter`.
-    pub(super) fn new(
-        origin: Arc<Origin>,
-        pages: PinnedPages,
-        charge: Charge,
-        access: Access,
-        enter: impl FnOnce(&PinnedPages) -> Result<PageRun>,
-    ) -> Result<Self> {
-        let run = enter(&pages)?;
-        Ok(Self {
-            pages,
-            charge,
-            access,
-            run,
-            origin,
-        })
-    }
-
     /// Gives the pages the rights of one more lock.
     pub(super) fn allow(&mut self, access: Access, tpt: &Tpt) -> Result {
         if !self.access.covers(access) {
-            tpt.allow(self.run, access)?;
+            tpt.allow(self.memory.run(), access)?;
             self.access.read |= access.read;
             self.access.write |= access.write;
             if access.write {
-                self.pages.set_writable();
+                self.memory.set_writable();
             }
         }
         Ok(())
     }
 }
 
+impl Entered for Areas<Pinned> {
+    /// Number of pages.
+    type Freed = usize;
+
+    fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
+        for (_, area) in self.iter() {
+            each(area.payload.memory.run());
+        }
+    }
+
+    fn free(self, proof: &Proof) -> usize {
+        let pages = self.pages();
+        for pinned in self.into_payloads() {
+            pinned.memory.free(proof);
+        }
+        pages
+    }
+}
+
 impl Payload for Pinned {
     fn split_off(&mut self, at: usize) -> Self {
-        // A run has no more than `u32::MAX` pages.
-        let (first, rest) = self.run.split(u32::try_from(at).unwrap_or(u32::MAX));
-        self.run = first;
-        let pages = self.pages.split_off(at);
         Self {
-            charge: self.charge.split(pages.len()),
-            pages,
+            memory: self.memory.split_off(at),
             access: self.access,
-            run: rest,
             origin: self.origin.clone(),
         }
     }
 
     fn can_join(&self, next: &Self) -> bool {
-        self.access == next.access
-            && self.run.can_join(next.run)
-            && self.pages.can_join(&next.pages)
+        self.access == next.access && self.memory.can_join(&next.memory)
     }
 
     fn join(&mut self, next: Self) {
-        self.run.count += next.run.count;
-        self.pages.join(next.pages);
-        self.charge.join(next.charge);
+        self.memory.join(next.memory);
     }
 }

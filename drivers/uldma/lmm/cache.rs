@@ -22,11 +22,10 @@ use kernel::{
     }, //
 };
 
+use crate::tpt::Tell;
+
 use super::{
-    host::{
-        Locker,
-        Tell, //
-    },
+    host::Locker,
     locked::Locked,
     range::PageRange,
     space::{
@@ -138,9 +137,9 @@ impl Space {
                 let areas = parts.flat_map(|part| state.map.areas(part.lineage, part.range));
                 areas.filter(|area| area.users == 1)
             };
-            own().for_each(|area| locker.tpt.retract_pages(area.payload.run));
+            own().for_each(|area| locker.tpt.retract_pages(area.payload.memory.run()));
             let told = locker.hw.invalidate_region(guard.dev(), region);
-            own().for_each(|area| locker.tpt.restore_pages(area.payload.run));
+            own().for_each(|area| locker.tpt.restore_pages(area.payload.memory.run()));
             if told.is_err() {
                 return Some(locked);
             }

@@ -2,10 +2,7 @@
 
 //! What spaces need of the device that they are used with.
 
-use kernel::sync::{
-    Arc,
-    Completion, //
-};
+use kernel::sync::Arc;
 
 use crate::{
     hw::Hardware,
@@ -20,8 +17,9 @@ pub(crate) trait Host: Send + Sync {
     /// What locking needs.
     fn locker(&self) -> Locker<'_>;
 
-    /// Keeps a space with memory that the device did not let go of until it is unbound.
-    fn keep(&self, space: &Arc<Space>);
+    /// Keeps a space with memory that the device did not let go of until it is unbound. Returns the
+    /// one that was kept before, for `space` to keep.
+    fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>>;
 }
 
 /// What locking needs of the device.
@@ -29,19 +27,4 @@ pub(crate) struct Locker<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,
     pub(crate) hw: &'a dyn Hardware,
-    /// Complete once a device whose gate is closed can touch no memory any more.
-    pub(crate) quiet: &'a Completion,
-}
-
-/// What the device has to be told when a lock ends.
-#[derive(Clone, Copy)]
-pub(crate) enum Tell {
-    /// This region is retracted, and may be in use.
-    Region(u32),
-    /// Pages go, if any do.
-    Pages,
-    /// Nothing: it was told already that what could name the pages is gone.
-    Nobody,
-    /// All regions of the space are retracted, and may be in use.
-    Space,
 }

@@ -19,7 +19,8 @@ use crate::{
         accounting::Charge,
         gup::PinnedPages, //
     },
-    list::List, //
+    list::List,
+    tpt::Tell, //
 };
 
 use super::{
@@ -95,7 +96,7 @@ impl Space {
     }
 
     fn lock_in(
-        &self,
+        self: &Arc<Self>,
         state: &mut State,
         mm: &MmWithUser,
         range: PageRange,
@@ -159,7 +160,7 @@ impl Space {
 
     /// The rest of [`Space::lock`], once what is needed is pinned and areas are split.
     fn lock_split(
-        &self,
+        self: &Arc<Self>,
         state: &mut State,
         range: PageRange,
         access: Access,
@@ -199,8 +200,10 @@ impl Space {
                 let (origin, pages) = fresh.take(gap)?;
                 let charge = charge.split(gap.len());
                 new.add(state.map.new_lineage(), gap, || {
-                    Pinned::new(origin, pages, charge, access, |pages| {
-                        tpt.add_pages(dev, pages, self.id(), access)
+                    Ok(Pinned {
+                        memory: tpt.add_pages(dev, pages, charge, self.id(), access)?,
+                        access,
+                        origin,
                     })
                 })?;
             }
@@ -217,9 +220,9 @@ impl Space {
         let (locked, holder, room) = match result {
             Ok(made) => made,
             Err(err) => {
-                for (_, area) in new.iter() {
-                    tpt.remove_pages(dev, area.payload.run);
-                }
+                // No program was told of the entries, but transfers and pages that are mapped out may
+                // name entries that others had before.
+                let _ = self.take_back(state, dev, (new, ()), Tell::Pages, locker);
                 return Err(err);
             }
         };
@@ -261,7 +264,7 @@ fn is_sure(area: &Area<Pinned>, range: &PageRange, access: Access) -> bool {
 
 /// Whether page `page` of an area that has `range` is the one that `fresh` found there.
 fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool {
-    area.pages.pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
+    area.memory.pages().pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 
 impl State {

@@ -37,7 +37,7 @@ impl Part {
         Self {
             lineage,
             range: area.range,
-            first: area.payload.run.first,
+            first: area.payload.memory.run().first,
         }
     }
 }

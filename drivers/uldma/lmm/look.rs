@@ -89,7 +89,7 @@ impl State {
                     let number = |page| page - area.range.start;
                     let start = part.start << PAGE_SHIFT;
                     let (from, to) = (number(part.start), number(part.end));
-                    let (same, end) = area.payload.pages.look(mm, start, from, to);
+                    let (same, end) = area.payload.memory.pages().look(mm, start, from, to);
                     (same, area.range.start + end)
                 }
                 None => (false, part.end),

@@ -217,6 +217,18 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
+    /// Takes all areas out.
+    pub(super) fn take_all(&mut self) -> Areas<P> {
+        self.count = 0;
+        let mut all = Areas {
+            nodes: core::mem::take(&mut self.live),
+        };
+        all.append(Areas {
+            nodes: core::mem::take(&mut self.stale),
+        });
+        all
+    }
+
     /// Inserts areas that are live.
     pub(super) fn insert(&mut self, mut new: Areas<P>) {
         while let Some(node) = new.pop() {
@@ -321,6 +333,13 @@ impl<P> Areas<P> {
     /// Pages of all areas.
     pub(super) fn pages(&self) -> usize {
         self.iter().map(|(_, area)| area.range.len()).sum()
+    }
+
+    /// Takes over areas of the same map.
+    pub(super) fn append(&mut self, mut others: Self) {
+        while let Some(node) = others.pop() {
+            self.nodes.insert(node);
+        }
     }
 
     fn pop(&mut self) -> Option<RBTreeNode<Key, Area<P>>> {

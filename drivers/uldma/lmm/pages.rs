@@ -41,7 +41,7 @@ impl Space {
         let parts = areas.filter_map(|area| {
             let common = area.range.intersection(&wanted)?;
             let first = common.start - area.range.start;
-            Some((&area.payload.pages, first..first + common.len()))
+            Some((area.payload.memory.pages(), first..first + common.len()))
         });
         PageList::new(offset % PAGE_SIZE, length, parts)
     }

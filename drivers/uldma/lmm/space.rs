@@ -30,7 +30,10 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::accounting;
+use crate::{
+    kernel_ext::accounting,
+    tpt::Entered, //
+};
 
 use super::{
     area::Pinned,
@@ -38,7 +41,10 @@ use super::{
     cache::Cache,
     host::Host,
     locked::Holder,
-    map::AreaMap,
+    map::{
+        AreaMap,
+        Areas, //
+    },
     range::{
         gaps,
         PageRange, //
@@ -50,7 +56,7 @@ use super::{
 ///
 /// Lock order: `state`, then the gate, then the locks of the tables. `mmap_lock` is taken inside of
 /// `state`, by pinning, so neither faults nor `mmap` nor those who change mappings may take `state`.
-#[pin_data]
+#[pin_data(PinnedDrop)]
 pub(crate) struct Space {
     id: u32,
     pub(super) mm: ARef<Mm>,
@@ -79,7 +85,9 @@ pub(super) struct State {
     pub(super) counters: Counters,
     /// Areas that the device did not let go of: pinned until the address space's last opener and
     /// the device's binding are gone.
-    pub(super) stuck: KVec<Pinned>,
+    pub(super) stuck: Areas<Pinned>,
+    /// The space that the device kept before this one, if it keeps this one.
+    pub(super) kept_before: Option<Arc<Space>>,
 }
 
 /// How often things happened.
@@ -131,7 +139,8 @@ impl Space {
             next_number: 0,
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
-            stuck: KVec::new(),
+            stuck: Areas::default(),
+            kept_before: None,
         };
         try_pin_init!(Self {
             id,
@@ -199,6 +208,20 @@ impl Space {
         let parts = holder.parts.iter();
         let areas = parts.map(|part| state.map.areas(part.lineage, part.range).count());
         (areas.sum(), holder.stale)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Space {
+    fn drop(self: Pin<&mut Self>) {
+        // What is left then is what the device did not let go of, or what is of a connection that
+        // went with the device. Without the proof it stays pinned, and is counted.
+        let host = self.host.clone();
+        if let Some(proof) = host.locker().tpt.quiet().proof() {
+            let mut state = self.state.lock();
+            let left = (state.map.take_all(), core::mem::take(&mut state.stuck));
+            left.free(&proof);
+        }
     }
 }
 

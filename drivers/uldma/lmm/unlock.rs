@@ -3,6 +3,10 @@
 //! Unlocking: the device first, then the pins.
 
 use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
     prelude::*,
     sync::{
         atomic::Relaxed,
@@ -10,12 +14,14 @@ use kernel::{
     }, //
 };
 
+use crate::tpt::{
+    Entered,
+    Tell, //
+};
+
 use super::{
     area::Pinned,
-    host::{
-        Locker,
-        Tell, //
-    },
+    host::Locker,
     locked::Locked,
     map::Areas,
     space::{
@@ -46,19 +52,21 @@ impl Space {
         }
     }
 
-    /// Ends all of `locks`, and tells the device once that everything of this space goes.
+    /// Ends all locks that `release` passes to its argument, and what else it returns that has page
+    /// entries of this space; tells the device once that everything of this space goes.
     ///
     /// # Errors
     ///
     /// As for [`Space::unlock`].
-    pub(crate) fn unlock_all(self: &Arc<Self>, locks: impl Iterator<Item = Locked>) -> Result {
+    pub(crate) fn unlock_all<E: Entered>(
+        self: &Arc<Self>,
+        release: impl FnOnce(&mut dyn FnMut(Locked)) -> E,
+    ) -> Result<E::Freed> {
         let locker = &self.host.locker();
         let mut state = self.state.lock();
         let mut ended = Areas::default();
-        for locked in locks {
-            state.release(&locked, &mut ended);
-        }
-        self.unpin(&mut state, ended, Tell::Space, locker)
+        let others = release(&mut |locked| state.release(&locked, &mut ended));
+        self.unpin(&mut state, (ended, others), Tell::Space(self.id()), locker)
     }
 
     /// Ends `locked`.
@@ -71,49 +79,55 @@ impl Space {
     ) -> Result {
         let mut ended = Areas::default();
         state.release(locked, &mut ended);
-        self.unpin(state, ended, tell, locker)
+        self.unpin(state, (ended, ()), tell, locker)
     }
 
-    /// Unpins areas once the device was told what `tell` says, and has answered.
-    fn unpin(
+    /// Unpins areas once the device was told what `tell` says, and has answered; so with `others`.
+    fn unpin<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
-        ended: Areas<Pinned>,
+        ended: (Areas<Pinned>, E),
         tell: Tell,
         locker: &Locker<'_>,
-    ) -> Result {
-        let Some(guard) = locker.gate.enter() else {
-            locker.quiet.wait_for_completion();
-            self.pages.fetch_sub(ended.pages(), Relaxed);
-            return Ok(());
+    ) -> Result<E::Freed> {
+        let (pages, others) = match locker.gate.enter() {
+            Some(guard) => self.take_back(state, guard.dev(), ended, tell, locker)?,
+            None => ended.free(&locker.tpt.quiet().wait()),
         };
-        let (dev, hw) = (guard.dev(), locker.hw);
-        for (_, area) in ended.iter() {
-            locker.tpt.retract_pages(area.payload.run);
-        }
-        let result = match tell {
-            Tell::Region(region) => hw.invalidate_region(dev, region),
-            Tell::Space => hw.invalidate_space(dev, self.id()),
-            Tell::Nobody => Ok(()),
-            Tell::Pages if ended.is_empty() => Ok(()),
-            Tell::Pages => hw.invalidate_region(dev, 0),
-        };
-        if let Err(err) = result {
-            dev_err!(dev, "{} pages stay pinned: {err:?}\n", ended.pages());
-            state.keep_stuck(ended);
-            self.host.keep(self);
-            return Err(err);
-        }
-        for (_, area) in ended.iter() {
-            locker.tpt.remove_pages(dev, area.payload.run);
-        }
-        self.pages.fetch_sub(ended.pages(), Relaxed);
-        Ok(())
+        self.pages.fetch_sub(pages, Relaxed);
+        Ok(others)
+    }
+
+    /// Takes page entries back and ends what they were for; what the device does not let go of is kept
+    /// until it is unbound.
+    pub(super) fn take_back<E: Entered>(
+        self: &Arc<Self>,
+        state: &mut State,
+        dev: &Device<Bound>,
+        entered: (Areas<Pinned>, E),
+        tell: Tell,
+        locker: &Locker<'_>,
+    ) -> Result<(usize, E::Freed)> {
+        let told = locker.tpt.retract(entered).invalidate(dev, locker.hw, tell);
+        told.map_err(|(err, (areas, _))| {
+            dev_err!(dev, "{} pages stay pinned: {err:?}\n", areas.pages());
+            if state.stuck.is_empty() && !areas.is_empty() {
+                state.kept_before = self.host.keep(self.clone());
+            }
+            state.stuck.append(areas);
+            err
+        })
     }
 
     /// Whether the device did not let go of some memory.
     pub(super) fn is_stuck(&self) -> bool {
         !self.state.lock().stuck.is_empty()
+    }
+
+    /// Lets go of the space that was kept before this one, as [`Host::keep`](super::host::Host::keep)
+    /// says.
+    pub(crate) fn take_kept_before(&self) -> Option<Arc<Self>> {
+        self.state.lock().kept_before.take()
     }
 }
 
@@ -124,18 +138,6 @@ impl State {
             for part in holder.parts.iter() {
                 self.map.release(part.lineage, part.range, ended);
             }
-        }
-    }
-
-    fn keep_stuck(&mut self, ended: Areas<Pinned>) {
-        for pinned in ended.into_payloads() {
-            if self.stuck.reserve(1, GFP_KERNEL).is_err() {
-                // Pinned for ever is bad; freed under the device would be worse.
-                core::mem::forget(pinned);
-                continue;
-            }
-            // There is room for one more.
-            let _ = self.stuck.push(pinned, GFP_KERNEL);
         }
     }
 }
