@@ -63,12 +63,18 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
-    r"lmm(/.*)?\.rs|(access|region)\.rs|ioctl/region\.rs": (*MEMORY, *STALE, *FAILING),
+    r"lmm(/.*)?\.rs|(access|region)\.rs|ioctl/region\.rs": (
+        *MEMORY,
+        *STALE,
+        "nodes:held",
+        *FAILING,
+    ),
     r"kernel_ext/(accounting|gup|mmu_notifier|shrinker)\.rs": (*MEMORY, *STALE, *FAILING),
-    r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|tpt\.rs": (
+    r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|tpt(/.*)?\.rs": (
         *MEMORY,
         *TRANSFERS,
         *MAPPED,
+        "nodes:held",
         *FAILING,
     ),
     r"(context|context/claim|running|status_page|maps)\.rs": (*CONTEXTS, *METHODS, *FAILING),
