@@ -36,6 +36,7 @@ mod map;
 mod map_tests;
 pub(crate) mod origin;
 mod pages;
+mod pinning;
 pub(crate) mod range;
 pub(crate) mod space;
 mod unlock;

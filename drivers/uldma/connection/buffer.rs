@@ -161,8 +161,7 @@ impl Buffer {
     /// Takes the memory out of everybody's reach and unlocks it; with `keep` its pins may stay for
     /// who gives the memory again.
     ///
-    /// Not to be called under locks that moving data takes: this may wait for a process that is
-    /// faulting memory in.
+    /// Not to be called under locks that moving data takes: this waits for the device.
     pub(super) fn release(self, site: &Site<'_>, keep: bool) {
         let mut free = None;
         let tell = match self.reach {

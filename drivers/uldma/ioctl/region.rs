@@ -112,7 +112,7 @@ pub(super) fn query(opener: &Opener, user: &User) -> Result {
     zero(arg.reserved)?;
     drop(opener.shared.gate.try_enter()?);
     let region = opener.objects.lock().region(arg.handle)?.describe();
-    // Without `objects`, as this may wait for a process that is faulting memory in.
+    // Without `objects`, as this may wait for the device.
     let lock = region.lock.map(|lock| opener.space.describe(lock));
     let (areas, stale) = lock.unwrap_or((0, 0));
     let flags = [

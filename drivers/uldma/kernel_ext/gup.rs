@@ -11,7 +11,8 @@ use kernel::{
             flags,
             VmaRef, //
         },
-        MmWithUser, //
+        MmWithUser,
+        MmapReadGuard, //
     },
     page::PAGE_SIZE,
     prelude::*,
@@ -207,10 +208,10 @@ impl PinnedPages {
     /// of the first for which it is different, or `to`.
     ///
     /// Faults nothing in: an address that has no page now means the page that touching it would
-    /// bring. Takes `mmap_lock`.
+    /// bring. `lock` is the `mmap_lock` of `mm`.
     pub(crate) fn look(
         &self,
-        mm: &MmWithUser,
+        (mm, lock): (&MmWithUser, &MmapReadGuard<'_>),
         start: usize,
         from: usize,
         to: usize,
@@ -219,7 +220,6 @@ impl PinnedPages {
         let mut index = from;
         while index < to.min(self.count) {
             let address = start + (index - from) * PAGE_SIZE;
-            let lock = mm.mmap_read_lock();
             let vma = lock.vma_lookup(address);
             let mut found = [core::ptr::null_mut(); LOOK_BATCH];
             let wanted = (to - index).min(LOOK_BATCH);

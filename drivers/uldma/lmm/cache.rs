@@ -171,6 +171,14 @@ impl Space {
         oldest.is_some()
     }
 
+    /// Ends all locks of the cache; whether there was any.
+    pub(super) fn evict_all(self: &Arc<Self>, locker: &Locker<'_>) -> bool {
+        let mut state = self.state.lock();
+        let any = state.cache.len() > 0;
+        while self.evict(&mut state, locker) {}
+        any
+    }
+
     /// Ends the locks of the cache that are stale.
     pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) {
         loop {

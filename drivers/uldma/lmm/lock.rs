@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: GPL-2.0
-
 //! Locking: what is not covered for sure is pinned, the rest is counted.
 
 use kernel::{
@@ -15,10 +13,6 @@ use kernel::{
 use crate::{
     access::Access,
     events::StaleTicket,
-    kernel_ext::{
-        accounting::Charge,
-        gup::PinnedPages, //
-    },
     list::List,
     tpt::Tell, //
 };
@@ -33,13 +27,13 @@ use super::{
         Locked,
         Part, //
     },
-    map::{
-        Area,
-        Areas, //
-    },
-    origin::{
-        Origin,
-        Wake, //
+    map::Areas,
+    origin::Wake,
+    pinning::{
+        Fresh,
+        Pins,
+        Plan,
+        Wanted, //
     },
     range::{
         gaps,
@@ -51,123 +45,117 @@ use super::{
     }, //
 };
 
-/// Pins of a range that no area covers for sure.
-struct Fresh {
-    range: PageRange,
-    origin: Arc<Origin>,
-    pages: PinnedPages,
-}
-
-/// An area that may be stale, and its origin's changes before the range was pinned anew.
-struct Doubted {
-    origin: Arc<Origin>,
-    range: PageRange,
-    changes: u64,
-}
-
 impl Space {
     /// Locks `range` of the current process, whose address space `mm` must be of this space;
     /// `ticket`, if there is one, tells when it goes stale.
     ///
     /// # Errors
     ///
-    /// Those of [`PinnedPages::pin`] and [`Charge::new`], `ENOSPC` when a table is full, `ENODEV`
-    /// when the device is gone; nothing has changed then, but that the cache may be empty.
+    /// Those of [`PinnedPages::pin`](crate::kernel_ext::gup::PinnedPages::pin) and
+    /// [`Charge::new`](crate::kernel_ext::accounting::Charge::new), `ENOSPC` when a table is full,
+    /// `EINTR` when a signal comes while another lock pins the same pages, `ENODEV` when the device
+    /// is gone; nothing has changed then, but that the cache may be empty.
     pub(crate) fn lock(
         self: &Arc<Self>,
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
-        ticket: Option<StaleTicket>,
+        mut ticket: Option<StaleTicket>,
     ) -> Result<Locked> {
         let locker = &self.host.locker();
-        let mut state = self.state.lock();
-        let locked = match self.lock_in(&mut state, mm, range, access, locker) {
-            Err(ENOMEM | ENOSPC | EPERM) if state.cache.len() > 0 => {
-                while self.evict(&mut state, locker) {}
-                self.lock_in(&mut state, mm, range, access, locker)
+        let wanted = &Wanted { mm, range, access };
+        let result = self.pin_and_enter(wanted, &mut ticket, locker);
+        match result {
+            Err(ENOMEM | ENOSPC | EPERM) if self.evict_all(locker) => {
+                self.pin_and_enter(wanted, &mut ticket, locker)
             }
             result => result,
-        }?;
-        if let Some(holder) = state.holders.get_mut(&locked.number) {
-            holder.ticket = ticket;
         }
-        Ok(locked)
     }
 
-    fn lock_in(
+    /// Pins what is needed without the lock of the state, and retries where the rest has gone
+    /// meanwhile, which takes another lock's end.
+    fn pin_and_enter(
         self: &Arc<Self>,
-        state: &mut State,
-        mm: &MmWithUser,
-        range: PageRange,
-        access: Access,
+        wanted: &Wanted<'_>,
+        ticket: &mut Option<StaleTicket>,
         locker: &Locker<'_>,
     ) -> Result<Locked> {
-        let doubted = state.doubted(range, access)?;
-        let covered = state.map.live(range).map(|(_, area)| area.range);
-        let missing = gaps(range, covered).map(|gap| gap.len()).sum();
-        let charge = Charge::new(mm, missing)?;
-        let mut fresh = self.pin_doubtful(state, mm, range, access)?;
-        let pins: usize = fresh.iter().map(|fresh| fresh.pages.len()).sum();
-
-        let mut result = state
-            .split_for(range, &fresh)
-            .and_then(|()| self.lock_split(state, range, access, charge, &mut fresh, locker));
-        match &mut result {
-            Ok(locked) => {
-                locked.pinned = pins > 0;
-                for doubted in doubted.iter() {
-                    doubted.origin.trust(doubted.range, doubted.changes);
+        let wake: Arc<dyn Wake> = self.attention.clone();
+        loop {
+            let mut state = self.state.lock();
+            let plan = Plan::new(&state, wanted)?;
+            let Some(range) = plan.range() else {
+                let mut pins = Pins::none(wanted)?;
+                return self.enter(&mut state, wanted, &plan, &mut pins, ticket, locker);
+            };
+            if state.is_reserved(&range) {
+                match self.entered.wait_interruptible(&mut state) {
+                    true => return Err(ERESTARTNOHAND),
+                    false => continue,
                 }
-                let counters = &mut state.counters;
-                counters.pins += u64::try_from(pins)?;
-                let counter = match pins {
-                    0 => &mut counters.hits,
-                    _ => &mut counters.misses,
-                };
-                *counter += 1;
             }
-            Err(_) => {
-                state.map.unsplit(range);
+            state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
+            drop(state);
+            // Dropped after the lock.
+            let mut pins = plan.pin(wanted, &wake);
+            let mut state = self.state.lock();
+            state.reserved.retain(|other| *other != range);
+            self.entered.notify_all();
+            let pins = pins.as_mut().map_err(|err| *err)?;
+            if state.is_covered(wanted, &pins.fresh) {
+                return self.enter(&mut state, wanted, &plan, pins, ticket, locker);
             }
         }
-        result
     }
 
-    /// Pins what no live area of `range` covers for sure with the rights of `access`.
-    fn pin_doubtful(
-        &self,
-        state: &State,
-        mm: &MmWithUser,
-        range: PageRange,
-        access: Access,
-    ) -> Result<List<Fresh>> {
-        let wake: Arc<dyn Wake> = self.attention.clone();
-        let live = state.map.live(range).map(|(_, area)| area);
-        let sure = live.filter(|area| is_sure(area, &range, access));
-        let mut fresh = List::Empty;
-        for range in gaps(range, sure.map(|area| area.range)) {
-            let origin = Origin::watch(mm, range, &wake)?;
-            let pages = PinnedPages::pin(mm, range.address(), range.len(), access.write)?;
-            fresh.push(Fresh {
-                range,
-                origin,
-                pages,
-            })?;
+    /// Makes the lock, of what areas cover and what was pinned.
+    fn enter(
+        self: &Arc<Self>,
+        state: &mut State,
+        wanted: &Wanted<'_>,
+        plan: &Plan,
+        pins: &mut Pins,
+        ticket: &mut Option<StaleTicket>,
+        locker: &Locker<'_>,
+    ) -> Result<Locked> {
+        let count = pins.pages();
+        let result = state
+            .split_for(wanted.range, &pins.fresh)
+            .and_then(|()| self.lock_split(state, wanted, pins, locker));
+        if result.is_err() || count > 0 {
+            state.map.unsplit(wanted.range);
         }
-        Ok(fresh)
+        let mut locked = result?;
+        locked.pinned = count > 0;
+        plan.trust();
+        if pins.has_unlooked() {
+            // Nobody found the areas, as they were not there.
+            self.attention.wake();
+        }
+        let counters = &mut state.counters;
+        counters.pins += u64::try_from(count)?;
+        let counter = match count {
+            0 => &mut counters.hits,
+            _ => &mut counters.misses,
+        };
+        *counter += 1;
+        if let Some(holder) = state.holders.get_mut(&locked.number) {
+            holder.ticket = ticket.take();
+        }
+        Ok(locked)
     }
 
     /// The rest of [`Space::lock`], once what is needed is pinned and areas are split.
     fn lock_split(
         self: &Arc<Self>,
         state: &mut State,
-        range: PageRange,
-        access: Access,
-        mut charge: Charge,
-        fresh: &mut [Fresh],
+        wanted: &Wanted<'_>,
+        pins: &mut Pins,
         locker: &Locker<'_>,
     ) -> Result<Locked> {
+        let Wanted { range, access, .. } = *wanted;
+        let Pins { fresh, charge } = pins;
         // In the order of addresses, as live areas are.
         let mut stale = List::Empty;
         for fresh in fresh.iter() {
@@ -241,63 +229,20 @@ impl Space {
     }
 }
 
-impl Fresh {
-    /// Takes out the pins of `gap`; those before it, which areas have already, end.
-    fn take(&mut self, gap: PageRange) -> Result<(Arc<Origin>, PinnedPages)> {
-        let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;
-        let mut pages = self.pages.split_off(head);
-        let rest = pages.split_off(gap.len());
-        if pages.len() != gap.len() {
-            return Err(EINVAL);
-        }
-        self.pages = rest;
-        self.range.start = gap.end;
-        Ok((self.origin.clone(), pages))
-    }
-}
-
-/// Whether an area gives the rights of `access`, and is for sure what is mapped in `range`.
-fn is_sure(area: &Area<Pinned>, range: &PageRange, access: Access) -> bool {
-    let common = area.range.intersection(range).unwrap_or(area.range);
-    area.payload.access.covers(access) && !area.payload.origin.is_unsure(common)
-}
-
 /// Whether page `page` of an area that has `range` is the one that `fresh` found there.
 fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool {
     area.memory.pages().pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 
 impl State {
-    /// The live areas in `range` that may be stale, or lack rights of `access`.
-    fn doubted(&self, range: PageRange, access: Access) -> Result<List<Doubted>> {
-        let mut doubted = List::Empty;
-        for (_, area) in self.map.live(range) {
-            // What is pinned for reading says nothing of the right to write.
-            let Some(range) = area
-                .range
-                .intersection(&range)
-                .filter(|_| !is_sure(area, &range, access))
-                .filter(|_| access.write || !area.payload.access.write)
-            else {
-                continue;
-            };
-            let origin = area.payload.origin.clone();
-            let changes = origin.changes();
-            doubted.push(Doubted {
-                origin,
-                range,
-                changes,
-            })?;
-        }
-        Ok(doubted)
-    }
-
     /// Splits the live areas in `range` at its ends, and so that each is what `fresh` found as a
     /// whole or not at all.
     fn split_for(&mut self, range: PageRange, fresh: &[Fresh]) -> Result {
         self.map.split(range.start)?;
         self.map.split(range.end)?;
         for fresh in fresh {
+            self.map.split(fresh.range.start)?;
+            self.map.split(fresh.range.end)?;
             let mut from = fresh.range;
             while let Some(at) = self.first_change(from, fresh) {
                 self.map.split(at)?;

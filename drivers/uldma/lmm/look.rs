@@ -3,7 +3,10 @@
 //! Finding out which locks went stale, after the memory manager told of changes.
 
 use kernel::{
-    mm::MmWithUser,
+    mm::{
+        MmWithUser,
+        MmapReadGuard, //
+    },
     page::PAGE_SHIFT,
     sync::Arc, //
 };
@@ -48,9 +51,12 @@ impl Space {
             if let Some(mm) = &mm {
                 settle_files(mm, range.address(), range.end << PAGE_SHIFT);
             }
+            // In this order: nobody waits for the process's memory under the lock of the state.
+            let mapped = mm.as_deref().map(|mm| (mm, mm.mmap_read_lock()));
             let mut state = self.state.lock();
             state.counters.looks += 1;
-            state.look_at(&suspect, mm.as_deref());
+            let mapped = mapped.as_ref().map(|(mm, lock)| (*mm, lock));
+            state.look_at(&suspect, mapped);
         }
         self.evict_stale(&mut self.state.lock(), &self.host.locker());
     }
@@ -73,7 +79,7 @@ impl State {
     }
 
     /// Retires what is stale of a suspect.
-    fn look_at(&mut self, suspect: &Suspect, mm: Option<&MmWithUser>) {
+    fn look_at(&mut self, suspect: &Suspect, mapped: Option<(&MmWithUser, &MmapReadGuard<'_>)>) {
         let mut left = suspect.range;
         while left.start < left.end {
             let is_of_it = |area: &Area<Pinned>| Arc::ptr_eq(&area.payload.origin, &suspect.origin);
@@ -84,12 +90,12 @@ impl State {
             let Some(part) = area.range.intersection(&left) else {
                 return;
             };
-            let (same, end) = match mm {
-                Some(mm) => {
+            let (same, end) = match mapped {
+                Some(mapped) => {
                     let number = |page| page - area.range.start;
                     let start = part.start << PAGE_SHIFT;
                     let (from, to) = (number(part.start), number(part.end));
-                    let (same, end) = area.payload.memory.pages().look(mm, start, from, to);
+                    let (same, end) = area.payload.memory.pages().look(mapped, start, from, to);
                     (same, area.range.start + end)
                 }
                 None => (false, part.end),

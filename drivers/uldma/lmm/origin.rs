@@ -134,6 +134,11 @@ impl Origin {
         }
     }
 
+    /// Whether anything may have changed that was not looked at.
+    pub(super) fn has_unlooked(&self) -> bool {
+        self.doubt().lock().unlooked.is_some()
+    }
+
     /// What may have changed and was not looked at; now it is going to be.
     pub(super) fn take_unlooked(&self) -> Option<PageRange> {
         self.doubt().lock().unlooked.take()

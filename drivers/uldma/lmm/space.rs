@@ -11,6 +11,7 @@ use kernel::{
         Mm,
         MmWithUser, //
     },
+    new_condvar,
     new_mutex,
     prelude::*,
     rbtree::RBTree,
@@ -21,6 +22,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        CondVar,
         Mutex, //
     },
     task::CurrentTask,
@@ -54,19 +56,22 @@ use super::{
 
 /// An address space that has locked memory.
 ///
-/// Lock order: `state`, then the gate, then the locks of the tables. `mmap_lock` is taken inside of
-/// `state`, by pinning, so neither faults nor `mmap` nor those who change mappings may take `state`.
+/// Lock order: `mmap_lock`, then `state`, then the gate, then the locks of the tables. Nothing that
+/// faults memory in is called under `state`, so whoever takes it waits for no process's memory.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
     id: u32,
     pub(super) mm: ARef<Mm>,
-    /// Pages that are locked, each counted once. Outside of `state`, so that whoever only asks
-    /// does not wait for a process that is faulting memory in.
+    /// Pages that are locked, each counted once. Outside of `state`, so that a caller that only asks
+    /// does not wait for the device.
     pub(super) pages: Atomic<usize>,
     pub(super) host: Arc<dyn Host>,
     pub(super) attention: Arc<Attention>,
     #[pin]
     pub(super) work: Work<Space>,
+    /// Told when a range is not reserved any more.
+    #[pin]
+    pub(super) entered: CondVar,
     #[pin]
     pub(super) state: Mutex<State>,
 }
@@ -81,6 +86,8 @@ pub(super) struct State {
     /// The locks, by number.
     pub(super) holders: RBTree<u64, Holder>,
     pub(super) next_number: u64,
+    /// What is being pinned, without this lock.
+    pub(super) reserved: KVec<PageRange>,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
     /// Areas that the device did not let go of: pinned until the address space's last opener and
@@ -137,6 +144,7 @@ impl Space {
             map: AreaMap::new(options.merge),
             holders: RBTree::new(),
             next_number: 0,
+            reserved: KVec::new(),
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
             stuck: Areas::default(),
@@ -149,6 +157,7 @@ impl Space {
             host,
             attention: Arc::pin_init(Attention::new(), GFP_KERNEL_ACCOUNT)?,
             work <- new_work!("uldma::Space::work"),
+            entered <- new_condvar!("uldma::Space::entered"),
             state <- new_mutex!(state, "uldma::Space::state"),
         })
     }
