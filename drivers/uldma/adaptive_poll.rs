@@ -93,6 +93,11 @@ impl AdaptivePoll {
     /// The event came after the waiter had polled for `polled`.
     pub(crate) fn found(&mut self, polled: u64) {
         self.pay(polled);
+        self.found_at_once();
+    }
+
+    /// The event came at once, or nearly so.
+    pub(crate) fn found_at_once(&mut self) {
         self.long = LONG;
         self.polling_pays = true;
     }

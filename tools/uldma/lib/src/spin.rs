@@ -36,6 +36,8 @@ pub(crate) struct Poller {
     policy: Policy,
     /// Ticks for which it has polled in vain.
     polled: u64,
+    /// Attempts between two readings of the time, see [`Poller::calibrate`].
+    burst: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +48,13 @@ enum Policy {
 }
 
 impl Poller {
-    /// Attempts between two readings of the time, so that these cost little beside them.
-    pub(crate) const BURST: u32 = 64;
-    /// The part of the time in which attempts follow each other without a pause. A pause leaves the
-    /// processor to its other thread, and an emulated one to other programs, but may take longer
-    /// than a message.
+    /// The part of the time in which attempts follow each other without a pause, and without a reading
+    /// of the time. A pause leaves the processor to its other thread, and an emulated one to other
+    /// programs, but may take longer than a message.
     const WITHOUT_PAUSE: u64 = 16;
+    /// Attempts in a row before it is known how long they take, and at most.
+    const FIRST_BURST: u32 = 64;
+    const LONGEST_BURST: u32 = 1 << 16;
 
     /// A waiter that has not waited yet.
     pub(crate) fn new(spin: Spin) -> Self {
@@ -60,7 +63,11 @@ impl Poller {
             Spin::Adaptive => Policy::Adaptive(AdaptivePoll::new(wakeup::cost())),
             Spin::For(time) => Policy::Fixed(ticks::of(time)),
         };
-        Self { policy, polled: 0 }
+        Self {
+            policy,
+            polled: 0,
+            burst: Self::FIRST_BURST,
+        }
     }
 
     /// Attempts to make at once, before [`Poller::until`]; what they find is noted by
@@ -69,15 +76,26 @@ impl Poller {
     pub(crate) fn burst(&self) -> u32 {
         match self.policy {
             Policy::Fixed(0) => 0,
-            _ => Self::BURST,
+            _ => self.burst,
         }
+    }
+
+    /// Notes that the last burst has taken `ticks`, where one may take `limit`. What a reading of the
+    /// time costs is paid by a message that waits meanwhile, so it is to be rare; a burst that took
+    /// long since something else had the processor says little, and the next ones mend it.
+    #[inline]
+    fn calibrate(&mut self, ticks: u64, limit: u64) {
+        let (longest, burst) = (u64::from(Self::LONGEST_BURST), u64::from(self.burst));
+        let fitting = burst.saturating_mul(limit) / ticks.max(1);
+        let next = fitting.clamp(1, (2 * burst).min(longest));
+        self.burst = u32::try_from(next).unwrap_or(Self::LONGEST_BURST);
     }
 
     /// An attempt succeeded before [`Poller::until`] was called.
     #[inline(always)]
     pub(crate) fn found_at_once(&mut self) {
         if let Policy::Adaptive(policy) = &mut self.policy {
-            policy.found(0);
+            policy.found_at_once();
         }
     }
 
@@ -90,18 +108,22 @@ impl Poller {
             Policy::Fixed(limit) => *limit,
             Policy::Adaptive(policy) => policy.limit(),
         };
+        let eager = limit / Self::WITHOUT_PAUSE;
         let start = ticks::now();
         self.polled = 0;
         while self.polled < limit {
-            let pauses = self.polled > limit / Self::WITHOUT_PAUSE;
-            if let Some(found) = attempts(if pauses { 1 } else { Self::BURST }) {
+            let pauses = self.polled > eager;
+            if let Some(found) = attempts(if pauses { 1 } else { self.burst }) {
                 self.found(ticks::since(start));
                 return Some(found);
             }
+            let polled = ticks::since(start);
             if pauses {
                 std::hint::spin_loop();
+            } else {
+                self.calibrate(polled - self.polled, eager);
             }
-            self.polled = ticks::since(start);
+            self.polled = polled;
         }
         None
     }
@@ -138,7 +160,26 @@ mod tests {
             made += attempts;
             (made >= 500).then_some(made)
         });
-        assert!(found.is_some_and(|made| (500..500 + Poller::BURST).contains(&made)));
+        assert!(found.is_some_and(|made| (500..500 + Poller::LONGEST_BURST).contains(&made)));
+    }
+
+    #[test]
+    fn a_burst_is_a_part_of_the_time() {
+        let mut poller = Poller::new(Spin::MEASURE);
+        let mut last = poller.burst;
+        // One attempt takes ten ticks; then something else has the processor for a while.
+        for (each, disturbed) in [(10, 0), (10, 1_000_000), (10, 0), (1_000_000, 0)] {
+            for _ in 0..40 {
+                poller.calibrate(u64::from(poller.burst) * each + disturbed, 100_000);
+                assert!(poller.burst <= 2 * last);
+                last = poller.burst;
+            }
+            let fitting = if each == 10 { 10_000 } else { 1 };
+            assert!(disturbed > 0 || poller.burst == fitting, "{}", poller.burst);
+        }
+        // However quick an attempt is, and however coarse the counter.
+        (0..40).for_each(|_| poller.calibrate(0, 100_000));
+        assert_eq!(poller.burst, Poller::LONGEST_BURST);
     }
 
     #[test]
