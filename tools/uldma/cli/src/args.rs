@@ -300,6 +300,10 @@ pub(crate) struct SendFile {
     /// How to move the bytes
     #[arg(long, value_enum, default_value = "extended-shadow")]
     pub(crate) method: Method,
+    /// Move the bytes twice by DMA: the figures are of the second time, when the device has met the
+    /// memory
+    #[arg(long)]
+    pub(crate) warm: bool,
     /// The peer's IP address, for --method tcp [default: what the peer says]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer_addr: Option<std::net::IpAddr>,

@@ -28,6 +28,9 @@ struct Report {
     /// From the first initiation until all bytes have arrived; no preparation, no digest.
     seconds: f64,
     mb_per_s: f64,
+    /// With `--warm`: of the first time, in which the device met the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_seconds: Option<f64>,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -101,6 +104,7 @@ fn send(
         },
         other => return Err(out_of_turn(other)),
     };
+    let mut first_seconds = None;
     let (seconds, counts) = match verb.method {
         _ if length == 0 => (0.0, Counts::default()),
         Method::ExtendedShadow | Method::Kernel => {
@@ -108,11 +112,14 @@ fn send(
             let region = device.register(buffer, Access::Read)?;
             let import =
                 device.import_from(verb.node.peer(), name, Access::Write, common.timeout)?;
-            if verb.method == Method::Kernel {
-                by_kernel(common, verb, device, &region, &import, bytes)?
-            } else {
-                by_shadow(common, verb, device, &region, &import, bytes)?
+            let by = match verb.method {
+                Method::Kernel => by_kernel,
+                _ => by_shadow,
+            };
+            if verb.warm {
+                first_seconds = Some(by(common, verb, device, &region, &import, bytes)?.0);
             }
+            by(common, verb, device, &region, &import, bytes)?
         }
         Method::Window => by_window(common, verb, channel, &buffer[..length])?,
         Method::Tcp => by_tcp(common, verb, &target, &buffer[..length])?,
@@ -139,6 +146,7 @@ fn send(
         sha256,
         seconds,
         mb_per_s,
+        first_seconds,
         counts,
     })
 }
