@@ -132,7 +132,8 @@ class Cluster:
 
     def _prepare(self, name: str) -> None:
         """Make a node's file system, and forget the logs of earlier runs."""
-        parts = [initramfs.base(), initramfs.payload()]
+        payload = initramfs.payload if self.config.tests else initramfs.small_payload
+        parts = [initramfs.base(), payload()]
         if name == "a" and self.config.files:
             archive = ARCHIVES / f"{self.scenario}-extra.cpio"
             parts.append(initramfs.extra(self.config.files, archive))

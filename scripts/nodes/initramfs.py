@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .errors import NodesError
@@ -187,14 +187,9 @@ def base() -> Path:
 
 @once
 def payload() -> Path:
-    """What this tree has built: the module, the tools, the tests. What is not built is left out."""
-    archive = ARCHIVES / "payload.cpio"
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
-        tree = Path(directory)
-        (tree / "usr/bin").mkdir(parents=True)
-        if MODULE.exists():
-            _copy(MODULE, tree / MODULES / "extra/uldma.ko")
+    """What this tree has built: module, tools, samples and tests. What is not built is left out."""
+
+    def stage(tree: Path) -> None:
         for binary in BINARY_NAMES:
             if (BINARIES / binary).exists():
                 _copy(BINARIES / binary, tree / "usr/bin" / binary)
@@ -206,10 +201,32 @@ def payload() -> Path:
                     _copy(BINARIES / "examples" / name, tree / place / name)
         if SELFTESTS.exists():
             shutil.copytree(SELFTESTS, tree / "kselftest")
-        programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
-        _stage_libraries(tree, programs)
         if RDMA:
             _stage_rdma(tree, RDMA)
+
+    return _with_module(stage, ARCHIVES / "payload.cpio")
+
+
+@once
+def small_payload() -> Path:
+    """The module, and the command line."""
+    name = BINARY_NAMES[0]
+    return _with_module(
+        lambda tree: _copy(BINARIES / name, tree / "usr/bin" / name), ARCHIVES / "small.cpio"
+    )
+
+
+def _with_module(stage: Callable[[Path], None], archive: Path) -> Path:
+    """An archive of the module, of what stage() copies, and of the libraries of these."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        (tree / "usr/bin").mkdir(parents=True)
+        stage(tree)
+        programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
+        _stage_libraries(tree, programs)
+        if MODULE.exists():
+            _stage_stripped(MODULE, tree / MODULES / "extra/uldma.ko")
         # modules.dep needs the modules of the base too.
         _stage_modules(tree, KERNEL_MODULES)
         (tree / "lib").symlink_to("usr/lib")
@@ -217,6 +234,12 @@ def payload() -> Path:
         (tree / "lib").unlink()
         _pack(tree, archive)
     return archive
+
+
+def _stage_stripped(module: Path, target: Path) -> None:
+    """Copy a module without what only debuggers read, which is most of it and slows each boot."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["strip", "--strip-debug", "-o", target, module], check=True)
 
 
 def extra(files: dict[str, Path], archive: Path) -> Path:

@@ -49,6 +49,7 @@ class Config:
     cpus: int = 2
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
+    tests: bool = True  # bring tests, samples and benchmarks, too
     iommu: bool = False
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
