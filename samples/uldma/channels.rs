@@ -7,7 +7,7 @@
 //! device is not `/dev/uldma0`.
 
 use std::time::Duration;
-use uldma::{Channel, ChannelListener, ConnectOptions, Device, Error, Peer, Selector, Spin};
+use uldma::{Channel, ChannelListener, ConnectOptions, Device, Error, Peer, Selector};
 
 /// Bytes of each ring.
 const CAPACITY: u64 = 64 * 1024;
@@ -34,7 +34,6 @@ fn answer(device: &Device, port: u32) -> uldma::Result<()> {
     let listener = ChannelListener::new(device, port, CLIENTS, CAPACITY)?;
     eprintln!("listening");
     let mut channels = Selector::new();
-    channels.set_spin(Spin::MEASURE);
     for _ in 0..CLIENTS {
         channels.add(listener.accept(TIMEOUT)?.0)?;
     }
@@ -61,8 +60,6 @@ fn answer(device: &Device, port: u32) -> uldma::Result<()> {
 fn ask(device: &Device, port: u32, node: u32) -> uldma::Result<()> {
     let options = ConnectOptions::default();
     let mut channel = Channel::connect(device, Peer::node(node), port, CAPACITY, options)?;
-    // Whoever has nothing else to do may look for longer than sleeping would take.
-    channel.set_spin(Spin::MEASURE);
     // The first answer comes when all are there.
     let (mut answer, mut calls) = ([0; 8], 0);
     for number in 0..=MESSAGES {

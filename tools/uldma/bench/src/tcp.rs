@@ -4,8 +4,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use uldma::measure::Clock;
 use uldma::{Channel, Name};
 
@@ -120,14 +122,16 @@ pub(crate) fn serve(channel: &mut Channel, timeout: Duration) -> Result<(), Fail
     }
 }
 
+/// Waits for a connection; the listener must not block.
 pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
     let deadline = Instant::now() + 2 * CONNECT;
     loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::try_from(left).ok()?).ok()?;
         match listener.accept() {
             Ok((stream, _)) => return Some(stream),
-            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !left.is_zero() => {}
             Err(_) => return None,
         }
     }

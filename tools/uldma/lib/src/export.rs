@@ -4,10 +4,11 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::again::Attempts;
 use crate::region::{sealed, Entry};
 use crate::{sys, uapi, Access, Device, Error, Name, Peer, Registered, Result};
 
@@ -116,22 +117,17 @@ pub(crate) fn retry_lookup<T>(
     timeout: Duration,
     mut ask: impl FnMut(u64) -> std::result::Result<T, Errno>,
 ) -> Result<T> {
-    const FIRST_PAUSE: Duration = Duration::from_millis(2);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-    let deadline = Instant::now() + timeout;
-    let mut pause = FIRST_PAUSE;
+    let attempts = Attempts::within(timeout);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let errno = match ask(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)) {
+        let left = u64::try_from(attempts.left().as_nanos()).unwrap_or(u64::MAX);
+        let errno = match ask(left) {
             Ok(answer) => return Ok(answer),
             Err(errno) => errno,
         };
         let not_yet = matches!(errno, Errno::ENOENT | Errno::ENOTCONN | Errno::EINTR);
-        if !not_yet || left <= pause {
+        if !not_yet || !attempts.pause() {
             return Err(Error::lookup(what, name, timeout, errno));
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::link::WindowLink;
+use crate::link::{WindowLink, LONGEST_SLEEP};
 use crate::ring::{layout, Inbound, Outbound, Violation};
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{sys, Device, Error, Name, Peer, Result};
@@ -27,8 +27,6 @@ const WORD_CAPACITY: usize = layout::HELLO + 8;
 const WORD_NONCE: usize = layout::HELLO + 16;
 const WORD_ECHO: usize = layout::HELLO + 24;
 
-/// How long to sleep between two looks at the own segment.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long to believe in an attachment that brings no answer, or to ask for one in vain.
 const ATTACH_AGAIN: Duration = Duration::from_millis(500);
 
@@ -150,10 +148,12 @@ fn greeted(
                 return Ok(false);
             }
         }
-        if Instant::now() >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Ok(false);
         }
-        inbound.wait_doorbell(LOOK_INTERVAL)?;
+        // The peer rings whenever it has written.
+        inbound.wait_doorbell(left.min(LONGEST_SLEEP))?;
     }
 }
 

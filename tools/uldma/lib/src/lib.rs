@@ -50,6 +50,7 @@
 
 #[path = "../../../../drivers/uldma/adaptive_poll.rs"]
 mod adaptive_poll;
+mod again;
 mod blocks;
 mod buffer;
 mod channel;

@@ -5,8 +5,10 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Deref;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 use uldma::{Access, Buffer, Channel, Device, Link, Name, Spin};
 
@@ -256,22 +258,24 @@ fn own_addresses() -> Vec<IpAddr> {
         .collect()
 }
 
+/// Waits for a connection. A listener that does not block is needed where one may go away again
+/// between the two calls.
 fn accept(listener: &TcpListener, timeout: Duration) -> std::io::Result<TcpStream> {
     let deadline = Instant::now() + timeout;
     loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        let most = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        poll(&mut fds, most)?;
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
                 return Ok(stream);
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if Instant::now() >= deadline {
-                    return Err(std::io::ErrorKind::TimedOut.into());
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(error) => return Err(error),
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if left.is_zero() => return Err(std::io::ErrorKind::TimedOut.into()),
+            Err(_) => {}
         }
     }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
+use crate::again::Attempts;
 use crate::link::LONGEST_SLEEP;
 use crate::piece::{Piece, Pieces};
 use crate::{sys, uapi, Device, Error, Peer, Result};
@@ -131,11 +132,10 @@ impl Device {
     /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. [`Error::Timeout`] instead of
     /// the first two, if it was to ask again. [`Error::NoPeer`]. As [`Device::open_path`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
-        const PAUSE: Duration = Duration::from_millis(20);
         let connection = Connection::new(self.reopen()?);
-        let deadline = Instant::now().checked_add(options.timeout);
+        let attempts = Attempts::within(options.timeout);
         loop {
-            let left = until(deadline).unwrap_or(Duration::MAX);
+            let left = attempts.left();
             let argument = uapi::uldma_conn_connect {
                 flags: if options.pull {
                     uapi::ULDMA_CONNECT_PULL
@@ -152,15 +152,14 @@ impl Device {
                 Err(errno) => errno,
             };
             let again = match errno {
-                Errno::EINTR => Duration::ZERO,
-                Errno::ECONNREFUSED | Errno::ENOTCONN if options.retry => PAUSE,
-                _ => Duration::MAX,
+                Errno::EINTR => !left.is_zero(),
+                Errno::ECONNREFUSED | Errno::ENOTCONN => options.retry && attempts.pause(),
+                _ => false,
             };
-            if left <= again {
+            if !again {
                 let error = not_connected(peer, port, options, errno);
                 return Err(self.about_peer(peer, error));
             }
-            std::thread::sleep(again);
         }
     }
 

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Asking again for what the peer may have at any time, and does not tell of.
+
+use std::time::{Duration, Instant};
+
+/// Attempts at the same thing, until it succeeds or the time is up.
+///
+/// Each pause is a part of the time that went by before it. So what comes is found at most that part
+/// later than it could have been, whatever the machine or the peer takes, and the number of attempts
+/// grows with the logarithm of the time alone.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    began: Instant,
+    /// None: there is no end to the patience.
+    deadline: Option<Instant>,
+}
+
+impl Attempts {
+    /// The part is one of so many: an attempt may be late by 6 %.
+    const PART: u32 = 16;
+
+    /// The first attempt begins now.
+    pub(crate) fn within(timeout: Duration) -> Self {
+        let began = Instant::now();
+        let deadline = began.checked_add(timeout);
+        Self { began, deadline }
+    }
+
+    /// What is left of the time.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.map_or(Duration::MAX, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// Waits until the next attempt is due; false if the time is up instead.
+    pub(crate) fn pause(&self) -> bool {
+        std::thread::sleep(self.next_pause().min(self.left()));
+        !self.left().is_zero()
+    }
+
+    fn next_pause(&self) -> Duration {
+        self.began.elapsed() / Self::PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_a_part_of_what_went_by() {
+        let began = Instant::now() - Duration::from_secs(160);
+        let attempts = Attempts {
+            began,
+            deadline: None,
+        };
+        assert!(attempts.next_pause() >= Duration::from_secs(10));
+        assert_eq!(attempts.left(), Duration::MAX);
+        assert!(Attempts::within(Duration::MAX).pause());
+    }
+
+    #[test]
+    fn no_pause_goes_beyond_the_end() {
+        let began = Instant::now() - Duration::from_secs(3600);
+        let attempts = Attempts {
+            began,
+            deadline: Some(Instant::now() + Duration::from_millis(1)),
+        };
+        // It would be minutes.
+        assert!(!attempts.pause());
+        assert!(attempts.left().is_zero());
+        assert!(!Attempts::within(Duration::ZERO).pause());
+    }
+}
