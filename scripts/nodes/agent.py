@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from .errors import NodeDied, NodesError, TimedOut
 from .kernel import patience
-from .polling import INTERVAL
 
 # What a command has written at once, and to which stream: "out" or "err".
 Piece = tuple[str, bytes]
 KILL_PATIENCE = 10.0
+# How often it is asked whether a node that boots never will; one that does is noticed at once.
+CHECK_INTERVAL = 1.0
 # A node keeps a command in its memory while it runs; this much is there to spare.
 LONGEST_COMMAND = 64 << 20
 # Of a command, what messages tell.
@@ -192,7 +193,7 @@ class Agent:
     def wait_ready(self, timeout: float, check: Callable[[], None] = lambda: None) -> None:
         """Wait until the agent in the node runs; check() raises where it never will."""
         deadline = time.monotonic() + timeout
-        while not self._settled(INTERVAL):
+        while not self._settled(CHECK_INTERVAL):
             check()
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.name} did not come up within {timeout:.0f} s")

@@ -9,6 +9,7 @@ from .device import Device
 from .errors import TimedOut
 from .flavours import Flavour
 from .kernel import DEBUG, patience
+from .polling import pause
 from .qemu import Config
 
 # How mappings end (strict: at once; lazy: some time later, many together), and what the kernel
@@ -63,8 +64,9 @@ def in_use(mode: str) -> Case:
 
 def wait_reach(device: Device, limit: int) -> None:
     """Wait until the device reaches no more than that."""
-    deadline = time.monotonic() + patience(UNMAP_TIMEOUT)
+    began = time.monotonic()
+    deadline = began + patience(UNMAP_TIMEOUT)
     while (reach := device.reach()) > limit:
         if time.monotonic() > deadline:
             raise TimedOut(f"the device still reaches {reach} bytes instead of {limit}")
-        time.sleep(0.05)
+        pause(began)

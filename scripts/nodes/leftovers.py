@@ -7,6 +7,7 @@ from .cluster import Cluster
 from .errors import NodesError
 from .kernel import patience
 from .node import Node
+from .polling import pause
 
 # The last reference to a file may be dropped by a work item after its process is gone.
 SETTLE_TIMEOUT = 5.0
@@ -57,11 +58,12 @@ def find(node: Node) -> list[str]:
 
 def check(pair: Cluster) -> None:
     """Fail unless every node is as it was before the first test."""
-    deadline = time.monotonic() + patience(SETTLE_TIMEOUT)
+    began = time.monotonic()
+    deadline = began + patience(SETTLE_TIMEOUT)
     while True:
         left = [f"node {name}: {what}" for name, node in pair.nodes.items() for what in find(node)]
         if not left:
             return
         if time.monotonic() > deadline:
             raise NodesError("left behind by the tests:\n" + "\n".join(left))
-        time.sleep(0.2)
+        pause(began)

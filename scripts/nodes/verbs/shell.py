@@ -110,7 +110,8 @@ def run_script(node: str, config: Config, run: Path) -> int:
     and with those that others run on it by then.
     """
     script = sys.stdin.buffer.read()
-    deadline = time.monotonic() + 2 * config.boot_timeout
+    began = time.monotonic()
+    deadline = began + 2 * config.boot_timeout
     while True:
         while running(run):
             rc = scripts.ask(run / CONTROL, node, script)
@@ -119,7 +120,7 @@ def run_script(node: str, config: Config, run: Path) -> int:
             # It boots, or it ends.
             if time.monotonic() > deadline:
                 raise NodesError("another 'make shell' has the pair, and takes no script")
-            time.sleep(polling.INTERVAL)
+            polling.pause(began)
         try:
             with pair_of(config, run) as (pair, offer):
                 rc = scripts.run(pair.nodes[node], script)
