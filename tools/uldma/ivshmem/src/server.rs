@@ -2,13 +2,14 @@
 
 //! Who is there, and what everybody has to know of whom.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
+use rustix::io::{preadv2, ReadWriteFlags};
 
 use crate::message::{self, send};
 
@@ -145,10 +146,7 @@ impl Server {
         }
         for vector in &node.vectors {
             // Nobody means the new client by what was rung for the old one.
-            match rustix::io::read(vector, &mut [0; 8]) {
-                Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
-                Err(error) => return Err(error.into()),
-            }
+            forget(vector)?;
         }
         if is_new {
             self.tell_others(id);
@@ -203,6 +201,19 @@ fn wait(files: &[BorrowedFd<'_>], limit: Option<&Timespec>) -> io::Result<Vec<bo
     }
     let ready = files.iter().map(|file| !file.revents().is_empty());
     Ok(ready.collect())
+}
+
+/// Forgets how often a vector was rung. Does not wait, though clients, which share its flags, can have
+/// made it wait.
+fn forget(vector: &OwnedFd) -> io::Result<()> {
+    /// Where the file is, which is what one that has no places is read by.
+    const HERE: u64 = u64::MAX;
+    let mut count = [0; 8];
+    let mut parts = [IoSliceMut::new(&mut count)];
+    match preadv2(vector, &mut parts, HERE, ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Sends a client the vectors of one, in order.

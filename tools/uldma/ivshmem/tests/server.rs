@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{kill_process, Pid, Signal};
 use tempfile::TempDir;
@@ -277,6 +278,18 @@ fn a_client_that_does_not_read_harms_nobody() {
     for id in (1..8).flat_map(|id| [id; 16]) {
         next_file(&late.stream, id);
     }
+}
+
+#[test]
+fn a_vector_that_blocks_harms_nobody() {
+    let server = Server::start(2, &[]);
+    let client = Client::new(server.connect(0), 1);
+    // The flags are the server's, too: a read of a vector that was not rung would wait now.
+    let flags = rustix::fs::fcntl_getfl(&client.own[0]).unwrap();
+    rustix::fs::fcntl_setfl(&client.own[0], flags - OFlags::NONBLOCK).unwrap();
+    drop(client);
+    assert_eq!(server.join(0, 1).id, 0);
+    assert_eq!(server.join(1, 1).id, 1);
 }
 
 #[test]
