@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+
 //! Locking: what is not covered for sure is pinned, the rest is counted.
 
 use kernel::{
