@@ -38,6 +38,7 @@ pub(crate) mod origin;
 mod pages;
 mod pinning;
 pub(crate) mod range;
+mod retire;
 pub(crate) mod space;
 mod unlock;
 

@@ -41,6 +41,7 @@ use super::{
         gaps,
         PageRange, //
     },
+    retire::Stale,
     space::{
         Space,
         State, //
@@ -217,9 +218,11 @@ impl Space {
             }
         };
 
+        let mut gone = Stale::default();
         for (lineage, range) in stale.iter() {
-            state.retire(*lineage, *range);
+            state.retire(&mut gone, *lineage, *range);
         }
+        state.tell(&mut gone);
         self.pages.fetch_add(new.pages(), Relaxed);
         state.map.insert(new);
         state.next_number = locked.number;

@@ -109,19 +109,17 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Counts the pages of `range` of `lineage` that the lock holds, which went stale, and tells
-    /// about it.
-    pub(super) fn went_stale(&mut self, lineage: u64, range: PageRange) {
-        let first = self
-            .parts
-            .partition_point(|part| part.range.end <= range.start);
-        let parts = self.parts.iter().skip(first);
-        let parts = parts.take_while(|part| part.range.start < range.end);
-        let parts = parts.filter(|part| part.lineage == lineage);
-        let common = parts.filter_map(|part| part.range.intersection(&range));
-        let count: usize = common.map(|common| common.len()).sum();
-        if count > 0 {
-            self.stale += count;
+    /// The parts that have pages in `range`, in order.
+    pub(super) fn parts_in<'a>(&'a self, range: &'a PageRange) -> impl Iterator<Item = &'a Part> {
+        let before = |part: &Part| part.range.end <= range.start;
+        let parts = self.parts.iter().skip(self.parts.partition_point(before));
+        parts.take_while(move |part| part.range.start < range.end)
+    }
+
+    /// Counts `pages` more pages that went stale, and tells about it, if there are any.
+    pub(super) fn went_stale(&mut self, pages: usize) {
+        if pages > 0 {
+            self.stale += pages;
             if let Some(ticket) = &self.ticket {
                 ticket.tell(pages_to_bytes(self.stale));
             }

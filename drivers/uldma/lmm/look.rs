@@ -18,6 +18,7 @@ use super::{
     map::Area,
     origin::Origin,
     range::PageRange,
+    retire::Stale,
     space::{
         Space,
         State, //
@@ -38,6 +39,7 @@ impl Space {
         // unmaps everything.
         let mm = self.mm.mmget_not_zero();
         let mut from = 0;
+        let mut stale = Stale::default();
         loop {
             let next = self.state.lock().next_suspect(from);
             let Some((end, suspect)) = next else {
@@ -56,9 +58,11 @@ impl Space {
             let mut state = self.state.lock();
             state.counters.looks += 1;
             let mapped = mapped.as_ref().map(|(mm, lock)| (*mm, lock));
-            state.look_at(&suspect, mapped);
+            state.look_at(&suspect, mapped, &mut stale);
         }
-        self.evict_stale(&mut self.state.lock(), &self.host.locker());
+        let mut state = self.state.lock();
+        state.tell(&mut stale);
+        self.evict_stale(&mut state, &self.host.locker());
     }
 }
 
@@ -79,7 +83,12 @@ impl State {
     }
 
     /// Retires what is stale of a suspect.
-    fn look_at(&mut self, suspect: &Suspect, mapped: Option<(&MmWithUser, &MmapReadGuard<'_>)>) {
+    fn look_at(
+        &mut self,
+        suspect: &Suspect,
+        mapped: Option<(&MmWithUser, &MmapReadGuard<'_>)>,
+        stale: &mut Stale,
+    ) {
         let mut left = suspect.range;
         while left.start < left.end {
             let is_of_it = |area: &Area<Pinned>| Arc::ptr_eq(&area.payload.origin, &suspect.origin);
@@ -102,14 +111,14 @@ impl State {
             };
             drop(live);
             if !same {
-                self.retire_part(PageRange { end, ..part });
+                self.retire_part(PageRange { end, ..part }, stale);
             }
             left.start = end;
         }
     }
 
     /// Retires `part` of a live area; all of the area if there is no memory to split it.
-    fn retire_part(&mut self, part: PageRange) {
+    fn retire_part(&mut self, part: PageRange, stale: &mut Stale) {
         let _ = self
             .map
             .split(part.start)
@@ -120,7 +129,7 @@ impl State {
         };
         let found = self.map.live(first).next();
         if let Some((lineage, range)) = found.map(|(lineage, area)| (lineage, area.range)) {
-            self.retire(lineage, range);
+            self.retire(stale, lineage, range);
         }
     }
 }

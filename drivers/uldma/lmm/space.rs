@@ -233,13 +233,3 @@ impl PinnedDrop for Space {
         }
     }
 }
-
-impl State {
-    /// Lets no new lock use an area that is stale, and tells the locks that have it.
-    pub(super) fn retire(&mut self, lineage: u64, range: PageRange) {
-        self.map.retire(lineage, range.start);
-        for holder in self.holders.values_mut() {
-            holder.went_stale(lineage, range);
-        }
-    }
-}
