@@ -24,6 +24,8 @@ use kernel::{
     }, //
 };
 
+use crate::kernel_ext::workqueue::OwnQueue;
+
 mod area;
 mod attention;
 mod cache;
@@ -49,6 +51,10 @@ use space::Space;
 /// Address spaces that can have a device open at a time.
 const MAX_SPACES: usize = 1 << 16;
 
+/// Spaces of a device that are worked for at a time. Each may wait for its process, within a limit, and
+/// is a thread meanwhile.
+const WORKERS: u16 = 16;
+
 /// What the administrator chose.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
@@ -56,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) merge: bool,
     /// What the cache of an address space may keep.
     pub(crate) cache: Limits,
+    /// Milliseconds for which what may have changed waits for others who hold a file's lock.
+    pub(crate) settle_ms: u32,
 }
 
 /// The spaces of one device.
@@ -64,6 +72,8 @@ pub(crate) struct Lmm {
     options: Options,
     /// Pages that all caches keep.
     cached: Arc<Atomic<usize>>,
+    /// Where spaces are worked for.
+    queue: Arc<OwnQueue>,
     #[pin]
     spaces: Mutex<Spaces>,
 }
@@ -97,6 +107,7 @@ impl Lmm {
             Ok(try_pin_init!(Self {
                 options,
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
+                queue: Arc::new(OwnQueue::new(c"uldma-lmm", WORKERS)?, GFP_KERNEL)?,
                 spaces <- new_mutex!(spaces, "uldma::Lmm::spaces"),
             }))
         })
@@ -115,7 +126,8 @@ impl Lmm {
             return Ok(users.space.clone());
         }
         let id = spaces.ids.find_unused_id(1).ok_or(ENOSPC)?.as_u32();
-        let space = Space::new(id, mm, host, self.options, self.cached.clone());
+        let (cached, queue) = (self.cached.clone(), self.queue.clone());
+        let space = Space::new(id, mm, host, self.options, cached, queue);
         let space = Arc::pin_init(space, GFP_KERNEL)?;
         let users = Users {
             space: space.clone(),

@@ -18,6 +18,7 @@ pub(crate) fn lmm() -> lmm::Options {
             locks: parameter(&module_parameters::pin_cache_locks),
             bytes: parameter(&module_parameters::pin_cache_bytes),
         },
+        settle_ms: parameter(&module_parameters::settle_ms),
     }
 }
 

@@ -14,6 +14,7 @@
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/tracepoint.h>
+#include <linux/workqueue.h>
 
 #include "shims.h"
 
@@ -292,4 +293,9 @@ void uldma_memcpy_toio(void __iomem *to, const void *from, size_t count)
 void uldma_memcpy_fromio(void *to, const void __iomem *from, size_t count)
 {
 	memcpy_fromio(to, from, count);
+}
+
+struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active)
+{
+	return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);
 }

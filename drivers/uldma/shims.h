@@ -15,6 +15,7 @@ struct page;
 struct srcu_struct;
 struct task_struct;
 struct vm_area_struct;
+struct workqueue_struct;
 
 /* Values of kernel_ext::vma::Caching; 0 is like other memory. */
 #define ULDMA_CACHING_UNCACHED		1
@@ -38,6 +39,7 @@ void *uldma_page_address(struct page *page);
 void uldma_get_page(struct page *page);
 void uldma_put_page(struct page *page);
 void uldma_cond_resched(void);
+struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask);
 void uldma_dma_wmb(void);

@@ -81,6 +81,10 @@ kernel::prelude::module! {
             default: 67108864,
             description: "Bytes of ended regions whose pins an address space can keep",
         },
+        settle_ms: u32 {
+            default: 1000,
+            description: "Milliseconds for which finding stale regions of a process waits for others who hold a file's lock, at most",
+        },
         ivshmem_nodes: u32 {
             default: 2,
             description: "Nodes that share the memory of an ivshmem device (2 to 8)",

@@ -19,10 +19,6 @@ use kernel::{
     sync::{
         Arc,
         UniqueArc, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
     }, //
 };
 
@@ -44,9 +40,6 @@ unsafe extern "C" {
 
 /// Pages asked for in one call; bounds the time between two looks at pending signals.
 const BATCH: usize = 512;
-
-/// How often [`settle_files`] tries, every 10 ms.
-const SETTLE_ATTEMPTS: usize = 100;
 
 /// Pages looked at in one call.
 const LOOK_BATCH: usize = 32;
@@ -274,24 +267,20 @@ pub(crate) fn untagged(addr: u64) -> u64 {
     unsafe { uldma_untagged_addr(addr) }
 }
 
-/// Waits for the end of what is being done to the files that are mapped from `start` up to `end`, where
-/// pages are taken out of a file after it was unmapped. What begins later is told of anew.
-///
-/// Somebody can hold a file's lock for as long as he likes, so this waits for a second at most.
-pub(crate) fn settle_files(mm: &MmWithUser, start: usize, end: usize) {
-    let mut patience = SETTLE_ATTEMPTS;
+/// The first address from `start` up to `end` at which a file is mapped to which something is being
+/// done by which pages are taken out of it after they were unmapped. What begins later is told of
+/// anew.
+pub(crate) fn first_unsettled(mm: &MmWithUser, start: usize, end: usize) -> Option<usize> {
     let mut address = start;
     while address < end {
         let mut next = address;
         // SAFETY: The address space has users; any address will do.
-        let settled = unsafe { uldma_vma_file_is_settled(mm.as_raw(), &mut next) };
-        if !settled && patience > 0 {
-            patience -= 1;
-            fsleep(Delta::from_millis(10));
-        } else {
-            address = next;
+        if !unsafe { uldma_vma_file_is_settled(mm.as_raw(), &mut next) } {
+            return Some(address);
         }
+        address = next;
     }
+    None
 }
 
 /// Pins as many pages from `start` on as `room` is for, or fewer; returns how many.

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work queues: the one that `kernel::workqueue` does not have yet, and waiting for a work item.
+//! Work queues: those that `kernel::workqueue` does not have yet, and waiting for a work item.
+
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
 
 use kernel::{
     bindings,
+    prelude::*,
     workqueue::{
         DelayedWork,
         Queue,
@@ -15,6 +21,55 @@ use kernel::{
 pub(crate) fn system_default() -> &'static Queue {
     // SAFETY: The system's queues are made before modules are loaded, and never go.
     unsafe { Queue::from_raw(bindings::system_dfl_wq) }
+}
+
+unsafe extern "C" {
+    fn uldma_workqueue_new(
+        name: *const c_char,
+        max_active: c_int,
+    ) -> *mut bindings::workqueue_struct;
+}
+
+/// A queue for work that is bound to no CPU and may take long; dropping it waits for its work.
+///
+/// # Invariants
+///
+/// The queue was made by `uldma_workqueue_new()`, and is destroyed by `drop` only.
+pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: A work queue may be used from any thread.
+unsafe impl Send for OwnQueue {}
+// SAFETY: As above, also from many at once.
+unsafe impl Sync for OwnQueue {}
+
+impl OwnQueue {
+    /// Creates a queue by which at most `most` work items run at a time.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(name: &'static CStr, most: u16) -> Result<Self> {
+        // SAFETY: The name is a string.
+        let queue = unsafe { uldma_workqueue_new(name.as_char_ptr(), most.into()) };
+        // INVARIANT: It was made just now.
+        Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
+    }
+}
+
+impl Deref for OwnQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        // SAFETY: By the type invariant the queue lives as long as `self`.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnQueue {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the queue is valid, and `self` was what it could be reached by.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
 }
 
 /// Waits until `work` is neither queued nor running.

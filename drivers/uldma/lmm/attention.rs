@@ -3,10 +3,12 @@
 //! What is done for a space later, as it was asked for where it cannot be done: by the memory
 //! manager, which tells of changes and asks for memory with all kinds of locks taken.
 //!
-//! Every space has a work item of its own, since looking at a process's memory can take as long as
-//! that process likes.
+//! Every space has a work item of its own, in a queue of the device's own that runs a few at a time:
+//! looking at a process's memory waits for that process, within a limit.
 
 use kernel::{
+    new_condvar,
+    new_mutex,
     new_spinlock,
     prelude::*,
     sync::{
@@ -15,14 +17,17 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        CondVar,
+        Mutex,
         SpinLock, //
     },
+    time::Jiffies,
     workqueue::WorkItem, //
 };
 
 use crate::kernel_ext::workqueue::{
     flush,
-    system_default, //
+    OwnQueue, //
 };
 
 use super::{
@@ -37,14 +42,24 @@ pub(super) struct Attention {
     changed: Atomic<bool>,
     /// Pages that the cache is to give up.
     unwanted: Atomic<usize>,
+    /// Where the work is done.
+    queue: Arc<OwnQueue>,
+    /// Whether nobody uses the space any more, so that the work is not worth waiting for.
+    #[pin]
+    left: Mutex<bool>,
+    #[pin]
+    leaving: CondVar,
     /// The space, as long as it may be worked for.
     #[pin]
     space: SpinLock<Option<Arc<Space>>>,
 }
 
 impl Attention {
-    pub(super) fn new() -> impl PinInit<Self> {
+    pub(super) fn new(queue: Arc<OwnQueue>) -> impl PinInit<Self> {
         pin_init!(Self {
+            queue,
+            left <- new_mutex!(false, "uldma::Attention::left"),
+            leaving <- new_condvar!("uldma::Attention::leaving"),
             changed: Atomic::new(false),
             unwanted: Atomic::new(0),
             space <- new_spinlock!(None, "uldma::Attention::space"),
@@ -54,8 +69,18 @@ impl Attention {
     fn queue(&self) {
         if let Some(space) = &*self.space.lock() {
             // If it is queued already, it has not begun yet.
-            let _ = system_default().enqueue(space.clone());
+            let _ = self.queue.enqueue(space.clone());
         }
+    }
+
+    /// Sleeps for `time`, or until nobody uses the space any more; whether somebody does.
+    pub(super) fn sleep(&self, time: Jiffies) -> bool {
+        let mut left = self.left.lock();
+        if !*left {
+            // The worker gets no signals, and whatever wakes it, it goes on.
+            let _ = self.leaving.wait_interruptible_timeout(&mut left, time);
+        }
+        !*left
     }
 
     /// Asks for pages of the cache.
@@ -81,6 +106,8 @@ impl Space {
     /// Waits until nothing is done for this space any more.
     pub(super) fn stop_work(&self) {
         let space = self.attention.space.lock().take();
+        *self.attention.left.lock() = true;
+        self.attention.leaving.notify_all();
         flush(&self.work);
         drop(space);
     }

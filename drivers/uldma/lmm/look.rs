@@ -8,13 +8,18 @@ use kernel::{
         MmapReadGuard, //
     },
     page::PAGE_SHIFT,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    }, //
 };
 
-use crate::kernel_ext::gup::settle_files;
+use crate::kernel_ext::gup::first_unsettled;
 
 use super::{
     area::Pinned,
+    attention::Attention,
     map::Area,
     origin::Origin,
     range::PageRange,
@@ -31,13 +36,38 @@ struct Suspect {
     origin: Arc<Origin>,
 }
 
+/// What is left of the time for which one run of the worker waits for others, all its suspects
+/// together.
+struct Patience<'a> {
+    attention: &'a Attention,
+    left: Jiffies,
+    /// Longer each time, so that few looks are made in vain.
+    step: Jiffies,
+}
+
+impl<'a> Patience<'a> {
+    fn new(attention: &'a Attention, ms: u32) -> Self {
+        Self {
+            attention,
+            left: msecs_to_jiffies(ms),
+            step: 1,
+        }
+    }
+
+    /// Waits a little; whether it is worth while to look again.
+    fn wait(&mut self) -> bool {
+        let step = self.step.min(self.left);
+        self.left -= step;
+        self.step *= 2;
+        step > 0 && self.attention.sleep(step)
+    }
+}
+
 impl Space {
     /// Looks at what may have changed: areas whose addresses mean other memory now serve no new
     /// lock, their locks are told, and the cache gives them up.
     pub(super) fn look(self: &Arc<Self>) {
-        // Without users nothing is mapped any more. Dropped after the lock: the last user's end
-        // unmaps everything.
-        let mm = self.mm.mmget_not_zero();
+        let mut patience = Patience::new(&self.attention, self.settle_ms);
         let mut from = 0;
         let mut stale = Stale::default();
         loop {
@@ -49,10 +79,11 @@ impl Space {
             // The change is told of before it is made. Not under the lock, since others can draw it
             // out.
             suspect.origin.settle();
-            let range = suspect.range;
-            if let Some(mm) = &mm {
-                settle_files(mm, range.address(), range.end << PAGE_SHIFT);
-            }
+            self.settle_files(suspect.range, &mut patience, &mut stale);
+            // Without users nothing is mapped any more. For one suspect only, so that the end of the
+            // process does not wait for the others; dropped after the locks, as the last user's end
+            // unmaps everything.
+            let mm = self.mm.mmget_not_zero();
             // In this order: nobody waits for the process's memory under the lock of the state.
             let mapped = mm.as_deref().map(|mm| (mm, mm.mmap_read_lock()));
             let mut state = self.state.lock();
@@ -63,6 +94,24 @@ impl Space {
         let mut state = self.state.lock();
         state.tell(&mut stale);
         self.evict_stale(&mut state, &self.host.locker());
+    }
+
+    /// Waits for the end of what is being done to the files that are mapped in `range`. Others can hold
+    /// a file's lock for as long as they like, so there is a limit.
+    fn settle_files(&self, range: PageRange, patience: &mut Patience<'_>, stale: &mut Stale) {
+        let mut address = range.address();
+        while let Some(mm) = self.mm.mmget_not_zero() {
+            let Some(unsettled) = first_unsettled(&mm, address, range.end << PAGE_SHIFT) else {
+                return;
+            };
+            address = unsettled;
+            // Neither the process's end nor the locks that are stale for sure wait.
+            drop(mm);
+            self.state.lock().tell(stale);
+            if !patience.wait() {
+                return;
+            }
+        }
     }
 }
 

@@ -33,7 +33,10 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::accounting,
+    kernel_ext::{
+        accounting,
+        workqueue::OwnQueue, //
+    },
     tpt::Entered, //
 };
 
@@ -67,6 +70,8 @@ pub(crate) struct Space {
     pub(super) pages: Atomic<usize>,
     pub(super) host: Arc<dyn Host>,
     pub(super) attention: Arc<Attention>,
+    /// Milliseconds for which a run of the worker waits for others.
+    pub(super) settle_ms: u32,
     #[pin]
     pub(super) work: Work<Space>,
     /// Told when a range is not reserved any more.
@@ -138,6 +143,7 @@ impl Space {
         host: Arc<dyn Host>,
         options: Options,
         cached: Arc<Atomic<usize>>,
+        queue: Arc<OwnQueue>,
     ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
         let state = State {
@@ -155,7 +161,8 @@ impl Space {
             mm,
             pages: Atomic::new(0),
             host,
-            attention: Arc::pin_init(Attention::new(), GFP_KERNEL_ACCOUNT)?,
+            attention: Arc::pin_init(Attention::new(queue), GFP_KERNEL_ACCOUNT)?,
+            settle_ms: options.settle_ms,
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
             state <- new_mutex!(state, "uldma::Space::state"),

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "uldma_harness.h"
+#include "uldma_kinds.h"
 #include "uldma_lmm.h"
 
 static char address[64];
@@ -297,6 +298,97 @@ TEST_F(fault, unbinding_goes_on)
 	EXPECT_EQ(0, answer(self));
 	EXPECT_EQ(-ENODEV, self->reg.ret);
 	EXPECT_EQ(0, tell_driver("bind"));
+}
+
+/* Regions over a file, each of which the worker has to wait for by itself. */
+#define REGIONS 512
+
+FIXTURE(file) {
+	int uffd;
+	int fd;
+	int file;
+	size_t page;
+	/* Missing: what is written from here holds the file's lock. */
+	char *missing;
+	char *map;
+	pthread_t writer;
+	/* Of other memory, behind the file's mapping. */
+	char *last;
+	struct region r;
+};
+
+static void *run_writer(void *arg)
+{
+	struct _test_data_file *self = arg;
+
+	return (void *)(long)pwrite(self->file, self->missing, 1, 0);
+}
+
+FIXTURE_SETUP(file)
+{
+	struct region other;
+
+	self->page = page_size();
+	self->fd = uldma_open(O_NONBLOCK);
+	ASSERT_LE(0, self->fd);
+	self->file = memfd(REGIONS * self->page, 0);
+	ASSERT_LE(0, self->file);
+	self->missing = mmap(NULL, self->page, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, self->missing);
+	/* In one piece, so that the worker comes to the last page last. */
+	self->map = mmap(NULL, (REGIONS + 1) * self->page,
+			 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			 -1, 0);
+	ASSERT_NE(MAP_FAILED, self->map);
+	ASSERT_EQ(self->map, mmap(self->map, REGIONS * self->page,
+				  PROT_READ | PROT_WRITE,
+				  MAP_SHARED | MAP_FIXED, self->file, 0));
+	for (int i = 0; i < REGIONS; i++)
+		ASSERT_EQ(0, region_register(self->fd,
+					     self->map + i * self->page,
+					     self->page, RW, &other));
+	self->last = self->map + REGIONS * self->page;
+	ASSERT_EQ(0, region_register(self->fd, self->last, self->page, RW,
+				     &self->r));
+	self->uffd = fault_handler(self->missing, self->page);
+	if (self->uffd == -EPERM)
+		SKIP(return, "userfaultfd: %s", strerror(-self->uffd));
+	ASSERT_LE(0, self->uffd);
+	ASSERT_EQ(0, -pthread_create(&self->writer, NULL, run_writer, self));
+	ASSERT_EQ(0, fault_wait(self->uffd));
+	ASSERT_EQ(0, madvise(self->map, REGIONS * self->page, MADV_DONTNEED));
+	ASSERT_EQ(0, munmap(self->last, self->page));
+}
+
+FIXTURE_TEARDOWN(file)
+{
+	close(self->uffd);
+	close(self->fd);
+	EXPECT_EQ(0, vm_pin());
+}
+
+static void writer_end(struct _test_data_file *self)
+{
+	fault_answer(self->uffd, self->missing);
+	pthread_join(self->writer, NULL);
+}
+
+/* The worker waits for the lock once, not for every region over the file. */
+TEST_F(file, stale_regions_are_found_behind_it)
+{
+	struct uldma_event event;
+
+	EXPECT_EQ(0, event_wait(self->fd, ULDMA_EVENT_STALE, SOON, &event));
+	EXPECT_EQ(self->r.handle, event.handle);
+	writer_end(self);
+}
+
+TEST_F(file, close_does_not_wait_for_it)
+{
+	EXPECT_EQ(0, close(self->fd));
+	EXPECT_EQ(0, vm_pin());
+	writer_end(self);
 }
 
 int main(int argc, char **argv)
