@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A fuzzer of the user interface that knows what each call has to answer.
+ *
+ * One process makes up steps and keeps a model of what there is: openers,
+ * handles, names, ports, mappings. Workers, which are processes of their own,
+ * do one step at a time. What a call answers is compared with the errors that
+ * the interface documents for the state that the model is in.
+ *
+ * A step is made from a number and the model alone, so that a list of numbers
+ * is a sequence that can be run again, cut and joined.
+ */
+#ifndef __SELFTEST_ULDMA_FUZZ_H
+#define __SELFTEST_ULDMA_FUZZ_H
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "uldma_utils.h"
+
+#define PROCESSES 3
+/* Has neither capabilities nor much RLIMIT_MEMLOCK. */
+#define POOR 2
+#define POOR_PAGES 24
+#define DEVICES 4
+#define OPENERS 7
+#define OBJECTS 16
+#define ENDED 8
+#define CONNECTIONS 64
+/* Every field, or none that is a mask of flags. */
+#define ANY_FLAGS ~0U
+#define GIVEN ULDMA_CONN_MAX_BUFFERS
+#define MAPPINGS 12
+#define ARENA_PAGES 24
+#define ARENA 0x100000000000UL
+#define STEPS 128
+#define RACERS 4
+#define NAMES 3
+#define PORTS 3
+
+/* What every process has open, beside the openers. */
+#define FIRST_FD 100
+#define EVENT_FD 90
+#define OTHER_FD 91
+
+union args {
+	__u32 size;
+	struct {
+		__u32 size;
+		__u32 flags;
+	} head;
+	struct uldma_handle handle;
+	struct uldma_query query;
+	struct uldma_peer_query peer_query;
+	struct uldma_region_register region_register;
+	struct uldma_region_export region_export;
+	struct uldma_region_import region_import;
+	struct uldma_region_query region_query;
+	struct uldma_region_charge region_charge;
+	struct uldma_region_blocks region_blocks;
+	struct uldma_lmm lmm;
+	struct uldma_context_create context_create;
+	struct uldma_context_stats context_stats;
+	struct uldma_map_out map_out;
+	struct uldma_eventfd eventfd;
+	struct uldma_dma dma;
+	struct uldma_dma_wait dma_wait;
+	struct uldma_segment_create segment_create;
+	struct uldma_segment_attach segment_attach;
+	struct uldma_conn_listen conn_listen;
+	struct uldma_conn_accept conn_accept;
+	struct uldma_conn_connect conn_connect;
+	struct uldma_conn_buffer conn_buffer;
+	struct uldma_conn_range conn_range;
+	struct uldma_conn_query conn_query;
+	__u8 bytes[256];
+};
+
+/**
+ * struct call - one ioctl
+ * @name: for people
+ * @number: enum uldma_cmd
+ * @size: bytes of its structure; zero for none
+ * @first: bytes of its first version
+ * @flags: known bits of @flags; all, where another field has that place
+ * @reserved: offsets of fields that have to be zero, or zero
+ * @writes: whether the kernel writes the structure back
+ * @owner: whether it may be called in the address space of the opener only
+ * @weight: how often to make it
+ */
+struct call {
+	const char *name;
+	__u32 number;
+	__u32 size;
+	__u32 first;
+	__u32 flags;
+	__u32 reserved[2];
+	bool writes;
+	bool owner;
+	int weight;
+};
+
+extern const struct call calls[];
+extern const int call_count;
+
+enum op {
+	OP_OPEN,
+	OP_CLOSE,
+	OP_SHARE,
+	OP_IOCTL,
+	OP_MMAP,
+	OP_MUNMAP,
+	OP_TOUCH,
+	OP_MEMORY,
+	OP_READ,
+	OP_POLL,
+	OP_RESET,
+	OP_RACE,
+	OP_DIE,
+};
+
+/* Where the structure of an ioctl is. */
+enum where {
+	AT_MEMORY,
+	AT_NULL,
+	AT_KERNEL,
+	AT_EDGE,
+	AT_READ_ONLY,
+};
+
+/* What becomes of a page of the arena. */
+enum memory {
+	MEMORY_FRESH,
+	MEMORY_GONE,
+	MEMORY_READ_ONLY,
+	MEMORY_WRITABLE,
+	MEMORY_DISCARDED,
+};
+
+/**
+ * struct order - what a worker is to do
+ * @op: what
+ * @opener: with which opener
+ * @call: which ioctl: a place in @calls, or a number that is none
+ * @cmd: the ioctl
+ * @where: where its structure is
+ * @in_child: done by a child, after fork()
+ * @interrupt: it may wait, until a signal comes
+ * @from: process to get a file from
+ * @a: first number that the operation needs
+ * @b: second
+ * @c: third
+ * @repeat: how often, in a race
+ * @args: the structure
+ */
+struct order {
+	enum op op;
+	int opener;
+	int call;
+	unsigned long cmd;
+	enum where where;
+	bool in_child;
+	bool interrupt;
+	pid_t from;
+	__u64 a;
+	__u64 b;
+	__u64 c;
+	int repeat;
+	union args args;
+};
+
+/* A negated errno, or what the operation gives; and the structure after it. */
+struct reply {
+	long ret;
+	union args args;
+};
+
+/**
+ * struct worker - a process that does what it is told
+ * @pid: its process
+ * @fd: where to tell it
+ */
+struct worker {
+	pid_t pid;
+	int fd;
+};
+
+enum kind {
+	NONE,
+	REGION,
+	IMPORT,
+	CREATED,
+	ATTACHED,
+};
+
+/**
+ * struct object - what a handle stands for
+ * @kind: what it is
+ * @handle: its handle
+ * @access: rights
+ * @addr: first byte of a region
+ * @length: bytes
+ * @exported: rights of an export
+ * @name: name of an export or a created segment, or zero
+ * @peer: node that may use the name, plus one, or zero
+ * @offset: where to map it
+ * @mapped: bytes that can be mapped
+ * @source: serial number of the segment that this one is attached to
+ * @serial: number of a created segment
+ */
+struct object {
+	enum kind kind;
+	__u32 handle;
+	__u32 access;
+	__u32 exported;
+	__u64 addr;
+	__u64 length;
+	__u64 name;
+	__u32 peer;
+	__u64 offset;
+	__u64 mapped;
+	int source;
+	int serial;
+};
+
+enum attached {
+	ALONE,
+	LISTENING,
+	CONNECTED,
+};
+
+/* Memory that a connection has, in the order in which it came. */
+struct given {
+	int count;
+	struct {
+		__u64 addr;
+		__u64 length;
+	} at[GIVEN];
+};
+
+enum end {
+	OPEN,
+	/* The other side knows of it. */
+	DISCONNECTED,
+	/* The other side will hear of it. */
+	CLOSED,
+};
+
+/**
+ * struct connection - both ends of one
+ * @used: whether it is one
+ * @opener: of the side that connected, and of the one that accepted, or -1
+ * @end: how each side has ended it
+ */
+struct connection {
+	bool used;
+	int opener[2];
+	enum end end[2];
+};
+
+/**
+ * struct opener - an open file
+ * @used: whether it is one
+ * @device: of which device
+ * @owner: process whose address space it belongs to; -1 if that is gone
+ * @holders: mask of processes that have it open
+ * @maps: mappings of it
+ * @nonblock: it is O_NONBLOCK
+ * @objects: what it has
+ * @ended: handles that it had
+ * @context: whether it has a context
+ * @method: of the context
+ * @page_offset: where to map the registers of the context
+ * @status_offset: where to map the status page
+ * @ticket: the last one that was given out for ULDMA_IOC_DMA
+ * @tickets: how many
+ * @state: what it is attached to
+ * @port: where it listens
+ * @once: ULDMA_LISTEN_ONCE
+ * @backlog: connections that may wait
+ * @waiting: those that do
+ * @count: how many do
+ * @connection: its connection
+ * @side: which end of it
+ * @given: memory that it gave to receive into and to send
+ */
+struct opener {
+	bool used;
+	int device;
+	int owner;
+	unsigned int holders;
+	int maps;
+	bool nonblock;
+	struct object objects[OBJECTS];
+	__u32 ended[ENDED];
+	int ended_count;
+	bool context;
+	__u32 method;
+	__u64 page_offset;
+	__u64 status_offset;
+	__u64 ticket;
+	int tickets;
+	enum attached state;
+	__u32 port;
+	bool once;
+	int backlog;
+	int waiting[CONNECTIONS];
+	int count;
+	int connection;
+	int side;
+	struct given given[2];
+};
+
+/**
+ * struct device - what does not change
+ * @path: its file
+ * @idle: what it says of itself when nothing is open
+ * @engine: it has one
+ * @peers: index of the device of each node, or -1
+ */
+struct device {
+	char path[32];
+	struct uldma_query idle;
+	bool engine;
+	int peers[ULDMA_MAX_NODES];
+};
+
+/**
+ * struct mapping - what a process has mapped of an opener
+ * @opener: of which, or -1
+ * @length: bytes
+ */
+struct mapping {
+	int opener;
+	__u64 length;
+};
+
+struct process {
+	enum memory page[ARENA_PAGES];
+	struct mapping maps[MAPPINGS];
+};
+
+/* What there is. */
+struct world {
+	struct device devices[DEVICES];
+	int device_count;
+	struct opener openers[OPENERS];
+	struct connection connections[CONNECTIONS];
+	struct process processes[PROCESSES];
+	struct worker workers[PROCESSES];
+	int serial;
+};
+
+/* Errors that a call has to fail with one of, and those that it may have. */
+struct verdict {
+	bool fails;
+	bool must[256];
+	bool may[256];
+};
+
+/* A number from a seed; the same numbers everywhere. */
+struct chance {
+	__u64 state;
+};
+
+static inline __u64 draw(struct chance *c)
+{
+	__u64 x = c->state += 0x9e3779b97f4a7c15ULL;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+	return x ^ x >> 31;
+}
+
+static inline __u64 below(struct chance *c, __u64 limit)
+{
+	return draw(c) % limit;
+}
+
+/* Whether something happens that does in one of so many cases. */
+static inline bool one_in(struct chance *c, int cases)
+{
+	return !below(c, cases);
+}
+
+/* uldma_fuzz_worker.c */
+int worker_start(struct worker *w, bool poor);
+void worker_end(struct worker *w);
+int worker_tell(struct worker *w, const struct order *o, int count);
+int worker_answer(struct worker *w, struct reply *r, int count);
+void coverage_start(void);
+unsigned int coverage_new(void);
+bool coverage_is_there(void);
+
+/* uldma_fuzz_fill.c */
+__u64 edge(struct chance *c);
+__u64 length(struct chance *c);
+bool is_segment_kind(enum kind kind);
+__u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u64 first);
+__u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 first);
+void fill(struct chance *c, struct world *w, struct opener *o, __u32 number, union args *a);
+void mutate(struct chance *c, struct order *o);
+
+/* uldma_fuzz_make.c */
+int make_order(struct world *w, __u32 step, struct order *o);
+void describe(FILE *to, int process, const struct order *o);
+
+/* uldma_fuzz_world.c */
+struct object *object_of(struct opener *o, __u32 handle);
+struct opener *listener_at(struct world *w, int device, __u32 port);
+struct object *named(struct world *w, int device, enum kind kind, __u64 name);
+int peer_of(const struct device *d, __u32 peer);
+union args known_part(const struct order *o);
+void detach(struct world *w, struct opener *o, enum end end);
+void release_if_unused(struct world *w, struct opener *o);
+void forget_process(struct world *w, int process);
+void forget_all(struct world *w);
+
+/* uldma_fuzz_judge.c */
+void judge(struct world *w, int process, const struct order *o, struct verdict *v);
+
+/* uldma_fuzz_apply.c */
+const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);
+__u32 state_of(const struct world *w, int process, const struct order *o);
+
+#endif /* __SELFTEST_ULDMA_FUZZ_H */

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The model of what there is: who has what, and how it goes.
+ */
+#include "uldma_fuzz.h"
+
+/* The structure as the kernel understands it: what an older one lacks is zero. */
+union args known_part(const struct order *o)
+{
+	const struct call *call = &calls[o->call];
+	union args known = { };
+
+	memcpy(&known, &o->args, o->args.size < call->size ? o->args.size : call->size);
+	return known;
+}
+
+/* What an opener has under a handle, or NULL. */
+struct object *object_of(struct opener *o, __u32 handle)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (o->objects[i].kind != NONE && o->objects[i].handle == handle)
+			return &o->objects[i];
+	return NULL;
+}
+
+/* The peer that a structure names, or -1. */
+int peer_of(const struct device *d, __u32 peer)
+{
+	if (!peer)
+		return d->idle.out_nodes == 2 ? !d->idle.out_node : -1;
+	if (peer - 1 >= d->idle.out_nodes || peer - 1 == d->idle.out_node)
+		return -1;
+	return peer - 1;
+}
+
+/* Who has a name on a device, among regions or segments. */
+struct object *named(struct world *w, int device, enum kind kind, __u64 name)
+{
+	for (int i = 0; i < OPENERS; i++)
+		for (int j = 0; j < OBJECTS; j++) {
+			struct object *object = &w->openers[i].objects[j];
+
+			if (w->openers[i].used && w->openers[i].device == device &&
+			    object->kind == kind && object->name == name)
+				return object;
+		}
+	return NULL;
+}
+
+/* Who listens at a port of a device, or NULL. */
+struct opener *listener_at(struct world *w, int device, __u32 port)
+{
+	for (int i = 0; i < OPENERS; i++) {
+		struct opener *o = &w->openers[i];
+
+		if (o->used && o->device == device && o->state == LISTENING && o->port == port)
+			return o;
+	}
+	return NULL;
+}
+
+static void forget_connection(struct world *w, int number, int side, enum end end)
+{
+	struct connection *c = &w->connections[number];
+
+	if (c->end[side] == OPEN)
+		c->end[side] = end;
+	c->opener[side] = -1;
+	c->used = c->end[0] == OPEN || c->end[1] == OPEN;
+}
+
+/* Ends what an opener is attached to. */
+void detach(struct world *w, struct opener *o, enum end end)
+{
+	if (o->state == CONNECTED)
+		forget_connection(w, o->connection, o->side, end);
+	for (int i = 0; o->state == LISTENING && i < o->count; i++)
+		forget_connection(w, o->waiting[i], 1, CLOSED);
+	o->state = ALONE;
+	o->count = 0;
+	o->given[0].count = 0;
+	o->given[1].count = 0;
+}
+
+/* The file is closed once nobody has it open or mapped. */
+void release_if_unused(struct world *w, struct opener *o)
+{
+	if (!o->used || o->holders || o->maps)
+		return;
+	detach(w, o, CLOSED);
+	memset(o, 0, sizeof(*o));
+}
+
+/* A process has nothing open and nothing mapped any more. */
+static void forget_files(struct world *w, int process)
+{
+	struct process *p = &w->processes[process];
+
+	for (int i = 0; i < MAPPINGS; i++) {
+		if (p->maps[i].opener >= 0)
+			w->openers[p->maps[i].opener].maps--;
+		p->maps[i].opener = -1;
+	}
+	for (int i = 0; i < ARENA_PAGES; i++)
+		p->page[i] = MEMORY_FRESH;
+	for (int i = 0; i < OPENERS; i++) {
+		w->openers[i].holders &= ~(1U << process);
+		release_if_unused(w, &w->openers[i]);
+	}
+}
+
+/* A process has ended, and with it its address space. */
+void forget_process(struct world *w, int process)
+{
+	for (int i = 0; i < OPENERS; i++)
+		if (w->openers[i].used && w->openers[i].owner == process)
+			w->openers[i].owner = -1;
+	forget_files(w, process);
+}
+
+void forget_all(struct world *w)
+{
+	memset(w->openers, 0, sizeof(w->openers));
+	memset(w->connections, 0, sizeof(w->connections));
+	for (int i = 0; i < PROCESSES; i++) {
+		for (int j = 0; j < MAPPINGS; j++)
+			w->processes[i].maps[j].opener = -1;
+		for (int j = 0; j < ARENA_PAGES; j++)
+			w->processes[i].page[j] = MEMORY_FRESH;
+	}
+}
