@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What each call has to answer in the state that the model is in, by what the
+ * interface documents. Where several errors hold, any of them is right.
+ */
+#include "uldma_fuzz.h"
+
+static void must(struct verdict *v, int err, bool condition)
+{
+	if (!condition)
+		return;
+	v->must[err] = true;
+	v->fails = true;
+}
+
+static void may(struct verdict *v, int err, bool condition)
+{
+	if (condition)
+		v->may[err] = true;
+}
+
+static bool is_region(const struct object *object)
+{
+	return object && (object->kind == REGION || object->kind == IMPORT);
+}
+
+static bool is_segment(const struct object *object)
+{
+	return object && (object->kind == CREATED || object->kind == ATTACHED);
+}
+
+/* Whether a node may be named where zero stands for all. */
+static bool may_be_named(const struct device *d, __u32 peer)
+{
+	return !peer || peer_of(d, peer) >= 0;
+}
+
+/* What a peer offers to this node under a name, as far as its device is here. */
+static struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
+			      __u64 name)
+{
+	struct object *object = peer < 0 || d->peers[peer] < 0 ? NULL :
+				named(w, d->peers[peer], kind, name);
+
+	return object && (!object->peer || object->peer == d->idle.out_node + 1) ? object : NULL;
+}
+
+static bool segment_is_alive(struct world *w, int serial)
+{
+	for (int i = 0; i < OPENERS; i++)
+		for (int j = 0; j < OBJECTS; j++)
+			if (w->openers[i].used && w->openers[i].objects[j].kind == CREATED &&
+			    w->openers[i].objects[j].serial == serial)
+				return true;
+	return false;
+}
+
+static void judge_range(struct verdict *v, __u64 addr, __u64 length)
+{
+	__u64 last = addr + length - 1;
+
+	must(v, EINVAL, !length);
+	must(v, EOVERFLOW, length && (last < addr || last + page_size() < last));
+}
+
+/* Memory that is to be pinned. */
+static void judge_memory(struct world *w, int process, const struct device *d, __u64 addr,
+			 __u64 length, bool write, struct verdict *v)
+{
+	__u64 page = page_size(), end = ARENA + ARENA_PAGES * page;
+	__u64 first = addr / page, last = (addr + length - 1) / page;
+
+	judge_range(v, addr, length);
+	if (v->must[EINVAL] || v->must[EOVERFLOW])
+		return;
+	must(v, ENOSPC, last - first + 1 > d->idle.out_max_pages);
+	if (addr < ARENA || addr + length > end) {
+		must(v, EFAULT, true);
+	} else {
+		for (__u64 at = first; at <= last; at++) {
+			enum memory is = w->processes[process].page[at - ARENA / page];
+
+			must(v, EFAULT, is == MEMORY_GONE ||
+			     (write && is == MEMORY_READ_ONLY));
+		}
+	}
+	may(v, ENOMEM, process == POOR);
+}
+
+static void judge_handle(struct verdict *v, const struct object *object, bool right_kind)
+{
+	must(v, ENOENT, !object || !right_kind);
+}
+
+/* A question to a peer that has to answer in time. */
+static void judge_question(const struct device *d, int peer, __u64 timeout, struct verdict *v)
+{
+	must(v, EINVAL, peer < 0);
+	must(v, ENOTCONN, peer >= 0 && !(d->idle.out_peers & 1U << peer));
+	may(v, ETIMEDOUT, timeout < PATIENCE);
+	may(v, EINTR, true);
+}
+
+static void judge_transfer(const struct object *object, __u64 offset, __u64 length, __u32 access,
+			   struct verdict *v)
+{
+	judge_handle(v, object, is_region(object));
+	if (!is_region(object))
+		return;
+	must(v, EINVAL, offset + length < offset || offset + length > object->length);
+	must(v, EACCES, !(object->access & access));
+}
+
+static __u64 pages_of(const struct object *object)
+{
+	__u64 page = page_size();
+
+	return (object->addr % page + object->length + page - 1) / page;
+}
+
+static bool whole_pages(const struct object *object, __u64 first, __u64 pages)
+{
+	__u64 page = page_size(), offset = object->addr % page;
+
+	return pages && first * page >= offset &&
+	       (first + pages) * page <= offset + object->length;
+}
+
+static void judge_map_out(struct opener *o, const struct uldma_map_out *a, struct verdict *v)
+{
+	struct object *src = object_of(o, a->src), *dst = object_of(o, a->dst);
+
+	judge_handle(v, src, is_region(src));
+	must(v, ENOENT, a->dst && !is_region(dst));
+	if (v->must[ENOENT])
+		return;
+	must(v, EINVAL, src->kind == IMPORT || !whole_pages(src, a->src_page, a->pages));
+	must(v, EINVAL, a->dst && !whole_pages(dst, a->dst_page, a->pages));
+	must(v, EACCES, !(src->access & ULDMA_ACCESS_READ));
+	must(v, EACCES, a->dst && !(dst->access & ULDMA_ACCESS_WRITE));
+}
+
+static void judge_blocks(struct opener *o, int process, const struct uldma_region_blocks *a,
+			 struct verdict *v)
+{
+	struct object *object = object_of(o, a->handle);
+	bool good = a->blocks >= ARENA && a->blocks < ARENA + ARENA_PAGES * page_size();
+
+	must(v, EPERM, process == POOR);
+	judge_handle(v, object, is_region(object));
+	if (!is_region(object))
+		return;
+	must(v, EINVAL, object->kind == IMPORT || a->first_page > pages_of(object));
+	/* Where they go is any memory of the program's. */
+	may(v, EFAULT, true);
+	must(v, EFAULT, !good && a->capacity && a->first_page < pages_of(object));
+}
+
+static void judge_region(struct world *w, int process, const struct order *order,
+			 struct opener *o, const union args *a, struct verdict *v)
+{
+	struct device *d = &w->devices[o->device];
+	struct object *object = object_of(o, a->handle.handle);
+	int peer;
+
+	switch (calls[order->call].number) {
+	case ULDMA_CMD_REGION_REGISTER:
+		must(v, EINVAL, !a->region_register.flags);
+		judge_memory(w, process, d, a->region_register.addr, a->region_register.length,
+			     a->region_register.flags & ULDMA_ACCESS_WRITE, v);
+		break;
+	case ULDMA_CMD_REGION_UNREGISTER:
+		judge_handle(v, object, is_region(object));
+		break;
+	case ULDMA_CMD_REGION_EXPORT:
+		object = object_of(o, a->region_export.handle);
+		must(v, EINVAL, !a->region_export.flags || !a->region_export.name);
+		must(v, EINVAL, !may_be_named(d, a->region_export.peer));
+		judge_handle(v, object, is_region(object));
+		if (!is_region(object))
+			break;
+		must(v, EINVAL, object->kind == IMPORT);
+		must(v, EACCES, a->region_export.flags & ~object->access);
+		must(v, EEXIST, object->name ||
+		     named(w, o->device, REGION, a->region_export.name));
+		break;
+	case ULDMA_CMD_REGION_UNEXPORT:
+		judge_handle(v, object, is_region(object) && object->name);
+		break;
+	case ULDMA_CMD_REGION_IMPORT:
+		must(v, EINVAL, !a->region_import.flags || !a->region_import.name);
+		peer = peer_of(d, a->region_import.peer);
+		judge_question(d, peer, a->region_import.timeout_ns, v);
+		object = of_peer(w, d, peer, REGION, a->region_import.name);
+		must(v, ENOENT, !object);
+		must(v, EACCES, object && a->region_import.flags & ~object->exported);
+		break;
+	case ULDMA_CMD_REGION_QUERY:
+		object = object_of(o, a->region_query.handle);
+		judge_handle(v, object, is_region(object));
+		break;
+	case ULDMA_CMD_REGION_CHARGE:
+		must(v, EINVAL, !a->region_charge.flags);
+		judge_range(v, a->region_charge.addr, a->region_charge.length);
+		break;
+	case ULDMA_CMD_REGION_BLOCKS:
+		judge_blocks(o, process, &a->region_blocks, v);
+		break;
+	}
+}
+
+static int announced(struct world *w, const struct opener *but)
+{
+	int count = 0;
+
+	for (int i = 0; i < OPENERS; i++) {
+		struct opener *o = &w->openers[i];
+
+		count += o->used && o != but && o->device == but->device &&
+			 o->owner == but->owner && o->context &&
+			 1U << o->method & ULDMA_METHODS_ANNOUNCED;
+	}
+	return count;
+}
+
+static void judge_create(struct world *w, struct opener *o,
+			 const struct uldma_context_create *a, struct verdict *v)
+{
+	const struct uldma_query *idle = &w->devices[o->device].idle;
+	bool known = a->method < 32 && idle->out_methods & 1U << a->method;
+	bool insecure = a->method < 32 && 1U << a->method & ULDMA_METHODS_INSECURE;
+
+	must(v, EBUSY, o->context);
+	/* Which of them a device has is told only to those who may have them. */
+	must(v, insecure ? EPERM : EOPNOTSUPP, !known);
+	may(v, EOPNOTSUPP, insecure);
+	if (known && 1U << a->method & ULDMA_METHODS_ANNOUNCED) {
+		must(v, EBUSY, announced(w, o));
+		may(v, EBUSY, true);
+		may(v, EOPNOTSUPP, true);
+	}
+	for (int i = 0, used = 1; i < OPENERS; i++) {
+		used += w->openers[i].used && w->openers[i].context;
+		may(v, EBUSY, used > idle->out_contexts - idle->out_contexts_used);
+	}
+}
+
+static void judge_engine(struct world *w, const struct order *order, struct opener *o,
+			 const union args *a, struct verdict *v)
+{
+	struct device *d = &w->devices[o->device];
+	bool context = a->dma_wait.flags & ULDMA_WAIT_CONTEXT;
+	__u64 ticket = a->dma_wait.ticket;
+
+	switch (calls[order->call].number) {
+	case ULDMA_CMD_CONTEXT_CREATE:
+		judge_create(w, o, &a->context_create, v);
+		break;
+	case ULDMA_CMD_CONTEXT_DESTROY:
+	case ULDMA_CMD_CONTEXT_STATS:
+		must(v, ENXIO, !o->context);
+		break;
+	case ULDMA_CMD_CONTEXT_MAP_OUT:
+		judge_map_out(o, &a->map_out, v);
+		break;
+	case ULDMA_CMD_DMA:
+		must(v, EOPNOTSUPP, !d->engine);
+		must(v, EINVAL, !a->dma.length || a->dma.length > d->idle.out_max_transfer);
+		judge_transfer(object_of(o, a->dma.src), a->dma.src_offset, a->dma.length,
+			       ULDMA_ACCESS_READ, v);
+		judge_transfer(object_of(o, a->dma.dst), a->dma.dst_offset, a->dma.length,
+			       ULDMA_ACCESS_WRITE, v);
+		may(v, EBUSY, true);
+		break;
+	case ULDMA_CMD_DMA_WAIT:
+		may(v, ETIMEDOUT, a->dma_wait.timeout_ns < PATIENCE || context);
+		may(v, EINTR, true);
+		must(v, ENXIO, context && !o->context);
+		/* User level may have started some. */
+		may(v, ENOENT, context);
+		must(v, ENOENT, !ticket || (!context && !o->tickets));
+		must(v, ENOENT, !context && ticket > o->ticket);
+		may(v, ENOENT, !context && ticket != o->ticket);
+		break;
+	}
+}
+
+static void judge_segment(struct world *w, const struct order *order, struct opener *o,
+			  const union args *a, struct verdict *v)
+{
+	struct device *d = &w->devices[o->device];
+	struct object *object = object_of(o, a->handle.handle);
+	int peer;
+
+	switch (calls[order->call].number) {
+	case ULDMA_CMD_SEGMENT_CREATE:
+		must(v, EINVAL, !a->segment_create.name || !a->segment_create.length);
+		must(v, EINVAL, !may_be_named(d, a->segment_create.peer));
+		must(v, EEXIST, named(w, o->device, CREATED, a->segment_create.name));
+		must(v, ENOSPC, a->segment_create.length > d->idle.out_window_size);
+		/* Parts that peers have not given back are not free yet. */
+		may(v, ENOSPC, true);
+		break;
+	case ULDMA_CMD_SEGMENT_ATTACH:
+		peer = peer_of(d, a->segment_attach.peer);
+		must(v, EINVAL, !a->segment_attach.name);
+		judge_question(d, peer, a->segment_attach.timeout_ns, v);
+		must(v, ENOENT, !of_peer(w, d, peer, CREATED, a->segment_attach.name));
+		break;
+	case ULDMA_CMD_SEGMENT_DESTROY:
+		judge_handle(v, object, is_segment(object));
+		break;
+	case ULDMA_CMD_DOORBELL:
+		judge_handle(v, object, is_segment(object));
+		must(v, ENOTCONN, !d->idle.out_peers);
+		may(v, ESTALE, is_segment(object) && object->kind == ATTACHED &&
+		    !segment_is_alive(w, object->source));
+		break;
+	}
+}
+
+static void judge_listen(struct world *w, struct opener *o, const struct uldma_conn_listen *a,
+			 struct verdict *v)
+{
+	bool once = a->flags & ULDMA_LISTEN_ONCE;
+
+	must(v, EINVAL, !a->port);
+	must(v, EINVAL, once ? a->backlog : !a->backlog || a->backlog > ULDMA_CONN_MAX_BACKLOG);
+	must(v, EISCONN, o->state != ALONE);
+	must(v, EADDRINUSE, listener_at(w, o->device, a->port));
+}
+
+static void judge_accept(struct world *w, int process, const struct order *order,
+			 struct opener *o, __u32 port, struct verdict *v)
+{
+	struct opener *at = listener_at(w, o->device, port);
+
+	must(v, EISCONN, o->state != ALONE);
+	must(v, ENOENT, !at);
+	if (!at)
+		return;
+	must(v, EPERM, at->owner != process || order->in_child);
+	must(v, o->nonblock ? EAGAIN : EINTR, !at->count);
+}
+
+static void judge_connect(struct world *w, struct opener *o, const struct uldma_conn_connect *a,
+			  struct verdict *v)
+{
+	struct device *d = &w->devices[o->device];
+	int peer = peer_of(d, a->peer);
+	struct opener *at;
+
+	must(v, EINVAL, !a->port);
+	must(v, EISCONN, o->state != ALONE);
+	judge_question(d, peer, a->timeout_ns, v);
+	must(v, EOPNOTSUPP, a->flags & ULDMA_CONNECT_PULL &&
+	     d->idle.out_backend == ULDMA_BACKEND_IVSHMEM);
+	at = peer < 0 || d->peers[peer] < 0 ? NULL : listener_at(w, d->peers[peer], a->port);
+	must(v, ECONNREFUSED, !at || at->count >= at->backlog);
+}
+
+/* The other side's end of an opener's connection. */
+static enum end other_end(struct world *w, const struct opener *o)
+{
+	return w->connections[o->connection].end[!o->side];
+}
+
+static void judge_data(struct world *w, int process, const struct order *order,
+		       struct opener *o, const union args *a, struct verdict *v)
+{
+	__u32 number = calls[order->call].number;
+	bool receives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_RECV;
+	bool gives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_SEND;
+	struct given *given = &o->given[!receives];
+
+	if (gives)
+		judge_memory(w, process, &w->devices[o->device], a->conn_buffer.addr,
+			     a->conn_buffer.length, receives, v);
+	else
+		must(v, EINVAL, !a->conn_range.length);
+	if (o->state == LISTENING && o->once) {
+		must(v, o->nonblock ? EAGAIN : EINTR, true);
+		return;
+	}
+	must(v, ENOTCONN, o->state != CONNECTED);
+	if (o->state != CONNECTED)
+		return;
+	if (gives) {
+		must(v, ENOSPC, given->count >= GIVEN);
+		must(v, EPIPE, other_end(w, o) == DISCONNECTED);
+		may(v, EPIPE, other_end(w, o) != OPEN);
+		may(v, ECONNRESET, other_end(w, o) != OPEN);
+		return;
+	}
+	may(v, ECONNRESET, other_end(w, o) != OPEN);
+	may(v, o->nonblock ? EAGAIN : EINTR, other_end(w, o) != DISCONNECTED || given->count);
+	must(v, o->nonblock ? EAGAIN : EINTR, other_end(w, o) == OPEN && !given->count);
+}
+
+static void judge_connection(struct world *w, int process, const struct order *order,
+			     struct opener *o, const union args *a, struct verdict *v)
+{
+	switch (calls[order->call].number) {
+	case ULDMA_CMD_CONN_LISTEN:
+		judge_listen(w, o, &a->conn_listen, v);
+		break;
+	case ULDMA_CMD_CONN_ACCEPT:
+		judge_accept(w, process, order, o, a->conn_accept.port, v);
+		break;
+	case ULDMA_CMD_CONN_CONNECT:
+		judge_connect(w, o, &a->conn_connect, v);
+		break;
+	case ULDMA_CMD_CONN_DISCONNECT:
+		must(v, ENOTCONN, o->state == ALONE);
+		break;
+	case ULDMA_CMD_CONN_PREPOST:
+	case ULDMA_CMD_CONN_SEND:
+	case ULDMA_CMD_CONN_RECV:
+	case ULDMA_CMD_CONN_RECYCLE:
+		judge_data(w, process, order, o, a, v);
+		break;
+	}
+}
+
+/* What holds for all calls: DOC: general contract. Whether the rest matters. */
+static bool judge_form(const struct order *order, struct verdict *v)
+{
+	const struct call *call = &calls[order->call];
+	const union args *a = &order->args;
+	bool readable = order->where == AT_MEMORY || order->where == AT_READ_ONLY;
+
+	must(v, EFAULT, !readable && call->size);
+	if (!readable || !call->size)
+		return false;
+	must(v, EFAULT, order->where == AT_READ_ONLY && call->writes);
+	must(v, EINVAL, a->size < call->first);
+	if (a->size < call->first)
+		return false;
+	for (__u32 i = call->size; i < a->size && i < sizeof(*a); i++)
+		must(v, E2BIG, a->bytes[i]);
+	may(v, E2BIG, a->size > page_size());
+	if (a->size > sizeof(*a) && a->size > page_size())
+		must(v, E2BIG, a->size > 2 * page_size());
+	return true;
+}
+
+static void judge_fields(const struct order *order, const union args *a, struct verdict *v)
+{
+	const struct call *call = &calls[order->call];
+	__u32 word;
+
+	must(v, EOPNOTSUPP, call->flags != ANY_FLAGS && a->head.flags & ~call->flags);
+	for (int i = 0; i < ARRAY_SIZE(call->reserved); i++) {
+		memcpy(&word, a->bytes + call->reserved[i], sizeof(word));
+		must(v, EINVAL, call->reserved[i] && word);
+	}
+}
+
+static void judge_rest(struct opener *o, struct world *w, const struct order *order,
+		       const union args *a, struct verdict *v)
+{
+	struct device *d = &w->devices[o->device];
+	__u32 node = a->peer_query.node;
+
+	switch (calls[order->call].number) {
+	case ULDMA_CMD_PEER_QUERY:
+		must(v, EINVAL, node >= d->idle.out_nodes || node == d->idle.out_node);
+		break;
+	case ULDMA_CMD_LMM:
+		must(v, EINVAL, a->lmm.flags == (ULDMA_LMM_CACHE_ON | ULDMA_LMM_CACHE_OFF));
+		break;
+	case ULDMA_CMD_EVENTFD:
+		must(v, EINVAL, a->eventfd.fd != EVENT_FD && a->eventfd.fd != -1);
+		break;
+	}
+}
+
+static void judge_ioctl(struct world *w, int process, const struct order *order,
+			struct verdict *v)
+{
+	const struct call *call = &calls[order->call];
+	struct opener *o = &w->openers[order->opener];
+	union args a;
+	bool foreign = o->owner != process || order->in_child;
+
+	must(v, ENOTTY, order->cmd != _IO(ULDMA_TYPE, call->number));
+	if (v->fails || !judge_form(order, v))
+		return;
+	a = known_part(order);
+	judge_fields(order, &a, v);
+	must(v, EPERM, foreign && call->owner);
+	must(v, EPERM, foreign && call->number == ULDMA_CMD_LMM && a.lmm.flags);
+	judge_rest(o, w, order, &a, v);
+	judge_region(w, process, order, o, &a, v);
+	judge_engine(w, order, o, &a, v);
+	judge_segment(w, order, o, &a, v);
+	judge_connection(w, process, order, o, &a, v);
+}
+
+static void judge_mmap(struct world *w, int process, const struct order *order,
+		       struct verdict *v)
+{
+	struct opener *o = &w->openers[order->opener];
+	__u64 page = page_size(), pages = (order->b + page - 1) / page;
+	bool found = false, writable = true, shadow = false;
+
+	for (int i = 0; i < OBJECTS; i++) {
+		struct object *object = &o->objects[i];
+
+		if (object->kind != NONE && order->a >= object->offset &&
+		    order->a + pages * page <= object->offset + object->mapped) {
+			found = true;
+			shadow = is_region(object);
+			writable = !shadow || object->access & ULDMA_ACCESS_WRITE;
+		}
+	}
+	if (o->context && pages == 1) {
+		found |= order->a == o->page_offset || order->a == o->status_offset;
+		writable &= order->a != o->status_offset;
+	}
+	must(v, EPERM, o->owner != process);
+	must(v, EINVAL, !found || !(order->args.head.flags & MAP_SHARED));
+	must(v, ENXIO, shadow && !o->context);
+	must(v, EACCES, found && !writable && order->args.head.size & PROT_WRITE);
+	must(v, EACCES, order->args.head.size & PROT_EXEC);
+	/* What the memory manager says before the driver is asked. */
+	may(v, EPERM, order->args.head.size & PROT_EXEC);
+	may(v, EOVERFLOW, order->a >> 60);
+}
+
+void judge(struct world *w, int process, const struct order *o, struct verdict *v)
+{
+	*v = (struct verdict){ };
+	switch (o->op) {
+	case OP_IOCTL:
+		judge_ioctl(w, process, o, v);
+		break;
+	case OP_MMAP:
+		judge_mmap(w, process, o, v);
+		break;
+	case OP_READ:
+		must(v, EINVAL, o->a < sizeof(struct uldma_event));
+		may(v, EFAULT, o->where != AT_MEMORY);
+		may(v, w->openers[o->opener].nonblock ? EAGAIN : EINTR, true);
+		break;
+	case OP_SHARE:
+		/* Those without rights get nothing of those who have some. */
+		must(v, EPERM, process == POOR);
+		break;
+	default:
+		break;
+	}
+}
