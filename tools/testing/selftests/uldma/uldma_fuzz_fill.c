@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Arguments of the fuzzer's calls: mostly such that could succeed in the state that
+ * the model is in, and changes of one of them.
+ */
+#include "uldma_fuzz.h"
+
+static const __u64 edges[] = {
+	0, 1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 0x7fffffff, 0x80000000, 0xffffffff,
+	1ULL << 32, 1ULL << 40, 1ULL << 47, 1ULL << 63, ~0ULL, ~0ULL - 4095, ~0ULL - 7,
+};
+
+static const __u64 lengths[] = { 1, 8, 100, 4095, 4096, 4097, 8192, 12288 };
+
+/* A number at which something changes. */
+__u64 edge(struct chance *c)
+{
+	return edges[below(c, ARRAY_SIZE(edges))];
+}
+
+/* Bytes of something. */
+__u64 length(struct chance *c)
+{
+	return one_in(c, 20) ? edge(c) : lengths[below(c, ARRAY_SIZE(lengths))];
+}
+
+/* An address of the arena, most often of its first half. */
+static __u64 address(struct chance *c)
+{
+	__u64 page = below(c, one_in(c, 3) ? ARENA_PAGES : ARENA_PAGES / 2);
+
+	if (one_in(c, 40))
+		return edge(c);
+	return ARENA + page * page_size() + (one_in(c, 2) ? 0 : below(c, page_size()));
+}
+
+static __u32 rights(struct chance *c)
+{
+	return one_in(c, 3) ? 1 + below(c, 3) : RW;
+}
+
+static __u64 name(struct chance *c)
+{
+	return one_in(c, 20) ? 0 : 1 + below(c, NAMES);
+}
+
+static __u32 port(struct chance *c)
+{
+	return one_in(c, 30) ? 0 : 1 + below(c, PORTS);
+}
+
+static bool is_peer(const struct world *w, const struct opener *o, const struct opener *other)
+{
+	const struct device *d = &w->devices[o->device];
+
+	for (int i = 0; i < ULDMA_MAX_NODES; i++)
+		if (other->used && d->peers[i] == other->device)
+			return true;
+	return false;
+}
+
+/* A name that something of a kind has at a peer, or zero. */
+__u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u64 first)
+{
+	for (int i = 0; i < OPENERS * OBJECTS; i++) {
+		__u64 at = (first + i) % (OPENERS * OBJECTS);
+		struct opener *other = &w->openers[at / OBJECTS];
+
+		if (is_peer(w, o, other) && other->objects[at % OBJECTS].kind == what &&
+		    other->objects[at % OBJECTS].name)
+			return other->objects[at % OBJECTS].name;
+	}
+	return 0;
+}
+
+/* A port at which a peer listens, or somebody here with connections, or zero. */
+__u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 first)
+{
+	for (int i = 0; i < OPENERS; i++) {
+		struct opener *other = &w->openers[(first + i) % OPENERS];
+
+		if (!other->used || other->state != LISTENING)
+			continue;
+		if (at_peer ? is_peer(w, o, other) :
+			      other->device == o->device && other->owner == o->owner &&
+			      other->count)
+			return other->port;
+	}
+	return 0;
+}
+
+static __u64 known_name(struct chance *c, struct world *w, struct opener *o, enum kind kind)
+{
+	__u64 known = name_at_peer(w, o, kind, below(c, OPENERS * OBJECTS));
+
+	return known && !one_in(c, 6) ? known : name(c);
+}
+
+static __u32 known_port(struct chance *c, struct world *w, struct opener *o, bool at_peer)
+{
+	__u32 known = port_to_use(w, o, at_peer, below(c, OPENERS));
+
+	return known && !one_in(c, 6) ? known : port(c);
+}
+
+static __u32 peer(struct chance *c)
+{
+	return one_in(c, 3) ? below(c, 4) : 0;
+}
+
+static __u64 timeout(struct chance *c)
+{
+	return one_in(c, 8) ? edge(c) : PATIENCE;
+}
+
+/* Whether it can be mapped by both sides. */
+bool is_segment_kind(enum kind kind)
+{
+	return kind >= CREATED;
+}
+
+/* A handle of a kind, or of any, or one that is none. */
+static __u32 handle(struct chance *c, struct world *w, struct opener *o, enum kind kind)
+{
+	bool right = !one_in(c, 5);
+	struct object *object;
+	__u64 first;
+
+	if (one_in(c, 12))
+		return o->ended[below(c, ENDED)];
+	if (one_in(c, 20))
+		return edge(c);
+	if (one_in(c, 15))
+		o = &w->openers[below(c, OPENERS)];
+	first = below(c, OBJECTS);
+	for (int i = 0; i < OBJECTS; i++) {
+		object = &o->objects[(first + i) % OBJECTS];
+		if (object->kind == NONE)
+			continue;
+		if (!right || is_segment_kind(object->kind) == is_segment_kind(kind))
+			return object->handle;
+	}
+	return 0;
+}
+
+static __u32 method(struct chance *c)
+{
+	static const __u32 usual[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+
+	return one_in(c, 8) ? below(c, 40) : usual[below(c, ARRAY_SIZE(usual))];
+}
+
+static void fill_region(struct chance *c, struct world *w, struct opener *o, __u32 number,
+			union args *a)
+{
+	switch (number) {
+	case ULDMA_CMD_REGION_REGISTER:
+	case ULDMA_CMD_REGION_CHARGE:
+		a->region_register.flags = rights(c);
+		a->region_register.addr = address(c);
+		a->region_register.length = length(c);
+		break;
+	case ULDMA_CMD_REGION_EXPORT:
+		a->region_export.flags = rights(c);
+		a->region_export.handle = handle(c, w, o, REGION);
+		a->region_export.peer = peer(c);
+		a->region_export.name = name(c);
+		break;
+	case ULDMA_CMD_REGION_IMPORT:
+		a->region_import.flags = rights(c);
+		a->region_import.name = known_name(c, w, o, REGION);
+		a->region_import.timeout_ns = timeout(c);
+		a->region_import.peer = peer(c);
+		break;
+	case ULDMA_CMD_REGION_QUERY:
+		a->region_query.handle = handle(c, w, o, REGION);
+		break;
+	case ULDMA_CMD_REGION_BLOCKS:
+		a->region_blocks.flags = below(c, 2);
+		a->region_blocks.handle = handle(c, w, o, REGION);
+		a->region_blocks.capacity = one_in(c, 8) ? edge(c) : below(c, 70);
+		a->region_blocks.first_page = one_in(c, 4) ? below(c, 5) : 0;
+		a->region_blocks.blocks = address(c);
+		break;
+	case ULDMA_CMD_LMM:
+		a->lmm.flags = below(c, 4);
+		break;
+	}
+}
+
+static void fill_engine(struct chance *c, struct world *w, struct opener *o, __u32 number,
+			union args *a)
+{
+	switch (number) {
+	case ULDMA_CMD_CONTEXT_CREATE:
+		a->context_create.flags = one_in(c, 4);
+		a->context_create.method = method(c);
+		break;
+	case ULDMA_CMD_CONTEXT_MAP_OUT:
+		a->map_out.src = handle(c, w, o, REGION);
+		a->map_out.dst = one_in(c, 4) ? 0 : handle(c, w, o, REGION);
+		a->map_out.src_page = below(c, 3);
+		a->map_out.dst_page = below(c, 3);
+		a->map_out.pages = below(c, 3);
+		break;
+	case ULDMA_CMD_EVENTFD:
+		a->eventfd.fd = EVENT_FD + (__s32)below(c, 3) - (one_in(c, 4) ? EVENT_FD + 2 : 0);
+		break;
+	case ULDMA_CMD_DMA:
+		a->dma.src = handle(c, w, o, REGION);
+		a->dma.dst = handle(c, w, o, REGION);
+		a->dma.src_offset = one_in(c, 4) ? length(c) : 0;
+		a->dma.dst_offset = one_in(c, 4) ? length(c) : 0;
+		a->dma.length = length(c);
+		break;
+	case ULDMA_CMD_DMA_WAIT:
+		a->dma_wait.flags = one_in(c, 4);
+		a->dma_wait.ticket = one_in(c, 4) ? edge(c) : o->ticket;
+		a->dma_wait.timeout_ns = timeout(c);
+		break;
+	}
+}
+
+static void fill_rest(struct chance *c, struct world *w, struct opener *o, __u32 number,
+		      union args *a)
+{
+	switch (number) {
+	case ULDMA_CMD_PEER_QUERY:
+		a->peer_query.node = below(c, 3);
+		break;
+	case ULDMA_CMD_REGION_UNREGISTER:
+	case ULDMA_CMD_REGION_UNEXPORT:
+		a->handle.handle = handle(c, w, o, REGION);
+		break;
+	case ULDMA_CMD_SEGMENT_DESTROY:
+	case ULDMA_CMD_DOORBELL:
+		a->handle.handle = handle(c, w, o, CREATED);
+		break;
+	case ULDMA_CMD_SEGMENT_CREATE:
+		a->segment_create.name = name(c);
+		a->segment_create.length = length(c);
+		a->segment_create.peer = peer(c);
+		break;
+	case ULDMA_CMD_SEGMENT_ATTACH:
+		a->segment_attach.name = known_name(c, w, o, CREATED);
+		a->segment_attach.timeout_ns = timeout(c);
+		a->segment_attach.peer = peer(c);
+		break;
+	}
+}
+
+static void fill_connection(struct chance *c, struct world *w, struct opener *o, __u32 number,
+			    union args *a)
+{
+	switch (number) {
+	case ULDMA_CMD_CONN_LISTEN:
+		a->conn_listen.flags = one_in(c, 3);
+		a->conn_listen.port = port(c);
+		a->conn_listen.backlog = a->conn_listen.flags ? 0 : 1 + below(c, 4);
+		break;
+	case ULDMA_CMD_CONN_ACCEPT:
+		a->conn_accept.port = known_port(c, w, o, false);
+		break;
+	case ULDMA_CMD_CONN_CONNECT:
+		a->conn_connect.flags = one_in(c, 3);
+		a->conn_connect.peer = peer(c);
+		a->conn_connect.port = known_port(c, w, o, true);
+		a->conn_connect.timeout_ns = one_in(c, 8) ? ~0ULL : PATIENCE;
+		break;
+	case ULDMA_CMD_CONN_PREPOST:
+	case ULDMA_CMD_CONN_SEND:
+		a->conn_buffer.addr = address(c);
+		a->conn_buffer.length = length(c);
+		break;
+	case ULDMA_CMD_CONN_RECV:
+	case ULDMA_CMD_CONN_RECYCLE:
+		a->conn_range.flags = one_in(c, 3);
+		a->conn_range.length = length(c);
+		break;
+	}
+}
+
+/* Changes one thing. */
+void mutate(struct chance *c, struct order *o)
+{
+	const struct call *call = &calls[o->call];
+	__u32 words = call->size / sizeof(__u32), word, at;
+	__u64 wide;
+
+	switch (below(c, 12)) {
+	case 0:
+		o->args.size = call->first;
+		break;
+	case 1:
+		o->args.size = one_in(c, 2) ? call->first - 1 : below(c, call->first + 1);
+		break;
+	case 2:
+		o->args.size = one_in(c, 4) ? 5000 : call->size + below(c, 64);
+		break;
+	case 3:
+		o->args.size = sizeof(o->args);
+		o->args.bytes[call->size + below(c, sizeof(o->args) - call->size)] = 1;
+		break;
+	case 4:
+		o->args.head.flags |= 1U << below(c, 32);
+		break;
+	case 5:
+		at = call->reserved[below(c, ARRAY_SIZE(call->reserved))];
+		word = one_in(c, 2) ? 1U << below(c, 32) : edge(c);
+		if (at)
+			memcpy(o->args.bytes + at, &word, sizeof(word));
+		break;
+	case 6:
+		o->where = 1 + below(c, 4);
+		break;
+	case 7:
+		word = one_in(c, 2) ? draw(c) : edge(c);
+		memcpy(o->args.bytes + below(c, words) * sizeof(word), &word, sizeof(word));
+		break;
+	case 8:
+	case 9:
+		o->in_child = true;
+		break;
+	case 10:
+		o->cmd = one_in(c, 2) ? _IO(ULDMA_TYPE, below(c, 256)) :
+					o->cmd ^ 1UL << below(c, 32);
+		break;
+	default:
+		wide = edge(c);
+		at = below(c, (words + 1) / 2) * sizeof(wide);
+		if (at + sizeof(wide) <= call->size && at)
+			memcpy(o->args.bytes + at, &wide, sizeof(wide));
+	}
+}
+
+/* Arguments that fit the opener. */
+void fill(struct chance *c, struct world *w, struct opener *o, __u32 number, union args *a)
+{
+	fill_region(c, w, o, number, a);
+	fill_engine(c, w, o, number, a);
+	fill_rest(c, w, o, number, a);
+	fill_connection(c, w, o, number, a);
+}
