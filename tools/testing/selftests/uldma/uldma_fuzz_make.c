@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Makes up what the fuzzer does next.
+ */
+#include "uldma_fuzz.h"
+
+static int pick_call(struct chance *c)
+{
+	int total = 0, at;
+
+	for (int i = 0; i < call_count; i++)
+		total += calls[i].weight;
+	at = below(c, total);
+	for (int i = 0; i < call_count; i++) {
+		at -= calls[i].weight;
+		if (at < 0)
+			return i;
+	}
+	return 0;
+}
+
+/* Whether the model could not follow if the call succeeded. */
+static bool is_full(struct world *w, struct opener *o, __u32 number)
+{
+	switch (number) {
+	case ULDMA_CMD_REGION_REGISTER:
+	case ULDMA_CMD_REGION_IMPORT:
+	case ULDMA_CMD_SEGMENT_CREATE:
+	case ULDMA_CMD_SEGMENT_ATTACH:
+		for (int i = 0; i < OBJECTS; i++)
+			if (o->objects[i].kind == NONE)
+				return false;
+		return true;
+	case ULDMA_CMD_CONN_CONNECT:
+		for (int i = 0; i < CONNECTIONS; i++)
+			if (!w->connections[i].used)
+				return false;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool can_wait(const struct order *o)
+{
+	switch (calls[o->call].number) {
+	case ULDMA_CMD_CONN_ACCEPT:
+	case ULDMA_CMD_CONN_PREPOST:
+	case ULDMA_CMD_CONN_SEND:
+	case ULDMA_CMD_CONN_RECV:
+	case ULDMA_CMD_CONN_RECYCLE:
+		return true;
+	case ULDMA_CMD_DMA_WAIT:
+		return o->args.dma_wait.flags;
+	default:
+		return false;
+	}
+}
+
+static bool has_object(const struct opener *o, bool segment)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (o->objects[i].kind != NONE && is_segment_kind(o->objects[i].kind) == segment)
+			return true;
+	return false;
+}
+
+/* Whether an opener has what a call is about. */
+static bool suits(struct world *w, const struct opener *o, __u32 number)
+{
+	switch (number) {
+	case ULDMA_CMD_REGION_UNREGISTER:
+	case ULDMA_CMD_REGION_EXPORT:
+	case ULDMA_CMD_REGION_UNEXPORT:
+	case ULDMA_CMD_REGION_QUERY:
+	case ULDMA_CMD_REGION_BLOCKS:
+	case ULDMA_CMD_CONTEXT_MAP_OUT:
+		return has_object(o, false);
+	case ULDMA_CMD_DMA:
+		return has_object(o, false) && w->devices[o->device].engine;
+	case ULDMA_CMD_DMA_WAIT:
+		return o->tickets || o->context;
+	case ULDMA_CMD_SEGMENT_DESTROY:
+	case ULDMA_CMD_DOORBELL:
+		return has_object(o, true);
+	case ULDMA_CMD_CONTEXT_CREATE:
+		return w->devices[o->device].engine;
+	case ULDMA_CMD_CONTEXT_DESTROY:
+	case ULDMA_CMD_CONTEXT_STATS:
+		return o->context;
+	case ULDMA_CMD_REGION_IMPORT:
+		return name_at_peer(w, o, REGION, 0);
+	case ULDMA_CMD_SEGMENT_ATTACH:
+		return name_at_peer(w, o, CREATED, 0);
+	case ULDMA_CMD_CONN_LISTEN:
+		return o->state == ALONE && !w->devices[o->device].engine;
+	case ULDMA_CMD_CONN_ACCEPT:
+		return o->state == ALONE && port_to_use(w, o, false, 0);
+	case ULDMA_CMD_CONN_CONNECT:
+		return o->state == ALONE && port_to_use(w, o, true, 0);
+	case ULDMA_CMD_CONN_DISCONNECT:
+		return o->state != ALONE;
+	case ULDMA_CMD_CONN_PREPOST:
+	case ULDMA_CMD_CONN_SEND:
+	case ULDMA_CMD_CONN_RECV:
+	case ULDMA_CMD_CONN_RECYCLE:
+		return o->state == CONNECTED;
+	default:
+		return true;
+	}
+}
+
+/* Finds an opener that suits the call, if the process has one. */
+static bool suit(struct chance *c, struct world *w, int process, struct order *o)
+{
+	__u64 first = below(c, OPENERS);
+
+	for (int i = 0; i < OPENERS; i++) {
+		int at = (first + i) % OPENERS;
+
+		if (w->openers[at].holders & 1U << process &&
+		    suits(w, &w->openers[at], calls[o->call].number)) {
+			o->opener = at;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Most often a call for which there is an opener that suits. */
+static void pick(struct chance *c, struct world *w, int process, struct order *o)
+{
+	int tries = one_in(c, 6) ? 0 : 10;
+
+	o->call = pick_call(c);
+	while (tries-- && !suit(c, w, process, o))
+		o->call = pick_call(c);
+}
+
+static void make_ioctl(struct chance *c, struct world *w, int process, struct order *o)
+{
+	struct opener *opener;
+	const struct call *call;
+
+	o->op = OP_IOCTL;
+	pick(c, w, process, o);
+	opener = &w->openers[o->opener];
+	if (is_full(w, opener, calls[o->call].number))
+		o->call = 1;
+	call = &calls[o->call];
+	o->cmd = _IO(ULDMA_TYPE, call->number);
+	o->args.size = call->size;
+	fill(c, w, opener, call->number, &o->args);
+	if (call->size && one_in(c, 4))
+		mutate(c, o);
+	/* Another call would not be one that the model knows. */
+	for (int i = 0; i < call_count; i++)
+		if (i != o->call && o->cmd == _IO(ULDMA_TYPE, calls[i].number))
+			o->cmd = _IO(ULDMA_TYPE, call->number);
+	o->interrupt = can_wait(o) && (!opener->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
+}
+
+static void make_open(struct chance *c, struct world *w, int place, struct order *o)
+{
+	o->op = OP_OPEN;
+	o->opener = place;
+	o->a = one_in(c, 4) ? 0 : O_NONBLOCK;
+	o->b = below(c, w->device_count);
+	if (!w->devices[o->b].engine && one_in(c, 3))
+		o->b = 0;
+	memcpy(o->args.bytes, w->devices[o->b].path, sizeof(w->devices[o->b].path));
+}
+
+/* What to map: an object, a context's page, or neither. */
+static bool make_mmap(struct chance *c, struct world *w, int process, struct order *o)
+{
+	struct opener *opener = &w->openers[o->opener];
+	struct object *object = &opener->objects[below(c, OBJECTS)];
+	struct process *p = &w->processes[process];
+
+	for (o->c = 0; o->c < MAPPINGS; o->c++)
+		if (p->maps[o->c].opener < 0)
+			break;
+	if (o->c == MAPPINGS)
+		return false;
+	o->op = OP_MMAP;
+	o->a = opener->page_offset;
+	o->b = page_size();
+	if (object->kind != NONE) {
+		o->a = object->offset;
+		o->b = object->mapped;
+	} else if (one_in(c, 2)) {
+		o->a = opener->status_offset;
+	}
+	if (one_in(c, 8))
+		o->a = edge(c) & ~(page_size() - 1);
+	if (one_in(c, 8))
+		o->b = 1 + below(c, 4 * page_size());
+	if (!o->a)
+		return false;
+	o->args.head.size = one_in(c, 10) ? below(c, 8) : PROT_READ | PROT_WRITE * below(c, 2);
+	o->args.head.flags = one_in(c, 10) ? MAP_PRIVATE : MAP_SHARED;
+	return true;
+}
+
+static bool make_of_mapping(struct chance *c, struct world *w, int process, enum op op,
+			    struct order *o)
+{
+	__u64 first = below(c, MAPPINGS);
+
+	for (int i = 0; i < MAPPINGS; i++) {
+		o->a = (first + i) % MAPPINGS;
+		if (w->processes[process].maps[o->a].opener < 0)
+			continue;
+		o->op = op;
+		o->b = draw(c);
+		o->c = below(c, 2);
+		return true;
+	}
+	return false;
+}
+
+static void make_memory(struct chance *c, struct world *w, int process, struct order *o)
+{
+	o->op = OP_MEMORY;
+	o->a = below(c, ARENA_PAGES - 4);
+	o->b = 1 + below(c, 4);
+	o->c = one_in(c, 3) ? MEMORY_FRESH : below(c, MEMORY_DISCARDED + 1);
+	/* What is not there has no rights to be changed. */
+	for (__u64 i = o->a; i < o->a + o->b; i++)
+		if (w->processes[process].page[i] == MEMORY_GONE)
+			o->c = MEMORY_FRESH;
+}
+
+static bool make_share(struct chance *c, struct world *w, int process, struct order *o)
+{
+	struct opener *opener;
+	__u64 first = below(c, OPENERS);
+
+	for (int i = 0; i < OPENERS; i++) {
+		o->opener = (first + i) % OPENERS;
+		opener = &w->openers[o->opener];
+		if (!opener->used || opener->holders & 1U << process)
+			continue;
+		for (int from = 0; from < PROCESSES; from++)
+			if (opener->holders & 1U << from) {
+				o->op = OP_SHARE;
+				o->from = w->workers[from].pid;
+				return true;
+			}
+	}
+	return false;
+}
+
+/* One that the process has open, or -1. */
+static int pick_opener(struct chance *c, struct world *w, int process)
+{
+	__u64 first = below(c, OPENERS);
+
+	for (int i = 0; i < OPENERS; i++)
+		if (w->openers[(first + i) % OPENERS].holders & 1U << process)
+			return (first + i) % OPENERS;
+	return -1;
+}
+
+static int free_place(const struct world *w)
+{
+	for (int i = 0; i < OPENERS; i++)
+		if (!w->openers[i].used)
+			return i;
+	return -1;
+}
+
+/* Makes an order from a number; the process that is to do it. */
+int make_order(struct world *w, __u32 step, struct order *o)
+{
+	struct chance c = { .state = step };
+	int process = one_in(&c, 2) ? 0 : below(&c, PROCESSES), place = free_place(w);
+	__u64 kind = below(&c, 200);
+
+	*o = (struct order){ };
+	if (kind < 4 && make_share(&c, w, process, o))
+		return process;
+	*o = (struct order){ .opener = pick_opener(&c, w, process) };
+	if (o->opener < 0 && place < 0) {
+		o->opener = 0;
+		make_memory(&c, w, process, o);
+		return process;
+	}
+	if (o->opener < 0 || (kind < 10 && place >= 0)) {
+		*o = (struct order){ };
+		make_open(&c, w, place, o);
+		return process;
+	}
+	if (kind < 13) {
+		o->op = OP_CLOSE;
+		return process;
+	}
+	if (kind < 32 && make_mmap(&c, w, process, o))
+		return process;
+	if (kind < 42 && make_of_mapping(&c, w, process, kind < 36 ? OP_MUNMAP : OP_TOUCH, o))
+		return process;
+	o->b = 0;
+	o->c = 0;
+	if (kind < 56) {
+		make_memory(&c, w, process, o);
+	} else if (kind < 60) {
+		o->op = OP_READ;
+		o->a = one_in(&c, 4) ? below(&c, 40) : sizeof(struct uldma_event);
+		o->where = one_in(&c, 8) ? AT_NULL : AT_MEMORY;
+		o->interrupt = !w->openers[o->opener].nonblock;
+	} else if (kind < 62) {
+		o->op = OP_POLL;
+	} else if (kind < 63) {
+		o->op = OP_DIE;
+	} else {
+		o->args = (union args){ };
+		make_ioctl(&c, w, process, o);
+	}
+	return process;
+}
+
+/* One line for people. */
+void describe(FILE *to, int process, const struct order *o)
+{
+	static const char *const ops[] = {
+		"open", "close", "share", "ioctl", "mmap", "munmap", "touch", "memory", "read",
+		"poll", "reset", "race", "die",
+	};
+
+	fprintf(to, "process %d%s: %s opener %d", process, o->in_child ? " (child)" : "",
+		ops[o->op], o->opener);
+	if (o->op != OP_IOCTL) {
+		fprintf(to, " (%#llx, %#llx, %#llx)", o->a, o->b, o->c);
+		return;
+	}
+	fprintf(to, " %s cmd %#lx at %d:", calls[o->call].name, o->cmd, o->where);
+	for (__u32 i = 0; i < calls[o->call].size; i += sizeof(__u32)) {
+		__u32 word;
+
+		memcpy(&word, o->args.bytes + i, sizeof(word));
+		fprintf(to, " %x", word);
+	}
+}
