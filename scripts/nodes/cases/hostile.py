@@ -30,10 +30,11 @@ ON_DEBUG = (
     "session-churn",
     "hang",
     "connect-flood",
+    "random-window",
 )
 
 
-def attack(a: End, b: End, mode: str) -> None:
+def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
     """Attack a, which listens and connects; it goes on, and b is a good peer afterwards."""
     again = b.unbind()
     # Accepts one after the other, at the port that the program knows.
@@ -45,7 +46,7 @@ def attack(a: End, b: End, mode: str) -> None:
         a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/zero >/dev/null"),
     ]
     try:
-        b.node.check(f"{PROGRAM} {mode}", TIMEOUT)
+        b.node.check(f"{PROGRAM} {mode}", timeout)
         expect(a.info()["node"] == a.number, f"{mode}: {a.name} has lost itself")
         a.node.check_log()
     finally:

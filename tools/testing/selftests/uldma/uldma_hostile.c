@@ -4,7 +4,7 @@
  * and misbehaves in one way. No driver may be bound.
  *
  *	uldma_hostile --list
- *	uldma_hostile [-t SECONDS] [-l MS] [-p PORT] [-n NODES] [-v VICTIM] MODE
+ *	uldma_hostile [-t SECONDS] [-l MS] [-p PORT] [-n NODES] [-v VICTIM] [-s SEED] MODE
  *
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
@@ -21,18 +21,22 @@
 
 #define SKIPPED 4
 
-static const struct mode *const all_modes[] = { ring_modes, message_modes };
+static const struct mode *const all_modes[] = {
+	ring_modes,
+	message_modes,
+	random_modes,
+};
 
 static void list(void)
 {
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < ARRAY_SIZE(all_modes); i++)
 		for (const struct mode *m = all_modes[i]; m->name; m++)
 			printf("%s\n", m->name);
 }
 
 static const struct mode *find(const char *name)
 {
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < ARRAY_SIZE(all_modes); i++)
 		for (const struct mode *m = all_modes[i]; m->name; m++)
 			if (!strcmp(m->name, name))
 				return m;
@@ -48,16 +52,21 @@ int main(int argc, char **argv)
 		{ "port", required_argument, NULL, 'p' },
 		{ "nodes", required_argument, NULL, 'n' },
 		{ "victim", required_argument, NULL, 'v' },
+		{ "seed", required_argument, NULL, 's' },
 		{ }
 	};
-	struct hostile h = { .port = 7000, .link_timeout = 3000000000ULL };
+	struct hostile h = {
+		.port = 7000,
+		.link_timeout = 3000000000ULL,
+		.seed = hostile_random(),
+	};
 	unsigned long seconds = 3;
 	const struct mode *mode;
 	uint32_t nodes = 2;
 	int victim = -1;
 	int option, ret;
 
-	while ((option = getopt_long(argc, argv, "t:l:p:n:v:", options,
+	while ((option = getopt_long(argc, argv, "t:l:p:n:v:s:", options,
 				     NULL)) != -1) {
 		switch (option) {
 		case 'L':
@@ -77,6 +86,9 @@ int main(int argc, char **argv)
 			break;
 		case 'v':
 			victim = strtol(optarg, NULL, 10);
+			break;
+		case 's':
+			h.seed = strtoull(optarg, NULL, 10);
 			break;
 		default:
 			return 2;

@@ -86,6 +86,7 @@ struct message {
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
  * @port: where somebody of the victim listens
  * @connection: this side's number of the connection that was made last
+ * @seed: of what is done at random
  * @until: when to stop, in ns
  */
 struct hostile {
@@ -107,6 +108,7 @@ struct hostile {
 	uint64_t link_timeout;
 	uint32_t port;
 	uint32_t connection;
+	uint64_t seed;
 	uint64_t until;
 };
 
@@ -184,8 +186,12 @@ struct mode {
 	int (*run)(struct hostile *h);
 };
 
-/* Those of hellos and rings, and those of messages; a name of NULL ends each. */
+/*
+ * Those of hellos and rings, those of messages, and those without a plan; a name
+ * of NULL ends each.
+ */
 extern const struct mode ring_modes[];
 extern const struct mode message_modes[];
+extern const struct mode random_modes[];
 
 #endif /* __SELFTEST_ULDMA_HOSTILE_H */
