@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the driver's decoders use of the kernel's crate of this name, so that they can be compiled
+//! into a program as they are.
+
+pub mod error;
+
+/// What most files of the driver import.
+pub mod prelude {
+    pub use crate::error::{Error, Result, EBUSY, EINVAL, ENOTCONN};
+    pub use uldma_fuzz_kunit::kunit_tests;
+}
+
+/// Devices, of which the decoders only pass references on.
+pub mod device {
+    use std::marker::PhantomData;
+
+    /// State of a device that a driver is bound to.
+    #[derive(Debug)]
+    pub struct Bound;
+
+    /// A device.
+    #[derive(Debug, Default)]
+    pub struct Device<State>(PhantomData<State>);
+
+    impl Device<Bound> {
+        /// A device that is nothing.
+        pub fn new() -> Self {
+            Self(PhantomData)
+        }
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma-fuzz`: feeds what comes from others with whatever they might say.
+//!
+//! The driver's decoders of messages are compiled into this program as they are: what they use of
+//! the kernel is in a crate of that name, and of the rest of the driver in modules of the same names.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+
+mod chance;
+mod hw;
+mod kernel_ext;
+mod messages;
+mod ring;
+mod tools;
+mod tpt;
+mod uapi;
+
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
+#[path = "../../../../drivers/uldma/access.rs"]
+mod access;
+
+#[allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::all)]
+#[path = "../../../../drivers/uldma/link"]
+mod link {
+    pub(crate) mod hello;
+    pub(crate) mod message;
+    pub(crate) mod ring;
+    // Sees what is private to the link.
+    #[path = "../../../tools/uldma/fuzz/src/peer.rs"]
+    pub(crate) mod peer;
+}
+
+use chance::Chance;
+use tools::Programs;
+
+/// What is fuzzed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Target {
+    /// The driver's decoders of messages and hellos, and the rings that carry messages.
+    Messages,
+    /// The library's rings.
+    Ring,
+    /// What programs read from sockets and command lines.
+    Tools,
+}
+
+/// Feeds what comes from others with whatever they might say.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// What to fuzz
+    target: Target,
+    /// How long
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Of the first case; the next ones are those that follow
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only so many cases
+    #[arg(long)]
+    cases: Option<u64>,
+}
+
+/// What came of the cases, by what it was.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes(BTreeMap<String, u64>);
+
+impl Outcomes {
+    /// Counts one.
+    pub(crate) fn add(&mut self, outcome: impl Into<String>) {
+        *self.0.entry(outcome.into()).or_default() += 1;
+    }
+}
+
+type Case = Box<dyn FnMut(&mut Chance, &mut Outcomes)>;
+
+impl Target {
+    fn case(self) -> io::Result<Case> {
+        Ok(match self {
+            Self::Messages => Box::new(messages::case),
+            Self::Ring => Box::new(ring::case),
+            Self::Tools => {
+                let mut programs = Programs::start()?;
+                Box::new(move |chance, outcomes| programs.case(chance, outcomes))
+            }
+        })
+    }
+}
+
+/// Runs cases of these seeds; the seed of the first that fails.
+fn run(options: &Options, case: &mut Case, outcomes: &mut Outcomes) -> (u64, Result<(), u64>) {
+    let until = Instant::now() + Duration::from_secs(options.seconds);
+    let mut done = 0;
+    while Instant::now() < until && options.cases.is_none_or(|cases| done < cases) {
+        let seed = options.seed.wrapping_add(done);
+        let run = AssertUnwindSafe(|| case(&mut Chance::new(seed), outcomes));
+        if panic::catch_unwind(run).is_err() {
+            return (done, Err(seed));
+        }
+        done += 1;
+    }
+    (done, Ok(()))
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut case = match options.target.case() {
+        Ok(case) => case,
+        Err(error) => {
+            eprintln!("uldma-fuzz: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut outcomes = Outcomes::default();
+    let (done, result) = run(&options, &mut case, &mut outcomes);
+    for (outcome, count) in &outcomes.0 {
+        println!("{count:12} {outcome}");
+    }
+    println!("{done} cases, {} outcomes", outcomes.0.len());
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(seed) => {
+            println!("failed: --seed {seed} --cases 1");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A little of each, so that the fuzzers themselves do not rot.
+    #[test]
+    fn nothing_panics() {
+        for target in [Target::Messages, Target::Ring] {
+            let options = Options {
+                target,
+                seconds: 5,
+                seed: 1,
+                cases: Some(2000),
+            };
+            let (mut case, mut outcomes) = (target.case().unwrap(), Outcomes::default());
+            let (done, result) = run(&options, &mut case, &mut outcomes);
+            assert_eq!(result, Ok(()), "{target:?}");
+            assert!(done > 0 && outcomes.0.len() > 3, "{target:?}: {outcomes:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Messages of the control channel: what decodes is what encoding makes, and the other way round.
+
+use crate::access::Access;
+use crate::chance::Chance;
+use crate::hw::layout::size_word;
+use crate::link::message::{
+    Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw, WORDS,
+};
+use crate::link::peer;
+use crate::Outcomes;
+
+/// Messages, hellos, or rings of messages.
+pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
+    match chance.below(8) {
+        0 => peer::hello(chance, outcomes),
+        1 => peer::rings(chance, outcomes),
+        2..=4 => there_and_back(chance, outcomes),
+        _ => back_and_there(chance, outcomes),
+    }
+}
+
+/// The name of what there is in a message, without its numbers.
+pub(crate) fn name(message: &Message) -> String {
+    let text = format!("{message:?}");
+    let words = text.split(|c: char| !c.is_ascii_alphabetic());
+    let names = words.filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()));
+    names.take(2).collect::<Vec<_>>().join(" ")
+}
+
+fn access(chance: &mut Chance) -> Access {
+    let read = chance.one_in(2);
+    Access {
+        read,
+        write: !read || chance.one_in(2),
+    }
+}
+
+fn connection(chance: &mut Chance) -> Connection {
+    let part = (chance.word(), chance.word());
+    match chance.below(6) {
+        0 => Connection::Connect {
+            from: chance.half(),
+            port: chance.half(),
+            flags: chance.half(),
+            name: chance.word(),
+            part,
+        },
+        1 => Connection::Connected {
+            to: chance.half(),
+            error: chance.half(),
+            from: chance.half(),
+            name: chance.word(),
+            part,
+        },
+        2 => Connection::Disconnect {
+            to: chance.half(),
+            from: chance.half(),
+            reset: chance.one_in(2),
+        },
+        3 => Connection::Disconnected { to: chance.half() },
+        4 => Connection::Export {
+            to: chance.half(),
+            bytes: chance.word(),
+            token: chance.word(),
+            generation: chance.word(),
+        },
+        _ => Connection::Done {
+            to: chance.half(),
+            bytes: chance.word(),
+        },
+    }
+}
+
+/// Something that the driver could say.
+pub(crate) fn message(chance: &mut Chance) -> Message {
+    match chance.below(7) {
+        0 => Message::Query(chance.half(), Query::Region(chance.word())),
+        1 => Message::Query(chance.half(), Query::Segment(chance.word())),
+        2 => {
+            let index = u64::from(chance.half()) & size_word::REGION_MASK;
+            let region = ExportedRegion {
+                index: u32::try_from(index).unwrap_or(0),
+                generation: chance.word(),
+                length: chance.word().max(1),
+                access: access(chance),
+            };
+            Message::Answer(chance.half(), Answer::Region(region))
+        }
+        3 => {
+            let (offset, length) = (chance.word(), chance.word());
+            Message::Answer(
+                chance.half(),
+                Answer::Segment(CreatedSegment { offset, length }),
+            )
+        }
+        4 => match chance.below(3) {
+            0 => Message::Answer(chance.half(), Answer::Refused),
+            1 => Message::SegmentGone(chance.word()),
+            _ => Message::SegmentLeft(chance.word(), chance.half()),
+        },
+        _ => Message::Connection(connection(chance)),
+    }
+}
+
+/// Words that a peer might write: those of a message, with some changed.
+pub(crate) fn words(chance: &mut Chance) -> Raw {
+    let mut raw = match chance.below(4) {
+        0 => [0; WORDS],
+        _ => message(chance).encode(),
+    };
+    for _ in 0..chance.below(4) {
+        let at = chance.below(WORDS);
+        if let Some(word) = raw.get_mut(at) {
+            *word = match chance.below(3) {
+                0 => *word ^ (1 << chance.below(64)),
+                1 => (chance.any() % 20) | (chance.word() << 32),
+                _ => chance.word(),
+            };
+        }
+    }
+    raw
+}
+
+fn there_and_back(chance: &mut Chance, outcomes: &mut Outcomes) {
+    let message = message(chance);
+    let raw = message.encode();
+    assert_eq!(Message::decode(&raw), Ok(message), "{raw:x?}");
+    outcomes.add(format!("encoded: {}", name(&message)));
+}
+
+fn back_and_there(chance: &mut Chance, outcomes: &mut Outcomes) {
+    let raw = words(chance);
+    match Message::decode(&raw) {
+        Ok(message) => {
+            assert_eq!(message.encode(), raw, "{message:?}");
+            outcomes.add(format!("decoded: {}", name(&message)));
+        }
+        Err(error) => {
+            let kind = raw.first().map_or(0, |head| (head & 0xffff_ffff).min(20));
+            outcomes.add(format!("kind {kind:2}: {error:?}"));
+        }
+    }
+}

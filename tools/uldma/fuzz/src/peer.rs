@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A peer that writes what it likes where the driver looks for hellos and messages.
+
+use std::cell::{Cell, RefCell};
+
+use kernel::device::{Bound, Device};
+use kernel::error::{Result, EBUSY};
+
+use super::hello::{area, pair, Hello, Offer, AREA_SIZE, MAX_SLOTS};
+use super::ring::{Rings, Wire};
+use crate::chance::Chance;
+use crate::hw::{Geometry, Hardware};
+use crate::kernel_ext::errno::eproto;
+use crate::{messages, Outcomes};
+
+const NODE: u32 = 1;
+const PEER: u32 = 0;
+const KEY: u32 = 7;
+
+/// Words of the window: written by the peer at random whenever they are read, or as they were set.
+struct Hostile {
+    geometry: Geometry,
+    chance: RefCell<Chance>,
+    /// What it writes plausibly now and then: the counters of the two rings.
+    counters: Cell<(u32, u32)>,
+    message: RefCell<[u64; 8]>,
+    written: Cell<u64>,
+}
+
+impl Hostile {
+    fn new(chance: &mut Chance) -> Self {
+        let nodes = 2 + u32::try_from(chance.below(7)).unwrap_or(0);
+        Self {
+            geometry: Geometry {
+                node: NODE,
+                nodes,
+                window_size: 1 << 20,
+            },
+            chance: RefCell::new(Chance::new(chance.any())),
+            counters: Cell::new((0, 0)),
+            message: RefCell::new([0; 8]),
+            written: Cell::new(0),
+        }
+    }
+
+    /// Every access is to a word of the area of whoever writes it.
+    fn check(offset: usize, writer: u32) {
+        let base = area(writer).unwrap_or(usize::MAX);
+        assert!(offset >= base && offset - base <= AREA_SIZE - 8 && offset % 8 == 0);
+    }
+}
+
+impl Hardware for Hostile {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read_window(&self, _: &Device<Bound>, offset: usize) -> Result<u64> {
+        Self::check(offset, PEER);
+        let mut chance = self.chance.borrow_mut();
+        let (produced, consumed) = self.counters.get();
+        let at = offset % AREA_SIZE;
+        let slots = u32::try_from(1 + chance.below(64)).unwrap_or(1);
+        Ok(match at {
+            _ if chance.one_in(12) => chance.word(),
+            0x000 => 0x6b6e_696c_616d_6475,
+            0x008 => pair(1, 1),
+            0x018 => 1 << 20,
+            0x020 => pair(self.geometry.nodes, slots),
+            0x028 => 5,
+            0x080 => pair(KEY, produced),
+            0x0c0 => pair(KEY, consumed),
+            _ if at >= 0x1000 => {
+                if at % 64 == 0 {
+                    *self.message.borrow_mut() = messages::words(&mut chance);
+                }
+                let message = self.message.borrow();
+                message.get(at % 64 / 8).copied().unwrap_or(0)
+            }
+            _ => chance.word(),
+        })
+    }
+
+    fn write_window(&self, _: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
+        assert_eq!(peer, PEER);
+        Self::check(offset, NODE);
+        self.written.set(self.written.get().wrapping_add(value));
+        Ok(())
+    }
+
+    fn publish_window(&self, dev: &Device<Bound>, peer: u32, at: usize, value: u64) -> Result {
+        self.write_window(dev, peer, at, value)
+    }
+}
+
+/// Whatever a hello says, what is agreed on is within bounds.
+pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
+    let (dev, hw) = (Device::new(), Hostile::new(chance));
+    let Ok(own) = Offer::own(&hw, chance.half()) else {
+        panic!("this node has nothing to say");
+    };
+    let said = Hello::read(&dev, &hw, PEER);
+    let outcome = match said {
+        Ok(Some(hello)) => {
+            assert!(hello.session != 0 && hello.session != u32::MAX);
+            match own.agree(&hello.offer) {
+                Ok(terms) => {
+                    assert!((1..=MAX_SLOTS).contains(&terms.slots) && terms.features == 0);
+                    "hello: agreed".into()
+                }
+                Err(misfit) => format!("hello: {misfit:?}"),
+            }
+        }
+        Ok(None) => "hello: none".into(),
+        Err(error) => format!("hello: {error:?}"),
+    };
+    outcomes.add(outcome);
+    match own.agree(&own) {
+        Ok(terms) => assert!((1..=MAX_SLOTS).contains(&terms.slots)),
+        Err(misfit) => panic!("a node does not fit to itself: {misfit:?}"),
+    }
+}
+
+/// Whatever the counters say, no access is outside of the rings, and no more is in flight than fits.
+pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
+    let (dev, hw) = (Device::new(), Hostile::new(chance));
+    let wire = Wire {
+        dev: &dev,
+        hw: &hw,
+        peer: PEER,
+        key: KEY,
+    };
+    let slots = 1 + u32::try_from(chance.below(64)).unwrap_or(0);
+    let Ok(mut rings) = Rings::begin(&wire) else {
+        panic!("the rings do not begin");
+    };
+    let (mut put, mut taken) = (0u32, 0u32);
+    for _ in 0..chance.below(100) {
+        let some = |chance: &mut Chance| u32::try_from(chance.below(4)).unwrap_or(0);
+        hw.counters.set((
+            taken.wrapping_add(some(chance)),
+            put.wrapping_sub(some(chance)),
+        ));
+        if chance.one_in(2) {
+            let before = put;
+            match rings.put(&wire, slots, &messages::message(chance)) {
+                Ok(_) => put = put.wrapping_add(1),
+                Err(error) if error == EBUSY => outcomes.add("ring: full"),
+                Err(error) if error == eproto() => outcomes.add("ring: shunned for a counter"),
+                Err(error) => panic!("{error:?}"),
+            }
+            assert!(put.wrapping_sub(before) <= 1);
+        } else {
+            match rings.take(&wire, slots) {
+                Ok(None) => outcomes.add("ring: nothing came"),
+                Ok(Some(message)) => {
+                    taken = taken.wrapping_add(1);
+                    outcomes.add(format!("ring: {}", messages::name(&message)));
+                }
+                Err(error) => {
+                    assert_eq!(error, eproto());
+                    outcomes.add("ring: shunned for a message");
+                    return;
+                }
+            }
+        }
+    }
+}
