@@ -36,6 +36,15 @@ soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=n
 	@$(ENTER) $(NODES) soak $(if $(SOAK_SECONDS),--seconds $(SOAK_SECONDS)) \
 		$(if $(SEED),--seed $(SEED))
 
+# SECONDS, of which bash has one of its own, is given to make and not to the environment.
+fuzz: build		## fuzz TARGET=ioctl, connections, hostile, messages, ring or tools (SECONDS=60 SEED=number REPLAY=sequence)
+	@$(ENTER) $(NODES) fuzz --target '$(TARGET)' $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay '$(REPLAY)')
+
+fuzz-debug: tools selftests module-debug	## the same on the debug kernel
+	@$(ENTER) --debug $(NODES) fuzz --target '$(TARGET)' $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay '$(REPLAY)')
+
 lint: root		## all static checks
 	@$(ENTER) scripts/lint
 
@@ -82,5 +91,5 @@ kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=sui
 module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
-.PHONY: help run test shell bench soak lint docs clean root build modules tools \
+.PHONY: help run test shell bench soak fuzz fuzz-debug lint docs clean root build modules tools \
 	module-and-tools selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug

@@ -5,7 +5,7 @@ import sys
 
 from . import processes
 from .errors import NodesError
-from .verbs import bench, run, shell, soak, test
+from .verbs import bench, fuzz, run, shell, soak, test
 
 VERBS = {
     "run": run.main,
@@ -13,6 +13,7 @@ VERBS = {
     "bench": bench.main,
     "shell": shell.main,
     "soak": soak.main,
+    "fuzz": fuzz.main,
 }
 
 

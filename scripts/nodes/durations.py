@@ -15,6 +15,8 @@ TEST = patience(4.0)
 LONG_TESTS = {
     "nodes:hostile.attacker_costs_only_itself": 105.0,
     "nodes:soak.peers_are_killed": 25.0,
+    "nodes:fuzz.calls_answer_as_documented": 25.0,
+    "loopback/nodes:fuzz.calls_answer_as_documented": 25.0,
     "uldma:uldma_method": 22.0,
     "uldma:uldma_interleave": 16.0,
     "uldma:uldma_stale_race": 15.0,

@@ -113,7 +113,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
     r"scripts/nodes/(tests/.*|(machine|results)\.py)": (),
-    r"scripts/nodes/verbs/(bench|initiation|link|lmm|run|shell|soak)\.py": (),
+    r"scripts/nodes/verbs/(bench|fuzz|initiation|link|lmm|run|shell|soak)\.py": (),
 }
 
 

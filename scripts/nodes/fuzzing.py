@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Fuzzers that run on nodes."""
+
+import re
+
+from . import ends
+from .agent import Result
+from .cluster import Cluster
+from .errors import NodesError
+from .kernel import patience
+from .qemu import Backend
+
+PROGRAM = "/kselftest/uldma/uldma_fuzz"
+# For a failed sequence to be made shorter.
+MORE_SECONDS = 240.0
+
+
+def wait_up(cluster: Cluster) -> None:
+    """Wait until the devices of the nodes see each other."""
+    for backend in cluster.config.backends:
+        found = ends.find(cluster, backend)
+        if backend is Backend.LOOPBACK:
+            found = [end for end in found if end.node is cluster.a]
+        ends.wait_up(found)
+
+
+def interface(cluster: Cluster, seconds: int, seed: int | None, replay: str = "") -> Result:
+    """Fuzz the user interface on node A; raise NodesError with what it says if that fails."""
+    wait_up(cluster)
+    options = f"-s {seconds}" + (f" -S {seed}" if seed is not None else "")
+    if replay:
+        options = f"-r {replay} -v"
+    limit = seconds / patience(1.0) + MORE_SECONDS
+    result = cluster.a.run(f"{PROGRAM} {options}", limit)
+    if result.rc or not re.search(r"^ok 1 ", result.stdout, re.MULTILINE):
+        raise NodesError(f"uldma_fuzz: exit {result.rc}\n{result.stdout}{result.stderr}")
+    cluster.check_logs()
+    return result
