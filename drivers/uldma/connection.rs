@@ -41,6 +41,7 @@ mod carrier;
 mod copy;
 mod listener;
 mod message;
+mod outbox;
 mod queues;
 mod run;
 mod site;

@@ -14,6 +14,7 @@ use kernel::{
 
 use super::{
     message::Request,
+    outbox::Outbox,
     state::{
         Phase,
         State, //
@@ -50,8 +51,6 @@ use crate::{
 const MAX_CONNECTIONS: usize = 1024;
 /// Listeners that a device can have.
 const MAX_LISTENERS: usize = 1024;
-/// Answers that wait for room in the ring of a peer; who gets none asks in vain.
-const MAX_ANSWERS: usize = 64;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
 
@@ -66,7 +65,7 @@ struct ToDo {
     /// Connections that have something to do, each once; there is room for all.
     listed: KVec<Arc<Connection>>,
     /// Answers about connections that there are not.
-    answers: KVec<(u32, Words)>,
+    answers: Outbox<Words>,
     /// Parts of the own section that peers may still write until they begin a new session.
     left: KVec<(u32, Part)>,
 }
@@ -90,7 +89,8 @@ impl Connections {
         };
         let to_do = ToDo {
             listed: KVec::new(),
-            answers: KVec::new(),
+            // A peer that keeps to the rules has no more connections that ask.
+            answers: Outbox::new(MAX_CONNECTIONS),
             left: KVec::new(),
         };
         pin_init!(Self {
@@ -319,28 +319,18 @@ impl Connections {
 
     /// Sends the answers that had to wait; whether there were any.
     fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
-        let mut to_do = self.to_do.lock();
-        let mut progress = false;
-        while let Some((node, words)) = to_do.answers.first().copied() {
-            let sent = site.link.peer(node).and_then(|peer| {
-                let message = Message::Connection(words);
-                peer.send(guard.dev(), site.hw, &message)
-            });
-            if sent == Err(EBUSY) {
-                break;
-            }
-            let _ = to_do.answers.remove(0);
-            progress = true;
-        }
-        progress
+        self.to_do.lock().answers.flush(|node, words| {
+            let message = Message::Connection(*words);
+            site.link.peer(node)?.send(guard.dev(), site.hw, &message)
+        })
     }
 
-    /// Answers a message that no connection answers.
-    fn reply(&self, node: u32, words: Words) {
-        let mut to_do = self.to_do.lock();
-        if to_do.answers.len() < MAX_ANSWERS {
-            // Who gets no answer asks in vain.
-            let _ = to_do.answers.push((node, words), GFP_KERNEL);
+    /// Answers a message that no connection answers. A peer for which more answers wait than it can
+    /// have connections breaks the rules.
+    fn reply(&self, site: &Site<'_>, node: u32, words: Words) {
+        let added = self.to_do.lock().answers.add(node, words);
+        if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
+            peer.accuse();
         }
     }
 
@@ -375,6 +365,7 @@ impl Connections {
             _ => match *words {
                 // It was given up before it was made.
                 Words::Connected { error: 0, from, .. } => self.reply(
+                    site,
                     node,
                     Words::Disconnect {
                         to: from,
@@ -383,7 +374,7 @@ impl Connections {
                     },
                 ),
                 Words::Disconnect { from, .. } => {
-                    self.reply(node, Words::Disconnected { to: from });
+                    self.reply(site, node, Words::Disconnected { to: from });
                 }
                 _ => (),
             },
@@ -405,6 +396,7 @@ impl Connections {
         match made {
             Ok(connection) => self.list(&connection),
             Err(err) => self.reply(
+                site,
                 node,
                 Words::Connected {
                     to: request.from,
@@ -427,7 +419,7 @@ impl Connections {
             }
         }
         drop(table);
-        self.to_do.lock().answers.retain(|answer| answer.0 != node);
+        self.to_do.lock().answers.clear(node);
     }
 
     /// `node` has begun a new session, before which it stopped to write what it had been given.

@@ -99,7 +99,8 @@ struct State {
     beat: u64,
     /// What the peer wrote last, and when that was seen to change.
     heard: (u64, Instant<Monotonic>),
-    /// The peer broke the rules, which was seen while something was sent.
+    /// The peer broke the rules, which was not seen while a message was received: the next
+    /// [`Peer::look`] ends the session.
     broken: bool,
     /// Until when the peer is not spoken to, since it broke the rules.
     shunned: Option<Instant<Monotonic>>,
@@ -265,6 +266,12 @@ impl Peer {
         state.shunned = Some(Instant::now());
         state.session.up = false;
         self.up.store(false, Release);
+    }
+
+    /// Notes that the peer broke the rules of this session, which ends soon.
+    pub(crate) fn accuse(&self) {
+        let mut state = self.state.lock();
+        state.broken |= state.session.up;
     }
 
     /// Lets nobody use the link any more.

@@ -14,6 +14,8 @@ SIZE = 4 << 20
 # Long enough to be on its way while a node goes.
 LONG = 32 << 20
 START_TIMEOUT = 30.0
+# Longer than the asking of the others takes.
+FLOOD_SECONDS = 60
 SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
 
 
@@ -49,6 +51,31 @@ def backends_do_not_disturb_each_other(pair: Cluster) -> None:
         crossings.append(Crossing.start(here, there, PORT + number, SIZE))
     for crossing in crossings:
         crossing.finish()
+
+
+@case_of(THREE)
+def peer_that_takes_nothing(pair: Cluster) -> None:
+    """A node asks and takes no answer; the answers to the other are not behind those to it."""
+    joined = [ends.find(pair, backend) for backend in SHARED]
+    for found in joined:
+        ends.wait_up(found)
+    again = [c.unbind() for _, _, c in joined]
+    attacker = pair.c.spawn(
+        "cd /kselftest/uldma && ./uldma_hostile --nodes 3 "
+        f"--victim {joined[0][0].number} --time {FLOOD_SECONDS} takes-nothing"
+    )
+    try:
+        attacker.wait_output("flooding", START_TIMEOUT)
+        for a, b, _ in joined:
+            result = b.node.run(b.command(f"connect {a.number} {PORT} </dev/null"), START_TIMEOUT)
+            expect("nobody listens" in result.stderr, f"{b.name} was not refused: {result}")
+        expect(attacker.running, f"the flood was over before: {attacker.text('out')}")
+    finally:
+        attacker.end()
+        for command in again:
+            pair.c.check(command)
+    for found in joined:
+        ends.wait_up(found)
 
 
 @case_of(THREE)

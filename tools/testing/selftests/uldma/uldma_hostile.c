@@ -25,18 +25,19 @@ static const struct mode *const all_modes[] = {
 	ring_modes,
 	message_modes,
 	random_modes,
+	end_modes,
 };
 
 static void list(void)
 {
-	for (int i = 0; i < ARRAY_SIZE(all_modes); i++)
+	for (unsigned int i = 0; i < ARRAY_SIZE(all_modes); i++)
 		for (const struct mode *m = all_modes[i]; m->name; m++)
 			printf("%s\n", m->name);
 }
 
 static const struct mode *find(const char *name)
 {
-	for (int i = 0; i < ARRAY_SIZE(all_modes); i++)
+	for (unsigned int i = 0; i < ARRAY_SIZE(all_modes); i++)
 		for (const struct mode *m = all_modes[i]; m->name; m++)
 			if (!strcmp(m->name, name))
 				return m;

@@ -187,11 +187,12 @@ struct mode {
 };
 
 /*
- * Those of hellos and rings, those of messages, and those without a plan; a name
- * of NULL ends each.
+ * Those of hellos and rings, of messages, of ends, and those without a plan; a
+ * name of NULL ends each.
  */
 extern const struct mode ring_modes[];
 extern const struct mode message_modes[];
+extern const struct mode end_modes[];
 extern const struct mode random_modes[];
 
 #endif /* __SELFTEST_ULDMA_HOSTILE_H */

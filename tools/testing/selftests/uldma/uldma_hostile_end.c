@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A peer that is there, and does not do its part of an end: it takes no answers, or
+ * lets go of no connection. That costs it its session, and nobody else anything.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "uldma_hostile.h"
+
+/* More than a section has parts, or a kernel lets a peer keep. */
+#define CONNECTIONS 100
+/* More than a ring, and a list of answers, have room for. */
+#define CONNECTS 200
+/* Where no process listens. */
+#define CLOSED_PORT 1
+
+/* Waits for a message of a kind with a number, and answers none. */
+static int listen_for(struct hostile *h, enum message_kind kind,
+		      uint32_t number, struct message *m)
+{
+	uint64_t limit = hostile_now() + 2 * h->link_timeout;
+
+	while (hostile_now() < limit) {
+		if (!hostile_is_up(h))
+			return -ENOTCONN;
+		if (!hostile_take(h, m))
+			hostile_pause(h);
+		else if (KIND(m) == kind && NUMBER(m) == number)
+			return 0;
+	}
+	return -ETIMEDOUT;
+}
+
+/* Has the victim end a connection of which it hears nothing any more. */
+static int keep_connection(struct hostile *h)
+{
+	uint32_t flags = h->carried ? CONNECT_WINDOW : 0;
+	uint64_t part = h->carried ? AREAS_BYTES : 0;
+	struct message m;
+	int ret;
+
+	h->connection = hostile_random();
+	ret = hostile_say(h, CONNECT, h->connection,
+			  (uint64_t)h->port << 32 | flags, hostile_random(),
+			  part, 2 * part) ?:
+	      listen_for(h, CONNECTED, h->connection, &m);
+	if (!ret)
+		ret = -(int)(m.words[1] >> 32);
+	/* An export of nothing breaks the rules of a connection. */
+	return ret ?: hostile_say(h, EXPORT, (uint32_t)m.words[1], 0, 0, 0,
+				  0) ?:
+		      listen_for(h, DISCONNECT, h->connection, &m);
+}
+
+/* One after the other; where there is no room for more, the session has to end. */
+static int never_lets_go(struct hostile *h)
+{
+	unsigned int kept = 0, sessions = 0;
+	uint64_t limit = hostile_now() + 6 * h->link_timeout;
+	int ret = 0;
+
+	while (kept < CONNECTIONS && hostile_now() < limit) {
+		if (!hostile_is_up(h)) {
+			ret = hostile_meet(h);
+			if (ret)
+				return ret;
+			sessions++;
+		}
+		ret = keep_connection(h);
+		if (ret) {
+			hostile_pause(h);
+			continue;
+		}
+		kept++;
+		limit = hostile_now() + 6 * h->link_timeout;
+	}
+	printf("%u connections in %u sessions\n", kept, sessions);
+	return ret;
+}
+
+/* One connection, for as long as there is time. */
+static int holds_on(struct hostile *h)
+{
+	int ret = hostile_meet(h);
+
+	/* The victim may only be about to listen. */
+	while (!ret && (ret = keep_connection(h)) == -ECONNREFUSED &&
+	       hostile_goes_on(h)) {
+		hostile_pause(h);
+		ret = 0;
+	}
+	if (ret)
+		return ret;
+	printf("holding\n");
+	while (hostile_goes_on(h) && hostile_is_up(h))
+		hostile_pause(h);
+	printf("the link is %s\n", hostile_is_up(h) ? "up" : "down");
+	return !hostile_is_up(h);
+}
+
+/* Connects to where nobody listens, and takes no answer. */
+static int takes_nothing(struct hostile *h)
+{
+	unsigned int said = 0, sessions = 0;
+	int ret = 0;
+
+	while (hostile_goes_on(h)) {
+		if (!hostile_is_up(h)) {
+			ret = hostile_meet(h);
+			if (ret)
+				return ret;
+			sessions++;
+		}
+		ret = hostile_say(h, CONNECT, said,
+				  (uint64_t)CLOSED_PORT << 32,
+				  hostile_random(), 0, 0);
+		if (ret == -ENOTCONN)
+			continue;
+		if (ret)
+			return ret;
+		if (++said == CONNECTS)
+			printf("flooding\n");
+		if (!(said % 16))
+			hostile_pause(h);
+	}
+	printf("%u connects in %u sessions\n", said, sessions);
+	return 0;
+}
+
+const struct mode end_modes[] = {
+	{ "never-lets-go", "96: answers no end, again and again",
+	  never_lets_go },
+	{ "holds-on", "96: answers no end, and stays", holds_on },
+	{ "takes-nothing", "96: asks, and takes no answer", takes_nothing },
+	{ }
+};
