@@ -14,6 +14,7 @@ use kernel::{
 use crate::{
     connection::{
         Connection,
+        Held,
         Listener,
         Readiness,
         Site, //
@@ -29,12 +30,60 @@ use crate::{
     }, //
 };
 
-enum State {
+/// What an opener is attached to, by its listener `L` or its connection `C`.
+enum State<L, C> {
     Nothing,
     /// Something is being made.
     Busy,
-    Listener(Arc<Listener>),
-    Connection(Arc<Connection>),
+    Listener(L),
+    Connection(C),
+}
+
+impl<L: PartialEq, C> State<L, C> {
+    /// Begins to make something.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` when attached already.
+    fn begin(&mut self) -> Result {
+        match self {
+            Self::Nothing => {
+                *self = Self::Busy;
+                Ok(())
+            }
+            Self::Busy | Self::Listener(_) | Self::Connection(_) => Err(eisconn()),
+        }
+    }
+
+    /// What was begun has been made, or not.
+    fn made(&mut self, made: Option<Self>) {
+        *self = made.unwrap_or(Self::Nothing);
+    }
+
+    /// Lets `listener` become `connection`; gives that back where the listener was left meanwhile.
+    fn become_connection(&mut self, listener: &L, connection: C) -> Result<(), C> {
+        match self {
+            Self::Listener(now) if now == listener => {
+                *self = Self::Connection(connection);
+                Ok(())
+            }
+            _ => Err(connection),
+        }
+    }
+
+    /// Takes what `is_it` tells.
+    fn take_if(&mut self, is_it: impl FnOnce(&Self) -> bool) -> Option<Self> {
+        is_it(self).then(|| core::mem::replace(self, Self::Nothing))
+    }
+}
+
+/// A listener, which is equal to itself only.
+struct Listening(Arc<Listener>);
+
+impl PartialEq for Listening {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// What one opener is attached to.
@@ -42,7 +91,7 @@ enum State {
 pub(crate) struct Attachment {
     events: Arc<Events>,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<State<Listening, Held>>,
 }
 
 impl Attachment {
@@ -61,41 +110,29 @@ impl Attachment {
     /// `EISCONN` when attached already, and those of `make`, here and in
     /// [`Attachment::connect`].
     pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
-        self.attach(|| Ok(State::Listener(make()?)))
+        self.attach(|| Ok(State::Listener(Listening(make()?))))
     }
 
     /// Attaches to the connection that `make` makes, which may take as long as it likes.
-    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<Arc<Connection>>) -> Result {
-        self.attach(|| Ok(self.of_connection(make()?)))
+    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<Held>) -> Result {
+        self.attach(|| {
+            let held = make()?;
+            held.watch(&self.events);
+            Ok(State::Connection(held))
+        })
     }
 
-    fn of_connection(&self, connection: Arc<Connection>) -> State {
-        connection.watch(&self.events);
-        State::Connection(connection)
-    }
-
-    fn attach(&self, make: impl FnOnce() -> Result<State>) -> Result {
-        {
-            let mut state = self.state.lock();
-            if !matches!(*state, State::Nothing) {
-                return Err(eisconn());
-            }
-            *state = State::Busy;
+    fn attach(&self, make: impl FnOnce() -> Result<State<Listening, Held>>) -> Result {
+        self.state.lock().begin()?;
+        let (made, result) = match make() {
+            Ok(made) => (Some(made), Ok(())),
+            Err(err) => (None, Err(err)),
+        };
+        self.state.lock().made(made);
+        if result.is_ok() {
+            self.events.nudge();
         }
-        let made = make();
-        let mut state = self.state.lock();
-        match made {
-            Ok(made) => {
-                *state = made;
-                drop(state);
-                self.events.nudge();
-                Ok(())
-            }
-            Err(err) => {
-                *state = State::Nothing;
-                Err(err)
-            }
-        }
+        result
     }
 
     /// The connection. A listener that becomes one is waited for unless `nonblock`.
@@ -104,19 +141,22 @@ impl Attachment {
     ///
     /// `ENOTCONN` when there is none, `EAGAIN`, `EINTR`.
     pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
-        let listener = match &*self.state.lock() {
-            State::Connection(connection) => return Ok(connection.clone()),
-            State::Listener(listener) if listener.is_once() => listener.clone(),
+        let listening = match &*self.state.lock() {
+            State::Connection(held) => return Ok((**held).clone()),
+            State::Listener(listening) if listening.0.is_once() => Listening(listening.0.clone()),
             _ => return Err(enotconn()),
         };
-        match listener.accept(nonblock) {
-            Ok(connection) => {
-                *self.state.lock() = self.of_connection(connection.clone());
-                Ok(connection)
+        match listening.0.accept(nonblock) {
+            Ok(held) => {
+                let connection = (*held).clone();
+                connection.watch(&self.events);
+                let became = self.state.lock().become_connection(&listening, held);
+                // One that is given back ends, and not under the lock.
+                became.map(|()| connection).map_err(|_| enotconn())
             }
             // Another thread may have been faster.
             Err(err) => match &*self.state.lock() {
-                State::Connection(connection) => Ok(connection.clone()),
+                State::Connection(held) => Ok((**held).clone()),
                 _ => Err(err),
             },
         }
@@ -128,11 +168,11 @@ impl Attachment {
             return Some(connection.readiness());
         }
         match &*self.state.lock() {
-            State::Listener(listener) => Some(Readiness {
+            State::Listener(Listening(listener)) => Some(Readiness {
                 readable: !listener.is_once() && listener.count().0 > 0,
                 ..Readiness::default()
             }),
-            State::Connection(connection) => Some(connection.readiness()),
+            State::Connection(held) => Some(held.readiness()),
             State::Nothing | State::Busy => None,
         }
     }
@@ -146,14 +186,14 @@ impl Attachment {
         match &*self.state.lock() {
             State::Nothing => out.out_state = uapi::ULDMA_CONN_NONE,
             State::Busy => out.out_state = uapi::ULDMA_CONN_CONNECTING,
-            State::Listener(listener) => {
+            State::Listener(Listening(listener)) => {
                 let (waiting, refused) = listener.count();
                 out.out_state = uapi::ULDMA_CONN_LISTENING;
                 out.out_port = listener.port();
                 out.out_waiting = u32::try_from(waiting)?;
                 out.out_refused = refused;
             }
-            State::Connection(connection) => connection.describe(out),
+            State::Connection(held) => held.describe(out),
         }
         Ok(())
     }
@@ -165,25 +205,26 @@ impl Attachment {
     /// `ENOTCONN` when there is nothing; those of [`Connection::disconnect`].
     pub(crate) fn disconnect(&self, site: &Site<'_>, keep: bool) -> Result {
         if let Ok(connection) = self.connection(true) {
-            connection.disconnect(site, keep)?;
-            let mut state = self.state.lock();
-            if matches!(&*state, State::Connection(other) if Arc::ptr_eq(other, &connection)) {
-                *state = State::Nothing;
+            let result = connection.disconnect(site, keep);
+            // It can be waited for again.
+            if result != Err(ERESTARTNOHAND) {
+                let ended = self.state.lock().take_if(|state| match state {
+                    State::Connection(held) => Arc::ptr_eq(held, &connection),
+                    _ => false,
+                });
+                drop(ended);
             }
-            return Ok(());
+            return result;
         }
-        let listener = {
-            let mut state = self.state.lock();
-            match core::mem::replace(&mut *state, State::Nothing) {
-                State::Listener(listener) => listener,
-                other => {
-                    *state = other;
-                    return Err(enotconn());
-                }
+        let is_listener = |state: &State<_, _>| matches!(state, State::Listener(_));
+        let listener = self.state.lock().take_if(is_listener);
+        match listener {
+            Some(State::Listener(Listening(listener))) => {
+                site.connections.unlisten(site, &listener);
+                Ok(())
             }
-        };
-        site.connections.unlisten(site, &listener);
-        Ok(())
+            _ => Err(enotconn()),
+        }
     }
 
     /// Ends what the opener is attached to, whose file was closed.
@@ -192,8 +233,59 @@ impl Attachment {
         let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);
         match state {
             State::Nothing | State::Busy => (),
-            State::Listener(listener) => site.connections.unlisten(site, &listener),
-            State::Connection(connection) => connection.abandon(site, keep),
+            State::Listener(Listening(listener)) => site.connections.unlisten(site, &listener),
+            State::Connection(held) => held.abandon(site, keep),
         }
+    }
+}
+
+#[kunit_tests(uldma_attachment)]
+mod tests {
+    use super::*;
+
+    type Slot = State<u32, u32>;
+
+    #[test]
+    fn a_listener_becomes_its_connection_once() -> Result {
+        let mut state = Slot::Nothing;
+        state.begin()?;
+        assert_eq!(state.begin(), Err(eisconn()));
+        state.made(Some(State::Listener(1)));
+        assert_eq!(state.become_connection(&1, 10), Ok(()));
+        assert_eq!(state.become_connection(&1, 11), Err(11));
+        assert!(matches!(state, State::Connection(10)));
+        Ok(())
+    }
+
+    /// A thread has accepted, and before it says so another one has left the listener.
+    #[test]
+    fn what_came_late_replaces_nothing() -> Result {
+        let mut state = Slot::Listener(1);
+        let left = state.take_if(|state| matches!(state, State::Listener(_)));
+        assert!(matches!(left, Some(State::Listener(1))));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        // Another connection, or listener, is being made.
+        state.begin()?;
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Busy));
+        state.made(Some(State::Connection(20)));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Connection(20)));
+        let ended = state.take_if(|state| matches!(state, State::Connection(20)));
+        assert!(ended.is_some());
+        state.begin()?;
+        state.made(Some(State::Listener(2)));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Listener(2)));
+        Ok(())
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_nothing() -> Result {
+        let mut state = Slot::Nothing;
+        state.begin()?;
+        state.made(None);
+        assert!(matches!(state, State::Nothing));
+        state.begin()
     }
 }

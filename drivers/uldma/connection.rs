@@ -13,11 +13,15 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         poll::PollCondVar,
         Arc,
         Mutex, //
     },
+    task::Kuid,
     time::{
         Instant,
         Monotonic, //
@@ -39,6 +43,7 @@ use crate::{
 mod buffer;
 mod carrier;
 mod copy;
+mod held;
 mod listener;
 mod message;
 mod outbox;
@@ -51,6 +56,7 @@ mod table;
 mod withdrawal;
 
 pub(crate) use carrier::Carrier;
+pub(crate) use held::Held;
 pub(crate) use listener::Listener;
 pub(crate) use queues::Queues;
 pub(crate) use site::Site;
@@ -100,6 +106,10 @@ pub(crate) struct Connection {
     port: u32,
     carrier: Carrier,
     pull: bool,
+    /// The user that connected, if it was this side.
+    user: Option<Kuid>,
+    /// The user gave it up, and the peer has not answered.
+    given_up: Atomic<bool>,
     /// It is among those that have something to do.
     listed: Atomic<bool>,
     #[pin]
@@ -115,6 +125,7 @@ impl Connection {
         port: u32,
         carrier: Carrier,
         pull: bool,
+        user: Option<Kuid>,
         state: State,
     ) -> Result<Arc<Self>> {
         let connection = pin_init!(Self {
@@ -124,6 +135,8 @@ impl Connection {
             port,
             carrier,
             pull,
+            user,
+            given_up: Atomic::new(false),
             listed: Atomic::new(false),
             state <- new_mutex!(state, "uldma::Connection::state"),
             changed <- kernel::new_poll_condvar!("uldma::Connection::changed"),
@@ -166,7 +179,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// What the peer answered, `ETIMEDOUT`, `EINTR`, `ENOTCONN` when the link goes down.
+    /// What the peer answered, `ETIMEDOUT`, `EINTR`, `ENOTCONN` when the link goes down,
+    /// `ECONNRESET` when the peer breaks the rules.
     fn wait_answer(&self, timeout_ns: u64) -> Result {
         crate::wait::until(
             &self.changed,
@@ -175,6 +189,7 @@ impl Connection {
             |state| match state.phase {
                 Phase::Refused(err) => Some(Err(err)),
                 _ if state.closing.cut => Some(Err(enotconn())),
+                Phase::Asking | Phase::Asked if state.reset => Some(Err(econnreset())),
                 Phase::Asking | Phase::Asked => None,
                 Phase::Answering | Phase::Connected => Some(Ok(())),
             },
@@ -346,53 +361,72 @@ impl Connection {
         out.out_locks = state.counters.locks;
     }
 
-    /// Ends the connection, and waits until nothing is in flight on either side.
+    /// Ends the connection, and waits until nothing is in flight on either side, or the peer's time
+    /// to let go of it is over: then it is reset, and gone all the same.
     ///
     /// # Errors
     ///
-    /// `EINTR`: it is ending, and can be waited for again.
+    /// `EINTR`: it is ending, and can be waited for again. `ETIMEDOUT`: the peer has not let go of
+    /// it in time.
     pub(crate) fn disconnect(self: &Arc<Self>, site: &Site<'_>, keep: bool) -> Result {
         self.end(site, false);
-        {
-            let mut state = self.state.lock();
-            while !state.closing.is_done() {
-                if self.changed.wait_interruptible(&mut state) {
-                    return Err(ERESTARTNOHAND);
-                }
+        match self.wait_end() {
+            Ok(()) => {
+                self.release_all(site, keep);
+                site.connections.forget(site, self);
+                Ok(())
+            }
+            Err(err) if err == ETIMEDOUT => {
+                self.state.lock().reset = true;
+                self.abandon(site, keep);
+                Err(err)
+            }
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Waits until the connection is over, or the peer's time to let go of it.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`, `EINTR`.
+    fn wait_end(&self) -> Result {
+        loop {
+            let left = self.state.lock().time_left(options::link_timeout());
+            let over = |state: &mut State| state.closing.is_done().then_some(());
+            match crate::wait::until(&self.changed, &self.state, left, over) {
+                // Its time may have begun anew.
+                Err(err) if err == ETIMEDOUT && left > 0 => (),
+                result => return result,
             }
         }
-        self.release_all(site, keep);
-        site.connections.forget(site, self);
-        Ok(())
     }
 
     /// Ends the connection, whose file was closed or whose listener is gone: its memory is out of
     /// reach when this returns, and the peer hears of it.
-    pub(crate) fn abandon(self: &Arc<Self>, site: &Site<'_>, keep: bool) {
+    fn abandon(self: &Arc<Self>, site: &Site<'_>, keep: bool) {
         self.state.lock().watcher = None;
         self.end(site, true);
         self.release_all(site, keep);
-        site.connections.orphan(site, self);
+        self.let_go();
+        site.connections.forget_if_over(site, self);
     }
 
-    /// Whether it was given up before the peer had answered.
-    fn is_given_up(&self) -> bool {
-        let state = self.state.lock();
-        state.closing.cut && state.phase == Phase::Asked
+    /// Notes that it has no holder any more.
+    fn let_go(&self) {
+        let mut state = self.state.lock();
+        state.watcher = None;
+        state.end(true);
+        state.orphan = true;
+        let given_up = state.phase == Phase::Asked && !state.closing.cut;
+        self.given_up.store(given_up, Relaxed);
     }
 
-    /// Begins the end.
+    /// Begins the end; with `lose` what was given to be sent is not waited for.
     fn end(self: &Arc<Self>, site: &Site<'_>, lose: bool) {
         {
             let mut state = self.state.lock();
-            state.closing.ours = true;
-            if !state.is_connected() {
-                // The peer does not know of it, or will hear when it answers.
-                state.closing.cut = true;
-            }
-            if lose && state.sending.stream.left() > 0 {
-                state.reset = true;
-            }
+            state.end(lose);
             self.wake(&state);
         }
         site.connections.list(self);

@@ -10,7 +10,7 @@
 //! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
 //! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
-//! hardware. `Opener::attached` is taken alone. `Contexts::state` and
+//! hardware. `Attachment::state` is taken alone, but to ask what it holds. `Contexts::state` and
 //! `Maps::ranges` are taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
 //! called under them. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are
 //! innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
@@ -445,6 +445,9 @@ impl Pumped for Shared {
         if let Some(guard) = self.gate.enter() {
             // As in `turn`.
             let _ = self.link.beat(guard.dev(), &*self.hw);
+        }
+        if self.connections.look_after(&self.connection_site()) {
+            self.pump.release();
         }
     }
 

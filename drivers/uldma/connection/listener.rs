@@ -12,7 +12,10 @@ use kernel::{
     }, //
 };
 
-use super::Connection;
+use super::{
+    Connection,
+    Held, //
+};
 use crate::{
     events::Events,
     kernel_ext::errno::{
@@ -23,7 +26,7 @@ use crate::{
 };
 
 struct State {
-    waiting: KVec<Arc<Connection>>,
+    waiting: KVec<Held>,
     /// Connections that were refused for want of room.
     refused: u32,
     closed: bool,
@@ -107,7 +110,8 @@ impl Listener {
         }
         let connection = make()?;
         // There is room.
-        let _ = state.waiting.push_within_capacity(connection.clone());
+        let held = Held::new(connection.clone());
+        let _ = state.waiting.push_within_capacity(held);
         // One is all that it ever takes.
         state.closed = self.once;
         drop(state);
@@ -121,7 +125,7 @@ impl Listener {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR`, `ENOTCONN` when the listener is gone.
-    pub(crate) fn accept(&self, nonblock: bool) -> Result<Arc<Connection>> {
+    pub(crate) fn accept(&self, nonblock: bool) -> Result<Held> {
         let mut state = self.state.lock();
         loop {
             if !state.waiting.is_empty() {
@@ -140,7 +144,7 @@ impl Listener {
     }
 
     /// Lets nobody connect any more; returns who waited.
-    pub(super) fn close(&self) -> KVec<Arc<Connection>> {
+    pub(super) fn close(&self) -> KVec<Held> {
         let waiting = {
             let mut state = self.state.lock();
             state.closed = true;

@@ -7,7 +7,10 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 use super::{
@@ -85,7 +88,7 @@ impl Request {
         state.own_part = site.connections.take_part(site, carrier)?;
         let part = state.own_part;
         let whose = (node, site.link.session(node).unwrap_or(0));
-        Connection::new(id, whose, self.port, carrier, pull, state).inspect_err(|_| {
+        Connection::new(id, whose, self.port, carrier, pull, None, state).inspect_err(|_| {
             if let Some(part) = part {
                 // The peer never heard of it.
                 site.parts.give_back(part);
@@ -110,7 +113,7 @@ impl Connection {
                     part,
                     ..
                 } => self.answered(site, state, error, (from, name, part)),
-                Words::Disconnect { reset, .. } => {
+                Words::Disconnect { reset, .. } if state.is_connected() => {
                     state.reset |= reset && !deaf;
                     state.closing.theirs = true;
                     Ok(())
@@ -127,7 +130,9 @@ impl Connection {
                     ..
                 } => self.exported(state, (token, generation), bytes),
                 Words::Done { bytes, .. } => self.moved_by_peer(site, state, bytes),
-                Words::Connect { .. } | Words::Disconnected { .. } => Err(eproto()),
+                Words::Connect { .. } | Words::Disconnect { .. } | Words::Disconnected { .. } => {
+                    Err(eproto())
+                }
             };
             match (result, words) {
                 (Err(_), _) => self.fail(state),
@@ -148,6 +153,7 @@ impl Connection {
         if state.phase != Phase::Asked || name != state.name {
             return Err(eproto());
         }
+        self.given_up.store(false, Relaxed);
         if error != 0 {
             state.phase = Phase::Refused(refusal(error));
             // Nothing is to be said about it any more, and the peer does not write the part.

@@ -171,7 +171,7 @@ impl Connection {
                     reset: state.reset,
                 };
                 self.say(tools, state, words, turn)?;
-                state.closing.said = true;
+                state.said_end();
             }
             Say::Disconnected => {
                 let words = Words::Disconnected { to: state.remote };
@@ -306,7 +306,7 @@ impl Connection {
     pub(super) fn fail(&self, state: &mut State) {
         if !state.closing.has_begun() {
             state.reset = true;
-            state.closing.ours = true;
+            state.end(false);
             self.wake(state);
         }
     }

@@ -4,7 +4,12 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -41,8 +46,11 @@ pub(super) struct Closing {
     pub(super) theirs: bool,
     /// The peer's *disconnect* is answered.
     pub(super) answer_said: bool,
-    /// The link is down, so nothing can be said any more.
+    /// The link is down, or the peer does not know of the connection: nothing can be said any
+    /// more.
     pub(super) cut: bool,
+    /// The peer has not let go of it in time, and can do no harm by it.
+    pub(super) expired: bool,
 }
 
 /// What has to be said.
@@ -61,7 +69,7 @@ impl Closing {
 
     /// What has to be said now that nothing is in flight.
     pub(super) fn say(&self) -> Say {
-        if self.cut {
+        if self.cut || self.expired {
             Say::Nothing
         } else if self.theirs && !self.answer_said {
             Say::Disconnected
@@ -75,7 +83,7 @@ impl Closing {
     /// Whether the peer uses nothing of this side any more, and this side nothing of the peer.
     pub(super) fn is_done(&self) -> bool {
         let answered = !self.theirs || self.answer_said;
-        self.cut || (answered && (self.theirs || self.answered))
+        self.cut || self.expired || (answered && (self.theirs || self.answered))
     }
 }
 
@@ -150,8 +158,10 @@ pub(super) struct State {
     pub(super) closing: Closing,
     /// Data was lost, or nobody can say.
     pub(super) reset: bool,
-    /// Nobody has it any more: it is forgotten when it is over.
+    /// It has no holder any more, and is forgotten when it is over.
     pub(super) orphan: bool,
+    /// Since when the peer could have let go of it: the end began here, or the peer was told.
+    since: Option<Instant<Monotonic>>,
     /// The peer's number of the connection.
     pub(super) remote: u32,
     /// A random number that both sides know.
@@ -174,6 +184,7 @@ impl State {
             closing: Closing::default(),
             reset: false,
             orphan: false,
+            since: None,
             remote,
             name,
             sending: Direction::new()?,
@@ -183,6 +194,63 @@ impl State {
             watcher: None,
             counters: Counters::default(),
         })
+    }
+
+    /// Begins the end here; with `lose` what was given to be sent is not waited for.
+    pub(super) fn end(&mut self, lose: bool) {
+        if !self.closing.ours {
+            self.closing.ours = true;
+            self.since = Some(Instant::now());
+        }
+        match self.phase {
+            // The peer does not know of it.
+            Phase::Asking | Phase::Refused(_) => self.closing.cut = true,
+            // The peer will hear when it has answered.
+            Phase::Asked => self.reset = true,
+            Phase::Answering | Phase::Connected => {
+                self.reset |= lose && self.sending.stream.left() > 0;
+            }
+        }
+    }
+
+    /// Notes that the peer was told of the end.
+    pub(super) fn said_end(&mut self) {
+        self.closing.said = true;
+        self.since = Some(Instant::now());
+    }
+
+    /// How many nanoseconds of `limit` the peer has left to let go of it.
+    pub(super) fn time_left(&self, limit: Delta) -> u64 {
+        let used = self.since.map_or(Delta::ZERO, |since| since.elapsed());
+        u64::try_from((limit - used).as_nanos()).unwrap_or(0)
+    }
+
+    /// Whether it can be forgotten: it has no holder, and neither side uses anything of the other.
+    pub(super) fn is_forgettable(&self) -> bool {
+        self.orphan && self.closing.is_done() && self.is_drained()
+    }
+
+    /// Whether the peer has not let go of it in `limit`, and this side waits for nothing else. Where
+    /// the peer has heard of the end, and cannot write to this node, that needs no answer: then it
+    /// expires.
+    pub(super) fn is_overdue(&mut self, limit: Delta) -> bool {
+        let late = self.orphan && self.is_drained() && self.time_left(limit) == 0;
+        if !late || self.closing.is_done() {
+            return false;
+        }
+        let heard = self.closing.said || self.phase == Phase::Asked;
+        self.closing.expired = heard && self.own_part.is_none();
+        !self.closing.expired
+    }
+
+    /// Whether its memory is to be taken out of reach, whatever its holder does.
+    pub(super) fn is_to_be_released(&self) -> bool {
+        self.closing.cut || (self.orphan && self.has_memory())
+    }
+
+    /// Whether there is memory of a program.
+    pub(super) fn has_memory(&self) -> bool {
+        !(self.sending.stream.is_released() && self.receiving.stream.is_released())
     }
 
     /// The state as users know it.
@@ -292,5 +360,64 @@ mod tests {
         side.cut = true;
         assert_eq!(side.say(), Say::Nothing);
         assert!(side.is_done());
+    }
+
+    #[test]
+    fn an_end_before_the_answer_waits_for_it() -> Result {
+        let mut state = State::new(Phase::Asked, 0, 1)?;
+        state.orphan = true;
+        state.end(true);
+        assert!(state.reset && !state.is_forgettable());
+        // The peer has made it all the same.
+        state.phase = Phase::Connected;
+        assert_eq!(state.closing.say(), Say::Disconnect);
+        state.said_end();
+        assert!(!state.is_forgettable());
+        state.closing.answered = true;
+        assert!(state.is_forgettable());
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_never_asked_for_ends_at_once() -> Result {
+        let mut state = State::new(Phase::Asking, 0, 1)?;
+        state.orphan = true;
+        state.end(true);
+        assert!(state.is_forgettable() && !state.reset);
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_has_its_time_to_let_go() -> Result {
+        let (now, later) = (Delta::ZERO, Delta::from_secs(1000));
+        let mut state = State::new(Phase::Connected, 0, 1)?;
+        state.end(false);
+        // Its holder may still wait.
+        assert!(!state.is_overdue(now));
+        state.orphan = true;
+        assert!(!state.is_overdue(later) && state.time_left(later) > 0);
+        // Until the peer was told, it may not forget, even where it can do no harm.
+        assert!(state.is_overdue(now) && !state.is_forgettable());
+        state.said_end();
+        assert!(!state.is_overdue(later));
+        assert!(!state.is_overdue(now) && state.is_forgettable());
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_stays_until_the_peer_lets_go() -> Result {
+        let mut state = State::new(Phase::Connected, 0, 1)?;
+        state.own_part = Some(Part::of_peer(65536, 65536, 1 << 20)?);
+        state.orphan = true;
+        state.end(false);
+        state.said_end();
+        assert!(state.is_overdue(Delta::ZERO) && !state.is_forgettable());
+        // An own command is not the peer's fault.
+        state.receiving.commands = 1;
+        assert!(!state.is_overdue(Delta::ZERO));
+        state.receiving.commands = 0;
+        state.closing.answered = true;
+        assert!(!state.is_overdue(Delta::ZERO) && state.is_forgettable());
+        Ok(())
     }
 }

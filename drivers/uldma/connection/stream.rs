@@ -241,6 +241,11 @@ impl<B> Stream<B> {
         self.given.is_empty()
     }
 
+    /// Whether no buffer is left to be released.
+    pub(super) fn is_released(&self) -> bool {
+        self.given.is_empty() && self.finished.is_empty()
+    }
+
     /// Bytes that were claimed and not moved.
     pub(super) fn in_flight(&self) -> u64 {
         self.given.iter().fold(0, |sum, given| {

@@ -9,7 +9,8 @@ use kernel::{
         atomic::Relaxed,
         Arc,
         Mutex, //
-    }, //
+    },
+    task::Kuid, //
 };
 
 use super::{
@@ -21,12 +22,14 @@ use super::{
     },
     Carrier,
     Connection,
+    Held,
     Listener,
     Site, //
 };
 use crate::{
     events::Events,
     handles::Handles,
+    hw::layout::MAX_NODES,
     kernel_ext::{
         errno::{
             eaddrinuse,
@@ -44,13 +47,20 @@ use crate::{
         part::Part,
         peer::Peer, //
     },
-    lmm::space::Space, //
+    lmm::space::Space,
+    options, //
 };
 
 /// Connections that a device can have.
 const MAX_CONNECTIONS: usize = 1024;
 /// Listeners that a device can have.
 const MAX_LISTENERS: usize = 1024;
+/// Connections that one user can have given up before the peer had answered.
+const MAX_GIVEN_UP: usize = 16;
+/// Connections of which a peer can fail to let go in time before its session ends.
+const MAX_OVERDUE: usize = 16;
+/// The part of the section that parts can take of which it does not let go.
+const OVERDUE_SHARE: u64 = 4;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
 
@@ -137,9 +147,9 @@ impl Connections {
     /// Ends a listener; those who wait at it are reset.
     pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
         self.close_port(listener);
-        for connection in listener.close() {
-            connection.state.lock().reset = true;
-            connection.abandon(site, false);
+        for held in listener.close() {
+            held.state.lock().reset = true;
+            held.abandon(site, false);
         }
     }
 
@@ -155,8 +165,8 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `EOPNOTSUPP` when data cannot be
-    /// pulled here.
+    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ECONNRESET` when the peer breaks
+    /// the rules, `EOPNOTSUPP` when data cannot be pulled here.
     pub(crate) fn connect(
         &self,
         site: &Site<'_>,
@@ -164,41 +174,46 @@ impl Connections {
         port: u32,
         pull: bool,
         timeout_ns: u64,
-    ) -> Result<Arc<Connection>> {
+    ) -> Result<Held> {
         let carrier = Carrier::of(site.hw);
         if pull && carrier == Carrier::Window {
             return Err(eopnotsupp());
         }
-        let connection = self.insert(|id| {
+        let user = kernel::current!().uid();
+        let made = self.insert(Some(user), |id| {
+            // An end of this session cuts what is in the table, which is locked here.
+            let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
             state.own_part = self.take_part(site, carrier)?;
             let part = state.own_part;
-            let whose = (peer.node(), peer.describe().generation);
-            Connection::new(id, whose, port, carrier, pull, state).inspect_err(|_| {
+            let whose = (peer.node(), session);
+            Connection::new(id, whose, port, carrier, pull, Some(user), state).inspect_err(|_| {
                 if let Some(part) = part {
                     site.parts.give_back(part);
                 }
             })
-        })?;
-        // After it was inserted, so that no end of a session is missed.
-        let answer = peer.hw_generation().and_then(|_| {
-            self.list(&connection);
-            site.pump.now();
-            connection.wait_answer(timeout_ns)
         });
-        match answer {
-            Ok(()) => Ok(connection),
+        let held = Held::new(made?);
+        self.list(&held);
+        site.pump.now();
+        match held.wait_answer(timeout_ns) {
+            Ok(()) => Ok(held),
             Err(err) => {
-                connection.abandon(site, false);
+                held.abandon(site, false);
                 Err(err)
             }
         }
     }
 
-    /// Makes a connection and gives it a number.
-    fn insert(&self, make: impl FnOnce(u32) -> Result<Arc<Connection>>) -> Result<Arc<Connection>> {
+    /// Makes a connection, of `user` if it is this side that connects, and gives it a number.
+    fn insert(
+        &self,
+        user: Option<Kuid>,
+        make: impl FnOnce(u32) -> Result<Arc<Connection>>,
+    ) -> Result<Arc<Connection>> {
         let mut table = self.table.lock();
-        if table.count >= MAX_CONNECTIONS {
+        let given_up = user.map_or(0, |user| table.given_up(user));
+        if table.count >= MAX_CONNECTIONS || given_up >= MAX_GIVEN_UP {
             return Err(ENOSPC);
         }
         {
@@ -280,16 +295,47 @@ impl Connections {
         }
     }
 
-    /// Forgets a connection that nobody has any more, at once or when it is over.
-    pub(super) fn orphan(&self, site: &Site<'_>, connection: &Arc<Connection>) {
-        let done = {
-            let mut state = connection.state.lock();
-            state.orphan = true;
-            state.closing.is_done() && state.is_drained()
-        };
-        if done {
+    /// Forgets a connection without a holder if it is over.
+    pub(super) fn forget_if_over(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+        let over = connection.state.lock().is_forgettable();
+        if over {
             self.forget(site, connection);
         }
+    }
+
+    /// Does what has to be done at times for connections without a holder; whether any has memory
+    /// to be released.
+    ///
+    /// A peer that has not let go of too many of them in time has broken the rules.
+    pub(crate) fn look_after(&self, site: &Site<'_>) -> bool {
+        let limit = options::link_timeout();
+        let mut overdue = [0; MAX_NODES];
+        let mut has_memory = false;
+        {
+            let table = self.table.lock();
+            for connection in table.connections.iter() {
+                let (orphan, late) = {
+                    let mut state = connection.state.lock();
+                    has_memory |= state.orphan && state.has_memory();
+                    (state.orphan, state.is_overdue(limit))
+                };
+                let count = usize::try_from(connection.node).map(|node| overdue.get_mut(node));
+                match count {
+                    Ok(Some(count)) if late => *count += 1,
+                    // It may be over now.
+                    _ if orphan => self.list(connection),
+                    _ => (),
+                }
+            }
+        }
+        let most = most_overdue(site);
+        for peer in site.link.peers() {
+            let count = usize::try_from(peer.node()).map(|node| overdue.get(node).copied());
+            if matches!(count, Ok(Some(count)) if count > most) {
+                peer.give_up();
+            }
+        }
+        has_memory
     }
 
     /// Lets connections do what they have to do, in turns; whether any did something.
@@ -306,13 +352,7 @@ impl Connections {
             if turn.more {
                 self.list(&connection);
             }
-            let over = {
-                let state = connection.state.lock();
-                state.orphan && state.closing.is_done() && state.is_drained()
-            };
-            if over {
-                self.forget(site, &connection);
-            }
+            self.forget_if_over(site, &connection);
         }
         progress
     }
@@ -330,7 +370,7 @@ impl Connections {
     fn reply(&self, site: &Site<'_>, node: u32, words: Words) {
         let added = self.to_do.lock().answers.add(node, words);
         if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
-            peer.accuse();
+            peer.give_up();
         }
     }
 
@@ -361,9 +401,9 @@ impl Connections {
         };
         let found = self.table.lock().connections.get(to).ok().cloned();
         match found.filter(|connection| connection.node == node) {
-            Some(connection) if !connection.is_given_up() => connection.hear(site, words),
-            _ => match *words {
-                // It was given up before it was made.
+            Some(connection) => connection.hear(site, words),
+            None => match *words {
+                // It was given up, and has expired.
                 Words::Connected { error: 0, from, .. } => self.reply(
                     site,
                     node,
@@ -385,7 +425,8 @@ impl Connections {
     fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
         let made = match self.listener(request.port) {
             Some(listener) => {
-                let made = listener.offer(|| self.insert(|id| request.accept(site, node, id)));
+                let made =
+                    listener.offer(|| self.insert(None, |id| request.accept(site, node, id)));
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);
                 }
@@ -432,7 +473,8 @@ impl Connections {
         });
     }
 
-    /// Takes the memory of connections whose link is down out of reach and unlocks it.
+    /// Takes the memory of connections whose link is down, or that have no holder, out of reach and
+    /// unlocks it.
     pub(crate) fn release_cut(&self, site: &Site<'_>) {
         let mut after = 0;
         // The next one is looked up anew each time, since this may wait for a process.
@@ -440,7 +482,7 @@ impl Connections {
             let next = {
                 let table = self.table.lock();
                 let mut cut = table.connections.iter().filter(|connection| {
-                    connection.id > after && connection.state.lock().closing.cut
+                    connection.id > after && connection.state.lock().is_to_be_released()
                 });
                 // Numbers are in no order, so the smallest beyond the last.
                 let first = cut.next().cloned();
@@ -459,7 +501,25 @@ impl Connections {
     }
 }
 
+/// Connections of which a peer can fail to let go in time before its session ends.
+fn most_overdue(site: &Site<'_>) -> usize {
+    let section = u64::try_from(site.hw.geometry().window_size).unwrap_or(0);
+    let share = usize::try_from(section / LANE_BYTES / OVERDUE_SHARE).unwrap_or(0);
+    match Carrier::of(site.hw) {
+        Carrier::Window => share.min(MAX_OVERDUE),
+        Carrier::Engine | Carrier::Memory => MAX_OVERDUE,
+    }
+}
+
 impl Table {
+    /// How many connections `user` gave up that the peer may still make.
+    fn given_up(&self, user: Kuid) -> usize {
+        let given_up = self.connections.iter().filter(|connection| {
+            connection.given_up.load(Relaxed) && connection.user == Some(user)
+        });
+        given_up.count()
+    }
+
     fn listener(&self, port: u32) -> Option<&Arc<Listener>> {
         self.listeners
             .iter()

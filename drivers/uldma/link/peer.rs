@@ -99,8 +99,7 @@ struct State {
     beat: u64,
     /// What the peer wrote last, and when that was seen to change.
     heard: (u64, Instant<Monotonic>),
-    /// The peer broke the rules, which was not seen while a message was received: the next
-    /// [`Peer::look`] ends the session.
+    /// The peer broke the rules, which was seen while something was sent.
     broken: bool,
     /// Until when the peer is not spoken to, since it broke the rules.
     shunned: Option<Instant<Monotonic>>,
@@ -169,6 +168,19 @@ impl Peer {
         let state = self.state.lock();
         match state.session.up {
             true => Ok(state.hw_link.generation),
+            false => Err(enotconn()),
+        }
+    }
+
+    /// The session, by how often the link came up.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` while the link is down.
+    pub(crate) fn session(&self) -> Result<u32> {
+        let state = self.state.lock();
+        match state.session.up {
+            true => Ok(state.generation),
             false => Err(enotconn()),
         }
     }
@@ -268,10 +280,10 @@ impl Peer {
         self.up.store(false, Release);
     }
 
-    /// Notes that the peer broke the rules of this session, which ends soon.
-    pub(crate) fn accuse(&self) {
-        let mut state = self.state.lock();
-        state.broken |= state.session.up;
+    /// The peer takes no messages, and more wait for it than may: it goes the way of those that break
+    /// the rules.
+    pub(crate) fn give_up(&self) {
+        self.state.lock().broken = true;
     }
 
     /// Lets nobody use the link any more.

@@ -122,7 +122,9 @@
  * @ULDMA_CMD_CONN_ACCEPT: struct uldma_conn_accept
  * @ULDMA_CMD_CONN_CONNECT: struct uldma_conn_connect
  * @ULDMA_CMD_CONN_DISCONNECT: struct uldma_handle with a handle of zero: end the
- *	connection, or stop to listen; waits until nothing is in flight
+ *	connection, or stop to listen; waits until nothing is in flight.
+ *	ETIMEDOUT: the peer has not let go of the connection in time; it has
+ *	ended all the same, by a reset
  * @ULDMA_CMD_CONN_PREPOST: struct uldma_conn_buffer: memory to receive into
  * @ULDMA_CMD_CONN_SEND: struct uldma_conn_buffer: memory to send
  * @ULDMA_CMD_CONN_RECV: struct uldma_conn_range: get received memory back
@@ -1184,6 +1186,9 @@ struct uldma_conn_accept {
  * @port: the listener's
  * @timeout_ns: how long to wait for the peer's answer (ETIMEDOUT); the call
  *	waits also if the file is O_NONBLOCK
+ *
+ * What the peer makes after the call has given up is reset. One user can have 16
+ * connects that were given up and that the peer has not answered (ENOSPC).
  *
  * poll() on an opener that has a connection reports EPOLLIN when
  * ULDMA_IOC_CONN_RECV would not wait, EPOLLOUT when ULDMA_IOC_CONN_RECYCLE would

@@ -13,10 +13,12 @@ from .registry import case_of, expect
 PORT = 780
 SIZE = 1 << 20
 PROGRAM = f"cd /kselftest/uldma && ./uldma_hostile --link-timeout {LINK_TIMEOUT_MS}"
-TIMEOUT = 60.0
+TIMEOUT = 60.0 + 8 * LINK_TIMEOUT_MS / 1000
+# In which a program gets over a peer that does not let go of its connection.
+LET_GO_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0
 PATIENCE = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.
-OF_WINDOW = ("stale-part", "offset-lies", "bad-stream")
+OF_WINDOW = ("stale-part", "offset-lies", "bad-stream", "never-lets-go")
 # What has nothing to do where it does not.
 ONLY_OF_WINDOW = ("stale-part",)
 # One attack of each kind: the debug kernel, where each takes ten seconds, has no time for more.
@@ -31,6 +33,7 @@ ON_DEBUG = (
     "hang",
     "connect-flood",
     "random-window",
+    "takes-nothing",
 )
 
 
@@ -71,3 +74,26 @@ def attacker_costs_only_itself(pair: Cluster) -> None:
         wanted = ON_DEBUG
     for mode in wanted:
         attack(a, b, mode)
+
+
+@case_of(USUAL, IVSHMEM)
+def end_that_is_not_answered(pair: Cluster) -> None:
+    """The peer stays, and does not let go of a connection: whoever ends it is not kept."""
+    a, b = ends.of(pair)
+    again = b.unbind()
+    victim = a.spawn(f"listen {PORT} {PATIENCE} >/dev/null")
+    seconds = int(2 * LET_GO_TIMEOUT)
+    attacker = b.node.spawn(f"{PROGRAM} --port {PORT} --time {seconds} holds-on")
+    try:
+        attacker.wait_output("holding", TIMEOUT)
+        result = victim.wait(LET_GO_TIMEOUT)
+        expect(result.rc != 0, f"the connection was not reset: {result}")
+        expect(attacker.running, f"the peer is gone: {attacker.text('out')}")
+        result = attacker.wait(TIMEOUT)
+        expect(result.rc == 0, f"the session has ended: {result}")
+    finally:
+        attacker.end()
+        victim.end()
+        b.node.check(again)
+    ends.wait_up((a, b))
+    cross(a, b, PORT, SIZE)

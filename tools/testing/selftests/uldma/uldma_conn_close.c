@@ -351,6 +351,64 @@ TEST_F_TIMEOUT(close, by_death_in_full_flow, 120)
 	}
 }
 
+/**
+ * struct looker - a thread that looks at a file all the time
+ * @fd: which
+ * @stop: to make it end
+ */
+struct looker {
+	int fd;
+	bool stop;
+};
+
+static void *look(void *arg)
+{
+	struct looker *looker = arg;
+
+	while (!__atomic_load_n(&looker->stop, __ATOMIC_RELAXED))
+		conn_poll(looker->fd, POLLIN | POLLOUT, 0);
+	return NULL;
+}
+
+/*
+ * Threads let a listener become its connection while it is left and another
+ * connection is made: that one stays, and nothing is left of the first.
+ */
+TEST_F_TIMEOUT(close, while_becoming, 240)
+{
+	struct pair *p = &self->pair;
+	int other = conn_open_at(uldma_other(), 0);
+	int fd = conn_open_at(uldma_other(), 0);
+	struct looker looker = { .fd = p->a };
+	pthread_t threads[3];
+
+	ASSERT_LE(0, other);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(0, conn_listen(other, PORT, 4));
+	for (int i = 0; i < ARRAY_SIZE(threads); i++)
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, look, &looker));
+	for (int round = 0; round < 2000; round++) {
+		ASSERT_EQ(0, conn_listen_once(p->a, PORT));
+		ASSERT_EQ(0, conn_connect(p->b, p->to_a, PORT));
+		ASSERT_EQ(0, conn_disconnect(p->a));
+		ASSERT_EQ(0, conn_connect(p->a, p->to_b, PORT))
+			TH_LOG("round %d", round);
+		ASSERT_EQ(0, conn_accept(fd, PORT));
+		ASSERT_EQ(conn_query(fd).out_name, conn_query(p->a).out_name)
+			TH_LOG("round %d", round);
+		ASSERT_EQ(0, conn_disconnect(p->a));
+		ASSERT_EQ(0, conn_disconnect(fd));
+		ASSERT_EQ(0, conn_disconnect(p->b));
+	}
+	__atomic_store_n(&looker.stop, true, __ATOMIC_RELAXED);
+	for (int i = 0; i < ARRAY_SIZE(threads); i++)
+		pthread_join(threads[i], NULL);
+	EXPECT_TRUE(eventually(query(p->a).out_connections ==
+			       self->connections));
+	close(fd);
+	close(other);
+}
+
 /* An exit of this process ends whatever it has, as the next test sees. */
 TEST_F(close, by_exit)
 {

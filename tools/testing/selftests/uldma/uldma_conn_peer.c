@@ -21,6 +21,8 @@
 #define MEGABYTE (1024UL * 1024)
 #define ROUNDS 10
 #define SEED 100
+/* More than a section of the window has parts for connections. */
+#define GIVEN_UP 80
 
 /* The peer, as in DOC: peers. */
 static __u32 the_peer(void)
@@ -443,6 +445,49 @@ TEST_F(peer, disconnect)
 	/* The stream's code for a stream that ends before its time. */
 	EXPECT_EQ(-EPIPE, give_order(&self->control, ORDER_RESULT, { 0 }));
 	EXPECT_EQ(ULDMA_CONN_NONE, conn_state(self->fd));
+}
+
+static int connect_and_give_up(int fd, __u32 port)
+{
+	struct uldma_conn_connect arg = {
+		.size = sizeof(arg),
+		.peer = the_peer(),
+		.port = port,
+	};
+
+	return uldma_ioctl(fd, ULDMA_IOC_CONN_CONNECT, &arg);
+}
+
+/* More connects than there is room for; the peer's late answers make room again. */
+TEST_F_TIMEOUT(peer, given_up, 240)
+{
+	/* One is refused, the other accepted. */
+	const __u32 ports[] = { WORKER_PORT(WORKERS), ORDER_PORT };
+	struct uldma_query before;
+	int given_up = 0;
+	int ret;
+
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	before = query(self->fd);
+	while (given_up < GIVEN_UP) {
+		__u32 port = ports[given_up % 2];
+
+		/* No more than a share, until the peer answers. */
+		ASSERT_TRUE(eventually((ret = connect_and_give_up(self->fd, port)) !=
+				       -ENOSPC))
+			TH_LOG("after %d", given_up);
+		given_up += ret == -ETIMEDOUT;
+		/* The peer may be as fast as that. */
+		if (!ret)
+			ret = conn_disconnect(self->fd);
+		ASSERT_TRUE(!ret || ret == -ETIMEDOUT || ret == -ECONNREFUSED)
+			TH_LOG("%d after %d", ret, given_up);
+	}
+	EXPECT_TRUE(eventually(query(self->fd).out_connections ==
+			       before.out_connections));
+	EXPECT_TRUE(eventually(query(self->fd).out_window_used ==
+			       before.out_window_used));
 }
 
 /* Lets the serving side go, if there still is a link to it. */

@@ -112,7 +112,8 @@ impl From<Rejected> for Error {
 /// [`Piece`]s, or with [`Connection::disconnect`]. For memory of the program's own choice and copies into
 /// it, see [`Connection::into_stream`].
 ///
-/// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight.
+/// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight, or
+/// the time is over that the peer has to let go of it (`link_timeout_ms`, twice at most).
 #[derive(Debug)]
 pub struct Connection {
     device: Device,
@@ -362,12 +363,12 @@ impl Connection {
     /// connection still had: what was to be received into, then what was to be sent.
     ///
     /// Memory that has not come back by [`Connection::recycle`] may or may not have been sent. What
-    /// was received and not got is lost.
+    /// was received and not got is lost. A peer that does not let go of the connection in time keeps
+    /// none of it: the connection is reset then.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ETIMEDOUT when the device does not answer; the memory is then never
-    /// used again.
+    /// [`Error::System`] when the kernel could not end it; the memory is then never used again.
     pub fn disconnect(&self) -> Result<Vec<Piece>> {
         self.end()
             .map_err(|errno| Error::connection("disconnect", errno))?;
@@ -384,7 +385,8 @@ impl Connection {
         sys::set_nonblocking(self.as_fd(), false)?;
         loop {
             match sys::conn_disconnect(self.as_fd(), sys::handle(0)) {
-                Ok(_) | Err(Errno::ENODEV) => break,
+                // The kernel gives the peer a limited time, whatever interrupts this call.
+                Ok(_) | Err(Errno::ENODEV | Errno::ETIMEDOUT) => break,
                 Err(Errno::EINTR) => {}
                 Err(errno) => match sys::conn_query(self.as_fd(), Default::default()) {
                     // There was nothing to end.
