@@ -26,6 +26,7 @@ use super::{
     WINDOW, //
 };
 use crate::{
+    hw::layout::size_word,
     kernel_ext::errno::{
         econnrefused,
         eopnotsupp,
@@ -178,11 +179,21 @@ impl Connection {
     }
 
     fn exported(&self, state: &mut State, token: (u64, u64), bytes: u64) -> Result {
-        if !state.is_connected() || state.closing.theirs {
+        let is_possible = match self.carrier {
+            Carrier::Engine => token.0 <= size_word::REGION_MASK,
+            Carrier::Memory => true,
+            Carrier::Window => token == (0, 0),
+        };
+        if !state.is_connected() || state.closing.theirs || !is_possible {
             return Err(eproto());
         }
+        // Through the window there is no more to fill than the peer's part.
+        let room = match state.peer_part {
+            Some(part) => u64::try_from(part.length())?,
+            None => u64::MAX,
+        };
         let offers = &mut state.direction(self.way(false)).offers;
-        offers.add(token.0, token.1, bytes)
+        offers.add(token.0, token.1, bytes, room)
     }
 
     fn moved_by_peer(&self, site: &Site<'_>, state: &mut State, bytes: u64) -> Result {

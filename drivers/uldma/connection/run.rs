@@ -29,7 +29,13 @@ use super::{
     WINDOW, //
 };
 use crate::{
-    kernel_ext::gate::GateGuard,
+    kernel_ext::{
+        errno::{
+            enotconn,
+            eproto, //
+        },
+        gate::GateGuard, //
+    },
     link::{
         message::{
             Connection as Words,
@@ -92,10 +98,15 @@ impl Connection {
         let tools = Tools { site, guard, peer };
         let mut state = self.state.lock();
         let phase = state.phase;
-        // Only a link that is down, or a device that is gone, fails: that resets the connection.
-        if let Err(err) = self.work_in(&tools, &mut state, &mut turn) {
-            if err == EBUSY {
-                turn.more = true;
+        match self.work_in(&tools, &mut state, &mut turn) {
+            Ok(()) => (),
+            Err(err) if err == EBUSY => turn.more = true,
+            // A link that is down resets the connection by itself.
+            Err(err) if err == enotconn() => (),
+            Err(_) => {
+                // The end has to be said.
+                turn.more |= !state.closing.has_begun();
+                self.fail(&mut state);
             }
         }
         if turn.progress {
@@ -340,7 +351,7 @@ impl Connection {
             part,
         };
         if bytes > state.receiving.stream.in_flight() {
-            return Err(crate::kernel_ext::errno::eproto());
+            return Err(eproto());
         }
         let mut left = bytes;
         while left > 0 {

@@ -287,13 +287,16 @@ impl Offers {
         Ok(Self(room))
     }
 
-    /// Adds `bytes` bytes.
+    /// Adds `bytes` bytes; all that are not claimed have to fit into `room`.
     ///
     /// # Errors
     ///
-    /// `EPROTO` for none, for a number that cannot be, and for more offers than there can be.
-    pub(super) fn add(&mut self, token: u64, generation: u64, bytes: u64) -> Result {
-        if bytes == 0 || i64::try_from(bytes).is_err() {
+    /// `EPROTO` for none, for a number that cannot be, and for more offers or bytes than there can
+    /// be.
+    pub(super) fn add(&mut self, token: u64, generation: u64, bytes: u64, room: u64) -> Result {
+        let offered = self.0.iter().map(|offer| offer.length);
+        let sum = offered.fold(bytes, u64::saturating_add);
+        if bytes == 0 || i64::try_from(bytes).is_err() || sum > room {
             return Err(eproto());
         }
         let offer = Offer {
@@ -421,10 +424,12 @@ mod tests {
     #[test]
     fn offers_are_claimed_in_parts() -> Result {
         let mut offers = Offers::new()?;
-        assert_eq!(offers.add(1, 2, 0), Err(eproto()));
-        assert_eq!(offers.add(1, 2, u64::MAX), Err(eproto()));
-        offers.add(1, 2, 10)?;
-        offers.add(3, 4, 5)?;
+        assert_eq!(offers.add(1, 2, 0, u64::MAX), Err(eproto()));
+        assert_eq!(offers.add(1, 2, u64::MAX, u64::MAX), Err(eproto()));
+        assert_eq!(offers.add(1, 2, 11, 10), Err(eproto()));
+        offers.add(1, 2, 10, 10)?;
+        assert_eq!(offers.add(3, 4, 5, 14), Err(eproto()));
+        offers.add(3, 4, 5, 15)?;
         offers.claim(4);
         let rest = Offer {
             token: 1,
@@ -436,9 +441,9 @@ mod tests {
         offers.claim(6);
         assert_eq!(offers.next().map(|offer| offer.token), Some(3));
         for _ in 1..MAX_BUFFERS {
-            offers.add(1, 1, 1)?;
+            offers.add(1, 1, 1, u64::MAX)?;
         }
-        assert_eq!(offers.add(1, 1, 1), Err(eproto()));
+        assert_eq!(offers.add(1, 1, 1, u64::MAX), Err(eproto()));
         Ok(())
     }
 }

@@ -1274,7 +1274,9 @@ struct uldma_conn_range {
  * @out_waiting: LISTENING: connections to accept
  * @out_refused: LISTENING: connections refused since there was no room
  * @out_name: a random number, the same on both sides and known to nobody else:
- *	a name for segments and exports that belong to the connection
+ *	a name for segments and exports that belong to the connection. The kernel
+ *	of the side that connected draws it: where it breaks the rules, it is any
+ *	number, zero included, which hurts that connection only
  * @out_sent: bytes that are in the peer's memory
  * @out_received: bytes that came
  * @out_posted: bytes that were given to receive into and are not filled

@@ -143,14 +143,20 @@ static int bad_stream(struct hostile *h)
 		{ "export of 2^63", message(EXPORT, 0, 1ULL << 63, 1, 1, 0) },
 		{ "export of all ones",
 		  message(EXPORT, 0, ~0ULL, ~0ULL, ~0ULL, 0) },
+		{ "export under a name that cannot be",
+		  message(EXPORT, 0, 4096, 1ULL << 32, 1, 0) },
 		{ "connected twice", message(CONNECTED, 0, 7, 7, 0, 0) },
 		{ "disconnected without disconnect",
 		  message(DISCONNECTED, 0, 0, 0, 0, 0) },
 	};
+	struct message too_much = message(EXPORT, 0, 2 * AREAS_BYTES + 1, 0, 0, 0);
 	int ret = 0;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(tries); i++)
 		ret |= breaks_connection(h, tries[i].what, &tries[i].m);
+	if (h->carried)
+		ret |= breaks_connection(h, "export of more than the part",
+					 &too_much);
 	return ret;
 }
 
