@@ -5,8 +5,8 @@
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
-//! Lock order, outermost first: an opener's `objects`; `mmap_lock`; `Space::state`; the gate;
-//! `Pump::running`;
+//! Lock order, outermost first: `Members::door`; an opener's `objects`; `mmap_lock`;
+//! `Space::state`; the gate; `Pump::running`;
 //! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
 //! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the

@@ -36,6 +36,7 @@ mod look;
 mod map;
 #[cfg(CONFIG_KUNIT = "y")]
 mod map_tests;
+pub(crate) mod members;
 pub(crate) mod origin;
 mod pages;
 mod pinning;
@@ -140,13 +141,6 @@ impl Lmm {
         spaces.by_mm.insert(node);
         space.start_work();
         Ok(space)
-    }
-
-    /// Whether `space` has one user only.
-    pub(crate) fn has_one_user(&self, space: &Space) -> bool {
-        let spaces = self.spaces.lock();
-        let users = spaces.by_mm.get(&space.key());
-        users.is_some_and(|users| users.count == 1)
     }
 
     /// Ends the use of a space; it goes with the last user.

@@ -235,7 +235,8 @@ impl Opener {
 
     /// Ends all regions and imports that there are now.
     ///
-    /// The device is told of each, or of all at once if nobody else has any in this space.
+    /// The device is told of each, or of all at once if there is nothing else of this space, as
+    /// memory of a connection or what another opener has.
     ///
     /// # Errors
     ///
@@ -243,9 +244,9 @@ impl Opener {
     pub(crate) fn end_regions(&self) -> Result {
         let shared = &self.shared;
         let keep = self.keep_pins.load(Relaxed);
-        let mut result = match !keep && shared.lmm.has_one_user(&self.space) {
-            true => self.end_regions_at_once(),
-            false => Ok(()),
+        let mut result = match keep {
+            true => Ok(()),
+            false => self.space.while_closed(|all| self.end_regions_at_once(all)),
         };
         // No more than there are, as others may make new ones all the time.
         let count = self.objects.lock().regions();
@@ -259,15 +260,16 @@ impl Opener {
         result
     }
 
-    /// Ends the regions and imports that there are, as far as there is memory to do it at once.
-    fn end_regions_at_once(&self) -> Result {
+    /// Ends the regions and imports that there are, if they are `all` of the space and there is memory
+    /// to do it at once.
+    fn end_regions_at_once(&self, all: usize) -> Result {
         let mut regions = KVVec::new();
         let left = {
             let mut objects = self.objects.lock();
             let count = objects.regions;
             let room = regions.reserve(count, GFP_KERNEL);
             let left = Leaving::with_room_for(count);
-            let (2.., Ok(()), Ok(left)) = (count, room, left) else {
+            let (true, Ok(()), Ok(left)) = (count == all && count > 1, room, left) else {
                 return Ok(());
             };
             while let Some(region) = objects.take_any_region() {

@@ -27,6 +27,7 @@ use crate::{
     list::List,
     lmm::{
         locked::Locked,
+        members::Member,
         range::{
             offset_in_page,
             pages_to_bytes,
@@ -114,6 +115,8 @@ pub(crate) struct Region {
     pages: Pages,
     /// Name under which the region is exported.
     export: Option<u64>,
+    /// Dropped last, when the device cannot find it any more.
+    _member: Member,
 }
 
 impl Region {
@@ -139,6 +142,7 @@ impl Region {
         if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
+        let member = space.add_member();
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
         let locked = space.lock(mm, pages, access, Some(ticket))?;
         let setup = RegionSetup {
@@ -159,6 +163,7 @@ impl Region {
                 range,
                 pages: Pages::Local(space.clone(), locked),
                 export: None,
+                _member: member,
             }),
             Err(err) => {
                 // The region's shadow pages may have been mapped for a moment.
@@ -214,6 +219,7 @@ impl Region {
     ) -> Result<Self> {
         let pages = remote.length.div_ceil(u64::try_from(PAGE_SIZE)?);
         let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
+        let member = owner.space.add_member();
         let guard = shared.gate.try_enter()?;
         let dev = guard.dev();
         let generation = peer.hw_generation()?;
@@ -256,6 +262,7 @@ impl Region {
             range,
             pages: Pages::Remote(run),
             export: None,
+            _member: member,
         })
     }
 

@@ -20,6 +20,7 @@ use crate::{
     },
     lmm::{
         locked::Locked,
+        members::Member,
         range::{
             offset_in_page,
             PageRange, //
@@ -58,6 +59,8 @@ pub(super) struct Buffer {
     space: Arc<Space>,
     locked: Locked,
     reach: Reach,
+    /// Dropped last, when the device cannot find it any more.
+    _member: Member,
 }
 
 impl Buffer {
@@ -83,6 +86,7 @@ impl Buffer {
         if pages.len() > usize::try_from(site.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
+        let member = space.add_member();
         let locked = space.lock(mm, pages, access, None)?;
         let offset = offset_in_page(addr)?;
         let reach = match carrier {
@@ -97,6 +101,7 @@ impl Buffer {
                 space: space.clone(),
                 locked,
                 reach,
+                _member: member,
             }),
             Err(err) => {
                 // No region has it, but there may be others over its pages, or were.

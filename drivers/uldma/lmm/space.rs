@@ -50,6 +50,7 @@ use super::{
         AreaMap,
         Areas, //
     },
+    members::Members,
     range::{
         gaps,
         PageRange, //
@@ -72,6 +73,8 @@ pub(crate) struct Space {
     pub(super) attention: Arc<Attention>,
     /// Milliseconds for which a run of the worker waits for others.
     pub(super) settle_ms: u32,
+    #[pin]
+    pub(super) members: Members,
     #[pin]
     pub(super) work: Work<Space>,
     /// Told when a range is not reserved any more.
@@ -163,6 +166,7 @@ impl Space {
             host,
             attention: Arc::pin_init(Attention::new(queue), GFP_KERNEL_ACCOUNT)?,
             settle_ms: options.settle_ms,
+            members <- Members::new(),
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
             state <- new_mutex!(state, "uldma::Space::state"),

@@ -17,6 +17,7 @@
 #include "uldma_conn_peer.h"
 #include "uldma_conn_stream.h"
 #include "uldma_harness.h"
+#include "uldma_process.h"
 
 #define MEGABYTE (1024UL * 1024)
 #define ROUNDS 10
@@ -488,6 +489,84 @@ TEST_F_TIMEOUT(peer, given_up, 240)
 			       before.out_connections));
 	EXPECT_TRUE(eventually(query(self->fd).out_window_used ==
 			       before.out_window_used));
+}
+
+/**
+ * struct cleaning - a thread that ends all regions, again and again
+ * @fd: of whose opener
+ * @stop: to make it end
+ * @rounds: how often it did
+ * @ret: 0 or a negated errno
+ */
+struct cleaning {
+	int fd;
+	bool stop;
+	unsigned int rounds;
+	int ret;
+};
+
+static void *clean_up(void *arg)
+{
+	struct cleaning *cleaning = arg;
+	char *memory = buffer(2 * page_size());
+	struct region region;
+	int ret = memory ? 0 : -ENOMEM;
+
+	while (!ret && !__atomic_load_n(&cleaning->stop, __ATOMIC_RELAXED)) {
+		for (int i = 0; i < 2 && !ret; i++)
+			ret = region_register(cleaning->fd,
+					      memory + i * page_size(),
+					      page_size(), ULDMA_ACCESS_READ,
+					      &region);
+		if (!ret)
+			ret = handle_ioctl(cleaning->fd,
+					   ULDMA_IOC_REGION_CLEANUP, 0);
+		cleaning->rounds++;
+	}
+	cleaning->ret = ret;
+	return NULL;
+}
+
+/* Its opener is the only one of its address space. */
+static void stream_and_clean_up(int fd, void *arg)
+{
+	const __u32 *flags = arg;
+	struct cleaning cleaning = { .fd = uldma_open(0) };
+	pthread_t thread;
+	struct stream s;
+	int ret;
+
+	s = here(cleaning.fd, ULDMA_IOC_CONN_SEND, 0, 16 * MEGABYTE, 65536, 0);
+	ret = conn_connect_as(cleaning.fd, the_peer(), WORKER_PORT(0), *flags) ?:
+	      -pthread_create(&thread, NULL, clean_up, &cleaning);
+	if (!ret) {
+		ret = streams_run(&s, 1);
+		__atomic_store_n(&cleaning.stop, true, __ATOMIC_RELAXED);
+		pthread_join(thread, NULL);
+		ret = ret ?: cleaning.ret ?: cleaning.rounds ? 0 : -ENODATA;
+	}
+	if (write(fd, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+}
+
+/* What ends all regions of an opener ends nothing of its connection. */
+TEST_F_TIMEOUT(peer, cleanup_beside, 240)
+{
+	struct helper helper;
+	__u32 flags = variant->flags;
+	int ret;
+
+	self->fd = uldma_open(0);
+	ASSERT_LE(0, self->fd);
+	if (query(self->fd).out_backend != ULDMA_BACKEND_ADAPTER)
+		SKIP(return, "there are no regions");
+	ASSERT_EQ(0, give_order(&self->control, ORDER_WORK,
+				{ 0, WORK_RECEIVE, 16 * MEGABYTE, SEED, 65536, 0 }));
+	ASSERT_EQ(0, helper_start(&helper, stream_and_clean_up, &flags));
+	ASSERT_EQ(sizeof(ret), read(helper.fd, &ret, sizeof(ret)));
+	EXPECT_EQ(0, ret);
+	EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+	ASSERT_EQ(0, helper_kill(&helper));
 }
 
 /* Lets the serving side go, if there still is a link to it. */
