@@ -1073,6 +1073,12 @@ struct uldma_segment_create {
  * When the peer destroys the segment, or the link goes down, a doorbell event
  * comes, and the mapping becomes memory of this process only: stores lead
  * nowhere, but do not fail. ULDMA_IOC_DOORBELL fails with ESTALE then.
+ *
+ * Both mappings of a segment are write-combining memory: stores become visible
+ * in any order, and loads pass each other, unless a fence for such memory stands
+ * between them (x86: SFENCE before the store that says that data is there,
+ * LFENCE after the load that finds it). ULDMA_IOC_DOORBELL comes after all
+ * earlier stores of the thread.
  */
 struct uldma_segment_attach {
 	__u32 size;

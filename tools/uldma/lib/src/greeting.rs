@@ -40,7 +40,7 @@ struct Hello {
 /// Reads the peer's greeting; none when it has not greeted yet.
 fn read(inbound: &impl Inbound, capacity: u64) -> std::result::Result<Option<Hello>, Violation> {
     // The nonce is written after magic and capacity.
-    let nonce = inbound.load(WORD_NONCE);
+    let nonce = inbound.acquire(WORD_NONCE);
     if nonce == 0 {
         return Ok(None);
     }
@@ -58,7 +58,7 @@ fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
     outbound.store(WORD_MAGIC, MAGIC);
     outbound.store(WORD_CAPACITY, capacity);
     outbound.store(WORD_ECHO, hello.echo);
-    outbound.store(WORD_NONCE, hello.nonce);
+    outbound.publish(WORD_NONCE, hello.nonce);
 }
 
 /// Meets the process that does the same at that peer. While it is not there, asks `may_come`

@@ -68,6 +68,10 @@ impl Inbound for Loopback {
         self.inbound.words[offset / 8].load(Ordering::Acquire)
     }
 
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
     fn read(&self, offset: usize, target: &mut [u8]) {
         for (index, byte) in target.iter_mut().enumerate() {
             *byte = self.inbound.byte(offset + index).load(Ordering::Relaxed);
@@ -81,6 +85,10 @@ impl Inbound for Loopback {
 
 impl Outbound for Loopback {
     fn store(&self, offset: usize, value: u64) {
+        self.outbound.words[offset / 8].store(value, Ordering::Relaxed);
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
         self.outbound.words[offset / 8].store(value, Ordering::Release);
     }
 

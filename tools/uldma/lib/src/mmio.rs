@@ -4,16 +4,19 @@
 //!
 //! Two kinds of memory are behind a [`Mapping`]: *registers* (shadow pages, context pages), where
 //! each access is an order to the device, and *shared memory* (status page, window, registered
-//! buffers), which somebody else may change at any time. Registers are in `mmio/register.rs`, and a
-//! pair of accesses that begins anew when it is preempted is in `mmio/rseq.rs`.
+//! buffers), which somebody else may change at any time. Registers are in `mmio/register.rs`, a pair
+//! of accesses that begins anew when it is preempted is in `mmio/rseq.rs`, and what keeps accesses to
+//! shared memory in order is in `mmio/barrier.rs`.
 
+mod barrier;
 mod register;
 mod rseq;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::sys::Mapping;
 
+pub(crate) use barrier::{acquire_barrier, full_barrier, publish_barrier};
 #[cfg(test)]
 pub(crate) use register::fake;
 pub(crate) use register::{Register, RegisterAddress};
@@ -154,13 +157,6 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
         unsafe { std::ptr::copy_nonoverlapping(source.add(done), target.add(done), piece) };
         done += piece;
     }
-}
-
-/// Orders all earlier accesses to shared memory before all later ones, stores before loads
-/// included.
-#[inline]
-pub(crate) fn full_barrier() {
-    std::sync::atomic::fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

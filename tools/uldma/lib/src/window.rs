@@ -242,6 +242,13 @@ impl Inbound for InboundSegment {
     }
 
     #[inline]
+    fn acquire(&self, offset: usize) -> u64 {
+        let word = self.load(offset);
+        mmio::acquire_barrier();
+        word
+    }
+
+    #[inline]
     fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
         let word = self.mapping.word(offset);
         let mut value = word.load(Ordering::Acquire);
@@ -251,6 +258,7 @@ impl Inbound for InboundSegment {
             }
             value = word.load(Ordering::Acquire);
         }
+        mmio::acquire_barrier();
         value
     }
 
@@ -268,6 +276,12 @@ impl Inbound for InboundSegment {
 impl Outbound for OutboundSegment {
     #[inline]
     fn store(&self, offset: usize, value: u64) {
+        self.mapping.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn publish(&self, offset: usize, value: u64) {
+        mmio::publish_barrier();
         self.mapping.word(offset).store(value, Ordering::Release);
     }
 

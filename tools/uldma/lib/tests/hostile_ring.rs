@@ -39,6 +39,10 @@ impl Inbound for Hostile {
         self.script.borrow_mut().pop_front().unwrap_or(0)
     }
 
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
     fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
         target.fill(0xee);
@@ -48,7 +52,14 @@ impl Inbound for Hostile {
 }
 
 impl Outbound for Hostile {
-    fn store(&self, offset: usize, value: u64) {
+    fn store(&self, offset: usize, _: u64) {
+        match offset {
+            layout::SLOT => {}
+            offset => self.check(offset, 8),
+        }
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
         let (producer, consumer) = self.told.get();
         match offset {
             layout::PRODUCER => {
@@ -59,8 +70,7 @@ impl Outbound for Hostile {
                 assert!(value & !7 >= consumer & !7, "the consumer index went back");
                 self.told.set((producer, value));
             }
-            layout::SLOT => {}
-            offset => self.check(offset, 8),
+            offset => panic!("{offset:#x} is no word that tells anything"),
         }
     }
 
@@ -244,6 +254,10 @@ impl Inbound for Honest {
         u64::from_ne_bytes(self.bytes.borrow()[offset..offset + 8].try_into().unwrap())
     }
 
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
     fn read(&self, offset: usize, target: &mut [u8]) {
         target.copy_from_slice(&self.bytes.borrow()[offset..offset + target.len()]);
     }
@@ -254,6 +268,10 @@ impl Inbound for Honest {
 impl Outbound for Honest {
     fn store(&self, offset: usize, value: u64) {
         self.bytes.borrow_mut()[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
+        self.store(offset, value);
     }
 
     fn write(&self, offset: usize, source: &[u8]) {

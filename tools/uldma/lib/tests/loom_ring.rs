@@ -92,6 +92,10 @@ impl Inbound for Side {
         self.inbound.word(offset).load(Ordering::Acquire)
     }
 
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
     fn read(&self, offset: usize, target: &mut [u8]) {
         for (index, chunk) in target.chunks_exact_mut(8).enumerate() {
             let word = self
@@ -111,6 +115,10 @@ impl Inbound for Side {
 
 impl Outbound for Side {
     fn store(&self, offset: usize, value: u64) {
+        self.outbound.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
         self.outbound.word(offset).store(value, Ordering::Release);
     }
 

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use super::{extended_shadow, key, repeated};
 use crate::mmio::RegisterAddress;
+use crate::ring::{Inbound, Outbound};
+use crate::window::{InboundSegment, OutboundSegment};
 
 #[no_mangle]
 #[inline(never)]
@@ -37,8 +39,27 @@ fn uldma_probe_repeated_5(to: RegisterAddress<'_>, from: RegisterAddress<'_>, wo
     repeated::five(to, from, word).unwrap_or(0)
 }
 
-/// Accesses to memory that is not the stack, "st" or "ld" for each, in the order of the code. In AT&T's
-/// syntax the last operand is the one that changes.
+/// What a peer must not see before what was stored first: a record, and its index.
+#[no_mangle]
+#[inline(never)]
+fn uldma_probe_publish(segment: &OutboundSegment, record: u64, index: u64) {
+    segment.store(0x98, record);
+    segment.publish(0x80, index);
+    segment.store(0x90, record);
+}
+
+/// What is not to be seen as it was before the index: a record.
+#[no_mangle]
+#[inline(never)]
+fn uldma_probe_acquire(segment: &InboundSegment) -> u64 {
+    let index = segment.acquire(0x80);
+    let record = segment.load(0x98);
+    segment.fence();
+    index ^ record
+}
+
+/// Accesses to memory that is not the stack, "st" or "ld" for each, and fences, in the order of the
+/// code. In AT&T's syntax the last operand is the one that changes.
 fn accesses(listing: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     for line in listing.lines() {
@@ -47,6 +68,8 @@ fn accesses(listing: &str) -> Vec<&'static str> {
             continue;
         };
         let code = code.split('#').next().unwrap_or_default();
+        let fences = ["sfence", "lfence", "mfence"];
+        found.extend(fences.into_iter().filter(|fence| code.trim() == *fence));
         let Some((mnemonic, operands)) = code.trim().split_once(char::is_whitespace) else {
             continue;
         };
@@ -101,6 +124,27 @@ fn the_compiler_keeps_every_access() {
     check("uldma_probe_repeated_5", &["st", "ld", "st", "ld", "ld"]);
 }
 
+/// The window is write-combining memory, which takes more than the order of plain accesses.
+#[test]
+fn what_is_published_and_acquired_is_fenced() {
+    if cfg!(debug_assertions) || !cfg!(target_arch = "x86_64") {
+        println!("skipped: this is about optimised code for x86-64 (cargo test --release)");
+        return;
+    }
+    black_box((uldma_probe_publish as usize, uldma_probe_acquire as usize));
+    if let Some(listing) = disassemble("uldma_probe_publish") {
+        let found = accesses(&listing).into_iter();
+        // Loads are those of the mapping's address.
+        let order: Vec<_> = found.filter(|access| *access != "ld").collect();
+        assert_eq!(order, ["st", "sfence", "st", "st"], "{listing}");
+    }
+    if let Some(listing) = disassemble("uldma_probe_acquire") {
+        let found = accesses(&listing);
+        assert!(found.starts_with(&["ld", "ld", "lfence"]), "{listing}");
+        assert!(found.ends_with(&["ld", "mfence"]), "{listing}");
+    }
+}
+
 #[test]
 fn accesses_are_recognised() {
     let listing = "\
@@ -112,7 +156,8 @@ fn accesses_are_recognised() {
     1008:\tcmpq   $0x3,(%rdi)
     1009:\tmovzwl 0x10(%rsi,%rax,8),%eax
     100a:\tmov    0x2f(%rip),%rax        # 1040 <x>
-    100b:\tret
+    100b:\tsfence
+    100c:\tret
 ";
-    assert_eq!(accesses(listing), ["st", "ld", "ld", "ld"]);
+    assert_eq!(accesses(listing), ["st", "ld", "ld", "ld", "sfence"]);
 }

@@ -91,7 +91,7 @@ impl Consumer {
         mut taken: impl FnMut(&[u8]),
     ) -> Result<(usize, bool), RingError> {
         if self.failed.is_none() && self.produced != self.consumed {
-            self.accept(inbound.load(PRODUCER))?;
+            self.accept(inbound.acquire(PRODUCER))?;
         }
         let mut count = 0;
         // All that is there at one look, so that a quick peer cannot keep this side here.
@@ -119,7 +119,7 @@ impl Consumer {
             return Err(error);
         }
         if self.produced == self.consumed {
-            self.accept(inbound.load(PRODUCER))?;
+            self.accept(inbound.acquire(PRODUCER))?;
             if self.produced == self.consumed {
                 if self.peer & CLOSED != 0 {
                     return Err(self.fail(RingError::Closed));
@@ -238,7 +238,8 @@ impl Consumer {
     /// [`RingError`].
     #[inline]
     pub fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        let word = inbound.load(PRODUCER);
+        // What the word promises may be taken without another look at it.
+        let word = inbound.acquire(PRODUCER);
         if word & ASLEEP == 0 {
             return Ok(false);
         }
@@ -325,8 +326,8 @@ impl Consumer {
         self.flags = flags;
         self.told = self.consumed;
         if !self.abandoned {
-            // Release: whoever sees the index may overwrite what was read.
-            outbound.store(CONSUMER, self.consumed | flags);
+            // Whoever sees the index may overwrite what was read.
+            outbound.publish(CONSUMER, self.consumed | flags);
         }
     }
 

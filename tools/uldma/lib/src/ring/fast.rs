@@ -40,7 +40,7 @@ impl Duplex {
         outbound.store(SLOT_DATA, u64::from_ne_bytes(message));
         outbound.store(SLOT, layout::slot_base(index) + SIZE);
         let told = self.consumer.tell_in_passing(outbound);
-        outbound.store(PRODUCER, index + RECORD);
+        outbound.publish(PRODUCER, index + RECORD);
         self.producer.advance(RECORD);
         // As in `Producer::push`.
         inbound.fence();

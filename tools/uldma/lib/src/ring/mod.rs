@@ -75,20 +75,27 @@ pub mod layout {
 }
 
 /// This side's segment: the peer writes it, at any time and anything.
+///
+/// It may be write-combining memory, where loads pass each other however they are ordered for memory
+/// that is cached: only [`Inbound::acquire`] keeps them in order.
 pub trait Inbound {
-    /// Loads the word at `offset` (a multiple of eight) once, with acquire ordering.
+    /// Loads the word at `offset` (a multiple of eight) once. Later stores come after it.
     fn load(&self, offset: usize) -> u64;
 
-    /// Loads the word at `offset` until it is not `old`, `looks` times and once at least; the last
-    /// value.
+    /// Loads the word at `offset` (a multiple of eight) once. All later accesses come after it: what
+    /// the peer wrote before it published the word is seen.
+    fn acquire(&self, offset: usize) -> u64;
+
+    /// As [`Inbound::acquire`], but loads the word until it is not `old`, `looks` times and once at
+    /// least; the last value.
     #[inline]
     fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
-        let mut word = self.load(offset);
+        let mut word = self.acquire(offset);
         for _ in 1..looks {
             if word != old {
                 break;
             }
-            word = self.load(offset);
+            word = self.acquire(offset);
         }
         word
     }
@@ -96,14 +103,21 @@ pub trait Inbound {
     /// Copies bytes at `offset`, each of them once.
     fn read(&self, offset: usize, target: &mut [u8]);
 
-    /// Orders all earlier stores before all later loads.
+    /// Orders all earlier accesses, stores among them, before all later ones.
     fn fence(&self);
 }
 
 /// The peer's segment, as this side may use it: there is no load.
+///
+/// It may be write-combining memory, which stores reach in any order, and late: only
+/// [`Outbound::publish`] keeps them in order, and who then waits needs an [`Inbound::fence`].
 pub trait Outbound {
-    /// Stores the word at `offset` (a multiple of eight) with release ordering.
+    /// Stores the word at `offset` (a multiple of eight).
     fn store(&self, offset: usize, value: u64);
+
+    /// Stores the word at `offset` (a multiple of eight) after all earlier accesses: whoever
+    /// acquires the word sees what was written before.
+    fn publish(&self, offset: usize, value: u64);
 
     /// Copies bytes to `offset`.
     fn write(&self, offset: usize, source: &[u8]);

@@ -120,7 +120,7 @@ impl Producer {
             return Ok(Pushed::Full { wake: false });
         }
         self.produced += size;
-        // Release: whoever sees the index sees the record.
+        // Whoever sees the index sees the record.
         self.tell(outbound, 0);
         // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
         // looks at the index. The fences on both sides let one of the two see the other.
@@ -186,7 +186,7 @@ impl Producer {
     #[inline]
     fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
-        outbound.store(PRODUCER, self.produced | flags);
+        outbound.publish(PRODUCER, self.produced | flags);
     }
 
     /// The index at which the next record will start, if the ring works.
