@@ -381,7 +381,14 @@ impl<L: Link> Channel<L> {
                 &mut sink,
                 deadline.saturating_duration_since(Instant::now()),
             ) {
-                Ok(_) => {}
+                Ok(_) if Instant::now() < deadline => {}
+                // A peer that always has one more message does not keep this side here.
+                Ok(_) => {
+                    return Err(Error::Timeout {
+                        what: "end of the peer's messages".into(),
+                        after: timeout,
+                    })
+                }
                 Err(Error::Closed | Error::LinkDown) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -467,6 +474,67 @@ mod tests {
             right.send(b"nobody there", LONG).unwrap_err(),
         ] {
             assert!(matches!(error, Error::Closed), "{error}");
+        }
+    }
+
+    /// A link whose other side puts the next message in whenever the last was taken.
+    struct Endless {
+        link: Loopback,
+        other: std::cell::RefCell<Channel<Loopback>>,
+        /// Messages until it closes.
+        left: std::cell::Cell<u32>,
+    }
+
+    impl Link for Endless {
+        type In = Loopback;
+        type Out = Loopback;
+
+        fn inbound(&self) -> &Loopback {
+            match self.left.get().checked_sub(1) {
+                Some(left) => {
+                    self.left.set(left);
+                    let _ = self.other.borrow_mut().try_send(&[1; 8]);
+                }
+                None => {
+                    let (gone, _) = loopback::pair(CAPACITY);
+                    *self.other.borrow_mut() = Channel::over(gone, CAPACITY).unwrap();
+                }
+            }
+            &self.link
+        }
+
+        fn outbound(&self) -> &Loopback {
+            &self.link
+        }
+
+        fn ring(&self) -> Result<()> {
+            self.link.ring()
+        }
+
+        fn rings(&self) -> u64 {
+            self.link.rings()
+        }
+
+        fn wait(&self, seen: u64, deadline: Instant) -> Result<bool> {
+            self.link.wait(seen, deadline)
+        }
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_cannot_keep_who_waits_for_its_end() {
+        for (left, timeout) in [(1000, Duration::ZERO), (1000, LONG)] {
+            let (link, other) = loopback::pair(CAPACITY);
+            let link = Endless {
+                link,
+                other: Channel::over(other, CAPACITY).unwrap().into(),
+                left: left.into(),
+            };
+            let mut channel = Channel::over(link, CAPACITY).unwrap();
+            let result = channel.wait_closed(timeout);
+            match timeout.is_zero() {
+                true => assert!(matches!(result, Err(Error::Timeout { .. })), "{result:?}"),
+                false => result.unwrap(),
+            }
         }
     }
 
