@@ -4,10 +4,7 @@
 
 use core::ops::Deref;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::sync::Arc;
 
 use super::{
     Connection,
