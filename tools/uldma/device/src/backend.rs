@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
         if index == BAR_WINDOW {
             flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
             // Its kind and version, the next one, the areas that follow, and one of these.
-            for word in [VFIO_REGION_INFO_CAP_SPARSE_MMAP | 1 << 16, 0, 1, 0] {
+            for word in [VFIO_REGION_INFO_CAP_SPARSE_MMAP | (1 << 16), 0, 1, 0] {
                 capability.extend(word.to_le_bytes());
             }
             capability.extend(0u64.to_le_bytes());

@@ -51,7 +51,7 @@ fn in_time<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     std::thread::spawn(move || done.send(act()));
     result
         .recv_timeout(Duration::from_secs(20))
-        .expect("the device hangs")
+        .unwrap_or_else(|_| panic!("the device hangs"))
 }
 
 /// Memory that can be cut short under the device.

@@ -119,7 +119,7 @@ impl Raw {
     /// Gives an eventfd, or whatever it is, for an interrupt.
     pub(crate) fn set_vector(&mut self, vector: u32, file: BorrowedFd<'_>) -> Answer {
         // An eventfd that triggers, of MSI-X.
-        let words = [20u32, 1 << 2 | 1 << 5, 2, vector, 1];
+        let words = [20u32, (1 << 2) | (1 << 5), 2, vector, 1];
         let body = words.map(u32::to_le_bytes).concat();
         self.ask(SET_IRQS, &body, &[file])
     }
