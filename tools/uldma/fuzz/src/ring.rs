@@ -57,6 +57,10 @@ impl Inbound for Hostile {
         }
     }
 
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
     fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
         target.fill(0xee);
@@ -66,7 +70,14 @@ impl Inbound for Hostile {
 }
 
 impl Outbound for Hostile {
-    fn store(&self, offset: usize, value: u64) {
+    fn store(&self, offset: usize, _: u64) {
+        match offset {
+            layout::SLOT => {}
+            offset => self.check(offset, 8),
+        }
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
         let (producer, consumer) = self.told.get();
         match offset {
             layout::PRODUCER => {
@@ -77,8 +88,7 @@ impl Outbound for Hostile {
                 assert!(value & !7 >= consumer & !7, "the consumer index went back");
                 self.told.set((producer, value));
             }
-            layout::SLOT => {}
-            offset => self.check(offset, 8),
+            offset => panic!("{offset:#x} is no word that tells anything"),
         }
     }
 
