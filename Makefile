@@ -37,13 +37,13 @@ soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=n
 		$(if $(SEED),--seed $(SEED))
 
 # SECONDS, of which bash has one of its own, is given to make and not to the environment.
-fuzz: build		## fuzz TARGET=ioctl, connections, hostile, messages, ring or tools (SECONDS=60 SEED=number REPLAY=sequence)
+fuzz: build		## fuzz TARGET=ioctl, connections, hostile, messages, ring or tools (SECONDS=60 SEED=number INPUT=sequence)
 	@$(ENTER) $(NODES) fuzz --target '$(TARGET)' $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay '$(REPLAY)')
+		$(if $(SEED),--seed $(SEED)) $(if $(INPUT),--replay '$(INPUT)')
 
 fuzz-debug: tools selftests module-debug	## the same on the debug kernel
 	@$(ENTER) --debug $(NODES) fuzz --target '$(TARGET)' $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay '$(REPLAY)')
+		$(if $(SEED),--seed $(SEED)) $(if $(INPUT),--replay '$(INPUT)')
 
 lint: root		## all static checks
 	@$(ENTER) scripts/lint

@@ -11,6 +11,7 @@ from .kernel import patience
 from .qemu import Backend
 
 PROGRAM = "/kselftest/uldma/uldma_fuzz"
+SERVER_TIMEOUT = 20.0
 # For a failed sequence to be made shorter.
 MORE_SECONDS = 240.0
 
@@ -31,7 +32,16 @@ def interface(cluster: Cluster, seconds: int, seed: int | None, replay: str = ""
     if replay:
         options = f"-r {replay} -v"
     limit = seconds / patience(1.0) + MORE_SECONDS
-    result = cluster.a.run(f"{PROGRAM} {options}", limit)
+    server = None
+    if Backend.ADAPTER in cluster.config.backends:
+        options += " -p"
+        server = cluster.b.spawn(f"{PROGRAM} serve")
+        server.wait_output("ready", SERVER_TIMEOUT)
+    try:
+        result = cluster.a.run(f"{PROGRAM} {options}", limit)
+    finally:
+        if server:
+            server.end()
     if result.rc or not re.search(r"^ok 1 ", result.stdout, re.MULTILINE):
         raise NodesError(f"uldma_fuzz: exit {result.rc}\n{result.stdout}{result.stderr}")
     cluster.check_logs()

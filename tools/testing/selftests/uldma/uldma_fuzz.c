@@ -3,7 +3,10 @@
  * Fuzzes the user interface for some time, by sequences of calls of several
  * processes:
  *
- *	uldma_fuzz [-s SECONDS] [-S SEED] [-r STEP,STEP,...] [-v]
+ *	uldma_fuzz [-s SECONDS] [-S SEED] [-r STEP,STEP,...] [-p] [-v]
+ *	uldma_fuzz serve
+ *
+ * With -p the second form runs on the node that the adapter joins with this one.
  *
  * The first part of a sequence is done one step after the other and compared
  * with the model. Then steps are done at the same time, of which only the
@@ -387,7 +390,7 @@ static void report(void)
 	}
 }
 
-static bool find_devices(void)
+static bool find_devices(bool remote)
 {
 	struct device *d;
 	int fd;
@@ -400,6 +403,7 @@ static bool find_devices(void)
 			continue;
 		d->idle = query(fd);
 		d->engine = d->idle.out_backend == ULDMA_BACKEND_ADAPTER;
+		d->remote = d->engine && remote;
 		world.device_count++;
 		close(fd);
 	}
@@ -445,20 +449,24 @@ int main(int argc, char **argv)
 	__u64 seed = time(NULL) ^ (__u64)getpid() << 32;
 	struct sequence replay = { };
 	int seconds = 20, option;
-	bool ok;
+	bool remote = false, ok;
 
-	while ((option = getopt(argc, argv, "s:S:r:v")) != -1) {
+	if (argc == 2 && !strcmp(argv[1], "serve"))
+		return serve_peer();
+	while ((option = getopt(argc, argv, "s:S:r:pv")) != -1) {
 		if (option == 's')
 			seconds = atoi(optarg);
 		else if (option == 'S')
 			seed = strtoull(optarg, NULL, 0);
+		else if (option == 'p')
+			remote = true;
 		else if (option == 'v')
 			telling = true;
 		else if (option != 'r' || !read_sequence(optarg, &replay))
 			return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!find_devices()) {
+	if (!find_devices(remote)) {
 		printf("1..0 # SKIP no device\n");
 		return 4;
 	}

@@ -39,6 +39,8 @@
 #define RACERS 4
 #define NAMES 3
 #define PORTS 3
+/* Bytes of what another node exports. */
+#define REMOTE_LENGTH 8192
 
 /* What every process has open, beside the openers. */
 #define FIRST_FD 100
@@ -253,11 +255,13 @@ enum end {
  * @used: whether it is one
  * @opener: of the side that connected, and of the one that accepted, or -1
  * @end: how each side has ended it
+ * @remote: the other side is another node's
  */
 struct connection {
 	bool used;
 	int opener[2];
 	enum end end[2];
+	bool remote;
 };
 
 /**
@@ -318,12 +322,14 @@ struct opener {
  * @path: its file
  * @idle: what it says of itself when nothing is open
  * @engine: it has one
+ * @remote: the other node serves the fuzzer
  * @peers: index of the device of each node, or -1
  */
 struct device {
 	char path[32];
 	struct uldma_query idle;
 	bool engine;
+	bool remote;
 	int peers[ULDMA_MAX_NODES];
 };
 
@@ -412,6 +418,9 @@ struct object *object_of(struct opener *o, __u32 handle);
 struct opener *listener_at(struct world *w, int device, __u32 port);
 struct object *named(struct world *w, int device, enum kind kind, __u64 name);
 int peer_of(const struct device *d, __u32 peer);
+const struct object *remote_object(enum kind kind, __u64 name);
+const struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
+			     __u64 name);
 union args known_part(const struct order *o);
 void detach(struct world *w, struct opener *o, enum end end);
 void release_if_unused(struct world *w, struct opener *o);
@@ -420,6 +429,9 @@ void forget_all(struct world *w);
 
 /* uldma_fuzz_judge.c */
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
+
+/* uldma_fuzz_serve.c */
+int serve_peer(void);
 
 /* uldma_fuzz_apply.c */
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);

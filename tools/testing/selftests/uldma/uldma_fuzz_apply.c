@@ -38,8 +38,8 @@ static const char *add_import(struct world *w, struct opener *o, const union arg
 			      const struct uldma_region_import *a)
 {
 	struct device *d = &w->devices[o->device];
-	struct object *there = named(w, d->peers[peer_of(d, in->region_import.peer)], REGION,
-				     in->region_import.name);
+	const struct object *there = of_peer(w, d, peer_of(d, in->region_import.peer), REGION,
+					     in->region_import.name);
 
 	if (a->out_length != there->length)
 		return "the import is of another length than the peer's region";
@@ -148,7 +148,7 @@ static const char *apply_segment(struct world *w, struct opener *o, __u32 number
 	const struct uldma_segment_attach *a = &out->segment_attach;
 	struct device *d = &w->devices[o->device];
 	__u64 page = page_size();
-	struct object *there;
+	const struct object *there;
 
 	switch (number) {
 	case ULDMA_CMD_SEGMENT_CREATE:
@@ -164,8 +164,8 @@ static const char *apply_segment(struct world *w, struct opener *o, __u32 number
 			.serial = ++w->serial,
 		});
 	case ULDMA_CMD_SEGMENT_ATTACH:
-		there = named(w, d->peers[peer_of(d, in->segment_attach.peer)], CREATED,
-			      in->segment_attach.name);
+		there = of_peer(w, d, peer_of(d, in->segment_attach.peer), CREATED,
+				in->segment_attach.name);
 		if (a->out_length != there->mapped)
 			return "the segment is of another length than the peer's";
 		return add_object(o, &(struct object){
@@ -194,7 +194,8 @@ static const char *apply_connect(struct world *w, struct opener *o,
 				 const struct uldma_conn_connect *a)
 {
 	struct device *d = &w->devices[o->device];
-	struct opener *at = listener_at(w, d->peers[peer_of(d, a->peer)], a->port);
+	struct opener *at = d->remote ? NULL :
+			    listener_at(w, d->peers[peer_of(d, a->peer)], a->port);
 
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &w->connections[i];
@@ -203,12 +204,13 @@ static const char *apply_connect(struct world *w, struct opener *o,
 			continue;
 		*c = (struct connection){
 			.used = true,
-			.opener = { o - w->openers, at->once ? at - w->openers : -1 },
+			.opener = { o - w->openers, at && at->once ? at - w->openers : -1 },
+			.remote = !at,
 		};
 		connected(o, i, 0);
-		if (at->once)
+		if (at && at->once)
 			connected(at, i, 1);
-		else
+		else if (at)
 			at->waiting[at->count++] = i;
 		return NULL;
 	}

@@ -62,6 +62,8 @@ static bool is_peer(const struct world *w, const struct opener *o, const struct 
 /* A name that something of a kind has at a peer, or zero. */
 __u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u64 first)
 {
+	if (w->devices[o->device].remote)
+		return 1 + first % NAMES;
 	for (int i = 0; i < OPENERS * OBJECTS; i++) {
 		__u64 at = (first + i) % (OPENERS * OBJECTS);
 		struct opener *other = &w->openers[at / OBJECTS];
@@ -76,6 +78,8 @@ __u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u6
 /* A port at which a peer listens, or somebody here with connections, or zero. */
 __u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 first)
 {
+	if (at_peer && w->devices[o->device].remote)
+		return 1 + first % PORTS;
 	for (int i = 0; i < OPENERS; i++) {
 		struct opener *other = &w->openers[(first + i) % OPENERS];
 

@@ -24,6 +24,11 @@ static bool is_region(const struct object *object)
 	return object && (object->kind == REGION || object->kind == IMPORT);
 }
 
+static bool is_import(const struct object *object)
+{
+	return object && object->kind == IMPORT;
+}
+
 static bool is_segment(const struct object *object)
 {
 	return object && (object->kind == CREATED || object->kind == ATTACHED);
@@ -35,18 +40,11 @@ static bool may_be_named(const struct device *d, __u32 peer)
 	return !peer || peer_of(d, peer) >= 0;
 }
 
-/* What a peer offers to this node under a name, as far as its device is here. */
-static struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
-			      __u64 name)
-{
-	struct object *object = peer < 0 || d->peers[peer] < 0 ? NULL :
-				named(w, d->peers[peer], kind, name);
-
-	return object && (!object->peer || object->peer == d->idle.out_node + 1) ? object : NULL;
-}
-
 static bool segment_is_alive(struct world *w, int serial)
 {
+	/* Another node's stay. */
+	if (serial < 0)
+		return true;
 	for (int i = 0; i < OPENERS; i++)
 		for (int j = 0; j < OBJECTS; j++)
 			if (w->openers[i].used && w->openers[i].objects[j].kind == CREATED &&
@@ -161,6 +159,7 @@ static void judge_region(struct world *w, int process, const struct order *order
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
+	const struct object *there;
 	int peer;
 
 	switch (calls[order->call].number) {
@@ -191,9 +190,9 @@ static void judge_region(struct world *w, int process, const struct order *order
 		must(v, EINVAL, !a->region_import.flags || !a->region_import.name);
 		peer = peer_of(d, a->region_import.peer);
 		judge_question(d, peer, a->region_import.timeout_ns, v);
-		object = of_peer(w, d, peer, REGION, a->region_import.name);
-		must(v, ENOENT, !object);
-		must(v, EACCES, object && a->region_import.flags & ~object->exported);
+		there = of_peer(w, d, peer, REGION, a->region_import.name);
+		must(v, ENOENT, !there);
+		must(v, EACCES, there && a->region_import.flags & ~there->exported);
 		break;
 	case ULDMA_CMD_REGION_QUERY:
 		object = object_of(o, a->region_query.handle);
@@ -270,6 +269,9 @@ static void judge_engine(struct world *w, const struct order *order, struct open
 			       ULDMA_ACCESS_READ, v);
 		judge_transfer(object_of(o, a->dma.dst), a->dma.dst_offset, a->dma.length,
 			       ULDMA_ACCESS_WRITE, v);
+		/* Documentation/uldma/device.rst: one side is memory of this node. */
+		must(v, EACCES, is_import(object_of(o, a->dma.src)) &&
+		     is_import(object_of(o, a->dma.dst)));
 		may(v, EBUSY, true);
 		break;
 	case ULDMA_CMD_DMA_WAIT:
@@ -356,7 +358,9 @@ static void judge_connect(struct world *w, struct opener *o, const struct uldma_
 	must(v, EOPNOTSUPP, a->flags & ULDMA_CONNECT_PULL &&
 	     d->idle.out_backend == ULDMA_BACKEND_IVSHMEM);
 	at = peer < 0 || d->peers[peer] < 0 ? NULL : listener_at(w, d->peers[peer], a->port);
-	must(v, ECONNREFUSED, !at || at->count >= at->backlog);
+	must(v, ECONNREFUSED, at ? at->count >= at->backlog :
+				   !d->remote || !a->port || a->port > PORTS);
+	may(v, ECONNREFUSED, d->remote);
 }
 
 /* The other side's end of an opener's connection. */

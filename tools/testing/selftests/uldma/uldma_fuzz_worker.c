@@ -185,7 +185,7 @@ static void *put(const struct order *o, char *pages)
 	}
 }
 
-/* Two pages, and one behind that is not mapped. */
+/* Two pages, and one behind that nobody can touch, nor map anything at. */
 static char *argument_pages(void)
 {
 	size_t page = page_size();
@@ -194,7 +194,7 @@ static char *argument_pages(void)
 
 	if (pages == MAP_FAILED)
 		_exit(99);
-	munmap(pages + 2 * page, page);
+	mprotect(pages + 2 * page, page, PROT_NONE);
 	return pages;
 }
 
@@ -346,7 +346,7 @@ static void *race(void *arg)
 		if (racer->order.op == OP_MMAP && !racer->reply.ret)
 			munmap(maps[racer->order.c].at, maps[racer->order.c].length);
 	}
-	munmap(pages, 2 * page_size());
+	munmap(pages, 3 * page_size());
 	return NULL;
 }
 

@@ -47,6 +47,39 @@ struct object *named(struct world *w, int device, enum kind kind, __u64 name)
 	return NULL;
 }
 
+/* What another node offers under a name, or NULL. */
+const struct object *remote_object(enum kind kind, __u64 name)
+{
+	static const struct object regions[NAMES] = {
+		{ REGION, .length = 1, .exported = ULDMA_ACCESS_READ },
+		{ REGION, .length = REMOTE_LENGTH, .exported = ULDMA_ACCESS_WRITE },
+		{ REGION, .length = REMOTE_LENGTH, .exported = RW },
+	};
+	static const struct object segments[NAMES] = {
+		{ CREATED, .mapped = 4096, .serial = -1 },
+		{ CREATED, .mapped = 8192, .serial = -2 },
+		{ CREATED, .mapped = 4096, .serial = -3 },
+	};
+
+	if (!name || name > NAMES)
+		return NULL;
+	return kind == REGION ? &regions[name - 1] : &segments[name - 1];
+}
+
+/* What a peer offers to a device's node, as far as the model knows it. */
+const struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
+			     __u64 name)
+{
+	struct object *object;
+
+	if (peer < 0)
+		return NULL;
+	if (d->remote)
+		return remote_object(kind, name);
+	object = d->peers[peer] < 0 ? NULL : named(w, d->peers[peer], kind, name);
+	return object && (!object->peer || object->peer == d->idle.out_node + 1) ? object : NULL;
+}
+
 /* Who listens at a port of a device, or NULL. */
 struct opener *listener_at(struct world *w, int device, __u32 port)
 {
@@ -66,7 +99,7 @@ static void forget_connection(struct world *w, int number, int side, enum end en
 	if (c->end[side] == OPEN)
 		c->end[side] = end;
 	c->opener[side] = -1;
-	c->used = c->end[0] == OPEN || c->end[1] == OPEN;
+	c->used = !c->remote && (c->end[0] == OPEN || c->end[1] == OPEN);
 }
 
 /* Ends what an opener is attached to. */
