@@ -324,7 +324,15 @@ impl Shared {
             self.pump.interrupt();
         }
         if events & event::DOORBELL != 0 {
-            self.segments.rung(self.hw.take_doorbells(dev)?);
+            let bits = self.hw.take_doorbells(dev)?;
+            if bits & link::DOORBELL != 0 {
+                self.pump.rung_silently();
+            }
+            if self.pump.segments_rung(bits) {
+                // They ring faster than is passed on.
+                self.hw.mask_doorbells(dev, !link::DOORBELL, true)?;
+                self.pump.segments_masked();
+            }
         }
         if events & event::KEY != 0 {
             self.contexts.report_bad_keys(dev, &*self.hw)?;
@@ -335,13 +343,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles an interrupt by which peers ring, whatever for.
+    /// Handles an interrupt by which peers ring, whatever for, on hardware where that takes no sleep.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
         if bits & link::DOORBELL != 0 {
             self.pump.rung();
         }
-        self.segments.rung(bits);
+        self.pump.segments_rung(bits);
         Ok(())
     }
 }
@@ -454,6 +462,33 @@ impl Pumped for Shared {
     fn release(&self) {
         self.connections.release_cut(&self.connection_site());
     }
+
+    fn ring_segments(&self, bits: u32) {
+        self.segments.rung(bits);
+    }
+
+    fn mask(&self, bits: u32, masked: bool) {
+        if let Some(guard) = self.gate.enter() {
+            // As in `turn`.
+            let _ = self.hw.mask_doorbells(guard.dev(), bits, masked);
+        }
+    }
+}
+
+/// The work of a device that runs. It has to be dropped when the device is quiet and no interrupt is
+/// handled any more; then nothing is left that could be done for the device.
+pub(crate) struct Working(Arc<Shared>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let Self(shared) = self;
+        // What waits for the device to be quiet can end now.
+        shared.pump.stop();
+        let mut stuck = shared.stuck.lock().take();
+        while let Some(space) = stuck {
+            stuck = space.take_kept_before();
+        }
+    }
 }
 
 /// What lives as long as the driver is bound. Dropping it leaves plain memory only.
@@ -482,7 +517,7 @@ impl<'bound> Binding<'bound> {
     }
 
     /// Lets the device run, once its interrupts are handled.
-    pub(crate) fn enable(&self) -> Result {
+    pub(crate) fn enable(&self) -> Result<Working> {
         let shared = &self.shared;
         let setup = shared.tpt.setup()?;
         shared.hw.enable(self.dev, &setup)?;
@@ -490,13 +525,14 @@ impl<'bound> Binding<'bound> {
             queues.enable(self.dev, &*shared.hw)?;
         }
         shared.pump.start(shared.clone());
-        Ok(())
+        Ok(Working(shared.clone()))
     }
 }
 
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
         let (dev, shared) = (self.dev, &self.shared);
+        shared.pump.wind_down();
         // No call is inside of the gate from here on.
         self.keeper = None;
         shared.link.end(dev, &*shared.hw, &**shared);
@@ -513,11 +549,5 @@ impl Drop for Binding<'_> {
         }
         shared.contexts.tear_down(dev);
         shared.tpt.tear_down(dev);
-        // What waits for the device to be quiet can end now.
-        shared.pump.stop();
-        let mut stuck = shared.stuck.lock().take();
-        while let Some(space) = stuck {
-            stuck = space.take_kept_before();
-        }
     }
 }

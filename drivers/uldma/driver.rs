@@ -25,13 +25,15 @@ use crate::{
     debugfs,
     device::{
         Binding,
-        Shared, //
+        Shared,
+        Working, //
     },
     kernel_ext::{
         chardev,
-        compat::IrqThread,
+        compat::IrqHandler,
         shrinker,
-        wakeup, //
+        wakeup,
+        workqueue::ModuleQueue, //
     },
     opener::Opener,
     options, //
@@ -49,12 +51,15 @@ pub(crate) struct Drivers {
     #[pin]
     ivshmem: Registration<pci::Adapter<ivshmem::Driver>>,
     loopback: loopback::Devices,
+    /// Made first and dropped last: no work outlives it.
+    _queue: ModuleQueue,
 }
 
 impl InPlaceModule for Drivers {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         wakeup::set(options::wakeup());
         try_pin_init!(Self {
+            _queue: ModuleQueue::new(Self::NAME)?,
             adapter <- Registration::new(Self::NAME, module),
             ivshmem <- Registration::new(c"uldma-ivshmem", module),
             loopback: loopback::Devices::new()?,
@@ -62,9 +67,9 @@ impl InPlaceModule for Drivers {
     }
 }
 
-/// What every bound device has; fields are dropped in this order.
+/// What every bound device has, whose interrupts `I` handles; fields are dropped in this order.
 #[pin_data]
-struct Node<'bound> {
+struct Node<'bound, I> {
     #[pin]
     debugfs: debugfs::Files,
     /// Nobody is asked for memory from here on.
@@ -73,18 +78,24 @@ struct Node<'bound> {
     chardev: chardev::Registration<'bound, Opener>,
     /// Ends all calls, mappings and DMA.
     binding: Binding<'bound>,
+    /// No handler queues work from here on.
+    interrupts: I,
+    /// Ends that work.
+    working: Working,
 }
 
-impl<'bound> Node<'bound> {
-    /// Lets `binding` of `dev` run, whose interrupts are handled already, and programs open it.
+impl<'bound, I: 'bound> Node<'bound, I> {
+    /// Lets `binding` of `dev` run, whose `interrupts` are handled already, and programs open it.
     fn new(
         dev: &'bound Device<Bound>,
         binding: Binding<'bound>,
+        interrupts: I,
     ) -> impl PinInit<Self, Error> + 'bound {
         let shared = binding.shared().clone();
         try_pin_init!(Self {
+            interrupts,
             binding,
-            _: { binding.enable()? },
+            working: binding.enable()?,
             chardev: chardev::Registration::new(dev, c"uldma", shared.clone())?,
             shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
             debugfs <- debugfs::Files::new(chardev.number(), shared),
@@ -95,7 +106,7 @@ impl<'bound> Node<'bound> {
 /// Handles the interrupt by which peers ring.
 struct DoorbellHandler(Arc<Shared>);
 
-impl IrqThread for DoorbellHandler {
+impl IrqHandler for DoorbellHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         // The only error is a device that has left the bus, which its removal takes care of.
         let _ = self.0.handle_doorbell(device);

@@ -249,6 +249,12 @@ pub(crate) trait Hardware: Send + Sync {
     /// cannot tell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
 
+    /// Has doorbell `bits` not interrupt while they are masked, where the hardware can do that. What
+    /// has rung meanwhile interrupts when they are no longer.
+    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
+        Ok(())
+    }
+
     /// Offset in the window of byte `offset` of the section of `node`.
     fn in_section(&self, node: u32, offset: usize) -> Result<usize> {
         let geometry = self.geometry();

@@ -6,6 +6,9 @@
 //! The work item goes on until nothing has come for a while, and only then tells the peers to ring
 //! the doorbell: this is what moderates interrupts. Who waits for something does the work himself
 //! for a while, and leaves the peers in the belief that somebody looks; a timer makes that true.
+//!
+//! Each run of the work item is [bounded](budget). While peers ring for nothing, rings are not listened
+//! to, and the timer has the work item look instead.
 
 use kernel::{
     impl_has_delayed_work,
@@ -55,23 +58,35 @@ use crate::{
         workqueue::{
             flush,
             flush_delayed,
-            system_default, //
+            module, //
         }, //
     },
+    link::DOORBELL,
     options,
     polling::Polling, //
 };
 
-/// Rounds before others get the CPU.
-const ROUNDS: usize = 64;
+mod bells;
+mod budget;
+mod pace;
+
+use budget::{
+    Budget,
+    Left,
+    Round, //
+};
+use pace::Pace;
+
 /// Rounds that whoever asks for something does himself.
-const OWN_ROUNDS: usize = 4;
+const OWN_ROUNDS: u32 = 4;
 /// Milliseconds between two looks that nobody asks for.
 const TICK_MS: u32 = 100;
+const TICK_TIME: Delta = Delta::from_millis(TICK_MS as i64);
 
 const WORK: u64 = 1;
 const TICK: u64 = 2;
 const RELEASE: u64 = 3;
+const BELLS: u64 = 4;
 
 /// Time between two interrupts of the timer, while calls that poll come and go. An interrupt costs a wake-up
 /// at most, so that the timer takes no more than this part of the processor's time.
@@ -95,6 +110,22 @@ pub(crate) trait Pumped: Send + Sync {
     fn beat(&self);
     /// Unlocks memory, which may wait for processes.
     fn release(&self);
+    /// Wakes the programs of the segments that doorbell `bits` may be for.
+    fn ring_segments(&self, bits: u32);
+    /// Doorbell `bits` are to interrupt or not, where the hardware can be told so.
+    fn mask(&self, bits: u32, masked: bool);
+}
+
+/// What a run of the work item leaves to be done.
+enum Next {
+    /// Nothing until something comes.
+    Nothing,
+    /// The same again.
+    Run,
+    /// The timer has it look, not the peers' rings.
+    Timer,
+    /// A look after this time.
+    After(Delta),
 }
 
 /// How often somebody looked.
@@ -117,6 +148,19 @@ pub(crate) struct Pump {
     running: Mutex<Polling>,
     /// There may be something that who runs has not seen.
     again: Atomic<bool>,
+    /// The doorbell rang since who runs looked.
+    rung: Atomic<bool>,
+    /// Peers rang for nothing: rings are not listened to, but the timer has the work item look.
+    moderated: Atomic<bool>,
+    /// The device goes: whatever loops here ends.
+    stopping: Atomic<bool>,
+    /// Doorbell bits of segments that have rung.
+    bells: Atomic<u32>,
+    /// The hardware was told not to interrupt for these.
+    bells_masked: Atomic<bool>,
+    #[pin]
+    pace: Mutex<Pace>,
+    born: Instant<Monotonic>,
     /// The hardware has to be asked.
     ask_hw: Atomic<bool>,
     doorbells: Atomic<u64>,
@@ -140,11 +184,14 @@ pub(crate) struct Pump {
     tick: DelayedWork<Pump, TICK>,
     #[pin]
     release: Work<Pump, RELEASE>,
+    #[pin]
+    ring_segments: Work<Pump, BELLS>,
 }
 
 impl_has_work! {
     impl HasWork<Self, 1> for Pump { self.work }
     impl HasWork<Self, 3> for Pump { self.release }
+    impl HasWork<Self, 4> for Pump { self.ring_segments }
 }
 
 impl_has_delayed_work! {
@@ -212,6 +259,13 @@ impl Pump {
             pumped <- new_mutex!(None, "uldma::Pump::pumped"),
             running <- new_mutex!(Polling::new(), "uldma::Pump::running"),
             again: Atomic::new(false),
+            rung: Atomic::new(false),
+            moderated: Atomic::new(false),
+            stopping: Atomic::new(false),
+            bells: Atomic::new(0),
+            bells_masked: Atomic::new(false),
+            pace <- new_mutex!(Pace::default(), "uldma::Pump::pace"),
+            born: Instant::now(),
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
             found: Atomic::new(0),
@@ -224,6 +278,7 @@ impl Pump {
             work <- new_work!("uldma::Pump::work"),
             tick <- new_delayed_work!("uldma::Pump::tick"),
             release <- new_work!("uldma::Pump::release"),
+            ring_segments <- new_work!("uldma::Pump::ring_segments"),
         });
         Arc::pin_init(pump, GFP_KERNEL)
     }
@@ -240,8 +295,15 @@ impl Pump {
         self.schedule_tick();
     }
 
-    /// Ends all work; returns when none is under way.
+    /// Ends all loops soon, whatever peers do; what has to be unlocked still is.
+    pub(crate) fn wind_down(&self) {
+        self.stopping.store(true, Relaxed);
+    }
+
+    /// Ends all work; returns when none is under way. No interrupt handler may be there any more that
+    /// queues some.
     pub(crate) fn stop(&self) {
+        self.wind_down();
         let pumped = self.pumped.lock().take();
         let timer = self.timer_handle.lock().take();
         drop(timer);
@@ -251,25 +313,38 @@ impl Pump {
         flush_delayed(&self.tick);
         flush(&self.work);
         flush(&self.release);
+        flush(&self.ring_segments);
         drop(pumped);
     }
 
     fn schedule(self: &Arc<Self>) {
-        // If it is queued already, it has not looked yet.
-        let _ = system_default().enqueue::<_, WORK>(self.clone());
-    }
-
-    fn schedule_tick(self: &Arc<Self>) {
-        if self.pumped.lock().is_some() {
-            let _ = system_default()
-                .enqueue_delayed::<_, TICK>(self.clone(), msecs_to_jiffies(TICK_MS));
+        if let Some(queue) = module() {
+            // If it is queued already, it has not looked yet.
+            let _ = queue.enqueue::<_, WORK>(self.clone());
         }
     }
 
-    /// The doorbell rang.
+    fn schedule_tick(self: &Arc<Self>) {
+        if let (Some(queue), true) = (module(), self.pumped.lock().is_some()) {
+            let _ = queue.enqueue_delayed::<_, TICK>(self.clone(), msecs_to_jiffies(TICK_MS));
+        }
+    }
+
+    /// The doorbell rang. Does not sleep, and does next to nothing while rings say nothing.
     pub(crate) fn rung(self: &Arc<Self>) {
         self.doorbells.fetch_add(1, Relaxed);
-        self.interrupt();
+        self.rung.xchg(true, Full);
+        // Whoever ends the moderation looks for rings afterwards.
+        if !self.moderated.load(Relaxed) {
+            self.schedule();
+        }
+    }
+
+    /// The doorbell was found to have rung while its interrupt was masked.
+    pub(crate) fn rung_silently(&self) {
+        if self.moderated.load(Relaxed) {
+            self.rung.store(true, Relaxed);
+        }
     }
 
     /// The state of a link may have changed.
@@ -286,7 +361,9 @@ impl Pump {
 
     /// Has memory unlocked.
     pub(crate) fn release(self: &Arc<Self>) {
-        let _ = system_default().enqueue::<_, RELEASE>(self.clone());
+        if let Some(queue) = module() {
+            let _ = queue.enqueue::<_, RELEASE>(self.clone());
+        }
     }
 
     /// How often somebody looked.
@@ -303,12 +380,12 @@ impl Pump {
             return;
         };
         self.again.xchg(true, Full);
-        loop {
+        for _ in 0..OWN_ROUNDS {
             let left = {
                 let Some(_running) = self.running.try_lock() else {
                     return;
                 };
-                let left = self.rounds(&*pumped, OWN_ROUNDS);
+                let left = self.own_rounds(&*pumped);
                 if left {
                     self.hand_over();
                 } else if self.awake.load(Relaxed) || pumped.is_busy() {
@@ -321,6 +398,7 @@ impl Pump {
                 return;
             }
         }
+        self.hand_over();
     }
 
     /// Works until `done`, unless nothing comes for `patience`; whether it is done.
@@ -342,15 +420,15 @@ impl Pump {
             if done() {
                 break true;
             }
-            if since.elapsed() >= patience || task.signal_pending() {
+            if since.elapsed() >= patience || task.signal_pending() || self.is_stopping() {
                 break false;
             }
             if let Some(_running) = self.running.try_lock() {
                 if !core::mem::replace(&mut told, true) {
                     self.set_asleep(&*pumped, false);
                 }
-                if self.again.load(Relaxed) || pumped.has_news() {
-                    self.rounds(&*pumped, OWN_ROUNDS);
+                if self.is_called() || pumped.has_news() {
+                    self.own_rounds(&*pumped);
                     continue;
                 }
             }
@@ -362,10 +440,19 @@ impl Pump {
         } else {
             self.fall_asleep(&*pumped);
         }
-        if self.again.load(Relaxed) {
+        if self.is_called() {
             self.hand_over();
         }
         is_done
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// Whether somebody wants who runs to look.
+    fn is_called(&self) -> bool {
+        self.again.load(Relaxed) || self.rung.load(Relaxed)
     }
 
     /// As [`Pumped::set_asleep`].
@@ -376,8 +463,8 @@ impl Pump {
 
     /// Peers are to ring from now on, unless somebody else runs, who sees to that.
     fn fall_asleep(self: &Arc<Self>, pumped: &dyn Pumped) {
-        let polls = options::link_poll().is_some();
-        let slept = !polls && {
+        let looks = options::link_poll().is_some() || self.moderated.load(Relaxed);
+        let slept = !looks && {
             let running = self.running.try_lock();
             running.is_some() && !self.set_asleep(pumped, true)
         };
@@ -416,63 +503,95 @@ impl Pump {
         }
     }
 
-    /// Turns, until there is nothing new; whether that was not reached.
-    fn rounds(&self, pumped: &dyn Pumped, limit: usize) -> bool {
-        for _ in 0..limit {
+    /// Turns, until there is nothing new or the budget is used up.
+    fn rounds(&self, pumped: &dyn Pumped, budget: &mut Budget) -> Left {
+        loop {
             self.again.xchg(false, Full);
+            let rung = self.rung.xchg(false, Full);
             let ask_hw = self.ask_hw.xchg(false, Relaxed);
-            let progress = pumped.turn(ask_hw);
-            if progress {
+            let round = match (pumped.turn(ask_hw), rung) {
+                (true, _) => Round::Found,
+                (false, true) => Round::Vain,
+                (false, false) => Round::Empty,
+            };
+            if round == Round::Found {
                 self.found.fetch_add(1, Relaxed);
-            } else if !self.again.load(Relaxed) {
-                return false;
+            }
+            let left = budget.pay(round);
+            let done = round != Round::Found && !self.is_called();
+            if done || left != Left::Rounds || self.is_stopping() {
+                return left;
             }
         }
-        true
     }
 
-    /// Works until nothing has come for a while.
+    /// The rounds of whoever asks for something; whether there may be more to do.
+    fn own_rounds(&self, pumped: &dyn Pumped) -> bool {
+        let mut budget = Budget::of_caller(OWN_ROUNDS);
+        self.rounds(pumped, &mut budget) != Left::Rounds
+    }
+
+    /// Works until nothing has come for a while, or others are to get the CPU.
     fn run_until_quiet(self: &Arc<Self>) {
         let Some(pumped) = self.pumped() else {
             return;
         };
-        let poll = options::link_poll();
         self.again.xchg(true, Full);
         if self.waiting.load(Relaxed) > 0 {
             // Who waits looks, too, and sees to it that somebody does when he leaves.
             return;
         }
-        let Some(mut polling) = self.running.try_lock() else {
-            return;
+        let next = match self.running.try_lock() {
+            Some(mut polling) => self.run(&*pumped, &mut polling),
+            None => return,
         };
-        self.set_asleep(&*pumped, false);
-        loop {
-            if self.rounds(&*pumped, ROUNDS) {
-                self.schedule();
-                return;
+        match next {
+            Next::Nothing => (),
+            Next::Run => self.hand_over(),
+            Next::Timer => self.look_soon(),
+            Next::After(delay) => {
+                fsleep(delay);
+                self.hand_over();
             }
-            if self.wait_for_news(&*pumped, &mut polling) {
+        }
+    }
+
+    /// One run of the work item, which is bounded; peers do not ring meanwhile.
+    fn run(&self, pumped: &dyn Pumped, polling: &mut Polling) -> Next {
+        let mut budget = Budget::of_run(self.moderated.load(Relaxed));
+        self.set_asleep(pumped, false);
+        loop {
+            match self.rounds(pumped, &mut budget) {
+                _ if self.is_stopping() => return Next::Nothing,
+                Left::Rounds => (),
+                Left::Nothing => return Next::Run,
+                Left::NothingButRings => {
+                    if !self.moderated.xchg(true, Full) {
+                        pumped.mask(DOORBELL, true);
+                    }
+                    return Next::Timer;
+                }
+            }
+            if self.wait_for_news(pumped, polling) {
                 continue;
             }
             if self.waiting.load(Relaxed) > 0 {
-                return;
+                return Next::Nothing;
             }
-            match poll {
-                Some(delay) => {
-                    fsleep(delay);
-                    if self.pumped.lock().is_some() {
-                        self.schedule();
-                    }
-                    return;
-                }
-                None if self.set_asleep(&*pumped, true) => {
-                    self.set_asleep(&*pumped, false);
-                }
-                None => break,
+            if self.moderated.xchg(false, Full) {
+                pumped.mask(DOORBELL, false);
             }
+            if let Some(delay) = options::link_poll() {
+                return Next::After(delay.min(TICK_TIME));
+            }
+            if !self.set_asleep(pumped, true) {
+                break;
+            }
+            self.set_asleep(pumped, false);
         }
-        if self.again.load(Relaxed) {
-            self.schedule();
+        match self.is_called() {
+            true => Next::Run,
+            false => Next::Nothing,
         }
     }
 
@@ -487,13 +606,13 @@ impl Pump {
             polling.limit(most)
         };
         let found = loop {
-            if self.again.load(Relaxed) || pumped.has_news() {
+            if self.is_called() || pumped.has_news() {
                 break true;
             }
             if since.elapsed() >= limit {
                 break false;
             }
-            if self.waiting.load(Relaxed) > 0 {
+            if self.waiting.load(Relaxed) > 0 || self.is_stopping() {
                 // A caller polls instead: that says nothing about the event.
                 return false;
             }

@@ -62,14 +62,10 @@ impl IrqHandler for ControlHandler {
     }
 }
 
-/// The private data of a bound device; fields are dropped in this order.
-#[pin_data]
-pub(super) struct Data<'bound> {
-    #[pin]
-    node: Node<'bound>,
-    /// The device is quiet, so no handler has anything left to do.
-    events: IrqThreadRegistration<EventHandler>,
-    control: IrqRegistration<ControlHandler>,
+/// Handles the interrupts as long as it lives.
+pub(super) struct Interrupts {
+    _control: IrqRegistration<ControlHandler>,
+    _events: IrqThreadRegistration<EventHandler>,
 }
 
 pci_device_table!(
@@ -82,7 +78,7 @@ pci_device_table!(
 
 impl pci::Driver for Driver {
     type IdInfo = ();
-    type Data<'bound> = Data<'bound>;
+    type Data<'bound> = Node<'bound, Interrupts>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
@@ -97,11 +93,11 @@ impl pci::Driver for Driver {
             let shared = binding.shared().clone();
             let mut vectors = IrqVectors::new(pdev, layout::MSIX_VECTORS.into())?;
 
-            Ok(try_pin_init!(Data {
-                control: vectors.request(1, c"uldma-control", ControlHandler(shared.clone()))?,
-                events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
-                node <- Node::new(pdev.as_ref(), binding),
-            }))
+            let interrupts = Interrupts {
+                _control: vectors.request(1, c"uldma-control", ControlHandler(shared.clone()))?,
+                _events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
+            };
+            Ok(Node::new(pdev.as_ref(), binding, interrupts))
         })
     }
 }

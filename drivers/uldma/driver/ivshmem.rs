@@ -23,7 +23,7 @@ use crate::{
     kernel_ext::compat::{
         pci_device_table,
         IdInfo,
-        IrqThreadRegistration,
+        IrqRegistration,
         IrqVectors, //
     },
     options, //
@@ -31,14 +31,6 @@ use crate::{
 
 /// The driver.
 pub(super) struct Driver;
-
-/// The private data of a bound device; fields are dropped in this order.
-#[pin_data]
-pub(super) struct Data<'bound> {
-    #[pin]
-    node: Node<'bound>,
-    doorbells: IrqThreadRegistration<DoorbellHandler>,
-}
 
 pci_device_table!(
     PCI_TABLE,
@@ -50,7 +42,7 @@ pci_device_table!(
 
 impl pci::Driver for Driver {
     type IdInfo = ();
-    type Data<'bound> = Data<'bound>;
+    type Data<'bound> = Node<'bound, IrqRegistration<DoorbellHandler>>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
@@ -65,10 +57,8 @@ impl pci::Driver for Driver {
             let shared = binding.shared().clone();
             let mut vectors = IrqVectors::new(pdev, ivshmem::VECTORS)?;
 
-            Ok(try_pin_init!(Data {
-                doorbells: vectors.request_threaded(0, c"uldma-doorbell", DoorbellHandler(shared))?,
-                node <- Node::new(pdev.as_ref(), binding),
-            }))
+            let doorbell = vectors.request(0, c"uldma-doorbell", DoorbellHandler(shared))?;
+            Ok(Node::new(pdev.as_ref(), binding, doorbell))
         })
     }
 }

@@ -31,14 +31,6 @@ use crate::{
 /// The driver of one node.
 struct Driver;
 
-/// The private data of a node; fields are dropped in this order.
-#[pin_data]
-struct Data<'bound> {
-    #[pin]
-    node: Node<'bound>,
-    doorbell: Answering,
-}
-
 /// Handles the doorbell of a node.
 struct DoorbellHandler(Arc<Shared>);
 
@@ -55,7 +47,7 @@ impl Answer for DoorbellHandler {
 impl faux::Driver for Driver {
     /// The wire, and the number of the node.
     type Info = (Arc<Wire>, u32);
-    type Data<'bound> = Data<'bound>;
+    type Data<'bound> = Node<'bound, Answering>;
 
     fn probe<'bound>(
         dev: &'bound Device<Bound>,
@@ -65,10 +57,7 @@ impl faux::Driver for Driver {
             let hw = Arc::new(Loopback::new(wire.clone(), number)?, GFP_KERNEL)?;
             let binding = Binding::new(dev, hw)?;
             let handler = Arc::new(DoorbellHandler(binding.shared().clone()), GFP_KERNEL)?;
-            Ok(try_pin_init!(Data {
-                doorbell: wire.answer(number, handler)?,
-                node <- Node::new(dev, binding),
-            }))
+            Ok(Node::new(dev, binding, wire.answer(number, handler)?))
         })
     }
 }

@@ -66,6 +66,7 @@ use crate::{
         wakeup,
         window::Window, //
     },
+    link::DOORBELL,
     uapi, //
 };
 
@@ -100,6 +101,9 @@ pub(crate) struct Adapter {
     /// Held over the register writes that make up one start of the kernel's context.
     #[pin]
     start: Mutex<()>,
+    /// Doorbell bits that do not interrupt.
+    #[pin]
+    doorbell_mask: Mutex<u32>,
     /// Held while an invalidation is waited for, so that the pending count is its own.
     #[pin]
     invalidate: Mutex<()>,
@@ -210,6 +214,7 @@ impl Adapter {
             shadow_frame,
             window_frame,
             start <- new_mutex!((), "uldma::Adapter::start"),
+            doorbell_mask <- new_mutex!(0, "uldma::Adapter::doorbell_mask"),
             invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
             stuck: Atomic::new(false),
         }))
@@ -348,6 +353,21 @@ impl Hardware for Adapter {
         let bits = bar.read32(reg::DOORBELL);
         bar.write32(bits, reg::DOORBELL);
         Ok(bits)
+    }
+
+    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
+        let bar = self.registers.access(dev)?;
+        let mut mask = self.doorbell_mask.lock();
+        *mask = match masked {
+            true => *mask | bits,
+            false => *mask & !bits,
+        };
+        bar.write32(*mask, reg::DOORBELL_MASK);
+        if masked && bits & DOORBELL != 0 {
+            // It is never acknowledged otherwise: what is pending later has rung later.
+            bar.write32(DOORBELL, reg::DOORBELL);
+        }
+        Ok(())
     }
 
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {

@@ -4,12 +4,20 @@
 
 use core::{
     ops::Deref,
-    ptr::NonNull, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 
 use kernel::{
     bindings,
     prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
     workqueue::{
         DelayedWork,
         Queue,
@@ -70,6 +78,49 @@ impl Drop for OwnQueue {
         // SAFETY: By the type invariant the queue is valid, and `self` was what it could be reached by.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
     }
+}
+
+/// The module's queue, as long as there is one.
+static MODULE: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
+
+/// The module's own queue; there is one at a time.
+///
+/// It has to be dropped after all that queues work, and before the module's text goes. Dropping it waits
+/// for work that was queued last, whoever did that: so none of it runs in a module that is gone.
+pub(crate) struct ModuleQueue {
+    _queue: OwnQueue,
+}
+
+impl ModuleQueue {
+    /// Makes the queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EBUSY` when there is one.
+    pub(crate) fn new(name: &'static CStr) -> Result<Self> {
+        if !MODULE.load(Acquire).is_null() {
+            return Err(EBUSY);
+        }
+        let queue = OwnQueue::new(name, 0)?;
+        MODULE.store(queue.0.as_ptr(), Release);
+        Ok(Self { _queue: queue })
+    }
+}
+
+impl Drop for ModuleQueue {
+    fn drop(&mut self) {
+        // It is dropped when no device is bound and no file open, so only work that has been queued
+        // knows of it, and is waited for when the field is dropped.
+        MODULE.store(ptr::null_mut(), Release);
+    }
+}
+
+/// The module's own queue; none before it is made, and after it was dropped.
+pub(crate) fn module() -> Option<&'static Queue> {
+    let queue = MODULE.load(Acquire);
+    // SAFETY: Whoever asks belongs to a bound device or an open file, or is work of the queue: all of
+    // these end before a `ModuleQueue` is dropped, which is what `'static` stands for.
+    (!queue.is_null()).then(|| unsafe { Queue::from_raw(queue) })
 }
 
 /// Waits until `work` is neither queued nor running.

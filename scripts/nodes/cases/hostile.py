@@ -8,6 +8,8 @@ from ..flavours import IVSHMEM, USUAL
 from ..kernel import DEBUG
 from ..qemu import LINK_TIMEOUT_MS
 from ..streams import cross
+from ..module import reload
+from ..polling import wait_until
 from .registry import case_of, expect
 
 PORT = 780
@@ -59,6 +61,28 @@ def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
     ends.wait_up((a, b))
     cross(a, b, PORT, SIZE)
     cross(b, a, PORT, SIZE)
+
+
+@case_of(USUAL, IVSHMEM)
+def unbind_ends_in_a_storm(pair: Cluster) -> None:
+    """A driver lets go of its device, and its module can go, while the peer rings without a pause."""
+    a, b = ends.of(pair)
+    again = b.unbind()
+    storm = b.node.spawn(f"{PROGRAM} -t 3600 doorbell-storm")
+    try:
+        storm.wait_output("rings for nothing", TIMEOUT)
+        rung = a.peer(b)["interrupts"]
+        wait_until(lambda: a.peer(b)["interrupts"] > rung + 1000, TIMEOUT, f"{a.name} is rung")
+        back = a.unbind()
+        expect(storm.running, f"the storm ended first: {storm.text('out')}")
+        a.node.check(back)
+        reload(a.node)
+        a.node.check_log()
+    finally:
+        storm.end()
+        b.node.check(again)
+    ends.wait_up((a, b))
+    cross(a, b, PORT, SIZE)
 
 
 @case_of(USUAL, IVSHMEM)

@@ -294,6 +294,27 @@ static int doorbell_storm(struct hostile *h)
 	return ret ?: !hostile_is_up(h);
 }
 
+/* 91: all bits of segments, as fast as it can; the link goes on. */
+static int segment_storm(struct hostile *h)
+{
+	unsigned long rings = 0;
+	struct message m;
+	int ret = hostile_meet(h);
+
+	h->doorbell_value |= h->carried ? 0 : ~0U;
+	while (!ret && hostile_goes_on(h)) {
+		for (int i = 0; i < 1000; i++, rings++)
+			hostile_ring(h);
+		hostile_write(h, BEAT, ++h->beat);
+		ret = hostile_say(h, LOOKUP_REGION, rings, 1, 0, 0, 0) ?:
+		      hostile_await(h, REFUSED, rings, &m);
+	}
+	h->doorbell_value &= h->carried ? ~0U : 1;
+	printf("%lu rings; the link is %s\n", rings,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret ?: !hostile_is_up(h);
+}
+
 /* 93: messages without a doorbell are found all the same, ten times a second. */
 static int no_doorbell(struct hostile *h)
 {
@@ -350,6 +371,7 @@ const struct mode ring_modes[] = {
 	{ "hang", "90: the beat stops", hang },
 	{ "no-consume", "97: takes no message", no_consume },
 	{ "doorbell-storm", "91, 92: rings for nothing", doorbell_storm },
+	{ "segment-storm", "91: rings for all segments", segment_storm },
 	{ "no-doorbell", "93: never rings", no_doorbell },
 	{ "session-churn", "89: a new session every 10 ms", session_churn },
 	{ }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What one run of the work item may do before others get the CPU.
+//!
+//! Each round costs one, whatever caused it: a budget lives as long as the run, so a peer that rings
+//! or says something all the time cannot make a run last. Rings behind which there is nothing are
+//! counted besides: a peer that is awake need not be rung, so a few of them in a row show that rings
+//! say nothing at present, and the timer takes their place.
+
+use kernel::prelude::*;
+
+/// Rounds of one run.
+const ROUNDS: u32 = 64;
+/// Rings for nothing, in a row, after which the timer takes the place of rings.
+const VAIN: u32 = 8;
+
+/// How a round came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Something was done.
+    Found,
+    /// A doorbell had rung, and there was nothing to do.
+    Vain,
+    /// There was nothing to do.
+    Empty,
+}
+
+/// What is left for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// More rounds.
+    Rounds,
+    /// None; the work item goes to the end of its queue.
+    Nothing,
+    /// None, and rings say nothing.
+    NothingButRings,
+}
+
+/// What is left of the rounds of one run.
+#[derive(Debug)]
+pub(super) struct Budget {
+    rounds: u32,
+    vain: u32,
+    /// What `vain` begins with.
+    patience: u32,
+}
+
+impl Budget {
+    /// The budget of a run; `moderated`: rings said nothing before.
+    pub(super) fn of_run(moderated: bool) -> Self {
+        let patience = if moderated { 1 } else { VAIN };
+        Self {
+            rounds: ROUNDS,
+            vain: patience,
+            patience,
+        }
+    }
+
+    /// The budget of a caller that does `rounds` rounds itself.
+    pub(super) fn of_caller(rounds: u32) -> Self {
+        Self {
+            rounds,
+            vain: u32::MAX,
+            patience: u32::MAX,
+        }
+    }
+
+    /// Pays for a round; returns what is left.
+    pub(super) fn pay(&mut self, round: Round) -> Left {
+        self.rounds = self.rounds.saturating_sub(1);
+        match round {
+            Round::Found => self.vain = self.patience,
+            Round::Vain => self.vain = self.vain.saturating_sub(1),
+            Round::Empty => (),
+        }
+        match (self.vain, self.rounds) {
+            (0, _) => Left::NothingButRings,
+            (_, 0) => Left::Nothing,
+            _ => Left::Rounds,
+        }
+    }
+}
+
+#[kunit_tests(uldma_pump_budget)]
+mod tests {
+    use super::*;
+
+    /// How many rounds there are until the budget is used up, and why it is.
+    fn rounds(mut budget: Budget, kind: impl Fn(u32) -> Round) -> (u32, Left) {
+        let mut count = 0;
+        loop {
+            let left = budget.pay(kind(count));
+            count += 1;
+            if left != Left::Rounds {
+                return (count, left);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_ends_whatever_comes() {
+        let found = rounds(Budget::of_run(false), |_| Round::Found);
+        assert_eq!(found, (ROUNDS, Left::Nothing));
+        let empty = rounds(Budget::of_run(false), |_| Round::Empty);
+        assert_eq!(empty, (ROUNDS, Left::Nothing));
+        let caller = rounds(Budget::of_caller(4), |_| Round::Vain);
+        assert_eq!(caller, (4, Left::Nothing));
+    }
+
+    #[test]
+    fn rings_for_nothing_end_it_early() {
+        let vain = rounds(Budget::of_run(false), |_| Round::Vain);
+        assert_eq!(vain, (VAIN, Left::NothingButRings));
+        let again = rounds(Budget::of_run(true), |_| Round::Vain);
+        assert_eq!(again, (1, Left::NothingButRings));
+    }
+
+    #[test]
+    fn rings_with_something_behind_are_welcome() {
+        let mixed = |count: u32| match count % VAIN {
+            0 => Round::Found,
+            _ => Round::Vain,
+        };
+        let honest = rounds(Budget::of_run(false), mixed);
+        assert_eq!(honest, (ROUNDS, Left::Nothing));
+    }
+}
