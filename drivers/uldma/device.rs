@@ -75,6 +75,10 @@ use crate::{
         },
         part::Parts,
         peer::Peer,
+        requests::{
+            Asking,
+            Share, //
+        },
         Handler,
         Link, //
     },
@@ -261,16 +265,23 @@ impl Shared {
         }
     }
 
-    /// Asks `peer`, for at most `timeout_ns`.
+    /// Asks `peer`, for at most `timeout_ns`, for the opener whose share of requests this is.
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it has nothing of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`.
-    pub(crate) fn ask(&self, peer: &Peer, query: Query, timeout_ns: u64) -> Result<Answer> {
+    /// `ENOENT` when it has nothing of that name, `EBUSY` when the share is used up, `ENOTCONN`,
+    /// `ETIMEDOUT`, `EINTR`, `ENODEV`.
+    pub(crate) fn ask(
+        &self,
+        share: &Share,
+        peer: &Peer,
+        query: Query,
+        timeout_ns: u64,
+    ) -> Result<Answer> {
         let epoch = self.segments.epoch(peer.node());
-        let number = self.link.requests.open(peer.node())?;
-        let answer = self.ask_as(peer, number, query, timeout_ns);
-        if let Some(late) = self.link.requests.close(number) {
+        let asking = self.link.requests.open(peer.node(), share)?;
+        let answer = self.ask_as(peer, &asking, query, timeout_ns);
+        if let Some(late) = asking.close() {
             self.decline(peer.node(), late, epoch);
         }
         match answer? {
@@ -287,8 +298,14 @@ impl Shared {
         }
     }
 
-    fn ask_as(&self, peer: &Peer, number: u32, query: Query, timeout_ns: u64) -> Result<Answer> {
-        let message = Message::Query(number, query);
+    fn ask_as(
+        &self,
+        peer: &Peer,
+        asking: &Asking<'_>,
+        query: Query,
+        timeout_ns: u64,
+    ) -> Result<Answer> {
+        let message = Message::Query(asking.number(), query);
         let mut left = timeout_ns;
         loop {
             {
@@ -299,7 +316,7 @@ impl Shared {
                     Err(err) => return Err(err),
                 }
             }
-            let (answer, slice) = self.link.requests.wait(number, left)?;
+            let (answer, slice) = asking.wait(left)?;
             if let Some(answer) = answer {
                 return Ok(answer);
             }

@@ -25,6 +25,7 @@ use kernel::{
 
 use crate::{
     kernel_ext::eventfd::EventFd,
+    link::requests::Share,
     status_page::StatusPage,
     uapi::{
         self,
@@ -111,6 +112,8 @@ pub(crate) struct Events {
     state: Mutex<State>,
     #[pin]
     changed: PollCondVar,
+    /// The opener's questions to peers.
+    pub(crate) requests: Share,
 }
 
 impl State {
@@ -225,6 +228,7 @@ impl Events {
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Events::state"),
             changed <- kernel::new_poll_condvar!("uldma::Events::changed"),
+            requests: Share::new(),
         })
     }
 

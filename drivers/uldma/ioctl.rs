@@ -446,7 +446,9 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     let peer = opener.shared.link.named(arg.peer)?;
     let epoch = opener.shared.segments.epoch(peer.node());
     let query = Query::Segment(arg.name);
-    let answer = opener.shared.ask(peer, query, arg.timeout_ns)?;
+    let answer = opener
+        .shared
+        .ask(&opener.events.requests, peer, query, arg.timeout_ns)?;
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };

@@ -257,7 +257,9 @@ pub(super) fn import(opener: &Opener, user: &User) -> Result {
     zero(arg.reserved)?;
     let peer = opener.shared.link.named(arg.peer)?;
     let query = Query::Region(arg.name);
-    let answer = opener.shared.ask(peer, query, arg.timeout_ns)?;
+    let answer = opener
+        .shared
+        .ask(&opener.events.requests, peer, query, arg.timeout_ns)?;
     let Answer::Region(remote) = answer else {
         return Err(eproto());
     };

@@ -65,7 +65,8 @@
  *  - ENOSPC: a table of the device, the window or the opener is full.
  *  - EEXIST: the name is taken.
  *  - EBUSY: the opener has a context already, or the device has no context
- *    free, or the transfer queue is full.
+ *    free, or the transfer queue is full, or the opener waits for as many
+ *    answers of peers as it may.
  *  - ENXIO: the operation needs a context and the opener has none.
  *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
  *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait.
