@@ -60,6 +60,7 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "cached {}", shared.lmm.cached())?;
     writeln!(f, "leaked {}", leaked())?;
     writeln!(f, "connections {}", shared.connections.count())?;
+    writeln!(f, "unsaid {}", shared.segments.unsaid())?;
     writeln!(
         f,
         "window {} of {}",

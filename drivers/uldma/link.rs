@@ -25,8 +25,10 @@ use crate::{
     }, //
 };
 
+mod backoff;
 pub(crate) mod hello;
 pub(crate) mod message;
+mod owed;
 pub(crate) mod part;
 pub(crate) mod peer;
 pub(crate) mod requests;
@@ -58,7 +60,7 @@ pub(crate) trait Handler {
     fn segment_gone(&self, peer: u32, offset: u64);
     /// `count` of those who were offered this node's segment at `offset` do not write it any more.
     fn segment_left(&self, peer: u32, offset: u64, count: u32);
-    /// An answer came that nobody waits for, or that could not be sent.
+    /// An answer came that nobody waits for any more, or that could not be sent.
     fn unwanted(&self, peer: u32, answer: Answer, ours: bool);
     /// A message about a connection came.
     fn connection(&self, peer: u32, message: &message::Connection);
@@ -172,6 +174,7 @@ impl Link {
                     peer.begin(dev, hw)?;
                     progress = true;
                 }
+                Change::Restart => peer.begin(dev, hw)?,
             }
             progress |= self.receive(dev, hw, handler, peer)?;
         }

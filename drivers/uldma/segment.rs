@@ -33,20 +33,17 @@ use crate::{
         dma::SharedPage,
         errno::{
             enotconn,
+            eproto,
             estale, //
         },
         gate::Gate, //
     },
     link::{
-        message::{
-            CreatedSegment,
-            Message, //
-        },
+        message::CreatedSegment,
         part::{
             Part,
             Parts, //
         },
-        peer::Peer,
         Link, //
     },
     maps::{
@@ -54,6 +51,13 @@ use crate::{
         MapRange,
         Maps, //
     }, //
+};
+
+mod unsaid;
+
+use unsaid::{
+    Note,
+    Unsaid, //
 };
 
 /// Which side of a segment this is.
@@ -124,6 +128,8 @@ pub(crate) struct Epoch(u64);
 pub(crate) struct Segments {
     #[pin]
     state: Mutex<State>,
+    /// Whether there is something in `State::unsaid`.
+    owes: Atomic<bool>,
 }
 
 struct State {
@@ -131,8 +137,8 @@ struct State {
     segments: KVec<Arc<Segment>>,
     /// Parts of ended segments, and how many offers of each are out, by peer.
     leaving: KVec<(Part, [u32; MAX_NODES])>,
-    /// Messages that did not fit into the ring of a peer.
-    unsaid: KVec<(u32, Message)>,
+    /// What did not fit into the ring of a peer, by peer.
+    unsaid: [Unsaid; MAX_NODES],
 }
 
 impl Segment {
@@ -303,7 +309,7 @@ impl Segment {
                 let _ = state.leaving.push((this.part, offers), GFP_KERNEL);
                 for peer in site.link.peers() {
                     if this.offers.get(peer.node()) > 0 {
-                        state.say(site, peer.node(), Message::SegmentGone(offset));
+                        state.say(site, peer.node(), Note::Gone(offset));
                     }
                 }
             }
@@ -349,7 +355,7 @@ impl State {
     }
 
     /// Tells `peer` something, now or when there is room in the ring.
-    fn say(&mut self, site: &Site<'_>, peer: u32, message: Message) {
+    fn say(&mut self, site: &Site<'_>, peer: u32, note: Note) {
         // A peer that cannot be told at all will begin a new session, which tells it more.
         let Some(guard) = site.gate.enter() else {
             return;
@@ -357,17 +363,23 @@ impl State {
         let Ok(to) = site.link.peer(peer) else {
             return;
         };
-        let full = self.unsaid.iter().any(|unsaid| unsaid.0 == peer)
-            || to.send(guard.dev(), site.hw, &message) == Err(EBUSY);
+        let place = usize::try_from(peer).ok();
+        let Some(unsaid) = place.and_then(|place| self.unsaid.get_mut(place)) else {
+            return;
+        };
+        let full = unsaid.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
         if full {
-            // What is forgotten here costs a part of the window until the next session.
-            let _ = self.unsaid.push((peer, message), GFP_KERNEL);
+            site.segments.owes.store(true, Relaxed);
+            // What is forgotten for want of memory costs a part of the window until the next session.
+            if unsaid.add(note) == Err(eproto()) {
+                to.give_up();
+            }
         }
     }
 
     /// Gives one offer of `peer` back.
     fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
-        self.say(site, peer, Message::SegmentLeft(offset, 1));
+        self.say(site, peer, Note::Left(offset, 1));
     }
 
     /// Makes segments that are attached to those of `peer` lead nowhere; returns how many.
@@ -417,10 +429,11 @@ impl Segments {
             epochs: [Epoch(0); MAX_NODES],
             segments: KVec::new(),
             leaving: KVec::new(),
-            unsaid: KVec::new(),
+            unsaid: [const { Unsaid::new() }; MAX_NODES],
         };
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Segments::state"),
+            owes: Atomic::new(false),
         })
     }
 
@@ -466,7 +479,7 @@ impl Segments {
         let mut state = self.state.lock();
         let count = state.end_attached(site, peer, |part| is_at(part, offset));
         if count > 0 {
-            state.say(site, peer, Message::SegmentLeft(offset, count));
+            state.say(site, peer, Note::Left(offset, count));
         }
     }
 
@@ -474,7 +487,8 @@ impl Segments {
     pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
-            if segment.is_created() && is_at(segment.part, offset) {
+            let is_meant = segment.is_created() && is_at(segment.part, offset);
+            if is_meant && segment.offers.get(peer) > 0 {
                 let offers = segment.offers.get(peer).saturating_sub(count);
                 segment.offers.set(peer, offers);
                 segment.events.ring(&segment.bell);
@@ -494,7 +508,9 @@ impl Segments {
         if let Some(epoch) = place.and_then(|place| state.epochs.get_mut(place)) {
             *epoch = Epoch(epoch.0.wrapping_add(1));
         }
-        state.unsaid.retain(|unsaid| unsaid.0 != peer);
+        if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
+            unsaid.clear();
+        }
         state.end_attached(site, peer, |_| true);
         for segment in &state.segments {
             if segment.is_created() {
@@ -517,20 +533,25 @@ impl Segments {
 
     /// Says what did not fit before.
     pub(crate) fn resend(&self, site: &Site<'_>) {
+        if !self.owes.load(Relaxed) {
+            return;
+        }
         let mut state = self.state.lock();
         let Some(guard) = site.gate.enter() else {
             return;
         };
-        let mut full = [false; MAX_NODES];
-        state.unsaid.retain(|(peer, message)| {
-            let place = usize::try_from(*peer).ok();
-            let Some(full) = place.and_then(|place| full.get_mut(place)) else {
-                return false;
-            };
-            let sent = |peer: &Arc<Peer>| peer.send(guard.dev(), site.hw, message);
-            // Later messages to a peer do not overtake earlier ones.
-            *full = *full || site.link.peer(*peer).and_then(sent) == Err(EBUSY);
-            *full
-        });
+        for peer in site.link.peers() {
+            let place = usize::try_from(peer.node()).ok();
+            if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
+                unsaid.say(|message| peer.send(guard.dev(), site.hw, message));
+            }
+        }
+        let owes = state.unsaid.iter().any(|unsaid| unsaid.len() > 0);
+        self.owes.store(owes, Relaxed);
+    }
+
+    /// Messages that wait for room in the ring of a peer.
+    pub(crate) fn unsaid(&self) -> usize {
+        self.state.lock().unsaid.iter().map(Unsaid::len).sum()
     }
 }

@@ -18,13 +18,13 @@ use kernel::{
         Mutex, //
     },
     time::{
-        Delta,
         Instant,
         Monotonic, //
     }, //
 };
 
 use super::{
+    backoff::Backoff,
     hello::{
         self,
         Hello,
@@ -33,6 +33,7 @@ use super::{
         Terms, //
     },
     message::Message,
+    owed::Owed,
     ring::{
         Rings,
         Wire, //
@@ -59,9 +60,6 @@ use crate::{
     options, //
 };
 
-/// How long nothing is heard of a peer that broke the rules.
-const PENALTY: Delta = Delta::from_secs(1);
-
 /// What was counted of one peer.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counters {
@@ -86,6 +84,8 @@ pub(super) enum Change {
     Up,
     /// It ends: nobody may use it any more, and then [`Peer::begin`] has to be called.
     Down,
+    /// It was not up, and [`Peer::begin`] has to be called.
+    Restart,
 }
 
 struct State {
@@ -101,8 +101,12 @@ struct State {
     heard: (u64, Instant<Monotonic>),
     /// The peer broke the rules, which was seen while something was sent.
     broken: bool,
-    /// Until when the peer is not spoken to, since it broke the rules.
-    shunned: Option<Instant<Monotonic>>,
+    /// How long the peer is not spoken to, since it broke the rules or ends sessions all the time.
+    backoff: Backoff,
+    /// What the times of `backoff` count from.
+    born: Instant<Monotonic>,
+    /// Answers that the peer may give.
+    owed: Owed,
     /// Whether it was said that the peer does not fit.
     complained: bool,
     counters: Counters,
@@ -138,7 +142,9 @@ impl Peer {
             beat: 0,
             heard: (0, Instant::now()),
             broken: false,
-            shunned: None,
+            backoff: Backoff::default(),
+            born: Instant::now(),
+            owed: Owed::default(),
             complained: false,
             counters: Counters::default(),
         };
@@ -199,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// Begins a new session, unless the peer is shunned.
+    /// Begins a new session, unless the peer has to wait for it.
     pub(super) fn begin(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.session = Session {
@@ -207,10 +213,9 @@ impl Peer {
             met: 0,
             up: false,
         };
-        if state.is_shunned() {
+        if state.has_to_wait() {
             return state.write_hello(dev, hw, self.node);
         }
-        state.shunned = None;
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
         state.write_hello(dev, hw, self.node)?;
@@ -232,21 +237,24 @@ impl Peer {
         }
         let before = state.hw_link;
         state.hw_link = hw_link.unwrap_or(before);
-        if state.session.own == 0 && !state.is_shunned() {
+        if state.session.own == 0 && !state.has_to_wait() {
             drop(state);
             self.begin(dev, hw)?;
             state = self.state.lock();
         }
         // A link that went down and came up again since has a new generation.
         let same = !state.session.up || state.hw_link == before;
-        let sight = match state.hw_link.up && same && state.session.own != 0 {
+        let reachable = state.hw_link.up && same;
+        let sight = match reachable && state.session.own != 0 {
             true => state.sight(dev, hw, self.node)?,
             false => None,
         };
         match state.session.step(sight) {
             Step::Stay => Ok(Change::None),
+            Step::Meet(_) if state.session.met != 0 && state.flapped() => Ok(Change::Restart),
             Step::Meet(session) => {
                 state.session.met = session;
+                state.owed = Owed::default();
                 state.rings = Rings::begin(&state.wire(dev, hw, self.node))?;
                 state.write_hello(dev, hw, self.node)?;
                 // The peer may have looked too early.
@@ -261,9 +269,15 @@ impl Peer {
                 Ok(Change::Up)
             }
             Step::Down => {
-                state.session.up = false;
+                // A cable that was pulled is not the peer's doing, and a pause of the beat takes long.
+                if reachable && (!state.session.up || state.is_heard()) {
+                    state.flapped();
+                }
                 self.up.store(false, Release);
-                Ok(Change::Down)
+                match core::mem::replace(&mut state.session.up, false) {
+                    true => Ok(Change::Down),
+                    false => Ok(Change::Restart),
+                }
             }
         }
     }
@@ -275,7 +289,8 @@ impl Peer {
         if state.counters.violations == 1 {
             dev_warn!(dev, "node {} breaks the rules of the link\n", self.node);
         }
-        state.shunned = Some(Instant::now());
+        let now = state.age();
+        state.backoff.violated(now);
         state.session.up = false;
         self.up.store(false, Release);
     }
@@ -327,6 +342,9 @@ impl Peer {
             result => result?,
         };
         state.counters.sent += 1;
+        if matches!(message, Message::Query(..)) {
+            state.owed.asked();
+        }
         if wake {
             state.counters.doorbells += 1;
             hw.ring(dev, self.node, DOORBELL)?;
@@ -338,7 +356,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// `EPROTO` when the peer breaks the rules.
+    /// `EPROTO` when the peer breaks the rules, as by an answer that it was not asked for.
     pub(super) fn receive(
         &self,
         dev: &Device<Bound>,
@@ -351,6 +369,9 @@ impl Peer {
         let wire = state.wire(dev, hw, self.node);
         let slots = state.terms.own_slots;
         let message = state.rings.take(&wire, slots)?;
+        if matches!(message, Some(Message::Answer(..))) && !state.owed.answered() {
+            return Err(eproto());
+        }
         if message.is_some() {
             state.counters.received += 1;
         }
@@ -392,8 +413,19 @@ impl Peer {
 }
 
 impl State {
-    fn is_shunned(&self) -> bool {
-        self.shunned.is_some_and(|since| since.elapsed() < PENALTY)
+    /// Nanoseconds since the peer was made.
+    fn age(&self) -> i64 {
+        self.born.elapsed().as_nanos()
+    }
+
+    fn has_to_wait(&self) -> bool {
+        self.backoff.is_penalty(self.age())
+    }
+
+    /// The peer ended its session, or the one before it; whether it has to wait for the next.
+    fn flapped(&mut self) -> bool {
+        let now = self.age();
+        self.backoff.flapped(now)
     }
 
     fn wire<'a>(&self, dev: &'a Device<Bound>, hw: &'a dyn Hardware, peer: u32) -> Wire<'a> {
@@ -445,6 +477,11 @@ impl State {
         if beat != self.heard.0 {
             self.heard = (beat, Instant::now());
         }
+        self.is_heard()
+    }
+
+    /// Whether the peer's beat was seen to change not long ago.
+    fn is_heard(&self) -> bool {
         self.heard.1.elapsed() < options::link_timeout()
     }
 

@@ -35,7 +35,7 @@ static int all_end(struct hostile *h, const struct message *messages,
 	bool ends;
 	int ret;
 
-	for (; tried < count && hostile_goes_on(h); tried++) {
+	for (; tried < count; tried++) {
 		ret = ends_session(h, &messages[tried], &ends);
 		if (ret)
 			return ret;
@@ -309,6 +309,26 @@ static int answer_lies(struct hostile *h)
 	return ret;
 }
 
+/*
+ * 97: answers that nobody asked for, while the victim cannot say anything: each
+ * would be an offer for it to give back.
+ */
+static int answer_flood(struct hostile *h)
+{
+	unsigned int said = 0;
+	int ret = hostile_meet(h);
+
+	/* Nobody takes the answers, so that the ring is full. */
+	for (uint32_t i = 0; i < LINK_SLOTS && !ret; i++)
+		ret = hostile_say(h, LOOKUP_REGION, i, 1, 0, 0, 0);
+	for (; !ret && hostile_goes_on(h); said++)
+		ret = hostile_say(h, SEGMENT, hostile_random(),
+				  AREAS_BYTES + said % 16 * 4096, 4096, 0, 0);
+	printf("%u answers; the link is %s\n", said,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret == -ENOTCONN ? 0 : ret ?: 1;
+}
+
 /* 95: what was the victim's to give is written after it was taken back. */
 static int stale_part(struct hostile *h)
 {
@@ -356,6 +376,7 @@ const struct mode message_modes[] = {
 	{ "connect-flood", "96: connects and leaves it there", connect_flood },
 	{ "offset-lies", "85: parts that are not there", offset_lies },
 	{ "answer-lies", "85: answers that cannot be", answer_lies },
+	{ "answer-flood", "97: answers that nobody asked for", answer_flood },
 	{ "stale-part", "95: writes what was taken back", stale_part },
 	{ }
 };

@@ -354,6 +354,31 @@ static int session_churn(struct hostile *h)
 	return 0;
 }
 
+/*
+ * 89: ends each session as soon as it is up. The first end costs nothing, each
+ * further one twice the time of the last, from 100 ms up to 4 s.
+ */
+static int session_flap(struct hostile *h)
+{
+	uint64_t began = hostile_now(), took, least = 0, penalty = 100000000;
+	int sessions = 0, ret = 0;
+
+	for (; !ret && hostile_goes_on(h); sessions++) {
+		ret = hostile_meet(h);
+		if (sessions < 2)
+			continue;
+		least += penalty;
+		penalty *= 2;
+		if (penalty > 4000000000ULL)
+			penalty = 4000000000ULL;
+	}
+	took = hostile_now() - began;
+	printf("%d sessions in %llu ms, which have to take %llu ms\n", sessions,
+	       (unsigned long long)took / 1000000,
+	       (unsigned long long)least / 1000000);
+	return ret ?: took < least;
+}
+
 const struct mode ring_modes[] = {
 	{ "bad-magic", "87: a hello of something else", bad_magic },
 	{ "bad-version", "87: a hello of the future", bad_version },
@@ -374,5 +399,6 @@ const struct mode ring_modes[] = {
 	{ "segment-storm", "91: rings for all segments", segment_storm },
 	{ "no-doorbell", "93: never rings", no_doorbell },
 	{ "session-churn", "89: a new session every 10 ms", session_churn },
+	{ "session-flap", "89: each session ends at once", session_flap },
 	{ }
 };

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a peer has to be told about segments as soon as there is room in its ring.
+//!
+//! Each peer has a queue of its own: one that takes no messages stops nothing that others are to be
+//! told, and a queue has a limit.
+
+use kernel::prelude::*;
+
+use crate::{
+    kernel_ext::errno::eproto,
+    link::message::Message, //
+};
+
+/// Notes for one peer.
+const MOST: usize = 4096;
+
+/// What has to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// [`Message::SegmentGone`].
+    Gone(u64),
+    /// [`Message::SegmentLeft`].
+    Left(u64, u32),
+}
+
+impl Note {
+    /// The message that says it.
+    pub(super) fn message(self) -> Message {
+        match self {
+            Self::Gone(offset) => Message::SegmentGone(offset),
+            Self::Left(offset, count) => Message::SegmentLeft(offset, count),
+        }
+    }
+}
+
+/// What one peer has to be told, in order.
+pub(super) struct Unsaid(KVec<Note>);
+
+impl Unsaid {
+    /// Nothing.
+    pub(super) const fn new() -> Self {
+        Self(KVec::new())
+    }
+
+    /// How many messages that are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a note.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` when there are too many: the peer takes nothing, and cannot stay. `ENOMEM`.
+    pub(super) fn add(&mut self, note: Note) -> Result {
+        if let (Note::Left(offset, more), Some(Note::Left(other, count))) =
+            (note, self.0.last_mut())
+        {
+            if *other == offset {
+                *count = count.saturating_add(more);
+                return Ok(());
+            }
+        }
+        if self.0.len() >= MOST {
+            return Err(eproto());
+        }
+        Ok(self.0.push(note, GFP_KERNEL)?)
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Lets `send` say what it can, in order; it returns `EBUSY` when there is no room.
+    pub(super) fn say(&mut self, send: impl Fn(&Message) -> Result) {
+        let mut notes = self.0.iter();
+        let is_left = |note: &Note| send(&note.message()) == Err(EBUSY);
+        let mut said = notes.position(is_left).unwrap_or(self.0.len());
+        if said == 0 {
+            return;
+        }
+        self.0.retain(|_| {
+            let keep = said == 0;
+            said = said.saturating_sub(1);
+            keep
+        });
+    }
+}
+
+#[kunit_tests(uldma_segment_unsaid)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn there_is_a_limit() {
+        let mut unsaid = Unsaid::new();
+        let offsets = (0..).step_by(4096);
+        let added = offsets
+            .map(Note::Gone)
+            .map_while(|note| unsaid.add(note).ok());
+        assert_eq!(added.take(2 * MOST).count(), MOST);
+        assert_eq!(unsaid.add(Note::Gone(7)), Err(eproto()));
+    }
+
+    #[test]
+    fn the_same_is_said_once() {
+        let mut unsaid = Unsaid::new();
+        for _ in 0..2 * MOST {
+            assert_eq!(unsaid.add(Note::Left(4096, 1)), Ok(()));
+        }
+        assert_eq!(unsaid.len(), 1);
+        unsaid.say(|message| {
+            assert_eq!(*message, Message::SegmentLeft(4096, 8192));
+            Ok(())
+        });
+        assert_eq!(unsaid.len(), 0);
+    }
+
+    #[test]
+    fn a_full_ring_keeps_the_rest_in_order() {
+        let mut unsaid = Unsaid::new();
+        for offset in [1, 2, 3] {
+            assert_eq!(unsaid.add(Note::Gone(offset)), Ok(()));
+        }
+        let room = Cell::new(2);
+        let send = |_: &Message| match room.get() {
+            0 => Err(EBUSY),
+            left => {
+                room.set(left - 1);
+                Ok(())
+            }
+        };
+        unsaid.say(send);
+        assert_eq!(unsaid.len(), 1);
+        unsaid.say(send);
+        assert_eq!(unsaid.len(), 1);
+        unsaid.say(|message| {
+            assert_eq!(*message, Message::SegmentGone(3));
+            Ok(())
+        });
+        assert_eq!(unsaid.len(), 0);
+    }
+}
