@@ -35,9 +35,15 @@ use crate::{
         ContextSetup,
         Hardware, //
     },
-    kernel_ext::dma::{
-        self,
-        SharedPage, //
+    kernel_ext::{
+        dma::{
+            self,
+            SharedPage, //
+        },
+        ratelimit::{
+            dev_err_ratelimited,
+            dev_warn_ratelimited, //
+        }, //
     },
     maps::Maps,
     options,
@@ -167,7 +173,7 @@ impl Contexts {
             return Ok(());
         }
         hw.disable_context(dev, number).inspect_err(|err| {
-            dev_err!(dev, "context {number} does not stop: {err:?}\n");
+            dev_err_ratelimited!(Context, dev, "context {number} does not stop: {err:?}\n");
         })?;
         if let Some(slot) = state.slot(number).and_then(Option::take) {
             slot.unmap(dev);
@@ -248,7 +254,8 @@ impl Contexts {
             // Once for each time that a context is taken, so that nobody can flood the log by guessing
             // alone.
             if bad_keys >= layout::MAX_BAD_KEYS && slot.bad_keys < layout::MAX_BAD_KEYS {
-                dev_warn!(
+                dev_warn_ratelimited!(
+                    Keys,
                     dev,
                     "context {number} guesses keys, and is not served any more\n"
                 );
@@ -380,7 +387,7 @@ impl State {
         // There is room.
         let _ = self.parked.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(dev, number) {
-            dev_err!(dev, "context {number} does not stop: {err:?}\n");
+            dev_err_ratelimited!(Context, dev, "context {number} does not stop: {err:?}\n");
             // It stays taken, as the device may still write the status page, and is nobody's.
             if let Some(Some(slot)) = self.slot(number) {
                 slot.claim = None;

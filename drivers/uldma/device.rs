@@ -63,6 +63,7 @@ use crate::{
             Gate,
             GateKeeper, //
         },
+        ratelimit::dev_err_ratelimited,
         shrinker::Shrink, //
     },
     link::{
@@ -355,7 +356,7 @@ impl Shared {
             self.contexts.report_bad_keys(dev, &*self.hw)?;
         }
         if events & event::ERROR != 0 {
-            dev_err!(dev, "adapter got no answer to a bus address\n");
+            dev_err_ratelimited!(BusAddress, dev, "adapter got no answer to a bus address\n");
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ use crate::{
         Hardware,
         Place, //
     },
+    kernel_ext::ratelimit::dev_err_ratelimited,
     status_page::{
         Outcome,
         StatusPage, //
@@ -144,7 +145,11 @@ impl Engine {
         )?;
         let ticket = hw.start(dev, src, dst, length)?;
         if ticket != expected {
-            dev_err!(dev, "adapter gave ticket {ticket} instead of {expected}\n");
+            dev_err_ratelimited!(
+                Ticket,
+                dev,
+                "adapter gave ticket {ticket} instead of {expected}\n"
+            );
             return Err(EIO);
         }
         state.started = ticket;

@@ -26,6 +26,7 @@ pub(crate) mod page_list;
 pub(crate) mod pci;
 pub(crate) mod random;
 pub(crate) mod range_alloc;
+pub(crate) mod ratelimit;
 pub(crate) mod sched_switch;
 pub(crate) mod shrinker;
 pub(crate) mod vma;

@@ -10,6 +10,7 @@
 #include <linux/mount.h>
 #include <linux/pagemap.h>
 #include <linux/pseudo_fs.h>
+#include <linux/ratelimit.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/srcu.h>
@@ -86,6 +87,19 @@ void uldma_mapping_inode_put(struct inode *inode)
 {
 	iput(inode);
 	simple_release_fs(&uldma_fs_mount, &uldma_fs_users);
+}
+
+/* Whether a message of this kind may be printed now. */
+bool uldma_ratelimit(unsigned int kind)
+{
+	static struct ratelimit_state states[ULDMA_RATELIMITED] = {
+		[0 ... ULDMA_RATELIMITED - 1] =
+			RATELIMIT_STATE_INIT(states,
+					     DEFAULT_RATELIMIT_INTERVAL,
+					     DEFAULT_RATELIMIT_BURST),
+	};
+
+	return kind < ARRAY_SIZE(states) && __ratelimit(&states[kind]);
 }
 
 unsigned long uldma_rlimit_memlock(void)

@@ -29,6 +29,10 @@ void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
 struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);
 
+/* Kinds of kernel_ext::ratelimit. */
+#define ULDMA_RATELIMITED 5
+bool uldma_ratelimit(unsigned int kind);
+
 unsigned long uldma_rlimit_memlock(void);
 unsigned long uldma_page_to_pfn(struct page *page);
 bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr);

@@ -29,6 +29,7 @@ use super::{
         State, //
     }, //
 };
+use crate::kernel_ext::ratelimit::dev_err_ratelimited;
 
 impl Space {
     /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
@@ -110,7 +111,12 @@ impl Space {
     ) -> Result<(usize, E::Freed)> {
         let told = locker.tpt.retract(entered).invalidate(dev, locker.hw, tell);
         told.map_err(|(err, (areas, _))| {
-            dev_err!(dev, "{} pages stay pinned: {err:?}\n", areas.pages());
+            dev_err_ratelimited!(
+                Pinned,
+                dev,
+                "{} pages stay pinned: {err:?}\n",
+                areas.pages()
+            );
             if state.stuck.is_empty() && !areas.is_empty() {
                 state.kept_before = self.host.keep(self.clone());
             }
