@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct Files {
     #[pin]
     usage: File<Arc<Shared>>,
+    #[pin]
+    health: File<Arc<Shared>>,
     _dir: Dir,
 }
 
@@ -32,11 +34,19 @@ impl Files {
         pin_init::pin_init_scope(move || {
             let dir = Dir::new(&CString::try_from_fmt(fmt!("uldma{number}"))?);
             Ok(try_pin_init!(Self {
-                usage <- dir.read_callback_file(c"usage", shared, &show_usage),
+                usage <- dir.read_callback_file(c"usage", shared.clone(), &show_usage),
+                health <- dir.read_callback_file(c"health", shared, &show_health),
                 _dir: dir.clone(),
             }))
         })
     }
+}
+
+fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let health = shared.hw.health().report();
+    writeln!(f, "sick {}", u8::from(health.sick))?;
+    writeln!(f, "timeouts {}", health.timeouts)?;
+    writeln!(f, "recoveries {}", health.recoveries)
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

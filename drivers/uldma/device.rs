@@ -328,6 +328,17 @@ impl Shared {
         }
     }
 
+    /// Notices that a sick device has caught up.
+    fn ask_after(&self, dev: &Device<Bound>) {
+        let queues_wait = || self.queues.as_ref().is_some_and(|it| it.is_busy());
+        if self.hw.health().is_sick()
+            && !queues_wait()
+            && self.hw.has_caught_up(dev).unwrap_or(false)
+        {
+            self.hw.health().recovered();
+        }
+    }
+
     /// Handles an interrupt of the event vector.
     pub(crate) fn handle_events(&self, dev: &Device<Bound>) -> Result {
         let events = self.hw.take_events(dev)?;
@@ -471,6 +482,7 @@ impl Pumped for Shared {
         if let Some(guard) = self.gate.enter() {
             // As in `turn`.
             let _ = self.link.beat(guard.dev(), &*self.hw);
+            self.ask_after(guard.dev());
         }
         if self.connections.look_after(&self.connection_site()) {
             self.pump.release();

@@ -26,11 +26,14 @@ use crate::kernel_ext::{
 
 pub(crate) mod adapter;
 mod command;
+pub(crate) mod health;
 pub(crate) mod ivshmem;
 #[allow(dead_code, unreachable_pub, reason = "the device model uses the rest")]
 pub(crate) mod layout;
 pub(crate) mod loopback;
 pub(crate) mod table;
+
+use health::Health;
 
 pub(crate) use command::{
     Command,
@@ -222,7 +225,7 @@ impl Add for ContextCounters {
 
 /// What joins this node with others.
 ///
-/// The six methods without a body are all that a backend needs for connections through the window.
+/// The seven methods without a body are all that a backend needs for connections through the window.
 /// The others are for an engine that initiates DMA; without one, nothing that is refused here can be
 /// in flight, so what ends things has nothing to do.
 #[allow(
@@ -232,6 +235,14 @@ impl Add for ContextCounters {
 pub(crate) trait Hardware: Send + Sync {
     /// The facts that do not change.
     fn geometry(&self) -> &Geometry;
+
+    /// Whether it answers in time.
+    fn health(&self) -> &Health;
+
+    /// Whether it has no more to do with anything whose end was waited for by registers.
+    fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
+        Ok(true)
+    }
 
     /// The window, all sections.
     fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window>;

@@ -25,12 +25,12 @@ use kernel::{
 
 use crate::{
     hw::{
+        self,
         layout::queue,
         Command,
         ContextSetup,
         Hardware,
-        PeerPlace,
-        Place, //
+        PeerPlace, //
     },
     kernel_ext::{
         dma::{
@@ -57,15 +57,77 @@ const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
 /// How long an invalidation is waited for, which ends after all that is before it.
 const PATIENCE: Delta = Delta::from_secs(2);
 
+/// How a command ended of which the device says nothing.
+const ABORTED: Outcome = Outcome {
+    bytes: 0,
+    status: uapi::ULDMA_DMA_ABORTED,
+};
+
+/// Who waits for a ticket.
+enum Waiter<T> {
+    Nobody,
+    /// Whoever is told by [`Queue::reap`].
+    Told(T),
+    /// A caller that asks; nobody else has the place until it has its answer.
+    Asks,
+    /// The answer for that caller.
+    Answered(Outcome),
+}
+
+/// A ticket's place.
+struct Place<T> {
+    waiter: Waiter<T>,
+    /// How its command ended, once that was seen: the device may overwrite its record later.
+    outcome: Outcome,
+}
+
 struct State<T> {
-    /// Who waits for which ticket, by ticket modulo the depth; none for those nobody waits for.
-    pending: [Option<T>; DEPTH],
+    /// By ticket modulo the depth; none once it is torn down.
+    places: KVec<Place<T>>,
     /// Last ticket that was given out.
     given: u64,
     /// Last ticket whose end was seen.
+    seen: u64,
+    /// Last ticket whose end was told.
     ended: u64,
     /// Bus addresses of the pages, until the device goes.
     mapped: Option<(DmaAddress, DmaAddress)>,
+}
+
+impl<T> Place<T> {
+    const EMPTY: Self = Self {
+        waiter: Waiter::Nobody,
+        outcome: ABORTED,
+    };
+
+    /// Notes how the command ended.
+    fn ended(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+        if matches!(self.waiter, Waiter::Asks) {
+            self.waiter = Waiter::Answered(outcome);
+        }
+    }
+
+    /// Takes who is to be told.
+    fn take_told(&mut self) -> Option<T> {
+        match core::mem::replace(&mut self.waiter, Waiter::Nobody) {
+            Waiter::Told(told) => Some(told),
+            other => {
+                self.waiter = other;
+                None
+            }
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        !matches!(self.waiter, Waiter::Asks | Waiter::Answered(_))
+    }
+}
+
+impl<T> State<T> {
+    fn place(&mut self, ticket: u64) -> Option<&mut Place<T>> {
+        self.places.get_mut(slot(ticket))
+    }
 }
 
 /// The kernel's queue; `T` is told of the end of a command.
@@ -88,9 +150,15 @@ impl<T: Unpin> Queue<T> {
     pub(crate) fn new(context: u32) -> Result<impl PinInit<Self>> {
         let page = StatusPage::new()?;
         let descriptors = SharedPage::new()?;
+        // Too much for a stack.
+        let mut places = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
+        for _ in 0..DEPTH {
+            places.push(Place::EMPTY, GFP_KERNEL)?;
+        }
         let state = State {
-            pending: [const { None }; DEPTH],
+            places,
             given: 0,
+            seen: 0,
             ended: 0,
             mapped: None,
         };
@@ -123,16 +191,20 @@ impl<T: Unpin> Queue<T> {
 
     /// Unmaps the pages, which the device no longer uses; gives `end` who still waits.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>, mut end: impl FnMut(T)) {
-        let waiting: [Option<T>; DEPTH] = {
+        let mut places = {
             let mut state = self.state.lock();
             if let Some((status_page, queue)) = state.mapped.take() {
                 dma::unmap(dev, status_page);
                 dma::unmap(dev, queue);
             }
+            state.seen = state.given;
             state.ended = state.given;
-            core::mem::replace(&mut state.pending, [const { None }; DEPTH])
+            core::mem::take(&mut state.places)
         };
-        waiting.into_iter().flatten().for_each(&mut end);
+        places
+            .iter_mut()
+            .filter_map(Place::take_told)
+            .for_each(&mut end);
     }
 
     /// Gives the device a command; `told` is given back by [`Queue::reap`] when it has ended.
@@ -145,26 +217,57 @@ impl<T: Unpin> Queue<T> {
         dev: &Device<Bound>,
         hw: &dyn Hardware,
         command: &Command,
-        told: Option<T>,
+        told: T,
+    ) -> Result {
+        self.submit_for(dev, hw, command, Waiter::Told(told))
+            .map(drop)
+    }
+
+    fn submit_for(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        command: &Command,
+        waiter: Waiter<T>,
     ) -> Result<u64> {
         let mut state = self.state.lock();
         if state.mapped.is_none() {
             return Err(ENODEV);
         }
-        let ticket = state.given + 1;
-        if ticket - state.ended > DEPTH as u64 {
-            return Err(EBUSY);
-        }
-        self.write(ticket, command)?;
-        state.given = ticket;
-        if let Some(place) = state.pending.get_mut(slot(ticket)) {
-            *place = told;
-        }
+        let ticket = self.give(&mut state, command, waiter)?;
         window::full_fence();
         if self.page.is_asleep() {
             hw.wake_context(dev, self.context)?;
         }
         Ok(ticket)
+    }
+
+    /// Writes a command to the next place; returns its ticket.
+    fn give(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
+        let ticket = state.given + 1;
+        if ticket - state.ended > DEPTH as u64 {
+            return Err(EBUSY);
+        }
+        let place = state.place(ticket).filter(|place| place.is_free());
+        let place = place.ok_or(EBUSY)?;
+        self.write(ticket, command)?;
+        place.waiter = waiter;
+        state.given = ticket;
+        Ok(ticket)
+    }
+
+    /// Keeps how commands ended whose end was not seen yet.
+    fn collect(&self, state: &mut State<T>) {
+        // A device that says nonsense cannot make us end what was not given.
+        let completed = self.page.completed().min(state.given);
+        while state.seen < completed {
+            let ticket = state.seen + 1;
+            let outcome = self.page.record(ticket).unwrap_or(ABORTED);
+            state.seen = ticket;
+            if let Some(place) = state.place(ticket) {
+                place.ended(outcome);
+            }
+        }
     }
 
     /// Writes the descriptor of `ticket`, the ticket last.
@@ -185,7 +288,7 @@ impl<T: Unpin> Queue<T> {
                 (copy, queue::SRC_OF_PEER, src.place, dst, length, remote)
             }
             Command::Invalidate { region } => {
-                let place = Place { region, offset: 0 };
+                let place = hw::Place { region, offset: 0 };
                 (queue::OP_INVALIDATE.into(), 0, place, place, 0, (0, 0))
             }
         };
@@ -209,7 +312,9 @@ impl<T: Unpin> Queue<T> {
 
     /// Whether commands have ended that [`Queue::reap`] was not told of.
     pub(crate) fn has_ended(&self) -> bool {
-        self.page.completed() > self.state.lock().ended
+        let state = self.state.lock();
+        // As in `collect`.
+        self.page.completed().min(state.given) > state.ended
     }
 
     /// Whether commands have not ended.
@@ -224,18 +329,16 @@ impl<T: Unpin> Queue<T> {
         loop {
             let (told, outcome) = {
                 let mut state = self.state.lock();
-                // A device that says nonsense cannot make us end what was not given.
-                if state.ended >= self.page.completed().min(state.given) {
+                self.collect(&mut state);
+                if state.ended >= state.seen {
                     return progress;
                 }
                 let ticket = state.ended + 1;
-                let outcome = self.page.record(ticket).unwrap_or(Outcome {
-                    bytes: 0,
-                    status: uapi::ULDMA_DMA_ABORTED,
-                });
                 state.ended = ticket;
-                let place = state.pending.get_mut(slot(ticket));
-                (place.and_then(Option::take), outcome)
+                let Some(place) = state.place(ticket) else {
+                    continue;
+                };
+                (place.take_told(), place.outcome)
             };
             progress = true;
             if let Some(told) = told {
@@ -250,21 +353,121 @@ impl<T: Unpin> Queue<T> {
         hw.arm_context(dev, self.context, ended)
     }
 
-    /// Ends what uses `region`; bounded.
+    /// Ends what uses `region`; bounded, and not waited for while the device is sick.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` when the device does not answer, `EBUSY` when the queue is full.
     pub(crate) fn invalidate(&self, dev: &Device<Bound>, hw: &dyn Hardware, region: u32) -> Result {
-        let ticket = self.submit(dev, hw, &Command::Invalidate { region }, None)?;
+        let health = hw.health();
+        health.check()?;
+        let command = Command::Invalidate { region };
+        let ticket = self.submit_for(dev, hw, &command, Waiter::Asks)?;
         let since: Instant<Monotonic> = Instant::now();
-        while self.page.completed() < ticket {
+        let outcome = loop {
+            if let Some(outcome) = self.answer(ticket) {
+                break Ok(outcome);
+            }
             match since.elapsed() {
-                elapsed if elapsed > PATIENCE => return Err(ETIMEDOUT),
+                // Others that wait have noticed the same.
+                _ if health.is_sick() => break Err(ETIMEDOUT),
+                elapsed if elapsed > PATIENCE => break Err(health.timed_out(dev)),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
                 _ => cpu_relax(),
             }
+        };
+        if outcome.is_err() {
+            self.ask_no_more(ticket);
         }
-        self.page.record(ticket).ok_or(EIO)?.check()
+        outcome?.check()
+    }
+
+    /// The answer for the caller that asks for `ticket`, once there is one, and once.
+    fn answer(&self, ticket: u64) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let place = state.place(ticket)?;
+        let Waiter::Answered(outcome) = place.waiter else {
+            return None;
+        };
+        place.waiter = Waiter::Nobody;
+        Some(outcome)
+    }
+
+    /// The caller that asks for `ticket` does so no longer.
+    fn ask_no_more(&self, ticket: u64) {
+        if let Some(place) = self.state.lock().place(ticket) {
+            place.waiter = Waiter::Nobody;
+        }
+    }
+}
+
+#[kunit_tests(uldma_queue)]
+mod tests {
+    use super::*;
+
+    const COMMAND: Command = Command::Invalidate { region: 1 };
+    const OK: Outcome = Outcome {
+        bytes: 0,
+        status: uapi::ULDMA_DMA_OK,
+    };
+
+    fn queue() -> Result<Pin<KBox<Queue<u64>>>> {
+        KBox::pin_init(Queue::new(1)?, GFP_KERNEL)
+    }
+
+    fn give(queue: &Queue<u64>, waiter: Waiter<u64>) -> Result<u64> {
+        queue.give(&mut queue.state.lock(), &COMMAND, waiter)
+    }
+
+    /// Gives and ends `count` commands for others.
+    fn pass(queue: &Queue<u64>, count: u64) -> Result {
+        for _ in 0..count {
+            let ticket = give(queue, Waiter::Told(7))?;
+            queue.page.end_as_device(ticket, OK)?;
+            queue.reap(|_, _| ());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn forged_completions_are_no_news() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Told(7))?;
+        queue.page.end_as_device(ticket + 1000, OK)?;
+        assert!(queue.has_ended());
+        assert!(queue.reap(|_, _| ()));
+        assert!(!queue.has_ended());
+        assert!(!queue.reap(|_, _| ()));
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_is_kept_for_its_caller() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Asks)?;
+        queue.page.end_as_device(ticket, OK)?;
+        assert!(queue.reap(|_, _| ()));
+        // All other places are used meanwhile, and the caller's is not.
+        pass(&queue, DEPTH as u64 - 1)?;
+        assert_eq!(pass(&queue, 1), Err(EBUSY));
+        let answer = queue.answer(ticket);
+        assert_eq!(
+            answer.map(|outcome| outcome.status),
+            Some(uapi::ULDMA_DMA_OK)
+        );
+        assert!(queue.answer(ticket).is_none());
+        pass(&queue, DEPTH as u64)
+    }
+
+    #[test]
+    fn a_place_is_free_when_its_caller_gave_up() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Asks)?;
+        queue.ask_no_more(ticket);
+        assert_eq!(queue.answer(ticket).map(|outcome| outcome.status), None);
+        queue.page.end_as_device(ticket, OK)?;
+        assert!(queue.reap(|_, _| ()));
+        pass(&queue, 2 * DEPTH as u64)
     }
 }

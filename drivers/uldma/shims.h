@@ -30,7 +30,7 @@ struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);
 
 /* Kinds of kernel_ext::ratelimit. */
-#define ULDMA_RATELIMITED 5
+#define ULDMA_RATELIMITED 6
 bool uldma_ratelimit(unsigned int kind);
 
 unsigned long uldma_rlimit_memlock(void);

@@ -88,6 +88,20 @@ impl StatusPage {
         let _ = self.page.write_u64(offset_of!(Layout, wakeup), 1);
     }
 
+    /// Ends `ticket` as the device does.
+    #[cfg(CONFIG_KUNIT)]
+    pub(crate) fn end_as_device(&self, ticket: u64, outcome: Outcome) -> Result {
+        let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS))?;
+        let base = offset_of!(Layout, records) + number * size_of::<Record>();
+        self.page
+            .write_u64(base + offset_of!(Record, ticket), ticket)?;
+        self.page
+            .write_u64(base + offset_of!(Record, bytes), outcome.bytes)?;
+        self.page
+            .write_u64(base + offset_of!(Record, status), outcome.status.into())?;
+        self.page.write_u64(offset_of!(Layout, completed), ticket)
+    }
+
     /// The completion record of `ticket`, unless it was overwritten.
     pub(crate) fn record(&self, ticket: u64) -> Option<Outcome> {
         let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).ok()?;

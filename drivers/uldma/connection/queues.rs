@@ -92,8 +92,7 @@ impl Queues {
         command: &Command,
         job: Job,
     ) -> Result {
-        let waiter = Some(Waiter::Job(job));
-        self.copies.submit(dev, hw, command, waiter).map(drop)
+        self.copies.submit(dev, hw, command, Waiter::Job(job))
     }
 
     /// Gives the device an invalidation.
@@ -113,8 +112,7 @@ impl Queues {
             false => &self.copies,
         };
         let command = withdrawal.command();
-        let waiter = Some(Waiter::Withdrawal(withdrawal));
-        queue.submit(dev, hw, &command, waiter).map(drop)
+        queue.submit(dev, hw, &command, Waiter::Withdrawal(withdrawal))
     }
 
     /// Ends what uses `region`; bounded. If it was `asked` for before, that has ended then, too.

@@ -74,6 +74,10 @@ impl Site<'_> {
             self.pump.now();
             match result {
                 Err(EBUSY) if since.elapsed() < PATIENCE => fsleep(wakeup::cost()),
+                Err(EBUSY) => {
+                    let guard = self.gate.try_enter()?;
+                    return Err(self.hw.health().timed_out(guard.dev()));
+                }
                 result => return result,
             }
         }

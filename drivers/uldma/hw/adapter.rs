@@ -19,17 +19,12 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Mutex, //
-    },
+    sync::Mutex,
     time::Delta, //
 };
 
 use super::{
+    health::Health,
     layout::{
         self,
         context_control,
@@ -107,9 +102,7 @@ pub(crate) struct Adapter {
     /// Held while an invalidation is waited for, so that the pending count is its own.
     #[pin]
     invalidate: Mutex<()>,
-    /// The device has not answered in time once. It is not waited for again until it is reset,
-    /// since a process can have thousands of objects to wait for.
-    stuck: Atomic<bool>,
+    health: Health,
 }
 
 /// The frame of the first page of `bar`, and its bytes.
@@ -216,7 +209,7 @@ impl Adapter {
             start <- new_mutex!((), "uldma::Adapter::start"),
             doorbell_mask <- new_mutex!(0, "uldma::Adapter::doorbell_mask"),
             invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
-            stuck: Atomic::new(false),
+            health: Health::new(),
         }))
     }
 
@@ -224,23 +217,28 @@ impl Adapter {
     ///
     /// A device that left the bus reads as all ones. That is no proof that it does no DMA, so it
     /// counts as one that does not answer.
-    fn wait_clear(&self, mut register: impl FnMut() -> Result<u32>, mask: u32) -> Result {
-        if self.stuck.load(Relaxed) {
-            return Err(ETIMEDOUT);
-        }
+    fn wait_clear(
+        &self,
+        dev: &Device<Bound>,
+        mut register: impl FnMut() -> Result<u32>,
+        mask: u32,
+    ) -> Result {
         let mut read = || match register()? {
-            GONE => Err(ETIMEDOUT),
+            // Others that wait have noticed the same.
+            _ if self.health.is_sick() => Err(ETIMEDOUT),
+            GONE => Err(self.health.timed_out(dev)),
             value => Ok(value),
         };
         // Most often it is done already, and taking the time is not free.
         if read().is_ok_and(|value| value & mask == 0) {
             return Ok(());
         }
+        self.health.check()?;
         let result = read_poll_timeout(read, |value| value & mask == 0, wakeup::cost(), TIMEOUT);
-        if result.is_err() {
-            self.stuck.store(true, Relaxed);
+        match result {
+            Err(ETIMEDOUT) if !self.health.is_sick() => Err(self.health.timed_out(dev)),
+            result => result.map(drop),
         }
-        result.map(|_| ())
     }
 
     fn invalidate(&self, dev: &Device<Bound>, kind: u64, index: u32) -> Result {
@@ -250,7 +248,7 @@ impl Adapter {
             kind << invalidate::KIND_SHIFT | u64::from(index),
             reg::INVALIDATE,
         )?;
-        self.wait_clear(|| Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
+        self.wait_clear(dev, || Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
     /// Checks a context's number, which can also be that of the kernel's queue.
@@ -301,6 +299,26 @@ fn refusal(status: u64) -> Error {
 impl Hardware for Adapter {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
+        let bar = self.registers.access(dev)?;
+        if bar.read32(reg::INVALIDATE_PENDING) != 0 {
+            return Ok(false);
+        }
+        for context in 0..self.contexts {
+            // One that is enabled may be busy for as long as it likes.
+            const ENDING: u32 = context_control::BUSY;
+            let control = bar.try_read32(self.block(context)? + ctx::CONTROL)?;
+            if control & (ENDING | context_control::ENABLE) == ENDING {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window> {
@@ -377,6 +395,7 @@ impl Hardware for Adapter {
         bar.try_write64(tables.regions, reg::REGION_DIRECTORY)?;
         bar.write32(tables.region_capacity, reg::REGION_CAPACITY);
         bar.write32(control::ENABLE, reg::CONTROL);
+        self.health.recovered();
         Ok(())
     }
 
@@ -458,7 +477,7 @@ impl Hardware for Adapter {
         let bar = self.registers.access(dev)?;
         let control = self.block(context)? + ctx::CONTROL;
         bar.try_write32(0, control)?;
-        self.wait_clear(|| bar.try_read32(control), context_control::BUSY)
+        self.wait_clear(dev, || bar.try_read32(control), context_control::BUSY)
     }
 
     fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {

@@ -17,6 +17,7 @@ use kernel::{
 };
 
 use super::{
+    health::Health,
     layout::{
         self,
         size_word, //
@@ -65,6 +66,7 @@ pub(crate) struct Ivshmem {
     window: Devres<Window>,
     window_frame: usize,
     geometry: Geometry,
+    health: Health,
 }
 
 impl Ivshmem {
@@ -124,6 +126,7 @@ impl Ivshmem {
             window,
             window_frame,
             geometry,
+            health: Health::new(),
         })
     }
 }
@@ -131,6 +134,10 @@ impl Ivshmem {
 impl Hardware for Ivshmem {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
     }
 
     fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window> {

@@ -32,6 +32,7 @@ use kernel::{
 };
 
 use super::{
+    health::Health,
     layout::{
         self,
         size_word, //
@@ -209,6 +210,7 @@ impl Wire {
 pub(crate) struct Loopback {
     wire: Arc<Wire>,
     geometry: Geometry,
+    health: Health,
 }
 
 impl Loopback {
@@ -228,13 +230,21 @@ impl Loopback {
             window_size: wire.window_size,
             window_cached: true,
         };
-        Ok(Self { wire, geometry })
+        Ok(Self {
+            wire,
+            geometry,
+            health: Health::new(),
+        })
     }
 }
 
 impl Hardware for Loopback {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
     }
 
     fn window<'a>(&'a self, _dev: &'a Device<Bound>) -> Result<&'a Window> {

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Keys,
     /// A context does not stop.
     Context,
+    /// The device does not answer.
+    Sick,
 }
 
 /// Whether a message of this kind may be printed now.

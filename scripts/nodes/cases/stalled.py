@@ -1,11 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that never answers."""
 
+from .. import ends
 from ..cluster import Cluster
+from ..ends import End
 from ..leftovers import pins
+from ..polling import wait_until
+from ..streams import cross
 from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
+PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
+HEALTH = "cat /sys/kernel/debug/uldma0/health"
+CONNECTIONS = 4
+PORT = 784
+SIZE = 65536
+TIMEOUT = 60.0
+# Waits that can be over at the same time: of a call, and of the work item.
+WAITS = 2
+
+
+def health(end: End) -> dict[str, int]:
+    """What the driver says of how its device answers."""
+    lines = end.node.check(HEALTH).splitlines()
+    return {key: int(value) for key, value in (line.split() for line in lines)}
 
 
 @case
@@ -27,3 +45,34 @@ def every_call_ends(pair: Cluster) -> None:
     pair.a.check(f"echo {address} >{DRIVER}/bind && test -c /dev/uldma0")
     output = pair.a.check("cd /kselftest/uldma && ./uldma_dma -t sizes")
     expect("fail:0" in output, f"no transfers after the device came back:\n{output}")
+
+
+@case
+def one_wait_for_all(pair: Cluster) -> None:
+    """A process is killed with hundreds of buffers: one wait, and the device may come back."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before = health(a)
+    server = b.node.spawn(f"{PROGRAM} accept {CONNECTIONS}")
+    server.wait_output("ready", TIMEOUT)
+    process = a.node.spawn(f"ulimit -l unlimited; exec {PROGRAM} post {CONNECTIONS} {b.number + 1}")
+    process.wait_output("posted", TIMEOUT)
+    expect(process.running, f"nothing was posted: {process.text('err')}")
+    pair.device.control("stall", on=True, node=a.number)
+    try:
+        process.end()
+        wait_until(lambda: a.info()["connections"] == 0, TIMEOUT, "the connections are gone")
+        waits = health(a)["timeouts"] - before["timeouts"]
+        expect(1 <= waits <= WAITS, f"the device was waited for {waits} times")
+        expect(health(a)["sick"] == 1, f"the device answers? {health(a)}")
+    finally:
+        pair.device.control("stall", on=False, node=a.number)
+        server.end()
+    wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
+    cross(a, b, PORT, SIZE)
+    cross(b, a, PORT, SIZE)
+    # What the device may have touched stays pinned until then.
+    a.node.check(a.unbind(), TIMEOUT)
+    ends.wait_up((a, b))
+    cross(a, b, PORT, SIZE)
