@@ -25,6 +25,8 @@ pub(crate) struct Files {
     usage: File<Arc<Shared>>,
     #[pin]
     health: File<Arc<Shared>>,
+    #[pin]
+    intake: File<Arc<Shared>>,
     _dir: Dir,
 }
 
@@ -35,7 +37,8 @@ impl Files {
             let dir = Dir::new(&CString::try_from_fmt(fmt!("uldma{number}"))?);
             Ok(try_pin_init!(Self {
                 usage <- dir.read_callback_file(c"usage", shared.clone(), &show_usage),
-                health <- dir.read_callback_file(c"health", shared, &show_health),
+                health <- dir.read_callback_file(c"health", shared.clone(), &show_health),
+                intake <- dir.read_callback_file(c"intake", shared, &show_intake),
                 _dir: dir.clone(),
             }))
         })
@@ -47,6 +50,14 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "sick {}", u8::from(health.sick))?;
     writeln!(f, "timeouts {}", health.timeouts)?;
     writeln!(f, "recoveries {}", health.recoveries)
+}
+
+fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let looks = shared.pump.looks();
+    writeln!(f, "doorbells {}", looks.doorbells)?;
+    writeln!(f, "found {}", looks.found)?;
+    writeln!(f, "moderated {}", looks.moderated)?;
+    writeln!(f, "passes {}", looks.passes)
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

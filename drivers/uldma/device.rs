@@ -6,7 +6,7 @@
 //! has a file open; each file has its [`Opener`](crate::opener::Opener).
 //!
 //! Lock order, outermost first: `Members::door`; an opener's `objects`; `mmap_lock`;
-//! `Space::state`; the gate; `Pump::running`;
+//! `Space::state`; the gate; `Pump::running`; `Pump::pace`;
 //! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
 //! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the

@@ -135,6 +135,10 @@ pub(crate) struct Looks {
     pub(crate) doorbells: u64,
     /// Looks without an interrupt that found something.
     pub(crate) found: u64,
+    /// How often the timer took the place of rings.
+    pub(crate) moderated: u64,
+    /// How often rings of segments were passed on.
+    pub(crate) passes: u64,
 }
 
 /// Does the work of one device.
@@ -165,6 +169,8 @@ pub(crate) struct Pump {
     ask_hw: Atomic<bool>,
     doorbells: Atomic<u64>,
     found: Atomic<u64>,
+    moderations: Atomic<u64>,
+    passes: Atomic<u64>,
     /// Peers do not ring: somebody runs, or waits, or the timer or the work item will look.
     awake: Atomic<bool>,
     /// Those who do the work themselves while they wait.
@@ -269,6 +275,8 @@ impl Pump {
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
             found: Atomic::new(0),
+            moderations: Atomic::new(0),
+            passes: Atomic::new(0),
             awake: Atomic::new(false),
             waiting: Atomic::new(0),
             left_awake: Atomic::new(false),
@@ -371,6 +379,8 @@ impl Pump {
         Looks {
             doorbells: self.doorbells.load(Relaxed),
             found: self.found.load(Relaxed),
+            moderated: self.moderations.load(Relaxed),
+            passes: self.passes.load(Relaxed),
         }
     }
 
@@ -567,6 +577,7 @@ impl Pump {
                 Left::Nothing => return Next::Run,
                 Left::NothingButRings => {
                     if !self.moderated.xchg(true, Full) {
+                        self.moderations.fetch_add(1, Relaxed);
                         pumped.mask(DOORBELL, true);
                     }
                     return Next::Timer;

@@ -84,6 +84,7 @@ impl Pump {
         }
         let bits = self.bells.xchg(0, Full);
         if bits != 0 && !self.is_stopping() {
+            self.passes.fetch_add(1, Relaxed);
             let began = self.age();
             pumped.ring_segments(bits);
             pace.passed(began, self.age(), wakeup::cost().as_nanos());

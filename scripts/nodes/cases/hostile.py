@@ -66,6 +66,33 @@ def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
     cross(b, a, PORT, SIZE)
 
 
+def intake(end: End) -> dict[str, int]:
+    """What the driver counted of what peers made it do."""
+    lines = end.node.check(f"cat /sys/kernel/debug/uldma{end.device}/intake").splitlines()
+    return {key: int(value) for key, value in (line.split() for line in lines)}
+
+
+@case_of(IVSHMEM)
+def rings_are_coalesced(pair: Cluster) -> None:
+    """Many rings make few passes through the segments, and the timer takes the place of rings."""
+    # However slow the nodes are, rings come faster than two wake-ups of this cost.
+    reload(pair.a, "wakeup_us=20000")
+    a, b = ends.of(pair)
+    again = b.unbind()
+    try:
+        before = intake(a)
+        b.node.check(f"{PROGRAM} segment-storm", TIMEOUT)
+        after = intake(a)
+    finally:
+        b.node.check(again)
+        reload(pair.a)
+    grown = {key: after[key] - before[key] for key in after}
+    expect(grown["doorbells"] > 1000, f"no storm: {grown}")
+    expect(0 < grown["passes"] < grown["doorbells"] // 2, f"each ring is passed on: {grown}")
+    expect(grown["moderated"] > 0, f"rings for nothing are listened to: {grown}")
+    ends.wait_up((a, b))
+
+
 @case_of(USUAL, IVSHMEM)
 def unbind_ends_in_a_storm(pair: Cluster) -> None:
     """A driver lets go of its device, and the module goes, while the peer rings all the time."""
