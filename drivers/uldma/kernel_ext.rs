@@ -29,6 +29,7 @@ pub(crate) mod range_alloc;
 pub(crate) mod ratelimit;
 pub(crate) mod sched_switch;
 pub(crate) mod shrinker;
+pub(crate) mod sort;
 pub(crate) mod vma;
 pub(crate) mod wakeup;
 pub(crate) mod window;

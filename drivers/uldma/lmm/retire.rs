@@ -9,7 +9,10 @@
 
 use kernel::prelude::*;
 
-use crate::list::List;
+use crate::{
+    kernel_ext::sort::sort_by_key,
+    list::List, //
+};
 
 use super::{
     locked::Part,
@@ -61,8 +64,7 @@ impl Stale {
     }
 
     fn sort(&mut self) {
-        let key = |gone: &Gone| (gone.lineage, gone.range.start);
-        self.gone.sort_unstable_by_key(key);
+        sort_by_key(&mut self.gone, |gone| (gone.lineage, gone.range.start));
         let mut before = 0;
         for gone in self.gone.iter_mut() {
             gone.before = before;
