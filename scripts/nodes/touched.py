@@ -59,7 +59,7 @@ BROAD = (
 DRIVER: Mapping[str, tuple[str, ...]] = {
     r"\.kunitconfig": (),
     r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|options\.rs)": BROAD,
-    r"(hw|kernel_ext)\.rs|hw/(layout|adapter)\.rs": BROAD,
+    r"(hw|kernel_ext)\.rs|hw/(layout|adapter|health)\.rs|kernel_ext/ratelimit\.rs": BROAD,
     r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
@@ -69,7 +69,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         "nodes:held",
         *FAILING,
     ),
-    r"kernel_ext/(accounting|gup|mmu_notifier|shrinker)\.rs": (*MEMORY, *STALE, *FAILING),
+    r"kernel_ext/(accounting|gup|mmu_notifier|shrinker|sort)\.rs": (*MEMORY, *STALE, *FAILING),
     r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|tpt(/.*)?\.rs": (
         *MEMORY,
         *TRANSFERS,
@@ -84,8 +84,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"engine\.rs|wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
     r"events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
     r"queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
-    r"(export|segment)\.rs|kernel_ext/range_alloc\.rs": (*EXPORTS, *CONNECTIONS, *FAILING),
-    r"(link(/.*)?|pump|polling|adaptive_poll)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
+    r"(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (*EXPORTS, *CONNECTIONS, *FAILING),
+    r"(link(/.*)?|pump(/.*)?|polling|adaptive_poll)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
     r"kernel_ext/(window|workqueue|wakeup)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
     r"(connection(/.*)?|attachment|list)\.rs|ioctl/connection\.rs": (
         *CONNECTIONS,
