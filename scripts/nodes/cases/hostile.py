@@ -42,8 +42,11 @@ ON_DEBUG = (
 )
 
 
-def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
-    """Attack a, which listens and connects; it goes on, and b is a good peer afterwards."""
+def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> str:
+    """Attack a, which listens and connects; it goes on, and b is a good peer afterwards.
+
+    What the attacker has to say.
+    """
     again = b.unbind()
     # Accepts one after the other, at the port that the program knows.
     server = a.node.spawn(f"ULDMA_DEVICE={a.path} /kselftest/uldma/uldma_conn_peer serve")
@@ -54,7 +57,7 @@ def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
         a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/zero >/dev/null"),
     ]
     try:
-        b.node.check(f"{PROGRAM} {mode}", timeout)
+        said = b.node.check(f"{PROGRAM} {mode}", timeout)
         expect(a.info()["node"] == a.number, f"{mode}: {a.name} has lost itself")
         a.node.check_log()
     finally:
@@ -64,6 +67,7 @@ def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> None:
     ends.wait_up((a, b))
     cross(a, b, PORT, SIZE)
     cross(b, a, PORT, SIZE)
+    return said
 
 
 def intake(end: End) -> dict[str, int]:
