@@ -40,7 +40,7 @@ CONNECTIONS = (
     "nodes:ring",
     "nodes:samples",
 )
-INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING)
+INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
 LIFE = (*_programs("unbind"), "nodes:module")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
@@ -109,10 +109,11 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "nodes:soak",
     ),
     # What no node with the debug kernel runs.
-    r"tools/uldma/(bench|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
+    r"tools/uldma/(bench|fuzz|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
     r"scripts/nodes/(tests/.*|(machine|results)\.py)": (),
+    r"scripts/nodes/fuzzing\.py": ("nodes:fuzz",),
     r"scripts/nodes/verbs/(bench|fuzz|initiation|link|lmm|run|shell|soak)\.py": (),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The short form of `make fuzz TARGET=ioctl`."""
+"""The short form of `make fuzz TARGET=ioctl`, which is uldma_fuzz."""
 
 from .. import fuzzing
 from ..cluster import Cluster
