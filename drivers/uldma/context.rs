@@ -40,6 +40,7 @@ use crate::{
             self,
             SharedPage, //
         },
+        errno::edquot,
         ratelimit::{
             dev_err_ratelimited,
             dev_warn_ratelimited, //
@@ -53,6 +54,7 @@ use crate::{
 mod claim;
 
 pub(crate) use claim::Claim;
+use claim::Shares;
 
 struct Slot {
     page: Arc<StatusPage>,
@@ -64,6 +66,8 @@ struct Slot {
     since: Instant<Monotonic>,
     /// Wrong keys that were told of.
     bad_keys: u32,
+    /// None for the kernel's context.
+    _shares: Option<Shares>,
 }
 
 struct State {
@@ -288,9 +292,16 @@ impl State {
         maps: &Maps,
         claim: &Arc<Claim>,
     ) -> Result<(u32, u64)> {
-        let number = match self.free(claim) {
-            Some(number) => number,
-            None => self.take_back(dev, hw, maps, claim)?,
+        let (number, shares) = match claim.pay() {
+            Ok(shares) => match self.free(claim) {
+                Some(number) => (number, shares),
+                None => (self.take_back(dev, hw, maps, claim, false)?, shares),
+            },
+            Err(err) if err == edquot() => {
+                let number = self.take_back(dev, hw, maps, claim, true)?;
+                (number, claim.pay().map_err(|_| EBUSY)?)
+            }
+            Err(err) => return Err(err),
         };
         let key = match claim.method.needs_key() {
             true => claim::new_key(number),
@@ -312,7 +323,10 @@ impl State {
             claim.queue.clone(),
             Some(claim.clone()),
         )?;
-        *self.slot(number).ok_or(EBUSY)? = Some(slot);
+        *self.slot(number).ok_or(EBUSY)? = Some(Slot {
+            _shares: Some(shares),
+            ..slot
+        });
         claim.number.store(number, Relaxed);
         claim.events.set_registers(Some(number));
         maps.move_context(claim.opener, Some(number));
@@ -334,7 +348,8 @@ impl State {
         last_first.find(is_free)
     }
 
-    /// Takes a context back that `claim` can have, from the one who has had it for longest.
+    /// Takes a context back that `claim` can have, from the opener that has had it for longest;
+    /// with `own` from one of the same user.
     ///
     /// # Errors
     ///
@@ -345,6 +360,7 @@ impl State {
         hw: &dyn Hardware,
         maps: &Maps,
         claim: &Claim,
+        own: bool,
     ) -> Result<u32> {
         self.parked.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let slice = Delta::from_millis(options::context_slice_ms());
@@ -360,6 +376,7 @@ impl State {
             let age = slot.since.elapsed();
             if owner.is_movable()
                 && fits(number, claim)
+                && (!own || owner.payer.is_same_user(&claim.payer))
                 && age >= slice
                 && oldest.as_ref().is_none_or(|(other, ..)| age > *other)
                 && is_idle(dev, hw, number, owner)?
@@ -430,6 +447,7 @@ impl Slot {
             claim,
             since: Instant::now(),
             bad_keys: 0,
+            _shares: None,
         };
         let result = (|| {
             if let Some(queue) = queue {

@@ -12,8 +12,8 @@
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
 //! hardware. `Attachment::state` is taken alone, but to ask what it holds. `Contexts::state` and
 //! `Maps::ranges` are taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
-//! called under them. `Lmm::spaces`, `Shared::openers`, `Shared::stuck` and the exports' lock are
-//! innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
+//! called under them. `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::openers`, `Shared::stuck` and the
+//! exports' lock are innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
 //! calls takes only `Origin::doubt` and `Attention::space`, one after the other; what context
 //! switches call takes none.
 
@@ -66,6 +66,7 @@ use crate::{
         ratelimit::dev_err_ratelimited,
         shrinker::Shrink, //
     },
+    ledger::Ledger,
     link::{
         self,
         message::{
@@ -112,6 +113,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) hw: Arc<dyn Hardware>,
+    pub(crate) ledger: Arc<Ledger>,
     #[pin]
     pub(crate) tpt: Tpt,
     #[pin]
@@ -174,6 +176,7 @@ impl Shared {
     fn new(dev: &Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Arc<Self>> {
         let gate = Arc::pin_init(Gate::new(dev), GFP_KERNEL)?;
         let geometry = *hw.geometry();
+        let (capacity, limits) = options::ledger(&geometry)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
         let running = Running::new(gate.clone(), hw.clone())?;
@@ -185,6 +188,7 @@ impl Shared {
             try_pin_init!(Self {
                 gate,
                 hw,
+                ledger: Ledger::new(capacity, limits)?,
                 tpt <- Tpt::new(dev, &geometry),
                 lmm <- Lmm::new(options::lmm()),
                 maps <- Maps::new()?,

@@ -30,6 +30,7 @@ use crate::{
         },
         eventfd::EventFd, //
     },
+    ledger::Resource,
     link::message::{
         Answer,
         Query, //
@@ -319,6 +320,16 @@ fn query(opener: &Opener, user: &User) -> Result {
         Backend::Loopback => uapi::ULDMA_BACKEND_LOOPBACK,
     };
     arg.out_connections = u32::try_from(shared.connections.count())?;
+    let payer = opener.space.payer();
+    let (used, limits) = (payer.used(), payer.limits());
+    arg.out_user_regions = u32::try_from(used.of(Resource::Regions))?;
+    arg.out_user_max_regions = u32::try_from(limits.of(Resource::Regions))?;
+    arg.out_user_pages = u32::try_from(used.of(Resource::Pages))?;
+    arg.out_user_max_pages = u32::try_from(limits.of(Resource::Pages))?;
+    arg.out_user_contexts = u32::try_from(used.of(Resource::Contexts))?;
+    arg.out_user_max_contexts = u32::try_from(limits.of(Resource::Contexts))?;
+    arg.out_user_kept_contexts = u32::try_from(used.of(Resource::KeptContexts))?;
+    arg.out_user_max_kept_contexts = u32::try_from(limits.of(Resource::KeptContexts))?;
     user.write(&arg)
 }
 

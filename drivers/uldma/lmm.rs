@@ -6,7 +6,6 @@
 //! that each page is pinned, charged and entered in the page table once.
 
 use kernel::{
-    id_pool::IdPool,
     mm::MmWithUser,
     new_mutex,
     prelude::*,
@@ -24,7 +23,10 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::workqueue::OwnQueue;
+use crate::{
+    kernel_ext::workqueue::OwnQueue,
+    ledger::Payer, //
+};
 
 mod area;
 mod attention;
@@ -43,14 +45,16 @@ mod pinning;
 pub(crate) mod range;
 mod retire;
 pub(crate) mod space;
+mod space_id;
 mod unlock;
 
 pub(crate) use cache::Limits;
 use host::Host;
 use space::Space;
-
-/// Address spaces that can have a device open at a time.
-const MAX_SPACES: usize = 1 << 16;
+use space_id::{
+    SpaceId,
+    SpaceIds, //
+};
 
 /// Spaces of a device that are worked for at a time. Each may wait for its process, within a limit, and
 /// is a thread meanwhile.
@@ -75,14 +79,10 @@ pub(crate) struct Lmm {
     cached: Arc<Atomic<usize>>,
     /// Where spaces are worked for.
     queue: Arc<OwnQueue>,
-    #[pin]
-    spaces: Mutex<Spaces>,
-}
-
-struct Spaces {
+    ids: Arc<SpaceIds>,
     /// By the address of the `mm_struct`, which a space keeps allocated.
-    by_mm: RBTree<usize, Users>,
-    ids: IdPool,
+    #[pin]
+    spaces: Mutex<RBTree<usize, Users>>,
 }
 
 struct Users {
@@ -98,18 +98,12 @@ impl Lmm {
     /// Creates a manager without spaces.
     pub(crate) fn new(options: Options) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
-            let mut ids = IdPool::with_capacity(MAX_SPACES, GFP_KERNEL)?;
-            // Space 0 is the kernel's.
-            ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
-            let spaces = Spaces {
-                by_mm: RBTree::new(),
-                ids,
-            };
             Ok(try_pin_init!(Self {
                 options,
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
                 queue: Arc::new(OwnQueue::new(c"uldma-lmm", WORKERS)?, GFP_KERNEL)?,
-                spaces <- new_mutex!(spaces, "uldma::Lmm::spaces"),
+                ids: SpaceIds::new()?,
+                spaces <- new_mutex!(RBTree::new(), "uldma::Lmm::spaces"),
             }))
         })
     }
@@ -119,26 +113,29 @@ impl Lmm {
         &self.options
     }
 
-    /// The space of `mm`, which the caller uses until [`Lmm::leave`].
-    pub(crate) fn join(&self, mm: &MmWithUser, host: Arc<dyn Host>) -> Result<Arc<Space>> {
+    /// The space of `mm`, which the caller uses until [`Lmm::leave`]; if it is new, `payer` makes
+    /// who pays for it.
+    pub(crate) fn join(
+        &self,
+        mm: &MmWithUser,
+        host: Arc<dyn Host>,
+        payer: impl FnOnce() -> Result<Arc<Payer>>,
+    ) -> Result<Arc<Space>> {
         let mut spaces = self.spaces.lock();
-        if let Some(users) = spaces.by_mm.get_mut(&key(mm)) {
+        if let Some(users) = spaces.get_mut(&key(mm)) {
             users.count += 1;
             return Ok(users.space.clone());
         }
-        let id = spaces.ids.find_unused_id(1).ok_or(ENOSPC)?.as_u32();
+        let id = SpaceId::take(&self.ids)?;
         let (cached, queue) = (self.cached.clone(), self.queue.clone());
-        let space = Space::new(id, mm, host, self.options, cached, queue);
+        let space = Space::new(id, mm, host, payer()?, self.options, cached, queue);
         let space = Arc::pin_init(space, GFP_KERNEL)?;
         let users = Users {
             space: space.clone(),
             count: 1,
         };
         let node = RBTreeNode::new(key(mm), users, GFP_KERNEL)?;
-        if let Some(unused) = spaces.ids.find_unused_id(usize::try_from(id)?) {
-            unused.acquire();
-        }
-        spaces.by_mm.insert(node);
+        spaces.insert(node);
         space.start_work();
         Ok(space)
     }
@@ -146,25 +143,18 @@ impl Lmm {
     /// Ends the use of a space; it goes with the last user.
     pub(crate) fn leave(&self, space: &Arc<Space>) {
         let mut spaces = self.spaces.lock();
-        let Some(users) = spaces.by_mm.get_mut(&space.key()) else {
+        let Some(users) = spaces.get_mut(&space.key()) else {
             return;
         };
         users.count -= 1;
         if users.count > 0 {
             return;
         }
-        let gone = spaces.by_mm.remove(&space.key());
+        let gone = spaces.remove(&space.key());
         drop(spaces);
         drop(gone);
         space.stop_work();
         space.shrink(usize::MAX);
-        if space.is_stuck() {
-            return;
-        }
-        // Only now may the number mean another space.
-        if let Ok(id) = usize::try_from(space.id()) {
-            self.spaces.lock().ids.release_id(id);
-        }
     }
 
     /// Pages that all caches keep.
@@ -176,7 +166,7 @@ impl Lmm {
     /// for.
     pub(crate) fn give_up(&self, pages: usize) {
         if let Some(spaces) = self.spaces.try_lock() {
-            for users in spaces.by_mm.values() {
+            for users in spaces.values() {
                 users.space.attention.give_up(pages);
             }
         }

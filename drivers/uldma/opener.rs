@@ -22,7 +22,14 @@ use crate::{
     engine::Transfer,
     events::Events,
     handles::Handles,
-    kernel_ext::eventfd::EventFd,
+    kernel_ext::{
+        capability::{
+            self,
+            Capability, //
+        },
+        eventfd::EventFd, //
+    },
+    ledger::Payer,
     lmm::space::Space,
     maps::{
         Content,
@@ -176,7 +183,11 @@ impl Opener {
         }
         let space = {
             let task = kernel::current!();
-            shared.lmm.join(task.mm().ok_or(EPERM)?, shared.clone())?
+            let mm = task.mm().ok_or(EPERM)?;
+            shared.lmm.join(mm, shared.clone(), || {
+                let limited = !capability::has(Capability::SysResource);
+                Payer::new(shared.ledger.clone(), capability::current_user(), limited)
+            })?
         };
         let opener = Self::new(shared.clone(), space.clone());
         if opener.is_err() {
@@ -302,7 +313,7 @@ impl Opener {
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
         let events = self.events.clone();
-        let claim = Claim::new(self.number, self.space.id(), method, no_data, events)?;
+        let claim = Claim::new(self.number, &self.space, method, no_data, events)?;
         let mut shown: [Option<MapRange>; 3] = [None; 3];
         let queue = claim.queue.clone();
         let contents = [

@@ -2,10 +2,19 @@
 
 //! What the administrator chose when the module was loaded.
 
-use kernel::time::Delta;
+use kernel::{
+    prelude::*,
+    time::Delta, //
+};
 
 use crate::{
+    hw::Geometry,
     kernel_ext::compat::parameter,
+    ledger::{
+        Amounts,
+        Limits,
+        Resource, //
+    },
     lmm,
     module_parameters, //
 };
@@ -48,6 +57,35 @@ pub(crate) fn insecure_methods() -> bool {
 /// Regions and imports that one opener can have.
 pub(crate) fn max_opener_regions() -> usize {
     parameter(&module_parameters::max_opener_regions)
+}
+
+/// What users can share of a device, and what one can have of it.
+pub(crate) fn ledger(geometry: &Geometry) -> Result<(Amounts, Limits)> {
+    // Entry 0 of the region table and context 0 are the kernel's.
+    let contexts = usize::try_from(geometry.contexts.saturating_sub(1))?;
+    let capacity = Amounts::default()
+        .with(
+            Resource::Regions,
+            usize::try_from(geometry.region_capacity.saturating_sub(1))?,
+        )
+        .with(Resource::Pages, usize::try_from(geometry.page_capacity)?)
+        .with(Resource::Contexts, contexts)
+        .with(Resource::KeptContexts, contexts);
+    let chosen = Amounts::default()
+        .with(
+            Resource::Regions,
+            parameter(&module_parameters::user_regions),
+        )
+        .with(Resource::Pages, parameter(&module_parameters::user_pages))
+        .with(
+            Resource::Contexts,
+            parameter(&module_parameters::user_contexts),
+        )
+        .with(
+            Resource::KeptContexts,
+            parameter(&module_parameters::user_kept_contexts),
+        );
+    Ok((capacity, Limits::new(capacity, chosen)))
 }
 
 /// Messages that a peer can have in flight to this node.

@@ -20,6 +20,10 @@ use crate::{
         gate::GateGuard,
         gup::untagged, //
     },
+    ledger::{
+        Resource,
+        Share, //
+    },
     link::{
         message::ExportedRegion,
         peer::Peer, //
@@ -53,8 +57,8 @@ use crate::{
 enum Pages {
     /// Locked memory of this node.
     Local(Arc<Space>, Locked),
-    /// Entries that name the peer's region.
-    Remote(PageRun),
+    /// Entries of a space that name the peer's region, and what its user pays for them.
+    Remote(Arc<Space>, PageRun, Share),
 }
 
 /// For whom a region is made.
@@ -79,7 +83,7 @@ pub(crate) struct Description {
 }
 
 /// Places of regions that end together, and the page entries of those that are imports.
-pub(crate) struct Leaving(KVVec<(RegionSlot, Option<PageRun>)>);
+pub(crate) struct Leaving(KVVec<Entries>);
 
 impl Leaving {
     /// Room for `count` regions.
@@ -92,8 +96,8 @@ impl Entered for Leaving {
     type Freed = Self;
 
     fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
-        let runs = self.0.iter().filter_map(|(_, run)| run.as_ref());
-        runs.for_each(each);
+        let pages = self.0.iter().filter_map(|entries| entries.pages.as_ref());
+        pages.for_each(|(run, _)| each(run));
     }
 
     fn free(self, _: &Proof) -> Self {
@@ -104,6 +108,14 @@ impl Entered for Leaving {
 /// Memory that is consecutive for the device: bus address and bytes.
 pub(crate) type Block = (u64, u64);
 
+/// What a region has in the device's tables after it was retracted, but for locked memory.
+struct Entries {
+    slot: RegionSlot,
+    _share: Share,
+    /// Those of an import's pages.
+    pages: Option<(PageRun, Share)>,
+}
+
 /// One registration or import. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
@@ -113,6 +125,8 @@ pub(crate) struct Region {
     length: u64,
     range: MapRange,
     pages: Pages,
+    /// The place in the table, as its user pays for it.
+    share: Share,
     /// Name under which the region is exported.
     export: Option<u64>,
     /// Dropped last, when the device cannot find it any more.
@@ -125,7 +139,7 @@ impl Region {
     /// # Errors
     ///
     /// `EPERM` when the process does not run in the owner's space; those of [`PageRange::of_bytes`] and
-    /// [`Space::lock`]; `ENOSPC` when a table is full.
+    /// [`Space::lock`] and [`Share::new`]; `ENOSPC` when a table is full.
     pub(crate) fn register(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -143,6 +157,7 @@ impl Region {
             return Err(ENOSPC);
         }
         let member = space.add_member();
+        let share = Share::new(space.payer(), Resource::Regions, 1)?;
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
         let locked = space.lock(mm, pages, access, Some(ticket))?;
         let setup = RegionSetup {
@@ -162,6 +177,7 @@ impl Region {
                 length,
                 range,
                 pages: Pages::Local(space.clone(), locked),
+                share,
                 export: None,
                 _member: member,
             }),
@@ -210,6 +226,11 @@ impl Region {
     }
 
     /// Makes an import of what `peer` exports.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when a table is full, those of [`Share::new`]: the peer says how long it is, and the
+    /// importer's user pays for as many page entries.
     pub(crate) fn import(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -220,6 +241,9 @@ impl Region {
         let pages = remote.length.div_ceil(u64::try_from(PAGE_SIZE)?);
         let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
         let member = owner.space.add_member();
+        let payer = owner.space.payer();
+        let share = Share::new(payer, Resource::Regions, 1)?;
+        let entries = Share::new(payer, Resource::Pages, usize::try_from(pages)?)?;
         let guard = shared.gate.try_enter()?;
         let dev = guard.dev();
         let generation = peer.hw_generation()?;
@@ -250,6 +274,9 @@ impl Region {
                 let told = shared.tpt.retract(run).invalidate(dev, &*shared.hw, tell);
                 if told.is_ok() {
                     shared.tpt.free_region(slot);
+                } else {
+                    // Entries that the device did not let go of name it still.
+                    owner.space.keep_until_unbound();
                 }
                 return Err(err);
             }
@@ -260,7 +287,8 @@ impl Region {
             access,
             length: remote.length,
             range,
-            pages: Pages::Remote(run),
+            pages: Pages::Remote(owner.space.clone(), run, entries),
+            share,
             export: None,
             _member: member,
         })
@@ -283,14 +311,14 @@ impl Region {
 
     /// Whether this is an import.
     pub(crate) fn is_import(&self) -> bool {
-        matches!(self.pages, Pages::Remote(_))
+        matches!(self.pages, Pages::Remote(..))
     }
 
     /// Pages that the region touches.
     fn pages(&self) -> usize {
         match &self.pages {
             Pages::Local(_, locked) => locked.range().len(),
-            Pages::Remote(run) => usize::try_from(run.count).unwrap_or(usize::MAX),
+            Pages::Remote(_, run, _) => usize::try_from(run.count).unwrap_or(usize::MAX),
         }
     }
 
@@ -298,7 +326,7 @@ impl Region {
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
             Pages::Local(_, locked) => Some(locked.number()),
-            Pages::Remote(_) => None,
+            Pages::Remote(..) => None,
         };
         Description {
             access: self.access,
@@ -413,7 +441,7 @@ impl Region {
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
             Pages::Local(_, locked) => f(locked.runs()),
-            Pages::Remote(run) => f(&[Run {
+            Pages::Remote(_, run, _) => f(&[Run {
                 page: 0,
                 first: run.first,
                 count: run.count,
@@ -481,12 +509,16 @@ impl Region {
             Pages::Local(space, locked) => {
                 space.unlock(locked, Tell::Region(self.slot.index), keep)
             }
-            Pages::Remote(run) => match shared.gate.enter() {
+            Pages::Remote(space, run, _entries) => match shared.gate.enter() {
                 Some(guard) => {
                     let tell = Tell::Region(self.slot.index);
                     let retracted = shared.tpt.retract(run);
                     let told = retracted.invalidate(guard.dev(), &*shared.hw, tell);
-                    told.map_err(|(err, _)| err)
+                    told.map_err(|(err, _)| {
+                        // Entries that the device did not let go of name it still.
+                        space.keep_until_unbound();
+                        err
+                    })
                 }
                 None => Ok(()),
             },
@@ -512,20 +544,24 @@ impl Region {
         let left = space.unlock_all(|end| {
             for mut region in regions {
                 region.retract(shared);
-                let run = match region.pages {
+                let pages = match region.pages {
                     Pages::Local(_, locked) => {
                         end(locked);
                         None
                     }
-                    Pages::Remote(run) => Some(run),
+                    Pages::Remote(_, run, entries) => Some((run, entries)),
                 };
                 // There is room for all; without it, the place is lost.
-                let _ = left.0.push_within_capacity((region.slot, run));
+                let _ = left.0.push_within_capacity(Entries {
+                    slot: region.slot,
+                    pages,
+                    _share: region.share,
+                });
             }
             left
         })?;
-        for (slot, _) in left.0 {
-            shared.tpt.free_region(slot);
+        for entries in left.0 {
+            shared.tpt.free_region(entries.slot);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/cred.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
@@ -105,6 +106,11 @@ bool uldma_ratelimit(unsigned int kind)
 unsigned long uldma_rlimit_memlock(void)
 {
 	return rlimit(RLIMIT_MEMLOCK);
+}
+
+u32 uldma_current_uid(void)
+{
+	return __kuid_val(current_uid());
 }
 
 unsigned long uldma_page_to_pfn(struct page *page)

@@ -34,6 +34,7 @@ void uldma_mapping_inode_put(struct inode *inode);
 bool uldma_ratelimit(unsigned int kind);
 
 unsigned long uldma_rlimit_memlock(void);
+u32 uldma_current_uid(void);
 unsigned long uldma_page_to_pfn(struct page *page);
 bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr);
 u64 uldma_untagged_addr(u64 addr);

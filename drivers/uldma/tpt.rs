@@ -26,6 +26,7 @@ use kernel::{
 
 use crate::{
     access::Access,
+    charge::Charge,
     hw::{
         layout::{
             page_flags,
@@ -39,7 +40,6 @@ use crate::{
         TableSetup, //
     },
     kernel_ext::{
-        accounting::Charge,
         compat::dma_address,
         dma,
         gup::PinnedPages,

@@ -12,13 +12,14 @@
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
 //! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
-//! | mechanisms | [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`polling`], [`adaptive_poll`] |
+//! | mechanisms | [`ledger`], [`charge`], [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`polling`], [`adaptive_poll`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
 
 mod access;
 mod adaptive_poll;
 mod attachment;
+mod charge;
 mod connection;
 mod context;
 mod debugfs;
@@ -32,6 +33,7 @@ mod handles;
 mod hw;
 mod ioctl;
 mod kernel_ext;
+mod ledger;
 mod link;
 mod list;
 mod lmm;
@@ -60,6 +62,22 @@ kernel::prelude::module! {
         max_opener_regions: usize {
             default: 8192,
             description: "Regions and imports that one opener can have",
+        },
+        user_regions: usize {
+            default: 0,
+            description: "Regions and imports that one user without CAP_SYS_RESOURCE can have of a device; 0 for a quarter of its table",
+        },
+        user_pages: usize {
+            default: 0,
+            description: "Pages that one user without CAP_SYS_RESOURCE can have registered and imported; 0 for a quarter of the device's table",
+        },
+        user_contexts: usize {
+            default: 0,
+            description: "Contexts that one user without CAP_SYS_RESOURCE can have at a time; 0 for half of the device's",
+        },
+        user_kept_contexts: usize {
+            default: 0,
+            description: "Contexts that cannot be lent to others and that one user without CAP_SYS_RESOURCE can have; 0 for a quarter of the device's",
         },
         context_slice_ms: u32 {
             default: 10,

@@ -21,7 +21,9 @@ def _programs(*names: str) -> tuple[str, ...]:
 
 FAILING = _programs("fail_nth")
 MEMORY = (
-    *_programs("region", "memlock", "lmm", "blocks", "memory", "shared", "cache", "pressure"),
+    *_programs(
+        "region", "memlock", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
+    ),
     "nodes:registering",
 )
 STALE = _programs("stale", "stale_event", "stale_race", "kept")
@@ -30,7 +32,7 @@ METHODS = (
     "nodes:methods",
     "nodes:initiation",
 )
-CONTEXTS = _programs("context", "lend", "mmap")
+CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
 TRANSFERS = (*_programs("dma", "refuse", "inflight", "event"), "nodes:stalled")
 EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
@@ -63,7 +65,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
-    r"lmm(/.*)?\.rs|(access|region)\.rs|ioctl/region\.rs": (
+    r"lmm(/.*)?\.rs|(access|charge|ledger|region)\.rs|ioctl/region\.rs": (
         *MEMORY,
         *STALE,
         "nodes:held",

@@ -25,6 +25,12 @@ use crate::{
         dma::SharedPage,
         random, //
     },
+    ledger::{
+        Payer,
+        Resource,
+        Share, //
+    },
+    lmm::space::Space,
     method::Method,
     status_page::StatusPage,
     uapi, //
@@ -38,12 +44,20 @@ pub(super) struct Past {
     pub(super) counters: ContextCounters,
 }
 
+/// What the user of a claim pays while the device has registers for it.
+pub(super) struct Shares {
+    _context: Share,
+    _kept: Option<Share>,
+}
+
 /// A claim to a context of the device.
 #[pin_data]
 pub(crate) struct Claim {
     pub(super) opener: u64,
     /// Space whose pages the context may name.
     pub(super) space: u32,
+    /// Who pays for the context.
+    pub(super) payer: Arc<Payer>,
     pub(crate) method: Method,
     /// Whether transfers move nothing.
     pub(super) no_data: bool,
@@ -61,7 +75,7 @@ impl Claim {
     /// Makes a claim to no context yet.
     pub(crate) fn new(
         opener: u64,
-        space: u32,
+        space: &Space,
         method: Method,
         no_data: bool,
         events: Arc<Events>,
@@ -73,7 +87,8 @@ impl Claim {
         };
         let claim = pin_init!(Self {
             opener,
-            space,
+            payer: space.payer().clone(),
+            space: space.id(),
             method,
             no_data,
             page,
@@ -88,6 +103,26 @@ impl Claim {
     /// The number of the context, or 0; it may change at any time.
     pub(crate) fn number(&self) -> u32 {
         self.number.load(Relaxed)
+    }
+
+    /// Pays for a context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it cannot be taken back and the user has as many of these as one can have, or
+    /// all have too many; `EDQUOT` when one of the user's others has to be taken back before.
+    pub(super) fn pay(&self) -> Result<Shares> {
+        let kept = match self.is_movable() {
+            true => None,
+            false => {
+                let share = Share::new(&self.payer, Resource::KeptContexts, 1);
+                Some(share.map_err(|_| EBUSY)?)
+            }
+        };
+        Ok(Shares {
+            _context: Share::new(&self.payer, Resource::Contexts, 1)?,
+            _kept: kept,
+        })
     }
 
     /// Whether the registers can be taken back without the process noticing.

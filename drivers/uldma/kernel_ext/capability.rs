@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Capabilities of the current process.
+//! The user of the current process, and its capabilities.
 
 use kernel::{
     bindings,
@@ -15,6 +15,18 @@ pub(crate) enum Capability {
     IpcLock = 14,
     /// May administrate the system.
     SysAdmin = 21,
+    /// May have more of a resource than others.
+    SysResource = 24,
+}
+
+unsafe extern "C" {
+    fn uldma_current_uid() -> u32;
+}
+
+/// The real user of the current process, by the number that the initial namespace gives it.
+pub(crate) fn current_user() -> u32 {
+    // SAFETY: May be called from process context.
+    unsafe { uldma_current_uid() }
 }
 
 /// Whether the current process has `capability`, and now uses it.

@@ -24,6 +24,7 @@ declare_err! {
     eaddrinuse = EADDRINUSE: "Address already in use.",
     econnrefused = ECONNREFUSED: "Connection refused.",
     econnreset = ECONNRESET: "Connection reset by peer.",
+    edquot = EDQUOT: "Quota exceeded.",
     eisconn = EISCONN: "Transport endpoint is already connected.",
     enotconn = ENOTCONN: "Transport endpoint is not connected.",
     eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",

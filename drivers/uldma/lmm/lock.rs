@@ -15,6 +15,7 @@ use kernel::{
 use crate::{
     access::Access,
     events::StaleTicket,
+    kernel_ext::errno::edquot,
     list::List,
     tpt::Tell, //
 };
@@ -55,7 +56,7 @@ impl Space {
     /// # Errors
     ///
     /// Those of [`PinnedPages::pin`](crate::kernel_ext::gup::PinnedPages::pin) and
-    /// [`Charge::new`](crate::kernel_ext::accounting::Charge::new), `ENOSPC` when a table is full,
+    /// [`Charge::new`](crate::charge::Charge::new), `ENOSPC` when a table is full,
     /// `EINTR` when a signal comes while another lock pins the same pages, `ENODEV` when the device
     /// is gone; nothing has changed then, but that the cache may be empty.
     pub(crate) fn lock(
@@ -69,7 +70,7 @@ impl Space {
         let wanted = &Wanted { mm, range, access };
         let result = self.pin_and_enter(wanted, &mut ticket, locker);
         match result {
-            Err(ENOMEM | ENOSPC | EPERM) if self.evict_all(locker) => {
+            Err(err) if is_for_want(err) && self.evict_all(locker) => {
                 self.pin_and_enter(wanted, &mut ticket, locker)
             }
             result => result,
@@ -89,7 +90,7 @@ impl Space {
             let mut state = self.state.lock();
             let plan = Plan::new(&state, wanted)?;
             let Some(range) = plan.range() else {
-                let mut pins = Pins::none(wanted)?;
+                let mut pins = Pins::none(wanted, self.payer())?;
                 return self.enter(&mut state, wanted, &plan, &mut pins, ticket, locker);
             };
             if state.is_reserved(&range) {
@@ -101,7 +102,7 @@ impl Space {
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
             // Dropped after the lock.
-            let mut pins = plan.pin(wanted, &wake);
+            let mut pins = plan.pin(wanted, self.payer(), &wake);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
             self.entered.notify_all();
@@ -232,6 +233,11 @@ impl Space {
         state.holders.insert(room.into_node(locked.number, holder));
         Ok(locked)
     }
+}
+
+/// Whether locking failed for want of what the cache has.
+fn is_for_want(err: Error) -> bool {
+    matches!(err, ENOMEM | ENOSPC | EPERM) || err == edquot()
 }
 
 /// Whether page `page` of an area that has `range` is the one that `fresh` found there.

@@ -14,10 +14,9 @@ use kernel::{
 
 use crate::{
     access::Access,
-    kernel_ext::{
-        accounting::Charge,
-        gup::PinnedPages, //
-    },
+    charge::Charge,
+    kernel_ext::gup::PinnedPages,
+    ledger::Payer,
     list::List, //
 };
 
@@ -101,8 +100,13 @@ impl Plan {
     /// # Errors
     ///
     /// Those of [`PinnedPages::pin`] and [`Charge::new`].
-    pub(super) fn pin(&self, wanted: &Wanted<'_>, wake: &Arc<dyn Wake>) -> Result<Pins> {
-        let charge = Charge::new(wanted.mm, self.missing)?;
+    pub(super) fn pin(
+        &self,
+        wanted: &Wanted<'_>,
+        payer: &Arc<Payer>,
+        wake: &Arc<dyn Wake>,
+    ) -> Result<Pins> {
+        let charge = Charge::new(wanted.mm, payer, self.missing)?;
         let mut fresh = List::Empty;
         for range in self.doubtful.iter().copied() {
             let origin = Origin::watch(wanted.mm, range, wake)?;
@@ -127,10 +131,10 @@ impl Plan {
 
 impl Pins {
     /// Nothing has to be pinned.
-    pub(super) fn none(wanted: &Wanted<'_>) -> Result<Self> {
+    pub(super) fn none(wanted: &Wanted<'_>, payer: &Arc<Payer>) -> Result<Self> {
         Ok(Self {
             fresh: List::Empty,
-            charge: Charge::new(wanted.mm, 0)?,
+            charge: Charge::new(wanted.mm, payer, 0)?,
         })
     }
 

@@ -37,6 +37,7 @@ use crate::{
         accounting,
         workqueue::OwnQueue, //
     },
+    ledger::Payer,
     tpt::Entered, //
 };
 
@@ -55,6 +56,7 @@ use super::{
         gaps,
         PageRange, //
     },
+    space_id::SpaceId,
     Options, //
 };
 
@@ -64,7 +66,9 @@ use super::{
 /// faults memory in is called under `state`, so whoever takes it waits for no process's memory.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
-    id: u32,
+    id: SpaceId,
+    /// Who pays for what is locked.
+    payer: Arc<Payer>,
     pub(super) mm: ARef<Mm>,
     /// Pages that are locked, each counted once. Outside of `state`, so that a caller that only asks
     /// does not wait for the device.
@@ -101,6 +105,8 @@ pub(super) struct State {
     /// Areas that the device did not let go of: pinned until the address space's last opener and
     /// the device's binding are gone.
     pub(super) stuck: Areas<Pinned>,
+    /// Whether the device keeps this space.
+    pub(super) is_kept: bool,
     /// The space that the device kept before this one, if it keeps this one.
     pub(super) kept_before: Option<Arc<Space>>,
 }
@@ -141,9 +147,10 @@ pub(crate) struct Cost {
 impl Space {
     /// Creates a space for `mm` without locked memory.
     pub(super) fn new(
-        id: u32,
+        id: SpaceId,
         mm: &MmWithUser,
         host: Arc<dyn Host>,
+        payer: Arc<Payer>,
         options: Options,
         cached: Arc<Atomic<usize>>,
         queue: Arc<OwnQueue>,
@@ -157,10 +164,12 @@ impl Space {
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
             stuck: Areas::default(),
+            is_kept: false,
             kept_before: None,
         };
         try_pin_init!(Self {
             id,
+            payer,
             mm,
             pages: Atomic::new(0),
             host,
@@ -175,7 +184,12 @@ impl Space {
 
     /// The number by which the device knows this space.
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.id.number()
+    }
+
+    /// Who pays for what its openers have.
+    pub(crate) fn payer(&self) -> &Arc<Payer> {
+        &self.payer
     }
 
     /// The key under which the manager finds this space.

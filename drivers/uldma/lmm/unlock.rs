@@ -117,17 +117,24 @@ impl Space {
                 "{} pages stay pinned: {err:?}\n",
                 areas.pages()
             );
-            if state.stuck.is_empty() && !areas.is_empty() {
-                state.kept_before = self.host.keep(self.clone());
+            if !areas.is_empty() {
+                self.keep_in(state);
             }
             state.stuck.append(areas);
             err
         })
     }
 
-    /// Whether the device did not let go of some memory.
-    pub(super) fn is_stuck(&self) -> bool {
-        !self.state.lock().stuck.is_empty()
+    /// Keeps the space until the device is unbound, since entries that the device did not let go of
+    /// have its number.
+    pub(crate) fn keep_until_unbound(self: &Arc<Self>) {
+        self.keep_in(&mut self.state.lock());
+    }
+
+    fn keep_in(self: &Arc<Self>, state: &mut State) {
+        if !core::mem::replace(&mut state.is_kept, true) {
+            state.kept_before = self.host.keep(self.clone());
+        }
     }
 
     /// Lets go of the space that was kept before this one, as [`Host::keep`](super::host::Host::keep)

@@ -32,11 +32,9 @@ use kernel::{
 };
 
 use crate::{
+    charge::Charge,
     hw::Hardware,
-    kernel_ext::{
-        accounting::Charge,
-        gup::PinnedPages, //
-    }, //
+    kernel_ext::gup::PinnedPages, //
 };
 
 use super::Tpt;

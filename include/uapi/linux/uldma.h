@@ -63,10 +63,12 @@
  *  - ENOENT: no such handle, or no such name at the peer.
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the opener is full.
+ *  - EDQUOT: the user has as many regions, or as many pages of the device's
+ *    table, as one without CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: the opener has a context already, or the device has no context
- *    free, or the transfer queue is full, or the opener waits for as many
- *    answers of peers as it may.
+ *    free that the user can have, or the transfer queue is full, or the opener
+ *    waits for as many answers of peers as it may.
  *  - ENXIO: the operation needs a context and the opener has none.
  *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
  *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait.
@@ -258,6 +260,19 @@ enum uldma_backend {
  * @out_peers: mask of the nodes that can be reached now
  * @out_backend: enum uldma_backend
  * @out_connections: connections of all openers
+ * @out_user_regions: regions and imports that the opener's user has
+ * @out_user_max_regions: of these, how many this opener's user can have
+ * @out_user_pages: pages of the table that the user has, of registered memory,
+ *	of memory given to connections, and of imports
+ * @out_user_max_pages: of these, how many the user can have
+ * @out_user_contexts: contexts that the user has now
+ * @out_user_max_contexts: of these, how many the user can have
+ * @out_user_kept_contexts: of them, how many are not lent to others
+ * @out_user_max_kept_contexts: of these, how many the user can have
+ *
+ * The user of an opener is the one who ran when the address space first opened
+ * the device. What it can have is what there is, if that process had
+ * CAP_SYS_RESOURCE.
  */
 struct uldma_query {
 	__u32 size;
@@ -284,6 +299,14 @@ struct uldma_query {
 	__u32 out_peers;
 	__u32 out_backend;
 	__u32 out_connections;
+	__u32 out_user_regions;
+	__u32 out_user_max_regions;
+	__u32 out_user_pages;
+	__u32 out_user_max_pages;
+	__u32 out_user_contexts;
+	__u32 out_user_max_contexts;
+	__u32 out_user_kept_contexts;
+	__u32 out_user_max_kept_contexts;
 };
 
 /**
@@ -326,6 +349,22 @@ struct uldma_peer_query {
  * Where a structure that asks a peer has a field @peer, it is the number of a node
  * plus one, or zero for the other node of a link of two (EINVAL where there are
  * more). Where one says who may ask, zero stands for every node.
+ */
+
+/**
+ * DOC: shares of users
+ *
+ * What all users share of a device is counted for each of them: regions and
+ * imports; pages of registered memory, of memory given to connections and of
+ * imports; contexts. One that had no CAP_SYS_RESOURCE when it opened the device
+ * can have as much as the module's parameters user_regions, user_pages,
+ * user_contexts and user_kept_contexts say: unless they are set, a quarter of
+ * the regions and of the pages, half of the contexts, and a quarter of them of
+ * a kind that is not lent to others. All such users together leave 1 of 16
+ * regions and pages, and a quarter of the contexts that can be lent.
+ *
+ * One region or page more is EDQUOT. One context more is one of the user's own,
+ * lent, or EBUSY.
  */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each user has of what all users of a device share, and how much of it one can have.
+//!
+//! An address space pays for all that its openers have: as the user who opened the device first in
+//! it, and without limits if that process had `CAP_SYS_RESOURCE`. What is paid for is a [`Share`],
+//! which is given back when it is dropped.
+//!
+//! The ledger's lock is innermost.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::kernel_ext::errno::edquot;
+
+/// What is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Entries of the region table.
+    Regions,
+    /// Entries of the page table.
+    Pages,
+    /// Contexts, as far as the device has registers for them.
+    Contexts,
+    /// Those of them that cannot be taken back.
+    KeptContexts,
+}
+
+/// How many resources there are.
+const COUNT: usize = 4;
+
+/// An amount of each resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amounts([usize; COUNT]);
+
+impl Amounts {
+    /// How much of `resource`.
+    pub(crate) fn of(&self, resource: Resource) -> usize {
+        self.0.get(resource as usize).copied().unwrap_or(0)
+    }
+
+    /// The same with `amount` of `resource`.
+    pub(crate) fn with(mut self, resource: Resource, amount: usize) -> Self {
+        if let Some(place) = self.0.get_mut(resource as usize) {
+            *place = amount;
+        }
+        self
+    }
+
+    fn add(&mut self, resource: Resource, amount: usize) {
+        *self = self.with(resource, self.of(resource).saturating_add(amount));
+    }
+
+    fn sub(&mut self, resource: Resource, amount: usize) {
+        *self = self.with(resource, self.of(resource).saturating_sub(amount));
+    }
+}
+
+/// How much users without `CAP_SYS_RESOURCE` can have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Each of them.
+    pub(crate) each: Amounts,
+    /// All of them together, so that something is left for the others.
+    pub(crate) together: Amounts,
+}
+
+impl Limits {
+    /// The limits where a device has `capacity`; `chosen` is what each can have, 0 for the default.
+    pub(crate) fn new(capacity: Amounts, chosen: Amounts) -> Self {
+        use Resource::*;
+        let mut limits = Self::default();
+        for (resource, share, rest) in [
+            // Four users have to agree to take what all can have, and 1 of 16 is left even then.
+            (Regions, 4, 16),
+            (Pages, 4, 16),
+            (Contexts, 2, usize::MAX),
+            // Who needs one that can be taken back finds some.
+            (KeptContexts, 4, 4),
+        ] {
+            let all = capacity.of(resource);
+            let each = match chosen.of(resource) {
+                0 => (all / share).max(1),
+                chosen => chosen,
+            };
+            let left = match rest {
+                usize::MAX => 0,
+                rest => (all / rest).max(1),
+            };
+            limits.each = limits.each.with(resource, each.min(all));
+            limits.together = limits.together.with(resource, all.saturating_sub(left));
+        }
+        limits
+    }
+}
+
+/// What one user has.
+#[derive(Default)]
+struct Account {
+    used: Amounts,
+    /// Address spaces that pay as this user.
+    payers: usize,
+}
+
+/// The books.
+struct Accounts {
+    limits: Limits,
+    by_user: RBTree<u32, Account>,
+    /// What those have together who have limits.
+    together: Amounts,
+}
+
+impl Accounts {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            by_user: RBTree::new(),
+            together: Amounts::default(),
+        }
+    }
+
+    fn join(&mut self, user: u32, node: RBTreeNode<u32, Account>) {
+        match self.by_user.get_mut(&user) {
+            Some(account) => account.payers += 1,
+            None => {
+                self.by_user.insert(node);
+            }
+        }
+    }
+
+    fn leave(&mut self, user: u32) {
+        let Some(account) = self.by_user.get_mut(&user) else {
+            return;
+        };
+        account.payers -= 1;
+        if account.payers == 0 {
+            // Each share keeps its payer, so there is nothing in it.
+            self.by_user.remove(&user);
+        }
+    }
+
+    fn take(&mut self, user: u32, limited: bool, resource: Resource, amount: usize) -> Result {
+        let account = self.by_user.get_mut(&user).ok_or(EINVAL)?;
+        if limited {
+            let fits = |used: Amounts, limit: Amounts| {
+                let total = used.of(resource).checked_add(amount);
+                total.is_some_and(|total| total <= limit.of(resource))
+            };
+            if !fits(account.used, self.limits.each) || !fits(self.together, self.limits.together) {
+                return Err(edquot());
+            }
+            self.together.add(resource, amount);
+        }
+        account.used.add(resource, amount);
+        Ok(())
+    }
+
+    fn give_back(&mut self, user: u32, limited: bool, resource: Resource, amount: usize) {
+        if let Some(account) = self.by_user.get_mut(&user) {
+            account.used.sub(resource, amount);
+        }
+        if limited {
+            self.together.sub(resource, amount);
+        }
+    }
+
+    fn used(&self, user: u32) -> Amounts {
+        let account = self.by_user.get(&user);
+        account.map_or_else(Amounts::default, |account| account.used)
+    }
+}
+
+/// The ledger of one device.
+#[pin_data]
+pub(crate) struct Ledger {
+    capacity: Amounts,
+    #[pin]
+    accounts: Mutex<Accounts>,
+}
+
+impl Ledger {
+    /// Creates a ledger in which each user has nothing; `capacity` is what there is.
+    pub(crate) fn new(capacity: Amounts, limits: Limits) -> Result<Arc<Self>> {
+        let ledger = pin_init!(Self {
+            capacity,
+            accounts <- new_mutex!(Accounts::new(limits), "uldma::Ledger::accounts"),
+        });
+        Arc::pin_init(ledger, GFP_KERNEL)
+    }
+}
+
+/// An address space, as the one that pays.
+pub(crate) struct Payer {
+    ledger: Arc<Ledger>,
+    user: u32,
+    limited: bool,
+}
+
+impl Payer {
+    /// Lets an address space pay as `user`, within limits if `limited`.
+    pub(crate) fn new(ledger: Arc<Ledger>, user: u32, limited: bool) -> Result<Arc<Self>> {
+        let account = Account {
+            payers: 1,
+            ..Account::default()
+        };
+        let node = RBTreeNode::new(user, account, GFP_KERNEL_ACCOUNT)?;
+        ledger.accounts.lock().join(user, node);
+        let payer = Self {
+            ledger,
+            user,
+            limited,
+        };
+        Ok(Arc::new(payer, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Whether `other` pays as the same user.
+    pub(crate) fn is_same_user(&self, other: &Self) -> bool {
+        self.user == other.user
+    }
+
+    /// What the user has.
+    pub(crate) fn used(&self) -> Amounts {
+        self.ledger.accounts.lock().used(self.user)
+    }
+
+    /// What this payer can have.
+    pub(crate) fn limits(&self) -> Amounts {
+        match self.limited {
+            true => self.ledger.accounts.lock().limits.each,
+            false => self.ledger.capacity,
+        }
+    }
+}
+
+impl Drop for Payer {
+    fn drop(&mut self) {
+        self.ledger.accounts.lock().leave(self.user);
+    }
+}
+
+/// What a payer has of one resource; dropping it gives it back.
+pub(crate) struct Share {
+    payer: Arc<Payer>,
+    resource: Resource,
+    amount: usize,
+}
+
+impl Share {
+    /// Takes `amount` of `resource`.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` when the payer's user would have more than one can have, or all users that have
+    /// limits would leave too little for the others.
+    pub(crate) fn new(payer: &Arc<Payer>, resource: Resource, amount: usize) -> Result<Self> {
+        let mut share = Self {
+            payer: payer.clone(),
+            resource,
+            amount: 0,
+        };
+        share.grow(amount)?;
+        Ok(share)
+    }
+
+    /// Takes `amount` more, with the errors of [`Share::new`].
+    pub(crate) fn grow(&mut self, amount: usize) -> Result {
+        let payer = &self.payer;
+        let mut accounts = payer.ledger.accounts.lock();
+        accounts.take(payer.user, payer.limited, self.resource, amount)?;
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// Takes over what `other`, of the same payer and resource, has.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.amount += core::mem::take(&mut other.amount);
+    }
+
+    /// Splits off `amount`, or all if there is less.
+    pub(crate) fn split(&mut self, amount: usize) -> Self {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        Self {
+            payer: self.payer.clone(),
+            resource: self.resource,
+            amount,
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            let payer = &self.payer;
+            let mut accounts = payer.ledger.accounts.lock();
+            accounts.give_back(payer.user, payer.limited, self.resource, self.amount);
+        }
+    }
+}
+
+#[kunit_tests(uldma_ledger)]
+mod tests {
+    use super::*;
+    use Resource::*;
+
+    fn ledger() -> Result<Arc<Ledger>> {
+        let capacity = Amounts::default()
+            .with(Regions, 160)
+            .with(Pages, 1600)
+            .with(Contexts, 6)
+            .with(KeptContexts, 6);
+        Ledger::new(capacity, Limits::new(capacity, Amounts::default()))
+    }
+
+    #[test]
+    fn a_user_has_a_part_however_many_processes_there_are() -> Result {
+        let ledger = ledger()?;
+        let first = Payer::new(ledger.clone(), 1000, true)?;
+        let second = Payer::new(ledger.clone(), 1000, true)?;
+        let most = Share::new(&first, Regions, 39)?;
+        let last = Share::new(&second, Regions, 1)?;
+        assert!(Share::new(&first, Regions, 1).is_err());
+        assert!(Share::new(&second, Regions, 1).is_err());
+        assert_eq!(first.used().of(Regions), 40);
+        drop(most);
+        drop(first);
+        assert_eq!(second.used().of(Regions), 1);
+        drop(last);
+        assert_eq!(second.used(), Amounts::default());
+        Ok(())
+    }
+
+    #[test]
+    fn another_user_does_not_notice() -> Result {
+        let ledger = ledger()?;
+        let first = Payer::new(ledger.clone(), 1000, true)?;
+        let second = Payer::new(ledger.clone(), 1001, true)?;
+        let _all = Share::new(&first, Pages, 400)?;
+        assert!(Share::new(&first, Pages, 1).is_err());
+        assert!(Share::new(&second, Pages, 400).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn all_together_leave_some() -> Result {
+        let ledger = ledger()?;
+        let mut shares = KVec::new();
+        for user in 0..3 {
+            let payer = Payer::new(ledger.clone(), user, true)?;
+            shares.push(Share::new(&payer, Regions, 40)?, GFP_KERNEL)?;
+        }
+        let last = Payer::new(ledger.clone(), 3, true)?;
+        assert!(Share::new(&last, Regions, 31).is_err());
+        let _rest = Share::new(&last, Regions, 30)?;
+        let root = Payer::new(ledger.clone(), 0, false)?;
+        assert!(Share::new(&root, Regions, 10).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn who_has_no_limits_takes_none_away() -> Result {
+        let ledger = ledger()?;
+        let root = Payer::new(ledger.clone(), 0, false)?;
+        let _all = Share::new(&root, Regions, 160)?;
+        assert_eq!(root.limits().of(Regions), 160);
+        let user = Payer::new(ledger.clone(), 1000, true)?;
+        assert!(Share::new(&user, Regions, 40).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn a_share_is_what_its_parts_are() -> Result {
+        let payer = Payer::new(ledger()?, 1000, true)?;
+        let mut whole = Share::new(&payer, Pages, 10)?;
+        let part = whole.split(4);
+        drop(whole);
+        assert_eq!(payer.used().of(Pages), 4);
+        let mut again = Share::new(&payer, Pages, 1)?;
+        again.join(part);
+        assert_eq!(payer.used().of(Pages), 5);
+        assert!(again.grow(396).is_err());
+        assert_eq!(payer.used().of(Pages), 5);
+        again.grow(395)?;
+        drop(again);
+        assert_eq!(payer.used().of(Pages), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn an_account_lasts_as_long_as_its_shares() -> Result {
+        let ledger = ledger()?;
+        let gone = Payer::new(ledger.clone(), 1000, true)?;
+        let left = Share::new(&gone, Regions, 40)?;
+        drop(gone);
+        let next = Payer::new(ledger.clone(), 1000, true)?;
+        assert!(Share::new(&next, Regions, 1).is_err());
+        drop(left);
+        assert!(Share::new(&next, Regions, 40).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn each_has_one_of_what_there_is_little_of() {
+        let capacity = Amounts::default().with(Contexts, 1).with(KeptContexts, 1);
+        let limits = Limits::new(capacity, Amounts::default());
+        assert_eq!(limits.each.of(Contexts), 1);
+        assert_eq!(limits.together.of(Contexts), 1);
+        // One that is kept would be the only one.
+        assert_eq!(limits.together.of(KeptContexts), 0);
+        let chosen = Amounts::default().with(Contexts, 9);
+        assert_eq!(Limits::new(capacity, chosen).each.of(Contexts), 1);
+        // Without an engine there are none.
+        let none = Limits::new(Amounts::default(), Amounts::default());
+        assert_eq!(none.each, Amounts::default());
+    }
+}

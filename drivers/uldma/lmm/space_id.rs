@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The numbers by which the device knows spaces.
+//!
+//! A space has its number for as long as it lives, which is as long as anything is entered for it in
+//! the device's tables: an opener's regions, buffers of connections that outlive the opener, and
+//! memory that the device did not let go of. Only then can the number mean another space.
+
+use kernel::{
+    id_pool::IdPool,
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// Spaces that a device can have at a time.
+const MAX_SPACES: usize = 1 << 16;
+
+/// The numbers of one device.
+#[pin_data]
+pub(super) struct SpaceIds {
+    #[pin]
+    pool: Mutex<IdPool>,
+}
+
+impl SpaceIds {
+    /// Creates a set in which all numbers are free but 0, which is the kernel's.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let mut pool = IdPool::with_capacity(MAX_SPACES, GFP_KERNEL)?;
+        pool.find_unused_id(0).ok_or(ENOSPC)?.acquire();
+        let ids = pin_init!(Self {
+            pool <- new_mutex!(pool, "uldma::SpaceIds::pool"),
+        });
+        Arc::pin_init(ids, GFP_KERNEL)
+    }
+}
+
+/// The number of a space; dropping it frees the number.
+pub(super) struct SpaceId {
+    ids: Arc<SpaceIds>,
+    id: usize,
+}
+
+impl SpaceId {
+    /// Takes a number.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is none.
+    pub(super) fn take(ids: &Arc<SpaceIds>) -> Result<Self> {
+        let id = {
+            let mut pool = ids.pool.lock();
+            let unused = pool.find_unused_id(1).ok_or(ENOSPC)?;
+            let id = usize::try_from(unused.as_u32())?;
+            unused.acquire();
+            id
+        };
+        let ids = ids.clone();
+        Ok(Self { ids, id })
+    }
+
+    /// The number.
+    pub(super) fn number(&self) -> u32 {
+        // There are `MAX_SPACES` numbers.
+        u32::try_from(self.id).unwrap_or(u32::MAX)
+    }
+}
+
+impl Drop for SpaceId {
+    fn drop(&mut self) {
+        self.ids.pool.lock().release_id(self.id);
+    }
+}
+
+#[kunit_tests(uldma_space_id)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_free_when_its_space_is_gone() -> Result {
+        let ids = SpaceIds::new()?;
+        let first = SpaceId::take(&ids)?;
+        let second = SpaceId::take(&ids)?;
+        assert!(first.number() != 0 && second.number() != 0);
+        assert!(first.number() != second.number());
+        let number = first.number();
+        drop(first);
+        assert_eq!(SpaceId::take(&ids)?.number(), number);
+        Ok(())
+    }
+}
