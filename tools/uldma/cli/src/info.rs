@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use uldma::{Device, Method, Query};
+use uldma::{Device, Method, Query, UserShares};
 
 use crate::args::Common;
 use crate::failure::{Failure, Result};
@@ -47,6 +47,50 @@ pub(crate) struct DeviceInfo {
     max_pages: u32,
     window_size: u64,
     window_used: u64,
+    /// What the user has who asks, and can have.
+    user: UserInfo,
+}
+
+/// What one user has of what all users share.
+#[derive(Debug, Serialize)]
+struct UserInfo {
+    regions: u32,
+    max_regions: u32,
+    pages: u32,
+    max_pages: u32,
+    contexts: u32,
+    max_contexts: u32,
+    kept_contexts: u32,
+    max_kept_contexts: u32,
+}
+
+impl UserInfo {
+    fn new(shares: UserShares) -> Self {
+        Self {
+            regions: shares.regions.0,
+            max_regions: shares.regions.1,
+            pages: shares.pages.0,
+            max_pages: shares.pages.1,
+            contexts: shares.contexts.0,
+            max_contexts: shares.contexts.1,
+            kept_contexts: shares.kept_contexts.0,
+            max_kept_contexts: shares.kept_contexts.1,
+        }
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent)",
+            self.regions,
+            self.max_regions,
+            self.pages,
+            self.max_pages,
+            self.contexts,
+            self.max_contexts,
+            self.kept_contexts,
+            self.max_kept_contexts
+        )
+    }
 }
 
 impl DeviceInfo {
@@ -79,6 +123,7 @@ impl DeviceInfo {
             max_pages: query.max_pages,
             window_size: query.window_size,
             window_used: query.window_used,
+            user: UserInfo::new(query.user),
         }
     }
 
@@ -131,6 +176,7 @@ impl DeviceInfo {
             "window",
             format!("{} of {} bytes used", self.window_used, self.window_size),
         );
+        line("user", self.user.words());
         line(
             "transfer",
             format!("at most {} bytes per initiation", self.max_transfer),

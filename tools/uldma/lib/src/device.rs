@@ -278,6 +278,33 @@ pub struct Query {
     pub backend: Backend,
     /// Connections of all openers.
     pub connections: u32,
+    /// What the user of this opener has of what all users share, and can have.
+    pub user: UserShares,
+}
+
+/// What one user has of a device, and what it can have, each as a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UserShares {
+    /// Regions and imports.
+    pub regions: (u32, u32),
+    /// Pages of the translation table.
+    pub pages: (u32, u32),
+    /// Register contexts.
+    pub contexts: (u32, u32),
+    /// Of them, those that are not lent to others.
+    pub kept_contexts: (u32, u32),
+}
+
+impl UserShares {
+    fn from_raw(raw: &uapi::uldma_query) -> Self {
+        Self {
+            regions: (raw.out_user_regions, raw.out_user_max_regions),
+            pages: (raw.out_user_pages, raw.out_user_max_pages),
+            contexts: (raw.out_user_contexts, raw.out_user_max_contexts),
+            kept_contexts: (raw.out_user_kept_contexts, raw.out_user_max_kept_contexts),
+        }
+    }
 }
 
 impl Query {
@@ -305,6 +332,7 @@ impl Query {
             peers: raw.out_peers,
             backend: Backend::from_raw(raw.out_backend),
             connections: raw.out_connections,
+            user: UserShares::from_raw(raw),
         }
     }
 

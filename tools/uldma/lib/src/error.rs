@@ -303,6 +303,11 @@ fn hint(errno: Errno) -> Option<&'static str> {
         }
         Errno::EACCES => "the region was not registered or exported with the right that is needed",
         Errno::ENOSPC => "a table is full: close other users, or see `uldma info` for the limits",
+        Errno::EDQUOT => {
+            "this user has as much of the device as one can have (`uldma info`): end some, or raise \
+             the module's user_regions or user_pages"
+        }
+        Errno::EBADF => "the device was opened for reading only: open it for reading and writing",
         Errno::EEXIST => "the name is taken on this node: choose another",
         Errno::EBUSY => "all register contexts are taken, or the queue is full: see `uldma info`",
         Errno::ENXIO => "create a register context first",

@@ -103,7 +103,7 @@ pub use connection::{
     Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
 };
 pub use context::{Context, ContextOptions, ContextStats, Initiated, Ticket};
-pub use device::{Backend, Device, Query};
+pub use device::{Backend, Device, Query, UserShares};
 pub use dma::KernelTicket;
 pub use error::{Error, Refusal, Result};
 pub use event::Event;

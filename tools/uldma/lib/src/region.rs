@@ -183,7 +183,8 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::System`]: ENOMEM when the limit would be exceeded ([`Error::hint`] says limit, use
-    /// and need), ENOSPC when the device's table is full. The buffer is freed.
+    /// and need), ENOSPC when the device's table is full, EDQUOT when this user's share of it is
+    /// used up. The buffer is freed.
     pub fn register(&self, buffer: Buffer, access: Access) -> Result<Region> {
         let address = buffer.as_ptr() as u64;
         let entry = Entry::register(self, address, buffer.len() as u64, access)?;
