@@ -37,6 +37,54 @@ TEST_F(peer, is_another_node)
 	EXPECT_LT(0, query(self->fd).out_link_generation);
 }
 
+/* What a hostile child got, and which error it got in the end. */
+struct loot {
+	__u32 count;
+	int error;
+};
+
+static void import_all(int out, void *arg)
+{
+	struct loot loot = { };
+	struct region r;
+	int fd;
+
+	loot.error = become(HOSTILE, 16 * page_size());
+	fd = uldma_open(0);
+	loot.error = loot.error ?: fd < 0 ? fd : 0;
+	while (!loot.error) {
+		loot.error = region_import(fd, NAME, RW, &r);
+		loot.count += !loot.error;
+	}
+	if (write(out, &loot, sizeof(loot)) != sizeof(loot))
+		_exit(1);
+}
+
+/* An import is as large as the peer says, and who makes it pays for that. */
+TEST_F_TIMEOUT(peer, imports_of_one_user, 400)
+{
+	struct loot loot = { };
+	struct helper helper;
+	char *buf = buffer(page_size());
+	mode_t mode;
+	int ret;
+
+	ASSERT_NE(NULL, buf);
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT,
+			       { 0, NAME, 4UL << 20, RW }));
+	ASSERT_EQ(0, node_open_to_all(&mode));
+	ret = helper_start(&helper, import_all, NULL);
+	EXPECT_EQ(sizeof(loot), read(helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(0, chmod(uldma_node(), mode));
+	ASSERT_EQ(0, ret);
+	EXPECT_EQ(-EDQUOT, loot.error);
+	EXPECT_LT(0, loot.count);
+	/* Others notice nothing, whatever they ask for. */
+	EXPECT_EQ(0, region_register(self->fd, buf, 1, RW, &self->r));
+	EXPECT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	EXPECT_EQ(0, helper_kill(&helper));
+}
+
 TEST_F(peer, import_unknown)
 {
 	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));

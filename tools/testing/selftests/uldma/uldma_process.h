@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,32 @@ static inline int drop_privileges(void)
 	if (!geteuid() && (setresgid(1000, 1000, 1000) ||
 			   setresuid(1000, 1000, 1000)))
 		return -errno;
+	return 0;
+}
+
+/* Users who own nothing, and have no capabilities. */
+#define HOSTILE 4711
+#define OTHER 4712
+
+/* Becomes such a user, with a limit of so many bytes, and ends with the parent. */
+static inline int become(uid_t uid, rlim_t memlock)
+{
+	struct rlimit limit = { memlock, memlock };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setresgid(uid, uid, uid) ||
+	    setresuid(uid, uid, uid))
+		return -errno;
+	return prctl(PR_SET_PDEATHSIG, SIGKILL) ? -errno : 0;
+}
+
+/* Lets all users open the device; the mode is to be restored. */
+static inline int node_open_to_all(mode_t *mode)
+{
+	struct stat node;
+
+	if (stat(uldma_node(), &node) || chmod(uldma_node(), 0666))
+		return -errno;
+	*mode = node.st_mode & 07777;
 	return 0;
 }
 
