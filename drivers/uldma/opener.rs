@@ -2,8 +2,12 @@
 
 //! Openers: what one open file has of a device.
 
+use core::ops::Range;
+
 use kernel::{
+    impl_has_work,
     new_mutex,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -12,6 +16,11 @@ use kernel::{
         },
         Arc,
         Mutex, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -27,7 +36,16 @@ use crate::{
             self,
             Capability, //
         },
-        eventfd::EventFd, //
+        eventfd::EventFd,
+        mmu_notifier::{
+            Change,
+            IntervalNotifier,
+            Watcher, //
+        },
+        workqueue::{
+            flush,
+            system_default, //
+        }, //
     },
     ledger::Payer,
     lmm::space::Space,
@@ -169,6 +187,39 @@ pub(crate) struct Opener {
     pub(crate) objects: Mutex<Objects>,
     #[pin]
     pub(crate) attachment: Attachment,
+    /// Tells that the address space ends, until the file is closed.
+    #[pin]
+    end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
+    #[pin]
+    work: Work<Opener>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Opener { self.work }
+}
+
+/// Gives back what an opener has when its address space ends, whoever has the file open then.
+struct SpaceEnd {
+    opener: Arc<Opener>,
+}
+
+impl Watcher for SpaceEnd {
+    fn changes(&self, _range: Range<usize>, _change: Change) {}
+
+    fn ends(&self) {
+        // If it is queued already, it has not begun yet.
+        let _ = system_default().enqueue(self.opener.clone());
+    }
+}
+
+impl WorkItem for Opener {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // Pins of what is mapped nowhere any more are of use to no process.
+        this.keep_pins.store(false, Relaxed);
+        this.give_all_back();
+    }
 }
 
 impl Opener {
@@ -190,10 +241,20 @@ impl Opener {
             })?
         };
         let opener = Self::new(shared.clone(), space.clone());
-        if opener.is_err() {
-            shared.lmm.leave(&space);
-        }
-        opener
+        let opener = opener.inspect_err(|_| shared.lmm.leave(&space))?;
+        opener.watch_space().inspect_err(|_| opener.close())?;
+        Ok(opener)
+    }
+
+    /// Gives back what the opener has once its address space ends, until [`Opener::close`].
+    fn watch_space(self: &Arc<Self>) -> Result {
+        let task = kernel::current!();
+        let mm = self.space.current(task).ok_or(EPERM)?;
+        let opener = self.clone();
+        // The end is of all addresses. Nothing but the end happens to the first page.
+        let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { opener });
+        *self.end.lock() = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
+        Ok(())
     }
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
@@ -216,6 +277,8 @@ impl Opener {
             keep_pins: Atomic::new(false),
             objects <- new_mutex!(objects, "uldma::Opener::objects"),
             attachment <- attachment,
+            end <- new_mutex!(None, "uldma::Opener::end"),
+            work <- new_work!("uldma::Opener::work"),
         });
         Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
     }
@@ -392,8 +455,20 @@ impl Opener {
         self.events.arm(&*self.shared);
     }
 
-    /// Gives back all that the opener has.
+    /// Ends the opener, whose file was closed.
     pub(crate) fn close(&self) {
+        let end = self.end.lock().take();
+        drop(end);
+        // Nothing queues it any more.
+        flush(&self.work);
+        self.give_all_back();
+        self.shared.remove_opener(self.number);
+        self.shared.lmm.leave(&self.space);
+    }
+
+    /// Gives back all that the opener has. Its address space gets nothing new meanwhile: the file
+    /// was closed, or no thread runs there any more.
+    fn give_all_back(&self) {
         self.attachment
             .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();
@@ -407,8 +482,5 @@ impl Opener {
             // What the device does not let go of is kept for it, and was logged.
             let _ = self.end(object);
         }
-        drop(objects);
-        self.shared.remove_opener(self.number);
-        self.shared.lmm.leave(&self.space);
     }
 }

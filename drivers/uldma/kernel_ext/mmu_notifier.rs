@@ -44,6 +44,10 @@ pub(crate) trait Watcher: Send + Sync {
     /// May be called in any process, under locks of the memory manager, where sleeping is not
     /// allowed. So this must neither sleep, nor fail, nor allocate.
     fn changes(&self, range: Range<usize>, change: Change);
+
+    /// The address space ends: no thread runs in it any more. Under the same rules, after all was
+    /// changed for the last time.
+    fn ends(&self) {}
 }
 
 /// A range of addresses that is watched as long as this object lives.
@@ -141,6 +145,9 @@ impl<W: Watcher> IntervalNotifier<W> {
         let range = unsafe { &*range };
         if let Some(change) = Change::from_event(range.event) {
             this.watcher.changes(range.start..range.end, change);
+        }
+        if range.event == bindings::mmu_notifier_event_MMU_NOTIFY_RELEASE {
+            this.watcher.ends();
         }
         true
     }

@@ -19,7 +19,8 @@
  * regions, window segments and at most one register context, and belongs to
  * the address space that opened it. Calls that touch memory, map the device,
  * say who is told of events or take them (read()) fail with EPERM from another
- * address space (after fork(), or through a passed descriptor).
+ * address space (after fork(), or through a passed descriptor). When it ends, by
+ * exit or by exec, all that the opener owns ends, even if the file stays open.
  *
  * A file that is open for reading only (O_RDONLY) can ask and wait: NOP, all
  * calls whose name ends with QUERY, REGION_CHARGE, REGION_BLOCKS, LMM without
