@@ -5,7 +5,8 @@
 //! There may be more claims than contexts. A claim that finds no context free takes that of another
 //! which has had it for a while and is idle now. The other loses its mappings, so it is asked for a
 //! context again when it next touches one; the process does not notice, but for the time it takes,
-//! and that arguments that it had passed in part are forgotten.
+//! and that arguments that it had passed in part are forgotten. It waits without the lock of its
+//! address space and can be killed, and after `context_wait_ms` the access is a bus error.
 
 use kernel::{
     device::{
@@ -36,11 +37,13 @@ use crate::{
         Hardware, //
     },
     kernel_ext::{
+        changes::Changes,
         dma::{
             self,
             SharedPage, //
         },
         errno::edquot,
+        gate::Gate,
         ratelimit::{
             dev_err_ratelimited,
             dev_warn_ratelimited, //
@@ -81,6 +84,9 @@ struct State {
 pub(crate) struct Contexts {
     #[pin]
     state: Mutex<State>,
+    /// Contexts have come free, or may be idle now.
+    #[pin]
+    changes: Changes,
 }
 
 impl Contexts {
@@ -96,6 +102,7 @@ impl Contexts {
         };
         Ok(pin_init!(Self {
             state <- new_mutex!(state, "uldma::Contexts::state"),
+            changes <- Changes::new(),
         }))
     }
 
@@ -133,27 +140,61 @@ impl Contexts {
         self.state.lock().give(dev, hw, maps, claim)
     }
 
-    /// Gets a context again for the claim of `opener`, if it has one without; whether it has one now.
-    pub(crate) fn revive(
+    /// Waits until `opener` has registers for its context again, if it has a context; until a signal
+    /// comes, which has to be one that kills unless `interruptible`.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`; `ETIMEDOUT` when none have come free in `context_wait_ms`; `ENODEV` when the device is
+    /// gone, and its errors.
+    pub(crate) fn wait_for_registers(
+        &self,
+        gate: &Gate,
+        hw: &dyn Hardware,
+        maps: &Maps,
+        opener: u64,
+        interruptible: bool,
+    ) -> Result {
+        let begun: Instant<Monotonic> = Instant::now();
+        let limit = Delta::from_millis(options::context_wait_ms());
+        loop {
+            // Before the look, so that no change is missed.
+            let seen = self.changes.count();
+            let Some(pause) = self.revive(gate.try_enter()?.dev(), hw, maps, opener)? else {
+                return Ok(());
+            };
+            let left = limit - begun.elapsed();
+            if left <= Delta::ZERO {
+                return Err(ETIMEDOUT);
+            }
+            if !self.changes.wait(seen, pause.min(left), interruptible) {
+                return Err(EINTR);
+            }
+        }
+    }
+
+    /// Gets a context again for the claim of `opener`, if it has one without. Returns after which
+    /// time it is worth trying again, whether or not there is a change before; none if it has one.
+    fn revive(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
         maps: &Maps,
         opener: u64,
-    ) -> Result<bool> {
+    ) -> Result<Option<Delta>> {
         let mut state = self.state.lock();
         let mut parked = state.parked.iter();
         let Some(place) = parked.position(|claim| claim.opener == opener) else {
-            // Somebody else has revived it, or it has ended.
-            return Ok(true);
+            // Another thread has revived it, or it has ended.
+            return Ok(None);
         };
         let claim = state.parked.get(place).ok_or(EINVAL)?.clone();
         match state.give(dev, hw, maps, &claim) {
             Ok(_) => {
                 let _ = state.parked.remove(place);
-                Ok(true)
+                Ok(None)
             }
-            Err(EBUSY) => Ok(false),
+            Err(EBUSY) => Ok(Some(state.next_idle(dev, hw)?)),
             Err(err) => Err(err),
         }
     }
@@ -172,6 +213,8 @@ impl Contexts {
     ) -> Result {
         let mut state = self.state.lock();
         state.parked.retain(|other| !Arc::ptr_eq(other, claim));
+        // Who waits for one looks when the lock is free.
+        self.changes.tell();
         let number = claim.number.xchg(0, Relaxed);
         if number == 0 {
             return Ok(());
@@ -244,6 +287,8 @@ impl Contexts {
                 hw.arm_context(dev, u32::try_from(number)?, completed)?;
             }
         }
+        drop(state);
+        self.changes.tell();
         Ok(())
     }
 
@@ -346,6 +391,28 @@ impl State {
         // A key can name the first ones only, so they are left for those who need one.
         let mut last_first = numbers.rev();
         last_first.find(is_free)
+    }
+
+    /// Asks the contexts that can be taken back, and have been had for long enough, to interrupt when
+    /// a transfer ends; returns when the next of the others has been had for long enough, or when
+    /// it is time to look whether those that tell nothing are idle.
+    fn next_idle(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<Delta> {
+        let slice = Delta::from_millis(options::context_slice_ms());
+        let mut pause = slice;
+        for (number, slot) in self.slots.iter().enumerate().skip(1) {
+            let claim = slot
+                .as_ref()
+                .and_then(|slot| Some((slot, slot.claim.as_ref()?)));
+            let Some((slot, claim)) = claim.filter(|(_, claim)| claim.is_movable()) else {
+                continue;
+            };
+            let left = slice - slot.since.elapsed();
+            match left > Delta::ZERO {
+                true => pause = pause.min(left),
+                false => hw.arm_context(dev, u32::try_from(number)?, claim.page.completed())?,
+            }
+        }
+        Ok(pause)
     }
 
     /// Takes a context back that `claim` can have, from the opener that has had it for longest;

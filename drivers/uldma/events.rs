@@ -66,7 +66,7 @@ impl Drop for StaleTicket {
 
 /// The opener's context.
 struct ContextState {
-    /// What the user knows it by.
+    /// What the user knows it by: the first of its registers.
     number: u32,
     /// What the device knows it by, if it has registers for it.
     registers: Option<u32>,
@@ -284,12 +284,12 @@ impl Events {
         self.tell(|state| state.gone = true);
     }
 
-    /// The opener has a context now, or none.
-    pub(crate) fn set_context(&self, context: Option<(u32, Arc<StatusPage>)>) {
+    /// The opener has a context now, or none; it gets registers by [`Events::set_registers`].
+    pub(crate) fn set_context(&self, page: Option<Arc<StatusPage>>) {
         self.tell(|state| {
-            state.context = context.map(|(number, page)| ContextState {
-                number,
-                registers: Some(number),
+            state.context = page.map(|page| ContextState {
+                number: 0,
+                registers: None,
                 page,
                 told: 0,
                 seen: 0,
@@ -301,6 +301,9 @@ impl Events {
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;
+            if context.number == 0 {
+                context.number = registers.unwrap_or(0);
+            }
         }
     }
 

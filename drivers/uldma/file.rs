@@ -15,10 +15,6 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
-    time::{
-        delay::fsleep,
-        Delta, //
-    },
     uaccess::UserSliceWriter, //
 };
 use zerocopy::IntoBytes;
@@ -35,9 +31,10 @@ use crate::{
         compat::this_module,
         mapping::SharedMapping,
         vma::{
-            BusError,
             Fault,
-            NewMapping, //
+            FaultError,
+            NewMapping,
+            Served, //
         }, //
     },
     lmm::range::pages_to_bytes,
@@ -83,18 +80,26 @@ unsafe impl FileOperations for Opener {
         shared.maps.check(this.number, &*shared.hw, first, pages)
     }
 
-    fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<(), BusError> {
+    fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError> {
         let shared = &this.shared;
-        let guard = shared.gate.enter().ok_or(BusError)?;
-        if !shared.maps.fault(this.number, &*shared.hw, fault)? {
-            let (dev, hw) = (guard.dev(), &*shared.hw);
-            let revived = shared.contexts.revive(dev, hw, &shared.maps, this.number);
-            if !revived.map_err(|_| BusError)? {
-                // All are in use. The page is touched again, unless a signal comes first.
-                fsleep(Delta::from_millis(1));
-            }
+        let _guard = shared.gate.enter().ok_or(FaultError::Bus)?;
+        let served = shared.maps.fault(this.number, &*shared.hw, fault)?;
+        // Who has waited in vain does not wait again, but for another access.
+        if served == Served::Later && fault.is_retry() && this.has_given_up() {
+            return Err(FaultError::Bus);
         }
-        Ok(())
+        Ok(served)
+    }
+
+    fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool) {
+        let shared = &this.shared;
+        let (gate, hw, maps) = (&shared.gate, &*shared.hw, &shared.maps);
+        let contexts = &shared.contexts;
+        match contexts.wait_for_registers(gate, hw, maps, this.number, interruptible) {
+            // A signal is looked at before the page is touched again.
+            Ok(()) | Err(EINTR) => (),
+            Err(_) => this.give_up(),
+        }
     }
 
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness {

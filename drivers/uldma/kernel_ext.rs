@@ -12,6 +12,7 @@
 
 pub(crate) mod accounting;
 pub(crate) mod capability;
+pub(crate) mod changes;
 pub(crate) mod chardev;
 pub(crate) mod compat;
 pub(crate) mod dma;

@@ -33,9 +33,10 @@ use crate::{
         dma::SharedPage,
         mapping::SharedMapping,
         vma::{
-            BusError,
             Caching,
-            Fault, //
+            Fault,
+            FaultError,
+            Served, //
         }, //
     },
     list::List,
@@ -300,26 +301,26 @@ impl Maps {
         })
     }
 
-    /// Serves a fault of `opener`; false when it has to get registers for its context before.
+    /// Serves a fault of `opener`; later when it has to get registers for its context before.
     pub(crate) fn fault(
         &self,
         opener: u64,
         hw: &dyn Hardware,
         fault: &Fault<'_>,
-    ) -> Result<bool, BusError> {
+    ) -> Result<Served, FaultError> {
         let ranges = self.ranges.lock();
-        let (start, range) = ranges.containing(fault.page()).ok_or(BusError)?;
+        let (start, range) = ranges.containing(fault.page()).ok_or(FaultError::Bus)?;
         if range.opener != opener {
-            return Err(BusError);
+            return Err(FaultError::Bus);
         }
         let context = match ranges.contexts.get(&opener) {
-            Some(None) if range.content.is_of_context() => return Ok(false),
+            Some(None) if range.content.is_of_context() => return Ok(Served::Later),
             Some(context) => *context,
             None => None,
         };
         let frame = range.content.frame(fault.page() - start, context, hw);
-        fault.insert(frame.ok_or(BusError)?)?;
-        Ok(true)
+        fault.insert(frame.ok_or(FaultError::Bus)?)?;
+        Ok(Served::Now)
     }
 }
 

@@ -192,6 +192,8 @@ pub(crate) struct Opener {
     end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
     #[pin]
     work: Work<Opener>,
+    /// The thread that has waited for registers in vain; 0 for none.
+    waited_in_vain: Atomic<i32>,
 }
 
 impl_has_work! {
@@ -279,8 +281,20 @@ impl Opener {
             attachment <- attachment,
             end <- new_mutex!(None, "uldma::Opener::end"),
             work <- new_work!("uldma::Opener::work"),
+            waited_in_vain: Atomic::new(0),
         });
         Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
+    }
+
+    /// The current thread has waited for registers in vain.
+    pub(crate) fn give_up(&self) {
+        self.waited_in_vain.store(kernel::current!().pid(), Relaxed);
+    }
+
+    /// Whether the current thread has waited for registers in vain; told once.
+    pub(crate) fn has_given_up(&self) -> bool {
+        let thread = kernel::current!().pid();
+        self.waited_in_vain.cmpxchg(thread, 0, Relaxed).is_ok()
     }
 
     /// Fails with `EPERM` unless the current process runs in the address space that opened the
@@ -391,6 +405,8 @@ impl Opener {
                 }
             }
             maps.add_context(self.number)?;
+            // Before it has registers, which others may take back as soon as it has.
+            self.events.set_context(Some(claim.page.clone()));
             let (number, key) = shared.contexts.take(dev, hw, maps, &claim)?;
             if method.is_announced() {
                 shared.running.add(self.space.key(), number)?;
@@ -399,7 +415,6 @@ impl Opener {
         })();
         match (result, shown) {
             (Ok((number, key)), [Some(registers), Some(status), queue]) => {
-                self.events.set_context(Some((number, claim.page.clone())));
                 objects.context = Some(OpenerContext {
                     claim,
                     registers,
@@ -409,6 +424,7 @@ impl Opener {
                 Ok((number, key))
             }
             (result, _) => {
+                self.events.set_context(None);
                 maps.remove_context(self.number);
                 shown
                     .into_iter()

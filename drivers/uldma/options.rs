@@ -49,6 +49,11 @@ pub(crate) fn context_slice_ms() -> i64 {
     parameter(&module_parameters::context_slice_ms).into()
 }
 
+/// Milliseconds for which an access waits for the registers of its context.
+pub(crate) fn context_wait_ms() -> i64 {
+    parameter(&module_parameters::context_wait_ms).into()
+}
+
 /// Whether contexts can have initiation methods by which other processes can misuse them.
 pub(crate) fn insecure_methods() -> bool {
     parameter(&module_parameters::insecure_methods) != 0

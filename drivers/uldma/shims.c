@@ -16,6 +16,7 @@
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/tracepoint.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 
 #include "shims.h"
@@ -33,6 +34,43 @@ int uldma_srcu_read_lock(struct srcu_struct *srcu)
 void uldma_srcu_read_unlock(struct srcu_struct *srcu, int idx)
 {
 	srcu_read_unlock(srcu, idx);
+}
+
+void uldma_waitqueue_init(struct wait_queue_head *queue)
+{
+	init_waitqueue_head(queue);
+}
+
+void uldma_count_up(struct wait_queue_head *queue, u32 *count)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&queue->lock, flags);
+	WRITE_ONCE(*count, *count + 1);
+	wake_up_all_locked(queue);
+	spin_unlock_irqrestore(&queue->lock, flags);
+}
+
+u32 uldma_count(const u32 *count)
+{
+	/* What has changed since is found by who waits. */
+	return smp_load_acquire(count);
+}
+
+/* Whether no signal came. */
+bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
+			  u32 seen, unsigned long timeout, bool interruptible)
+{
+	if (interruptible)
+		return wait_event_interruptible_timeout(*queue,
+				READ_ONCE(*count) != seen, timeout) >= 0;
+	return wait_event_killable_timeout(*queue, READ_ONCE(*count) != seen,
+					   timeout) >= 0;
+}
+
+void uldma_release_fault_lock(struct vm_fault *vmf)
+{
+	release_fault_lock(vmf);
 }
 
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching)

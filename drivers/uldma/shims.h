@@ -15,6 +15,8 @@ struct page;
 struct srcu_struct;
 struct task_struct;
 struct vm_area_struct;
+struct vm_fault;
+struct wait_queue_head;
 struct workqueue_struct;
 
 /* Values of kernel_ext::vma::Caching; 0 is like other memory. */
@@ -25,6 +27,13 @@ int uldma_srcu_init(struct srcu_struct *srcu);
 int uldma_srcu_read_lock(struct srcu_struct *srcu);
 void uldma_srcu_read_unlock(struct srcu_struct *srcu, int idx);
 
+void uldma_waitqueue_init(struct wait_queue_head *queue);
+void uldma_count_up(struct wait_queue_head *queue, u32 *count);
+u32 uldma_count(const u32 *count);
+bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
+			  u32 seen, unsigned long timeout, bool interruptible);
+
+void uldma_release_fault_lock(struct vm_fault *vmf);
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
 struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);

@@ -83,6 +83,10 @@ kernel::prelude::module! {
             default: 10,
             description: "Milliseconds for which an opener keeps a context that another wants",
         },
+        context_wait_ms: u32 {
+            default: 10000,
+            description: "Milliseconds after which an access to a context that was lent is a bus error, if none comes free",
+        },
         insecure_methods: u8 {
             default: 0,
             description: "Allow initiation methods by which processes can misuse others (0 or 1)",

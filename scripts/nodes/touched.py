@@ -81,7 +81,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     ),
     r"(context|context/claim|running|status_page|maps)\.rs": (*CONTEXTS, *METHODS, *FAILING),
     r"ioctl/context\.rs|kernel_ext/sched_switch\.rs": (*CONTEXTS, *METHODS, *QUEUES, *FAILING),
-    r"kernel_ext/(mapping|vma)\.rs": (*CONTEXTS, *EXPORTS, *METHODS, *LIFE),
+    r"kernel_ext/(changes|mapping|vma)\.rs": (*CONTEXTS, *EXPORTS, *METHODS, *LIFE),
     r"method\.rs|kernel_ext/random\.rs": METHODS,
     r"engine\.rs|wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
     r"events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),

@@ -40,10 +40,12 @@ use kernel::{
 use super::{
     mapping::SharedMapping,
     vma::{
-        BusError,
         Caching,
         Fault,
-        NewMapping, //
+        FaultError,
+        NewMapping,
+        Patience,
+        Served, //
     }, //
 };
 
@@ -100,8 +102,12 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// `mmap`: checks a new mapping, whose pages come from [`FileOperations::fault`].
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights>;
 
-    /// Puts a page into a mapping. `mmap_lock` is held: no user copies, no pinning.
-    fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<(), BusError>;
+    /// Puts a page into a mapping. `mmap_lock` is held: no user copies, no pinning, no waiting.
+    fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError>;
+
+    /// Waits for what [`FileOperations::fault`] lacks, which is called again then; until a signal
+    /// comes, which has to be one that kills unless `interruptible`.
+    fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool);
 
     /// `poll`: registers on `table` and returns what holds now.
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness;
@@ -332,8 +338,19 @@ impl<T: FileOperations> Vtable<T> {
         // SAFETY: A VMA keeps its file open.
         let private = unsafe { Self::private(fault.file()) };
         match T::fault(private, &fault) {
-            Ok(()) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
-            Err(BusError) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+            Ok(Served::Now) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
+            Ok(Served::Later) => match fault.patience() {
+                Patience::None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+                Patience::NotNow => bindings::vm_fault_reason_VM_FAULT_RETRY,
+                Patience::Wait { interruptible } => {
+                    // Keeps the private data, and the module.
+                    let file = fault.release();
+                    T::wait_for_fault(private, interruptible);
+                    drop(file);
+                    bindings::vm_fault_reason_VM_FAULT_RETRY
+                }
+            },
+            Err(err) => err.code(),
         }
     }
 

@@ -9,6 +9,7 @@
 
 use kernel::{
     bindings,
+    fs::File,
     mm::virt::{
         flags,
         vm_flags_t,
@@ -18,10 +19,12 @@ use kernel::{
         PAGE_MASK,
         PAGE_SHIFT, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::aref::ARef, //
 };
 
 unsafe extern "C" {
+    fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
 }
 
@@ -93,8 +96,43 @@ pub(crate) struct Fault<'a> {
     vmf: &'a bindings::vm_fault,
 }
 
+/// How a fault ends that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// The page is there.
+    Now,
+    /// There may be one after a wait, without the lock of the address space.
+    Later,
+}
+
 /// How a fault ends that cannot be served.
-pub(crate) struct BusError;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultError {
+    /// There is no such page: a bus error.
+    Bus,
+    /// There is no memory for page tables: the memory manager frees some, and asks again.
+    Memory,
+}
+
+impl FaultError {
+    pub(super) fn code(self) -> bindings::vm_fault_t {
+        match self {
+            Self::Bus => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+            Self::Memory => bindings::vm_fault_reason_VM_FAULT_OOM,
+        }
+    }
+}
+
+/// How to wait for what a fault needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Not at all: the fault cannot be begun anew.
+    None,
+    /// Not now, but whoever faults asks again.
+    NotNow,
+    /// Without the lock, until a signal comes; if not `interruptible`, until one that kills.
+    Wait { interruptible: bool },
+}
 
 impl<'a> Fault<'a> {
     /// # Safety
@@ -116,6 +154,44 @@ impl<'a> Fault<'a> {
         unsafe { (*self.vma()).vm_file }
     }
 
+    fn has(&self, flag: bindings::fault_flag) -> bool {
+        self.vmf.flags & flag != 0
+    }
+
+    /// Whether this fault has been begun anew, after a wait or for other reasons.
+    pub(crate) fn is_retry(&self) -> bool {
+        self.has(bindings::fault_flag_FAULT_FLAG_TRIED)
+    }
+
+    /// How the process may wait. One that faults in the kernel ends its wait only when it is killed:
+    /// for another signal the kernel would begin the fault anew at once, again and again.
+    pub(super) fn patience(&self) -> Patience {
+        use bindings::*;
+        if !self.has(fault_flag_FAULT_FLAG_ALLOW_RETRY) {
+            return Patience::None;
+        }
+        if self.has(fault_flag_FAULT_FLAG_RETRY_NOWAIT) {
+            return Patience::NotNow;
+        }
+        let interruptible = self.has(fault_flag_FAULT_FLAG_INTERRUPTIBLE);
+        Patience::Wait {
+            interruptible: interruptible && self.has(fault_flag_FAULT_FLAG_USER),
+        }
+    }
+
+    /// Lets go of the lock that the fault is handled under. The VMA may go from here on, so this
+    /// returns its file, which stays open until the fault has ended.
+    ///
+    /// The fault must end with `VM_FAULT_RETRY`.
+    pub(super) fn release(self) -> ARef<File> {
+        // SAFETY: The VMA keeps its file open until the lock is released; faults use no position.
+        let file = unsafe { File::from_raw_file(self.file()) }.into();
+        // SAFETY: This is the argument of a fault handler, which has not released the lock before, as
+        // that takes the fault.
+        unsafe { uldma_release_fault_lock(core::ptr::from_ref(self.vmf).cast_mut()) };
+        file
+    }
+
     /// File page that was touched.
     pub(crate) fn page(&self) -> usize {
         self.vmf.__bindgen_anon_1.pgoff
@@ -125,14 +201,14 @@ impl<'a> Fault<'a> {
     ///
     /// The caller must hold the lock under which it found the frame, and must take the same lock
     /// to forget the frame before it zaps the mapping; else a late insertion would survive.
-    pub(crate) fn insert(&self, pfn: usize) -> Result<(), BusError> {
+    pub(crate) fn insert(&self, pfn: usize) -> Result<(), FaultError> {
         let address = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
         // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
         let ret = unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) };
-        if ret == bindings::vm_fault_reason_VM_FAULT_NOPAGE {
-            Ok(())
-        } else {
-            Err(BusError)
+        match ret {
+            bindings::vm_fault_reason_VM_FAULT_NOPAGE => Ok(()),
+            bindings::vm_fault_reason_VM_FAULT_OOM => Err(FaultError::Memory),
+            _ => Err(FaultError::Bus),
         }
     }
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waiting for something to change where only being killed may end the wait, as in page faults;
+//! `kernel::sync::CondVar` has no such wait.
+
+use kernel::{
+    bindings,
+    prelude::*,
+    time::{
+        msecs_to_jiffies,
+        Delta, //
+    },
+    types::Opaque, //
+};
+
+unsafe extern "C" {
+    fn uldma_waitqueue_init(queue: *mut bindings::wait_queue_head);
+    fn uldma_count_up(queue: *mut bindings::wait_queue_head, count: *mut u32);
+    fn uldma_count(count: *const u32) -> u32;
+    fn uldma_wait_for_count(
+        queue: *mut bindings::wait_queue_head,
+        count: *const u32,
+        seen: u32,
+        timeout: c_ulong,
+        interruptible: bool,
+    ) -> bool;
+}
+
+/// How often something changed, and who waits for more of it.
+#[pin_data]
+pub(crate) struct Changes {
+    #[pin]
+    queue: Opaque<bindings::wait_queue_head>,
+    /// Accessed by the functions above only.
+    count: Opaque<u32>,
+}
+
+// SAFETY: A wait queue belongs to no thread, and the count is plain data.
+unsafe impl Send for Changes {}
+// SAFETY: The functions above lock the queue, and access the count atomically.
+unsafe impl Sync for Changes {}
+
+impl Changes {
+    /// Nothing has changed yet.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            queue <- Opaque::ffi_init(|slot: *mut bindings::wait_queue_head| {
+                // SAFETY: `slot` is memory for a wait queue that is pinned from now on.
+                unsafe { uldma_waitqueue_init(slot) }
+            }),
+            count: Opaque::new(0),
+        })
+    }
+
+    /// How often something has changed.
+    pub(crate) fn count(&self) -> u32 {
+        // SAFETY: The count is alive and initialized.
+        unsafe { uldma_count(self.count.get()) }
+    }
+
+    /// Something has changed: wakes all who wait.
+    pub(crate) fn tell(&self) {
+        // SAFETY: Queue and count are alive and initialized.
+        unsafe { uldma_count_up(self.queue.get(), self.count.get()) }
+    }
+
+    /// Waits, for `timeout` at most, for something to change after it had changed `seen` times.
+    /// Returns false if a signal ended the wait: with `interruptible` any, else one that kills.
+    pub(crate) fn wait(&self, seen: u32, timeout: Delta, interruptible: bool) -> bool {
+        let ms = u32::try_from(timeout.as_millis()).unwrap_or(0);
+        // SAFETY: Queue and count are alive and initialized, and page faults may sleep.
+        unsafe {
+            uldma_wait_for_count(
+                self.queue.get(),
+                self.count.get(),
+                seen,
+                msecs_to_jiffies(ms.max(1)),
+                interruptible,
+            )
+        }
+    }
+}
