@@ -192,4 +192,152 @@ TEST(lend_keys_stay)
 	free(p);
 }
 
+/* A process whose context was taken for good, by contexts that are not lent. */
+FIXTURE(taken) {
+	struct helper victim;
+	int count;
+	struct party *hostile;
+};
+
+/* What the victim is to do with its page, where no context is left. */
+FIXTURE_VARIANT(taken) {
+	int (*access)(void *page);
+	/* What it gets in the end. */
+	int result;
+};
+
+static int load(void *page)
+{
+	return touch(page, LOAD);
+}
+
+/* The kernel touches the page for the program, and holds the pipe's lock. */
+static int write_to_pipe(void *page)
+{
+	int fds[2];
+
+	if (pipe(fds))
+		return -errno;
+	return write(fds[1], page, 8) == 8 ? 0 : -errno;
+}
+
+FIXTURE_VARIANT_ADD(taken, by_program) {
+	.access = load,
+	.result = SIGBUS,
+};
+
+FIXTURE_VARIANT_ADD(taken, by_kernel) {
+	.access = write_to_pipe,
+	.result = -EFAULT,
+};
+
+struct victim {
+	int (*access)(void *page);
+	/* Where to read a byte once all contexts are taken. */
+	int taken;
+};
+
+static void be_victim(int out, void *arg)
+{
+	struct victim *v = arg;
+	struct party p;
+	char byte;
+	int ret;
+
+	ret = party_open(&p) ?:
+	      party_context(&p, ULDMA_METHOD_EXTENDED_SHADOW, 0) ?:
+	      party_works(&p);
+	if (write(out, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+	if (read(v->taken, &byte, 1) != 1)
+		_exit(1);
+	ret = v->access(p.c.page);
+	if (write(out, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+	/* And when there is one again, all is as before. */
+	do {
+		ret = v->access(p.c.page);
+	} while (ret);
+	if (write(out, &ret, sizeof(ret)) != sizeof(ret))
+		_exit(1);
+}
+
+FIXTURE_SETUP(taken)
+{
+	struct victim v = { .access = variant->access };
+	int fd = uldma_open(0);
+	int taken[2], ret = -1;
+
+	ASSERT_LE(0, fd);
+	if (geteuid())
+		SKIP(return, "needs root, to take all contexts");
+	ASSERT_EQ(0, pipe(taken));
+	v.taken = taken[0];
+	self->count = query(fd).out_contexts;
+	close(fd);
+	self->hostile = calloc(self->count, sizeof(*self->hostile));
+	ASSERT_NE(NULL, self->hostile);
+	ASSERT_EQ(0, helper_start(&self->victim, be_victim, &v));
+	ASSERT_EQ(sizeof(ret), read(self->victim.fd, &ret, sizeof(ret)));
+	ASSERT_EQ(0, ret);
+	for (int i = 0; i < self->count; i++) {
+		ASSERT_EQ(0, party_open(&self->hostile[i]));
+		ASSERT_EQ(0, lend_context(&self->hostile[i],
+					  ULDMA_METHOD_KEY));
+	}
+	ASSERT_EQ(1, write(taken[1], "", 1));
+}
+
+FIXTURE_TEARDOWN(taken)
+{
+	for (int i = 0; i < self->count; i++)
+		close(self->hostile[i].fd);
+	free(self->hostile);
+}
+
+/* The wait has an end, and is not for ever. */
+TEST_F(taken, ends)
+{
+	int ret = 0;
+
+	ASSERT_TRUE(poll_for(self->victim.fd, 3 * SOON) & POLLIN);
+	ASSERT_EQ(sizeof(ret), read(self->victim.fd, &ret, sizeof(ret)));
+	EXPECT_EQ(variant->result, ret);
+	ASSERT_EQ(0, context_destroy(self->hostile[0].fd));
+	ASSERT_TRUE(poll_for(self->victim.fd, 3 * SOON) & POLLIN);
+	ASSERT_EQ(sizeof(ret), read(self->victim.fd, &ret, sizeof(ret)));
+	EXPECT_EQ(0, ret);
+	EXPECT_EQ(0, helper_kill(&self->victim));
+}
+
+static char state_of(pid_t pid)
+{
+	char file[64], line[64] = "";
+	FILE *f;
+
+	snprintf(file, sizeof(file), "/proc/%d/status", pid);
+	f = fopen(file, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "State:\t", 7))
+			break;
+	if (f)
+		fclose(f);
+	return line[7];
+}
+
+/* Who waits can be killed, and what it has comes free. */
+TEST_F(taken, killed)
+{
+	struct timespec now, limit;
+
+	clock_gettime(CLOCK_MONOTONIC, &limit);
+	limit.tv_sec += PATIENCE / SECOND;
+	do {
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (!strchr("DS", state_of(self->victim.pid)) &&
+		 now.tv_sec <= limit.tv_sec);
+	EXPECT_EQ(0, helper_kill(&self->victim));
+}
+
 TEST_HARNESS_MAIN
