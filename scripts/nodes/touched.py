@@ -22,7 +22,7 @@ def _programs(*names: str) -> tuple[str, ...]:
 FAILING = _programs("fail_nth")
 MEMORY = (
     *_programs(
-        "region", "memlock", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
+        "region", "memlock", "end", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
     ),
     "nodes:registering",
 )
