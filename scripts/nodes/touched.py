@@ -34,7 +34,7 @@ METHODS = (
 )
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
-TRANSFERS = (*_programs("dma", "refuse", "inflight", "event"), "nodes:stalled")
+TRANSFERS = (*_programs("dma", "refuse", "isolation", "inflight", "event"), "nodes:stalled")
 EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
 LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
 CONNECTIONS = (
