@@ -33,6 +33,7 @@ REPORTS = (
 HARMLESS = (
     "[  0.1] DMA-API: preallocated 65536 debug entries",
     "[  0.1] DMA-API: debugging enabled by kernel config",
+    "[  9.1] DMA-API: dma_debug_entry pool grown to 131072 (200%)",
     "[  0.1] kfence: initialized - using 2097152 bytes for 255 objects",
     "[  2.0] uldma: loading out-of-tree module taints kernel.",
     "[  2.0] uldma: module verification failed: signature and/or required key missing",
