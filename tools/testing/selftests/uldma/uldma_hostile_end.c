@@ -79,19 +79,40 @@ static int never_lets_go(struct hostile *h)
 	return ret;
 }
 
-/* One connection, for as long as there is time. */
+/* Lets the victim connect: 0 or a negated errno. */
+static int accept_victim(struct hostile *h)
+{
+	uint64_t part = h->carried ? AREAS_BYTES : 0;
+	struct message m;
+
+	while (hostile_goes_on(h)) {
+		if (!hostile_is_up(h))
+			return -ENOTCONN;
+		if (!hostile_take(h, &m)) {
+			hostile_pause(h);
+			continue;
+		}
+		if (KIND(&m) != CONNECT)
+			continue;
+		h->connection = 7;
+		return hostile_say(h, CONNECTED, NUMBER(&m), h->connection,
+				   m.words[2], part, 2 * part);
+	}
+	return -ETIMEDOUT;
+}
+
+/* A connection that the victim makes, and ends in vain. */
 static int holds_on(struct hostile *h)
 {
-	int ret = hostile_meet(h);
+	struct message m;
+	int ret;
 
-	/* The victim may only be about to listen. */
-	while (!ret && (ret = keep_connection(h)) == -ECONNREFUSED &&
-	       hostile_goes_on(h)) {
-		hostile_pause(h);
-		ret = 0;
-	}
+	ret = hostile_meet(h) ?:
+	      accept_victim(h) ?:
+	      listen_for(h, DISCONNECT, h->connection, &m);
+	/* A victim that does not end any connection is not worse off. */
 	if (ret)
-		return ret;
+		return ret == -ETIMEDOUT ? 0 : ret;
 	printf("holding\n");
 	while (hostile_goes_on(h) && hostile_is_up(h))
 		hostile_pause(h);
