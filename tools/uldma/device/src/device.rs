@@ -29,12 +29,6 @@ use crate::node::Shape;
 use crate::poll::Polled;
 use crate::transfer::Outcome;
 
-/// Time between two looks at queues that have had nothing for a while.
-const NAP: Duration = Duration::from_micros(50);
-
-/// Time from one interrupt of a storm to the next.
-const GUST: Duration = Duration::from_micros(100);
-
 /// Time between two tries to free a thread from a client that has left.
 const RELEASE: Duration = Duration::from_millis(10);
 
@@ -247,11 +241,19 @@ impl Device {
                     self.complain(node, format_args!("an interrupt is lost: {error}"));
                 }
             }
+            let sent = Instant::now();
             model = self.lock();
             if let Some(vectors) = model.vectors(node) {
                 vectors.sent();
             }
             interrupts.notify_all();
+            let left = self.speed.interrupt.saturating_sub(sent.elapsed());
+            if !left.is_zero() {
+                // What is raised meanwhile becomes one.
+                drop(model);
+                thread::sleep(left);
+                model = self.lock();
+            }
         }
     }
 
@@ -298,7 +300,13 @@ impl Device {
         let mut model = self.lock();
         loop {
             let now = Instant::now();
-            match model.next(now) {
+            if model.retry().is_some_and(|when| when <= now) {
+                model.refresh_links(&self.memories().list());
+                self.notify(&mut model);
+            }
+            let retry = model.retry();
+            let earlier = |when: Option<Instant>| when.into_iter().chain(retry).min();
+            match model.next(now).map_err(earlier) {
                 Ok(job) => {
                     drop(model);
                     let run = || job.run(&self.memories().list(), &mut scratch);
@@ -335,7 +343,7 @@ impl Device {
             if model.storm() {
                 self.notify(&mut model);
                 drop(model);
-                std::thread::sleep(GUST);
+                thread::sleep(self.speed.storm);
                 model = self.lock();
             } else {
                 model = self
@@ -367,7 +375,7 @@ impl Device {
             } else if now.saturating_duration_since(found) > self.speed.poll {
                 (model, _) = self
                     .queues
-                    .wait_timeout(model, NAP)
+                    .wait_timeout(model, self.speed.nap)
                     .unwrap_or_else(PoisonError::into_inner);
             } else {
                 drop(model);

@@ -14,7 +14,7 @@ use crate::transfer::{Outcome, Work};
 use crate::walk::{self, Owner, Segment};
 
 /// How fast the device is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Time that each access to a BAR takes at least.
     pub access: Duration,
@@ -22,13 +22,43 @@ pub struct Speed {
     pub poll: Duration,
     /// Time for which a queue is looked at in vain before that stops.
     pub doze: Duration,
+    /// Time between two looks at a queue that is looked at only now and then.
+    pub nap: Duration,
+    /// Time from one interrupt of a node to the next, at least.
+    pub interrupt: Duration,
+    /// Time from one interrupt of a storm to the next.
+    pub storm: Duration,
+    /// How often a second each link comes up at most.
+    pub link_ups: u32,
     /// Time from an initiation to its first byte.
     pub delay: Duration,
     /// Bytes per second of all transfers together; `None` for as fast as the host copies.
     pub bandwidth: Option<u64>,
 }
 
+impl Default for Speed {
+    /// As fast as the host is.
+    fn default() -> Self {
+        Self {
+            access: Duration::ZERO,
+            poll: Duration::ZERO,
+            doze: Duration::ZERO,
+            nap: Self::NAP,
+            interrupt: Duration::ZERO,
+            storm: Self::STORM,
+            link_ups: u32::MAX,
+            delay: Duration::ZERO,
+            bandwidth: None,
+        }
+    }
+}
+
 impl Speed {
+    /// [`Speed::nap`] where nothing else is said: about as long as a host takes to wake a thread.
+    pub const NAP: Duration = Duration::from_micros(50);
+    /// [`Speed::storm`] where nothing else is said.
+    pub const STORM: Duration = Duration::from_micros(100);
+
     /// How long the link is busy with a number of bytes.
     fn time_of(&self, bytes: u64) -> Duration {
         match self.bandwidth {

@@ -2,7 +2,12 @@
 
 //! The links between the nodes, one per pair: up or down, and how often they came up.
 
+use std::time::{Duration, Instant};
+
 use crate::layout::MAX_NODES;
+
+/// In which a link comes up no more often than its limit says.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of the link of one pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,6 +16,22 @@ struct Link {
     cut: bool,
     up: bool,
     generation: u32,
+    /// When the interval began in which it came up so many times.
+    since: Option<Instant>,
+    ups: u32,
+}
+
+impl Link {
+    /// Counts that it comes up, unless it has to wait with that: until when.
+    fn come_up(&mut self, most: u32, now: Instant) -> Result<(), Instant> {
+        let end = self.since.and_then(|since| since.checked_add(INTERVAL));
+        match end.filter(|end| *end > now) {
+            Some(end) if self.ups >= most => return Err(end),
+            Some(_) => self.ups = self.ups.saturating_add(1),
+            None => (self.since, self.ups) = (Some(now), 1),
+        }
+        Ok(())
+    }
 }
 
 /// A link that went up or down.
@@ -30,6 +51,10 @@ pub struct Links {
     plugged: [bool; MAX_NODES],
     /// Link of the nodes `[one][other]`, `one` being the lower number.
     pairs: [[Link; MAX_NODES]; MAX_NODES],
+    /// How often each comes up in [`INTERVAL`] at most, however often its nodes ask for it.
+    most: u32,
+    /// When one can come up that had to wait.
+    retry: Option<Instant>,
 }
 
 impl Links {
@@ -39,7 +64,19 @@ impl Links {
             nodes: nodes.min(MAX_NODES),
             plugged: [true; MAX_NODES],
             pairs: Default::default(),
+            most: u32::MAX,
+            retry: None,
         }
+    }
+
+    /// Limits how often a second each link comes up.
+    pub fn limit(&mut self, most: u32) {
+        self.most = most;
+    }
+
+    /// When to call [`Links::update`] again, if a link waits.
+    pub fn retry(&self) -> Option<Instant> {
+        self.retry
     }
 
     /// All pairs, the lower number first.
@@ -89,6 +126,8 @@ impl Links {
     /// Brings all links in line with which nodes are ready; tells what changed.
     pub fn update(&mut self, is_ready: impl Fn(usize) -> bool) -> Vec<Change> {
         let mut changes = Vec::new();
+        let now = Instant::now();
+        self.retry = None;
         for [one, other] in self.pairs() {
             let ready = [one, other].into_iter().all(|node| {
                 is_ready(node) && self.plugged.get(node).is_some_and(|plugged| *plugged)
@@ -98,6 +137,12 @@ impl Links {
                 continue;
             };
             let up = ready && !link.cut;
+            if up && !link.up {
+                if let Err(when) = link.come_up(self.most, now) {
+                    self.retry = Some(self.retry.map_or(when, |other| other.min(when)));
+                    continue;
+                }
+            }
             if up != link.up {
                 link.up = up;
                 link.generation = link.generation.wrapping_add(u32::from(up));
@@ -173,6 +218,24 @@ mod tests {
             links.pairs().map(|[a, b]| links.generation(b, a)).max(),
             Some(2)
         );
+    }
+
+    #[test]
+    fn a_link_that_flaps_has_to_wait() {
+        let mut links = Links::new(2);
+        links.limit(3);
+        for _ in 0..3 {
+            assert_eq!(links.update(|_| true).len(), 1);
+            assert_eq!(links.update(|_| false).len(), 1);
+            assert_eq!(links.retry(), None);
+        }
+        assert_eq!(links.update(|_| true), []);
+        let when = links.retry().unwrap();
+        let mut link = links.pairs[0][1];
+        assert_eq!(link.come_up(3, when - INTERVAL / 2), Err(when));
+        assert_eq!(link.come_up(3, when), Ok(()));
+        assert_eq!(links.update(|_| false), []);
+        assert_eq!(links.retry(), None);
     }
 
     #[test]

@@ -82,6 +82,23 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 10_000_000)]
     doze_ns: u64,
 
+    /// Nanoseconds between two looks at a queue that is looked at now and then
+    #[arg(long, value_name = "NS", default_value_t = Speed::NAP.as_nanos() as u64)]
+    nap_ns: u64,
+
+    /// Nanoseconds from one interrupt of a node to the next, at least
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    interrupt_ns: u64,
+
+    /// How often a second the link of two nodes comes up at most
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    link_ups: u32,
+
+    /// Nanoseconds from one interrupt of the fault "storm" to the next
+    #[arg(long, value_name = "NS", default_value_t = Speed::STORM.as_nanos() as u64)]
+    storm_ns: u64,
+
     /// Nanoseconds that each access to the function takes at least
     #[arg(long, value_name = "NS", default_value_t = 0)]
     access_ns: u64,
@@ -154,6 +171,10 @@ fn run(options: &Options) -> io::Result<()> {
         access: Duration::from_nanos(options.access_ns),
         poll: Duration::from_nanos(options.poll_ns),
         doze: Duration::from_nanos(options.doze_ns),
+        nap: Duration::from_nanos(options.nap_ns),
+        interrupt: Duration::from_nanos(options.interrupt_ns),
+        storm: Duration::from_nanos(options.storm_ns),
+        link_ups: options.link_ups,
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,
     };

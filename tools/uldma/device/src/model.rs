@@ -45,10 +45,12 @@ pub struct Model {
 impl Model {
     /// A device to which no client is connected.
     pub fn new(shape: Shape, nodes: usize, speed: Speed) -> Self {
+        let mut links = Links::new(nodes);
+        links.limit(speed.link_ups);
         Self {
             shape,
             nodes: (0..nodes).map(|_| Node::new(shape)).collect(),
-            links: Links::new(nodes),
+            links,
             schedule: Schedule::new(speed),
             flights: Flights::default(),
             culprit: None,
@@ -271,6 +273,8 @@ impl Model {
         let nodes = &self.nodes;
         let is_ready = |node| nodes.get(node).is_some_and(Node::is_enabled);
         let changes = self.links.update(is_ready);
+        // The engine has to know when one that waits can come up.
+        self.wake |= self.links.retry().is_some();
         if changes.is_empty() {
             return;
         }
@@ -432,6 +436,11 @@ impl Model {
         let job = self.job(node, context).ok_or(None)?;
         self.flights.begin(&job);
         Ok(job)
+    }
+
+    /// When a link can come up that has to wait, by [`Model::refresh_links`].
+    pub(crate) fn retry(&self) -> Option<Instant> {
+        self.links.retry()
     }
 
     /// A chunk that is held no more, and has its access before it.
