@@ -3,6 +3,8 @@
 
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,15 @@ class Device(Server):
         found = self.control("stats")["stats"]["nodes"][number]
         assert isinstance(found, dict)
         return found
+
+    @contextmanager
+    def fault(self, kind: str, number: int) -> Iterator[None]:
+        """Let the device misbehave at a node."""
+        self.control("fault", kind=kind, on=True, node=number)
+        try:
+            yield
+        finally:
+            self.control("fault", kind=kind, on=False, node=number)
 
     def hold(self, number: int, context: int | None = None) -> None:
         """Let chunks of a node, or of one context, stop between look-up and access.

@@ -33,6 +33,11 @@ CLOCK_CMDLINE = "tsc=nowatchdog"
 LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
 
 
+# What can reset the device behind it, and its name.
+PORT_NAME = "uldma-port"
+PORT = ("-device", f"pcie-root-port,id={PORT_NAME},chassis=1,slot=1")
+
+
 class Backend(StrEnum):
     """What joins the nodes, as `uldma info` calls it."""
 
@@ -51,6 +56,7 @@ class Config:
     load: bool = True  # load uldma.ko
     tests: bool = True  # bring tests, samples and benchmarks, too
     iommu: bool = False
+    port: bool = False  # the adapter is behind one, which can reset it
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
     cmdline: str = ""
@@ -120,8 +126,9 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         ]
     if wiring.device:
         where = {"type": "unix", "path": str(wiring.device)}
-        device = {"driver": "vfio-user-pci", "id": "uldma", "socket": where}
-        args += ["-device", json.dumps(device)]
+        bus = {"bus": PORT_NAME} if config.port else {}
+        device = {"driver": "vfio-user-pci", "id": "uldma", "socket": where, **bus}
+        args += [*(PORT if config.port else ()), "-device", json.dumps(device)]
     if wiring.ivshmem:
         args += [
             *("-chardev", f"socket,id=ivshmem,path={wiring.ivshmem}"),

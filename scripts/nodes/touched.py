@@ -34,7 +34,10 @@ METHODS = (
 )
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
-TRANSFERS = (*_programs("dma", "refuse", "isolation", "inflight", "event"), "nodes:stalled")
+TRANSFERS = (
+    *_programs("dma", "refuse", "isolation", "inflight", "event"),
+    "nodes:(stalled|faults)",
+)
 EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
 LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
 CONNECTIONS = (
@@ -43,7 +46,7 @@ CONNECTIONS = (
     "nodes:samples",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
-LIFE = (*_programs("unbind"), "nodes:module")
+LIFE = (*_programs("unbind"), "nodes:(module|unplug)")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
 UNITS = ("^kunit$",)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A device that lies, under load: its node's kernel is well, and other nodes notice nothing."""
+
+from collections.abc import Callable
+
+from .. import ends
+from ..cluster import Cluster
+from ..console import say
+from ..ends import End
+from ..load import Load, works
+from ..polling import wait_until
+from .registry import case, expect
+
+TIMEOUT = 60.0
+# Exit status of `uldma`.
+TIMED_OUT = 4
+MISMATCH = 5
+# The driver may say once of each object what becomes of it. The load has fewer objects than this,
+# and thousands of transfers.
+MOST_LINES = 100
+
+Consequence = Callable[[End], None]
+
+
+def said(end: End) -> list[str]:
+    """What the driver has said of the device so far."""
+    return end.node.check("dmesg | grep -E ' uldma [0-9a-f]{4}:' || true").splitlines()
+
+
+def transfer(end: End, options: str = "") -> int:
+    """Let a program transfer something; its exit status."""
+    return end.node.run(end.command(f"dma --size 64K --count 4 --timeout 3 {options}"), TIMEOUT).rc
+
+
+def ends_with(*statuses: int) -> Consequence:
+    """Programs that transfer end with one of these."""
+
+    def consequence(a: End) -> None:
+        found = transfer(a)
+        expect(found in statuses, f"a transfer ended with {found} instead of {statuses}")
+
+    return consequence
+
+
+def goes_on(_: End) -> None:
+    """Nothing has to be done afterwards."""
+
+
+def rebind(end: End) -> None:
+    """Let the driver begin anew."""
+    again = end.unbind()
+    end.node.check(again, TIMEOUT)
+
+
+def suffer(pair: Cluster, kind: str, consequence: Consequence, mend: Consequence) -> list[str]:
+    """Let node a's device misbehave under load, and mend what lasts; what its driver has said."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before = len(said(a))
+    with Load(a, b) as load:
+        load.wait_flow()
+        with pair.device.fault(kind, a.number):
+            consequence(a)
+            load.expect_witness()
+        load.stop()
+        mend(a)
+        load.expect_witness()
+    lines = said(a)[before:]
+    say(f"{kind}: the driver has said {len(lines)} lines")
+    some = "\n".join(lines[:5])
+    expect(len(lines) <= MOST_LINES, f"{kind}: {len(lines)} lines in the log:\n{some}")
+    works(pair)
+    return lines
+
+
+@case
+def no_memory_answers(pair: Cluster) -> None:
+    """Transfers fail, and the driver says why."""
+
+    def consequence(a: End) -> None:
+        expect(transfer(a) not in (0, TIMED_OUT), "a transfer without memory did not fail")
+        wait_until(lambda: any("bus address" in line for line in said(a)), TIMEOUT, "it is said")
+
+    suffer(pair, "bus-error", consequence, goes_on)
+
+
+@case
+def no_completion_comes(pair: Cluster) -> None:
+    """Whoever waits is told when the time is over."""
+    suffer(pair, "drop-completion", ends_with(TIMED_OUT), rebind)
+
+
+@case
+def completions_are_forged(pair: Cluster) -> None:
+    """Tickets that were never given out complete nothing."""
+
+    def consequence(a: End) -> None:
+        expect(transfer(a) != 0, "a transfer ended well by a forged completion")
+
+    suffer(pair, "forge-completion", consequence, rebind)
+
+
+@case
+def no_interrupt_comes(pair: Cluster) -> None:
+    """Whoever sleeps is woken by the driver's own clock, or told when the time is over."""
+    suffer(pair, "drop-interrupt", ends_with(0, TIMED_OUT), goes_on)
+
+
+@case
+def data_arrives_changed(pair: Cluster) -> None:
+    """Only who checks notices, and all that comes later is right."""
+    suffer(pair, "corrupt", ends_with(MISMATCH), goes_on)
+
+
+@case
+def registers_read_ones(pair: Cluster) -> None:
+    """What the driver cannot know, it does not believe; binding anew mends it."""
+
+    def consequence(a: End) -> None:
+        transfer(a)
+        transfer(a, "--method kernel")
+
+    suffer(pair, "ones", consequence, rebind)
+
+
+@case
+def the_function_is_gone(pair: Cluster) -> None:
+    """The card is pulled without a word; the kernel lets go of it, and finds another one later."""
+
+    def consequence(a: End) -> None:
+        expect(transfer(a) != 0, "a transfer without a device ended well")
+        place = a.node.check(f"readlink -f /sys/class/misc/uldma{a.device}/device").strip()
+        a.node.check(f"echo 1 >{place}/remove && ! test -e {a.path}", TIMEOUT)
+
+    def find(a: End) -> None:
+        a.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {a.path}", TIMEOUT)
+
+    suffer(pair, "gone", consequence, find)
+
+
+@case
+def the_device_is_another(pair: Cluster) -> None:
+    """A driver that is bound goes on; one that is to be bound refuses, and says so."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before = len(said(a))
+    with Load(a, b) as load:
+        load.wait_flow()
+        with pair.device.fault("bad-id", a.number):
+            expect(transfer(a) == 0, "a device that was known before does not work")
+            load.stop()
+            again = a.unbind()
+            expect(a.node.run(again).rc != 0, "the driver has taken what is no adapter")
+            load.expect_witness()
+        a.node.check(again)
+        load.expect_witness()
+    lines = [line for line in said(a)[before:] if "not an uldma adapter" in line]
+    expect(len(lines) == 1, f"{len(lines)} times: not an uldma adapter")
+    works(pair)
