@@ -10,6 +10,7 @@ NODES := env PYTHONPATH=scripts python3 -m nodes
 NODE ?= a
 # Which series of the kernel, if not the one that scripts/root chooses.
 export KERNEL_SERIES
+# What `make fuzz` does without nodes.
 # Sets of nodes at a time; by default one for each two processors.
 SIDE := $(if $(JOBS),--jobs '$(JOBS)')
 
@@ -37,7 +38,7 @@ soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=n
 		$(if $(SEED),--seed $(SEED))
 
 # SECONDS, of which bash has one of its own, is given to make and not to the environment.
-fuzz: build		## fuzz TARGET=ioctl, connections, hostile, messages, ring or tools (SECONDS=60 SEED=number INPUT=sequence)
+fuzz: build		## fuzz TARGET=ioctl, connections, hostile, messages, ring, tools or device (SECONDS=60 SEED=number INPUT=sequence)
 	@$(ENTER) $(NODES) fuzz --target '$(TARGET)' $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(INPUT),--replay '$(INPUT)')
 

@@ -2,6 +2,7 @@
 """nodes fuzz: one fuzzer, for as long as one likes."""
 
 import argparse
+import os
 import random
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
 from ..kernel import SUFFIX
-from ..paths import BINARIES
+from ..paths import BINARIES, BUILD, REPO
 from ..qemu import Backend, Config
 
 SECONDS = 60
@@ -40,6 +41,22 @@ def on_host(target: str, seconds: int, seed: int) -> int:
     return done.returncode
 
 
+def on_device(seconds: int, seed: int, replay: str) -> int:
+    """Run the fuzzer of the device model, in a build of its own that checks for overflows."""
+    kept = BUILD / "fuzz" / "device.txt"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    variables = {"SECONDS": str(seconds), "SEED": str(seed), "KEEP": str(kept)}
+    if replay:
+        variables["INPUT"] = replay
+    command = [
+        *("cargo", "test", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), "--locked"),
+        *("-p", "uldma-device", "--test", "fuzz", "--profile", "fuzz"),
+        *("--target-dir", str(BUILD / "cargo-fuzz"), "--", "--ignored", "--nocapture"),
+    ]
+    environment = {f"ULDMA_FUZZ_{name}": value for name, value in variables.items()}
+    return subprocess.run(command, check=False, env={**os.environ, **environment}).returncode
+
+
 def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
     """Boot what is needed, and run the program there."""
     config = Config(debug=True, backends=NODES[target])
@@ -60,13 +77,15 @@ def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
     parser = argparse.ArgumentParser(prog="make fuzz")
-    parser.add_argument("--target", required=True, choices=[*HOST, *NODES])
+    parser.add_argument("--target", required=True, choices=[*HOST, *NODES, "device"])
     parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--seed", type=int, help="random if absent")
     parser.add_argument("--replay", default="", help="the sequence that a fuzzer has printed")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     say(f"fuzz: TARGET={options.target} SECONDS={options.seconds} SEED={seed}")
+    if options.target == "device":
+        return on_device(options.seconds, seed, options.replay)
     if options.target in HOST:
         if options.replay:
             raise NodesError("only sequences of calls can be replayed; give a seed")
