@@ -3,7 +3,7 @@
 //! Clients that mean harm: only their own node may suffer.
 
 // To panic is how a test fails.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod common;
 
