@@ -36,12 +36,17 @@ impl Attempts {
 
     /// Waits until the next attempt is due; false if the time is up instead.
     pub(crate) fn pause(&self) -> bool {
-        std::thread::sleep(self.next_pause().min(self.left()));
-        !self.left().is_zero()
+        let next = self.next_pause();
+        std::thread::sleep(next.unwrap_or_else(|| self.left()));
+        next.is_some()
     }
 
-    fn next_pause(&self) -> Duration {
-        self.began.elapsed() / Self::PART
+    /// None where the peer would have too little time to answer: then it would not be told what is
+    /// missing, but that the peer is late.
+    fn next_pause(&self) -> Option<Duration> {
+        let (went, left) = (self.began.elapsed(), self.left());
+        let pause = went / Self::PART;
+        (left > pause / Self::PART).then(|| pause.min(left / 2))
     }
 }
 
@@ -56,7 +61,7 @@ mod tests {
             began,
             deadline: None,
         };
-        assert!(attempts.next_pause() >= Duration::from_secs(10));
+        assert!(attempts.next_pause() >= Some(Duration::from_secs(10)));
         assert_eq!(attempts.left(), Duration::MAX);
         assert!(Attempts::within(Duration::MAX).pause());
     }
@@ -71,6 +76,10 @@ mod tests {
         // It would be minutes.
         assert!(!attempts.pause());
         assert!(attempts.left().is_zero());
+        // Half of what is left, as long as that is more than a moment of what went by.
+        let deadline = Some(Instant::now() + Duration::from_secs(100));
+        let next = Attempts { began, deadline }.next_pause();
+        assert!(next > Some(Duration::from_secs(40)) && next <= Some(Duration::from_secs(50)));
         assert!(!Attempts::within(Duration::ZERO).pause());
     }
 }
