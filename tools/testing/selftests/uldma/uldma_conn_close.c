@@ -9,6 +9,8 @@
 #include "uldma_conn_stream.h"
 
 #define LENGTH (16UL << 16)
+/* Nanoseconds for which threads race, as often as that allows. */
+#define RACING 10000000000ULL
 
 FIXTURE(close) {
 	struct pair pair;
@@ -380,6 +382,7 @@ TEST_F_TIMEOUT(close, while_becoming, 240)
 	int other = conn_open_at(uldma_other(), 0);
 	int fd = conn_open_at(uldma_other(), 0);
 	struct looker looker = { .fd = p->a };
+	__u64 end = now_ns() + RACING;
 	pthread_t threads[3];
 
 	ASSERT_LE(0, other);
@@ -387,7 +390,7 @@ TEST_F_TIMEOUT(close, while_becoming, 240)
 	ASSERT_EQ(0, conn_listen(other, PORT, 4));
 	for (int i = 0; i < ARRAY_SIZE(threads); i++)
 		ASSERT_EQ(0, pthread_create(&threads[i], NULL, look, &looker));
-	for (int round = 0; round < 2000; round++) {
+	for (int round = 0; !round || now_ns() < end; round++) {
 		ASSERT_EQ(0, conn_listen_once(p->a, PORT));
 		ASSERT_EQ(0, conn_connect(p->b, p->to_a, PORT));
 		ASSERT_EQ(0, conn_disconnect(p->a));

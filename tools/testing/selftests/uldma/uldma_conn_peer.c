@@ -47,6 +47,8 @@ struct control {
 
 static int control_open(struct control *control)
 {
+	int ret;
+
 	control->fd = uldma_open(0);
 	control->order = buffer(page_size());
 	control->answer = buffer(page_size());
@@ -54,7 +56,10 @@ static int control_open(struct control *control)
 		return control->fd;
 	if (!control->order || !control->answer)
 		return -ENOMEM;
-	return conn_connect(control->fd, the_peer(), ORDER_PORT);
+	/* The queue of the listener may still be full of what was given up. */
+	eventually((ret = conn_connect(control->fd, the_peer(), ORDER_PORT)) !=
+		   -ECONNREFUSED);
+	return ret;
 }
 
 #define give_order(_control, ...) \

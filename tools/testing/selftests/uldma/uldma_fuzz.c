@@ -113,6 +113,30 @@ static bool is_open(const struct order *o, long ret)
 	       ret == -ETIMEDOUT;
 }
 
+/*
+ * Others close what they have of a process that is going to die. What an opener
+ * has ends with the address space that opened it, but nobody waits for that
+ * unless the file is closed, so the model would not know when.
+ */
+static bool close_shared(int owner)
+{
+	for (int i = 0; i < PROCESSES * OPENERS; i++) {
+		struct order o = { .op = OP_CLOSE, .opener = i % OPENERS };
+		const struct opener *opener = &world.openers[o.opener];
+		int process = i / OPENERS;
+		struct worker *w = &world.workers[process];
+		struct reply r;
+
+		if (!opener->used || opener->owner != owner || process == owner ||
+		    !(opener->holders & 1U << process))
+			continue;
+		if (worker_tell(w, &o, 1) || worker_answer(w, &r, 1) || r.ret)
+			return false;
+		apply(&world, process, &o, &r);
+	}
+	return true;
+}
+
 /* One step, compared with the model: whether all is well. */
 static bool do_step(int number, int process, const struct order *o, bool *known)
 {
@@ -123,6 +147,10 @@ static bool do_step(int number, int process, const struct order *o, bool *known)
 	int ret;
 
 	if (o->op == OP_DIE) {
+		if (!close_shared(process)) {
+			fail_with(number, process, o, "what it has shared cannot be closed");
+			return false;
+		}
 		worker_end(w);
 		forget_process(&world, process);
 		return start_worker(process);

@@ -41,7 +41,7 @@ const struct call calls[] = {
 	{ "CONTEXT_MAP_OUT", ULDMA_CMD_CONTEXT_MAP_OUT, STRUCT(map_out), STRUCT(map_out), 0,
 	  { AT(map_out, reserved) }, false, true, 2 },
 	{ "EVENTFD", ULDMA_CMD_EVENTFD, STRUCT(eventfd), STRUCT(eventfd), 0,
-	  { AT(eventfd, reserved) }, false, false, 1 },
+	  { AT(eventfd, reserved) }, false, true, 1 },
 	{ "DMA", ULDMA_CMD_DMA, STRUCT(dma), STRUCT(dma), 0, {}, true, true, 4 },
 	{ "DMA_WAIT", ULDMA_CMD_DMA_WAIT, STRUCT(dma_wait), STRUCT(dma_wait), ULDMA_WAIT_CONTEXT,
 	  { AT(dma_wait, reserved) }, true, false, 2 },

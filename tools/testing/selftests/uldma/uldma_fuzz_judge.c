@@ -377,6 +377,8 @@ static void judge_data(struct world *w, int process, const struct order *order,
 	bool gives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_SEND;
 	struct given *given = &o->given[!receives];
 
+	/* The memory manager, asked to tell of changes for the first time. */
+	may(v, EINTR, gives && order->interrupt);
 	if (gives)
 		judge_memory(w, process, &w->devices[o->device], a->conn_buffer.addr,
 			     a->conn_buffer.length, receives, v);
@@ -544,6 +546,7 @@ void judge(struct world *w, int process, const struct order *o, struct verdict *
 		break;
 	case OP_READ:
 		must(v, EINVAL, o->a < sizeof(struct uldma_event));
+		must(v, EPERM, w->openers[o->opener].owner != process || o->in_child);
 		may(v, EFAULT, o->where != AT_MEMORY);
 		may(v, w->openers[o->opener].nonblock ? EAGAIN : EINTR, true);
 		break;
