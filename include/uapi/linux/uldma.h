@@ -83,7 +83,7 @@
  *  - ESTALE: the link went down and came up again since the object was made.
  *  - EIO: the device answered with something that makes no sense.
  *  - EPROTO: the peer answered with something that makes no sense.
- *  - EINTR: a signal came while waiting.
+ *  - EINTR: a signal came while waiting, be it for memory that is to be pinned.
  *  - ENODEV: the device is gone.
  */
 
@@ -1033,7 +1033,7 @@ struct uldma_eventfd {
  * @out_ticket: names the transfer in struct uldma_dma_wait
  *
  * EINVAL when the range leaves a region, EACCES when @src is not readable or
- * @dst not writable.
+ * @dst not writable, or when both are imports.
  */
 struct uldma_dma {
 	__u32 size;
@@ -1260,7 +1260,8 @@ struct uldma_conn_connect {
  * @length: bytes; not zero
  *
  * Errors are those of struct uldma_region_register, and ENOTCONN, EPIPE,
- * ECONNRESET, ENOSPC. Waits for nothing but for a listener to be connected.
+ * ECONNRESET, ENOSPC. Waits for nothing but for a listener to be connected, and
+ * for the memory, as registering does; EINTR when a signal comes meanwhile.
  */
 struct uldma_conn_buffer {
 	__u32 size;
