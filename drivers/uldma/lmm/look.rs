@@ -58,7 +58,7 @@ impl<'a> Patience<'a> {
     fn wait(&mut self) -> bool {
         let step = self.step.min(self.left);
         self.left -= step;
-        self.step *= 2;
+        self.step = self.step.saturating_mul(2);
         step > 0 && self.attention.sleep(step)
     }
 }

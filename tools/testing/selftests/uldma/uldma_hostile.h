@@ -79,6 +79,7 @@ struct message {
  * @carried: data of connections goes through the window
  * @session: this side's random number
  * @met: the victim's that was met
+ * @has_met: the victim was met before
  * @key: of the rings
  * @produced: messages put into the victim's ring
  * @consumed: messages taken from the own ring
@@ -101,6 +102,7 @@ struct hostile {
 	bool carried;
 	uint32_t session;
 	uint32_t met;
+	bool has_met;
 	uint32_t key;
 	uint32_t produced;
 	uint32_t consumed;

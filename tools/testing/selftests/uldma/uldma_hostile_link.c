@@ -255,7 +255,7 @@ bool hostile_is_up(const struct hostile *h)
 
 int hostile_meet(struct hostile *h)
 {
-	uint64_t limit = hostile_now() + PATIENCE;
+	uint64_t began = hostile_now(), limit = began + PATIENCE;
 	uint64_t session;
 
 	h->session = (hostile_random() & 0x7fffffff) | 1;
@@ -277,8 +277,13 @@ int hostile_meet(struct hostile *h)
 			hostile_hello(h, h->session, h->met);
 			hostile_ring(h);
 		}
-		if (hostile_is_up(h))
+		if (hostile_is_up(h)) {
+			/* What came before may have cost the victim's patience. */
+			if (!h->has_met)
+				h->until += hostile_now() - began;
+			h->has_met = true;
 			return 0;
+		}
 		hostile_pause(h);
 	}
 	return -ETIMEDOUT;
@@ -415,11 +420,12 @@ static int try_connect(struct hostile *h, uint32_t port, uint32_t *theirs)
 
 int hostile_connect(struct hostile *h, uint32_t port, uint32_t *theirs)
 {
+	uint64_t limit = hostile_now() + PATIENCE;
 	int ret;
 
 	/* The listener may still be busy with those that were broken before. */
 	while ((ret = try_connect(h, port, theirs)) == -ECONNREFUSED &&
-	       hostile_goes_on(h))
+	       hostile_now() < limit)
 		hostile_pause(h);
 	return ret;
 }
