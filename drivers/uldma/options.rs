@@ -103,6 +103,11 @@ pub(crate) fn link_timeout() -> Delta {
     Delta::from_millis(parameter(&module_parameters::link_timeout_ms).into())
 }
 
+/// The longest time for which a peer waits for its next session.
+pub(crate) fn link_penalty() -> Delta {
+    Delta::from_millis(parameter(&module_parameters::link_penalty_ms).into())
+}
+
 /// What a sleep and a wake-up cost, unless that is to be measured.
 pub(crate) fn wakeup() -> Option<Delta> {
     match parameter(&module_parameters::wakeup_us) {

@@ -127,6 +127,10 @@ kernel::prelude::module! {
             default: 3000,
             description: "Milliseconds without a beat after which a peer counts as gone",
         },
+        link_penalty_ms: u32 {
+            default: 4000,
+            description: "Milliseconds, at most, for which a peer that ends sessions again and again, or breaks the rules, waits for the next session",
+        },
         wakeup_us: u32 {
             default: 0,
             description: "Microseconds that a sleep and a wake-up cost here; 0 to measure when the module is loaded",

@@ -31,6 +31,8 @@ DEBUG_CMDLINE = "kunit.autorun=0" if DEBUG else "kfence.sample_interval=10 slab_
 CLOCK_CMDLINE = "tsc=nowatchdog"
 # Emulated processors that share few real ones can stand still for longer than the module's default.
 LINK_TIMEOUT_MS = 20000 if DEBUG else 5000
+# Each attack by a hostile peer would wait for the end of the penalty that the one before has got.
+LINK_PENALTY_MS = 1000
 
 
 # What can reset the device behind it, and its name.
@@ -87,6 +89,7 @@ def module_parameters(given: Mapping[str, str]) -> str:
     """What modprobe finds on the kernel's command line, whenever it loads the module."""
     parameters = {
         "link_timeout_ms": str(LINK_TIMEOUT_MS),
+        "link_penalty_ms": str(LINK_PENALTY_MS),
         **given,
     }
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())

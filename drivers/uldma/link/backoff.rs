@@ -13,20 +13,29 @@ const MS: i64 = 1_000_000;
 const FLAPPING: i64 = 100 * MS;
 /// The first penalty of a peer that breaks the rules.
 const VIOLATION: i64 = 1000 * MS;
-/// No penalty is longer.
-const LONGEST: i64 = 4000 * MS;
 /// So long after its last penalty a peer begins anew.
 const QUIET: i64 = 10_000 * MS;
 
 /// The penalties of one peer; all times are nanoseconds of one clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backoff {
+    /// No penalty is longer.
+    longest: i64,
     /// The last penalty, zero for a first end; none after a quiet time.
     penalty: Option<i64>,
     until: i64,
 }
 
 impl Backoff {
+    /// Those of a peer that has had none; `longest` is as long as one can be.
+    pub(super) fn new(longest: i64) -> Self {
+        Self {
+            longest,
+            penalty: None,
+            until: 0,
+        }
+    }
+
     /// Whether the peer still has to wait.
     pub(super) fn is_penalty(&self, now: i64) -> bool {
         self.penalty.is_some() && now < self.until
@@ -51,7 +60,7 @@ impl Backoff {
     }
 
     fn punish(&mut self, now: i64, penalty: i64) -> bool {
-        let penalty = penalty.min(LONGEST);
+        let penalty = penalty.min(self.longest);
         self.penalty = Some(penalty);
         self.until = now.saturating_add(penalty);
         penalty > 0
@@ -62,9 +71,11 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    const LONGEST: i64 = 4000 * MS;
+
     #[test]
     fn a_restart_costs_nothing() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(LONGEST);
         assert!(!backoff.is_penalty(0));
         assert!(!backoff.flapped(MS));
         assert!(!backoff.is_penalty(MS));
@@ -74,7 +85,7 @@ mod tests {
 
     #[test]
     fn flapping_costs_more_each_time() {
-        let (mut backoff, mut now) = (Backoff::default(), MS);
+        let (mut backoff, mut now) = (Backoff::new(LONGEST), MS);
         assert!(!backoff.flapped(now));
         for penalty in [1, 2, 4, 8, 16, 32, 40, 40] {
             assert!(backoff.flapped(now));
@@ -88,7 +99,7 @@ mod tests {
 
     #[test]
     fn flapping_for_ever_is_bounded() {
-        let (mut backoff, mut now, mut sessions) = (Backoff::default(), 0, 0);
+        let (mut backoff, mut now, mut sessions) = (Backoff::new(LONGEST), 0, 0);
         while now < 60_000 * MS {
             backoff.flapped(now);
             while backoff.is_penalty(now) {
@@ -101,7 +112,7 @@ mod tests {
 
     #[test]
     fn violations_are_never_free() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(LONGEST);
         backoff.violated(0);
         assert!(backoff.is_penalty(VIOLATION - 1));
         assert!(!backoff.is_penalty(VIOLATION));
