@@ -325,11 +325,6 @@ impl<P> Areas<P> {
             .map(|((_, lineage), area)| (*lineage, area))
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
     /// Pages of all areas.
     pub(super) fn pages(&self) -> usize {
         self.iter().map(|(_, area)| area.range.len()).sum()

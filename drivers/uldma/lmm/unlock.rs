@@ -117,9 +117,8 @@ impl Space {
                 "{} pages stay pinned: {err:?}\n",
                 areas.pages()
             );
-            if !areas.is_empty() {
-                self.keep_in(state);
-            }
+            // Also without areas: the entries of imports have its number.
+            self.keep_in(state);
             state.stuck.append(areas);
             err
         })
