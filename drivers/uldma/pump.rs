@@ -442,7 +442,7 @@ impl Pump {
         self.stopping.load(Relaxed)
     }
 
-    /// Whether somebody wants who runs to look.
+    /// Whether a caller or a ring asks for another round.
     fn is_called(&self) -> bool {
         self.again.load(Relaxed) || self.rung.load(Relaxed)
     }

@@ -75,7 +75,7 @@ impl Pump {
         }
     }
 
-    /// The rounds of whoever asks for something; whether there may be more to do.
+    /// The rounds of a caller that asks for something; whether there may be more to do.
     pub(super) fn own_rounds(&self, pumped: &dyn Pumped) -> bool {
         let mut budget = Budget::of_caller(OWN_ROUNDS);
         self.rounds(pumped, &mut budget) != Left::Rounds
@@ -88,7 +88,7 @@ impl Pump {
         };
         self.again.xchg(true, Full);
         if self.waiting.load(Relaxed) > 0 {
-            // Who waits looks, too, and sees to it that somebody does when he leaves.
+            // The caller that waits does the work, and schedules it when it leaves.
             return;
         }
         let next = match self.running.try_lock() {
