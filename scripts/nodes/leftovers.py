@@ -2,12 +2,13 @@
 """What tests have left on a node that nobody uses any more: pins, locks, the driver's objects."""
 
 import time
+from functools import partial
 
 from .cluster import Cluster
 from .errors import NodesError
 from .kernel import patience
 from .node import Node
-from .polling import pause
+from .polling import pause, wait_until
 
 # The last reference to a file may be dropped by a work item after its process is gone.
 SETTLE_TIMEOUT = 5.0
@@ -20,6 +21,19 @@ def pins(node: Node) -> int:
     """How many pages are pinned, of whatever process."""
     counts = dict(line.split() for line in node.check(PINS).splitlines())
     return int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"])
+
+
+def wait_unpinned(cluster: Cluster) -> None:
+    """Wait until a test that has ended has no page pinned any more.
+
+    The next one counts the pins of the whole machine, and none shall end while it does.
+    """
+
+    def unpinned(node: Node) -> bool:
+        return not pins(node)
+
+    for name, node in cluster.nodes.items():
+        wait_until(partial(unpinned, node), SETTLE_TIMEOUT, f"no pin on node {name}")
 
 
 def _held(node: Node) -> list[str]:

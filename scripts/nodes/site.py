@@ -41,11 +41,13 @@ class Site:
         self._nodes.abandon()
 
     def run(self, name: str, body: Body) -> Outcome:
-        """Run a test, and read the kernel logs after it."""
+        """Run a test, read the kernel logs after it, and let what it had pinned go."""
         outcome = Outcome(name)
         began = time.monotonic()
         self._step(outcome, name, lambda: body(self._nodes, outcome))
         self._step(outcome, f"{name}: kernel log", self._nodes.check_logs)
+        if self.usable and self._flavour.nodes:
+            self._step(outcome, f"{name}: pins", lambda: leftovers.wait_unpinned(self._nodes))
         outcome.seconds = time.monotonic() - began
         return outcome
 

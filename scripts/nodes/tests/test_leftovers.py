@@ -2,10 +2,16 @@
 """Finding what tests have left on a node."""
 
 import unittest
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import cast
+from unittest import mock
 
+from .. import leftovers
 from ..agent import Result
-from ..leftovers import LOCKS, PINS, USAGE, find
+from ..cluster import Cluster
+from ..errors import TimedOut
+from ..leftovers import LOCKS, PINS, USAGE, find, wait_unpinned
 from ..node import Node
 
 CLEAN = {
@@ -58,3 +64,33 @@ class LeftoversTest(unittest.TestCase):
         """A counter of the driver."""
         found = left({USAGE: "/sys/kernel/debug/uldma0/usage:regions 1 of 4095\n"})
         self.assertEqual(found, ["uldma0: regions 1 of 4095"])
+
+
+class UnpinnedTest(unittest.TestCase):
+    """The next test begins when the pins of the last one are gone."""
+
+    def looks(self, counts: Iterable[int]) -> int:
+        """How often is looked at a node with that many pins, one after the other."""
+        left: Iterator[int] = iter(counts)
+        looks = 0
+
+        def check(_: str) -> str:
+            nonlocal looks
+            looks += 1
+            return f"nr_foll_pin_acquired {next(left)}\nnr_foll_pin_released 0\n"
+
+        cluster = SimpleNamespace(nodes={"a": SimpleNamespace(check=check)})
+        wait_unpinned(cast(Cluster, cluster))
+        return looks
+
+    def test_gone(self) -> None:
+        """What a work item still has to unpin is waited for."""
+        self.assertEqual(self.looks([5, 3, 0]), 3)
+
+    def test_kept(self) -> None:
+        """Pins without an end are a failure of the test that left them."""
+        with (
+            mock.patch.object(leftovers, "SETTLE_TIMEOUT", 0.0),
+            self.assertRaisesRegex(TimedOut, "no pin on node a"),
+        ):
+            self.looks([5, 5])
