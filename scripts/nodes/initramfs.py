@@ -201,10 +201,8 @@ def payload() -> Path:
                     _copy(BINARIES / "examples" / name, tree / place / name)
         if SELFTESTS.exists():
             shutil.copytree(SELFTESTS, tree / "kselftest")
-        if RDMA:
-            _stage_rdma(tree, RDMA)
 
-    return _with_module(stage, ARCHIVES / "payload.cpio")
+    return _with_module(stage, ARCHIVES / "payload.cpio", RDMA)
 
 
 @once
@@ -216,8 +214,11 @@ def small_payload() -> Path:
     )
 
 
-def _with_module(stage: Callable[[Path], None], archive: Path) -> Path:
-    """An archive of the module, of what stage() copies, and of the libraries of these."""
+def _with_module(stage: Callable[[Path], None], archive: Path, rdma: Path | None = None) -> Path:
+    """An archive of the module, of what stage() copies, and of the libraries of these.
+
+    With soft-RoCE, if its stage is given, whose programs have libraries of their own.
+    """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
@@ -225,6 +226,8 @@ def _with_module(stage: Callable[[Path], None], archive: Path) -> Path:
         stage(tree)
         programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
         _stage_libraries(tree, programs)
+        if rdma:
+            _stage_rdma(tree, rdma)
         if MODULE.exists():
             _stage_stripped(MODULE, tree / MODULES / "extra/uldma.ko")
         # modules.dep needs the modules of the base too.
