@@ -30,7 +30,7 @@ test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=numbe
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)
 
-bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation or link; CORES=1,2,4)
+bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation, link or ring; CORES=1,2,4)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
 
 soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=number)

@@ -23,7 +23,9 @@ from . import initiation, link, lmm
 
 PARTS = ("transfers", "lmm", "initiation", "link")
 # The files of their figures.
-FILES = ("bench", "lmm", "initiation", "link")
+FILES = {"transfers": "bench", "lmm": "lmm", "initiation": "initiation", "link": "link"}
+# What can be measured besides, of what the others have already.
+BRIEF = {"ring": "ring"}
 BENCH_TIMEOUT = 900.0
 MEMCPY_TIMEOUT = 120.0
 MEMORY = 1536
@@ -91,6 +93,8 @@ def measure(wanted: Sequence[str]) -> None:
     conditions = machine()
     say(f"measuring by {conditions}")
     config = Config(memory=MEMORY)
+    moved: list[Figure] = []
+    rings: list[Figure] = []
     with Cluster("bench", config) as pair:
         if "transfers" in wanted:
             moved = transfers(pair)
@@ -100,6 +104,8 @@ def measure(wanted: Sequence[str]) -> None:
             initiated = initiation.measure(pair)
         if "link" in wanted:
             linked = link.measure(pair)
+        if "ring" in wanted:
+            rings = link.rings(pair)
         pair.check_logs()
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
@@ -113,11 +119,12 @@ def measure(wanted: Sequence[str]) -> None:
                 f"\n{results.report(part)}\nmeasured by {conditions}; every figure: "
                 f"{shown(part)}, drawn in {part}-*.svg"
             )
-    if "transfers" in wanted:
-        print(
-            f"\n{results.figures_table(moved)}\n\nmeasured by {conditions}; every figure: "
-            f"{shown('bench')}"
-        )
+    for part, figures in (("transfers", moved), ("ring", rings)):
+        if part in wanted:
+            print(
+                f"\n{results.figures_table(figures)}\n\nmeasured by {conditions}; every figure: "
+                f"{shown((FILES | BRIEF)[part])}"
+            )
 
 
 def shown(name: str) -> Path:
@@ -148,7 +155,7 @@ def measure_by_cores(counts: Sequence[int], only: str | None) -> None:
         )
         if done.returncode:
             raise NodesError(f"measuring on {count} cores: exit {done.returncode}")
-    for name in FILES if only is None else [FILES[PARTS.index(only)]]:
+    for name in FILES.values() if only is None else [(FILES | BRIEF)[only]]:
         runs = {
             f"{count} core{'s' if count > 1 else ''}": results.read(place / f"{name}.json")
             for count, place in places.items()
@@ -159,7 +166,7 @@ def measure_by_cores(counts: Sequence[int], only: str | None) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The verb."""
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--only", choices=PARTS, help="measure only this part")
+    parser.add_argument("--only", choices=(*PARTS, *BRIEF), help="measure only this part")
     parser.add_argument(
         "--cores",
         type=counts_of_cores,

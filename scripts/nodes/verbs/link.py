@@ -73,6 +73,15 @@ def load(cluster: Cluster) -> Iterator[None]:
             spinner.kill()
 
 
+def rings(pair: Cluster) -> list[Figure]:
+    """Measure rings between two adapters, beside bare words, copies into the window and TCP."""
+    [here, there] = ends.of(pair)
+    say("measuring rings ...")
+    figures = run(here, there, "--rings")
+    results.write("ring", figures)
+    return figures
+
+
 def measure(pair: Cluster) -> list[Figure]:
     """Measure between two adapters: all sizes, then in brief under load."""
     [here, there] = ends.of(pair)

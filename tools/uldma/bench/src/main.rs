@@ -212,5 +212,6 @@ mod tests {
         assert!(Cli::try_parse_from(["uldma-bench", "run", "--json", "--peer"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());
     }
 }

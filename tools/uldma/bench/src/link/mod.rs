@@ -49,8 +49,9 @@ use crate::timing::{throughput, times};
 
 pub(crate) use self::serve::serve;
 
-/// Sizes of a brief run.
+/// Sizes of a brief run, and of one about rings.
 const BRIEF: [&str; 4] = [SHORTEST, SMALL, MIDDLE, LARGE];
+const OF_RINGS: [&str; 2] = [SHORTEST, MIDDLE];
 /// Of messages whose stream by ring is to be as fast as memcpy.
 const MIDDLE: &str = "64k";
 /// Of messages whose interrupts are counted by message, and of those by bytes.
@@ -66,9 +67,40 @@ pub(crate) struct Options {
     /// Few sizes only, and no copies to compare with
     #[arg(long)]
     brief: bool,
+    /// Rings only, of two sizes, beside bare words, copies into the window and TCP
+    #[arg(long, conflicts_with = "brief")]
+    rings: bool,
     /// Append a word to the names of all figures: how this run is special
     #[arg(long, value_name = "WORD")]
     suffix: Option<String>,
+}
+
+impl Options {
+    fn scope(&self) -> Scope {
+        match (self.brief, self.rings) {
+            (_, true) => Scope::Rings,
+            (true, false) => Scope::Brief,
+            (false, false) => Scope::All,
+        }
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Brief,
+    Rings,
+}
+
+impl Scope {
+    fn has_size(self, size: &str) -> bool {
+        match self {
+            Scope::All => true,
+            Scope::Brief => BRIEF.contains(&size),
+            Scope::Rings => OF_RINGS.contains(&size),
+        }
+    }
 }
 
 /// Measures with the help of a `serve` at the peer.
@@ -92,19 +124,14 @@ pub(crate) fn run(
     let mut session = Session::new(&mut peer, &device, &clock);
     let mut figures = Figures::default();
     let mut absent = BTreeSet::new();
+    let scope = options.scope();
     for (size, bytes) in SIZES {
-        if options.brief && !BRIEF.contains(&size) {
+        if !scope.has_size(size) {
             continue;
         }
-        let mut kinds = kinds(size, options.brief);
+        let mut kinds = kinds(size, scope);
         kinds.retain(|kind| !absent.contains(kind));
-        for (kind, samples) in measure(
-            &mut session,
-            &kinds,
-            (size, bytes),
-            options.brief,
-            &mut absent,
-        )? {
+        for (kind, samples) in measure(&mut session, &kinds, (size, bytes), scope, &mut absent)? {
             add(&mut figures, names, kind, (size, bytes), &samples, &clock);
         }
     }
@@ -115,9 +142,12 @@ pub(crate) fn run(
 }
 
 /// Who is measured with messages of this size.
-fn kinds(size: &str, brief: bool) -> Vec<Kind> {
+fn kinds(size: &str, scope: Scope) -> Vec<Kind> {
     use Kind::{Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned};
-    let mut kinds = vec![Ring, Memcpy, Engine, Push, Pull];
+    let mut kinds = vec![Ring, Memcpy];
+    if scope != Scope::Rings {
+        kinds.extend([Engine, Push, Pull]);
+    }
     if !SLOW.contains(&size) {
         kinds.push(Tcp);
     }
@@ -127,7 +157,7 @@ fn kinds(size: &str, brief: bool) -> Vec<Kind> {
     if size == SHORTEST || size == MIDDLE {
         kinds.push(Polling);
     }
-    if !brief {
+    if scope == Scope::All {
         kinds.push(Conventional);
         if size == LARGE {
             kinds.push(Unpinned);
@@ -136,17 +166,17 @@ fn kinds(size: &str, brief: bool) -> Vec<Kind> {
     kinds
 }
 
-fn makes_round_trips(kind: Kind, size: &str, brief: bool) -> bool {
+fn makes_round_trips(kind: Kind, size: &str, scope: Scope) -> bool {
     match kind {
         Kind::Raw => true,
         Kind::Polling => size == SHORTEST,
-        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => !brief || size == SHORTEST,
+        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => scope == Scope::All || size == SHORTEST,
         Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional => false,
     }
 }
 
-fn makes_streams(kind: Kind, size: &str, brief: bool) -> bool {
-    kind != Kind::Raw && (!brief || size != SHORTEST)
+fn makes_streams(kind: Kind, size: &str, scope: Scope) -> bool {
+    kind != Kind::Raw && (scope == Scope::All || size != SHORTEST)
 }
 
 /// All that there are, with one size. Who is not there is said.
@@ -154,7 +184,7 @@ fn measure(
     session: &mut Session<'_>,
     kinds: &[Kind],
     (size, bytes): (&str, usize),
-    brief: bool,
+    scope: Scope,
     absent: &mut BTreeSet<Kind>,
 ) -> Result<Vec<(Kind, Samples)>, Failure> {
     let mut all: Vec<Contender> = Vec::new();
@@ -174,7 +204,7 @@ fn measure(
     ] {
         let mut some: Vec<&mut Contender> = all
             .iter_mut()
-            .filter(|contender| takes_part(contender.kind, size, brief))
+            .filter(|contender| takes_part(contender.kind, size, scope))
             .collect();
         session.measure(&mut some, what, size == SHORTEST)?;
     }
