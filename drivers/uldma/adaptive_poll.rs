@@ -3,7 +3,8 @@
 //! How long to poll for an event before sleeping until it comes.
 //!
 //! This file is compiled into the kernel module and into the library (`tools/uldma/lib`), so it uses
-//! nothing but `core`, and no floating point. All times are nanoseconds.
+//! nothing but `core`, and no floating point. The caller chooses the unit of time, and says with each
+//! call what a wake-up takes, so that it can measure that better and better.
 //!
 //! A waiter that sleeps pays for the sleep and the wake-up, one *wake-up* for short. A waiter that
 //! polls pays for the time. Polling for as long as a wake-up takes, and sleeping then, costs at most
@@ -20,21 +21,21 @@
 //! | slept, savings for a probe are incomplete | 3/4 of a wake-up |
 //! | slept, savings suffice | a short probe: 2 1/4 wake-ups; a long one: 4 1/4, and about twice that after each in vain, up to 16 1/4 |
 //!
-//! Long probes are there because the wake-up is measured in a simpler place than where the other side
-//! sleeps, and may be underestimated. They have savings of their own, so that short ones do not wait for
-//! them. `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on
-//! machines of many kinds.
+//! Long probes are there because the wake-up may be underestimated. They have savings of their own, so that
+//! short ones do not wait for them. `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on machines
+//! of many kinds.
 
 /// Lengths of probes, in wake-ups.
 const SHORT: u64 = 2;
 const LONG: u64 = 4;
 const LONGEST: u64 = 16;
 
+/// Savings are counted in such parts of a wake-up.
+const PARTS: u64 = 1024;
+
 /// Decides how long one waiter polls, as earlier waits ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdaptivePoll {
-    /// What sleeping and waking costs.
-    wakeup: u64,
     /// Half of what sleepers have polled less than they may, for short probes; and half for long ones.
     for_short: u64,
     for_long: u64,
@@ -44,11 +45,21 @@ pub(crate) struct AdaptivePoll {
     polling_pays: bool,
 }
 
+/// Parts of a wake-up that a probe of so many wake-ups takes, a little more so that jitter does not hide an
+/// answer.
+const fn probe(wakeups: u64) -> u64 {
+    wakeups * PARTS + PARTS / 4
+}
+
+/// How many parts of a `wakeup` that was.
+fn parts(polled: u64, wakeup: u64) -> u64 {
+    polled.saturating_mul(PARTS) / wakeup.max(1)
+}
+
 impl AdaptivePoll {
-    /// A waiter that has not waited yet, where sleeping and waking takes `wakeup`.
-    pub(crate) const fn new(wakeup: u64) -> Self {
+    /// A waiter that has not waited yet.
+    pub(crate) const fn new() -> Self {
         Self {
-            wakeup,
             for_short: 0,
             for_long: 0,
             long: LONG,
@@ -56,31 +67,27 @@ impl AdaptivePoll {
         }
     }
 
-    /// How long a probe of so many wake-ups is, a little longer so that jitter does not hide an answer.
-    fn probe(&self, wakeups: u64) -> u64 {
-        wakeups
-            .saturating_mul(self.wakeup)
-            .saturating_add(self.wakeup / 4)
-    }
-
-    /// How long the waiter polls before it sleeps.
-    pub(crate) fn limit(&self) -> u64 {
-        let (long, short) = (self.probe(self.long), self.probe(SHORT));
-        if self.polling_pays {
-            self.wakeup
-        } else if self.for_long >= long.saturating_sub(self.wakeup) {
+    /// How long the waiter polls before it sleeps, where sleeping and waking takes `wakeup`.
+    pub(crate) fn limit(&self, wakeup: u64) -> u64 {
+        let (long, short) = (probe(self.long), probe(SHORT));
+        let limit = if self.polling_pays {
+            return wakeup;
+        } else if self.for_long >= long - PARTS {
             long
-        } else if self.for_short >= short.saturating_sub(self.wakeup) {
+        } else if self.for_short >= short - PARTS {
             short
         } else {
-            self.wakeup - self.wakeup / 4
-        }
+            PARTS - PARTS / 4
+        };
+        wakeup
+            .checked_mul(limit)
+            .map_or(u64::MAX, |product| product / PARTS)
     }
 
-    /// Pays for polling longer than a wake-up; whether a long probe did.
+    /// Pays for polling longer than a wake-up, so many parts of one; whether a long probe did.
     fn pay(&mut self, polled: u64) -> bool {
-        let excess = polled.saturating_sub(self.wakeup);
-        let is_long = polled > self.probe(SHORT);
+        let excess = polled.saturating_sub(PARTS);
+        let is_long = polled > probe(SHORT);
         let savings = if is_long {
             &mut self.for_long
         } else {
@@ -91,8 +98,8 @@ impl AdaptivePoll {
     }
 
     /// The event came after the waiter had polled for `polled`.
-    pub(crate) fn found(&mut self, polled: u64) {
-        self.pay(polled);
+    pub(crate) fn found(&mut self, polled: u64, wakeup: u64) {
+        self.pay(parts(polled, wakeup));
         self.found_at_once();
     }
 
@@ -103,8 +110,9 @@ impl AdaptivePoll {
     }
 
     /// The waiter polled for `polled` in vain, and slept.
-    pub(crate) fn slept(&mut self, polled: u64) {
-        let half = self.wakeup.saturating_sub(polled) / 2;
+    pub(crate) fn slept(&mut self, polled: u64, wakeup: u64) {
+        let polled = parts(polled, wakeup);
+        let half = PARTS.saturating_sub(polled) / 2;
         self.for_short = self.for_short.saturating_add(half);
         self.for_long = self.for_long.saturating_add(half);
         if self.pay(polled) {

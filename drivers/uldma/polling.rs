@@ -14,17 +14,26 @@ use crate::{
 };
 
 /// One waiter, or several that wait for the same.
-pub(crate) struct Polling(AdaptivePoll);
+pub(crate) struct Polling {
+    policy: AdaptivePoll,
+    /// Nanoseconds that sleeping and waking takes.
+    wakeup: u64,
+}
 
 impl Polling {
     /// A waiter that has not waited yet.
     pub(crate) fn new() -> Self {
-        Self(AdaptivePoll::new(wakeup::cost().as_nanos().unsigned_abs()))
+        Self::with(wakeup::cost().as_nanos().unsigned_abs())
+    }
+
+    fn with(wakeup: u64) -> Self {
+        let policy = AdaptivePoll::new();
+        Self { policy, wakeup }
     }
 
     /// How long to poll, at most for `most`.
     pub(crate) fn limit(&self, most: Delta) -> Delta {
-        let limit = i64::try_from(self.0.limit()).unwrap_or(i64::MAX);
+        let limit = i64::try_from(self.policy.limit(self.wakeup)).unwrap_or(i64::MAX);
         Delta::from_nanos(limit).min(most)
     }
 
@@ -32,9 +41,9 @@ impl Polling {
     pub(crate) fn note(&mut self, polled: Delta, found: bool) {
         let polled = polled.as_nanos().unsigned_abs();
         if found {
-            self.0.found(polled);
+            self.policy.found(polled, self.wakeup);
         } else {
-            self.0.slept(polled);
+            self.policy.slept(polled, self.wakeup);
         }
     }
 }
@@ -47,7 +56,7 @@ mod tests {
 
     #[test]
     fn polling_in_vain_is_shortened_and_success_restores_it() {
-        let mut polling = Polling(AdaptivePoll::new(1_000_000));
+        let mut polling = Polling::with(1_000_000);
         assert_eq!(polling.limit(MOST), Delta::from_millis(1));
         polling.note(Delta::from_millis(1), false);
         assert_eq!(polling.limit(MOST), Delta::from_micros(750));
@@ -57,12 +66,12 @@ mod tests {
 
     #[test]
     fn the_administrator_bounds_it() {
-        let polling = Polling(AdaptivePoll::new(1_000_000));
+        let polling = Polling::with(1_000_000);
         assert_eq!(
             polling.limit(Delta::from_micros(50)),
             Delta::from_micros(50)
         );
         assert_eq!(polling.limit(Delta::ZERO), Delta::ZERO);
-        assert_eq!(Polling(AdaptivePoll::new(u64::MAX)).limit(MOST), MOST);
+        assert_eq!(Polling::with(u64::MAX).limit(MOST), MOST);
     }
 }

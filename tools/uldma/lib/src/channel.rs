@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
-use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
+use crate::{calibration, greeting, wakeup, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
 ///
@@ -17,6 +17,10 @@ use crate::{greeting, Device, Error, Name, Peer, Result, Spin};
 pub struct Channel<L: Link = WindowLink> {
     rings: Duplex,
     poller: Poller,
+    /// Ticks that sleeping and waking takes here.
+    wakeup: u64,
+    /// How far the peer was when this side last rang it: as long as it stays there, it may still sleep.
+    rang: Option<(u64, u64)>,
     /// Why the peer's memory may be gone: leave it alone.
     lost: Option<Error>,
     /// Last value of the probe word, see [`crate::measure`].
@@ -51,7 +55,7 @@ impl Device {
         timeout: Duration,
     ) -> Result<Channel> {
         let link = greeting::meet(self, (peer, name), capacity, timeout, || Ok(()))?;
-        Channel::over(link, capacity)
+        Channel::met(link, capacity)
     }
 }
 
@@ -72,16 +76,34 @@ impl<L: Link> Channel<L> {
         };
         Ok(Self {
             rings,
-            poller: Poller::new(Spin::Adaptive),
+            poller: Poller::new(Spin::Adaptive, wakeup::cost()),
+            wakeup: wakeup::cost(),
+            rang: None,
             lost: None,
             probe: 0,
             link,
         })
     }
 
+    /// A channel of two sides that have just met; one of them is `first`.
+    pub(crate) fn met((link, first): (L, bool), capacity: u64) -> Result<Self> {
+        let measured = calibration::measure(&link, first);
+        let mut channel = Self::over(link, capacity)?;
+        if let Some(wakeup) = measured {
+            channel.wakeup = wakeup.clamp(channel.wakeup, wakeup::most());
+            channel.set_spin(Spin::Adaptive);
+        }
+        Ok(channel)
+    }
+
+    /// Ticks that sleeping and waking takes here.
+    pub(crate) fn wakeup(&self) -> u64 {
+        self.wakeup
+    }
+
     /// Sets how long calls poll the window before they sleep; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.poller = Poller::new(spin);
+        self.poller = Poller::new(spin, self.wakeup);
     }
 
     /// Bytes that a message can have.
@@ -286,6 +308,7 @@ impl<L: Link> Channel<L> {
     /// Attempts for as long as the poller says.
     fn spin<T>(&mut self, mut attempts: impl FnMut(&mut Self, u32) -> Option<T>) -> Option<T> {
         let mut poller = self.poller;
+        poller.begin(self.rang == Some(self.rings.peer_position()));
         let found = poller.until(|count| attempts(self, count));
         self.poller = poller;
         found
@@ -319,6 +342,7 @@ impl<L: Link> Channel<L> {
         if !necessary || self.lost.is_some() {
             return;
         }
+        self.rang = Some(self.rings.peer_position());
         if let Err(error) = self.link.ring() {
             self.abandon(error);
         }

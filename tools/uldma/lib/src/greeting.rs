@@ -20,7 +20,7 @@ use crate::{sys, Device, Error, Name, Peer, Result};
 
 /// "uldmring", and the version of layout and rules in the lowest byte's place.
 const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 const WORD_MAGIC: usize = layout::HELLO;
 const WORD_CAPACITY: usize = layout::HELLO + 8;
@@ -61,7 +61,8 @@ fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
     outbound.publish(WORD_NONCE, hello.nonce);
 }
 
-/// Meets the process that does the same at that peer. While it is not there, asks `may_come`
+/// Meets the process that does the same at that peer; also returns whether this side is the first of the two
+/// to do something. While it is not there, asks `may_come`
 /// every half second whether it can still come: an error ends the waiting.
 pub(crate) fn meet(
     device: &Device,
@@ -69,7 +70,7 @@ pub(crate) fn meet(
     capacity: u64,
     timeout: Duration,
     may_come: impl Fn() -> Result<()>,
-) -> Result<WindowLink> {
+) -> Result<(WindowLink, bool)> {
     if !layout::is_capacity(capacity) {
         return Err(Error::Range {
             offset: 0,
@@ -101,8 +102,9 @@ pub(crate) fn meet(
         write(&outbound, capacity, Hello { nonce, echo: known });
         outbound.ring_doorbell()?;
         let until = deadline.min(Instant::now() + ATTACH_AGAIN);
-        if greeted(&inbound, &outbound, capacity, nonce, known, until)? {
-            return WindowLink::new(device, peer, inbound, outbound);
+        if let Some(other) = greeted(&inbound, &outbound, capacity, nonce, known, until)? {
+            let link = WindowLink::new(device, peer, inbound, outbound)?;
+            return Ok((link, nonce < other));
         }
         if Instant::now() >= deadline {
             return Err(unanswered(peer, name, timeout));
@@ -118,7 +120,8 @@ fn unanswered(peer: Peer, name: Name, timeout: Duration) -> Error {
     }
 }
 
-/// Waits for the peer's greeting with our nonce in it; false when attaching again is better.
+/// Waits for the peer's greeting with our nonce in it, and returns the peer's; none when attaching again is
+/// better.
 fn greeted(
     inbound: &InboundSegment,
     outbound: &OutboundSegment,
@@ -126,7 +129,7 @@ fn greeted(
     nonce: u64,
     known: u64,
     until: Instant,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     loop {
         if let Some(hello) = read(inbound, capacity)? {
             if hello.echo == nonce {
@@ -141,16 +144,16 @@ fn greeted(
                     );
                     outbound.ring_doorbell()?;
                 }
-                return Ok(true);
+                return Ok(Some(hello.nonce));
             }
             if hello.nonce != known {
                 // Somebody who came after we attached and does not see what we write.
-                return Ok(false);
+                return Ok(None);
             }
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(false);
+            return Ok(None);
         }
         // The peer rings whenever it has written.
         inbound.wait_doorbell(left.min(LONGEST_SLEEP))?;

@@ -53,6 +53,7 @@ mod adaptive_poll;
 mod again;
 mod blocks;
 mod buffer;
+mod calibration;
 mod channel;
 mod charge;
 mod connection;

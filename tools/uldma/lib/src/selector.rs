@@ -9,7 +9,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::link::{Pollable, LONGEST_SLEEP};
 use crate::spin::{repeat, Poller};
-use crate::{sys, Channel, Error, Result, Spin, WindowLink};
+use crate::{sys, wakeup, Channel, Error, Result, Spin, WindowLink};
 
 /// Channels that are waited for together. Each that has messages is served once before any is served
 /// twice.
@@ -19,6 +19,9 @@ pub struct Selector<L: Pollable = WindowLink> {
     /// Whose turn it is.
     next: usize,
     poller: Poller,
+    spin: Spin,
+    /// Ticks that a wake-up takes over the slowest of the links.
+    wakeup: u64,
 }
 
 #[derive(Debug)]
@@ -33,7 +36,9 @@ impl<L: Pollable> Default for Selector<L> {
         Self {
             places: Vec::new(),
             next: 0,
-            poller: Poller::new(Spin::Adaptive),
+            poller: Poller::new(Spin::Adaptive, wakeup::cost()),
+            spin: Spin::Adaptive,
+            wakeup: wakeup::cost(),
         }
     }
 }
@@ -46,7 +51,8 @@ impl<L: Pollable> Selector<L> {
 
     /// Sets how long it polls the windows before it sleeps; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.poller = Poller::new(spin);
+        self.spin = spin;
+        self.poller = Poller::new(spin, self.wakeup);
     }
 
     /// Adds a channel, and returns its place.
@@ -56,6 +62,10 @@ impl<L: Pollable> Selector<L> {
     /// Those of [`Pollable::open`].
     pub fn add(&mut self, channel: Channel<L>) -> Result<usize> {
         channel.link().open()?;
+        if channel.wakeup() > self.wakeup {
+            self.wakeup = channel.wakeup();
+            self.set_spin(self.spin);
+        }
         let place = Some(Place {
             channel,
             ended: false,

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use crate::adaptive_poll::AdaptivePoll;
-use crate::{ticks, wakeup};
+use self::adaptive::Adaptive;
+use crate::ticks;
 
+mod adaptive;
 #[cfg(test)]
 mod simulation;
 
@@ -15,7 +16,8 @@ mod simulation;
 pub enum Spin {
     /// They sleep at once.
     Never,
-    /// About as long as sleeping and waking takes on this machine, which the library measures.
+    /// About as long as sleeping and waking takes, which the library measures: on this machine, and for a
+    /// [`Channel`](crate::Channel) over its link, when the two sides meet.
     ///
     /// The processor's time is at most twice what the best choice would have cost, and where a peer
     /// answers faster than a wake-up, both sides find its messages by polling.
@@ -44,7 +46,7 @@ pub(crate) struct Poller {
 enum Policy {
     /// Ticks.
     Fixed(u64),
-    Adaptive(AdaptivePoll),
+    Adaptive(Adaptive),
 }
 
 impl Poller {
@@ -56,11 +58,11 @@ impl Poller {
     const FIRST_BURST: u32 = 64;
     const LONGEST_BURST: u32 = 1 << 16;
 
-    /// A waiter that has not waited yet.
-    pub(crate) fn new(spin: Spin) -> Self {
+    /// A waiter that has not waited yet, where sleeping and waking takes `wakeup` ticks.
+    pub(crate) fn new(spin: Spin, wakeup: u64) -> Self {
         let policy = match spin {
             Spin::Never => Policy::Fixed(0),
-            Spin::Adaptive => Policy::Adaptive(AdaptivePoll::new(wakeup::cost())),
+            Spin::Adaptive => Policy::Adaptive(Adaptive::new(wakeup)),
             Spin::For(time) => Policy::Fixed(ticks::of(time)),
         };
         Self {
@@ -134,6 +136,13 @@ impl Poller {
         }
     }
 
+    /// The next wait is for something that a peer does that was just rung, or not.
+    pub(crate) fn begin(&mut self, rang: bool) {
+        if let Policy::Adaptive(policy) = &mut self.policy {
+            policy.begin(rang);
+        }
+    }
+
     /// The waiter has slept, after polling in vain.
     pub(crate) fn slept(&mut self) {
         if let Policy::Adaptive(policy) = &mut self.policy {
@@ -154,7 +163,7 @@ mod tests {
 
     #[test]
     fn polling_ends_with_the_first_success() {
-        let mut poller = Poller::new(Spin::MEASURE);
+        let mut poller = Poller::new(Spin::MEASURE, 1);
         let mut made = 0;
         let found = poller.until(|attempts| {
             made += attempts;
@@ -165,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_a_part_of_the_time() {
-        let mut poller = Poller::new(Spin::MEASURE);
+        let mut poller = Poller::new(Spin::MEASURE, 1);
         let mut last = poller.burst;
         // One attempt takes ten ticks; then something else has the processor for a while.
         for (each, disturbed) in [(10, 0), (10, 1_000_000), (10, 0), (1_000_000, 0)] {
@@ -185,7 +194,7 @@ mod tests {
     #[test]
     fn polling_lasts_as_long_as_asked_for() {
         let time = Duration::from_millis(20);
-        let mut poller = Poller::new(Spin::For(time));
+        let mut poller = Poller::new(Spin::For(time), 1);
         let start = std::time::Instant::now();
         assert_eq!(poller.until(|_| None::<()>), None);
         // The rate of ticks is measured in a millisecond.
@@ -194,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_never_polls_makes_no_attempt() {
-        let mut poller = Poller::new(Spin::Never);
+        let mut poller = Poller::new(Spin::Never, 1);
         assert_eq!(poller.until(|_| Some(())), None);
         assert_eq!(poller.burst(), 0);
         poller.slept();
@@ -203,13 +212,13 @@ mod tests {
 
     #[test]
     fn sleeping_shortens_and_finding_lengthens_what_adapts() {
-        let mut poller = Poller::new(Spin::Adaptive);
+        let mut poller = Poller::new(Spin::Adaptive, crate::wakeup::cost());
         let limit = |poller: &Poller| match poller.policy {
             Policy::Adaptive(policy) => policy.limit(),
             Policy::Fixed(limit) => limit,
         };
         let full = limit(&poller);
-        assert_eq!(full, wakeup::cost());
+        assert_eq!(full, crate::wakeup::cost());
         assert_eq!(poller.until(|_| None::<()>), None);
         poller.slept();
         assert!(limit(&poller) < full);

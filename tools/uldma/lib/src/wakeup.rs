@@ -2,8 +2,8 @@
 
 //! What it costs to sleep and be woken on this machine, as measured once for each process.
 //!
-//! The measured sleep ends by a timer. A peer's doorbell takes a longer way than a timer's interrupt;
-//! [`AdaptivePoll`](crate::adaptive_poll::AdaptivePoll) allows for that.
+//! The measured sleep ends by a timer. A peer's doorbell takes a longer way than a timer's interrupt: ten
+//! times as long between emulated machines. See [`crate::calibration`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -20,6 +20,11 @@ const SLEEPS: usize = 3;
 const SHORTEST: Duration = Duration::from_micros(20);
 /// What the cost is at most, also where the machine stood still while it was measured.
 const LONGEST: Duration = Duration::from_millis(20);
+
+/// Ticks that a wake-up takes at most.
+pub(crate) fn most() -> u64 {
+    ticks::of(LONGEST)
+}
 
 /// Ticks from the end of a sleep's time until the sleeper runs, with the system call that it is.
 pub(crate) fn cost() -> u64 {

@@ -49,7 +49,7 @@ impl Channel {
             _ => Err(Error::Closed),
         };
         let met = greeting::meet(device, (peer, name), capacity, left, may_come);
-        let link = met.map_err(|error| match error {
+        let (link, first) = met.map_err(|error| match error {
             // A user knows the port, and not this name.
             Error::Timeout { after, .. } => Error::Timeout {
                 what: format!("ring at {peer} on the connection by port {}", info.port),
@@ -57,7 +57,7 @@ impl Channel {
             },
             other => other,
         })?;
-        Channel::over(link.with(connection), capacity)
+        Channel::met((link.with(connection), first), capacity)
     }
 }
 

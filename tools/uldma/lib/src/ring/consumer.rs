@@ -54,6 +54,11 @@ impl Consumer {
         })
     }
 
+    /// Bytes ever written by the peer, as far as it said.
+    pub(super) fn produced(&self) -> u64 {
+        self.produced
+    }
+
     /// Takes the next message, when there is one, into the start of `target`.
     ///
     /// # Errors

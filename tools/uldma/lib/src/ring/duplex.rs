@@ -26,6 +26,12 @@ impl Duplex {
         self.producer.max_message()
     }
 
+    /// Bytes that the peer has ever taken and written, as far as is known: as long as these stay, it has not
+    /// shown that it is awake.
+    pub(crate) fn peer_position(&self) -> (u64, u64) {
+        (self.producer.consumed(), self.consumer.produced())
+    }
+
     /// As [`Producer::push`].
     ///
     /// # Errors

@@ -34,6 +34,8 @@ pub mod layout {
     pub const SLOT_SIZE: usize = 40;
     /// A word that no ring uses, for measuring the link itself.
     pub const PROBE: usize = 0x100;
+    /// The writer's rounds of finding out what a wake-up takes, which both sides do when they have met.
+    pub const ROUND: usize = 0x108;
     /// The ring's bytes, a power of two of them.
     pub const DATA: usize = 0x1000;
 

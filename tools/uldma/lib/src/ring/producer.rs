@@ -56,6 +56,11 @@ impl Producer {
         self.capacity as usize - HEADER
     }
 
+    /// Bytes ever read by the peer, as far as it said.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// Writes a message, when there is room.
     ///
     /// # Errors

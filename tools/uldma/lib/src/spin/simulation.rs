@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::adaptive_poll::AdaptivePoll;
+use super::adaptive::Adaptive;
 
 /// How long a program computes between a message and its answer.
 const ANSWER: u64 = 300;
@@ -21,7 +21,7 @@ const MESSAGES: usize = 400;
 /// The same where waiters are preempted, so that each runs many times.
 const MANY_MESSAGES: usize = 20_000;
 /// Messages after which both of a pair have to find all by polling.
-const RECOVERY: usize = 16;
+const RECOVERY: usize = 8;
 /// The same where the wake-up is underestimated: probes have to become long first.
 const LATE: usize = 300;
 /// Events of a single waiter.
@@ -29,12 +29,17 @@ const EVENTS: usize = 20_000;
 
 /// What decides how long to poll.
 trait Policy {
+    fn begin(&mut self, _rang: bool) {}
     fn limit(&self) -> u64;
     fn found(&mut self, polled: u64);
     fn slept(&mut self, polled: u64, slept: u64);
 }
 
-impl Policy for AdaptivePoll {
+impl Policy for Adaptive {
+    fn begin(&mut self, rang: bool) {
+        Self::begin(self, rang);
+    }
+
     fn limit(&self) -> u64 {
         Self::limit(self)
     }
@@ -118,12 +123,15 @@ struct Waiter<P> {
     state: State,
     has_message: bool,
     wakes_at: Option<u64>,
+    /// It rang the other for its last message.
+    rang: bool,
     /// For each message, whether it slept for it.
     slept: Vec<bool>,
 }
 
 impl<P: Policy> Waiter<P> {
     fn poll(&mut self, now: u64) {
+        self.policy.begin(self.rang);
         let left = self.policy.limit();
         self.state = State::Polling { since: now, left };
     }
@@ -185,6 +193,7 @@ impl<P: Policy> Pairs<P> {
                 },
                 has_message: false,
                 wakes_at: None,
+                rang: false,
                 slept: Vec::new(),
             };
             if number % 2 == 1 {
@@ -259,8 +268,8 @@ impl<P: Policy> Pairs<P> {
         let waiter = &mut self.waiters[number];
         match waiter.state {
             State::Computing { left: 0 } => {
-                waiter.poll(now);
-                self.send(number ^ 1);
+                self.send(number);
+                self.waiters[number].poll(now);
             }
             State::Polling { since, .. } if waiter.has_message => {
                 waiter.policy.found(now - since);
@@ -276,13 +285,15 @@ impl<P: Policy> Pairs<P> {
         true
     }
 
-    fn send(&mut self, to: usize) {
+    fn send(&mut self, from: usize) {
         let wakeup = self.random.around(self.machine.wakeup, self.machine.jitter);
-        let peer = &mut self.waiters[to];
+        let peer = &mut self.waiters[from ^ 1];
         peer.has_message = true;
-        if matches!(peer.state, State::Sleeping { .. }) {
+        let rings = matches!(peer.state, State::Sleeping { .. });
+        if rings {
             peer.wakes_at.get_or_insert(self.now + wakeup);
         }
+        self.waiters[from].rang = rings;
     }
 
     fn wake(&mut self) {
@@ -325,10 +336,21 @@ impl<P: Policy> Pairs<P> {
 const PHASES: u32 = 210;
 
 /// What a waiter spends for events after `gaps` nanoseconds each, against the least possible.
-fn spent(mut policy: impl Policy, wakeup: u64, mut gap: impl FnMut(&mut Random) -> u64) -> f64 {
+fn spent(policy: impl Policy, wakeup: u64, gap: impl FnMut(&mut Random) -> u64) -> f64 {
+    spent_after(policy, wakeup, |_| false, gap)
+}
+
+/// The same where the waiter has rung before those waits of which `rang` says so.
+fn spent_after(
+    mut policy: impl Policy,
+    wakeup: u64,
+    rang: impl Fn(usize) -> bool,
+    mut gap: impl FnMut(&mut Random) -> u64,
+) -> f64 {
     let mut random = Random(88_172_645_463_325_252);
     let (mut ours, mut least) = (0, 0);
-    for _ in 0..EVENTS {
+    for number in 0..EVENTS {
+        policy.begin(rang(number));
         let (limit, gap) = (policy.limit(), gap(&mut random));
         least += gap.min(wakeup);
         if gap <= limit {
@@ -368,8 +390,8 @@ fn machines(wanted: impl Fn(usize, usize) -> bool) -> Vec<Machine> {
 }
 
 /// A waiter that has slept for that many events.
-fn discouraged(wakeup: u64, events: u32) -> AdaptivePoll {
-    let mut policy = AdaptivePoll::new(wakeup);
+fn discouraged(wakeup: u64, events: u32) -> Adaptive {
+    let mut policy = Adaptive::new(wakeup);
     for _ in 0..events {
         let limit = policy.limit();
         policy.slept(limit);
@@ -377,8 +399,7 @@ fn discouraged(wakeup: u64, events: u32) -> AdaptivePoll {
     policy
 }
 
-/// Measured wake-ups, in percent of the true ones: they are measured in a simpler place than where
-/// waiters sleep, or while the machine was busy.
+/// Measured wake-ups, in percent of the true ones: something else may run while they are measured, or later.
 const MEASURED: [u64; 5] = [10, 25, 100, 200, 800];
 
 /// Where answers come faster than a wake-up, both sides poll within a few messages, however it began.
@@ -422,7 +443,7 @@ fn pairs_that_answer_quickly_come_back_to_polling() {
 #[test]
 fn processors_are_shared() {
     for machine in machines(|waiters, processors| waiters > processors) {
-        let sleeping = Pairs::new(machine, || AdaptivePoll::new(0))
+        let sleeping = Pairs::new(machine, || Adaptive::new(0))
             .run(MANY_MESSAGES)
             .round_trip();
         let ours = Pairs::new(machine, || discouraged(machine.wakeup, PHASES))
@@ -452,8 +473,21 @@ fn no_waiter_spends_more_than_twice_the_optimum() {
         };
         let exponential =
             |random: &mut Random, mean: u64| (-random.unit().ln() * mean as f64) as u64;
-        let policy = || AdaptivePoll::new(wakeup);
+        let policy = || Adaptive::new(wakeup);
+        let late = |random: &mut Random| wakeup + exponential(random, wakeup);
         let patterns = [
+            (
+                "rang, just too late",
+                spent_after(policy(), wakeup, |_| true, |_| 2 * wakeup),
+            ),
+            (
+                "rang, random",
+                spent_after(policy(), wakeup, |_| true, late),
+            ),
+            (
+                "rang each other time",
+                spent_after(policy(), wakeup, |number| number % 2 == 0, late),
+            ),
             ("just too late", spent(policy(), wakeup, |_| wakeup + 1)),
             ("twice", spent(policy(), wakeup, |_| 2 * wakeup)),
             ("20 times", spent(policy(), wakeup, |_| 20 * wakeup)),

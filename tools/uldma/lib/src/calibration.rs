@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a wake-up takes over a link, measured when two sides have met.
+//!
+//! Both sleep in turns until the other one rings. A doorbell takes another way than a timer's interrupt: ten
+//! times as long between emulated machines. The shortest time counts, since in others something else had
+//! the processor. A side whose peer takes no part goes on without.
+
+use std::time::{Duration, Instant};
+
+use crate::link::Link;
+use crate::ring::{layout, Inbound, Outbound};
+use crate::ticks;
+
+/// Times that each side rings the other.
+const ROUNDS: u64 = 5;
+/// How long all of them may take.
+const LIMIT: Duration = Duration::from_millis(100);
+
+/// Ticks that a wake-up took, if the peer took part. One of the sides has to be `first`.
+pub(crate) fn measure<L: Link>(link: &L, first: bool) -> Option<u64> {
+    let deadline = Instant::now() + LIMIT;
+    let mut shortest = None;
+    let mut rang = None;
+    for round in 1..=ROUNDS {
+        if first {
+            rang = Some(ring(link, round)?);
+        }
+        if !rung(link, round, deadline) {
+            break;
+        }
+        let took = rang.map(|rang| ticks::since(rang) / 2);
+        shortest = shortest.into_iter().chain(took).min();
+        if !first {
+            rang = Some(ring(link, round)?);
+        }
+    }
+    shortest
+}
+
+/// Rings, for that round; when.
+fn ring<L: Link>(link: &L, round: u64) -> Option<u64> {
+    link.outbound().publish(layout::ROUND, round);
+    let now = ticks::now();
+    link.ring().ok().map(|()| now)
+}
+
+/// Sleeps until the peer has rung for that round; false if it does not in time.
+fn rung<L: Link>(link: &L, round: u64, deadline: Instant) -> bool {
+    loop {
+        let seen = link.rings();
+        if link.inbound().acquire(layout::ROUND) >= round {
+            return true;
+        }
+        if Instant::now() >= deadline || link.wait(seen, deadline).is_err() {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback;
+
+    #[test]
+    fn both_sides_learn_how_long_the_other_takes() {
+        let (here, there) = loopback::pair(64);
+        let far = std::thread::spawn(move || measure(&there, false));
+        let near = measure(&here, true);
+        let far = far.join().unwrap();
+        for took in [near, far] {
+            assert!(took.is_some_and(|took| took < ticks::of(LIMIT)), "{took:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_takes_no_part_costs_little_time() {
+        let (here, _there) = loopback::pair(64);
+        let start = Instant::now();
+        assert_eq!(measure(&here, true), None);
+        assert!(start.elapsed() >= LIMIT);
+        // A hostile one, which has answered all rounds before they began.
+        here.publish(layout::ROUND, u64::MAX);
+    }
+}
