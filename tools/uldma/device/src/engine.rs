@@ -188,6 +188,8 @@ pub struct Job {
     pub bus_works: bool,
     /// Invert a bit of the data.
     pub corrupt: bool,
+    /// Write to what is only to be read.
+    pub trespass: bool,
     /// How much of it is to be done now.
     pub stage: Stage,
 }
@@ -250,9 +252,8 @@ impl Scratch {
         old.map_err(|_| Status::BusError)
     }
 
-    /// Spoils what was moved last.
-    fn corrupt(&self, work: &Work, memories: &[&GuestMemory]) {
-        let found = &self.destination;
+    /// Spoils one side of what was moved last, if its memory lets the device write.
+    fn spoil(found: &Found, work: &Work, memories: &[&GuestMemory]) {
         let first = found.segments.first();
         let memory = memories.get(found.node);
         if let (Work::Copy(_), Some(first), Some(memory)) = (work, first, memory) {
@@ -378,7 +379,10 @@ impl Job {
         }
         let outcome = found.access(&self.work, memories)?;
         if self.corrupt && outcome.error.is_none() {
-            found.corrupt(&self.work, memories);
+            Scratch::spoil(&found.destination, &self.work, memories);
+        }
+        if self.trespass && outcome.error.is_none() {
+            Scratch::spoil(&found.source, &self.work, memories);
         }
         Ok(Progress::Ended(outcome))
     }

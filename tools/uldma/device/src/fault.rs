@@ -24,6 +24,8 @@ pub enum Fault {
     Storm,
     /// One bit of every transfer's data arrives inverted.
     Corrupt,
+    /// One bit of what each transfer reads is inverted where it was read from.
+    Trespass,
     /// No bus address answers the engine.
     BusError,
     /// The function is gone from the bus: loads read ones, stores and the engine do nothing.

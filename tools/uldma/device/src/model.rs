@@ -476,6 +476,7 @@ impl Model {
             vantage: self.vantage(number)?,
             bus_works: node.bus_works(),
             corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
+            trespass: head.done == 0 && node.faults.has(Fault::Trespass),
             stage: if touches && node.holds(context) {
                 Stage::LookUp
             } else {
