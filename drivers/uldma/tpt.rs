@@ -49,6 +49,12 @@ use crate::{
 };
 
 mod reach;
+mod rights;
+
+use rights::{
+    use_of,
+    SecondMappings, //
+};
 
 pub(crate) use reach::{
     leaked,
@@ -111,6 +117,8 @@ struct Tables {
     page_runs: Pin<KBox<RangeAllocator>>,
     /// The runs that were taken, by first entry.
     taken_runs: RBTree<u32, TakenRun>,
+    /// Of pages that are mapped for reading and for writing, the mapping that the entry does not have.
+    second_mappings: SecondMappings,
     /// The run that was given back last, still taken, for the next one of as many entries.
     spare_run: Option<u32>,
     page_capacity: u32,
@@ -143,6 +151,7 @@ impl Tpt {
                 pages: Table::new(dev, geometry.page_capacity)?,
                 page_runs: KBox::pin_init(RangeAllocator::new(), GFP_KERNEL)?,
                 taken_runs: RBTree::new(),
+                second_mappings: SecondMappings::default(),
                 spare_run: None,
                 page_capacity: geometry.page_capacity,
                 regions: Table::new(dev, geometry.region_capacity)?,
@@ -208,7 +217,7 @@ impl Tpt {
             let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
             let mut index = run.first;
             let entries = &mut tables.pages;
-            let result = dma::map_pinned(dev, &pages, |address| {
+            let result = dma::map_pinned(dev, &pages, access.into(), |address| {
                 let entry = PageEntry {
                     word: address | page_flags::VALID | access.page_flags(),
                     space,
@@ -227,23 +236,6 @@ impl Tpt {
             // Of memory that was reserved, so it does not fail; if it did, the pages would stay.
             tables.pages.publish(first, count)?;
             Ok(reachable)
-        })
-    }
-
-    /// Gives pages that are locked already more rights.
-    pub(crate) fn allow(&self, run: &PageRun, access: Access) -> Result {
-        self.with(|tables| {
-            for index in run.first..run.first + run.count {
-                let entry = tables.pages.get(index)?;
-                tables.pages.set(
-                    index,
-                    PageEntry {
-                        word: entry.word | access.page_flags(),
-                        ..entry
-                    },
-                )?;
-            }
-            Ok(())
         })
     }
 
@@ -536,8 +528,10 @@ impl Tables {
         };
         self.pages.clear(index);
         if entry.word & (page_flags::VALID | page_flags::REMOTE) == page_flags::VALID {
-            dma::unmap(dev, entry.word & page_flags::ADDRESS_MASK);
+            let address = entry.word & page_flags::ADDRESS_MASK;
+            dma::unmap_pinned(dev, address, use_of(entry.word));
         }
+        self.second_mappings.end(dev, index);
     }
 
     fn drop_pages(&mut self, dev: &Device<Bound>) {

@@ -3,6 +3,7 @@
 
 import time
 
+from . import ends
 from .cases.registry import Case, expect
 from .cluster import Cluster
 from .device import Device
@@ -28,6 +29,8 @@ SLOWNESS = 4.0
 HELD = 1 << 20
 START_TIMEOUT = 20.0
 UNMAP_TIMEOUT = 10.0
+# Exit status of `uldma`: the data is not what was sent.
+MISMATCH = 5
 
 
 def flavour(mode: str) -> Flavour:
@@ -60,6 +63,20 @@ def in_use(mode: str) -> Case:
         wait_reach(pair.device, held - HELD)
 
     return domain_and_device_agree
+
+
+def rights(pair: Cluster) -> None:
+    """A device that writes to what it is to read reaches that only where it may write."""
+    assert pair.device
+    [here, _] = ends.of(pair)
+    twice = here.command("dma --size 64K --count 2 --timeout 20 --method")
+    with pair.device.fault("trespass", here.number):
+        # A source that is locked for both: what the device did to it is in the second transfer.
+        found = here.node.run(f"{twice} key").rc
+        expect(found == MISMATCH, f"the device did not trespass: exit {found}")
+        found = here.node.run(f"{twice} extended-shadow").rc
+        expect(found == 0, f"the device wrote to what was locked for reading: exit {found}")
+    here.node.check(f"{twice} key")
 
 
 def wait_reach(device: Device, limit: int) -> None:

@@ -99,6 +99,7 @@ def _with_iommu(mode: str, programs: Sequence[str]) -> Iterator[Test]:
     flavour = iommu.flavour(mode)
     in_use = bodies.case(iommu.in_use(mode))
     yield Test(flavour, "nodes:iommu.in_use", in_use, Turn.FIRST)
+    yield Test(flavour, "nodes:iommu.rights", bodies.case(iommu.rights))
     for name in programs:
         yield _program(flavour, name)
     for name in PROGRAMS_WITH_PEER:

@@ -46,7 +46,25 @@ pub(crate) fn wmb() {
     unsafe { uldma_dma_wmb() };
 }
 
-/// Maps `page` of a bound device for both directions.
+/// What a device may do with memory that is mapped for it, as far as an IOMMU can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+impl From<Use> for DataDirection {
+    fn from(how: Use) -> Self {
+        match how {
+            Use::Read => Self::ToDevice,
+            Use::Write => Self::Bidirectional,
+        }
+    }
+}
+
+/// Maps `page` for a bound device.
 ///
 /// # Errors
 ///
@@ -56,7 +74,7 @@ pub(crate) fn wmb() {
 /// # Safety
 ///
 /// `page` must be a page that stays allocated until it is unmapped.
-unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddress> {
+unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page, how: Use) -> Result<DmaAddress> {
     // SAFETY: The device is bound, and `page` is valid by the safety requirement.
     let addr = unsafe {
         bindings::dma_map_page_attrs(
@@ -64,7 +82,7 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddre
             page,
             0,
             PAGE_SIZE,
-            DataDirection::Bidirectional.into(),
+            DataDirection::from(how).into(),
             ATTRS,
         )
     };
@@ -78,24 +96,30 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page) -> Result<DmaAddre
 /// Maps all of `pages` for the device, one by one, and gives `each` the addresses; `each` has to
 /// remember them.
 ///
-/// The caller unmaps them by [`unmap`] before `pages` is dropped and before the device is unbound, also
-/// those given to `each` before an error; forgetting to is a leak that `DMA_API_DEBUG` reports, and
-/// no more than that as long as the device is not told the address.
+/// The caller unmaps them by [`unmap_pinned`], for the same use, before `pages` is dropped and before the
+/// device is unbound, also those given to `each` before an error; forgetting to is a leak that
+/// `DMA_API_DEBUG` reports, and no more than that as long as the device is not told the address.
 pub(crate) fn map_pinned(
     dev: &Device<Bound>,
     pages: &PinnedPages,
+    how: Use,
     mut each: impl FnMut(DmaAddress) -> Result,
 ) -> Result {
     for page in pages.as_raw_slice() {
         // SAFETY: A pinned page stays allocated.
-        let address = unsafe { map(dev, *page) }?;
-        each(address).inspect_err(|_| unmap(dev, address))?;
+        let address = unsafe { map(dev, *page, how) }?;
+        each(address).inspect_err(|_| unmap_pinned(dev, address, how))?;
     }
     Ok(())
 }
 
-/// Ends a mapping that [`map_pinned`] made.
+/// Ends a mapping that [`SharedPage::map`] made.
 pub(crate) fn unmap(dev: &Device<Bound>, addr: DmaAddress) {
+    unmap_pinned(dev, addr, Use::Write);
+}
+
+/// Ends a mapping that [`map_pinned`] made for this use.
+pub(crate) fn unmap_pinned(dev: &Device<Bound>, addr: DmaAddress, how: Use) {
     // SAFETY: The device is bound. Unmapping an address that is not mapped is a bug which the DMA
     // layer tolerates and `DMA_API_DEBUG` reports.
     unsafe {
@@ -103,7 +127,7 @@ pub(crate) fn unmap(dev: &Device<Bound>, addr: DmaAddress) {
             as_raw(dev),
             addr,
             PAGE_SIZE,
-            DataDirection::Bidirectional.into(),
+            DataDirection::from(how).into(),
             ATTRS,
         );
     }
@@ -122,10 +146,10 @@ impl SharedPage {
         })
     }
 
-    /// Maps the page for the device; to be ended by [`unmap`] before `self` is dropped.
+    /// Maps the page for the device to write; to be ended by [`unmap`] before `self` is dropped.
     pub(crate) fn map(&self, dev: &Device<Bound>) -> Result<DmaAddress> {
         // SAFETY: The page is allocated as long as `self`.
-        unsafe { map(dev, self.page.as_ptr()) }
+        unsafe { map(dev, self.page.as_ptr(), Use::Write) }
     }
 
     /// Frame number of the page.

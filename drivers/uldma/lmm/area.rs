@@ -3,6 +3,10 @@
 //! What a locked memory area consists of.
 
 use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
     prelude::*,
     sync::Arc, //
 };
@@ -34,7 +38,26 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Gives the pages the rights of one more lock.
+    /// Prepares the rights of one more lock; all that can fail of that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tpt::prepare_writing`].
+    pub(super) fn prepare(&self, access: Access, tpt: &Tpt, dev: &Device<Bound>) -> Result {
+        match access.write && !self.access.write {
+            true => tpt.prepare_writing(dev, &self.memory),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes back what was prepared for a lock that is not made.
+    pub(super) fn forgo(&self, tpt: &Tpt, dev: &Device<Bound>) {
+        if !self.access.write {
+            tpt.forgo_writing(dev, self.memory.run());
+        }
+    }
+
+    /// Gives the pages the rights of one more lock, for which they were prepared.
     pub(super) fn allow(&mut self, access: Access, tpt: &Tpt) -> Result {
         if !self.access.covers(access) {
             tpt.allow(self.memory.run(), access)?;

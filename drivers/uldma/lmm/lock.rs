@@ -204,6 +204,10 @@ impl Space {
             let (locked, holder) = locked::make(number, range, parts)?;
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             for part in shared.iter() {
+                let prepare = |pinned: &mut Pinned| pinned.prepare(access, tpt, dev);
+                state.map.change(part.lineage, part.range, prepare)?;
+            }
+            for part in shared.iter() {
                 let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);
                 state.map.change(part.lineage, part.range, allow)?;
             }
@@ -212,6 +216,11 @@ impl Space {
         let (locked, holder, room) = match result {
             Ok(made) => made,
             Err(err) => {
+                for part in shared.iter() {
+                    for area in state.map.areas(part.lineage, part.range) {
+                        area.payload.forgo(tpt, dev);
+                    }
+                }
                 // No program was told of the entries, but transfers and pages that are mapped out may
                 // name entries that others had before.
                 let _ = self.take_back(state, dev, (new, ()), Tell::Pages, locker);

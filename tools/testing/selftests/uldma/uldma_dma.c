@@ -187,6 +187,40 @@ TEST_F(dma, overlapping_regions)
 	EXPECT_EQ(0, memcmp(self->model, self->dst, 9 * self->page));
 }
 
+/*
+ * Pages that were locked for reading are locked for writing, too, some of them
+ * in the middle; what was passed for reading goes on meanwhile and afterwards.
+ */
+TEST_F(dma, read_then_written)
+{
+	struct region all;
+
+	ASSERT_EQ(0, region_register(self->fd, self->dst, 8 * self->page,
+				     ULDMA_ACCESS_READ, &all));
+	ASSERT_EQ(0, region_map(self->fd, &all, PROT_READ));
+	ASSERT_EQ(0, register_both(self, 0, self->page, 2 * self->page));
+	ASSERT_EQ(0, transfer(self->fd, variant->how, &self->d, 0, &self->s, 0,
+			      2 * self->page));
+	memcpy(self->model + self->page, self->src, 2 * self->page);
+	EXPECT_EQ(0, memcmp(self->model, self->dst, 9 * self->page));
+
+	/* The old region names the same pages, old and new mapping of them. */
+	ASSERT_EQ(0, transfer(self->fd, variant->how, &self->d, 0, &all,
+			      self->page + 7, self->page));
+	memmove(self->model + self->page, self->model + self->page + 7,
+		self->page);
+	EXPECT_EQ(0, memcmp(self->model, self->dst, 9 * self->page));
+	EXPECT_EQ(8 + 2, vm_pin());
+
+	ASSERT_EQ(0, region_unregister(self->fd, all.handle));
+	ASSERT_EQ(0, transfer(self->fd, variant->how, &self->d, self->page,
+			      &self->s, 0, self->page));
+	memcpy(self->model + 2 * self->page, self->src, self->page);
+	EXPECT_EQ(0, memcmp(self->model, self->dst, 9 * self->page));
+	ASSERT_EQ(0, region_unregister(self->fd, self->d.handle));
+	EXPECT_EQ(2, vm_pin());
+}
+
 TEST_F(dma, many_in_order)
 {
 	struct uldma_dma_wait result;

@@ -345,6 +345,29 @@ TEST_F(fail_nth, register_over_areas)
 	});
 }
 
+/* Areas for reading, of which a lock for writing needs some, and more. */
+static int areas_to_read(struct subject *it)
+{
+	__u32 read = ULDMA_ACCESS_READ;
+	size_t page = page_size();
+	char *p = map_anonymous(12 * page);
+
+	it->map = p;
+	return !p ? -ENOMEM :
+	       region_register(it->fd, p + page, 4 * page, read, &it->a) ?:
+	       region_register(it->fd, p + 7 * page, 3 * page, read, &it->b);
+}
+
+TEST_F(fail_nth, register_to_write_what_is_read)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = areas_to_read,
+		.call = register_over,
+		.undo = unregister_over,
+		.clear = drop_areas,
+	});
+}
+
 static int areas_and_region(struct subject *it)
 {
 	return areas_and_suspects(it) ?: register_over(it);
