@@ -44,10 +44,7 @@ use crate::{
         },
         errno::edquot,
         gate::Gate,
-        ratelimit::{
-            dev_err_ratelimited,
-            dev_warn_ratelimited, //
-        }, //
+        ratelimit::dev_warn_ratelimited, //
     },
     maps::Maps,
     options,
@@ -219,9 +216,8 @@ impl Contexts {
         if number == 0 {
             return Ok(());
         }
-        hw.disable_context(dev, number).inspect_err(|err| {
-            dev_err_ratelimited!(Context, dev, "context {number} does not stop: {err:?}\n");
-        })?;
+        hw.disable_context(dev, number)
+            .inspect_err(|_| hw.health().keeps_context())?;
         if let Some(slot) = state.slot(number).and_then(Option::take) {
             slot.unmap(dev);
         }
@@ -471,7 +467,7 @@ impl State {
         // There is room.
         let _ = self.parked.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(dev, number) {
-            dev_err_ratelimited!(Context, dev, "context {number} does not stop: {err:?}\n");
+            hw.health().keeps_context();
             // It stays taken, as the device may still write the status page, and is nobody's.
             if let Some(Some(slot)) = self.slot(number) {
                 slot.claim = None;

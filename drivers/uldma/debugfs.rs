@@ -49,7 +49,9 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     let health = shared.hw.health().report();
     writeln!(f, "sick {}", u8::from(health.sick))?;
     writeln!(f, "timeouts {}", health.timeouts)?;
-    writeln!(f, "recoveries {}", health.recoveries)
+    writeln!(f, "recoveries {}", health.recoveries)?;
+    writeln!(f, "kept_pages {}", health.kept_pages)?;
+    writeln!(f, "kept_contexts {}", health.kept_contexts)
 }
 
 fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

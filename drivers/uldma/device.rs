@@ -339,7 +339,7 @@ impl Shared {
             && !queues_wait()
             && self.hw.has_caught_up(dev).unwrap_or(false)
         {
-            self.hw.health().recovered();
+            self.hw.health().recovered(dev);
         }
     }
 

@@ -39,7 +39,7 @@ struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);
 
 /* Kinds of kernel_ext::ratelimit. */
-#define ULDMA_RATELIMITED 6
+#define ULDMA_RATELIMITED 5
 bool uldma_ratelimit(unsigned int kind);
 
 unsigned long uldma_rlimit_memlock(void);

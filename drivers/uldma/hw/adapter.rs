@@ -395,7 +395,7 @@ impl Hardware for Adapter {
         bar.try_write64(tables.regions, reg::REGION_DIRECTORY)?;
         bar.write32(tables.region_capacity, reg::REGION_CAPACITY);
         bar.write32(control::ENABLE, reg::CONTROL);
-        self.health.recovered();
+        self.health.recovered(dev);
         Ok(())
     }
 

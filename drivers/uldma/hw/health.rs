@@ -6,6 +6,9 @@
 //! queues. So the first wait in vain makes the device *sick*, and all others, those under way and those
 //! to come, end at once: all in all there is one wait. The device is well again when it has caught up
 //! with all that it was asked, or was reset and enabled.
+//!
+//! The log has one line when the device becomes sick and one when it is well again, not one for each
+//! object that stays with it: these are counted.
 
 use kernel::{
     device::{
@@ -20,7 +23,10 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::ratelimit::dev_err_ratelimited;
+use crate::kernel_ext::ratelimit::{
+    dev_err_ratelimited,
+    dev_info_ratelimited, //
+};
 
 /// The state of one device.
 pub(crate) struct Health {
@@ -28,6 +34,10 @@ pub(crate) struct Health {
     /// Waits that lasted until their time was over.
     timeouts: Atomic<u64>,
     recoveries: Atomic<u64>,
+    /// Pages that the device did not let go of.
+    kept_pages: Atomic<usize>,
+    /// Contexts that it did not stop.
+    kept_contexts: Atomic<usize>,
 }
 
 /// What is told of it.
@@ -36,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) sick: bool,
     pub(crate) timeouts: u64,
     pub(crate) recoveries: u64,
+    pub(crate) kept_pages: usize,
+    pub(crate) kept_contexts: usize,
 }
 
 impl Health {
@@ -45,6 +57,8 @@ impl Health {
             sick: Atomic::new(false),
             timeouts: Atomic::new(0),
             recoveries: Atomic::new(0),
+            kept_pages: Atomic::new(0),
+            kept_contexts: Atomic::new(0),
         }
     }
 
@@ -71,7 +85,7 @@ impl Health {
             dev_err_ratelimited!(
                 Sick,
                 dev,
-                "adapter does not answer; it is not waited for until it does\n"
+                "adapter does not answer; it is not waited for until it does, and keeps what it may use\n"
             );
         }
         ETIMEDOUT
@@ -84,10 +98,29 @@ impl Health {
     }
 
     /// Notes that the device has caught up, or begun anew.
-    pub(crate) fn recovered(&self) {
-        if self.sick.xchg(false, Full) {
+    pub(crate) fn recovered(&self, dev: &Device<Bound>) {
+        if self.note_recovery() {
+            dev_info_ratelimited!(Well, dev, "adapter answers again\n");
+        }
+    }
+
+    /// Whether it was sick before.
+    fn note_recovery(&self) -> bool {
+        let was_sick = self.sick.xchg(false, Full);
+        if was_sick {
             self.recoveries.fetch_add(1, Relaxed);
         }
+        was_sick
+    }
+
+    /// Counts pages that stay pinned, since the device did not let go of them.
+    pub(crate) fn keeps_pages(&self, pages: usize) {
+        self.kept_pages.fetch_add(pages, Relaxed);
+    }
+
+    /// Counts a context that stays taken, since the device did not stop it.
+    pub(crate) fn keeps_context(&self) {
+        self.kept_contexts.fetch_add(1, Relaxed);
     }
 
     /// What there is to tell.
@@ -96,6 +129,8 @@ impl Health {
             sick: self.is_sick(),
             timeouts: self.timeouts.load(Relaxed),
             recoveries: self.recoveries.load(Relaxed),
+            kept_pages: self.kept_pages.load(Relaxed),
+            kept_contexts: self.kept_contexts.load(Relaxed),
         }
     }
 }
@@ -111,13 +146,17 @@ mod tests {
         assert!(health.note_timeout());
         assert_eq!(health.check(), Err(ETIMEDOUT));
         assert!(!health.note_timeout());
-        health.recovered();
+        health.keeps_pages(3);
+        health.keeps_pages(4);
+        assert!(health.note_recovery());
         assert_eq!(health.check(), Ok(()));
-        health.recovered();
+        assert!(!health.note_recovery());
         let report = Report {
             sick: false,
             timeouts: 2,
             recoveries: 1,
+            kept_pages: 7,
+            kept_contexts: 0,
         };
         assert_eq!(health.report(), report);
     }

@@ -19,14 +19,12 @@ pub(crate) enum Kind {
     BusAddress,
     /// The device gives tickets that cannot be.
     Ticket,
-    /// Pages stay pinned.
-    Pinned,
     /// A program guesses keys.
     Keys,
-    /// A context does not stop.
-    Context,
     /// The device does not answer.
     Sick,
+    /// The device answers again.
+    Well,
 }
 
 /// Whether a message of this kind may be printed now.
@@ -54,3 +52,13 @@ macro_rules! dev_warn_ratelimited {
     };
 }
 pub(crate) use dev_warn_ratelimited;
+
+/// As `dev_info!`, for messages of the kind `$kind`.
+macro_rules! dev_info_ratelimited {
+    ($kind:ident, $($message:tt)+) => {
+        if $crate::kernel_ext::ratelimit::allows($crate::kernel_ext::ratelimit::Kind::$kind) {
+            ::kernel::prelude::dev_info!($($message)+);
+        }
+    };
+}
+pub(crate) use dev_info_ratelimited;

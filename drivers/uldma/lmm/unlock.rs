@@ -29,7 +29,6 @@ use super::{
         State, //
     }, //
 };
-use crate::kernel_ext::ratelimit::dev_err_ratelimited;
 
 impl Space {
     /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
@@ -111,12 +110,7 @@ impl Space {
     ) -> Result<(usize, E::Freed)> {
         let told = locker.tpt.retract(entered).invalidate(dev, locker.hw, tell);
         told.map_err(|(err, (areas, _))| {
-            dev_err_ratelimited!(
-                Pinned,
-                dev,
-                "{} pages stay pinned: {err:?}\n",
-                areas.pages()
-            );
+            locker.hw.health().keeps_pages(areas.pages());
             // Also without areas: the entries of imports have its number.
             self.keep_in(state);
             state.stuck.append(areas);

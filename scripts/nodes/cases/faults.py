@@ -7,6 +7,7 @@ from .. import ends
 from ..cluster import Cluster
 from ..console import say
 from ..ends import End
+from ..leftovers import pins
 from ..load import Load, works
 from ..polling import wait_until
 from .registry import case, expect
@@ -18,6 +19,9 @@ MISMATCH = 5
 # The driver may say once of each object what becomes of it. The load has fewer objects than this,
 # and thousands of transfers.
 MOST_LINES = 100
+# Of which many are a process's.
+REGIONS = 200
+PROCESSES = 20
 
 Consequence = Callable[[End], None]
 
@@ -122,6 +126,29 @@ def registers_read_ones(pair: Cluster) -> None:
         transfer(a, "--method kernel")
 
     suffer(pair, "ones", consequence, rebind)
+
+
+@case
+def one_line_for_all_objects(pair: Cluster) -> None:
+    """Hundreds of regions stay with a device that does not answer; the log has one line of it."""
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    before, pinned = len(said(a)), pins(a.node)
+    register = a.command(f"register --size 4K --times {REGIONS // PROCESSES}")
+    with pair.device.fault("ones", a.number):
+        # Each region is unregistered by itself, or by the end of its process, and none of it works.
+        a.node.check(f"for i in $(seq {PROCESSES}); do ! {register} || exit 1; done", TIMEOUT)
+        lines = said(a)[before:]
+        expect(pins(a.node) > pinned, "memory that the device may use was unpinned")
+    expect(len(lines) == 1, f"{REGIONS} regions: {len(lines)} lines:\n" + "\n".join(lines[:5]))
+    expect("does not answer" in lines[0], f"not what was to be said: {lines[0]}")
+    wait_until(lambda: len(said(a)) > before + 1, TIMEOUT, "it is said that the device answers")
+    lines = said(a)[before + 1 :]
+    expect("answers again" in lines[0] and len(lines) == 1, "\n".join(lines))
+    rebind(a)
+    expect(pins(a.node) == pinned, "unbinding left pins")
+    works(pair)
 
 
 @case
