@@ -332,8 +332,11 @@ impl Shared {
         }
     }
 
-    /// Notices that a sick device has caught up.
+    /// Notices that a sick device has caught up, or that the device was reset by others.
     fn ask_after(&self, dev: &Device<Bound>) {
+        if !self.hw.is_enabled(dev).unwrap_or(true) {
+            self.hw.health().was_reset(dev);
+        }
         let queues_wait = || self.queues.as_ref().is_some_and(|it| it.is_busy());
         if self.hw.health().is_sick()
             && !queues_wait()

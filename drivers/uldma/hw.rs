@@ -239,6 +239,11 @@ pub(crate) trait Hardware: Send + Sync {
     /// Whether it answers in time.
     fn health(&self) -> &Health;
 
+    /// Whether it still has what [`Hardware::enable`] told it, which a reset by others ends.
+    fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Whether it has no more to do with anything whose end was waited for by registers.
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         Ok(true)

@@ -305,6 +305,12 @@ impl Hardware for Adapter {
         &self.health
     }
 
+    fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
+        let bar = self.registers.access(dev)?;
+        // One that has left the bus reads as all ones, which tells of no reset.
+        Ok(bar.read32(reg::CONTROL) & control::ENABLE != 0)
+    }
+
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
         if bar.read32(reg::INVALIDATE_PENDING) != 0 {

@@ -9,6 +9,9 @@
 //!
 //! The log has one line when the device becomes sick and one when it is well again, not one for each
 //! object that stays with it: these are counted.
+//!
+//! An administrator can reset the device without the driver. Such a device answers, so it is not sick;
+//! but it has lost all that it was told, and works again when the driver is bound anew.
 
 use kernel::{
     device::{
@@ -38,6 +41,8 @@ pub(crate) struct Health {
     kept_pages: Atomic<usize>,
     /// Contexts that it did not stop.
     kept_contexts: Atomic<usize>,
+    /// Whether others have reset the device.
+    reset: Atomic<bool>,
 }
 
 /// What is told of it.
@@ -48,6 +53,7 @@ pub(crate) struct Report {
     pub(crate) recoveries: u64,
     pub(crate) kept_pages: usize,
     pub(crate) kept_contexts: usize,
+    pub(crate) reset: bool,
 }
 
 impl Health {
@@ -59,6 +65,7 @@ impl Health {
             recoveries: Atomic::new(0),
             kept_pages: Atomic::new(0),
             kept_contexts: Atomic::new(0),
+            reset: Atomic::new(false),
         }
     }
 
@@ -123,6 +130,16 @@ impl Health {
         self.kept_contexts.fetch_add(1, Relaxed);
     }
 
+    /// Notes that the device has lost what it was told.
+    pub(crate) fn was_reset(&self, dev: &Device<Bound>) {
+        if !self.reset.xchg(true, Full) {
+            dev_err!(
+                dev,
+                "adapter was reset and has lost what it was told; unbind the driver and bind it anew\n"
+            );
+        }
+    }
+
     /// What there is to tell.
     pub(crate) fn report(&self) -> Report {
         Report {
@@ -131,6 +148,7 @@ impl Health {
             recoveries: self.recoveries.load(Relaxed),
             kept_pages: self.kept_pages.load(Relaxed),
             kept_contexts: self.kept_contexts.load(Relaxed),
+            reset: self.reset.load(Relaxed),
         }
     }
 }
@@ -157,6 +175,7 @@ mod tests {
             recoveries: 1,
             kept_pages: 7,
             kept_contexts: 0,
+            reset: false,
         };
         assert_eq!(health.report(), report);
     }

@@ -5,13 +5,17 @@ The machine keeps it: QEMU 11.1 ends by an assertion of its own when a vfio-user
 """
 
 from dataclasses import replace
+from functools import partial
 
 from .. import ends, leftovers
 from ..cluster import Cluster
 from ..ends import End
 from ..load import Load, works
-from .registry import case
+from ..polling import wait_until
+from .registry import case, expect
+from .stalled import health
 
+RESET = "adapter was reset"
 TIMES = 3
 TIMEOUT = 60.0
 
@@ -19,6 +23,21 @@ TIMEOUT = 60.0
 def place_of(end: End) -> str:
     """Where sysfs has the adapter."""
     return end.node.check(f"readlink -f /sys/class/misc/uldma{end.device}/device").strip()
+
+
+def resets_told(end: End) -> int:
+    """How often the log of an end's node tells of a reset."""
+    return int(end.node.check(f"dmesg | grep -c '{RESET}' || true"))
+
+
+def was_told(end: End, times: int) -> bool:
+    """Whether it tells of so many."""
+    return resets_told(end) >= times
+
+
+def transfers(end: End) -> bool:
+    """Whether a program transfers something now."""
+    return not end.node.run(end.command("dma --size 64K --timeout 3"), TIMEOUT).rc
 
 
 @case
@@ -39,20 +58,52 @@ def removed_and_found(pair: Cluster) -> None:
 
 @case
 def reset_by_sysfs(pair: Cluster) -> None:
-    """What the administrator resets works again at the latest when the driver is bound anew."""
+    """What was reset does nothing, of which one line tells, until the driver is bound anew."""
     config = replace(pair.config, port=True)
     with Cluster(f"{pair.scenario}-port", config) as nodes:
-        for _ in range(TIMES):
+        for times in range(1, TIMES + 1):
             a, b = ends.of(nodes)
             ends.wait_up((a, b))
             with Load(a, b) as load:
                 load.wait_flow()
                 a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
+                wait_until(partial(was_told, a, times), TIMEOUT, "the reset is told of")
+                expect(health(a)["reset"] == 1, f"the device was reset: {health(a)}")
                 load.expect_witness()
-                load.stop()
+                # With all programs running, and none that ends before.
                 again = a.unbind()
                 a.node.check(again, TIMEOUT)
+                expect(health(a)["reset"] == 0, f"the device is new: {health(a)}")
+                wait_until(partial(transfers, a), TIMEOUT, "programs find the device again")
                 load.expect_witness()
+                load.stop()
             works(nodes)
+            told = resets_told(a)
+            expect(told == times, f"{times} resets, and {told} lines of them")
             nodes.check_logs()
+        leftovers.check(nodes)
+
+
+@case
+def reset_while_sick(pair: Cluster) -> None:
+    """A device that answers nothing is reset: it is not sick then, and works once bound anew."""
+    config = replace(pair.config, port=True)
+    with Cluster(f"{pair.scenario}-port-sick", config) as nodes:
+        assert nodes.device
+        a, b = ends.of(nodes)
+        ends.wait_up((a, b))
+        with Load(a, b) as load:
+            load.wait_flow()
+            with nodes.device.fault("stall", a.number):
+                wait_until(lambda: health(a)["sick"] == 1, TIMEOUT, "the device is sick")
+                load.expect_witness()
+            a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
+            wait_until(partial(was_told, a, 1), TIMEOUT, "the reset is told of")
+            wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device answers")
+            a.node.check(a.unbind(), TIMEOUT)
+            wait_until(partial(transfers, a), TIMEOUT, "programs find the device again")
+            load.expect_witness()
+            load.stop()
+        works(nodes)
+        nodes.check_logs()
         leftovers.check(nodes)
