@@ -33,7 +33,7 @@ shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILE
 bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation, link or ring; CORES=1,2,4)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
 
-soak: build		## peers are killed at random, for minutes (SOAK_SECONDS=600 SEED=number)
+soak: build		## peers are killed and devices fail at random, for minutes (SOAK_SECONDS=600 SEED=number)
 	@$(ENTER) $(NODES) soak $(if $(SOAK_SECONDS),--seconds $(SOAK_SECONDS)) \
 		$(if $(SEED),--seed $(SEED))
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Killing whatever can be killed under connections, again and again; nothing may be left."""
+"""Killing whatever can be killed under connections, again and again; nothing may be left.
+
+Devices are not killed but fail for a while, in one of the ways from which they can be brought back.
+"""
 
 import random
 import time
@@ -35,20 +38,53 @@ class Kind(StrEnum):
     PROCESS = "process"
     CABLE = "cable"
     DRIVER = "driver"
+    DEVICE = "device"
     NODE = "node"
 
 
+class Mend(StrEnum):
+    """What brings a device back that has failed."""
+
+    # It is enough that the device fails no more.
+    NOTHING = "nothing"
+    # The driver has to begin anew with it.
+    BIND = "bind"
+    # It has left the bus, and has to be found there.
+    FIND = "find"
+
+
 # How often each is killed in a round; a node takes the time of a boot to come back.
-ROUND = {Kind.PROCESS: 10, Kind.CABLE: 5, Kind.DRIVER: 4, Kind.NODE: 1}
+ROUND = {Kind.PROCESS: 10, Kind.CABLE: 5, Kind.DRIVER: 4, Kind.DEVICE: 4, Kind.NODE: 1}
 ROUND_KILLS = sum(ROUND.values())
+# How devices fail: all faults of the model that change no data, since streams would be blamed.
+FAULTS = {
+    "stall": Mend.BIND,
+    "hold": Mend.BIND,
+    "drop-completion": Mend.BIND,
+    "forge-completion": Mend.BIND,
+    "drop-interrupt": Mend.NOTHING,
+    "drop-doorbell": Mend.NOTHING,
+    "storm": Mend.NOTHING,
+    "bus-error": Mend.BIND,
+    "gone": Mend.FIND,
+    "ones": Mend.BIND,
+}
+# What is asked of a device while it fails, so that it does; the exit status is its own business.
+EFFORT = "dma --size 64K --count 4 --timeout 3"
+EFFORT_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill, of something at one end."""
+    """One kill, of something at one end; with a device, by a fault."""
 
     kind: Kind
     victim: int
+    fault: str = ""
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.kind} by {self.fault}" if self.fault else self.kind
 
 
 def plan(seed: int) -> Iterator[Kill]:
@@ -58,7 +94,8 @@ def plan(seed: int) -> Iterator[Kill]:
         kinds = [kind for kind, times in ROUND.items() for _ in range(times)]
         chance.shuffle(kinds)
         for kind in kinds:
-            yield Kill(kind, chance.randrange(2))
+            fault = chance.choice(list(FAULTS)) if kind is Kind.DEVICE else ""
+            yield Kill(kind, chance.randrange(2), fault)
 
 
 def make_data() -> str:
@@ -138,15 +175,22 @@ class Soak:
     def _kill(self, kill: Kill) -> None:
         """Kill something; the link has to come back, and a fresh file to cross."""
         self.kills[kill.kind] += 1
+        mend = FAULTS.get(kill.fault, Mend.NOTHING)
         here, there = self._ends[1 - kill.victim], self._ends[kill.victim]
         before = here.peer(there)["generation"]
-        {
-            Kind.PROCESS: self._kill_process,
-            Kind.CABLE: self._pull_cable,
-            Kind.DRIVER: self._unbind,
-            Kind.NODE: self._kill_node,
-        }[kill.kind](kill.victim)
-        if kill.kind in (Kind.DRIVER, Kind.NODE):
+        match kill.kind:
+            case Kind.PROCESS:
+                self._kill_process(kill.victim)
+            case Kind.CABLE:
+                self._pull_cable()
+            case Kind.DRIVER:
+                self._unbind(kill.victim)
+            case Kind.DEVICE:
+                self._fail(kill.victim, kill.fault, mend)
+            case Kind.NODE:
+                self._kill_node(kill.victim)
+        is_new = kill.kind in (Kind.DRIVER, Kind.NODE) or mend is not Mend.NOTHING
+        if is_new:
             # The driver counts from zero.
             self._violations[kill.victim] = 0
         here, there = self._ends[1 - kill.victim], self._ends[kill.victim]
@@ -155,12 +199,12 @@ class Soak:
         after = here.peer(there)["generation"]
         if kill.kind is Kind.PROCESS and after != before:
             raise NodesError(f"the link went down: generation {before}, then {after}")
-        if kill.kind is not Kind.PROCESS and after <= before:
+        if (is_new or kill.kind is Kind.CABLE) and after <= before:
             raise NodesError(f"{here.name} has not noticed: generation {before}, then {after}")
         cross_all((here, there), FRESH_PORT, FRESH_BYTES)
         self.pair.check_logs()
         self.say(
-            f"kill {self.kills.total()}: {kill.kind} of {there.node.name}; "
+            f"kill {self.kills.total()}: {kill} of {there.node.name}; "
             f"the link is back after {took:.1f} s"
         )
 
@@ -169,7 +213,7 @@ class Soak:
         # Between two files there may be none.
         wait_until(lambda: not node.run("killall -9 uldma").rc, END_TIMEOUT, "a process to kill")
 
-    def _pull_cable(self, _victim: int) -> None:
+    def _pull_cable(self) -> None:
         device = self.pair.device
         assert device
         device.control("link", up=False)
@@ -182,6 +226,20 @@ class Soak:
     def _unbind(self, victim: int) -> None:
         end = self._ends[victim]
         end.node.check(end.unbind())
+
+    def _fail(self, victim: int, fault: str, mend: Mend) -> None:
+        """Let a device fail while something is asked of it, and bring it back."""
+        end, device = self._ends[victim], self.pair.device
+        assert device
+        with device.fault(fault, end.number):
+            end.node.run(end.command(EFFORT), EFFORT_TIMEOUT)
+            if mend is Mend.FIND:
+                place = end.node.check(f"readlink -f /sys/class/misc/uldma{end.device}/device")
+                end.node.check(f"echo 1 >{place.strip()}/remove && ! test -e {end.path}")
+        if mend is Mend.FIND:
+            end.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {end.path}")
+        if mend is Mend.BIND:
+            self._unbind(victim)
 
     def _kill_node(self, victim: int) -> None:
         self._count(victim)
