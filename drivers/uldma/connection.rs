@@ -47,6 +47,7 @@ mod held;
 mod listener;
 mod message;
 mod outbox;
+mod places;
 mod queues;
 mod run;
 mod site;
@@ -58,6 +59,10 @@ mod withdrawal;
 pub(crate) use carrier::Carrier;
 pub(crate) use held::Held;
 pub(crate) use listener::Listener;
+pub(crate) use places::{
+    MAX_CONNECTIONS,
+    MAX_LISTENERS, //
+};
 pub(crate) use queues::Queues;
 pub(crate) use site::Site;
 pub(crate) use table::Connections;

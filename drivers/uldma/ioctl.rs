@@ -330,6 +330,10 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_user_max_contexts = u32::try_from(limits.of(Resource::Contexts))?;
     arg.out_user_kept_contexts = u32::try_from(used.of(Resource::KeptContexts))?;
     arg.out_user_max_kept_contexts = u32::try_from(limits.of(Resource::KeptContexts))?;
+    arg.out_user_connections = u32::try_from(used.of(Resource::Connections))?;
+    arg.out_user_max_connections = u32::try_from(limits.of(Resource::Connections))?;
+    arg.out_user_listeners = u32::try_from(used.of(Resource::Listeners))?;
+    arg.out_user_max_listeners = u32::try_from(limits.of(Resource::Listeners))?;
     user.write(&arg)
 }
 

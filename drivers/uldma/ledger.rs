@@ -34,10 +34,14 @@ pub(crate) enum Resource {
     Contexts,
     /// Those of them that cannot be taken back.
     KeptContexts,
+    /// Connections, also those that have ended and of which the peer has not let go.
+    Connections,
+    /// Ports that have a listener.
+    Listeners,
 }
 
 /// How many resources there are.
-const COUNT: usize = 4;
+const COUNT: usize = 6;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +91,8 @@ impl Limits {
             (Contexts, 2, usize::MAX),
             // Who needs one that can be taken back finds some.
             (KeptContexts, 4, 4),
+            (Connections, 4, 16),
+            (Listeners, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

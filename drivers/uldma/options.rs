@@ -8,6 +8,7 @@ use kernel::{
 };
 
 use crate::{
+    connection,
     hw::Geometry,
     kernel_ext::compat::parameter,
     ledger::{
@@ -68,28 +69,37 @@ pub(crate) fn max_opener_regions() -> usize {
 pub(crate) fn ledger(geometry: &Geometry) -> Result<(Amounts, Limits)> {
     // Entry 0 of the region table and context 0 are the kernel's.
     let contexts = usize::try_from(geometry.contexts.saturating_sub(1))?;
-    let capacity = Amounts::default()
-        .with(
-            Resource::Regions,
-            usize::try_from(geometry.region_capacity.saturating_sub(1))?,
-        )
-        .with(Resource::Pages, usize::try_from(geometry.page_capacity)?)
-        .with(Resource::Contexts, contexts)
-        .with(Resource::KeptContexts, contexts);
-    let chosen = Amounts::default()
-        .with(
-            Resource::Regions,
-            parameter(&module_parameters::user_regions),
-        )
-        .with(Resource::Pages, parameter(&module_parameters::user_pages))
-        .with(
+    let regions = usize::try_from(geometry.region_capacity.saturating_sub(1))?;
+    let pages = usize::try_from(geometry.page_capacity)?;
+    let mut capacity = Amounts::default();
+    let mut chosen = Amounts::default();
+    for (resource, all, each) in [
+        (Resource::Regions, regions, &module_parameters::user_regions),
+        (Resource::Pages, pages, &module_parameters::user_pages),
+        (
             Resource::Contexts,
-            parameter(&module_parameters::user_contexts),
-        )
-        .with(
+            contexts,
+            &module_parameters::user_contexts,
+        ),
+        (
             Resource::KeptContexts,
-            parameter(&module_parameters::user_kept_contexts),
-        );
+            contexts,
+            &module_parameters::user_kept_contexts,
+        ),
+        (
+            Resource::Connections,
+            connection::MAX_CONNECTIONS,
+            &module_parameters::user_connections,
+        ),
+        (
+            Resource::Listeners,
+            connection::MAX_LISTENERS,
+            &module_parameters::user_listeners,
+        ),
+    ] {
+        capacity = capacity.with(resource, all);
+        chosen = chosen.with(resource, parameter(each));
+    }
     Ok((capacity, Limits::new(capacity, chosen)))
 }
 

@@ -79,6 +79,14 @@ kernel::prelude::module! {
             default: 0,
             description: "Contexts that cannot be lent to others and that one user without CAP_SYS_RESOURCE can have; 0 for a quarter of the device's",
         },
+        user_connections: usize {
+            default: 0,
+            description: "Connections that one user without CAP_SYS_RESOURCE can have of a device; 0 for a quarter of its places",
+        },
+        user_listeners: usize {
+            default: 0,
+            description: "Ports at which one user without CAP_SYS_RESOURCE can listen; 0 for a quarter of the device's places",
+        },
         context_slice_ms: u32 {
             default: 10,
             description: "Milliseconds for which an opener keeps a context that another wants",

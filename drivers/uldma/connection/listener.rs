@@ -20,8 +20,10 @@ use crate::{
     events::Events,
     kernel_ext::errno::{
         econnrefused,
+        edquot,
         enotconn, //
     },
+    ledger::Payer,
     lmm::space::Space, //
 };
 
@@ -88,6 +90,11 @@ impl Listener {
         Arc::ptr_eq(&self.space, space)
     }
 
+    /// Who pays for the connections that peers make here.
+    pub(super) fn payer(&self) -> &Arc<Payer> {
+        self.space.payer()
+    }
+
     /// Connections that wait, and how many were refused.
     pub(crate) fn count(&self) -> (usize, u32) {
         let state = self.state.lock();
@@ -98,17 +105,24 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED` when there is none, and those of `make`.
+    /// `ECONNREFUSED` when there is none, or the listener's user has too much already; those of
+    /// `make`.
     pub(super) fn offer(
         &self,
         make: impl FnOnce() -> Result<Arc<Connection>>,
     ) -> Result<Arc<Connection>> {
         let mut state = self.state.lock();
-        if state.closed || state.waiting.len() >= self.backlog {
-            state.refused = state.refused.saturating_add(1);
-            return Err(econnrefused());
-        }
-        let connection = make()?;
+        let made = match state.closed || state.waiting.len() >= self.backlog {
+            true => Err(econnrefused()),
+            false => make(),
+        };
+        let connection = made.map_err(|err| match err == econnrefused() || err == edquot() {
+            true => {
+                state.refused = state.refused.saturating_add(1);
+                econnrefused()
+            }
+            false => err,
+        })?;
         // There is room.
         let held = Held::new(connection.clone());
         let _ = state.waiting.push_within_capacity(held);

@@ -16,6 +16,10 @@ use kernel::{
 use super::{
     message::Request,
     outbox::Outbox,
+    places::{
+        Places,
+        MAX_CONNECTIONS, //
+    },
     state::{
         Phase,
         State, //
@@ -28,16 +32,19 @@ use super::{
 };
 use crate::{
     events::Events,
-    handles::Handles,
     hw::layout::MAX_NODES,
     kernel_ext::{
         errno::{
-            eaddrinuse,
             econnrefused,
             eopnotsupp, //
         },
         gate::GateGuard,
         random, //
+    },
+    ledger::{
+        Payer,
+        Resource,
+        Share, //
     },
     link::{
         message::{
@@ -51,24 +58,12 @@ use crate::{
     options, //
 };
 
-/// Connections that a device can have.
-const MAX_CONNECTIONS: usize = 1024;
-/// Listeners that a device can have.
-const MAX_LISTENERS: usize = 1024;
-/// Connections that one user can have given up before the peer had answered.
-const MAX_GIVEN_UP: usize = 16;
 /// Connections of which a peer can fail to let go in time before its session ends.
 const MAX_OVERDUE: usize = 16;
 /// The part of the section that parts can take of which it does not let go.
 const OVERDUE_SHARE: u64 = 4;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
-
-struct Table {
-    connections: Handles<Arc<Connection>>,
-    count: usize,
-    listeners: KVec<Arc<Listener>>,
-}
 
 /// What there is to do.
 struct ToDo {
@@ -84,7 +79,7 @@ struct ToDo {
 #[pin_data]
 pub(crate) struct Connections {
     #[pin]
-    table: Mutex<Table>,
+    table: Mutex<Places>,
     #[pin]
     to_do: Mutex<ToDo>,
 }
@@ -92,11 +87,6 @@ pub(crate) struct Connections {
 impl Connections {
     /// Creates an empty set.
     pub(crate) fn new() -> impl PinInit<Self> {
-        let table = Table {
-            connections: Handles::new(),
-            count: 0,
-            listeners: KVec::new(),
-        };
         let to_do = ToDo {
             listed: KVec::new(),
             // A peer that keeps to the rules has no more connections that ask.
@@ -104,21 +94,21 @@ impl Connections {
             left: KVec::new(),
         };
         pin_init!(Self {
-            table <- new_mutex!(table, "uldma::Connections::table"),
+            table <- new_mutex!(Places::new(), "uldma::Connections::table"),
             to_do <- new_mutex!(to_do, "uldma::Connections::to_do"),
         })
     }
 
     /// How many connections there are.
     pub(crate) fn count(&self) -> usize {
-        self.table.lock().count
+        self.table.lock().count()
     }
 
     /// Listens at `port`, for openers of `space`.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `ENOSPC`.
+    /// `EADDRINUSE`, `ENOSPC`, those of [`Share::new`].
     pub(crate) fn listen(
         &self,
         port: u32,
@@ -128,14 +118,8 @@ impl Connections {
         events: &Arc<Events>,
     ) -> Result<Arc<Listener>> {
         let listener = Listener::new(port, backlog, once, space.clone(), events.clone())?;
-        let mut table = self.table.lock();
-        if table.listener(port).is_some() {
-            return Err(eaddrinuse());
-        }
-        if table.listeners.len() >= MAX_LISTENERS {
-            return Err(ENOSPC);
-        }
-        table.listeners.push(listener.clone(), GFP_KERNEL_ACCOUNT)?;
+        let share = Share::new(space.payer(), Resource::Listeners, 1)?;
+        self.table.lock().listen(listener.clone(), share)?;
         Ok(listener)
     }
 
@@ -155,21 +139,20 @@ impl Connections {
 
     /// Lets the port of a listener be used anew.
     pub(crate) fn close_port(&self, listener: &Arc<Listener>) {
-        let mut table = self.table.lock();
-        table
-            .listeners
-            .retain(|other| !Arc::ptr_eq(other, listener));
+        self.table.lock().close_port(listener);
     }
 
-    /// Connects to `port` of `peer`, and waits for the answer for at most `timeout_ns`.
+    /// Connects to `port` of `peer`, and waits for the answer for at most `timeout_ns`; `payer` pays
+    /// for the connection.
     ///
     /// # Errors
     ///
     /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ECONNRESET` when the peer breaks
-    /// the rules, `EOPNOTSUPP` when data cannot be pulled here.
+    /// the rules, `EOPNOTSUPP` when data cannot be pulled here, those of [`Share::new`].
     pub(crate) fn connect(
         &self,
         site: &Site<'_>,
+        payer: &Arc<Payer>,
         peer: &Peer,
         port: u32,
         pull: bool,
@@ -180,7 +163,7 @@ impl Connections {
             return Err(eopnotsupp());
         }
         let user = kernel::current!().uid();
-        let made = self.insert(Some(user), |id| {
+        let made = self.insert(payer, Some(user), |id| {
             // An end of this session cuts what is in the table, which is locked here.
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
@@ -205,38 +188,25 @@ impl Connections {
         }
     }
 
-    /// Makes a connection, of `user` if it is this side that connects, and gives it a number.
+    /// Makes a connection for which `payer` pays, of `user` if it is this side that connects, and
+    /// gives it a number.
     fn insert(
         &self,
+        payer: &Arc<Payer>,
         user: Option<Kuid>,
         make: impl FnOnce(u32) -> Result<Arc<Connection>>,
     ) -> Result<Arc<Connection>> {
+        let share = Share::new(payer, Resource::Connections, 1)?;
         let mut table = self.table.lock();
-        let given_up = user.map_or(0, |user| table.given_up(user));
-        if table.count >= MAX_CONNECTIONS || given_up >= MAX_GIVEN_UP {
-            return Err(ENOSPC);
-        }
+        table.check_room(user)?;
         {
             // Those that are over may still be listed.
             let mut to_do = self.to_do.lock();
-            to_do.listed.reserve(table.count + 1, GFP_KERNEL_ACCOUNT)?;
-            to_do.left.reserve(table.count + 1, GFP_KERNEL_ACCOUNT)?;
+            let count = table.count() + 1;
+            to_do.listed.reserve(count, GFP_KERNEL_ACCOUNT)?;
+            to_do.left.reserve(count, GFP_KERNEL_ACCOUNT)?;
         }
-        let id = table.connections.reserve()?;
-        let made = make(id).and_then(|connection| {
-            table.connections.insert(id, connection.clone())?;
-            Ok(connection)
-        });
-        match made {
-            Ok(connection) => {
-                table.count += 1;
-                Ok(connection)
-            }
-            Err(err) => {
-                table.connections.cancel(id);
-                Err(err)
-            }
-        }
+        table.add(share, make)
     }
 
     /// A part of the own section for what peers send, where data goes that way.
@@ -270,12 +240,7 @@ impl Connections {
 
     /// Takes the number of a connection away that is over.
     pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
-        let removed = {
-            let mut table = self.table.lock();
-            let removed = table.connections.remove(connection.id).is_ok();
-            table.count -= usize::from(removed);
-            removed
-        };
+        let removed = self.table.lock().remove(connection.id);
         let (part, cut, heard) = {
             let mut state = connection.state.lock();
             let heard = state.phase != Phase::Asking;
@@ -313,7 +278,7 @@ impl Connections {
         let mut has_memory = false;
         {
             let table = self.table.lock();
-            for connection in table.connections.iter() {
+            for connection in table.connections() {
                 let (orphan, late) = {
                     let mut state = connection.state.lock();
                     has_memory |= state.orphan && state.has_memory();
@@ -399,7 +364,7 @@ impl Connections {
             | Words::Export { to, .. }
             | Words::Done { to, .. } => to,
         };
-        let found = self.table.lock().connections.get(to).ok().cloned();
+        let found = self.table.lock().connection(to).cloned();
         match found.filter(|connection| connection.node == node) {
             Some(connection) => connection.hear(site, words),
             None => match *words {
@@ -425,8 +390,10 @@ impl Connections {
     fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
         let made = match self.listener(request.port) {
             Some(listener) => {
-                let made =
-                    listener.offer(|| self.insert(None, |id| request.accept(site, node, id)));
+                let made = listener.offer(|| {
+                    let accept = |id| request.accept(site, node, id);
+                    self.insert(listener.payer(), None, accept)
+                });
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);
                 }
@@ -453,7 +420,7 @@ impl Connections {
     /// The link to `node` is down: nothing of its connections is used any more.
     pub(crate) fn cut(&self, node: u32) {
         let table = self.table.lock();
-        for connection in table.connections.iter() {
+        for connection in table.connections() {
             if connection.node == node {
                 connection.cut();
                 self.list(connection);
@@ -481,7 +448,7 @@ impl Connections {
         loop {
             let next = {
                 let table = self.table.lock();
-                let mut cut = table.connections.iter().filter(|connection| {
+                let mut cut = table.connections().filter(|connection| {
                     connection.id > after && connection.state.lock().is_to_be_released()
                 });
                 // Numbers are in no order, so the smallest beyond the last.
@@ -508,21 +475,5 @@ fn most_overdue(site: &Site<'_>) -> usize {
     match Carrier::of(site.hw) {
         Carrier::Window => share.min(MAX_OVERDUE),
         Carrier::Engine | Carrier::Memory => MAX_OVERDUE,
-    }
-}
-
-impl Table {
-    /// How many connections `user` gave up that the peer may still make.
-    fn given_up(&self, user: Kuid) -> usize {
-        let given_up = self.connections.iter().filter(|connection| {
-            connection.given_up.load(Relaxed) && connection.user == Some(user)
-        });
-        given_up.count()
-    }
-
-    fn listener(&self, port: u32) -> Option<&Arc<Listener>> {
-        self.listeners
-            .iter()
-            .find(|listener| listener.port() == port)
     }
 }

@@ -107,6 +107,7 @@ pub(super) fn connect(opener: &Opener, user: &User) -> Result {
         let connections = &shared.connections;
         connections.connect(
             &shared.connection_site(),
+            opener.space.payer(),
             peer,
             arg.port,
             pull,

@@ -64,15 +64,17 @@
  *  - ENOENT: no such handle, or no such name at the peer.
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the opener is full.
- *  - EDQUOT: the user has as many regions, or as many pages of the device's
- *    table, as one without CAP_SYS_RESOURCE can have (DOC: shares of users).
+ *  - EDQUOT: the user has as many regions, pages of the device's table,
+ *    connections or ports as one without CAP_SYS_RESOURCE can have (DOC: shares
+ *    of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: the opener has a context already, or the device has no context
  *    free that the user can have, or the transfer queue is full, or the opener
  *    waits for as many answers of peers as it may.
  *  - ENXIO: the operation needs a context and the opener has none.
  *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
- *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait.
+ *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait, or
+ *    the user who listens has as many connections as it can have.
  *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
  *    a side was closed or killed that had not sent all, or broke the protocol.
  *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
@@ -270,6 +272,12 @@ enum uldma_backend {
  * @out_user_max_contexts: of these, how many the user can have
  * @out_user_kept_contexts: of them, how many are not lent to others
  * @out_user_max_kept_contexts: of these, how many the user can have
+ * @out_user_connections: connections that the user has: those that it asked for,
+ *	those that came to its listeners, and those that have ended here and of
+ *	which the peer has not let go
+ * @out_user_max_connections: of these, how many the user can have
+ * @out_user_listeners: ports at which the user listens
+ * @out_user_max_listeners: of these, how many the user can have
  *
  * The user of an opener is the one who ran when the address space first opened
  * the device. What it can have is what there is, if that process had
@@ -308,6 +316,10 @@ struct uldma_query {
 	__u32 out_user_max_contexts;
 	__u32 out_user_kept_contexts;
 	__u32 out_user_max_kept_contexts;
+	__u32 out_user_connections;
+	__u32 out_user_max_connections;
+	__u32 out_user_listeners;
+	__u32 out_user_max_listeners;
 };
 
 /**
@@ -357,15 +369,18 @@ struct uldma_peer_query {
  *
  * What all users share of a device is counted for each of them: regions and
  * imports; pages of registered memory, of memory given to connections and of
- * imports; contexts. One that had no CAP_SYS_RESOURCE when it opened the device
- * can have as much as the module's parameters user_regions, user_pages,
- * user_contexts and user_kept_contexts say: unless they are set, a quarter of
- * the regions and of the pages, half of the contexts, and a quarter of them of
- * a kind that is not lent to others. All such users together leave 1 of 16
- * regions and pages, and a quarter of the contexts that can be lent.
+ * imports; contexts; connections, and ports that have a listener. One that had
+ * no CAP_SYS_RESOURCE when it opened the device can have as much as the
+ * module's parameters user_regions, user_pages, user_contexts,
+ * user_kept_contexts, user_connections and user_listeners say: unless they are
+ * set, half of the contexts, a quarter of them of a kind that is not lent to
+ * others, and a quarter of the others. All such users together leave a quarter
+ * of the contexts that can be lent, and 1 of 16 of the others.
  *
- * One region or page more is EDQUOT. One context more is one of the user's own,
- * lent, or EBUSY.
+ * One more is EDQUOT. One context more is one of the user's own, lent, or
+ * EBUSY. A connection that a peer makes is the listener's user's, and one more
+ * is refused, which the peer is told by ECONNREFUSED. A connection that has
+ * ended here is the user's until the peer has let go of it, too.
  */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */
@@ -1189,7 +1204,8 @@ enum uldma_conn_state {
  * struct uldma_conn_listen - wait for peers to connect
  * @size: sizeof(struct uldma_conn_listen)
  * @flags: ULDMA_LISTEN_ONCE, or zero
- * @port: not zero; one listener of this device can have it (EADDRINUSE)
+ * @port: not zero; one listener of this device can have it (EADDRINUSE), and one
+ *	user can have as many as DOC: shares of users says (EDQUOT)
  * @backlog: connections that may wait to be accepted, 1 to
  *	ULDMA_CONN_MAX_BACKLOG; peers beyond are refused; zero with
  *	ULDMA_LISTEN_ONCE
@@ -1235,7 +1251,8 @@ struct uldma_conn_accept {
  *	waits also if the file is O_NONBLOCK
  *
  * What the peer makes after the call has given up is reset. One user can have 16
- * connects that were given up and that the peer has not answered (ENOSPC).
+ * connects that were given up and that the peer has not answered (ENOSPC), and as
+ * many connections in all as DOC: shares of users says (EDQUOT).
  *
  * poll() on an opener that has a connection reports EPOLLIN when
  * ULDMA_IOC_CONN_RECV would not wait, EPOLLOUT when ULDMA_IOC_CONN_RECYCLE would

@@ -62,6 +62,10 @@ struct UserInfo {
     max_contexts: u32,
     kept_contexts: u32,
     max_kept_contexts: u32,
+    connections: u32,
+    max_connections: u32,
+    listeners: u32,
+    max_listeners: u32,
 }
 
 impl UserInfo {
@@ -75,12 +79,17 @@ impl UserInfo {
             max_contexts: shares.contexts.1,
             kept_contexts: shares.kept_contexts.0,
             max_kept_contexts: shares.kept_contexts.1,
+            connections: shares.connections.0,
+            max_connections: shares.connections.1,
+            listeners: shares.listeners.0,
+            max_listeners: shares.listeners.1,
         }
     }
 
     fn words(&self) -> String {
         format!(
-            "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent)",
+            "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent), \
+             {} of {} connections, {} of {} ports",
             self.regions,
             self.max_regions,
             self.pages,
@@ -88,7 +97,11 @@ impl UserInfo {
             self.contexts,
             self.max_contexts,
             self.kept_contexts,
-            self.max_kept_contexts
+            self.max_kept_contexts,
+            self.connections,
+            self.max_connections,
+            self.listeners,
+            self.max_listeners
         )
     }
 }

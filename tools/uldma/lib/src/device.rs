@@ -294,6 +294,10 @@ pub struct UserShares {
     pub contexts: (u32, u32),
     /// Of them, those that are not lent to others.
     pub kept_contexts: (u32, u32),
+    /// Connections, those that peers made among them.
+    pub connections: (u32, u32),
+    /// Ports that have a listener.
+    pub listeners: (u32, u32),
 }
 
 impl UserShares {
@@ -303,6 +307,8 @@ impl UserShares {
             pages: (raw.out_user_pages, raw.out_user_max_pages),
             contexts: (raw.out_user_contexts, raw.out_user_max_contexts),
             kept_contexts: (raw.out_user_kept_contexts, raw.out_user_max_kept_contexts),
+            connections: (raw.out_user_connections, raw.out_user_max_connections),
+            listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
         }
     }
 }
