@@ -12,7 +12,7 @@
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
 //! hardware. `Attachment::state` is taken alone, but to ask what it holds. `Maps::ranges` is taken by
 //! faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called under it. `Lmm::spaces`,
-//! `SpaceIds::pool`, `Ledger::accounts`, `Shared::openers`, `Shared::stuck` and the
+//! `SpaceIds::pool`, `Parts::shares`, `Ledger::accounts`, `Shared::openers`, `Shared::stuck` and the
 //! exports' lock are innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
 //! calls takes only `Origin::doubt` and `Attention::space`, one after the other; what context
 //! switches call takes none.

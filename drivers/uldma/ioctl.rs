@@ -334,6 +334,8 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_user_max_connections = u32::try_from(limits.of(Resource::Connections))?;
     arg.out_user_listeners = u32::try_from(used.of(Resource::Listeners))?;
     arg.out_user_max_listeners = u32::try_from(limits.of(Resource::Listeners))?;
+    arg.out_user_window = u64::try_from(used.of(Resource::Window))?;
+    arg.out_user_max_window = u64::try_from(limits.of(Resource::Window))?;
     user.write(&arg)
 }
 
@@ -436,7 +438,7 @@ fn segment_create(opener: &Opener, user: &User) -> Result {
     opener.make(user, &mut arg, |handle, arg| {
         let segment = Segment::create(
             &opener.shared.site(),
-            opener.number,
+            (opener.number, opener.space.payer()),
             &opener.events,
             handle,
             (arg.name, peer),

@@ -38,10 +38,12 @@ pub(crate) enum Resource {
     Connections,
     /// Ports that have a listener.
     Listeners,
+    /// Bytes of the own section of the window, for segments and for what connections receive.
+    Window,
 }
 
 /// How many resources there are.
-const COUNT: usize = 6;
+const COUNT: usize = 7;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl Limits {
             (KeptContexts, 4, 4),
             (Connections, 4, 16),
             (Listeners, 4, 16),
+            (Window, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

@@ -16,6 +16,7 @@ use crate::{
         Limits,
         Resource, //
     },
+    link::part::Parts,
     lmm,
     module_parameters, //
 };
@@ -95,6 +96,11 @@ pub(crate) fn ledger(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             Resource::Listeners,
             connection::MAX_LISTENERS,
             &module_parameters::user_listeners,
+        ),
+        (
+            Resource::Window,
+            Parts::capacity(geometry.window_size),
+            &module_parameters::user_window_bytes,
         ),
     ] {
         capacity = capacity.with(resource, all);

@@ -38,6 +38,7 @@ use crate::{
         },
         gate::Gate, //
     },
+    ledger::Payer,
     link::{
         message::CreatedSegment,
         part::{
@@ -142,15 +143,15 @@ struct State {
 }
 
 impl Segment {
-    /// Takes a part of the own section, zeroed, for opener `opener`, to be
+    /// Takes a part of the own section, zeroed, for opener `opener`, for which `payer` pays, to be
     /// attached to by one peer or all.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, `ENOSPC`.
+    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`Parts::take`].
     pub(crate) fn create(
         site: &Site<'_>,
-        opener: u64,
+        (opener, payer): (u64, &Arc<Payer>),
         events: &Arc<Events>,
         handle: u32,
         (name, peer): (u64, Option<u32>),
@@ -159,7 +160,7 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
-        let part = site.parts.take(length)?;
+        let part = site.parts.take(payer, length)?;
         let segment = zero(site, part).and_then(|()| {
             let mut state = site.segments.state.lock();
             if state.created(name).is_some() {

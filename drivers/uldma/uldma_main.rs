@@ -87,6 +87,10 @@ kernel::prelude::module! {
             default: 0,
             description: "Ports at which one user without CAP_SYS_RESOURCE can listen; 0 for a quarter of the device's places",
         },
+        user_window_bytes: usize {
+            default: 0,
+            description: "Bytes of the window that one user without CAP_SYS_RESOURCE can have for segments and connections; 0 for a quarter of this node's section",
+        },
         context_slice_ms: u32 {
             default: 10,
             description: "Milliseconds for which an opener keeps a context that another wants",

@@ -32,6 +32,7 @@ use crate::{
         eopnotsupp,
         eproto, //
     },
+    ledger::Payer,
     link::{
         message::{
             Connection as Words,
@@ -73,8 +74,15 @@ fn peer_part(site: &Site<'_>, carrier: Carrier, part: Place) -> Result<Option<Pa
 }
 
 impl Request {
-    /// Makes the connection that is asked for by `node`, with number `id`.
-    pub(super) fn accept(&self, site: &Site<'_>, node: u32, id: u32) -> Result<Arc<Connection>> {
+    /// Makes the connection that is asked for by `node`, with number `id`; `payer` pays for what it
+    /// takes of the window.
+    pub(super) fn accept(
+        &self,
+        site: &Site<'_>,
+        payer: &Arc<Payer>,
+        node: u32,
+        id: u32,
+    ) -> Result<Arc<Connection>> {
         let carrier = Carrier::of(site.hw);
         let window = self.flags & WINDOW != 0;
         let pull = self.flags & PULL != 0;
@@ -86,7 +94,7 @@ impl Request {
         }
         let mut state = State::new(Phase::Answering, self.from, self.name)?;
         state.peer_part = peer_part(site, carrier, self.part)?;
-        state.own_part = site.connections.take_part(site, carrier)?;
+        state.own_part = site.connections.take_part(site, payer, carrier)?;
         let part = state.own_part;
         let whose = (node, site.link.session(node).unwrap_or(0));
         Connection::new(id, whose, self.port, carrier, pull, None, state).inspect_err(|_| {

@@ -167,7 +167,7 @@ impl Connections {
             // An end of this session cuts what is in the table, which is locked here.
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
-            state.own_part = self.take_part(site, carrier)?;
+            state.own_part = self.take_part(site, payer, carrier)?;
             let part = state.own_part;
             let whose = (peer.node(), session);
             Connection::new(id, whose, port, carrier, pull, Some(user), state).inspect_err(|_| {
@@ -209,12 +209,17 @@ impl Connections {
         table.add(share, make)
     }
 
-    /// A part of the own section for what peers send, where data goes that way.
-    pub(super) fn take_part(&self, site: &Site<'_>, carrier: Carrier) -> Result<Option<Part>> {
+    /// A part of the own section for what peers send, where data goes that way; `payer` pays.
+    pub(super) fn take_part(
+        &self,
+        site: &Site<'_>,
+        payer: &Arc<Payer>,
+        carrier: Carrier,
+    ) -> Result<Option<Part>> {
         if carrier != Carrier::Window {
             return Ok(None);
         }
-        let part = site.parts.take(LANE_BYTES)?;
+        let part = site.parts.take(payer, LANE_BYTES)?;
         let zeroed = site.gate.try_enter().and_then(|guard| {
             let (hw, length) = (site.hw, part.length());
             hw.zero_window(guard.dev(), part.offset(), length)
@@ -391,8 +396,8 @@ impl Connections {
         let made = match self.listener(request.port) {
             Some(listener) => {
                 let made = listener.offer(|| {
-                    let accept = |id| request.accept(site, node, id);
-                    self.insert(listener.payer(), None, accept)
+                    let payer = listener.payer();
+                    self.insert(payer, None, |id| request.accept(site, payer, node, id))
                 });
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);

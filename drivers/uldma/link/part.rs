@@ -1,23 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has which part of this node's section of the window.
+//! Who has which part of this node's section of the window, and what is paid for it.
 
 use kernel::{
+    new_mutex,
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
     }, //
 };
 
 use super::hello::CHANNEL_SIZE;
-use crate::kernel_ext::{
-    errno::eproto,
-    range_alloc::RangeAllocator, //
+use crate::{
+    kernel_ext::{
+        errno::eproto,
+        range_alloc::RangeAllocator, //
+    },
+    ledger::{
+        Payer,
+        Resource,
+        Share, //
+    }, //
 };
 
 /// Allocator of the own section, behind the areas of the control channel.
@@ -27,6 +43,9 @@ pub(crate) struct Parts {
     used: Atomic<usize>,
     #[pin]
     parts: RangeAllocator,
+    /// What is paid for each part until it is given back, by its first page.
+    #[pin]
+    shares: Mutex<RBTree<usize, Share>>,
 }
 
 /// A part of the window.
@@ -88,7 +107,13 @@ impl Parts {
             pages: size >> PAGE_SHIFT,
             used: Atomic::new(0),
             parts <- RangeAllocator::new(),
+            shares <- new_mutex!(RBTree::new(), "uldma::Parts::shares"),
         })
+    }
+
+    /// Bytes that parts can take of a section of `size` bytes.
+    pub(crate) fn capacity(size: usize) -> usize {
+        size.saturating_sub(CHANNEL_SIZE)
     }
 
     /// Bytes that parts take.
@@ -96,27 +121,38 @@ impl Parts {
         self.used.load(Relaxed) << PAGE_SHIFT
     }
 
-    /// Takes a part of at least `length` bytes.
+    /// Takes a part of at least `length` bytes, for which `payer` pays until it is given back.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, `ENOSPC`.
-    pub(crate) fn take(&self, length: u64) -> Result<Part> {
+    /// `EINVAL` for no bytes, `ENOSPC`, those of [`Share::new`].
+    pub(crate) fn take(&self, payer: &Arc<Payer>, length: u64) -> Result<Part> {
         let length = usize::try_from(length).map_err(|_| ENOSPC)?;
         let pages = length.div_ceil(PAGE_SIZE);
         if pages == 0 {
             return Err(EINVAL);
         }
+        // What can never fit is nobody's limit.
+        if pages > self.pages {
+            return Err(ENOSPC);
+        }
+        let share = Share::new(payer, Resource::Window, pages << PAGE_SHIFT)?;
+        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let first = CHANNEL_SIZE >> PAGE_SHIFT;
         let page = self.parts.take(pages, first..self.pages)?;
         self.used.fetch_add(pages, Relaxed);
+        let node = reserved.into_node(page, share);
+        self.shares.lock().insert(node);
         Ok(Part { page, pages })
     }
 
     /// Gives a part back, which no peer writes any more.
     pub(crate) fn give_back(&self, part: Part) {
+        // Before the next part can begin there.
+        let share = self.shares.lock().remove(&part.page);
         if self.parts.give_back(part.page) {
             self.used.fetch_sub(part.pages, Relaxed);
         }
+        drop(share);
     }
 }

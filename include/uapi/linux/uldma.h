@@ -65,8 +65,8 @@
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the opener is full.
  *  - EDQUOT: the user has as many regions, pages of the device's table,
- *    connections or ports as one without CAP_SYS_RESOURCE can have (DOC: shares
- *    of users).
+ *    connections, ports or bytes of the window as one without CAP_SYS_RESOURCE
+ *    can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: the opener has a context already, or the device has no context
  *    free that the user can have, or the transfer queue is full, or the opener
@@ -278,6 +278,9 @@ enum uldma_backend {
  * @out_user_max_connections: of these, how many the user can have
  * @out_user_listeners: ports at which the user listens
  * @out_user_max_listeners: of these, how many the user can have
+ * @out_user_window: bytes of the window that the user has for segments and for
+ *	what its connections receive, until peers have let go of them
+ * @out_user_max_window: of these, how many the user can have
  *
  * The user of an opener is the one who ran when the address space first opened
  * the device. What it can have is what there is, if that process had
@@ -320,6 +323,8 @@ struct uldma_query {
 	__u32 out_user_max_connections;
 	__u32 out_user_listeners;
 	__u32 out_user_max_listeners;
+	__aligned_u64 out_user_window;
+	__aligned_u64 out_user_max_window;
 };
 
 /**
@@ -369,18 +374,21 @@ struct uldma_peer_query {
  *
  * What all users share of a device is counted for each of them: regions and
  * imports; pages of registered memory, of memory given to connections and of
- * imports; contexts; connections, and ports that have a listener. One that had
- * no CAP_SYS_RESOURCE when it opened the device can have as much as the
- * module's parameters user_regions, user_pages, user_contexts,
- * user_kept_contexts, user_connections and user_listeners say: unless they are
- * set, half of the contexts, a quarter of them of a kind that is not lent to
- * others, and a quarter of the others. All such users together leave a quarter
- * of the contexts that can be lent, and 1 of 16 of the others.
+ * imports; contexts; connections, and ports that have a listener; bytes of this
+ * node's section of the window. One that had no CAP_SYS_RESOURCE when it opened
+ * the device can have as much as the module's parameters user_regions,
+ * user_pages, user_contexts, user_kept_contexts, user_connections,
+ * user_listeners and user_window_bytes say: unless they are set, half of the
+ * contexts, a quarter of them of a kind that is not lent to others, and a
+ * quarter of the others. All such users together leave a quarter of the
+ * contexts that can be lent, and 1 of 16 of the others.
  *
  * One more is EDQUOT. One context more is one of the user's own, lent, or
  * EBUSY. A connection that a peer makes is the listener's user's, and one more
  * is refused, which the peer is told by ECONNREFUSED. A connection that has
- * ended here is the user's until the peer has let go of it, too.
+ * ended here is the user's until the peer has let go of it, too; so is what it,
+ * or a segment, takes of the window. Where data goes through the window, 128
+ * KiB of it are for each connection.
  */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */

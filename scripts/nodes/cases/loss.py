@@ -21,6 +21,14 @@ SIZE = 65536
 RESET = 1
 
 
+def expect_paid(end: End) -> None:
+    """Connections, and what they take of the window, are root's, who has made them all."""
+    info = end.info()
+    for what, there in (("connections", info["connections"]), ("window", info["window_used"])):
+        paid = info["user"][what]
+        expect(there == paid, f"{what}: {there}, of which {paid} are paid for")
+
+
 @dataclass
 class Held:
     """What both ends do when the peer, b, is lost."""
@@ -45,6 +53,7 @@ class Held:
             f"connect {self.b.number} {CONNECTING} {PATIENCE} </dev/null"
         )
         wait_until(lambda: bool(self.a.info()["connections"] > before), START_TIMEOUT, "a connects")
+        expect_paid(self.a)
 
     def expect_reset(self) -> None:
         """All of a's connections end within the bound; only CLOSING may have ended well."""

@@ -287,8 +287,8 @@ static void judge_engine(struct world *w, const struct order *order, struct open
 	}
 }
 
-static void judge_segment(struct world *w, const struct order *order, struct opener *o,
-			  const union args *a, struct verdict *v)
+static void judge_segment(struct world *w, int process, const struct order *order,
+			  struct opener *o, const union args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
@@ -300,6 +300,8 @@ static void judge_segment(struct world *w, const struct order *order, struct ope
 		must(v, EINVAL, !may_be_named(d, a->segment_create.peer));
 		must(v, EEXIST, named(w, o->device, CREATED, a->segment_create.name));
 		must(v, ENOSPC, a->segment_create.length > d->idle.out_window_size);
+		/* Less than that can be more than one user's part. */
+		may(v, EDQUOT, process == POOR);
 		/* Parts that peers have not given back are not free yet. */
 		may(v, ENOSPC, true);
 		break;
@@ -499,7 +501,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 	judge_rest(o, w, order, &a, v);
 	judge_region(w, process, order, o, &a, v);
 	judge_engine(w, order, o, &a, v);
-	judge_segment(w, order, o, &a, v);
+	judge_segment(w, process, order, o, &a, v);
 	judge_connection(w, process, order, o, &a, v);
 }
 

@@ -124,6 +124,8 @@ TEST_F(user, root)
 	EXPECT_EQ(q.out_max_pages, q.out_user_max_pages);
 	EXPECT_EQ(q.out_contexts, q.out_user_max_contexts);
 	EXPECT_EQ(q.out_contexts, q.out_user_max_kept_contexts);
+	EXPECT_LT(q.out_window_size / 2, q.out_user_max_window);
+	EXPECT_GT(q.out_window_size, q.out_user_max_window);
 }
 
 /* Contexts that are not lent, by a file each. */
@@ -209,6 +211,66 @@ TEST_F(user, lent_contexts)
 	EXPECT_LT(loot.q.out_user_contexts, self->before.out_contexts);
 	EXPECT_EQ(self->before.out_contexts_used + loot.q.out_user_contexts,
 		  query(self->fd).out_contexts_used);
+}
+
+#define SEGMENT (64UL << 10)
+#define NAME 0x72657375ULL
+
+static void take_window(int out, void *arg)
+{
+	struct loot loot = { };
+	int fd;
+
+	loot.error = become(HOSTILE, 16 * page_size());
+	fd = uldma_open(0);
+	loot.error = loot.error ?: fd < 0 ? fd : 0;
+	while (!loot.error) {
+		struct segment s;
+
+		loot.error = segment_create(fd, NAME + loot.count, SEGMENT, &s);
+		loot.count += !loot.error;
+	}
+	loot.q = query(fd);
+	tell(out, &loot);
+}
+
+static int segment_as(uid_t uid)
+{
+	int ret = become(uid, 16 * page_size());
+	int fd = uldma_open(0);
+	struct segment s;
+
+	return ret ?: fd < 0 ? fd : segment_create(fd, NAME - uid, SEGMENT, &s);
+}
+
+static int segment_as_other(void *arg)
+{
+	return segment_as(OTHER);
+}
+
+static int segment_as_hostile(void *arg)
+{
+	return segment_as(HOSTILE);
+}
+
+TEST_F(user, window)
+{
+	struct loot loot = { };
+	struct segment s;
+
+	ASSERT_EQ(0, helper_start(&self->helper, take_window, NULL));
+	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(-EDQUOT, loot.error);
+	EXPECT_EQ(loot.count * SEGMENT, loot.q.out_user_window);
+	EXPECT_GT(SEGMENT, loot.q.out_user_max_window - loot.q.out_user_window);
+	EXPECT_GE(self->before.out_window_size / 2, loot.q.out_user_window);
+
+	EXPECT_EQ(0, segment_create(self->fd, NAME - 1, SEGMENT, &s));
+	EXPECT_EQ(0, in_child(segment_as_other, NULL));
+	EXPECT_EQ(-EDQUOT, in_child(segment_as_hostile, NULL));
+	ASSERT_EQ(0, helper_kill(&self->helper));
+	self->helper.pid = 0;
+	EXPECT_EQ(0, in_child(segment_as_hostile, NULL));
 }
 
 #define SHARED (8UL << 20)

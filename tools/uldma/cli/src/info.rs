@@ -66,6 +66,8 @@ struct UserInfo {
     max_connections: u32,
     listeners: u32,
     max_listeners: u32,
+    window: u64,
+    max_window: u64,
 }
 
 impl UserInfo {
@@ -83,13 +85,15 @@ impl UserInfo {
             max_connections: shares.connections.1,
             listeners: shares.listeners.0,
             max_listeners: shares.listeners.1,
+            window: shares.window.0,
+            max_window: shares.window.1,
         }
     }
 
     fn words(&self) -> String {
         format!(
             "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent), \
-             {} of {} connections, {} of {} ports",
+             {} of {} connections, {} of {} ports, {} of {} bytes of the window",
             self.regions,
             self.max_regions,
             self.pages,
@@ -101,7 +105,9 @@ impl UserInfo {
             self.connections,
             self.max_connections,
             self.listeners,
-            self.max_listeners
+            self.max_listeners,
+            self.window,
+            self.max_window
         )
     }
 }

@@ -298,6 +298,8 @@ pub struct UserShares {
     pub connections: (u32, u32),
     /// Ports that have a listener.
     pub listeners: (u32, u32),
+    /// Bytes of this node's section of the window.
+    pub window: (u64, u64),
 }
 
 impl UserShares {
@@ -309,6 +311,7 @@ impl UserShares {
             kept_contexts: (raw.out_user_kept_contexts, raw.out_user_max_kept_contexts),
             connections: (raw.out_user_connections, raw.out_user_max_connections),
             listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
+            window: (raw.out_user_window, raw.out_user_max_window),
         }
     }
 }

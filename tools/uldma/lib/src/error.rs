@@ -305,7 +305,7 @@ fn hint(errno: Errno) -> Option<&'static str> {
         Errno::ENOSPC => "a table is full: close other users, or see `uldma info` for the limits",
         Errno::EDQUOT => {
             "this user has as much of the device as one can have (`uldma info`): end some, or raise \
-             the module's user_regions, user_pages, user_connections or user_listeners"
+             what the module's user_* parameters allow"
         }
         Errno::EBADF => "the device was opened for reading only: open it for reading and writing",
         Errno::EEXIST => "the name is taken on this node: choose another",
