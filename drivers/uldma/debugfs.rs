@@ -67,6 +67,7 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let geometry = shared.hw.geometry();
     let usage = shared.tpt.usage();
     writeln!(f, "openers {}", shared.openers())?;
+    writeln!(f, "spaces {}", shared.lmm.spaces())?;
     writeln!(
         f,
         "contexts {} of {}, wanted by {} more",

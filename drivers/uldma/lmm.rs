@@ -157,6 +157,11 @@ impl Lmm {
         space.shrink(usize::MAX);
     }
 
+    /// Spaces that the device may know, those of which it did not let go among them.
+    pub(crate) fn spaces(&self) -> usize {
+        self.ids.taken()
+    }
+
     /// Pages that all caches keep.
     pub(crate) fn cached(&self) -> usize {
         self.cached.load(Relaxed)

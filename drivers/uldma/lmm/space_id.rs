@@ -11,6 +11,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //
@@ -24,6 +28,8 @@ const MAX_SPACES: usize = 1 << 16;
 pub(super) struct SpaceIds {
     #[pin]
     pool: Mutex<IdPool>,
+    /// How many are taken.
+    taken: Atomic<usize>,
 }
 
 impl SpaceIds {
@@ -33,8 +39,14 @@ impl SpaceIds {
         pool.find_unused_id(0).ok_or(ENOSPC)?.acquire();
         let ids = pin_init!(Self {
             pool <- new_mutex!(pool, "uldma::SpaceIds::pool"),
+            taken: Atomic::new(0),
         });
         Arc::pin_init(ids, GFP_KERNEL)
+    }
+
+    /// How many are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Relaxed)
     }
 }
 
@@ -58,6 +70,7 @@ impl SpaceId {
             unused.acquire();
             id
         };
+        ids.taken.fetch_add(1, Relaxed);
         let ids = ids.clone();
         Ok(Self { ids, id })
     }
@@ -72,6 +85,7 @@ impl SpaceId {
 impl Drop for SpaceId {
     fn drop(&mut self) {
         self.ids.pool.lock().release_id(self.id);
+        self.ids.taken.fetch_sub(1, Relaxed);
     }
 }
 
@@ -86,6 +100,7 @@ mod tests {
         let second = SpaceId::take(&ids)?;
         assert!(first.number() != 0 && second.number() != 0);
         assert!(first.number() != second.number());
+        assert_eq!(ids.taken(), 2);
         let number = first.number();
         drop(first);
         assert_eq!(SpaceId::take(&ids)?.number(), number);

@@ -11,7 +11,11 @@ from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
 PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
+IMPORTER = "/kselftest/uldma/uldma_stalled_import"
 HEALTH = "cat /sys/kernel/debug/uldma0/health"
+USAGE = "cat /sys/kernel/debug/uldma0/usage"
+NAME = 0x7374616C
+IMPORTS = 3
 CONNECTIONS = 4
 PORT = 784
 SIZE = 65536
@@ -24,6 +28,13 @@ def health(end: End) -> dict[str, int]:
     """What the driver says of how its device answers."""
     lines = end.node.check(HEALTH).splitlines()
     return {key: int(value) for key, value in (line.split() for line in lines)}
+
+
+def usage(end: End, what: str) -> int:
+    """How much of something the device has, by what the driver says."""
+    lines = [line.split() for line in end.node.check(USAGE).splitlines()]
+    [found] = [line[1] for line in lines if line[0] == what]
+    return int(found)
 
 
 @case
@@ -76,3 +87,39 @@ def one_wait_for_all(pair: Cluster) -> None:
     a.node.check(a.unbind(), TIMEOUT)
     ends.wait_up((a, b))
     cross(a, b, PORT, SIZE)
+
+
+@case
+def imports_stay(pair: Cluster) -> None:
+    """A process is killed that has nothing but imports.
+
+    Its number and the places that it had stay with the device until the driver is unbound.
+    """
+    assert pair.device
+    a, b = ends.of(pair)
+    ends.wait_up((a, b))
+    exporter = b.spawn(f"export {NAME:#x} --size {SIZE}")
+    exporter.wait_output("exporting", TIMEOUT)
+    expected = {"spaces": usage(a, "spaces"), "regions": usage(a, "regions")}
+    try:
+        # One by one, and all at once.
+        for count in (1, IMPORTS):
+            importer = a.node.spawn(f"{IMPORTER} {NAME:#x} {b.number + 1} {count}")
+            importer.wait_output("imported", TIMEOUT)
+            pair.device.control("stall", on=True, node=a.number)
+            try:
+                importer.end()
+                wait_until(lambda: usage(a, "openers") == 0, TIMEOUT, "the opener is gone")
+            finally:
+                pair.device.control("stall", on=False, node=a.number)
+            wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
+            expected["spaces"] += 1
+            expected["regions"] += count
+            for what, value in expected.items():
+                found = usage(a, what)
+                expect(found == value, f"{count} imports: {found} {what} instead of {value}")
+    finally:
+        exporter.end()
+    a.node.check(a.unbind(), TIMEOUT)
+    ends.wait_up((a, b))
+    expect(usage(a, "spaces") == 0, "spaces are left of a device that was unbound")
