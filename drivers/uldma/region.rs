@@ -57,8 +57,8 @@ use crate::{
 enum Pages {
     /// Locked memory of this node.
     Local(Arc<Space>, Locked),
-    /// Entries of a space that name the peer's region, and what its user pays for them.
-    Remote(Arc<Space>, PageRun, Share),
+    /// Entries of a space that name the peer's region.
+    Remote(Arc<Space>, PageRun),
 }
 
 /// For whom a region is made.
@@ -97,7 +97,7 @@ impl Entered for Leaving {
 
     fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
         let pages = self.0.iter().filter_map(|entries| entries.pages.as_ref());
-        pages.for_each(|(run, _)| each(run));
+        pages.for_each(each);
     }
 
     fn free(self, _: &Proof) -> Self {
@@ -111,9 +111,8 @@ pub(crate) type Block = (u64, u64);
 /// What a region has in the device's tables after it was retracted, but for locked memory.
 struct Entries {
     slot: RegionSlot,
-    _share: Share,
     /// Those of an import's pages.
-    pages: Option<(PageRun, Share)>,
+    pages: Option<PageRun>,
 }
 
 /// One registration or import. [`Region::release`] has to be called in the end.
@@ -125,8 +124,6 @@ pub(crate) struct Region {
     length: u64,
     range: MapRange,
     pages: Pages,
-    /// The place in the table, as its user pays for it.
-    share: Share,
     /// Name under which the region is exported.
     export: Option<u64>,
     /// Dropped last, when the device cannot find it any more.
@@ -169,7 +166,7 @@ impl Region {
             remote: None,
             export: None,
         };
-        match Self::enter(shared, owner.opener, &setup) {
+        match Self::enter(shared, owner.opener, share, &setup) {
             Ok((slot, range)) => Ok(Self {
                 slot,
                 addr,
@@ -177,7 +174,6 @@ impl Region {
                 length,
                 range,
                 pages: Pages::Local(space.clone(), locked),
-                share,
                 export: None,
                 _member: member,
             }),
@@ -193,10 +189,11 @@ impl Region {
     fn enter(
         shared: &Shared,
         opener: u64,
+        share: Share,
         setup: &RegionSetup<'_>,
     ) -> Result<(RegionSlot, MapRange)> {
         let guard = shared.gate.try_enter()?;
-        let slot = shared.tpt.reserve_region(guard.dev())?;
+        let slot = shared.tpt.reserve_region(guard.dev(), share)?;
         let result = Self::enter_at(shared, &guard, opener, slot, setup);
         if result.is_err() {
             // The entry was never made, so there is nothing to invalidate.
@@ -247,10 +244,10 @@ impl Region {
         let guard = shared.gate.try_enter()?;
         let dev = guard.dev();
         let generation = peer.hw_generation()?;
-        let slot = shared.tpt.reserve_region(dev)?;
+        let slot = shared.tpt.reserve_region(dev, share)?;
         let run = shared
             .tpt
-            .add_remote_pages(dev, pages, owner.space.id(), slot.index, access)
+            .add_remote_pages(dev, entries, pages, owner.space.id(), slot.index, access)
             .inspect_err(|_| shared.tpt.free_region(slot))?;
         let setup = RegionSetup {
             space: owner.space.id(),
@@ -287,8 +284,7 @@ impl Region {
             access,
             length: remote.length,
             range,
-            pages: Pages::Remote(owner.space.clone(), run, entries),
-            share,
+            pages: Pages::Remote(owner.space.clone(), run),
             export: None,
             _member: member,
         })
@@ -318,7 +314,7 @@ impl Region {
     fn pages(&self) -> usize {
         match &self.pages {
             Pages::Local(_, locked) => locked.range().len(),
-            Pages::Remote(_, run, _) => usize::try_from(run.count).unwrap_or(usize::MAX),
+            Pages::Remote(_, run) => usize::try_from(run.count).unwrap_or(usize::MAX),
         }
     }
 
@@ -441,7 +437,7 @@ impl Region {
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
             Pages::Local(_, locked) => f(locked.runs()),
-            Pages::Remote(_, run, _) => f(&[Run {
+            Pages::Remote(_, run) => f(&[Run {
                 page: 0,
                 first: run.first,
                 count: run.count,
@@ -509,7 +505,7 @@ impl Region {
             Pages::Local(space, locked) => {
                 space.unlock(locked, Tell::Region(self.slot.index), keep)
             }
-            Pages::Remote(space, run, _entries) => match shared.gate.enter() {
+            Pages::Remote(space, run) => match shared.gate.enter() {
                 Some(guard) => {
                     let tell = Tell::Region(self.slot.index);
                     let retracted = shared.tpt.retract(run);
@@ -549,13 +545,12 @@ impl Region {
                         end(locked);
                         None
                     }
-                    Pages::Remote(_, run, entries) => Some((run, entries)),
+                    Pages::Remote(_, run) => Some(run),
                 };
                 // There is room for all; without it, the place is lost.
                 let _ = left.0.push_within_capacity(Entries {
                     slot: region.slot,
                     pages,
-                    _share: region.share,
                 });
             }
             left

@@ -7,6 +7,10 @@
 //! registration or import, which names *runs* of page entries, so that it costs the same whatever
 //! the number of pages. Runs stay as they are when locked areas are split, merged or go stale,
 //! since each names entries, not addresses.
+//!
+//! The tables keep what is paid for a place of theirs as long as it is taken: also one that is lost, as
+//! the device did not let go of it, until the driver is unbound. Entries of locked pages are paid for
+//! with the pages.
 
 use kernel::{
     device::{
@@ -19,7 +23,7 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode, //
+        RBTreeNodeReservation, //
     },
     sync::Mutex, //
 };
@@ -45,11 +49,13 @@ use crate::{
         gup::PinnedPages,
         random,
         range_alloc::RangeAllocator, //
-    }, //
+    },
+    ledger::Share, //
 };
 
 mod reach;
 mod rights;
+mod runs;
 
 use rights::{
     use_of,
@@ -65,6 +71,8 @@ pub(crate) use reach::{
     Reachable,
     Tell, //
 };
+
+use runs::TakenRun;
 
 /// Most runs that one region can have.
 pub(crate) const MAX_RUNS: usize = 4096;
@@ -105,11 +113,11 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
-/// Page entries that were taken in one go.
-struct TakenRun {
-    count: u32,
-    /// Entries that were not given back yet.
-    users: u32,
+/// A place of the region table that was taken.
+struct TakenSlot {
+    _share: Share,
+    /// The run array of a region that has more than one run.
+    _runs: Option<Coherent<[Run]>>,
 }
 
 struct Tables {
@@ -125,8 +133,8 @@ struct Tables {
     regions: Table<RegionEntry>,
     region_ids: IdPool,
     region_capacity: u32,
-    /// Run arrays of regions that have more than one run.
-    run_arrays: RBTree<u32, Coherent<[Run]>>,
+    /// The places that were taken.
+    taken_slots: RBTree<u32, TakenSlot>,
     usage: Usage,
 }
 
@@ -157,7 +165,7 @@ impl Tpt {
                 regions: Table::new(dev, geometry.region_capacity)?,
                 region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
                 region_capacity: geometry.region_capacity,
-                run_arrays: RBTree::new(),
+                taken_slots: RBTree::new(),
                 usage: Usage::default(),
             };
             // Region 0 means "none" in a size word.
@@ -265,10 +273,12 @@ impl Tpt {
         })
     }
 
-    /// Gives each page of an import a page entry; `region` is its index here.
+    /// Gives each page of an import a page entry, for which `share` is paid; `region` is its index
+    /// here.
     pub(crate) fn add_remote_pages(
         &self,
         dev: &Device<Bound>,
+        share: Share,
         count: u32,
         space: u32,
         region: u32,
@@ -276,6 +286,7 @@ impl Tpt {
     ) -> Result<PageRun> {
         self.with(|tables| {
             let run = tables.take_run(dev, count)?;
+            tables.pay_for_run(&run, share);
             let flags = page_flags::VALID | page_flags::REMOTE | access.page_flags();
             for number in 0..run.count {
                 let entry = PageEntry {
@@ -337,8 +348,13 @@ impl Tpt {
         })
     }
 
-    /// Takes a place in the region table, without an entry.
-    pub(crate) fn reserve_region(&self, dev: &Device<Bound>) -> Result<RegionSlot> {
+    /// Takes a place in the region table, without an entry; `share` is paid for it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when the table is full, `ENOMEM`, `ENODEV` when the device is gone.
+    pub(crate) fn reserve_region(&self, dev: &Device<Bound>, share: Share) -> Result<RegionSlot> {
+        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         self.with(|tables| {
             let id = tables.region_ids.find_unused_id(1).ok_or(ENOSPC)?;
             let index = id.as_u32();
@@ -347,6 +363,11 @@ impl Tpt {
             }
             tables.regions.reserve(dev, index, 1)?;
             id.acquire();
+            let taken = TakenSlot {
+                _share: share,
+                _runs: None,
+            };
+            tables.taken_slots.insert(reserved.into_node(index, taken));
             tables.usage.regions += 1;
             Ok(RegionSlot {
                 index,
@@ -387,8 +408,8 @@ impl Tpt {
                 }
                 let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
                 entry.runs = dma_address(&array);
-                let node = RBTreeNode::new(slot.index, array, GFP_KERNEL)?;
-                tables.run_arrays.insert(node);
+                let taken = tables.taken_slots.get_mut(&slot.index).ok_or(EINVAL)?;
+                taken._runs = Some(array);
             }
             tables.regions.set(slot.index, entry)
         })
@@ -416,7 +437,7 @@ impl Tpt {
     pub(crate) fn free_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
             tables.regions.clear(slot.index);
-            tables.run_arrays.remove(&slot.index);
+            tables.taken_slots.remove(&slot.index);
             tables.region_ids.release_id(usize::try_from(slot.index)?);
             tables.usage.regions -= 1;
             Ok(())
@@ -446,82 +467,6 @@ fn entry_of(runs: &[Run], first: u32, number: u32) -> Result<u32> {
 }
 
 impl Tables {
-    /// Takes `count` consecutive page entries.
-    fn take_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<PageRun> {
-        let first = match self.take_spare_run(count) {
-            Some(first) => first,
-            None => self.take_new_run(dev, count)?,
-        };
-        self.usage.pages += count;
-        Ok(PageRun {
-            first,
-            count,
-            origin: first,
-        })
-    }
-
-    fn take_new_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<u32> {
-        let size = usize::try_from(count)?;
-        let range = 0..usize::try_from(self.page_capacity)?;
-        let first = match self.page_runs.take(size, range.clone()) {
-            Err(ENOSPC) if self.free_spare_run() => self.page_runs.take(size, range),
-            result => result,
-        }?;
-        let result = self.reserve_run(dev, first, count);
-        if result.is_err() {
-            self.page_runs.give_back(first);
-        }
-        result
-    }
-
-    fn reserve_run(&mut self, dev: &Device<Bound>, first: usize, count: u32) -> Result<u32> {
-        let first = u32::try_from(first)?;
-        let taken = TakenRun {
-            count,
-            users: count,
-        };
-        let node = RBTreeNode::new(first, taken, GFP_KERNEL_ACCOUNT)?;
-        self.pages.reserve(dev, first, count)?;
-        self.taken_runs.insert(node);
-        Ok(first)
-    }
-
-    /// Takes the spare run, if it is one of `count` entries.
-    fn take_spare_run(&mut self, count: u32) -> Option<u32> {
-        let taken = self.taken_runs.get_mut(&self.spare_run?)?;
-        if taken.count != count {
-            return None;
-        }
-        taken.users = count;
-        self.spare_run.take()
-    }
-
-    /// Frees the spare run; whether there was one.
-    fn free_spare_run(&mut self) -> bool {
-        let Some(first) = self.spare_run.take() else {
-            return false;
-        };
-        self.taken_runs.remove(&first);
-        // Entries are numbered by `u32`, which fits.
-        self.page_runs.give_back(first as usize)
-    }
-
-    /// Gives a run back, unmapping what it has mapped.
-    fn drop_run(&mut self, dev: &Device<Bound>, run: &PageRun) {
-        for index in run.first..run.first + run.count {
-            self.drop_page(dev, index);
-        }
-        self.usage.pages -= run.count;
-        let Some(taken) = self.taken_runs.get_mut(&run.origin) else {
-            return;
-        };
-        taken.users -= run.count;
-        if taken.users == 0 {
-            self.free_spare_run();
-            self.spare_run = Some(run.origin);
-        }
-    }
-
     fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {
         let Ok(entry) = self.pages.get(index) else {
             return;

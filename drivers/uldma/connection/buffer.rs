@@ -18,6 +18,10 @@ use crate::{
         gup::untagged,
         page_list::PageList, //
     },
+    ledger::{
+        Resource,
+        Share, //
+    },
     lmm::{
         locked::Locked,
         members::Member,
@@ -87,11 +91,18 @@ impl Buffer {
             return Err(ENOSPC);
         }
         let member = space.add_member();
+        let place = match carrier {
+            Carrier::Engine => Some(Share::new(space.payer(), Resource::Regions, 1)?),
+            Carrier::Memory | Carrier::Window => None,
+        };
         let locked = space.lock(mm, pages, access, None)?;
         let offset = offset_in_page(addr)?;
-        let reach = match carrier {
-            Carrier::Engine => engine(site, space, &locked, (offset, length), access, export),
-            Carrier::Memory | Carrier::Window => {
+        let reach = match place {
+            Some(place) => {
+                let range = (offset, length);
+                engine(site, space, place, &locked, range, access, export)
+            }
+            None => {
                 let lend = export && carrier == Carrier::Memory;
                 cpu(site, space, &locked, (offset, length), lend)
             }
@@ -207,13 +218,14 @@ impl Buffer {
 fn engine(
     site: &Site<'_>,
     space: &Space,
+    place: Share,
     locked: &Locked,
     (offset, length): (usize, u64),
     access: Access,
     export: bool,
 ) -> Result<Reach> {
     let guard = site.gate.try_enter()?;
-    let slot = site.tpt.reserve_region(guard.dev())?;
+    let slot = site.tpt.reserve_region(guard.dev(), place)?;
     let setup = RegionSetup {
         space: space.id(),
         access,

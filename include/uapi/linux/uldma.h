@@ -263,7 +263,8 @@ enum uldma_backend {
  * @out_peers: mask of the nodes that can be reached now
  * @out_backend: enum uldma_backend
  * @out_connections: connections of all openers
- * @out_user_regions: regions and imports that the opener's user has
+ * @out_user_regions: regions and imports that the opener's user has, and memory
+ *	that it gave to connections and that an engine reaches
  * @out_user_max_regions: of these, how many this opener's user can have
  * @out_user_pages: pages of the table that the user has, of registered memory,
  *	of memory given to connections, and of imports
@@ -372,23 +373,25 @@ struct uldma_peer_query {
 /**
  * DOC: shares of users
  *
- * What all users share of a device is counted for each of them: regions and
- * imports; pages of registered memory, of memory given to connections and of
- * imports; contexts; connections, and ports that have a listener; bytes of this
- * node's section of the window. One that had no CAP_SYS_RESOURCE when it opened
- * the device can have as much as the module's parameters user_regions,
- * user_pages, user_contexts, user_kept_contexts, user_connections,
- * user_listeners and user_window_bytes say: unless they are set, half of the
- * contexts, a quarter of them of a kind that is not lent to others, and a
- * quarter of the others. All such users together leave a quarter of the
- * contexts that can be lent, and 1 of 16 of the others.
+ * What all users share of a device is counted for each of them: regions,
+ * imports, and memory given to connections that an engine reaches; pages of
+ * registered memory, of memory given to connections and of imports; contexts;
+ * connections, and ports that have a listener; bytes of this node's section of
+ * the window. One that had no CAP_SYS_RESOURCE when it opened the device can
+ * have as much as the module's parameters user_regions, user_pages,
+ * user_contexts, user_kept_contexts, user_connections, user_listeners and
+ * user_window_bytes say: unless they are set, half of the contexts, a quarter
+ * of them of a kind that is not lent to others, and a quarter of the others.
+ * All such users together leave a quarter of the contexts that can be lent, and
+ * 1 of 16 of the others.
  *
  * One more is EDQUOT. One context more is one of the user's own, lent, or
  * EBUSY. A connection that a peer makes is the listener's user's, and one more
  * is refused, which the peer is told by ECONNREFUSED. A connection that has
  * ended here is the user's until the peer has let go of it, too; so is what it,
  * or a segment, takes of the window. Where data goes through the window, 128
- * KiB of it are for each connection.
+ * KiB of it are for each connection. What the device does not let go of in time
+ * is the user's until the driver is unbound.
  */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */

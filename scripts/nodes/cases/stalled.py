@@ -37,6 +37,14 @@ def usage(end: End, what: str) -> int:
     return int(found)
 
 
+def expect_paid(end: End) -> None:
+    """What the device's tables have is the user's who has used it, which is root alone."""
+    info = end.info()
+    for what in ("regions", "pages"):
+        there, paid = info[what], info["user"][what]
+        expect(there == paid, f"{what}: {there} in the table, of which {paid} are paid for")
+
+
 @case
 def every_call_ends(pair: Cluster) -> None:
     """Calls end in bounded time, and pins stay until the driver is unbound."""
@@ -49,6 +57,9 @@ def every_call_ends(pair: Cluster) -> None:
         result = pair.a.run("cd /kselftest/uldma && ./uldma_stalled", 120)
         expect(result.rc == 0, f"uldma_stalled: exit {result.rc}\n{result.stdout}{result.stderr}")
         expect(pins(pair.a) > before, "memory that the device may touch was unpinned")
+        [end, _] = ends.of(pair)
+        expect(end.info()["regions"] > 0, "a place that the device may use was given back")
+        expect_paid(end)
         pair.a.check(f"echo {address} >{DRIVER}/unbind", 60)
         expect(pins(pair.a) == before, "unbinding left pins")
     finally:
@@ -77,6 +88,7 @@ def one_wait_for_all(pair: Cluster) -> None:
         waits = health(a)["timeouts"] - before["timeouts"]
         expect(1 <= waits <= WAITS, f"the device was waited for {waits} times")
         expect(health(a)["sick"] == 1, f"the device answers? {health(a)}")
+        expect_paid(a)
     finally:
         pair.device.control("stall", on=False, node=a.number)
         server.end()
@@ -93,7 +105,8 @@ def one_wait_for_all(pair: Cluster) -> None:
 def imports_stay(pair: Cluster) -> None:
     """A process is killed that has nothing but imports.
 
-    Its number and the places that it had stay with the device until the driver is unbound.
+    Its number, the places that it had and what it paid for them stay with the device until the
+    driver is unbound.
     """
     assert pair.device
     a, b = ends.of(pair)
@@ -106,6 +119,7 @@ def imports_stay(pair: Cluster) -> None:
         for count in (1, IMPORTS):
             importer = a.node.spawn(f"{IMPORTER} {NAME:#x} {b.number + 1} {count}")
             importer.wait_output("imported", TIMEOUT)
+            expect_paid(a)
             pair.device.control("stall", on=True, node=a.number)
             try:
                 importer.end()
@@ -118,8 +132,10 @@ def imports_stay(pair: Cluster) -> None:
             for what, value in expected.items():
                 found = usage(a, what)
                 expect(found == value, f"{count} imports: {found} {what} instead of {value}")
+            expect_paid(a)
     finally:
         exporter.end()
     a.node.check(a.unbind(), TIMEOUT)
     ends.wait_up((a, b))
     expect(usage(a, "spaces") == 0, "spaces are left of a device that was unbound")
+    expect_paid(a)
