@@ -66,7 +66,10 @@ use crate::{
         ratelimit::dev_err_ratelimited,
         shrinker::Shrink, //
     },
-    ledger::Ledger,
+    ledger::{
+        Ledger,
+        Payer, //
+    },
     link::{
         self,
         message::{
@@ -79,7 +82,7 @@ use crate::{
         peer::Peer,
         requests::{
             Asking,
-            Share, //
+            Places, //
         },
         Handler,
         Link, //
@@ -270,21 +273,21 @@ impl Shared {
         }
     }
 
-    /// Asks `peer`, for at most `timeout_ns`, for the opener whose share of requests this is.
+    /// Asks `peer`, for at most `timeout_ns`, for the opener whose places these are; `payer` pays.
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it has nothing of that name, `EBUSY` when the share is used up, `ENOTCONN`,
-    /// `ETIMEDOUT`, `EINTR`, `ENODEV`.
+    /// `ENOENT` when it has nothing of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`, those of
+    /// [`Requests::open`](link::requests::Requests::open).
     pub(crate) fn ask(
         &self,
-        share: &Share,
+        (places, payer): (&Places, &Arc<Payer>),
         peer: &Peer,
         query: Query,
         timeout_ns: u64,
     ) -> Result<Answer> {
         let epoch = self.segments.epoch(peer.node());
-        let asking = self.link.requests.open(peer.node(), share)?;
+        let asking = self.link.requests.open(peer.node(), places, payer)?;
         let answer = self.ask_as(peer, &asking, query, timeout_ns);
         if let Some(late) = asking.close() {
             self.decline(peer.node(), late, epoch);

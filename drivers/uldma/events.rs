@@ -25,7 +25,7 @@ use kernel::{
 
 use crate::{
     kernel_ext::eventfd::EventFd,
-    link::requests::Share,
+    link::requests::Places,
     status_page::StatusPage,
     uapi::{
         self,
@@ -113,7 +113,7 @@ pub(crate) struct Events {
     #[pin]
     changed: PollCondVar,
     /// The opener's questions to peers.
-    pub(crate) requests: Share,
+    pub(crate) requests: Places,
 }
 
 impl State {
@@ -228,7 +228,7 @@ impl Events {
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Events::state"),
             changed <- kernel::new_poll_condvar!("uldma::Events::changed"),
-            requests: Share::new(),
+            requests: Places::new(),
         })
     }
 

@@ -336,6 +336,8 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_user_max_listeners = u32::try_from(limits.of(Resource::Listeners))?;
     arg.out_user_window = u64::try_from(used.of(Resource::Window))?;
     arg.out_user_max_window = u64::try_from(limits.of(Resource::Window))?;
+    arg.out_user_requests = u32::try_from(used.of(Resource::Requests))?;
+    arg.out_user_max_requests = u32::try_from(limits.of(Resource::Requests))?;
     user.write(&arg)
 }
 
@@ -465,7 +467,7 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     let query = Query::Segment(arg.name);
     let answer = opener
         .shared
-        .ask(&opener.events.requests, peer, query, arg.timeout_ns)?;
+        .ask(opener.asker(), peer, query, arg.timeout_ns)?;
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };

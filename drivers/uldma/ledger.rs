@@ -40,10 +40,12 @@ pub(crate) enum Resource {
     Listeners,
     /// Bytes of the own section of the window, for segments and for what connections receive.
     Window,
+    /// Requests that wait for the answer of a peer.
+    Requests,
 }
 
 /// How many resources there are.
-const COUNT: usize = 7;
+const COUNT: usize = 8;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +98,7 @@ impl Limits {
             (Connections, 4, 16),
             (Listeners, 4, 16),
             (Window, 4, 16),
+            (Requests, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

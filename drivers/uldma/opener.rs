@@ -48,6 +48,7 @@ use crate::{
         }, //
     },
     ledger::Payer,
+    link::requests::Places,
     lmm::space::Space,
     maps::{
         Content,
@@ -304,6 +305,11 @@ impl Opener {
             .current(kernel::current!())
             .map(|_| ())
             .ok_or(EPERM)
+    }
+
+    /// Its places for requests to peers, and who pays for them.
+    pub(crate) fn asker(&self) -> (&Places, &Arc<Payer>) {
+        (&self.events.requests, self.space.payer())
     }
 
     /// Ends an object.

@@ -16,7 +16,10 @@ use crate::{
         Limits,
         Resource, //
     },
-    link::part::Parts,
+    link::{
+        part::Parts,
+        requests::MAX_REQUESTS, //
+    },
     lmm,
     module_parameters, //
 };
@@ -101,6 +104,11 @@ pub(crate) fn ledger(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             Resource::Window,
             Parts::capacity(geometry.window_size),
             &module_parameters::user_window_bytes,
+        ),
+        (
+            Resource::Requests,
+            MAX_REQUESTS,
+            &module_parameters::user_requests,
         ),
     ] {
         capacity = capacity.with(resource, all);

@@ -91,6 +91,10 @@ kernel::prelude::module! {
             default: 0,
             description: "Bytes of the window that one user without CAP_SYS_RESOURCE can have for segments and connections; 0 for a quarter of this node's section",
         },
+        user_requests: usize {
+            default: 0,
+            description: "Requests of one user without CAP_SYS_RESOURCE that can wait for answers of peers; 0 for a quarter of the device's places",
+        },
         context_slice_ms: u32 {
             default: 10,
             description: "Milliseconds for which an opener keeps a context that another wants",

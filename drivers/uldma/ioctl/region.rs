@@ -259,7 +259,7 @@ pub(super) fn import(opener: &Opener, user: &User) -> Result {
     let query = Query::Region(arg.name);
     let answer = opener
         .shared
-        .ask(&opener.events.requests, peer, query, arg.timeout_ns)?;
+        .ask(opener.asker(), peer, query, arg.timeout_ns)?;
     let Answer::Region(remote) = answer else {
         return Err(eproto());
     };

@@ -2,8 +2,9 @@
 
 //! Questions that wait for the answer of a peer.
 //!
-//! Each opener has a share of its own, and pays for the memory: one that has used it up takes nothing
-//! from others. A request is found, and its waiter woken, without regard to how many others there are.
+//! Each opener has places of its own for each peer, so that a peer that is mute takes none of what is
+//! for others, and each user has a part of what a device can have. A request is found, and its waiter
+//! woken, without regard to how many others there are.
 
 use kernel::{
     new_condvar,
@@ -25,33 +26,51 @@ use kernel::{
 };
 
 use super::message::Answer;
+use crate::{
+    hw::layout::MAX_NODES,
+    ledger::{
+        Payer,
+        Resource,
+        Share, //
+    }, //
+};
 
-/// Requests of one opener that can be waiting for an answer.
-const SHARE: u32 = 16;
+/// Requests that can be waiting for an answer, of all users that have limits.
+pub(crate) const MAX_REQUESTS: usize = 1024;
+
+/// Requests of one opener that can be waiting for an answer of one peer.
+const PLACES: u32 = 16;
 
 /// How long to wait before a request is sent again.
 const RETRY_NS: u64 = 200_000_000;
 
-/// How many requests an opener has.
-pub(crate) struct Share(Atomic<u32>);
+/// The places of one opener: how many are taken, by peer.
+pub(crate) struct Places([Atomic<u32>; MAX_NODES]);
 
-impl Share {
-    /// The share of a new opener, of which nothing is used.
+impl Places {
+    /// The places of a new opener, all of them free.
     pub(crate) const fn new() -> Self {
-        Self(Atomic::new(0))
+        Self([const { Atomic::new(0) }; MAX_NODES])
     }
 
-    fn take(&self) -> Result {
-        let used = self.0.fetch_add(1, Relaxed);
-        if used >= SHARE {
-            self.give_back();
-            return Err(EBUSY);
+    fn take(&self, peer: u32) -> Result<Place<'_>> {
+        let taken = self.0.get(usize::try_from(peer)?).ok_or(EINVAL)?;
+        let place = Place { taken };
+        match taken.fetch_add(1, Relaxed) {
+            PLACES.. => Err(EBUSY),
+            _ => Ok(place),
         }
-        Ok(())
     }
+}
 
-    fn give_back(&self) {
-        self.0.fetch_sub(1, Relaxed);
+/// A place that is taken until this is dropped.
+struct Place<'a> {
+    taken: &'a Atomic<u32>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(1, Relaxed);
     }
 }
 
@@ -89,9 +108,10 @@ pub(crate) struct Requests {
 /// A request that is open until this is dropped.
 pub(crate) struct Asking<'a> {
     requests: &'a Requests,
-    share: &'a Share,
     number: u32,
     request: Arc<Request>,
+    _place: Place<'a>,
+    _share: Share,
 }
 
 impl Requests {
@@ -106,21 +126,27 @@ impl Requests {
         })
     }
 
-    /// Opens a request to `peer`, out of an opener's share.
+    /// Opens a request to `peer` at one of an opener's places; `payer` pays for it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the share is used up, `ENOMEM`.
-    pub(crate) fn open<'a>(&'a self, peer: u32, share: &'a Share) -> Result<Asking<'a>> {
-        share.take()?;
-        self.add(peer)
-            .map(|(number, request)| Asking {
-                requests: self,
-                share,
-                number,
-                request,
-            })
-            .inspect_err(|_| share.give_back())
+    /// `EBUSY` when the opener has no place for that peer, `ENOMEM`, those of [`Share::new`].
+    pub(crate) fn open<'a>(
+        &'a self,
+        peer: u32,
+        places: &'a Places,
+        payer: &Arc<Payer>,
+    ) -> Result<Asking<'a>> {
+        let place = places.take(peer)?;
+        let share = Share::new(payer, Resource::Requests, 1)?;
+        let (number, request) = self.add(peer)?;
+        Ok(Asking {
+            requests: self,
+            number,
+            request,
+            _place: place,
+            _share: share,
+        })
     }
 
     fn add(&self, peer: u32) -> Result<(u32, Arc<Request>)> {
@@ -205,34 +231,90 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let removed = self.requests.state.lock().by_number.remove(&self.number);
         drop(removed);
-        self.share.give_back();
     }
 }
 
 #[kunit_tests(uldma_link_requests)]
 mod tests {
     use super::*;
+    use crate::{
+        kernel_ext::errno::edquot,
+        ledger::{
+            Amounts,
+            Ledger,
+            Limits, //
+        }, //
+    };
+
+    /// A payer of a ledger by which each user can have `each` requests.
+    fn payer(each: usize) -> Result<Arc<Payer>> {
+        let capacity = Amounts::default().with(Resource::Requests, 16 * each);
+        let chosen = Amounts::default().with(Resource::Requests, each);
+        let ledger = Ledger::new(capacity, Limits::new(capacity, chosen))?;
+        Payer::new(ledger, 1000, true)
+    }
+
+    /// Opens as many as there are places for; returns them and why there are no more.
+    fn open_all<'a>(
+        requests: &'a Requests,
+        peer: u32,
+        places: &'a Places,
+        payer: &Arc<Payer>,
+    ) -> Result<(KVec<Asking<'a>>, Error)> {
+        let mut open = KVec::new();
+        loop {
+            match requests.open(peer, places, payer) {
+                Ok(asking) => open.push(asking, GFP_KERNEL)?,
+                Err(err) => return Ok((open, err)),
+            }
+        }
+    }
 
     #[test]
     fn one_opener_does_not_stop_others() -> Result {
-        let (greedy, other) = (Share::new(), Share::new());
+        let payer = payer(100)?;
+        let (greedy, other) = (Places::new(), Places::new());
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
-        let mut open = KVec::new();
-        while let Ok(asking) = requests.open(1, &greedy) {
-            open.push(asking, GFP_KERNEL)?;
-        }
-        assert_eq!(open.len(), SHARE as usize);
-        assert!(requests.open(1, &other).is_ok());
-        open.clear();
-        assert!(requests.open(1, &greedy).is_ok());
+        let (open, why) = open_all(&requests, 1, &greedy, &payer)?;
+        assert_eq!((open.len(), why), (PLACES as usize, EBUSY));
+        assert!(requests.open(1, &other, &payer).is_ok());
+        drop(open);
+        assert!(requests.open(1, &greedy, &payer).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn a_mute_peer_takes_no_place_of_others() -> Result {
+        let payer = payer(100)?;
+        let places = Places::new();
+        let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
+        let (_mute, _) = open_all(&requests, 1, &places, &payer)?;
+        assert!(requests.open(2, &places, &payer).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn a_user_has_a_part_however_many_openers_there_are() -> Result {
+        let payer = payer(20)?;
+        let (first, second) = (Places::new(), Places::new());
+        let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
+        let (_first, why) = open_all(&requests, 1, &first, &payer)?;
+        assert_eq!(why, EBUSY);
+        let (rest, why) = open_all(&requests, 1, &second, &payer)?;
+        assert_eq!((rest.len(), why), (4, edquot()));
+        assert_eq!(payer.used().of(Resource::Requests), 20);
+        drop(rest);
+        assert_eq!(payer.used().of(Resource::Requests), 16);
+        assert!(requests.open(1, &second, &payer).is_ok());
         Ok(())
     }
 
     #[test]
     fn an_answer_is_wanted_once() -> Result {
-        let share = Share::new();
+        let payer = payer(1)?;
+        let places = Places::new();
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
-        let asking = requests.open(1, &share)?;
+        let asking = requests.open(1, &places, &payer)?;
         let number = asking.number();
         assert!(!requests.answered(2, number, Answer::Refused));
         assert!(requests.answered(1, number, Answer::Refused));

@@ -65,12 +65,12 @@
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the opener is full.
  *  - EDQUOT: the user has as many regions, pages of the device's table,
- *    connections, ports or bytes of the window as one without CAP_SYS_RESOURCE
- *    can have (DOC: shares of users).
+ *    connections, ports, bytes of the window or requests to peers as one without
+ *    CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: the opener has a context already, or the device has no context
  *    free that the user can have, or the transfer queue is full, or the opener
- *    waits for as many answers of peers as it may.
+ *    waits for as many answers of that peer as it may.
  *  - ENXIO: the operation needs a context and the opener has none.
  *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
  *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait, or
@@ -282,6 +282,9 @@ enum uldma_backend {
  * @out_user_window: bytes of the window that the user has for segments and for
  *	what its connections receive, until peers have let go of them
  * @out_user_max_window: of these, how many the user can have
+ * @out_user_requests: imports and attaches of the user that wait for an answer of
+ *	a peer
+ * @out_user_max_requests: of these, how many the user can have
  *
  * The user of an opener is the one who ran when the address space first opened
  * the device. What it can have is what there is, if that process had
@@ -326,6 +329,8 @@ struct uldma_query {
 	__u32 out_user_max_listeners;
 	__aligned_u64 out_user_window;
 	__aligned_u64 out_user_max_window;
+	__u32 out_user_requests;
+	__u32 out_user_max_requests;
 };
 
 /**
@@ -377,13 +382,13 @@ struct uldma_peer_query {
  * imports, and memory given to connections that an engine reaches; pages of
  * registered memory, of memory given to connections and of imports; contexts;
  * connections, and ports that have a listener; bytes of this node's section of
- * the window. One that had no CAP_SYS_RESOURCE when it opened the device can
- * have as much as the module's parameters user_regions, user_pages,
- * user_contexts, user_kept_contexts, user_connections, user_listeners and
- * user_window_bytes say: unless they are set, half of the contexts, a quarter
- * of them of a kind that is not lent to others, and a quarter of the others.
- * All such users together leave a quarter of the contexts that can be lent, and
- * 1 of 16 of the others.
+ * the window; requests that wait for an answer of a peer. One that had no
+ * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
+ * parameters user_regions, user_pages, user_contexts, user_kept_contexts,
+ * user_connections, user_listeners, user_window_bytes and user_requests say:
+ * unless they are set, half of the contexts, a quarter of them of a kind that
+ * is not lent to others, and a quarter of the others. All such users together
+ * leave a quarter of the contexts that can be lent, and 1 of 16 of the others.
  *
  * One more is EDQUOT. One context more is one of the user's own, lent, or
  * EBUSY. A connection that a peer makes is the listener's user's, and one more

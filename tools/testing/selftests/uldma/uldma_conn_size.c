@@ -202,7 +202,7 @@ TEST_F(peers, messages)
 FIELD(query, out_max_transfer, 40);
 FIELD(query, out_nodes, 96);
 FIELD(query, out_connections, 108);
-SIZE(query, 176);
+SIZE(query, 184);
 FIELD(region_import, peer, 56);
 SIZE(region_import, 64);
 FIELD(segment_attach, peer, 48);

@@ -68,6 +68,8 @@ struct UserInfo {
     max_listeners: u32,
     window: u64,
     max_window: u64,
+    requests: u32,
+    max_requests: u32,
 }
 
 impl UserInfo {
@@ -87,13 +89,15 @@ impl UserInfo {
             max_listeners: shares.listeners.1,
             window: shares.window.0,
             max_window: shares.window.1,
+            requests: shares.requests.0,
+            max_requests: shares.requests.1,
         }
     }
 
     fn words(&self) -> String {
         format!(
             "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent), \
-             {} of {} connections, {} of {} ports, {} of {} bytes of the window",
+             {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests",
             self.regions,
             self.max_regions,
             self.pages,
@@ -107,7 +111,9 @@ impl UserInfo {
             self.listeners,
             self.max_listeners,
             self.window,
-            self.max_window
+            self.max_window,
+            self.requests,
+            self.max_requests
         )
     }
 }

@@ -300,6 +300,8 @@ pub struct UserShares {
     pub listeners: (u32, u32),
     /// Bytes of this node's section of the window.
     pub window: (u64, u64),
+    /// Requests that wait for an answer of a peer.
+    pub requests: (u32, u32),
 }
 
 impl UserShares {
@@ -312,6 +314,7 @@ impl UserShares {
             connections: (raw.out_user_connections, raw.out_user_max_connections),
             listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
             window: (raw.out_user_window, raw.out_user_max_window),
+            requests: (raw.out_user_requests, raw.out_user_max_requests),
         }
     }
 }
