@@ -106,7 +106,9 @@ impl Tpt {
             let second = &mut tables.second_mappings;
             let result = dma::map_pinned(dev, memory.pages(), Use::Write, |address| {
                 let mapping = (address, Use::Write);
-                second.0.try_create_and_insert(index, mapping, GFP_KERNEL_ACCOUNT)?;
+                second
+                    .0
+                    .try_create_and_insert(index, mapping, GFP_KERNEL_ACCOUNT)?;
                 index += 1;
                 Ok(())
             });
