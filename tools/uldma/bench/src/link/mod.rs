@@ -371,12 +371,17 @@ mod tests {
 
     #[test]
     fn a_brief_run_has_what_the_aims_are_about() {
-        assert!(kinds(SHORTEST, true).contains(&Kind::Raw));
-        assert!(kinds(LARGE, false).contains(&Kind::Unpinned));
-        assert!(makes_round_trips(Kind::Push, SHORTEST, true));
-        assert!(!makes_round_trips(Kind::Push, LARGE, true));
-        assert!(makes_streams(Kind::Ring, MIDDLE, true));
+        assert!(kinds(SHORTEST, Scope::Brief).contains(&Kind::Raw));
+        assert!(kinds(LARGE, Scope::All).contains(&Kind::Unpinned));
+        assert!(makes_round_trips(Kind::Push, SHORTEST, Scope::Brief));
+        assert!(!makes_round_trips(Kind::Push, LARGE, Scope::Brief));
+        assert!(makes_streams(Kind::Ring, MIDDLE, Scope::Brief));
+        for size in OF_RINGS {
+            assert!(
+                Scope::Rings.has_size(size) && !kinds(size, Scope::Rings).contains(&Kind::Push)
+            );
+        }
         let is_size = |name: &str| SIZES.iter().any(|(size, _)| *size == name);
-        assert!(BRIEF.into_iter().all(is_size));
+        assert!(BRIEF.into_iter().chain(OF_RINGS).all(is_size));
     }
 }
