@@ -8,13 +8,16 @@ from ..flavours import IVSHMEM, USUAL
 from ..kernel import DEBUG
 from ..module import reload
 from ..polling import wait_until
-from ..qemu import LINK_TIMEOUT_MS
+from ..qemu import LINK_PENALTY_MS, LINK_TIMEOUT_MS
 from ..streams import cross
 from .registry import case_of, expect
 
 PORT = 780
 SIZE = 1 << 20
-PROGRAM = f"cd /kselftest/uldma && ./uldma_hostile --link-timeout {LINK_TIMEOUT_MS}"
+PROGRAM = (
+    "cd /kselftest/uldma && ./uldma_hostile "
+    f"--link-timeout {LINK_TIMEOUT_MS} --link-penalty {LINK_PENALTY_MS}"
+)
 TIMEOUT = 60.0 + 8 * LINK_TIMEOUT_MS / 1000
 # In which a program gets over a peer that does not let go of its connection.
 LET_GO_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0

@@ -228,6 +228,7 @@ static void judge_create(struct world *w, struct opener *o,
 	const struct uldma_query *idle = &w->devices[o->device].idle;
 	bool known = a->method < 32 && idle->out_methods & 1U << a->method;
 	bool insecure = a->method < 32 && 1U << a->method & ULDMA_METHODS_INSECURE;
+	bool others = false;
 
 	must(v, EBUSY, o->context);
 	/* Which of them a device has is told only to those who may have them. */
@@ -239,9 +240,14 @@ static void judge_create(struct world *w, struct opener *o,
 		may(v, EOPNOTSUPP, true);
 	}
 	for (int i = 0, used = 1; i < OPENERS; i++) {
-		used += w->openers[i].used && w->openers[i].context;
+		bool taken = w->openers[i].used && w->openers[i].context;
+
+		used += taken;
+		others |= taken;
 		may(v, EBUSY, used > idle->out_contexts - idle->out_contexts_used);
 	}
+	/* All are of one user; one without capabilities has a part of what that user can have. */
+	may(v, EBUSY, o->owner == POOR && others);
 }
 
 static void judge_engine(struct world *w, const struct order *order, struct opener *o,

@@ -4,12 +4,13 @@
  * and misbehaves in one way. No driver may be bound.
  *
  *	uldma_hostile --list
- *	uldma_hostile [-t SECONDS] [-l MS] [-p PORT] [-n NODES] [-v VICTIM] [-s SEED] MODE
+ *	uldma_hostile [-t SECONDS] [-l MS] [-P MS] [-p PORT] [-n NODES] [-v VICTIM] [-s SEED] MODE
  *
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
- * of the victim's programs is for these to say. MS is the victim's link_timeout_ms,
- * PORT one that a program of it listens at; uldma_conn_peer does at 7000.
+ * of the victim's programs is for these to say. The times are the victim's
+ * link_timeout_ms and link_penalty_ms, PORT is one that a program of it listens at;
+ * uldma_conn_peer does at 7000.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
 		{ "list", no_argument, NULL, 'L' },
 		{ "time", required_argument, NULL, 't' },
 		{ "link-timeout", required_argument, NULL, 'l' },
+		{ "link-penalty", required_argument, NULL, 'P' },
 		{ "port", required_argument, NULL, 'p' },
 		{ "nodes", required_argument, NULL, 'n' },
 		{ "victim", required_argument, NULL, 'v' },
@@ -59,6 +61,7 @@ int main(int argc, char **argv)
 	struct hostile h = {
 		.port = 7000,
 		.link_timeout = 3000000000ULL,
+		.link_penalty = 4000000000ULL,
 		.seed = hostile_random(),
 	};
 	unsigned long seconds = 3;
@@ -67,7 +70,7 @@ int main(int argc, char **argv)
 	int victim = -1;
 	int option, ret;
 
-	while ((option = getopt_long(argc, argv, "t:l:p:n:v:s:", options,
+	while ((option = getopt_long(argc, argv, "t:l:P:p:n:v:s:", options,
 				     NULL)) != -1) {
 		switch (option) {
 		case 'L':
@@ -75,6 +78,9 @@ int main(int argc, char **argv)
 			return 0;
 		case 'l':
 			h.link_timeout = strtoul(optarg, NULL, 10) * 1000000ULL;
+			break;
+		case 'P':
+			h.link_penalty = strtoul(optarg, NULL, 10) * 1000000ULL;
 			break;
 		case 't':
 			seconds = strtoul(optarg, NULL, 10);

@@ -356,7 +356,7 @@ static int session_churn(struct hostile *h)
 
 /*
  * 89: ends each session as soon as it is up. The first end costs nothing, each
- * further one twice the time of the last, from 100 ms up to 4 s.
+ * further one twice the time of the last, from 100 ms up to the victim's limit.
  */
 static int session_flap(struct hostile *h)
 {
@@ -369,8 +369,8 @@ static int session_flap(struct hostile *h)
 			continue;
 		least += penalty;
 		penalty *= 2;
-		if (penalty > 4000000000ULL)
-			penalty = 4000000000ULL;
+		if (penalty > h->link_penalty)
+			penalty = h->link_penalty;
 	}
 	took = hostile_now() - began;
 	printf("%d sessions in %llu ms, which have to take %llu ms\n", sessions,
