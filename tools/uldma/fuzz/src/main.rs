@@ -140,6 +140,17 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
+    /// What failed once.
+    const FOUND: [(Target, u64); 1] = [(Target::Ring, 3_302_585_255)];
+
+    #[test]
+    fn what_was_found_stays_mended() {
+        for (target, seed) in FOUND {
+            let mut case = target.case().unwrap();
+            case(&mut Chance::new(seed), &mut Outcomes::default());
+        }
+    }
+
     /// A little of each, so that the fuzzers themselves do not rot.
     #[test]
     fn nothing_panics() {

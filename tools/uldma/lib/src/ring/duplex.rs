@@ -68,7 +68,7 @@ impl Duplex {
             // Nothing was pushed, so there was no fence yet.
             inbound.fence();
         }
-        let wake = self.consumer.look(inbound)?;
+        let wake = self.look_for_room(inbound)?;
         Ok(match pushed {
             Pushed::Done { wake: already } => Pushed::Done {
                 wake: already || wake,
@@ -77,6 +77,12 @@ impl Duplex {
                 wake: already || wake,
             },
         })
+    }
+
+    /// As [`Consumer::look`], on the way of a message to the peer: after an error nothing more is sent, either.
+    pub(super) fn look_for_room(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+        let looked = self.consumer.look(inbound);
+        looked.map_err(|error| self.producer.fail(error))
     }
 
     /// Takes the next message, when there is one, into the start of `target`. Also returns whether

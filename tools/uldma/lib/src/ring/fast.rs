@@ -82,7 +82,7 @@ impl Duplex {
     #[cold]
     fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         let consumer = self.producer.look(inbound)?;
-        let producer = self.consumer.look(inbound)?;
+        let producer = self.look_for_room(inbound)?;
         Ok(consumer || producer)
     }
 }

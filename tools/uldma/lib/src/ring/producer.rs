@@ -240,8 +240,9 @@ impl Producer {
         Ok(())
     }
 
+    /// Makes the ring unusable; returns why it is.
     #[cold]
-    fn fail(&mut self, error: RingError) -> RingError {
+    pub(super) fn fail(&mut self, error: RingError) -> RingError {
         *self.failed.get_or_insert(error)
     }
 }
