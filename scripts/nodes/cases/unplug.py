@@ -86,7 +86,7 @@ def reset_by_sysfs(pair: Cluster) -> None:
 
 @case
 def reset_while_sick(pair: Cluster) -> None:
-    """A device that answers nothing is reset: it is not sick then, and works once bound anew."""
+    """A device that answers nothing is reset: that is told of, and it works once bound anew."""
     config = replace(pair.config, port=True)
     with Cluster(f"{pair.scenario}-port-sick", config) as nodes:
         assert nodes.device
@@ -99,8 +99,9 @@ def reset_while_sick(pair: Cluster) -> None:
                 load.expect_witness()
             a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
             wait_until(partial(was_told, a, 1), TIMEOUT, "the reset is told of")
-            wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device answers")
+            # What waited for the device before ends by its time-out, and calls it sick once more.
             a.node.check(a.unbind(), TIMEOUT)
+            expect(health(a)["sick"] == 0, f"the device is new: {health(a)}")
             wait_until(partial(transfers, a), TIMEOUT, "programs find the device again")
             load.expect_witness()
             load.stop()
