@@ -90,7 +90,7 @@ impl Listener {
         Arc::ptr_eq(&self.space, space)
     }
 
-    /// Who pays for the connections that peers make here.
+    /// The payer of the connections that peers make here: the listener's.
     pub(super) fn payer(&self) -> &Arc<Payer> {
         self.space.payer()
     }

@@ -54,8 +54,9 @@ impl Device {
         capacity: u64,
         timeout: Duration,
     ) -> Result<Channel> {
+        let deadline = Instant::now() + timeout;
         let link = greeting::meet(self, (peer, name), capacity, timeout, || Ok(()))?;
-        Channel::met(link, capacity)
+        Channel::met(link, capacity, deadline)
     }
 }
 
@@ -85,9 +86,10 @@ impl<L: Link> Channel<L> {
         })
     }
 
-    /// A channel of two sides that have just met; one of them is `first`.
-    pub(crate) fn met((link, first): (L, bool), capacity: u64) -> Result<Self> {
-        let measured = calibration::measure(&link, first);
+    /// A channel of two sides that have just met; one of them is `first`. They find out until `deadline`
+    /// what a wake-up takes.
+    pub(crate) fn met((link, first): (L, bool), capacity: u64, deadline: Instant) -> Result<Self> {
+        let measured = calibration::measure(&link, first, deadline);
         let mut channel = Self::over(link, capacity)?;
         if let Some(wakeup) = measured {
             channel.wakeup = wakeup.clamp(channel.wakeup, wakeup::most());

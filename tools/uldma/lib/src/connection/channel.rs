@@ -42,6 +42,7 @@ impl Channel {
             .name
             .ok_or_else(|| Error::connection("find the other side", Errno::ENOTCONN))?;
         let left = until(deadline).unwrap_or(LONGEST);
+        let end = Instant::now() + left;
         let peer = Peer::node(info.node);
         let device = connection.device();
         let may_come = || match connection.query()?.state {
@@ -57,7 +58,7 @@ impl Channel {
             },
             other => other,
         })?;
-        Channel::met((link.with(connection), first), capacity)
+        Channel::met((link.with(connection), first), capacity, end)
     }
 }
 
