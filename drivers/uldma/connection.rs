@@ -363,7 +363,7 @@ impl Connection {
         out.out_unsent = state.sending.stream.left();
         out.out_copied = state.counters.copied;
         out.out_messages = state.counters.messages;
-        out.out_locks = state.counters.locks;
+        out.out_pin_calls = state.counters.locks;
     }
 
     /// Ends the connection, and waits until nothing is in flight on either side, or the peer's time

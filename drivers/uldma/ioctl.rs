@@ -328,8 +328,8 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_user_max_pages = u32::try_from(limits.of(Resource::Pages))?;
     arg.out_user_contexts = u32::try_from(used.of(Resource::Contexts))?;
     arg.out_user_max_contexts = u32::try_from(limits.of(Resource::Contexts))?;
-    arg.out_user_kept_contexts = u32::try_from(used.of(Resource::KeptContexts))?;
-    arg.out_user_max_kept_contexts = u32::try_from(limits.of(Resource::KeptContexts))?;
+    arg.out_user_exclusive_contexts = u32::try_from(used.of(Resource::ExclusiveContexts))?;
+    arg.out_user_max_exclusive_contexts = u32::try_from(limits.of(Resource::ExclusiveContexts))?;
     arg.out_user_connections = u32::try_from(used.of(Resource::Connections))?;
     arg.out_user_max_connections = u32::try_from(limits.of(Resource::Connections))?;
     arg.out_user_listeners = u32::try_from(used.of(Resource::Listeners))?;

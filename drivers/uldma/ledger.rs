@@ -33,7 +33,7 @@ pub(crate) enum Resource {
     /// Contexts, as far as the device has registers for them.
     Contexts,
     /// Those of them that cannot be taken back.
-    KeptContexts,
+    ExclusiveContexts,
     /// Connections, also those that have ended and of which the peer has not let go.
     Connections,
     /// Ports that have a listener.
@@ -94,7 +94,7 @@ impl Limits {
             (Pages, 4, 16),
             (Contexts, 2, usize::MAX),
             // Who needs one that can be taken back finds some.
-            (KeptContexts, 4, 4),
+            (ExclusiveContexts, 4, 4),
             (Connections, 4, 16),
             (Listeners, 4, 16),
             (Window, 4, 16),
@@ -330,7 +330,7 @@ mod tests {
             .with(Regions, 160)
             .with(Pages, 1600)
             .with(Contexts, 6)
-            .with(KeptContexts, 6);
+            .with(ExclusiveContexts, 6);
         Ledger::new(capacity, Limits::new(capacity, Amounts::default()))
     }
 
@@ -423,12 +423,12 @@ mod tests {
 
     #[test]
     fn each_has_one_of_what_there_is_little_of() {
-        let capacity = Amounts::default().with(Contexts, 1).with(KeptContexts, 1);
+        let capacity = Amounts::default().with(Contexts, 1).with(ExclusiveContexts, 1);
         let limits = Limits::new(capacity, Amounts::default());
         assert_eq!(limits.each.of(Contexts), 1);
         assert_eq!(limits.together.of(Contexts), 1);
         // One that is kept would be the only one.
-        assert_eq!(limits.together.of(KeptContexts), 0);
+        assert_eq!(limits.together.of(ExclusiveContexts), 0);
         let chosen = Amounts::default().with(Contexts, 9);
         assert_eq!(Limits::new(capacity, chosen).each.of(Contexts), 1);
         // Without an engine there are none.

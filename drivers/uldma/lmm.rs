@@ -68,7 +68,7 @@ pub(crate) struct Options {
     /// What the cache of an address space may keep.
     pub(crate) cache: Limits,
     /// Milliseconds for which what may have changed waits for others who hold a file's lock.
-    pub(crate) settle_ms: u32,
+    pub(crate) revalidate_ms: u32,
 }
 
 /// The spaces of one device.

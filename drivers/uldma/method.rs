@@ -65,7 +65,7 @@ impl Method {
     }
 
     /// Whether the device has to be told who runs.
-    pub(crate) fn is_announced(self) -> bool {
-        self.bit() & uapi::ULDMA_METHODS_ANNOUNCED != 0
+    pub(crate) fn needs_sched_notify(self) -> bool {
+        self.bit() & uapi::ULDMA_METHODS_SCHED_NOTIFY != 0
     }
 }

@@ -414,7 +414,7 @@ impl Opener {
             // Before it has registers, which others may take back as soon as it has.
             self.events.set_context(Some(claim.page.clone()));
             let (number, key) = shared.contexts.take(dev, hw, maps, &claim)?;
-            if method.is_announced() {
+            if method.needs_sched_notify() {
                 shared.running.add(self.space.key(), number)?;
             }
             Ok((number, key))
@@ -458,7 +458,7 @@ impl Opener {
         if let Some(queue) = context.queue {
             shared.maps.remove(queue);
         }
-        if context.claim.method.is_announced() {
+        if context.claim.method.needs_sched_notify() {
             shared.running.remove(self.space.key());
         }
         self.events.set_context(None);

@@ -29,10 +29,10 @@ pub(crate) fn lmm() -> lmm::Options {
     lmm::Options {
         merge: parameter(&module_parameters::merge) != 0,
         cache: lmm::Limits {
-            locks: parameter(&module_parameters::pin_cache_locks),
+            locks: parameter(&module_parameters::pin_cache_regions),
             bytes: parameter(&module_parameters::pin_cache_bytes),
         },
-        settle_ms: parameter(&module_parameters::settle_ms),
+        revalidate_ms: parameter(&module_parameters::revalidate_ms),
     }
 }
 
@@ -86,9 +86,9 @@ pub(crate) fn ledger(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             &module_parameters::user_contexts,
         ),
         (
-            Resource::KeptContexts,
+            Resource::ExclusiveContexts,
             contexts,
-            &module_parameters::user_kept_contexts,
+            &module_parameters::user_exclusive_contexts,
         ),
         (
             Resource::Connections,
@@ -128,8 +128,8 @@ pub(crate) fn link_timeout() -> Delta {
 }
 
 /// The longest time for which a peer waits for its next session.
-pub(crate) fn link_penalty() -> Delta {
-    Delta::from_millis(parameter(&module_parameters::link_penalty_ms).into())
+pub(crate) fn link_backoff() -> Delta {
+    Delta::from_millis(parameter(&module_parameters::link_backoff_ms).into())
 }
 
 /// What a sleep and a wake-up cost, unless that is to be measured.
@@ -141,8 +141,8 @@ pub(crate) fn wakeup() -> Option<Delta> {
 }
 
 /// The longest time for which the work item polls for more before peers have to ring.
-pub(crate) fn link_linger() -> Delta {
-    Delta::from_micros(parameter(&module_parameters::link_linger_us).into())
+pub(crate) fn link_busy_poll() -> Delta {
+    Delta::from_micros(parameter(&module_parameters::link_busy_poll_us).into())
 }
 
 /// The longest time for which a call polls for what it waits for before it sleeps.

@@ -75,7 +75,7 @@ kernel::prelude::module! {
             default: 0,
             description: "Contexts that one user without CAP_SYS_RESOURCE can have at a time; 0 for half of the device's",
         },
-        user_kept_contexts: usize {
+        user_exclusive_contexts: usize {
             default: 0,
             description: "Contexts that cannot be lent to others and that one user without CAP_SYS_RESOURCE can have; 0 for a quarter of the device's",
         },
@@ -111,7 +111,7 @@ kernel::prelude::module! {
             default: 1,
             description: "Merge locked memory areas that nothing tells apart any more (0 or 1)",
         },
-        pin_cache_locks: usize {
+        pin_cache_regions: usize {
             default: 256,
             description: "Ended regions whose pins an address space can keep",
         },
@@ -119,7 +119,7 @@ kernel::prelude::module! {
             default: 67108864,
             description: "Bytes of ended regions whose pins an address space can keep",
         },
-        settle_ms: u32 {
+        revalidate_ms: u32 {
             default: 1000,
             description: "Milliseconds for which finding stale regions of a process waits for others who hold a file's lock, at most",
         },
@@ -143,7 +143,7 @@ kernel::prelude::module! {
             default: 3000,
             description: "Milliseconds without a beat after which a peer counts as gone",
         },
-        link_penalty_ms: u32 {
+        link_backoff_ms: u32 {
             default: 4000,
             description: "Milliseconds, at most, for which a peer that ends sessions again and again, or breaks the rules, waits for the next session",
         },
@@ -151,7 +151,7 @@ kernel::prelude::module! {
             default: 0,
             description: "Microseconds that a sleep and a wake-up cost here; 0 to measure when the module is loaded",
         },
-        link_linger_us: u32 {
+        link_busy_poll_us: u32 {
             default: 100000,
             description: "Microseconds for which a node polls for more before peers have to ring its doorbell, at most; as a rule as many as a wake-up costs",
         },

@@ -89,7 +89,7 @@ def module_parameters(given: Mapping[str, str]) -> str:
     """What modprobe finds on the kernel's command line, whenever it loads the module."""
     parameters = {
         "link_timeout_ms": str(LINK_TIMEOUT_MS),
-        "link_penalty_ms": str(LINK_PENALTY_MS),
+        "link_backoff_ms": str(LINK_PENALTY_MS),
         **given,
     }
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())

@@ -115,7 +115,7 @@ impl Claim {
         let kept = match self.is_movable() {
             true => None,
             false => {
-                let share = Share::new(&self.payer, Resource::KeptContexts, 1);
+                let share = Share::new(&self.payer, Resource::ExclusiveContexts, 1);
                 Some(share.map_err(|_| EBUSY)?)
             }
         };
@@ -129,7 +129,7 @@ impl Claim {
     ///
     /// Not where the number was told, in a key, or announced.
     pub(super) fn is_movable(&self) -> bool {
-        !self.method.needs_key() && !self.method.is_announced()
+        !self.method.needs_key() && !self.method.needs_sched_notify()
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Health {
     /// Pages that the device did not let go of.
     kept_pages: Atomic<usize>,
     /// Contexts that it did not stop.
-    kept_contexts: Atomic<usize>,
+    exclusive_contexts: Atomic<usize>,
     /// Whether others have reset the device.
     reset: Atomic<bool>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Report {
     pub(crate) timeouts: u64,
     pub(crate) recoveries: u64,
     pub(crate) kept_pages: usize,
-    pub(crate) kept_contexts: usize,
+    pub(crate) exclusive_contexts: usize,
     pub(crate) reset: bool,
 }
 
@@ -64,7 +64,7 @@ impl Health {
             timeouts: Atomic::new(0),
             recoveries: Atomic::new(0),
             kept_pages: Atomic::new(0),
-            kept_contexts: Atomic::new(0),
+            exclusive_contexts: Atomic::new(0),
             reset: Atomic::new(false),
         }
     }
@@ -127,7 +127,7 @@ impl Health {
 
     /// Counts a context that stays taken, since the device did not stop it.
     pub(crate) fn keeps_context(&self) {
-        self.kept_contexts.fetch_add(1, Relaxed);
+        self.exclusive_contexts.fetch_add(1, Relaxed);
     }
 
     /// Notes that the device has lost what it was told.
@@ -147,7 +147,7 @@ impl Health {
             timeouts: self.timeouts.load(Relaxed),
             recoveries: self.recoveries.load(Relaxed),
             kept_pages: self.kept_pages.load(Relaxed),
-            kept_contexts: self.kept_contexts.load(Relaxed),
+            exclusive_contexts: self.exclusive_contexts.load(Relaxed),
             reset: self.reset.load(Relaxed),
         }
     }
@@ -174,7 +174,7 @@ mod tests {
             timeouts: 2,
             recoveries: 1,
             kept_pages: 7,
-            kept_contexts: 0,
+            exclusive_contexts: 0,
             reset: false,
         };
         assert_eq!(health.report(), report);

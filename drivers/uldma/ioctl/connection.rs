@@ -41,7 +41,7 @@ pub(super) fn peer_query(opener: &Opener, user: &User) -> Result {
     arg.out_doorbells = link.counters.doorbells;
     arg.out_violations = link.counters.violations;
     arg.out_interrupts = looks.doorbells;
-    arg.out_worked = looks.found;
+    arg.out_polls = looks.found;
     user.write(&arg)
 }
 

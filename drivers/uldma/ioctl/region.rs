@@ -215,13 +215,13 @@ pub(super) fn lmm(opener: &Opener, user: &User, writable: bool) -> Result {
     arg.out_max_regions = u32::try_from(options::max_opener_regions()).unwrap_or(u32::MAX);
     arg.out_locked = pages_to_bytes(summary.locked);
     arg.out_cached = pages_to_bytes(summary.cached);
-    arg.out_cached_locks = u32::try_from(summary.cached_locks)?;
-    arg.out_cache_max_locks = u64::try_from(limits.locks)?;
+    arg.out_cached_regions = u32::try_from(summary.cached_regions)?;
+    arg.out_cache_max_regions = u64::try_from(limits.locks)?;
     arg.out_cache_max_bytes = u64::try_from(limits.bytes)?;
     arg.out_cache_hits = summary.counters.hits;
     arg.out_cache_misses = summary.counters.misses;
     arg.out_pins = summary.counters.pins;
-    arg.out_looks = summary.counters.looks;
+    arg.out_revalidations = summary.counters.looks;
     user.write(&arg)?;
     if let Some(keep) = keep {
         opener.keep_pins.store(keep, Relaxed);

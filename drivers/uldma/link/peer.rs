@@ -142,7 +142,7 @@ impl Peer {
             beat: 0,
             heard: (0, Instant::now()),
             broken: false,
-            backoff: Backoff::new(options::link_penalty().as_nanos()),
+            backoff: Backoff::new(options::link_backoff().as_nanos()),
             born: Instant::now(),
             owed: Owed::default(),
             complained: false,

@@ -67,7 +67,7 @@ impl Space {
     /// Looks at what may have changed: areas whose addresses mean other memory now serve no new
     /// lock, their locks are told, and the cache gives them up.
     pub(super) fn look(self: &Arc<Self>) {
-        let mut patience = Patience::new(&self.attention, self.settle_ms);
+        let mut patience = Patience::new(&self.attention, self.revalidate_ms);
         let mut from = 0;
         let mut stale = Stale::default();
         loop {

@@ -76,7 +76,7 @@ pub(crate) struct Space {
     pub(super) host: Arc<dyn Host>,
     pub(super) attention: Arc<Attention>,
     /// Milliseconds for which a run of the worker waits for others.
-    pub(super) settle_ms: u32,
+    pub(super) revalidate_ms: u32,
     #[pin]
     pub(super) members: Members,
     #[pin]
@@ -129,7 +129,7 @@ pub(crate) struct Summary {
     pub(crate) areas: usize,
     pub(crate) locked: usize,
     pub(crate) cached: usize,
-    pub(crate) cached_locks: usize,
+    pub(crate) cached_regions: usize,
     pub(crate) counters: Counters,
 }
 
@@ -174,7 +174,7 @@ impl Space {
             pages: Atomic::new(0),
             host,
             attention: Arc::pin_init(Attention::new(queue), GFP_KERNEL_ACCOUNT)?,
-            settle_ms: options.settle_ms,
+            revalidate_ms: options.revalidate_ms,
             members <- Members::new(),
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
@@ -215,7 +215,7 @@ impl Space {
             areas: state.map.count(),
             locked: self.locked_pages(),
             cached: state.cache.pages(),
-            cached_locks: state.cache.len(),
+            cached_regions: state.cache.len(),
             counters: state.counters,
         }
     }

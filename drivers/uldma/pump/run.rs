@@ -149,7 +149,7 @@ impl Pump {
     /// Polls for something new, for as long as that is cheaper than to be woken by an interrupt.
     fn wait_for_news(&self, pumped: &dyn Pumped, polling: &mut Polling) -> bool {
         let since: Instant<Monotonic> = Instant::now();
-        let most = options::link_linger();
+        let most = options::link_busy_poll();
         let limit = if pumped.is_busy() {
             // The end of a command most often is near.
             wakeup::cost().max(polling.limit(most))

@@ -271,8 +271,8 @@ enum uldma_backend {
  * @out_user_max_pages: of these, how many the user can have
  * @out_user_contexts: contexts that the user has now
  * @out_user_max_contexts: of these, how many the user can have
- * @out_user_kept_contexts: of them, how many are not lent to others
- * @out_user_max_kept_contexts: of these, how many the user can have
+ * @out_user_exclusive_contexts: of them, how many are not lent to others
+ * @out_user_max_exclusive_contexts: of these, how many the user can have
  * @out_user_connections: connections that the user has: those that it asked for,
  *	those that came to its listeners, and those that have ended here and of
  *	which the peer has not let go
@@ -321,8 +321,8 @@ struct uldma_query {
 	__u32 out_user_max_pages;
 	__u32 out_user_contexts;
 	__u32 out_user_max_contexts;
-	__u32 out_user_kept_contexts;
-	__u32 out_user_max_kept_contexts;
+	__u32 out_user_exclusive_contexts;
+	__u32 out_user_max_exclusive_contexts;
 	__u32 out_user_connections;
 	__u32 out_user_max_connections;
 	__u32 out_user_listeners;
@@ -347,7 +347,7 @@ struct uldma_query {
  * @out_received: messages that came from it
  * @out_doorbells: times that the peer's doorbell was rung for messages
  * @out_interrupts: doorbell interrupts of this device, from all peers
- * @out_worked: times that somebody looked for work without an interrupt
+ * @out_polls: times that somebody looked for work without an interrupt
  * @out_violations: times that a peer at this place broke the rules
  */
 struct uldma_peer_query {
@@ -363,7 +363,7 @@ struct uldma_peer_query {
 	__aligned_u64 out_received;
 	__aligned_u64 out_doorbells;
 	__aligned_u64 out_interrupts;
-	__aligned_u64 out_worked;
+	__aligned_u64 out_polls;
 	__aligned_u64 out_violations;
 };
 
@@ -384,7 +384,7 @@ struct uldma_peer_query {
  * connections, and ports that have a listener; bytes of this node's section of
  * the window; requests that wait for an answer of a peer. One that had no
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
- * parameters user_regions, user_pages, user_contexts, user_kept_contexts,
+ * parameters user_regions, user_pages, user_contexts, user_exclusive_contexts,
  * user_connections, user_listeners, user_window_bytes and user_requests say:
  * unless they are set, half of the contexts, a quarter of them of a kind that
  * is not lent to others, and a quarter of the others. All such users together
@@ -599,14 +599,14 @@ struct uldma_region_blocks {
  * @out_locked: bytes locked, each page counted once
  * @out_cached: bytes of ended regions that the cache holds; what several of
  *	them or a live region share counts for each
- * @out_cached_locks: ended regions that the cache holds
+ * @out_cached_regions: ended regions that the cache holds
  * @reserved: zero
- * @out_cache_max_locks: most that it holds
+ * @out_cache_max_regions: most that it holds
  * @out_cache_max_bytes: bytes of ended regions that it holds at most
  * @out_cache_hits: registrations of this address space that had to pin nothing
  * @out_cache_misses: those that had to
  * @out_pins: pages that registrations have pinned
- * @out_looks: times that locked addresses had to be looked at, as they may have
+ * @out_revalidations: times that locked addresses had to be looked at, as they may have
  *	changed
  *
  * The cache is off for an opener that did not turn it on. What it holds stays
@@ -620,14 +620,14 @@ struct uldma_lmm {
 	__u32 out_max_regions;
 	__aligned_u64 out_locked;
 	__aligned_u64 out_cached;
-	__u32 out_cached_locks;
+	__u32 out_cached_regions;
 	__u32 reserved;
-	__aligned_u64 out_cache_max_locks;
+	__aligned_u64 out_cache_max_regions;
 	__aligned_u64 out_cache_max_bytes;
 	__aligned_u64 out_cache_hits;
 	__aligned_u64 out_cache_misses;
 	__aligned_u64 out_pins;
-	__aligned_u64 out_looks;
+	__aligned_u64 out_revalidations;
 };
 
 /**
@@ -765,12 +765,12 @@ enum uldma_method {
 #define ULDMA_METHODS_INSECURE 0xffff0000U
 
 /**
- * define ULDMA_METHODS_ANNOUNCED - methods that need to know who runs
+ * define ULDMA_METHODS_SCHED_NOTIFY - methods that need to know who runs
  *
  * The kernel tells the device, at each context switch of each CPU, whose context
  * runs there now. Of each address space one context can be told of (EBUSY).
  */
-#define ULDMA_METHODS_ANNOUNCED 0x00040180U
+#define ULDMA_METHODS_SCHED_NOTIFY 0x00040180U
 
 /** define ULDMA_CONTEXT_NO_DATA - transfers end well at once, and move nothing */
 #define ULDMA_CONTEXT_NO_DATA (1U << 0)
@@ -1365,7 +1365,7 @@ struct uldma_conn_range {
  * @out_copied: bytes that this node has copied for the connection; over both
  *	sides, and over the bytes that they sent, this is the number of copies
  * @out_messages: control messages that this side has sent for it
- * @out_locks: times that memory had to be pinned for it
+ * @out_pin_calls: times that memory had to be pinned for it
  */
 struct uldma_conn_query {
 	__u32 size;
@@ -1383,7 +1383,7 @@ struct uldma_conn_query {
 	__aligned_u64 out_unsent;
 	__aligned_u64 out_copied;
 	__aligned_u64 out_messages;
-	__aligned_u64 out_locks;
+	__aligned_u64 out_pin_calls;
 };
 
 /**

@@ -23,14 +23,14 @@ class ParametersTest(unittest.TestCase):
         """The link is patient with emulated processors."""
         self.assertEqual(
             module_parameters({}),
-            f"uldma.link_timeout_ms={LINK_TIMEOUT_MS} uldma.link_penalty_ms={LINK_PENALTY_MS}",
+            f"uldma.link_timeout_ms={LINK_TIMEOUT_MS} uldma.link_backoff_ms={LINK_PENALTY_MS}",
         )
 
     def test_given(self) -> None:
         """What is given is added, and comes first where it is the same."""
         self.assertEqual(
             module_parameters({"link_timeout_ms": "7", "link_spin_us": "0", "link_slots": "1"}),
-            f"uldma.link_timeout_ms=7 uldma.link_penalty_ms={LINK_PENALTY_MS} "
+            f"uldma.link_timeout_ms=7 uldma.link_backoff_ms={LINK_PENALTY_MS} "
             "uldma.link_spin_us=0 uldma.link_slots=1",
         )
 

@@ -32,8 +32,8 @@ class Way:
 # By the word that figures end with.
 WAYS: Mapping[str, Way] = {
     "poll": Way({"link_poll_us": "20"}),
-    "linger0": Way({"link_linger_us": "0"}),
-    "linger1000": Way({"wakeup_us": "1000"}),
+    "busy_poll0": Way({"link_busy_poll_us": "0"}),
+    "busy_poll1000": Way({"wakeup_us": "1000"}),
     "paced": Way(device=("--bandwidth", str(PACE))),
 }
 # What keeps a processor busy, at the same priority as what is measured.

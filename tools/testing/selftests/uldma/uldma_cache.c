@@ -76,10 +76,10 @@ TEST_F(cache, off)
 	l = lmm(self->fd);
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(0, l.out_cached);
-	EXPECT_EQ(0, l.out_cached_locks);
+	EXPECT_EQ(0, l.out_cached_regions);
 	EXPECT_EQ(0, l.out_locked);
 	EXPECT_EQ(8, l.out_pins);
-	EXPECT_LT(0, l.out_cache_max_locks);
+	EXPECT_LT(0, l.out_cache_max_regions);
 	EXPECT_LT(0, l.out_cache_max_bytes);
 	ASSERT_EQ(0, lock_and_end(self, 0, 8));
 	EXPECT_EQ(16, lmm(self->fd).out_pins);
@@ -96,7 +96,7 @@ TEST_F(cache, on)
 	EXPECT_EQ(8, vm_pin());
 	EXPECT_EQ(8 * self->page, before.out_cached);
 	EXPECT_EQ(8 * self->page, before.out_locked);
-	EXPECT_EQ(1, before.out_cached_locks);
+	EXPECT_EQ(1, before.out_cached_regions);
 	EXPECT_EQ(0, query(self->fd).out_opener_regions);
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
 
@@ -109,7 +109,7 @@ TEST_F(cache, on)
 	EXPECT_EQ(8, vm_pin());
 	ASSERT_EQ(0, region_unregister(self->fd, self->r.handle));
 	EXPECT_EQ(8, cached(self));
-	EXPECT_EQ(1, lmm(self->fd).out_cached_locks);
+	EXPECT_EQ(1, lmm(self->fd).out_cached_regions);
 	EXPECT_EQ(self->pins + 8, machine_pins());
 }
 
@@ -136,7 +136,7 @@ TEST_F(cache, overlap)
 	EXPECT_EQ(12 * self->page, lmm(self->fd).out_locked);
 	/* What several ended regions have counts for each. */
 	EXPECT_EQ(8 + 3 + 8, cached(self));
-	EXPECT_EQ(3, lmm(self->fd).out_cached_locks);
+	EXPECT_EQ(3, lmm(self->fd).out_cached_regions);
 	/* From two ended regions. */
 	ASSERT_EQ(0, lock_and_end(self, 0, 12));
 	EXPECT_EQ(l.out_pins, lmm(self->fd).out_pins);
@@ -215,7 +215,7 @@ TEST_F(cache, answer_to_readonly_memory)
 
 TEST_F_TIMEOUT(cache, bound_of_locks, 200)
 {
-	__u64 max = lmm(self->fd).out_cache_max_locks, pins;
+	__u64 max = lmm(self->fd).out_cache_max_regions, pins;
 	struct uldma_lmm l;
 	struct region r;
 	char *many;
@@ -231,7 +231,7 @@ TEST_F_TIMEOUT(cache, bound_of_locks, 200)
 					     1, RW, &r));
 		ASSERT_EQ(0, region_unregister(self->fd, r.handle));
 		l = lmm(self->fd);
-		ASSERT_EQ(i + 1 < max ? i + 1 : max, l.out_cached_locks);
+		ASSERT_EQ(i + 1 < max ? i + 1 : max, l.out_cached_regions);
 		ASSERT_EQ(l.out_locked, l.out_cached);
 	}
 	EXPECT_EQ(l.out_cached, vm_pin() * self->page);
@@ -307,7 +307,7 @@ TEST_F(cache, unmapped)
 	EXPECT_EQ(0, left);
 	EXPECT_EQ(4, vm_pin());
 	EXPECT_EQ(self->pins + 4, machine_pins());
-	EXPECT_EQ(1, lmm(self->fd).out_cached_locks);
+	EXPECT_EQ(1, lmm(self->fd).out_cached_regions);
 	/* There is no region that could be told. */
 	EXPECT_FALSE(poll_for(self->fd, 0) & POLLIN);
 }
@@ -448,7 +448,7 @@ TEST_F(cache, memory_is_short)
 		ASSERT_EQ(0, put("/proc/sys/vm/drop_caches", "2"));
 	EXPECT_EQ(16, vm_pin());
 	EXPECT_EQ(0, cached(self));
-	EXPECT_EQ(0, lmm(self->fd).out_cached_locks);
+	EXPECT_EQ(0, lmm(self->fd).out_cached_regions);
 	EXPECT_EQ(self->pins + 16, machine_pins());
 	EXPECT_EQ(0, stale_pages(self->fd, self->r.handle));
 	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->r, 0, &self->r,

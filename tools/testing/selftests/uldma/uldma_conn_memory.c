@@ -208,15 +208,15 @@ TEST_F(memory, of_a_region)
 		ASSERT_EQ(0, conn_recycle_all(p->b, src, 3000 + i));
 		EXPECT_EQ(-1, stream_check(dst, 3000 + i, 1, 777 * i));
 	}
-	EXPECT_EQ(0, conn_query(p->a).out_locks);
-	EXPECT_EQ(0, conn_query(p->b).out_locks);
+	EXPECT_EQ(0, conn_query(p->a).out_pin_calls);
+	EXPECT_EQ(0, conn_query(p->b).out_pin_calls);
 
 	ASSERT_EQ(0, region_unregister(p->a, to.handle));
 	ASSERT_EQ(0, region_unregister(p->b, from.handle));
 	ASSERT_EQ(0, conn_prepost(p->a, self->dst, 100));
 	ASSERT_EQ(0, conn_send_wait(p->b, self->src, 100));
-	EXPECT_LT(0, conn_query(p->a).out_locks);
-	EXPECT_LT(0, conn_query(p->b).out_locks);
+	EXPECT_LT(0, conn_query(p->a).out_pin_calls);
+	EXPECT_LT(0, conn_query(p->b).out_pin_calls);
 }
 
 /* A region can go while a connection has memory of it. */

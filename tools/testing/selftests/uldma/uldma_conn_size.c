@@ -223,7 +223,7 @@ FIELD(conn_range, out_length, 24);
 SIZE(conn_range, 32);
 FIELD(conn_query, out_refused, 28);
 FIELD(conn_query, out_name, 32);
-FIELD(conn_query, out_locks, 88);
+FIELD(conn_query, out_pin_calls, 88);
 SIZE(conn_query, 96);
 
 int main(int argc, char **argv)

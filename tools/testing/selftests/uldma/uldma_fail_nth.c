@@ -514,16 +514,16 @@ TEST_F(fail_nth, context_create_with_queue)
 	});
 }
 
-static int create_announced_context(struct subject *it)
+static int create_sched_notify_context(struct subject *it)
 {
 	return context_create_as(it->fd, ULDMA_METHOD_FLASH, 0, &it->c);
 }
 
 /* The kernel has to be asked to tell of context switches. */
-TEST_F(fail_nth, context_create_announced)
+TEST_F(fail_nth, context_create_sched_notify)
 {
 	sweep(_metadata, &self->it, &(struct sweep){
-		.call = create_announced_context,
+		.call = create_sched_notify_context,
 		.undo = destroy_context,
 	});
 }

@@ -217,7 +217,7 @@ static int announced(struct world *w, const struct opener *but)
 
 		count += o->used && o != but && o->device == but->device &&
 			 o->owner == but->owner && o->context &&
-			 1U << o->method & ULDMA_METHODS_ANNOUNCED;
+			 1U << o->method & ULDMA_METHODS_SCHED_NOTIFY;
 	}
 	return count;
 }
@@ -234,7 +234,7 @@ static void judge_create(struct world *w, struct opener *o,
 	/* Which of them a device has is told only to those who may have them. */
 	must(v, insecure ? EPERM : EOPNOTSUPP, !known);
 	may(v, EOPNOTSUPP, insecure);
-	if (known && 1U << a->method & ULDMA_METHODS_ANNOUNCED) {
+	if (known && 1U << a->method & ULDMA_METHODS_SCHED_NOTIFY) {
 		must(v, EBUSY, announced(w, o));
 		may(v, EBUSY, true);
 		may(v, EOPNOTSUPP, true);

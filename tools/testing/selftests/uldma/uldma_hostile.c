@@ -9,7 +9,7 @@
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
  * of the victim's programs is for these to say. The times are the victim's
- * link_timeout_ms and link_penalty_ms, PORT is one that a program of it listens at;
+ * link_timeout_ms and link_backoff_ms, PORT is one that a program of it listens at;
  * uldma_conn_peer does at 7000.
  */
 #include <errno.h>
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 	struct hostile h = {
 		.port = 7000,
 		.link_timeout = 3000000000ULL,
-		.link_penalty = 4000000000ULL,
+		.link_backoff = 4000000000ULL,
 		.seed = hostile_random(),
 	};
 	unsigned long seconds = 3;
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 			h.link_timeout = strtoul(optarg, NULL, 10) * 1000000ULL;
 			break;
 		case 'P':
-			h.link_penalty = strtoul(optarg, NULL, 10) * 1000000ULL;
+			h.link_backoff = strtoul(optarg, NULL, 10) * 1000000ULL;
 			break;
 		case 't':
 			seconds = strtoul(optarg, NULL, 10);

@@ -85,7 +85,7 @@ struct message {
  * @consumed: messages taken from the own ring
  * @beat: counts up
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
- * @link_penalty: for how long the victim lets a peer wait at most, in ns
+ * @link_backoff: for how long the victim lets a peer wait at most, in ns
  * @port: where somebody of the victim listens
  * @connection: this side's number of the connection that was made last
  * @seed: of what is done at random
@@ -109,7 +109,7 @@ struct hostile {
 	uint32_t consumed;
 	uint64_t beat;
 	uint64_t link_timeout;
-	uint64_t link_penalty;
+	uint64_t link_backoff;
 	uint32_t port;
 	uint32_t connection;
 	uint64_t seed;

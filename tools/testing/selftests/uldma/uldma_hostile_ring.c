@@ -369,8 +369,8 @@ static int session_flap(struct hostile *h)
 			continue;
 		least += penalty;
 		penalty *= 2;
-		if (penalty > h->link_penalty)
-			penalty = h->link_penalty;
+		if (penalty > h->link_backoff)
+			penalty = h->link_backoff;
 	}
 	took = hostile_now() - began;
 	printf("%d sessions in %llu ms, which have to take %llu ms\n", sessions,

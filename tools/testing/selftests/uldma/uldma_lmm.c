@@ -260,7 +260,7 @@ TEST_F(lmm, of_the_address_space)
 	EXPECT_EQ(a.out_max_regions, b.out_max_regions);
 	EXPECT_LT(0, a.out_max_regions);
 	EXPECT_EQ(0, a.out_cached);
-	EXPECT_EQ(0, a.out_cached_locks);
+	EXPECT_EQ(0, a.out_cached_regions);
 	close(other);
 }
 

@@ -110,7 +110,7 @@ static int create_in_child(void *method)
 }
 
 /* Whose space runs is told, so that it has to say which context this is. */
-TEST_F(methods, one_announced_context_per_space)
+TEST_F(methods, one_sched_notify_context_per_space)
 {
 	__u32 methods[] = { ULDMA_METHOD_SHRIMP_2_ABORT, ULDMA_METHOD_FLASH };
 	__u32 used = query(self->fd).out_contexts_used;

@@ -27,9 +27,9 @@ static inline bool method_insecure(__u32 method)
 	return METHOD_BIT(method) & ULDMA_METHODS_INSECURE;
 }
 
-static inline bool method_announced(__u32 method)
+static inline bool method_sched_notify(__u32 method)
 {
-	return METHOD_BIT(method) & ULDMA_METHODS_ANNOUNCED;
+	return METHOD_BIT(method) & ULDMA_METHODS_SCHED_NOTIFY;
 }
 
 /* One access of eight bytes, which nothing is moved across. */

@@ -123,7 +123,7 @@ TEST_F(user, root)
 	EXPECT_EQ(q.out_max_regions, q.out_user_max_regions);
 	EXPECT_EQ(q.out_max_pages, q.out_user_max_pages);
 	EXPECT_EQ(q.out_contexts, q.out_user_max_contexts);
-	EXPECT_EQ(q.out_contexts, q.out_user_max_kept_contexts);
+	EXPECT_EQ(q.out_contexts, q.out_user_max_exclusive_contexts);
 	EXPECT_LT(q.out_window_size / 2, q.out_user_max_window);
 	EXPECT_GT(q.out_window_size, q.out_user_max_window);
 }
@@ -148,7 +148,7 @@ static void take_contexts(int out, void *arg)
 	tell(out, &loot);
 }
 
-TEST_F(user, kept_contexts)
+TEST_F(user, exclusive_contexts)
 {
 	__u32 method = ULDMA_METHOD_KEY;
 	struct loot loot = { };
@@ -161,8 +161,8 @@ TEST_F(user, kept_contexts)
 	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
 	EXPECT_EQ(-EBUSY, loot.error);
 	EXPECT_LT(0, loot.count);
-	EXPECT_EQ(loot.count, loot.q.out_user_kept_contexts);
-	EXPECT_EQ(loot.count, loot.q.out_user_max_kept_contexts);
+	EXPECT_EQ(loot.count, loot.q.out_user_exclusive_contexts);
+	EXPECT_EQ(loot.count, loot.q.out_user_max_exclusive_contexts);
 	EXPECT_LT(loot.count, self->before.out_contexts);
 	/* Another kind, of which there always is one to be lent. */
 	ASSERT_EQ(0, party_context(&own, ULDMA_METHOD_EXTENDED_SHADOW, 0));

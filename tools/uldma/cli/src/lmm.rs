@@ -18,7 +18,7 @@ pub(crate) struct State {
     areas: u32,
     locked: u64,
     cached: u64,
-    cached_locks: u32,
+    cached_regions: u32,
     cache_hits: u64,
     cache_misses: u64,
     pages_pinned: u64,
@@ -31,7 +31,7 @@ impl From<&LockedMemory> for State {
             areas: locked.areas,
             locked: locked.locked,
             cached: locked.cached,
-            cached_locks: locked.cached_locks,
+            cached_regions: locked.cached_regions,
             cache_hits: locked.cache_hits,
             cache_misses: locked.cache_misses,
             pages_pinned: locked.pins,
@@ -49,7 +49,7 @@ impl State {
             self.locked,
             self.areas,
             self.cached,
-            self.cached_locks,
+            self.cached_regions,
             self.cache_hits,
             self.cache_misses,
             self.pages_pinned,
@@ -65,7 +65,7 @@ struct Report {
     #[serde(flatten)]
     state: State,
     max_regions: u32,
-    cache_max_locks: u64,
+    cache_max_regions: u64,
     cache_max_bytes: u64,
     /// None: no limit.
     memlock_limit: Option<u64>,
@@ -83,7 +83,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
         device: device.path().display().to_string(),
         state: State::from(&locked),
         max_regions: locked.max_regions,
-        cache_max_locks: locked.cache_max_locks,
+        cache_max_regions: locked.cache_max_regions,
         cache_max_bytes: locked.cache_max_bytes,
         memlock_limit: memlock.limit,
         memlock_pinned: memlock.pinned,
@@ -106,7 +106,7 @@ fn words(report: &Report) -> String {
         "pin cache",
         format!(
             "at most {} ended regions, {} bytes",
-            report.cache_max_locks, report.cache_max_bytes
+            report.cache_max_regions, report.cache_max_bytes
         ),
     );
     let limit = match report.memlock_limit {

@@ -97,7 +97,7 @@ impl Method {
     }
 
     /// Whether the device is told who runs.
-    pub fn is_announced(self) -> bool {
+    pub fn needs_sched_notify(self) -> bool {
         matches!(self, Self::Shrimp2Abort | Self::Flash | Self::FlashSingle)
     }
 

@@ -114,7 +114,7 @@ where
         ran: false,
         left: limit,
     };
-    if method.is_announced() && cpus == Cpus::Many {
+    if method.needs_sched_notify() && cpus == Cpus::Many {
         for process in std::iter::once(&Process::Victim).chain(attackers) {
             state
                 .machine

@@ -54,7 +54,7 @@ fn attacks(attackers: &[Process], sharing: Sharing) -> Vec<(Method, Row)> {
     let mut rows = Vec::new();
     for method in Method::ALL {
         let one = method.search(attackers, sharing, Cpus::One, LIMIT);
-        if method.is_announced() || method.restarts() {
+        if method.needs_sched_notify() || method.restarts() {
             let many = method.search(attackers, sharing, Cpus::Many, LIMIT);
             rows.push((method, (format!("{}, one CPU", method.name()), one)));
             rows.push((method, (format!("{}, more CPUs", method.name()), many)));

@@ -293,7 +293,7 @@ pub struct UserShares {
     /// Register contexts.
     pub contexts: (u32, u32),
     /// Of them, those that are not lent to others.
-    pub kept_contexts: (u32, u32),
+    pub exclusive_contexts: (u32, u32),
     /// Connections, those that peers made among them.
     pub connections: (u32, u32),
     /// Ports that have a listener.
@@ -310,7 +310,7 @@ impl UserShares {
             regions: (raw.out_user_regions, raw.out_user_max_regions),
             pages: (raw.out_user_pages, raw.out_user_max_pages),
             contexts: (raw.out_user_contexts, raw.out_user_max_contexts),
-            kept_contexts: (raw.out_user_kept_contexts, raw.out_user_max_kept_contexts),
+            exclusive_contexts: (raw.out_user_exclusive_contexts, raw.out_user_max_exclusive_contexts),
             connections: (raw.out_user_connections, raw.out_user_max_connections),
             listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
             window: (raw.out_user_window, raw.out_user_max_window),

@@ -20,9 +20,9 @@ pub struct LockedMemory {
     /// Of these, bytes that only the pin cache holds.
     pub cached: u64,
     /// Ended regions whose pages the pin cache holds.
-    pub cached_locks: u32,
+    pub cached_regions: u32,
     /// Most ended regions that it holds.
-    pub cache_max_locks: u64,
+    pub cache_max_regions: u64,
     /// Most bytes of ended regions that it holds.
     pub cache_max_bytes: u64,
     /// Registrations that had to pin nothing.
@@ -42,13 +42,13 @@ impl LockedMemory {
             max_regions: raw.out_max_regions,
             locked: raw.out_locked,
             cached: raw.out_cached,
-            cached_locks: raw.out_cached_locks,
-            cache_max_locks: raw.out_cache_max_locks,
+            cached_regions: raw.out_cached_regions,
+            cache_max_regions: raw.out_cache_max_regions,
             cache_max_bytes: raw.out_cache_max_bytes,
             cache_hits: raw.out_cache_hits,
             cache_misses: raw.out_cache_misses,
             pins: raw.out_pins,
-            looks: raw.out_looks,
+            looks: raw.out_revalidations,
         }
     }
 }

@@ -114,7 +114,7 @@ impl PeerInfo {
             received: raw.out_received,
             doorbells: raw.out_doorbells,
             interrupts: raw.out_interrupts,
-            worked: raw.out_worked,
+            worked: raw.out_polls,
             violations: raw.out_violations,
         }
     }

@@ -105,7 +105,7 @@ impl ConnectionInfo {
             unsent: raw.out_unsent,
             copied: raw.out_copied,
             messages: raw.out_messages,
-            locks: raw.out_locks,
+            locks: raw.out_pin_calls,
         })
     }
 }

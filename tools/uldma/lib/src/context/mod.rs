@@ -142,7 +142,7 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::System`]: EBUSY as for [`Device::context`], and for a second context of this address
-    /// space whose method [`Method::is_announced`]; EPERM for a method that is not secure
+    /// space whose method [`Method::needs_sched_notify`]; EPERM for a method that is not secure
     /// where the module does not offer these, EOPNOTSUPP for one that the device lacks.
     /// [`Error::Method`] for one that this system lacks.
     pub fn context_with(&self, method: Method, options: ContextOptions) -> Result<Context> {

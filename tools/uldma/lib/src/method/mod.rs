@@ -157,8 +157,8 @@ impl Method {
 
     /// The kernel tells the device at each context switch whose context runs now. It does so for one
     /// context of each address space.
-    pub fn is_announced(self) -> bool {
-        self.bit() & uapi::ULDMA_METHODS_ANNOUNCED != 0
+    pub fn needs_sched_notify(self) -> bool {
+        self.bit() & uapi::ULDMA_METHODS_SCHED_NOTIFY != 0
     }
 
     /// Addresses are passed by touching shadow pages.
@@ -255,7 +255,7 @@ mod tests {
             ]
         );
         let announced: Vec<_> = Method::all()
-            .filter(|method| method.is_announced())
+            .filter(|method| method.needs_sched_notify())
             .collect();
         assert_eq!(
             announced,

@@ -156,7 +156,7 @@ fn the_cache_keeps_pins_while_they_are_good(device: &Device) {
     let now = device.locked_memory().unwrap();
     assert_eq!(now.pins - before.pins, 64);
     assert_eq!(now.cache_hits - before.cache_hits, 4);
-    assert_eq!((now.cached, now.cached_locks), (64 * PAGE, 1));
+    assert_eq!((now.cached, now.cached_regions), (64 * PAGE, 1));
     drop(memory);
     let end = Instant::now() + SOON;
     while device.locked_memory().unwrap().cached > 0 {
