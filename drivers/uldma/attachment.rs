@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an opener is attached to: nothing, a listener, or a connection.
+//! What an open file is attached to: nothing, a listener, or a connection.
 
 use kernel::{
     new_mutex,
@@ -30,7 +30,7 @@ use crate::{
     }, //
 };
 
-/// What an opener is attached to, by its listener `L` or its connection `C`.
+/// What an open file is attached to, by its listener `L` or its connection `C`.
 enum State<L, C> {
     Nothing,
     /// Something is being made.
@@ -86,7 +86,7 @@ impl PartialEq for Listening {
     }
 }
 
-/// What one opener is attached to.
+/// What one open file is attached to.
 #[pin_data]
 pub(crate) struct Attachment {
     events: Arc<Events>,
@@ -198,7 +198,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends what the opener is attached to, and waits until nothing is in flight.
+    /// Ends what the open file is attached to, and waits until nothing is in flight.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Attachment {
         }
     }
 
-    /// Ends what the opener is attached to, whose file was closed.
+    /// Ends what the open file is attached to, whose file was closed.
     pub(crate) fn close(&self, site: &Site<'_>, keep: bool) {
         // Not held while memory is unlocked.
         let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);

@@ -121,7 +121,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Gets a context for `claim`, whose opener can map it from now on; returns its number and, if the method
+    /// Gets a context for `claim`, whose open file can map it from now on; returns its number and, if the method
     /// needs one, its key.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Contexts {
         self.state.lock().give(dev, hw, maps, claim)
     }
 
-    /// Waits until `opener` has registers for its context again, if it has a context; until a signal
+    /// Waits until `open_file` has registers for its context again, if it has a context; until a signal
     /// comes, which has to be one that kills unless `interruptible`.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Contexts {
         gate: &Gate,
         hw: &dyn Hardware,
         maps: &Maps,
-        opener: u64,
+        open_file: u64,
         interruptible: bool,
     ) -> Result {
         let begun: Instant<Monotonic> = Instant::now();
@@ -157,7 +157,7 @@ impl Contexts {
         loop {
             // Before the look, so that no change is missed.
             let seen = self.changes.count();
-            let Some(pause) = self.revive(gate.try_enter()?.dev(), hw, maps, opener)? else {
+            let Some(pause) = self.revive(gate.try_enter()?.dev(), hw, maps, open_file)? else {
                 return Ok(());
             };
             let left = limit - begun.elapsed();
@@ -170,18 +170,18 @@ impl Contexts {
         }
     }
 
-    /// Gets a context again for the claim of `opener`, if it has one without. Returns after which
+    /// Gets a context again for the claim of `open_file`, if it has one without. Returns after which
     /// time it is worth trying again, whether or not there is a change before; none if it has one.
     fn revive(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
         maps: &Maps,
-        opener: u64,
+        open_file: u64,
     ) -> Result<Option<Delta>> {
         let mut state = self.state.lock();
         let mut parked = state.parked.iter();
-        let Some(place) = parked.position(|claim| claim.opener == opener) else {
+        let Some(place) = parked.position(|claim| claim.open_file == open_file) else {
             // Another thread has revived it, or it has ended.
             return Ok(None);
         };
@@ -265,7 +265,7 @@ impl Contexts {
         }
     }
 
-    /// Tells the openers of all contexts that transfers may have ended.
+    /// Tells the open files of all contexts that transfers may have ended.
     pub(crate) fn progress(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let state = self.state.lock();
         for (number, slot) in state.slots.iter().enumerate() {
@@ -370,7 +370,7 @@ impl State {
         });
         claim.number.store(number, Relaxed);
         claim.events.set_registers(Some(number));
-        maps.move_context(claim.opener, Some(number));
+        maps.move_context(claim.open_file, Some(number));
         // Somebody may wait already. A device that does not take it has left the bus.
         let _ = hw.arm_context(dev, number, claim.page.completed());
         Ok((number, key))
@@ -411,7 +411,7 @@ impl State {
         Ok(pause)
     }
 
-    /// Takes a context back that `claim` can have, from the opener that has had it for longest;
+    /// Takes a context back that `claim` can have, from the open file that has had it for longest;
     /// with `own` from one of the same user.
     ///
     /// # Errors
@@ -448,10 +448,10 @@ impl State {
             }
         }
         let (_, number, owner) = oldest.ok_or(EBUSY)?;
-        maps.move_context(owner.opener, None);
+        maps.move_context(owner.open_file, None);
         // Nobody can start anything from here on, but may have just now.
         if !is_idle(dev, hw, number, &owner)? {
-            maps.move_context(owner.opener, Some(number));
+            maps.move_context(owner.open_file, Some(number));
             return Err(EBUSY);
         }
         {

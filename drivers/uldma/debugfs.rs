@@ -66,7 +66,7 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let geometry = shared.hw.geometry();
     let usage = shared.tpt.usage();
-    writeln!(f, "openers {}", shared.openers())?;
+    writeln!(f, "open_files {}", shared.open_files())?;
     writeln!(f, "spaces {}", shared.lmm.spaces())?;
     writeln!(
         f,

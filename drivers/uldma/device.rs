@@ -3,17 +3,17 @@
 //! What a device is made of, and how it comes and goes.
 //!
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
-//! has a file open; each file has its [`Opener`](crate::opener::Opener).
+//! has a file open; each file has its [`OpenFile`](crate::open file::OpenFile).
 //!
-//! Lock order, outermost first: `Members::door`; an opener's `objects`; `mmap_lock`;
+//! Lock order, outermost first: `Members::door`; an open file's `objects`; `mmap_lock`;
 //! `Space::state`; the gate; `Pump::running`; `Pump::pace`;
 //! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
 //! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
 //! hardware. `Attachment::state` is taken alone, but to ask what it holds. `Maps::ranges` is taken by
 //! faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called under it. `Lmm::spaces`,
-//! `SpaceIds::pool`, `Parts::shares`, `Ledger::accounts`, `Shared::openers`, `Shared::stuck` and the
-//! exports' lock are innermost, but for `openers`, under which `Events::state` is taken. What the memory manager
+//! `SpaceIds::pool`, `Parts::shares`, `Ledger::accounts`, `Shared::open_files`, `Shared::stuck` and the
+//! exports' lock are innermost, but for `open_files`, under which `Events::state` is taken. What the memory manager
 //! calls takes only `Origin::doubt` and `Attention::space`, one after the other; what context
 //! switches call takes none.
 
@@ -111,7 +111,7 @@ use crate::{
     tpt::Tpt, //
 };
 
-/// What all openers of a device share; outlives the binding.
+/// What all open files of a device share; outlives the binding.
 #[pin_data]
 pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
@@ -143,8 +143,8 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) segments: Segments,
     #[pin]
-    openers: Mutex<RBTree<u64, Arc<Events>>>,
-    next_opener: Atomic<u64>,
+    open_files: Mutex<RBTree<u64, Arc<Events>>>,
+    next_file: Atomic<u64>,
     /// The last space with memory that the device did not let go of in time, which keeps the one
     /// before: kept, and so pinned, until it is unbound.
     #[pin]
@@ -205,8 +205,8 @@ impl Shared {
                 pump: Pump::new()?,
                 exports <- Exports::new(),
                 segments <- Segments::new(),
-                openers <- new_mutex!(RBTree::new(), "uldma::Shared::openers"),
-                next_opener: Atomic::new(1),
+                open_files <- new_mutex!(RBTree::new(), "uldma::Shared::open_files"),
+                next_file: Atomic::new(1),
                 stuck <- new_mutex!(None, "uldma::Shared::stuck"),
             }),
             GFP_KERNEL,
@@ -248,32 +248,32 @@ impl Shared {
         }
     }
 
-    /// Adds an opener; returns its number.
-    pub(crate) fn add_opener(&self, events: Arc<Events>) -> Result<u64> {
-        let number = self.next_opener.fetch_add(1, Relaxed);
+    /// Adds an open file; returns its number.
+    pub(crate) fn add_file(&self, events: Arc<Events>) -> Result<u64> {
+        let number = self.next_file.fetch_add(1, Relaxed);
         let node = RBTreeNode::new(number, events, GFP_KERNEL_ACCOUNT)?;
-        self.openers.lock().insert(node);
+        self.open_files.lock().insert(node);
         Ok(number)
     }
 
-    /// Removes an opener.
-    pub(crate) fn remove_opener(&self, number: u64) {
-        let removed = self.openers.lock().remove(&number);
+    /// Removes an open file.
+    pub(crate) fn remove_file(&self, number: u64) {
+        let removed = self.open_files.lock().remove(&number);
         drop(removed);
     }
 
-    /// How many openers there are.
-    pub(crate) fn openers(&self) -> usize {
-        self.openers.lock().keys().count()
+    /// How many open files there are.
+    pub(crate) fn open_files(&self) -> usize {
+        self.open_files.lock().keys().count()
     }
 
-    fn tell_openers(&self, tell: impl Fn(&Events)) {
-        for events in self.openers.lock().values() {
+    fn tell_files(&self, tell: impl Fn(&Events)) {
+        for events in self.open_files.lock().values() {
             tell(events);
         }
     }
 
-    /// Asks `peer`, for at most `timeout_ns`, for the opener whose places these are; `payer` pays.
+    /// Asks `peer`, for at most `timeout_ns`, for the open file whose places these are; `payer` pays.
     ///
     /// # Errors
     ///
@@ -436,14 +436,14 @@ impl Handler for Shared {
     fn link_up(&self, peer: u32) {
         self.segments.peer_began(&self.site(), peer);
         self.connections.peer_began(&self.connection_site(), peer);
-        self.tell_openers(|opener| opener.link_changed(self.link.is_up()));
+        self.tell_files(|open_file| open_file.link_changed(self.link.is_up()));
     }
 
     fn link_down(&self, peer: u32) {
         self.segments.revoke(&self.site(), peer);
         self.connections.cut(peer);
         self.pump.release();
-        self.tell_openers(|opener| opener.link_changed(self.link.is_up()));
+        self.tell_files(|open_file| open_file.link_changed(self.link.is_up()));
     }
 }
 
@@ -551,7 +551,7 @@ impl<'bound> Binding<'bound> {
         })
     }
 
-    /// What openers share.
+    /// What open files share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -576,7 +576,7 @@ impl Drop for Binding<'_> {
         // No call is inside of the gate from here on.
         self.keeper = None;
         shared.link.end(dev, &*shared.hw, &**shared);
-        shared.tell_openers(Events::gone);
+        shared.tell_files(Events::gone);
         shared.maps.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {
             dev_err!(dev, "adapter does not reset: {err:?}\n");

@@ -35,7 +35,7 @@ use crate::{
         wakeup,
         workqueue::ModuleQueue, //
     },
-    opener::Opener,
+    open_file::OpenFile,
     options, //
 };
 
@@ -75,7 +75,7 @@ struct Node<'bound, I> {
     /// Nobody is asked for memory from here on.
     shrinker: shrinker::Registration<Shared>,
     /// Nobody can open the device from here on.
-    chardev: chardev::Registration<'bound, Opener>,
+    chardev: chardev::Registration<'bound, OpenFile>,
     /// Ends all calls, mappings and DMA.
     binding: Binding<'bound>,
     /// No handler queues work from here on.

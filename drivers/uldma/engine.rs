@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transfers that the kernel starts for openers: DMA without a context.
+//! Transfers that the kernel starts for open files: DMA without a context.
 //!
 //! They all share the kernel's context. Its completion records are copied out as transfers end, so
-//! that one opener's transfers do not overwrite the results of another's.
+//! that one open file's transfers do not overwrite the results of another's.
 
 use kernel::{
     device::{

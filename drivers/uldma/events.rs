@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an opener is told through `poll()`, `read()` and its eventfd.
+//! What an open file is told through `poll()`, `read()` and its eventfd.
 //!
-//! Events are coalesced state, not a queue: telling an opener something allocates nothing and
+//! Events are coalesced state, not a queue: telling an open file something allocates nothing and
 //! cannot fail, however slow it is to read.
 
 use kernel::{
@@ -33,7 +33,7 @@ use crate::{
     }, //
 };
 
-/// A doorbell that an opener can be woken by: one per segment and side.
+/// A doorbell that an open file can be woken by: one per segment and side.
 pub(crate) struct Bell {
     handle: u32,
     rung: Atomic<bool>,
@@ -64,7 +64,7 @@ impl Drop for StaleTicket {
     }
 }
 
-/// The opener's context.
+/// The open file's context.
 struct ContextState {
     /// What the user knows it by: the first of its registers.
     number: u32,
@@ -86,7 +86,7 @@ pub(crate) trait Arm {
     fn arm(&self, context: u32, completed: u64);
 }
 
-/// What is pending for one opener.
+/// What is pending for one open file.
 pub(crate) struct State {
     context: Option<ContextState>,
     /// Kernel transfers that have ended: how many, and how many of them were told.
@@ -105,14 +105,14 @@ pub(crate) struct State {
     gone: bool,
 }
 
-/// The events of one opener.
+/// The events of one open file.
 #[pin_data]
 pub(crate) struct Events {
     #[pin]
     state: Mutex<State>,
     #[pin]
     changed: PollCondVar,
-    /// The opener's questions to peers.
+    /// The open file's questions to peers.
     pub(crate) requests: Places,
 }
 
@@ -211,7 +211,7 @@ fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
 }
 
 impl Events {
-    /// Creates the events of a new opener: none.
+    /// Creates the events of a new open file: none.
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
             context: None,
@@ -245,7 +245,7 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// A transfer of some context has ended, perhaps of the opener's.
+    /// A transfer of some context has ended, perhaps of the open file's.
     pub(crate) fn context_progress(&self) {
         let mut state = self.state.lock();
         let Some(context) = &mut state.context else {
@@ -284,7 +284,7 @@ impl Events {
         self.tell(|state| state.gone = true);
     }
 
-    /// The opener has a context now, or none; it gets registers by [`Events::set_registers`].
+    /// The open file has a context now, or none; it gets registers by [`Events::set_registers`].
     pub(crate) fn set_context(&self, page: Option<Arc<StatusPage>>) {
         self.tell(|state| {
             state.context = page.map(|page| ContextState {
@@ -297,7 +297,7 @@ impl Events {
         });
     }
 
-    /// The device has other registers for the opener's context now, or none.
+    /// The device has other registers for the open file's context now, or none.
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;

@@ -38,15 +38,15 @@ use crate::{
         }, //
     },
     lmm::range::pages_to_bytes,
-    opener::{
+    open_file::{
         Object,
-        Opener, //
+        OpenFile, //
     },
     uapi::uldma_event, //
 };
 
-// SAFETY: An opener keeps its `Shared`, which owns the one mapping of the device.
-unsafe impl FileOperations for Opener {
+// SAFETY: An open file keeps its `Shared`, which owns the one mapping of the device.
+unsafe impl FileOperations for OpenFile {
     type Device = Shared;
 
     const MODULE: &'static ThisModule = this_module!();
@@ -56,7 +56,7 @@ unsafe impl FileOperations for Opener {
     }
 
     fn open(device: ArcBorrow<'_, Shared>) -> Result<Arc<Self>> {
-        Opener::open(device.into())
+        OpenFile::open(device.into())
     }
 
     fn release(this: Arc<Self>) {

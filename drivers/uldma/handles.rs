@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers that stand for an opener's objects in the user interface.
+//! Numbers that stand for an open file's objects in the user interface.
 //!
 //! A handle is a place and how often the place was used before, so that a handle whose object is
 //! gone does not name the next object in its place.
@@ -9,7 +9,7 @@ use kernel::prelude::*;
 
 /// Bits of a handle that are the place, plus one.
 const PLACE_BITS: u32 = 14;
-/// Places of one opener.
+/// Places of one open file.
 const PLACES: usize = (1 << PLACE_BITS) - 1;
 /// Uses that are told apart.
 const USES: u32 = 1 << (u32::BITS - PLACE_BITS);

@@ -37,9 +37,9 @@ use crate::{
     },
     lmm::range::pages_to_bytes,
     method,
-    opener::{
+    open_file::{
         Object,
-        Opener, //
+        OpenFile, //
     },
     segment::Segment,
     status_page::Outcome,
@@ -161,7 +161,7 @@ pub(crate) struct Mode {
     pub(crate) writable: bool,
 }
 
-/// Whether a call changes what the opener, the device or the peer has; the others ask, and wait.
+/// Whether a call changes what the open file, the device or the peer has; the others ask, and wait.
 fn changes(number: u32) -> bool {
     matches!(
         number,
@@ -196,7 +196,7 @@ fn changes(number: u32) -> bool {
 ///
 /// `ENOTTY` when there is none, `EBADF` when it changes something and the file is open for reading
 /// only; those of the call.
-pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
+pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
     let nonblock = mode.nonblock;
     let user = User {
         ptr: UserPtr::from_addr(arg),
@@ -210,44 +210,44 @@ pub(crate) fn dispatch(opener: &Opener, cmd: u32, arg: usize, mode: Mode) -> Res
     }
     match number {
         ULDMA_CMD_NOP => Ok(()),
-        ULDMA_CMD_QUERY => query(opener, &user),
-        ULDMA_CMD_REGION_REGISTER => region::register(opener, &user),
-        ULDMA_CMD_REGION_UNREGISTER => region::unregister(opener, &user),
-        ULDMA_CMD_REGION_EXPORT => region::export(opener, &user),
-        ULDMA_CMD_REGION_UNEXPORT => region::unexport(opener, &user),
-        ULDMA_CMD_REGION_IMPORT => region::import(opener, &user),
-        ULDMA_CMD_REGION_QUERY => region::query(opener, &user),
-        ULDMA_CMD_REGION_CHARGE => region::charge(opener, &user),
-        ULDMA_CMD_REGION_BLOCKS => region::blocks(opener, &user),
-        ULDMA_CMD_REGION_CLEANUP => region::cleanup(opener, &user),
-        ULDMA_CMD_LMM => region::lmm(opener, &user, mode.writable),
-        ULDMA_CMD_CONTEXT_CREATE => context::create(opener, &user),
-        ULDMA_CMD_CONTEXT_DESTROY => context::destroy(opener, &user),
-        ULDMA_CMD_CONTEXT_STATS => context::stats(opener, &user),
-        ULDMA_CMD_CONTEXT_MAP_OUT => context::map_out(opener, &user),
-        ULDMA_CMD_EVENTFD => eventfd(opener, &user),
-        ULDMA_CMD_DMA => dma(opener, &user),
-        ULDMA_CMD_DMA_WAIT => dma_wait(opener, &user),
-        ULDMA_CMD_SEGMENT_CREATE => segment_create(opener, &user),
-        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(opener, &user),
-        ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(opener, &user),
-        ULDMA_CMD_DOORBELL => doorbell(opener, &user),
-        ULDMA_CMD_PEER_QUERY => connection::peer_query(opener, &user),
-        ULDMA_CMD_CONN_LISTEN => connection::listen(opener, &user),
-        ULDMA_CMD_CONN_ACCEPT => connection::accept(opener, &user, nonblock),
-        ULDMA_CMD_CONN_CONNECT => connection::connect(opener, &user),
-        ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(opener, &user),
-        ULDMA_CMD_CONN_PREPOST => connection::give(opener, &user, Way::Receive, nonblock),
-        ULDMA_CMD_CONN_SEND => connection::give(opener, &user, Way::Send, nonblock),
-        ULDMA_CMD_CONN_RECV => connection::take(opener, &user, Way::Receive, nonblock),
-        ULDMA_CMD_CONN_RECYCLE => connection::take(opener, &user, Way::Send, nonblock),
-        ULDMA_CMD_CONN_QUERY => connection::query(opener, &user),
+        ULDMA_CMD_QUERY => query(open_file, &user),
+        ULDMA_CMD_REGION_REGISTER => region::register(open_file, &user),
+        ULDMA_CMD_REGION_UNREGISTER => region::unregister(open_file, &user),
+        ULDMA_CMD_REGION_EXPORT => region::export(open_file, &user),
+        ULDMA_CMD_REGION_UNEXPORT => region::unexport(open_file, &user),
+        ULDMA_CMD_REGION_IMPORT => region::import(open_file, &user),
+        ULDMA_CMD_REGION_QUERY => region::query(open_file, &user),
+        ULDMA_CMD_REGION_CHARGE => region::charge(open_file, &user),
+        ULDMA_CMD_REGION_BLOCKS => region::blocks(open_file, &user),
+        ULDMA_CMD_REGION_CLEANUP => region::cleanup(open_file, &user),
+        ULDMA_CMD_LMM => region::lmm(open_file, &user, mode.writable),
+        ULDMA_CMD_CONTEXT_CREATE => context::create(open_file, &user),
+        ULDMA_CMD_CONTEXT_DESTROY => context::destroy(open_file, &user),
+        ULDMA_CMD_CONTEXT_STATS => context::stats(open_file, &user),
+        ULDMA_CMD_CONTEXT_MAP_OUT => context::map_out(open_file, &user),
+        ULDMA_CMD_EVENTFD => eventfd(open_file, &user),
+        ULDMA_CMD_DMA => dma(open_file, &user),
+        ULDMA_CMD_DMA_WAIT => dma_wait(open_file, &user),
+        ULDMA_CMD_SEGMENT_CREATE => segment_create(open_file, &user),
+        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(open_file, &user),
+        ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(open_file, &user),
+        ULDMA_CMD_DOORBELL => doorbell(open_file, &user),
+        ULDMA_CMD_PEER_QUERY => connection::peer_query(open_file, &user),
+        ULDMA_CMD_CONN_LISTEN => connection::listen(open_file, &user),
+        ULDMA_CMD_CONN_ACCEPT => connection::accept(open_file, &user, nonblock),
+        ULDMA_CMD_CONN_CONNECT => connection::connect(open_file, &user),
+        ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(open_file, &user),
+        ULDMA_CMD_CONN_PREPOST => connection::give(open_file, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_SEND => connection::give(open_file, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_RECV => connection::take(open_file, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_RECYCLE => connection::take(open_file, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)
 }
 
-impl Opener {
+impl OpenFile {
     /// Makes an object, tells the user about it, and only then lets its handle mean it: a user who
     /// cannot be told gets nothing.
     fn make<T: Argument>(
@@ -277,10 +277,10 @@ impl Opener {
     }
 }
 
-fn query(opener: &Opener, user: &User) -> Result {
+fn query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_query = user.read()?;
     no_flags(arg.flags)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     let geometry = shared.hw.geometry();
     drop(shared.gate.try_enter()?);
     let links = shared
@@ -293,7 +293,7 @@ fn query(opener: &Opener, user: &User) -> Result {
         generation = generation.wrapping_add(link.generation);
     }
     let usage = shared.tpt.usage();
-    let regions = opener.objects.lock().regions();
+    let regions = open_file.objects.lock().regions();
     arg.out_abi_version = uapi::ULDMA_ABI_VERSION;
     arg.out_node = geometry.node;
     arg.out_link = if up != 0 { uapi::ULDMA_LINK_UP } else { 0 };
@@ -311,7 +311,7 @@ fn query(opener: &Opener, user: &User) -> Result {
     arg.out_window_used = u64::try_from(shared.parts.used())?;
     arg.out_methods = method::allowed(geometry.methods);
     arg.out_opener_regions = u32::try_from(regions)?;
-    arg.out_opener_pinned = pages_to_bytes(opener.space.locked_pages());
+    arg.out_opener_pinned = pages_to_bytes(open_file.space.locked_pages());
     arg.out_nodes = geometry.nodes;
     arg.out_peers = up;
     arg.out_backend = match geometry.backend {
@@ -320,7 +320,7 @@ fn query(opener: &Opener, user: &User) -> Result {
         Backend::Loopback => uapi::ULDMA_BACKEND_LOOPBACK,
     };
     arg.out_connections = u32::try_from(shared.connections.count())?;
-    let payer = opener.space.payer();
+    let payer = open_file.space.payer();
     let (used, limits) = (payer.used(), payer.limits());
     arg.out_user_regions = u32::try_from(used.of(Resource::Regions))?;
     arg.out_user_max_regions = u32::try_from(limits.of(Resource::Regions))?;
@@ -341,24 +341,24 @@ fn query(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-fn eventfd(opener: &Opener, user: &User) -> Result {
+fn eventfd(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_eventfd = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
-    opener.check_space()?;
+    open_file.check_space()?;
     let eventfd = match arg.fd {
         -1 => None,
         fd if fd < 0 => return Err(EINVAL),
         fd => Some(EventFd::from_fd(fd).map_err(|_| EINVAL)?),
     };
-    opener.set_eventfd(eventfd);
+    open_file.set_eventfd(eventfd);
     Ok(())
 }
 
-fn dma(opener: &Opener, user: &User) -> Result {
+fn dma(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_dma = user.read()?;
     no_flags(arg.flags)?;
-    opener.check_space()?;
+    open_file.check_space()?;
     if arg.length == 0 || arg.length > size_word::BYTES_MASK {
         return Err(EINVAL);
     }
@@ -373,15 +373,15 @@ fn dma(opener: &Opener, user: &User) -> Result {
     // A transfer cannot be taken back, so make sure first that its ticket can be told.
     user.write(&arg)?;
     // Held until the device has accepted the regions, so that they cannot be replaced.
-    let mut objects = opener.objects.lock();
+    let mut objects = open_file.objects.lock();
     let (src, dst) = (objects.region(arg.src)?, objects.region(arg.dst)?);
     let src = src.place(arg.src_offset, arg.length, read)?;
     let dst = dst.place(arg.dst_offset, arg.length, write)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     let transfer = {
         let guard = shared.gate.try_enter()?;
         let (engine, hw) = (&shared.engine, &*shared.hw);
-        engine.start(guard.dev(), hw, src, dst, arg.length, &opener.events)?
+        engine.start(guard.dev(), hw, src, dst, arg.length, &open_file.events)?
     };
     arg.out_ticket = transfer.ticket;
     objects.remember(transfer);
@@ -389,17 +389,17 @@ fn dma(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-fn dma_wait(opener: &Opener, user: &User) -> Result {
+fn dma_wait(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_dma_wait = user.read()?;
     if arg.flags & !uapi::ULDMA_WAIT_CONTEXT != 0 {
         return Err(eopnotsupp());
     }
     zero(arg.reserved)?;
     let outcome = if arg.flags & uapi::ULDMA_WAIT_CONTEXT != 0 {
-        wait_for_context(opener, arg.ticket, arg.timeout_ns)?
+        wait_for_context(open_file, arg.ticket, arg.timeout_ns)?
     } else {
-        let transfer = opener.objects.lock().transfer(arg.ticket)?;
-        opener.shared.engine.wait(&transfer, arg.timeout_ns)?
+        let transfer = open_file.objects.lock().transfer(arg.ticket)?;
+        open_file.shared.engine.wait(&transfer, arg.timeout_ns)?
     };
     arg.out_bytes = outcome.bytes;
     arg.out_status = outcome.status;
@@ -407,12 +407,12 @@ fn dma_wait(opener: &Opener, user: &User) -> Result {
 }
 
 /// Waits for a transfer that was started from user level.
-fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
+fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
     let claim = {
-        let objects = opener.objects.lock();
+        let objects = open_file.objects.lock();
         objects.context.as_ref().ok_or(ENXIO)?.claim.clone()
     };
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     {
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
@@ -426,22 +426,22 @@ fn wait_for_context(opener: &Opener, ticket: u64, timeout_ns: u64) -> Result<Out
             return Err(ENOENT);
         }
     }
-    let page = opener
+    let page = open_file
         .events
         .wait_for_context(ticket, timeout_ns, &**shared)?;
     page.record(ticket).ok_or(ENOENT)
 }
 
-fn segment_create(opener: &Opener, user: &User) -> Result {
+fn segment_create(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_segment_create = user.read()?;
     no_flags(arg.flags)?;
-    opener.check_space()?;
-    let peer = opener.shared.link.only(arg.peer)?;
-    opener.make(user, &mut arg, |handle, arg| {
+    open_file.check_space()?;
+    let peer = open_file.shared.link.only(arg.peer)?;
+    open_file.make(user, &mut arg, |handle, arg| {
         let segment = Segment::create(
-            &opener.shared.site(),
-            (opener.number, opener.space.payer()),
-            &opener.events,
+            &open_file.shared.site(),
+            (open_file.number, open_file.space.payer()),
+            &open_file.events,
             handle,
             (arg.name, peer),
             arg.length,
@@ -453,29 +453,29 @@ fn segment_create(opener: &Opener, user: &User) -> Result {
     })
 }
 
-fn segment_attach(opener: &Opener, user: &User) -> Result {
+fn segment_attach(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_segment_attach = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
-    opener.check_space()?;
+    open_file.check_space()?;
     if arg.name == 0 {
         return Err(EINVAL);
     }
     zero(arg.reserved2)?;
-    let peer = opener.shared.link.named(arg.peer)?;
-    let epoch = opener.shared.segments.epoch(peer.node());
+    let peer = open_file.shared.link.named(arg.peer)?;
+    let epoch = open_file.shared.segments.epoch(peer.node());
     let query = Query::Segment(arg.name);
-    let answer = opener
+    let answer = open_file
         .shared
-        .ask(opener.asker(), peer, query, arg.timeout_ns)?;
+        .ask(open_file.asker(), peer, query, arg.timeout_ns)?;
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };
-    opener.make(user, &mut arg, |handle, arg| {
+    open_file.make(user, &mut arg, |handle, arg| {
         let segment = Segment::attach(
-            &opener.shared.site(),
-            opener.number,
-            &opener.events,
+            &open_file.shared.site(),
+            open_file.number,
+            &open_file.events,
             handle,
             peer.node(),
             &created,
@@ -488,19 +488,19 @@ fn segment_attach(opener: &Opener, user: &User) -> Result {
     })
 }
 
-fn segment_destroy(opener: &Opener, user: &User) -> Result {
+fn segment_destroy(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
+    open_file.check_space()?;
+    let mut objects = open_file.objects.lock();
     objects.segment(arg.handle)?;
     let object = objects.handles.remove(arg.handle)?;
     drop(objects);
-    opener.end(object)
+    open_file.end(object)
 }
 
-fn doorbell(opener: &Opener, user: &User) -> Result {
+fn doorbell(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let segment = opener.objects.lock().segment(arg.handle)?.clone();
-    segment.ring(&opener.shared.site())
+    open_file.check_space()?;
+    let segment = open_file.objects.lock().segment(arg.handle)?.clone();
+    segment.ring(&open_file.shared.site())
 }

@@ -2,7 +2,7 @@
 
 //! What each user has of what all users of a device share, and how much of it one can have.
 //!
-//! An address space pays for all that its openers have: as the user who opened the device first in
+//! An address space pays for all that its open files have: as the user who opened the device first in
 //! it, and without limits if that process had `CAP_SYS_RESOURCE`. What is paid for is a [`Share`],
 //! which is given back when it is dropped.
 //!

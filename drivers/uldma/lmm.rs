@@ -2,7 +2,7 @@
 
 //! The locked memory manager: which pages of which address space are pinned, and how often.
 //!
-//! One [`Space`] per address space that has the device open, whatever the number of openers, so
+//! One [`Space`] per address space that has the device open, whatever the number of open files, so
 //! that each page is pinned, charged and entered in the page table once.
 
 use kernel::{

@@ -2,7 +2,7 @@
 
 //! What processes can map: file ranges of a device, and the device pages behind them.
 //!
-//! Every range belongs to one opener and is unique in the device, so that removing one range
+//! Every range belongs to one open file and is unique in the device, so that removing one range
 //! reaches all its mappings. Pages are put in by faults, under the lock that guards the ranges, so
 //! that none can slip in after a range was removed.
 //!
@@ -49,9 +49,9 @@ const PAGES: core::ops::Range<usize> = 1..1 << 50;
 
 /// What is behind a range.
 pub(crate) enum Content {
-    /// Shadow pages of a region, seen through the opener's context.
+    /// Shadow pages of a region, seen through the open file's context.
     Shadow(List<Run>),
-    /// The registers of the opener's context.
+    /// The registers of the open file's context.
     Context,
     /// A status page.
     Status(Arc<StatusPage>),
@@ -79,7 +79,7 @@ impl Content {
         }
     }
 
-    /// Whether this is seen through the opener's context.
+    /// Whether this is seen through the open file's context.
     fn is_of_context(&self) -> bool {
         matches!(self, Self::Shadow(_) | Self::Context)
     }
@@ -115,14 +115,14 @@ impl Content {
 
 struct Range {
     pages: usize,
-    opener: u64,
+    open_file: u64,
     content: Content,
     writable: bool,
 }
 
 struct Ranges {
     by_page: RBTree<usize, Range>,
-    /// The context of each opener that has one; none while the device has no registers for it.
+    /// The context of each open file that has one; none while the device has no registers for it.
     contexts: RBTree<u64, Option<u32>>,
     /// First page of the next range.
     next: usize,
@@ -175,17 +175,17 @@ impl Maps {
         &self.mapping
     }
 
-    /// Adds a range of `pages` pages for `opener`.
+    /// Adds a range of `pages` pages for `open_file`.
     pub(crate) fn add(
         &self,
-        opener: u64,
+        open_file: u64,
         pages: usize,
         content: Content,
         writable: bool,
     ) -> Result<MapRange> {
         let range = Range {
             pages,
-            opener,
+            open_file,
             content,
             writable,
         };
@@ -220,50 +220,50 @@ impl Maps {
         drop(removed);
     }
 
-    /// Lets `opener` have a context, through which its shadow pages are seen, once
+    /// Lets `open_file` have a context, through which its shadow pages are seen, once
     /// [`Maps::move_context`] has said which.
-    pub(crate) fn add_context(&self, opener: u64) -> Result {
-        let node = RBTreeNode::new(opener, None, GFP_KERNEL_ACCOUNT)?;
+    pub(crate) fn add_context(&self, open_file: u64) -> Result {
+        let node = RBTreeNode::new(open_file, None, GFP_KERNEL_ACCOUNT)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }
 
-    /// Says which context `opener` has from now on, if [`Maps::add_context`] let it have any: another
+    /// Says which context `open_file` has from now on, if [`Maps::add_context`] let it have any: another
     /// one only after none.
-    pub(crate) fn move_context(&self, opener: u64, context: Option<u32>) {
-        if let Some(found) = self.ranges.lock().contexts.get_mut(&opener) {
+    pub(crate) fn move_context(&self, open_file: u64, context: Option<u32>) {
+        if let Some(found) = self.ranges.lock().contexts.get_mut(&open_file) {
             *found = context;
         }
         // Without a context nothing was mapped.
         if context.is_none() {
-            self.zap_context(opener);
+            self.zap_context(open_file);
         }
     }
 
-    /// Takes the context of `opener` away, and with it all shadow pages.
-    pub(crate) fn remove_context(&self, opener: u64) {
-        self.ranges.lock().contexts.remove(&opener);
+    /// Takes the context of `open_file` away, and with it all shadow pages.
+    pub(crate) fn remove_context(&self, open_file: u64) {
+        self.ranges.lock().contexts.remove(&open_file);
         // Ranges stay valid for a later context; who touches a page faults in the meantime.
-        self.zap_context(opener);
+        self.zap_context(open_file);
     }
 
-    /// Empties all mappings of `opener` that are seen through its context.
-    fn zap_context(&self, opener: u64) {
+    /// Empties all mappings of `open_file` that are seen through its context.
+    fn zap_context(&self, open_file: u64) {
         // The next range is looked up anew each time, since zapping cannot happen under the lock.
         let mut next = 0;
-        while let Some(range) = self.of_context_from(opener, next) {
+        while let Some(range) = self.of_context_from(open_file, next) {
             self.mapping.zap(range.offset(), range.length());
             next = range.first + range.pages;
         }
     }
 
-    /// The first range from file page `from` on that is seen through the context of `opener`.
-    fn of_context_from(&self, opener: u64, from: usize) -> Option<MapRange> {
+    /// The first range from file page `from` on that is seen through the context of `open_file`.
+    fn of_context_from(&self, open_file: u64, from: usize) -> Option<MapRange> {
         let mut ranges = self.ranges.lock();
         let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
         loop {
             let (first, range) = cursor.current();
-            if range.opener == opener && range.content.is_of_context() {
+            if range.open_file == open_file && range.content.is_of_context() {
                 return Some(MapRange {
                     first: *first,
                     pages: range.pages,
@@ -273,15 +273,15 @@ impl Maps {
         }
     }
 
-    /// Checks a mapping that `opener` wants to make.
+    /// Checks a mapping that `open_file` wants to make.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the pages are not inside of one range of the opener, `ENXIO` for shadow pages
+    /// `EINVAL` when the pages are not inside of one range of the open file, `ENXIO` for shadow pages
     /// while it has no context.
     pub(crate) fn check(
         &self,
-        opener: u64,
+        open_file: u64,
         hw: &dyn Hardware,
         first: usize,
         pages: usize,
@@ -289,10 +289,10 @@ impl Maps {
         let ranges = self.ranges.lock();
         let (start, range) = ranges.containing(first).ok_or(EINVAL)?;
         let end = first.checked_add(pages).ok_or(EINVAL)?;
-        if range.opener != opener || end > start + range.pages {
+        if range.open_file != open_file || end > start + range.pages {
             return Err(EINVAL);
         }
-        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&opener).is_none() {
+        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&open_file).is_none() {
             return Err(ENXIO);
         }
         Ok(MappingRights {
@@ -301,19 +301,19 @@ impl Maps {
         })
     }
 
-    /// Serves a fault of `opener`; later when it has to get registers for its context before.
+    /// Serves a fault of `open_file`; later when it has to get registers for its context before.
     pub(crate) fn fault(
         &self,
-        opener: u64,
+        open_file: u64,
         hw: &dyn Hardware,
         fault: &Fault<'_>,
     ) -> Result<Served, FaultError> {
         let ranges = self.ranges.lock();
         let (start, range) = ranges.containing(fault.page()).ok_or(FaultError::Bus)?;
-        if range.opener != opener {
+        if range.open_file != open_file {
             return Err(FaultError::Bus);
         }
-        let context = match ranges.contexts.get(&opener) {
+        let context = match ranges.contexts.get(&open_file) {
             Some(None) if range.content.is_of_context() => return Ok(Served::Later),
             Some(context) => *context,
             None => None,

@@ -49,7 +49,7 @@ pub(crate) fn loopback() -> (u32, usize) {
     )
 }
 
-/// Milliseconds for which an opener keeps a context that another wants.
+/// Milliseconds for which an open file keeps a context that another wants.
 pub(crate) fn context_slice_ms() -> i64 {
     parameter(&module_parameters::context_slice_ms).into()
 }
@@ -64,7 +64,7 @@ pub(crate) fn insecure_methods() -> bool {
     parameter(&module_parameters::insecure_methods) != 0
 }
 
-/// Regions and imports that one opener can have.
+/// Regions and imports that one open file can have.
 pub(crate) fn max_opener_regions() -> usize {
     parameter(&module_parameters::max_opener_regions)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an opener, and imports of the peer's.
+//! Regions: registered memory of an open file, and imports of the peer's.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -63,7 +63,7 @@ enum Pages {
 
 /// For whom a region is made.
 pub(crate) struct Owner<'a> {
-    pub(crate) opener: u64,
+    pub(crate) open_file: u64,
     pub(crate) space: &'a Arc<Space>,
     pub(crate) events: &'a Arc<Events>,
     /// The handle that the region is going to have.
@@ -118,7 +118,7 @@ struct Entries {
 /// One registration or import. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
-    /// First byte, in the opener's address space; zero for an import.
+    /// First byte, in the open file's address space; zero for an import.
     addr: u64,
     access: Access,
     length: u64,
@@ -166,7 +166,7 @@ impl Region {
             remote: None,
             export: None,
         };
-        match Self::enter(shared, owner.opener, share, &setup) {
+        match Self::enter(shared, owner.open_file, share, &setup) {
             Ok((slot, range)) => Ok(Self {
                 slot,
                 addr,
@@ -188,13 +188,13 @@ impl Region {
     /// Puts a region into the device's table and makes its shadow pages mappable.
     fn enter(
         shared: &Shared,
-        opener: u64,
+        open_file: u64,
         share: Share,
         setup: &RegionSetup<'_>,
     ) -> Result<(RegionSlot, MapRange)> {
         let guard = shared.gate.try_enter()?;
         let slot = shared.tpt.reserve_region(guard.dev(), share)?;
-        let result = Self::enter_at(shared, &guard, opener, slot, setup);
+        let result = Self::enter_at(shared, &guard, open_file, slot, setup);
         if result.is_err() {
             // The entry was never made, so there is nothing to invalidate.
             shared.tpt.free_region(slot);
@@ -205,7 +205,7 @@ impl Region {
     fn enter_at(
         shared: &Shared,
         guard: &GateGuard<'_>,
-        opener: u64,
+        open_file: u64,
         slot: RegionSlot,
         setup: &RegionSetup<'_>,
     ) -> Result<MapRange> {
@@ -213,7 +213,7 @@ impl Region {
         let content = Content::Shadow(List::of(setup.runs)?);
         let pages = usize::try_from(count)?;
         let access = setup.access;
-        let range = shared.maps.add(opener, pages, content, access.write)?;
+        let range = shared.maps.add(open_file, pages, content, access.write)?;
         // Last, since a device that has seen an entry has to be told when it goes.
         shared
             .tpt
@@ -263,7 +263,7 @@ impl Region {
             remote: Some(remote.remote(peer.node(), generation)),
             export: None,
         };
-        let range = match Self::enter_at(shared, &guard, owner.opener, slot, &setup) {
+        let range = match Self::enter_at(shared, &guard, owner.open_file, slot, &setup) {
             Ok(range) => range,
             Err(err) => {
                 // The shadow pages may have been mapped for a moment.

@@ -143,7 +143,7 @@ struct State {
 }
 
 impl Segment {
-    /// Takes a part of the own section, zeroed, for opener `opener`, for which `payer` pays, to be
+    /// Takes a part of the own section, zeroed, for open file `open_file`, for which `payer` pays, to be
     /// attached to by one peer or all.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Segment {
     /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`Parts::take`].
     pub(crate) fn create(
         site: &Site<'_>,
-        (opener, payer): (u64, &Arc<Payer>),
+        (open_file, payer): (u64, &Arc<Payer>),
         events: &Arc<Events>,
         handle: u32,
         (name, peer): (u64, Option<u32>),
@@ -169,7 +169,7 @@ impl Segment {
             state.insert(|| {
                 Self::new(
                     site,
-                    opener,
+                    open_file,
                     events,
                     handle,
                     Side::Created(name, peer),
@@ -188,7 +188,7 @@ impl Segment {
     /// session.
     pub(crate) fn attach(
         site: &Site<'_>,
-        opener: u64,
+        open_file: u64,
         events: &Arc<Events>,
         handle: u32,
         peer: u32,
@@ -203,13 +203,13 @@ impl Segment {
             return Err(estale());
         }
         state
-            .insert(|| Self::new(site, opener, events, handle, Side::Attached(peer), part))
+            .insert(|| Self::new(site, open_file, events, handle, Side::Attached(peer), part))
             .inspect_err(|_| state.give_back(site, peer, offered.offset))
     }
 
     fn new(
         site: &Site<'_>,
-        opener: u64,
+        open_file: u64,
         events: &Arc<Events>,
         handle: u32,
         side: Side,
@@ -228,7 +228,7 @@ impl Segment {
         let bell = events.add_bell(handle)?;
         let segment = site
             .maps
-            .add(opener, part.pages(), content, true)
+            .add(open_file, part.pages(), content, true)
             .and_then(|range| {
                 let segment = Self {
                     side,

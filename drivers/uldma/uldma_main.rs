@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | entry | [`driver`] |
 //! | user interface | [`file`], [`ioctl`], [`debugfs`] |
-//! | services | [`opener`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
+//! | services | [`open_file`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
 //! | mechanisms | [`ledger`], [`charge`], [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`polling`], [`adaptive_poll`] |
 //! | hardware | [`hw`] |
 //! | kernel extras | [`kernel_ext`] |
@@ -39,7 +39,7 @@ mod list;
 mod lmm;
 mod maps;
 mod method;
-mod opener;
+mod open_file;
 mod options;
 mod polling;
 mod pump;
@@ -61,7 +61,7 @@ kernel::prelude::module! {
     params: {
         max_opener_regions: usize {
             default: 8192,
-            description: "Regions and imports that one opener can have",
+            description: "Regions and imports that one open file can have",
         },
         user_regions: usize {
             default: 0,
@@ -97,7 +97,7 @@ kernel::prelude::module! {
         },
         context_slice_ms: u32 {
             default: 10,
-            description: "Milliseconds for which an opener keeps a context that another wants",
+            description: "Milliseconds for which an open file keeps a context that another wants",
         },
         context_wait_ms: u32 {
             default: 10000,

@@ -97,7 +97,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *LINK,
         *FAILING,
     ),
-    r"(file|ioctl|opener|handles)\.rs|kernel_ext/(errno|capability|chardev)\.rs": (
+    r"(file|ioctl|open_file|handles)\.rs|kernel_ext/(errno|capability|chardev)\.rs": (
         *INTERFACE,
         *LIFE,
         *BROAD,

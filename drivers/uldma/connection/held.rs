@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose a connection is: that of an opener, or of the listener that it waits at.
+//! Whose a connection is: that of an open file, or of the listener that it waits at.
 
 use core::ops::Deref;
 

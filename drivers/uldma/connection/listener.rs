@@ -85,7 +85,7 @@ impl Listener {
         self.once
     }
 
-    /// Whether openers of `space` may accept.
+    /// Whether open files of `space` may accept.
     pub(crate) fn is_of(&self, space: &Arc<Space>) -> bool {
         Arc::ptr_eq(&self.space, space)
     }

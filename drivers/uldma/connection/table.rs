@@ -104,7 +104,7 @@ impl Connections {
         self.table.lock().count()
     }
 
-    /// Listens at `port`, for openers of `space`.
+    /// Listens at `port`, for open files of `space`.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an opener has of a context whether or not the device has registers for it at the moment.
+//! What an open file has of a context whether or not the device has registers for it at the moment.
 
 use kernel::{
     new_mutex,
@@ -53,7 +53,7 @@ pub(super) struct Shares {
 /// A claim to a context of the device.
 #[pin_data]
 pub(crate) struct Claim {
-    pub(super) opener: u64,
+    pub(super) open_file: u64,
     /// Space whose pages the context may name.
     pub(super) space: u32,
     /// Who pays for the context.
@@ -74,7 +74,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Makes a claim to no context yet.
     pub(crate) fn new(
-        opener: u64,
+        open_file: u64,
         space: &Space,
         method: Method,
         no_data: bool,
@@ -86,7 +86,7 @@ impl Claim {
             false => None,
         };
         let claim = pin_init!(Self {
-            opener,
+            open_file,
             payer: space.payer().clone(),
             space: space.id(),
             method,

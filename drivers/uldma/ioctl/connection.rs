@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 use crate::{
     connection::Way,
     kernel_ext::errno::eopnotsupp,
-    opener::Opener,
+    open_file::OpenFile,
     uapi::{
         self,
         *, //
@@ -24,10 +24,10 @@ use super::{
     User, //
 };
 
-pub(super) fn peer_query(opener: &Opener, user: &User) -> Result {
+pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_peer_query = user.read()?;
     no_flags(arg.flags)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
     let link = shared.link.peer(arg.node)?.describe();
     let looks = shared.pump.looks();
@@ -45,12 +45,12 @@ pub(super) fn peer_query(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn listen(opener: &Opener, user: &User) -> Result {
+pub(super) fn listen(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_conn_listen = user.read()?;
     if arg.flags & !uapi::ULDMA_LISTEN_ONCE != 0 {
         return Err(eopnotsupp());
     }
-    opener.check_space()?;
+    open_file.check_space()?;
     let once = arg.flags & uapi::ULDMA_LISTEN_ONCE != 0;
     let backlog = match (once, arg.backlog) {
         (true, 0) => 1,
@@ -61,28 +61,28 @@ pub(super) fn listen(opener: &Opener, user: &User) -> Result {
         return Err(EINVAL);
     }
     let backlog = usize::try_from(backlog)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
-    opener.attachment.listen(|| {
-        let (space, events) = (&opener.space, &opener.events);
+    open_file.attachment.listen(|| {
+        let (space, events) = (&open_file.space, &open_file.events);
         let connections = &shared.connections;
         connections.listen(arg.port, backlog, once, space, events)
     })
 }
 
-pub(super) fn accept(opener: &Opener, user: &User, nonblock: bool) -> Result {
+pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Result {
     let mut arg: uldma_conn_accept = user.read()?;
     no_flags(arg.flags)?;
-    opener.check_space()?;
+    open_file.check_space()?;
     // A connection that is accepted cannot be given back, so make sure first that it can be told.
     user.write(&arg)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
     let listener = shared.connections.listener(arg.port).ok_or(ENOENT)?;
-    if !listener.is_of(&opener.space) {
+    if !listener.is_of(&open_file.space) {
         return Err(EPERM);
     }
-    opener.attachment.connect(|| {
+    open_file.attachment.connect(|| {
         let connection = listener.accept(nonblock)?;
         arg.out_node = connection.node();
         Ok(connection)
@@ -90,24 +90,24 @@ pub(super) fn accept(opener: &Opener, user: &User, nonblock: bool) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn connect(opener: &Opener, user: &User) -> Result {
+pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_conn_connect = user.read()?;
     if arg.flags & !uapi::ULDMA_CONNECT_PULL != 0 {
         return Err(eopnotsupp());
     }
-    opener.check_space()?;
+    open_file.check_space()?;
     if arg.port == 0 {
         return Err(EINVAL);
     }
     let pull = arg.flags & uapi::ULDMA_CONNECT_PULL != 0;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
     let peer = shared.link.named(arg.peer)?;
-    opener.attachment.connect(|| {
+    open_file.attachment.connect(|| {
         let connections = &shared.connections;
         connections.connect(
             &shared.connection_site(),
-            opener.space.payer(),
+            open_file.space.payer(),
             peer,
             arg.port,
             pull,
@@ -116,43 +116,43 @@ pub(super) fn connect(opener: &Opener, user: &User) -> Result {
     })
 }
 
-pub(super) fn disconnect(opener: &Opener, user: &User) -> Result {
+pub(super) fn disconnect(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     zero(arg.handle)?;
-    opener.check_space()?;
-    let keep = opener.keep_pins.load(Relaxed);
-    opener
+    open_file.check_space()?;
+    let keep = open_file.keep_pins.load(Relaxed);
+    open_file
         .attachment
-        .disconnect(&opener.shared.connection_site(), keep)
+        .disconnect(&open_file.shared.connection_site(), keep)
 }
 
-pub(super) fn give(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Result {
+pub(super) fn give(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
     let arg: uldma_conn_buffer = user.read()?;
     no_flags(arg.flags)?;
-    opener.check_space()?;
-    let connection = opener.attachment.connection(nonblock)?;
-    let keep = opener.keep_pins.load(Relaxed);
+    open_file.check_space()?;
+    let connection = open_file.attachment.connection(nonblock)?;
+    let keep = open_file.keep_pins.load(Relaxed);
     let range = (arg.addr, arg.length);
-    let site = &opener.shared.connection_site();
-    connection.give(site, &opener.space, way, range, keep)
+    let site = &open_file.shared.connection_site();
+    connection.give(site, &open_file.space, way, range, keep)
 }
 
-pub(super) fn take(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Result {
+pub(super) fn take(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
     let mut arg: uldma_conn_range = user.read()?;
     if arg.flags & !uapi::ULDMA_RANGE_SPIN != 0 {
         return Err(eopnotsupp());
     }
-    opener.check_space()?;
+    open_file.check_space()?;
     if arg.length == 0 {
         return Err(EINVAL);
     }
     // Memory that is given back cannot be taken again, so make sure first that it can be told.
     user.write(&arg)?;
-    let connection = opener.attachment.connection(nonblock)?;
-    let keep = opener.keep_pins.load(Relaxed);
+    let connection = open_file.attachment.connection(nonblock)?;
+    let keep = open_file.keep_pins.load(Relaxed);
     let spin = arg.flags & uapi::ULDMA_RANGE_SPIN != 0;
     let (addr, length) = connection.take(
-        &opener.shared.connection_site(),
+        &open_file.shared.connection_site(),
         way,
         arg.length,
         (nonblock, spin),
@@ -163,11 +163,11 @@ pub(super) fn take(opener: &Opener, user: &User, way: Way, nonblock: bool) -> Re
     user.write(&arg)
 }
 
-pub(super) fn query(opener: &Opener, user: &User) -> Result {
+pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     let asked: uldma_conn_query = user.read()?;
     no_flags(asked.flags)?;
     let mut arg = uldma_conn_query::new_zeroed();
     arg.size = asked.size;
-    opener.attachment.describe(&mut arg)?;
+    open_file.attachment.describe(&mut arg)?;
     user.write(&arg)
 }

@@ -10,7 +10,7 @@ use kernel::{
 use crate::{
     kernel_ext::errno::eopnotsupp,
     method::Method,
-    opener::Opener,
+    open_file::OpenFile,
     region::Region,
     uapi::{
         self,
@@ -24,17 +24,17 @@ use super::{
     User, //
 };
 
-pub(super) fn create(opener: &Opener, user: &User) -> Result {
+pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_context_create = user.read()?;
     if arg.flags & !uapi::ULDMA_CONTEXT_NO_DATA != 0 {
         return Err(eopnotsupp());
     }
     zero(arg.reserved)?;
-    let method = Method::from_number(arg.method, opener.shared.hw.geometry().methods)?;
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
+    let method = Method::from_number(arg.method, open_file.shared.hw.geometry().methods)?;
+    open_file.check_space()?;
+    let mut objects = open_file.objects.lock();
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
-    let (number, key) = opener.take_context(&mut objects, method, no_data)?;
+    let (number, key) = open_file.take_context(&mut objects, method, no_data)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
     let claim = context.claim.clone();
     arg.out_context = number;
@@ -46,27 +46,27 @@ pub(super) fn create(opener: &Opener, user: &User) -> Result {
     drop(objects);
     user.write(&arg).inspect_err(|_| {
         // Nobody was told of it; another thread may have ended it meanwhile.
-        let mut objects = opener.objects.lock();
+        let mut objects = open_file.objects.lock();
         let context = objects.context.as_ref();
         if context.is_some_and(|context| Arc::ptr_eq(&context.claim, &claim)) {
-            let _ = opener.drop_context(&mut objects);
+            let _ = open_file.drop_context(&mut objects);
         }
     })
 }
 
-pub(super) fn destroy(opener: &Opener, user: &User) -> Result {
+pub(super) fn destroy(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     zero(arg.handle)?;
-    opener.check_space()?;
-    opener.drop_context(&mut opener.objects.lock())
+    open_file.check_space()?;
+    open_file.drop_context(&mut open_file.objects.lock())
 }
 
-pub(super) fn stats(opener: &Opener, user: &User) -> Result {
+pub(super) fn stats(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_context_stats = user.read()?;
     no_flags(arg.flags)?;
-    let objects = opener.objects.lock();
+    let objects = open_file.objects.lock();
     let context = objects.context.as_ref().ok_or(ENXIO)?;
-    let shared = &opener.shared;
+    let shared = &open_file.shared;
     let guard = shared.gate.try_enter()?;
     let contexts = &shared.contexts;
     let counters = contexts.counters(guard.dev(), &*shared.hw, &context.claim)?;
@@ -76,7 +76,7 @@ pub(super) fn stats(opener: &Opener, user: &User) -> Result {
     arg.out_page_loads = counters.page_loads;
     arg.out_initiations = counters.initiations;
     arg.out_refused = counters.refused;
-    arg.out_completed = opener.events.context_completed().unwrap_or(0);
+    arg.out_completed = open_file.events.context_completed().unwrap_or(0);
     arg.out_bytes = counters.bytes;
     arg.out_bad_keys = counters.bad_keys.into();
     drop(guard);
@@ -84,19 +84,19 @@ pub(super) fn stats(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn map_out(opener: &Opener, user: &User) -> Result {
+pub(super) fn map_out(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_map_out = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
-    opener.check_space()?;
-    let objects = opener.objects.lock();
+    open_file.check_space()?;
+    let objects = open_file.objects.lock();
     let source = objects.region(arg.src)?;
     let destination = match arg.dst {
         0 => None,
         handle => Some((objects.region(handle)?, arg.dst_page)),
     };
     Region::map_out(
-        &opener.shared,
+        &open_file.shared,
         (source, arg.src_page),
         destination,
         arg.pages,

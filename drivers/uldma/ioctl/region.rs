@@ -33,9 +33,9 @@ use crate::{
         pages_to_bytes,
         PageRange, //
     },
-    opener::{
+    open_file::{
         Object,
-        Opener, //
+        OpenFile, //
     },
     options,
     region::{
@@ -55,8 +55,8 @@ use super::{
     User, //
 };
 
-impl Opener {
-    /// The same for a region, of which an opener can have only so many.
+impl OpenFile {
+    /// The same for a region, of which an open file can have only so many.
     fn make_region<T: Argument>(
         &self,
         user: &User,
@@ -68,7 +68,7 @@ impl Opener {
             .add_region(options::max_opener_regions())?;
         let result = self.make(user, arg, |handle, arg| {
             let owner = Owner {
-                opener: self.number,
+                open_file: self.number,
                 space: &self.space,
                 events: &self.events,
                 handle,
@@ -79,11 +79,11 @@ impl Opener {
     }
 }
 
-pub(super) fn register(opener: &Opener, user: &User) -> Result {
+pub(super) fn register(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_register = user.read()?;
     let access = Access::from_flags(arg.flags)?;
-    opener.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::register(&opener.shared, owner, arg.addr, arg.length, access)?;
+    open_file.make_region(user, &mut arg, |owner, arg| {
+        let region = Region::register(&open_file.shared, owner, arg.addr, arg.length, access)?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_shadow_offset = region.range().offset();
@@ -92,28 +92,28 @@ pub(super) fn register(opener: &Opener, user: &User) -> Result {
     })
 }
 
-pub(super) fn unregister(opener: &Opener, user: &User) -> Result {
+pub(super) fn unregister(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let object = opener.objects.lock().take_region(arg.handle)?;
-    opener.end(object)
+    open_file.check_space()?;
+    let object = open_file.objects.lock().take_region(arg.handle)?;
+    open_file.end(object)
 }
 
-pub(super) fn cleanup(opener: &Opener, user: &User) -> Result {
+pub(super) fn cleanup(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     zero(arg.handle)?;
-    opener.check_space()?;
-    opener.end_regions()
+    open_file.check_space()?;
+    open_file.end_regions()
 }
 
-pub(super) fn query(opener: &Opener, user: &User) -> Result {
+pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_query = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
-    drop(opener.shared.gate.try_enter()?);
-    let region = opener.objects.lock().region(arg.handle)?.describe();
+    drop(open_file.shared.gate.try_enter()?);
+    let region = open_file.objects.lock().region(arg.handle)?.describe();
     // Without `objects`, as this may wait for the device.
-    let lock = region.lock.map(|lock| opener.space.describe(lock));
+    let lock = region.lock.map(|lock| open_file.space.describe(lock));
     let (areas, stale) = lock.unwrap_or((0, 0));
     let flags = [
         (region.import, uapi::ULDMA_REGION_IMPORT),
@@ -130,12 +130,12 @@ pub(super) fn query(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn charge(opener: &Opener, user: &User) -> Result {
+pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_charge = user.read()?;
     Access::from_flags(arg.flags)?;
-    opener.check_space()?;
-    drop(opener.shared.gate.try_enter()?);
-    let cost = opener
+    open_file.check_space()?;
+    drop(open_file.shared.gate.try_enter()?);
+    let cost = open_file
         .space
         .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?);
     arg.out_charge = pages_to_bytes(cost.charge);
@@ -148,7 +148,7 @@ pub(super) fn charge(opener: &Opener, user: &User) -> Result {
 /// Blocks that are copied at a time, since copying may fault and so must not hold locks.
 const BLOCKS_AT_A_TIME: usize = 64;
 
-pub(super) fn blocks(opener: &Opener, user: &User) -> Result {
+pub(super) fn blocks(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_blocks = user.read()?;
     if arg.flags & !uapi::ULDMA_BLOCKS_PAGES != 0 {
         return Err(eopnotsupp());
@@ -168,9 +168,9 @@ pub(super) fn blocks(opener: &Opener, user: &User) -> Result {
     loop {
         let limit = left.min(BLOCKS_AT_A_TIME);
         let (blocks, after) = {
-            let objects = opener.objects.lock();
+            let objects = open_file.objects.lock();
             let region = objects.region(arg.handle)?;
-            region.blocks(&opener.shared, next, limit, merge)?
+            region.blocks(&open_file.shared, next, limit, merge)?
         };
         next = after;
         left -= blocks.len();
@@ -190,7 +190,7 @@ pub(super) fn blocks(opener: &Opener, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn lmm(opener: &Opener, user: &User, writable: bool) -> Result {
+pub(super) fn lmm(open_file: &OpenFile, user: &User, writable: bool) -> Result {
     let mut arg: uldma_lmm = user.read()?;
     zero(arg.reserved)?;
     let keep = match arg.flags {
@@ -206,11 +206,11 @@ pub(super) fn lmm(opener: &Opener, user: &User, writable: bool) -> Result {
         if !writable {
             return Err(EBADF);
         }
-        opener.check_space()?;
+        open_file.check_space()?;
     }
-    drop(opener.shared.gate.try_enter()?);
-    let summary = opener.space.summary();
-    let limits = opener.shared.lmm.options().cache;
+    drop(open_file.shared.gate.try_enter()?);
+    let summary = open_file.space.summary();
+    let limits = open_file.shared.lmm.options().cache;
     arg.out_areas = u32::try_from(summary.areas)?;
     arg.out_max_regions = u32::try_from(options::max_opener_regions()).unwrap_or(u32::MAX);
     arg.out_locked = pages_to_bytes(summary.locked);
@@ -224,50 +224,50 @@ pub(super) fn lmm(opener: &Opener, user: &User, writable: bool) -> Result {
     arg.out_revalidations = summary.counters.looks;
     user.write(&arg)?;
     if let Some(keep) = keep {
-        opener.keep_pins.store(keep, Relaxed);
+        open_file.keep_pins.store(keep, Relaxed);
     }
     Ok(())
 }
 
-pub(super) fn export(opener: &Opener, user: &User) -> Result {
+pub(super) fn export(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_region_export = user.read()?;
     let access = Access::from_flags(arg.flags)?;
-    opener.check_space()?;
-    let peer = opener.shared.link.only(arg.peer)?;
-    let mut objects = opener.objects.lock();
+    open_file.check_space()?;
+    let peer = open_file.shared.link.only(arg.peer)?;
+    let mut objects = open_file.objects.lock();
     objects
         .region_mut(arg.handle)?
-        .export(&opener.shared, arg.name, peer, access)
+        .export(&open_file.shared, arg.name, peer, access)
 }
 
-pub(super) fn unexport(opener: &Opener, user: &User) -> Result {
+pub(super) fn unexport(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
-    opener.check_space()?;
-    let mut objects = opener.objects.lock();
-    objects.region_mut(arg.handle)?.unexport(&opener.shared)
+    open_file.check_space()?;
+    let mut objects = open_file.objects.lock();
+    objects.region_mut(arg.handle)?.unexport(&open_file.shared)
 }
 
-pub(super) fn import(opener: &Opener, user: &User) -> Result {
+pub(super) fn import(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_import = user.read()?;
     let access = Access::from_flags(arg.flags)?;
-    opener.check_space()?;
+    open_file.check_space()?;
     if arg.name == 0 {
         return Err(EINVAL);
     }
     zero(arg.reserved)?;
-    let peer = opener.shared.link.named(arg.peer)?;
+    let peer = open_file.shared.link.named(arg.peer)?;
     let query = Query::Region(arg.name);
-    let answer = opener
+    let answer = open_file
         .shared
-        .ask(opener.asker(), peer, query, arg.timeout_ns)?;
+        .ask(open_file.asker(), peer, query, arg.timeout_ns)?;
     let Answer::Region(remote) = answer else {
         return Err(eproto());
     };
     if !remote.access.covers(access) {
         return Err(EACCES);
     }
-    opener.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::import(&opener.shared, owner, peer, &remote, access)?;
+    open_file.make_region(user, &mut arg, |owner, arg| {
+        let region = Region::import(&open_file.shared, owner, peer, &remote, access)?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_length = region.length();

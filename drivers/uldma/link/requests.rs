@@ -2,7 +2,7 @@
 
 //! Questions that wait for the answer of a peer.
 //!
-//! Each opener has places of its own for each peer, so that a peer that is mute takes none of what is
+//! Each open file has places of its own for each peer, so that a peer that is mute takes none of what is
 //! for others, and each user has a part of what a device can have. A request is found, and its waiter
 //! woken, without regard to how many others there are.
 
@@ -38,17 +38,17 @@ use crate::{
 /// Requests that can be waiting for an answer, of all users that have limits.
 pub(crate) const MAX_REQUESTS: usize = 1024;
 
-/// Requests of one opener that can be waiting for an answer of one peer.
+/// Requests of one open file that can be waiting for an answer of one peer.
 const PLACES: u32 = 16;
 
 /// How long to wait before a request is sent again.
 const RETRY_NS: u64 = 200_000_000;
 
-/// The places of one opener: how many are taken, by peer.
+/// The places of one open file: how many are taken, by peer.
 pub(crate) struct Places([Atomic<u32>; MAX_NODES]);
 
 impl Places {
-    /// The places of a new opener, all of them free.
+    /// The places of a new open file, all of them free.
     pub(crate) const fn new() -> Self {
         Self([const { Atomic::new(0) }; MAX_NODES])
     }
@@ -126,11 +126,11 @@ impl Requests {
         })
     }
 
-    /// Opens a request to `peer` at one of an opener's places; `payer` pays for it.
+    /// Opens a request to `peer` at one of an open file's places; `payer` pays for it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the opener has no place for that peer, `ENOMEM`, those of [`Share::new`].
+    /// `EBUSY` when the open file has no place for that peer, `ENOMEM`, those of [`Share::new`].
     pub(crate) fn open<'a>(
         &'a self,
         peer: u32,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn one_opener_does_not_stop_others() -> Result {
+    fn one_file_does_not_stop_others() -> Result {
         let payer = payer(100)?;
         let (greedy, other) = (Places::new(), Places::new());
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;

@@ -102,7 +102,7 @@ pub(super) struct State {
     pub(super) reserved: KVec<PageRange>,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
-    /// Areas that the device did not let go of: pinned until the address space's last opener and
+    /// Areas that the device did not let go of: pinned until the address space's last open file and
     /// the device's binding are gone.
     pub(super) stuck: Areas<Pinned>,
     /// Whether the device keeps this space.
@@ -187,7 +187,7 @@ impl Space {
         self.id.number()
     }
 
-    /// Who pays for what its openers have.
+    /// Who pays for what its open files have.
     pub(crate) fn payer(&self) -> &Arc<Payer> {
         &self.payer
     }

@@ -3,7 +3,7 @@
 //! The numbers by which the device knows spaces.
 //!
 //! A space has its number for as long as it lives, which is as long as anything is entered for it in
-//! the device's tables: an opener's regions, buffers of connections that outlive the opener, and
+//! the device's tables: an open file's regions, buffers of connections that outlive the open file, and
 //! memory that the device did not let go of. Only then can the number mean another space.
 
 use kernel::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Openers: what one open file has of a device.
+//! OpenFiles: what one open file has of a device.
 
 use core::ops::Range;
 
@@ -70,23 +70,23 @@ pub(crate) enum Object {
     Segment(Arc<Segment>),
 }
 
-/// The register context of an opener.
-pub(crate) struct OpenerContext {
+/// The register context of an open file.
+pub(crate) struct FileContext {
     pub(crate) claim: Arc<Claim>,
     pub(crate) registers: MapRange,
     pub(crate) status: MapRange,
     pub(crate) queue: Option<MapRange>,
 }
 
-/// Transfers whose outcome an opener can ask for: the last ones that it started.
+/// Transfers whose outcome an open file can ask for: the last ones that it started.
 const REMEMBERED: usize = 64;
 
-/// What an opener has.
+/// What an open file has.
 pub(crate) struct Objects {
     pub(crate) handles: Handles<Object>,
     /// Regions and imports, made or being made.
     regions: usize,
-    pub(crate) context: Option<OpenerContext>,
+    pub(crate) context: Option<FileContext>,
     transfers: [Option<Arc<Transfer>>; REMEMBERED],
     next_transfer: usize,
 }
@@ -177,7 +177,7 @@ impl Objects {
 
 /// An open file: what one process, or several that share it, has of a device.
 #[pin_data]
-pub(crate) struct Opener {
+pub(crate) struct OpenFile {
     pub(crate) number: u64,
     pub(crate) shared: Arc<Shared>,
     pub(crate) space: Arc<Space>,
@@ -192,18 +192,18 @@ pub(crate) struct Opener {
     #[pin]
     end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
     #[pin]
-    work: Work<Opener>,
+    work: Work<OpenFile>,
     /// The thread that has waited for registers in vain; 0 for none.
     waited_in_vain: Atomic<i32>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Opener { self.work }
+    impl HasWork<Self> for OpenFile { self.work }
 }
 
-/// Gives back what an opener has when its address space ends, whoever has the file open then.
+/// Gives back what an open file has when its address space ends, whoever has the file open then.
 struct SpaceEnd {
-    opener: Arc<Opener>,
+    open_file: Arc<OpenFile>,
 }
 
 impl Watcher for SpaceEnd {
@@ -211,11 +211,11 @@ impl Watcher for SpaceEnd {
 
     fn ends(&self) {
         // If it is queued already, it has not begun yet.
-        let _ = system_default().enqueue(self.opener.clone());
+        let _ = system_default().enqueue(self.open_file.clone());
     }
 }
 
-impl WorkItem for Opener {
+impl WorkItem for OpenFile {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -225,7 +225,7 @@ impl WorkItem for Opener {
     }
 }
 
-impl Opener {
+impl OpenFile {
     /// Opens a device for the current process.
     ///
     /// # Errors
@@ -243,26 +243,26 @@ impl Opener {
                 Payer::new(shared.ledger.clone(), capability::current_user(), limited)
             })?
         };
-        let opener = Self::new(shared.clone(), space.clone());
-        let opener = opener.inspect_err(|_| shared.lmm.leave(&space))?;
-        opener.watch_space().inspect_err(|_| opener.close())?;
-        Ok(opener)
+        let open_file = Self::new(shared.clone(), space.clone());
+        let open_file = open_file.inspect_err(|_| shared.lmm.leave(&space))?;
+        open_file.watch_space().inspect_err(|_| open_file.close())?;
+        Ok(open_file)
     }
 
-    /// Gives back what the opener has once its address space ends, until [`Opener::close`].
+    /// Gives back what the open file has once its address space ends, until [`OpenFile::close`].
     fn watch_space(self: &Arc<Self>) -> Result {
         let task = kernel::current!();
         let mm = self.space.current(task).ok_or(EPERM)?;
-        let opener = self.clone();
+        let open_file = self.clone();
         // The end is of all addresses. Nothing but the end happens to the first page.
-        let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { opener });
+        let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { open_file });
         *self.end.lock() = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
         Ok(())
     }
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
         let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
-        let number = shared.add_opener(events.clone())?;
+        let number = shared.add_file(events.clone())?;
         let objects = Objects {
             handles: Handles::new(),
             regions: 0,
@@ -272,19 +272,19 @@ impl Opener {
         };
         let keep = shared.clone();
         let attachment = Attachment::new(events.clone());
-        let opener = pin_init!(Self {
+        let open_file = pin_init!(Self {
             number,
             shared,
             space,
             events,
             keep_pins: Atomic::new(false),
-            objects <- new_mutex!(objects, "uldma::Opener::objects"),
+            objects <- new_mutex!(objects, "uldma::OpenFile::objects"),
             attachment <- attachment,
-            end <- new_mutex!(None, "uldma::Opener::end"),
-            work <- new_work!("uldma::Opener::work"),
+            end <- new_mutex!(None, "uldma::OpenFile::end"),
+            work <- new_work!("uldma::OpenFile::work"),
             waited_in_vain: Atomic::new(0),
         });
-        Arc::pin_init(opener, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_opener(number))
+        Arc::pin_init(open_file, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_file(number))
     }
 
     /// The current thread has waited for registers in vain.
@@ -330,7 +330,7 @@ impl Opener {
     /// Ends all regions and imports that there are now.
     ///
     /// The device is told of each, or of all at once if there is nothing else of this space, as
-    /// memory of a connection or what another opener has.
+    /// memory of a connection or what another open file has.
     ///
     /// # Errors
     ///
@@ -379,7 +379,7 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the opener has one or all are in use; those of [`Running::add`].
+    /// `EBUSY` when the open file has one or all are in use; those of [`Running::add`].
     ///
     /// [`Running::add`]: crate::running::Running::add
     pub(crate) fn take_context(
@@ -421,7 +421,7 @@ impl Opener {
         })();
         match (result, shown) {
             (Ok((number, key)), [Some(registers), Some(status), queue]) => {
-                objects.context = Some(OpenerContext {
+                objects.context = Some(FileContext {
                     claim,
                     registers,
                     status,
@@ -477,24 +477,24 @@ impl Opener {
         self.events.arm(&*self.shared);
     }
 
-    /// Ends the opener, whose file was closed.
+    /// Ends the open file, whose file was closed.
     pub(crate) fn close(&self) {
         let end = self.end.lock().take();
         drop(end);
         // Nothing queues it any more.
         flush(&self.work);
         self.give_all_back();
-        self.shared.remove_opener(self.number);
+        self.shared.remove_file(self.number);
         self.shared.lmm.leave(&self.space);
     }
 
-    /// Gives back all that the opener has. Its address space gets nothing new meanwhile: the file
+    /// Gives back all that the open file has. Its address space gets nothing new meanwhile: the file
     /// was closed, or no thread runs there any more.
     fn give_all_back(&self) {
         self.attachment
             .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();
-        // An opener without a context has nothing to give back.
+        // An open file without a context has nothing to give back.
         let _ = self.drop_context(&mut objects);
         drop(objects);
         // What the device does not let go of is kept for it, and was logged.
