@@ -310,8 +310,8 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_window_size = u64::try_from(geometry.window_size)?;
     arg.out_window_used = u64::try_from(shared.parts.used())?;
     arg.out_methods = method::allowed(geometry.methods);
-    arg.out_opener_regions = u32::try_from(regions)?;
-    arg.out_opener_pinned = pages_to_bytes(open_file.space.locked_pages());
+    arg.out_file_regions = u32::try_from(regions)?;
+    arg.out_mm_pinned = pages_to_bytes(open_file.space.locked_pages());
     arg.out_nodes = geometry.nodes;
     arg.out_peers = up;
     arg.out_backend = match geometry.backend {

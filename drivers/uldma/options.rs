@@ -65,8 +65,8 @@ pub(crate) fn insecure_methods() -> bool {
 }
 
 /// Regions and imports that one open file can have.
-pub(crate) fn max_opener_regions() -> usize {
-    parameter(&module_parameters::max_opener_regions)
+pub(crate) fn max_file_regions() -> usize {
+    parameter(&module_parameters::max_file_regions)
 }
 
 /// What users can share of a device, and what one can have of it.

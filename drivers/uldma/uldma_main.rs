@@ -59,7 +59,7 @@ kernel::prelude::module! {
     description: "User-level DMA over a shared PCI window",
     license: "GPL",
     params: {
-        max_opener_regions: usize {
+        max_file_regions: usize {
             default: 8192,
             description: "Regions and imports that one open file can have",
         },

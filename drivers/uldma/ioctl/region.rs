@@ -65,7 +65,7 @@ impl OpenFile {
     ) -> Result {
         self.objects
             .lock()
-            .add_region(options::max_opener_regions())?;
+            .add_region(options::max_file_regions())?;
         let result = self.make(user, arg, |handle, arg| {
             let owner = Owner {
                 open_file: self.number,
@@ -212,7 +212,7 @@ pub(super) fn lmm(open_file: &OpenFile, user: &User, writable: bool) -> Result {
     let summary = open_file.space.summary();
     let limits = open_file.shared.lmm.options().cache;
     arg.out_areas = u32::try_from(summary.areas)?;
-    arg.out_max_regions = u32::try_from(options::max_opener_regions()).unwrap_or(u32::MAX);
+    arg.out_max_regions = u32::try_from(options::max_file_regions()).unwrap_or(u32::MAX);
     arg.out_locked = pages_to_bytes(summary.locked);
     arg.out_cached = pages_to_bytes(summary.cached);
     arg.out_cached_regions = u32::try_from(summary.cached_regions)?;

@@ -15,12 +15,12 @@
 /**
  * DOC: general contract
  *
- * /dev/uldmaN stands for one device. One open file is one *opener*: it owns
+ * /dev/uldmaN stands for one device. One open file is one *open file*: it owns
  * regions, window segments and at most one register context, and belongs to
  * the address space that opened it. Calls that touch memory, map the device,
  * say who is told of events or take them (read()) fail with EPERM from another
  * address space (after fork(), or through a passed descriptor). When it ends, by
- * exit or by exec, all that the opener owns ends, even if the file stays open.
+ * exit or by exec, all that the open file owns ends, even if the file stays open.
  *
  * A file that is open for reading only (O_RDONLY) can ask and wait: NOP, all
  * calls whose name ends with QUERY, REGION_CHARGE, REGION_BLOCKS, LMM without
@@ -63,22 +63,22 @@
  *    the peer has withdrawn it.
  *  - ENOENT: no such handle, or no such name at the peer.
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
- *  - ENOSPC: a table of the device, the window or the opener is full.
+ *  - ENOSPC: a table of the device, the window or the open file is full.
  *  - EDQUOT: the user has as many regions, pages of the device's table,
  *    connections, ports, bytes of the window or requests to peers as one without
  *    CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
- *  - EBUSY: the opener has a context already, or the device has no context
- *    free that the user can have, or the transfer queue is full, or the opener
+ *  - EBUSY: the open file has a context already, or the device has no context
+ *    free that the user can have, or the transfer queue is full, or the open file
  *    waits for as many answers of that peer as it may.
- *  - ENXIO: the operation needs a context and the opener has none.
- *  - ENOTCONN: the link to the peer is down, or the opener has no connection.
+ *  - ENXIO: the operation needs a context and the open file has none.
+ *  - ENOTCONN: the link to the peer is down, or the open file has no connection.
  *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait, or
  *    the user who listens has as many connections as it can have.
  *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
  *    a side was closed or killed that had not sent all, or broke the protocol.
  *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
- *  - EISCONN: the opener has a connection, or listens, already.
+ *  - EISCONN: the open file has a connection, or listens, already.
  *  - EADDRINUSE: somebody listens at that port already.
  *  - EAGAIN: the call would wait, and the file is O_NONBLOCK.
  *  - ETIMEDOUT: the peer or the device did not answer in time.
@@ -110,7 +110,7 @@
  * @ULDMA_CMD_REGION_CHARGE: struct uldma_region_charge
  * @ULDMA_CMD_REGION_BLOCKS: struct uldma_region_blocks; needs CAP_SYS_ADMIN
  * @ULDMA_CMD_REGION_CLEANUP: struct uldma_handle with a handle of zero: end all
- *	regions and imports of the opener
+ *	regions and imports of the open file
  * @ULDMA_CMD_LMM: struct uldma_lmm
  * @ULDMA_CMD_CONTEXT_CREATE: struct uldma_context_create
  * @ULDMA_CMD_CONTEXT_DESTROY: struct uldma_handle with a handle of zero
@@ -245,27 +245,27 @@ enum uldma_backend {
  * @out_node: number of this node on its link
  * @out_link: ULDMA_LINK_UP if any peer can be reached, or zero
  * @out_link_generation: counts how often a link to a peer came up
- * @out_contexts: register contexts that openers can share
+ * @out_contexts: register contexts that open files can share
  * @out_contexts_used: of these, how many are taken
  * @out_page_shift: log2 of the page that one shadow page stands for
  * @out_shadow_window_shift: log2 of the bytes of shadow space per context
  * @out_max_transfer: bytes that one initiation can move
  * @out_max_regions: regions that the device can hold
- * @out_regions: regions that the device holds, of all openers
+ * @out_regions: regions that the device holds, of all open files
  * @out_max_pages: pages that the device's translation table can hold
- * @out_pages: pages that it holds, of all openers
+ * @out_pages: pages that it holds, of all open files
  * @out_window_size: bytes of each node's section of the window
  * @out_window_used: of these, how many segments and connections take
- * @out_opener_regions: regions and imports of this opener
+ * @out_file_regions: regions and imports of this open file
  * @out_methods: mask of enum uldma_method that a context can have here and now
- * @out_opener_pinned: bytes that this opener's address space has pinned here
+ * @out_mm_pinned: bytes that this open file's address space has pinned here
  * @out_nodes: nodes that the link joins, numbered from zero, with this one
  * @out_peers: mask of the nodes that can be reached now
  * @out_backend: enum uldma_backend
- * @out_connections: connections of all openers
- * @out_user_regions: regions and imports that the opener's user has, and memory
+ * @out_connections: connections of all open files
+ * @out_user_regions: regions and imports that the open file's user has, and memory
  *	that it gave to connections and that an engine reaches
- * @out_user_max_regions: of these, how many this opener's user can have
+ * @out_user_max_regions: of these, how many this open file's user can have
  * @out_user_pages: pages of the table that the user has, of registered memory,
  *	of memory given to connections, and of imports
  * @out_user_max_pages: of these, how many the user can have
@@ -286,7 +286,7 @@ enum uldma_backend {
  *	a peer
  * @out_user_max_requests: of these, how many the user can have
  *
- * The user of an opener is the one who ran when the address space first opened
+ * The user of an open file is the one who ran when the address space first opened
  * the device. What it can have is what there is, if that process had
  * CAP_SYS_RESOURCE.
  */
@@ -308,9 +308,9 @@ struct uldma_query {
 	__u32 out_pages;
 	__aligned_u64 out_window_size;
 	__aligned_u64 out_window_used;
-	__u32 out_opener_regions;
+	__u32 out_file_regions;
 	__u32 out_methods;
-	__aligned_u64 out_opener_pinned;
+	__aligned_u64 out_mm_pinned;
 	__u32 out_nodes;
 	__u32 out_peers;
 	__u32 out_backend;
@@ -423,8 +423,8 @@ struct uldma_peer_query {
  * which is told by ULDMA_EVENT_STALE, and whoever registers the same addresses
  * anew gets what is mapped there then.
  *
- * An opener can have no more regions than the module's parameter
- * max_opener_regions (ENOSPC).
+ * An open file can have no more regions than the module's parameter
+ * max_file_regions (ENOSPC).
  */
 struct uldma_region_register {
 	__u32 size;
@@ -585,17 +585,17 @@ struct uldma_region_blocks {
 	__aligned_u64 out_next_page;
 };
 
-/** define ULDMA_LMM_CACHE_ON - keep the pins of regions that this opener ends */
+/** define ULDMA_LMM_CACHE_ON - keep the pins of regions that this open file ends */
 #define ULDMA_LMM_CACHE_ON (1U << 0)
-/** define ULDMA_LMM_CACHE_OFF - unpin regions that this opener ends */
+/** define ULDMA_LMM_CACHE_OFF - unpin regions that this open file ends */
 #define ULDMA_LMM_CACHE_OFF (1U << 1)
 
 /**
- * struct uldma_lmm - the locked memory of the opener's address space
+ * struct uldma_lmm - the locked memory of the open file's address space
  * @size: sizeof(struct uldma_lmm)
  * @flags: ULDMA_LMM_CACHE_ON, ULDMA_LMM_CACHE_OFF, or zero to only ask
  * @out_areas: locked memory areas
- * @out_max_regions: regions and imports that one opener can have
+ * @out_max_regions: regions and imports that one open file can have
  * @out_locked: bytes locked, each page counted once
  * @out_cached: bytes of ended regions that the cache holds; what several of
  *	them or a live region share counts for each
@@ -609,9 +609,9 @@ struct uldma_region_blocks {
  * @out_revalidations: times that locked addresses had to be looked at, as they may have
  *	changed
  *
- * The cache is off for an opener that did not turn it on. What it holds stays
+ * The cache is off for an open file that did not turn it on. What it holds stays
  * charged; it is emptied when memory is short, when a registration would exceed
- * a limit, and when the address space's last opener is closed.
+ * a limit, and when the address space's last open file is closed.
  */
 struct uldma_lmm {
 	__u32 size;
@@ -633,7 +633,7 @@ struct uldma_lmm {
 /**
  * DOC: extended shadow addressing
  *
- * An opener that has a context and has mapped the shadow pages of its regions
+ * An open file that has a context and has mapped the shadow pages of its regions
  * starts a transfer with one store and one load, aligned, of eight bytes:
  *
  *  - store the size word to the destination's shadow address,
@@ -776,7 +776,7 @@ enum uldma_method {
 #define ULDMA_CONTEXT_NO_DATA (1U << 0)
 
 /**
- * struct uldma_context_create - take a register context for this opener
+ * struct uldma_context_create - take a register context for this open file
  * @size: sizeof(struct uldma_context_create)
  * @flags: ULDMA_CONTEXT_NO_DATA, to measure initiation alone, or zero
  * @method: enum uldma_method
@@ -790,8 +790,8 @@ enum uldma_method {
  * @out_queue_offset: ULDMA_METHOD_QUEUE: mmap offset of a page of
  *	ULDMA_STATUS_RECORDS struct uldma_descriptor; else zero
  *
- * EBUSY: the opener has one, or all are in use; DMA by ULDMA_IOC_DMA works
- * without a context. The device's registers may be lent to another opener while
+ * EBUSY: the open file has one, or all are in use; DMA by ULDMA_IOC_DMA works
+ * without a context. The device's registers may be lent to another open file while
  * nothing is under way, and are given back when they are next touched; arguments
  * that were passed in part are forgotten then. EPERM: the method is one of
  * ULDMA_METHODS_INSECURE.
@@ -1011,7 +1011,7 @@ struct uldma_descriptor {
 };
 
 /**
- * struct uldma_context_stats - the device's counters of this opener's context
+ * struct uldma_context_stats - the device's counters of this open file's context
  * @size: sizeof(struct uldma_context_stats)
  * @flags: zero
  * @out_shadow_stores: stores to shadow pages
@@ -1022,7 +1022,7 @@ struct uldma_descriptor {
  * @out_refused: initiations refused
  * @out_completed: transfers ended
  * @out_bytes: bytes moved
- * @out_bad_keys: stores of this opener that named a wrong key
+ * @out_bad_keys: stores of this open file that named a wrong key
  */
 struct uldma_context_stats {
 	__u32 size;
@@ -1077,7 +1077,7 @@ struct uldma_dma {
 	__aligned_u64 out_ticket;
 };
 
-/** define ULDMA_WAIT_CONTEXT - @ticket came from this opener's context */
+/** define ULDMA_WAIT_CONTEXT - @ticket came from this open file's context */
 #define ULDMA_WAIT_CONTEXT (1U << 0)
 
 /**
@@ -1092,7 +1092,7 @@ struct uldma_dma {
  * @reserved: zero
  *
  * ETIMEDOUT when it has not ended in time; ENOENT when the ticket was never
- * given out to this opener, or its record was overwritten since. A program
+ * given out to this open file, or its record was overwritten since. A program
  * gives out the tickets of ULDMA_METHOD_QUEUE itself, ULDMA_STATUS_RECORDS at
  * most ahead of the device.
  */
@@ -1168,7 +1168,7 @@ struct uldma_segment_attach {
 /**
  * DOC: connections
  *
- * One opener has one connection, incoming or outgoing, with data both ways, or
+ * One open file has one connection, incoming or outgoing, with data both ways, or
  * listens for them. Data is a byte stream that is moved from memory to memory
  * with exactly one copy, or with two where nodes share nothing but the window
  * (ULDMA_CONN_WINDOW): the receiver posts memory (ULDMA_IOC_CONN_PREPOST), the
@@ -1191,7 +1191,7 @@ struct uldma_segment_attach {
 
 /**
  * enum uldma_conn_state - what a connection is about
- * @ULDMA_CONN_NONE: the opener has none
+ * @ULDMA_CONN_NONE: the open file has none
  * @ULDMA_CONN_LISTENING: it waits for peers to connect
  * @ULDMA_CONN_CONNECTING: a peer has been asked
  * @ULDMA_CONN_CONNECTED: data can be exchanged
@@ -1227,7 +1227,7 @@ enum uldma_conn_state {
  *	ULDMA_LISTEN_ONCE
  *
  * With ULDMA_LISTEN_ONCE there is nothing to accept: poll() reports EPOLLOUT
- * once the opener is connected, and calls that need a connection wait for that.
+ * once the open file is connected, and calls that need a connection wait for that.
  */
 struct uldma_conn_listen {
 	__u32 size;
@@ -1244,7 +1244,7 @@ struct uldma_conn_listen {
  *	space (EPERM)
  * @out_node: who connected
  *
- * It becomes the connection of the opener that accepts, which has none before
+ * It becomes the connection of the open file that accepts, which has none before
  * (EISCONN). The listener's file reports EPOLLIN while there is one to accept.
  */
 struct uldma_conn_accept {
@@ -1270,7 +1270,7 @@ struct uldma_conn_accept {
  * connects that were given up and that the peer has not answered (ENOSPC), and as
  * many connections in all as DOC: shares of users says (EDQUOT).
  *
- * poll() on an opener that has a connection reports EPOLLIN when
+ * poll() on an open file that has a connection reports EPOLLIN when
  * ULDMA_IOC_CONN_RECV would not wait, EPOLLOUT when ULDMA_IOC_CONN_RECYCLE would
  * not or nothing was given to send, EPOLLRDHUP once nothing more will be
  * received, EPOLLHUP once nothing can be sent either, EPOLLERR if the
@@ -1345,7 +1345,7 @@ struct uldma_conn_range {
 #define ULDMA_CONN_RESET (1U << 3)
 
 /**
- * struct uldma_conn_query - the opener's connection
+ * struct uldma_conn_query - the open file's connection
  * @size: sizeof(struct uldma_conn_query)
  * @flags: zero
  * @out_state: enum uldma_conn_state
@@ -1390,7 +1390,7 @@ struct uldma_conn_query {
  * enum uldma_event_type - what struct uldma_event tells
  * @ULDMA_EVENT_COMPLETION: transfers have ended; @handle is the number of the
  *	context, and @value is @completed of its status page; or @handle is zero,
- *	and @value counts this opener's transfers that were started by
+ *	and @value counts this open file's transfers that were started by
  *	ULDMA_IOC_DMA and have ended
  * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
  *	doorbells are shared, so this may also be somebody else's
@@ -1414,7 +1414,7 @@ enum uldma_event_type {
  * @value: see enum uldma_event_type
  *
  * Events are coalesced: one pending event per type and handle. poll() reports
- * EPOLLIN while one is pending, EPOLLHUP once the device is gone; for an opener
+ * EPOLLIN while one is pending, EPOLLHUP once the device is gone; for an open file
  * that listens or has a connection see struct uldma_conn_connect. read() sleeps
  * unless O_NONBLOCK, and fails with EINVAL for less than one event's room.
  */

@@ -115,16 +115,16 @@ def stat_shows_all_processes(pair: Cluster) -> None:
     try:
         export.wait_output("exporting", START_TIMEOUT)
         stat = json.loads(pair.a.check("uldma stat --json"))
-        [opener] = stat["openers"]
-        expect(opener["command"] == "uldma", str(opener))
-        expect((opener["regions"], opener["region_bytes"]) == (1, 1 << 20), str(opener))
+        [open_file] = stat["open_files"]
+        expect(open_file["command"] == "uldma", str(open_file))
+        expect((open_file["regions"], open_file["region_bytes"]) == (1, 1 << 20), str(open_file))
         expect(stat["debugfs"]["usage"]["regions"]["used"] == 1, str(stat))
         words = pair.a.check("uldma stat")
-        expect_words(words, f"process {opener['pid']} (uldma)", "region bytes 1048576")
+        expect_words(words, f"process {open_file['pid']} (uldma)", "region bytes 1048576")
     finally:
         export.kill()
         export.wait(END_TIMEOUT)
-    expect(json.loads(pair.a.check("uldma stat --json"))["openers"] == [], "export is left")
+    expect(json.loads(pair.a.check("uldma stat --json"))["open_files"] == [], "export is left")
 
 
 @case_of(LOOPBACK)

@@ -123,7 +123,7 @@ def imports_stay(pair: Cluster) -> None:
             pair.device.control("stall", on=True, node=a.number)
             try:
                 importer.end()
-                wait_until(lambda: usage(a, "openers") == 0, TIMEOUT, "the opener is gone")
+                wait_until(lambda: usage(a, "open_files") == 0, TIMEOUT, "the open file is gone")
             finally:
                 pair.device.control("stall", on=False, node=a.number)
             wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")

@@ -18,7 +18,7 @@ CLEAN = {
     PINS: "nr_foll_pin_acquired 7\nnr_foll_pin_released 7\n",
     LOCKS: "/proc/1/status:Name:\tagent\n/proc/1/status:VmLck:\t0 kB\n"
     "/proc/1/status:VmPin:\t0 kB\n/proc/2/status:Name:\tkthreadd\n",
-    USAGE: "/sys/kernel/debug/uldma0/usage:openers 0\n"
+    USAGE: "/sys/kernel/debug/uldma0/usage:open_files 0\n"
     "/sys/kernel/debug/uldma0/usage:pages 0 of 524288\n",
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache of pins: an opener that turned it on keeps the pins of regions that
+ * The cache of pins: an open file that turned it on keeps the pins of regions that
  * it ends, for whoever registers the same memory again; within bounds, not
  * longer than the memory is what it was, and not when others need it.
  */
@@ -97,7 +97,7 @@ TEST_F(cache, on)
 	EXPECT_EQ(8 * self->page, before.out_cached);
 	EXPECT_EQ(8 * self->page, before.out_locked);
 	EXPECT_EQ(1, before.out_cached_regions);
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
 
 	ASSERT_EQ(0, lock_pages(self, 0, 8, &self->r));
@@ -156,8 +156,8 @@ TEST_F(cache, charge)
 	EXPECT_EQ(8 * self->page, c.out_pinned);
 }
 
-/* Each opener decides for the regions that it ends. */
-TEST_F(cache, of_the_opener)
+/* Each open file decides for the regions that it ends. */
+TEST_F(cache, of_the_file)
 {
 	struct region theirs;
 
@@ -510,7 +510,7 @@ TEST_F(cache, is_no_region)
 	EXPECT_NE(0, touch(self->r.shadow, LOAD));
 	EXPECT_EQ(-ENOENT, kernel_start(self->fd, self->r.handle, 0,
 					self->r.handle, 64, 8, &ticket));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	/* A mapping would keep the file open. */
 	ASSERT_EQ(0, region_unmap(&self->r));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * For programs that have both ends of a link on one machine: two openers with a
+ * For programs that have both ends of a link on one machine: two open files with a
  * connection between them. To be included once per program.
  */
 #ifndef __SELFTEST_ULDMA_CONN_PAIR_H
@@ -12,7 +12,7 @@
 #define PORT 1000
 
 /**
- * struct pair - two openers, of one end each
+ * struct pair - two open files, of one end each
  * @listener: of the first end
  * @a: of the first end, has accepted
  * @b: of the second end, has connected
@@ -38,7 +38,7 @@ static inline int conn_link_wait(int fd, __u32 node)
 	return 0;
 }
 
-/* Three openers without connections, whose devices see each other. */
+/* Three open files without connections, whose devices see each other. */
 static inline int pair_open(struct pair *p, int flags)
 {
 	*p = (struct pair){
@@ -54,7 +54,7 @@ static inline int pair_open(struct pair *p, int flags)
 	       conn_link_wait(p->b, p->to_a - 1);
 }
 
-/* Openers that have a connection; flags as those of the connect. */
+/* OpenFiles that have a connection; flags as those of the connect. */
 static inline int pair_connect(struct pair *p, __u32 flags)
 {
 	return conn_listen(p->listener, PORT, 4) ?:

@@ -35,7 +35,7 @@ static __u32 the_peer(void)
 
 /**
  * struct control - the connection that orders go over
- * @fd: its opener
+ * @fd: its open file
  * @order: what is sent
  * @answer: what comes
  */
@@ -502,7 +502,7 @@ TEST_F_TIMEOUT(peer, given_up, 240)
 
 /**
  * struct cleaning - a thread that ends all regions, again and again
- * @fd: of whose opener
+ * @fd: of whose open file
  * @stop: to make it end
  * @rounds: how often it did
  * @ret: 0 or a negated errno
@@ -536,7 +536,7 @@ static void *clean_up(void *arg)
 	return NULL;
 }
 
-/* Its opener is the only one of its address space. */
+/* Its open file is the only one of its address space. */
 static void stream_and_clean_up(int fd, void *arg)
 {
 	const __u32 *flags = arg;
@@ -558,7 +558,7 @@ static void stream_and_clean_up(int fd, void *arg)
 		_exit(1);
 }
 
-/* What ends all regions of an opener ends nothing of its connection. */
+/* What ends all regions of an open file ends nothing of its connection. */
 TEST_F_TIMEOUT(peer, cleanup_beside, 240)
 {
 	struct helper helper;

@@ -223,7 +223,7 @@ TEST_F(state, pull)
 	EXPECT_TRUE(conn_query(p->b).out_flags & ULDMA_CONN_PULL);
 }
 
-/* One side disconnects; the other sees the end, and an opener is new after. */
+/* One side disconnects; the other sees the end, and an open file is new after. */
 static void check_disconnect(struct __test_metadata *_metadata,
 			     struct pair *p, int first, int second, char *buf)
 {
@@ -258,7 +258,7 @@ TEST_F(state, disconnect)
 
 	ASSERT_EQ(0, pair_connect(p, 0));
 	check_disconnect(_metadata, p, p->a, p->b, self->buf);
-	/* The same openers can do it all over again. */
+	/* The same open files can do it all over again. */
 	for (int i = 0; i < 10; i++) {
 		ASSERT_EQ(0, conn_connect(p->b, p->to_a, PORT));
 		ASSERT_EQ(0, conn_accept(p->a, PORT));
@@ -269,7 +269,7 @@ TEST_F(state, disconnect)
 	}
 }
 
-/* An opener that has connected can listen, and the other way round. */
+/* An open file that has connected can listen, and the other way round. */
 TEST_F(state, other_role)
 {
 	struct pair *p = &self->pair;

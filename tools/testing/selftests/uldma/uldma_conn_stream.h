@@ -57,7 +57,7 @@ static inline long stream_check(const void *buf, size_t length, __u64 seed,
 
 /**
  * struct stream - one direction of a connection, seen from one of its sides
- * @fd: the opener
+ * @fd: the open file
  * @cmd: ULDMA_IOC_CONN_PREPOST or ULDMA_IOC_CONN_SEND
  * @seed: which bytes
  * @total: how many

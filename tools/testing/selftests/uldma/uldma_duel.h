@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Two processes, each with an opener, a context and pages of its own, whose
+ * Two processes, each with an open file, a context and pages of its own, whose
  * accesses to the device come in an order that is given. The victim wants to
  * move A to B; C, D and E are the attacker's.
  */
@@ -92,7 +92,7 @@ struct duel {
  * struct duelist - one of them, as it sees itself
  * @duel: what it was told
  * @who: which one it is
- * @fd: its opener
+ * @fd: its open file
  * @r: the pages that it has
  * @c: its context
  */

@@ -116,13 +116,13 @@ TEST_F(end, passed_file)
 	ASSERT_EQ(0, partner_call(&child, socks[1], 0));
 	passed = receive_file(socks[0], &value);
 	ASSERT_LE(0, passed);
-	EXPECT_EQ(1, query(passed).out_opener_regions);
+	EXPECT_EQ(1, query(passed).out_file_regions);
 	EXPECT_EQ(self->before.pins + PAGES, machine_pins());
 	EXPECT_EQ(0, partner_end(&child));
 
 	expect_use(_metadata, self);
-	EXPECT_EQ(0, query(passed).out_opener_regions);
-	EXPECT_EQ(0, query(passed).out_opener_pinned);
+	EXPECT_EQ(0, query(passed).out_file_regions);
+	EXPECT_EQ(0, query(passed).out_mm_pinned);
 	/* Nobody listens there, and nothing has that name. */
 	EXPECT_EQ(0, conn_listen(self->fd, PORT, 1));
 	close(passed);
@@ -184,7 +184,7 @@ TEST_F(end, executed_again)
 }
 
 /* What fork() leaves open ends nothing, and keeps nothing. */
-TEST_F(end, of_the_opener_alone)
+TEST_F(end, of_the_file_alone)
 {
 	char *buf = buffer(PAGES * page_size());
 	struct helper child;
@@ -204,7 +204,7 @@ TEST_F(end, of_the_opener_alone)
 	byte = buf[0];
 	EXPECT_EQ(0, transfer(fd, BY_KERNEL, &r, 0, &r, page_size(), 1));
 	EXPECT_EQ(byte, buf[0]);
-	EXPECT_EQ(1, query(fd).out_opener_regions);
+	EXPECT_EQ(1, query(fd).out_file_regions);
 	close(fd);
 	expect_use(_metadata, self);
 }

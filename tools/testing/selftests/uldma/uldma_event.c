@@ -361,7 +361,7 @@ static int take_event(void *arg)
 }
 
 /* Who gets the file by fork() can neither turn events away nor take them. */
-TEST_F(event, of_the_opener)
+TEST_F(event, of_the_file)
 {
 	int first = eventfd(0, EFD_NONBLOCK);
 	struct uldma_event event;

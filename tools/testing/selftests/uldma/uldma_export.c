@@ -140,7 +140,7 @@ TEST_F(export, import_bad_arguments)
 
 	EXPECT_EQ(-EINVAL, region_import(self->fd, 0, RW, &r));
 	EXPECT_EQ(-EINVAL, region_import(self->fd, NAME, 0, &r));
-	EXPECT_EQ(2, query(self->fd).out_opener_regions);
+	EXPECT_EQ(2, query(self->fd).out_file_regions);
 }
 
 TEST_F(export, import_without_peer)
@@ -150,7 +150,7 @@ TEST_F(export, import_without_peer)
 	if (link_up(self->fd))
 		SKIP(return, "the link is up");
 	EXPECT_EQ(-ENOTCONN, region_import(self->fd, NAME, RW, &r));
-	EXPECT_EQ(2, query(self->fd).out_opener_regions);
+	EXPECT_EQ(2, query(self->fd).out_file_regions);
 }
 
 /* What this node exports is not the peer's. */
@@ -162,7 +162,7 @@ TEST_F(export, import_of_own)
 		SKIP(return, "the link is down");
 	ASSERT_EQ(0, region_export(self->fd, self->r.handle, RW, NAME));
 	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &r));
-	EXPECT_EQ(2, query(self->fd).out_opener_regions);
+	EXPECT_EQ(2, query(self->fd).out_file_regions);
 }
 
 int main(int argc, char **argv)

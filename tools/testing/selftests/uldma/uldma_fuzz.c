@@ -114,21 +114,21 @@ static bool is_open(const struct order *o, long ret)
 }
 
 /*
- * Others close what they have of a process that is going to die. What an opener
+ * Others close what they have of a process that is going to die. What an open file
  * has ends with the address space that opened it, but nobody waits for that
  * unless the file is closed, so the model would not know when.
  */
 static bool close_shared(int owner)
 {
 	for (int i = 0; i < PROCESSES * OPENERS; i++) {
-		struct order o = { .op = OP_CLOSE, .opener = i % OPENERS };
-		const struct opener *opener = &world.openers[o.opener];
+		struct order o = { .op = OP_CLOSE, .open_file = i % OPENERS };
+		const struct open_file *open_file = &world.open_files[o.open_file];
 		int process = i / OPENERS;
 		struct worker *w = &world.workers[process];
 		struct reply r;
 
-		if (!opener->used || opener->owner != owner || process == owner ||
-		    !(opener->holders & 1U << process))
+		if (!open_file->used || open_file->owner != owner || process == owner ||
+		    !(open_file->holders & 1U << process))
 			continue;
 		if (worker_tell(w, &o, 1) || worker_answer(w, &r, 1) || r.ret)
 			return false;

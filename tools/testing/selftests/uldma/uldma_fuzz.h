@@ -2,7 +2,7 @@
 /*
  * A fuzzer of the user interface that knows what each call has to answer.
  *
- * One process makes up steps and keeps a model of what there is: openers,
+ * One process makes up steps and keeps a model of what there is: open files,
  * handles, names, ports, mappings. Workers, which are processes of their own,
  * do one step at a time. What a call answers is compared with the errors that
  * the interface documents for the state that the model is in.
@@ -42,7 +42,7 @@
 /* Bytes of what another node exports. */
 #define REMOTE_LENGTH 8192
 
-/* What every process has open, beside the openers. */
+/* What every process has open, beside the open files. */
 #define FIRST_FD 100
 #define EVENT_FD 90
 #define OTHER_FD 91
@@ -89,7 +89,7 @@ union args {
  * @flags: known bits of @flags; all, where another field has that place
  * @reserved: offsets of fields that have to be zero, or zero
  * @writes: whether the kernel writes the structure back
- * @owner: whether it may be called in the address space of the opener only
+ * @owner: whether it may be called in the address space of the open file only
  * @weight: how often to make it
  */
 struct call {
@@ -144,7 +144,7 @@ enum memory {
 /**
  * struct order - what a worker is to do
  * @op: what
- * @opener: with which opener
+ * @open_file: with which open file
  * @call: which ioctl: a place in @calls, or a number that is none
  * @cmd: the ioctl
  * @where: where its structure is
@@ -159,7 +159,7 @@ enum memory {
  */
 struct order {
 	enum op op;
-	int opener;
+	int open_file;
 	int call;
 	unsigned long cmd;
 	enum where where;
@@ -253,19 +253,19 @@ enum end {
 /**
  * struct connection - both ends of one
  * @used: whether it is one
- * @opener: of the side that connected, and of the one that accepted, or -1
+ * @open_file: of the side that connected, and of the one that accepted, or -1
  * @end: how each side has ended it
  * @remote: the other side is another node's
  */
 struct connection {
 	bool used;
-	int opener[2];
+	int open_file[2];
 	enum end end[2];
 	bool remote;
 };
 
 /**
- * struct opener - an open file
+ * struct open file - an open file
  * @used: whether it is one
  * @device: of which device
  * @owner: process whose address space it belongs to; -1 if that is gone
@@ -290,7 +290,7 @@ struct connection {
  * @side: which end of it
  * @given: memory that it gave to receive into and to send
  */
-struct opener {
+struct open_file {
 	bool used;
 	int device;
 	int owner;
@@ -334,12 +334,12 @@ struct device {
 };
 
 /**
- * struct mapping - what a process has mapped of an opener
- * @opener: of which, or -1
+ * struct mapping - what a process has mapped of an open file
+ * @open_file: of which, or -1
  * @length: bytes
  */
 struct mapping {
-	int opener;
+	int open_file;
 	__u64 length;
 };
 
@@ -352,7 +352,7 @@ struct process {
 struct world {
 	struct device devices[DEVICES];
 	int device_count;
-	struct opener openers[OPENERS];
+	struct open_file open_files[OPENERS];
 	struct connection connections[CONNECTIONS];
 	struct process processes[PROCESSES];
 	struct worker workers[PROCESSES];
@@ -404,9 +404,9 @@ bool coverage_is_there(void);
 __u64 edge(struct chance *c);
 __u64 length(struct chance *c);
 bool is_segment_kind(enum kind kind);
-__u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u64 first);
-__u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 first);
-void fill(struct chance *c, struct world *w, struct opener *o, __u32 number, union args *a);
+__u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
+__u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
+void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, union args *a);
 void mutate(struct chance *c, struct order *o);
 
 /* uldma_fuzz_make.c */
@@ -414,16 +414,16 @@ int make_order(struct world *w, __u32 step, struct order *o);
 void describe(FILE *to, int process, const struct order *o);
 
 /* uldma_fuzz_world.c */
-struct object *object_of(struct opener *o, __u32 handle);
-struct opener *listener_at(struct world *w, int device, __u32 port);
+struct object *object_of(struct open_file *o, __u32 handle);
+struct open_file *listener_at(struct world *w, int device, __u32 port);
 struct object *named(struct world *w, int device, enum kind kind, __u64 name);
 int peer_of(const struct device *d, __u32 peer);
 const struct object *remote_object(enum kind kind, __u64 name);
 const struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
 			     __u64 name);
 union args known_part(const struct order *o);
-void detach(struct world *w, struct opener *o, enum end end);
-void release_if_unused(struct world *w, struct opener *o);
+void detach(struct world *w, struct open_file *o, enum end end);
+void release_if_unused(struct world *w, struct open_file *o);
 void forget_process(struct world *w, int process);
 void forget_all(struct world *w);
 

@@ -4,7 +4,7 @@
  */
 #include "uldma_fuzz.h"
 
-static const char *add_object(struct opener *o, const struct object *new)
+static const char *add_object(struct open_file *o, const struct object *new)
 {
 	if (!new->handle)
 		return "the handle is zero";
@@ -28,13 +28,13 @@ static const char *add_object(struct opener *o, const struct object *new)
 	return "the model has no room";
 }
 
-static void end_object(struct opener *o, struct object *object)
+static void end_object(struct open_file *o, struct object *object)
 {
 	o->ended[o->ended_count++ % ENDED] = object->handle;
 	object->kind = NONE;
 }
 
-static const char *add_import(struct world *w, struct opener *o, const union args *in,
+static const char *add_import(struct world *w, struct open_file *o, const union args *in,
 			      const struct uldma_region_import *a)
 {
 	struct device *d = &w->devices[o->device];
@@ -53,7 +53,7 @@ static const char *add_import(struct world *w, struct opener *o, const union arg
 	});
 }
 
-static const char *apply_region(struct world *w, struct opener *o, __u32 number,
+static const char *apply_region(struct world *w, struct open_file *o, __u32 number,
 				const union args *in, const union args *out)
 {
 	const struct uldma_region_register *a = &out->region_register;
@@ -111,7 +111,7 @@ static const char *apply_region(struct world *w, struct opener *o, __u32 number,
 	return NULL;
 }
 
-static const char *apply_engine(struct opener *o, __u32 number, const union args *out)
+static const char *apply_engine(struct open_file *o, __u32 number, const union args *out)
 {
 	const struct uldma_context_create *a = &out->context_create;
 
@@ -141,7 +141,7 @@ static const char *apply_engine(struct opener *o, __u32 number, const union args
 	return NULL;
 }
 
-static const char *apply_segment(struct world *w, struct opener *o, __u32 number,
+static const char *apply_segment(struct world *w, struct open_file *o, __u32 number,
 				 const union args *in, const union args *out)
 {
 	const struct uldma_segment_create *c = &out->segment_create;
@@ -182,7 +182,7 @@ static const char *apply_segment(struct world *w, struct opener *o, __u32 number
 	return NULL;
 }
 
-static void connected(struct opener *o, int connection, int side)
+static void connected(struct open_file *o, int connection, int side)
 {
 	o->state = CONNECTED;
 	o->connection = connection;
@@ -190,11 +190,11 @@ static void connected(struct opener *o, int connection, int side)
 	o->count = 0;
 }
 
-static const char *apply_connect(struct world *w, struct opener *o,
+static const char *apply_connect(struct world *w, struct open_file *o,
 				 const struct uldma_conn_connect *a)
 {
 	struct device *d = &w->devices[o->device];
-	struct opener *at = d->remote ? NULL :
+	struct open_file *at = d->remote ? NULL :
 			    listener_at(w, d->peers[peer_of(d, a->peer)], a->port);
 
 	for (int i = 0; i < CONNECTIONS; i++) {
@@ -204,7 +204,7 @@ static const char *apply_connect(struct world *w, struct opener *o,
 			continue;
 		*c = (struct connection){
 			.used = true,
-			.opener = { o - w->openers, at && at->once ? at - w->openers : -1 },
+			.open_file = { o - w->open_files, at && at->once ? at - w->open_files : -1 },
 			.remote = !at,
 		};
 		connected(o, i, 0);
@@ -217,7 +217,7 @@ static const char *apply_connect(struct world *w, struct opener *o,
 	return "the model has no room";
 }
 
-static const char *apply_take(struct world *w, struct opener *o, struct given *given,
+static const char *apply_take(struct world *w, struct open_file *o, struct given *given,
 			      const struct uldma_conn_range *a)
 {
 	__u64 left = a->out_length, part;
@@ -246,7 +246,7 @@ static const char *apply_take(struct world *w, struct opener *o, struct given *g
 	return NULL;
 }
 
-static const char *apply_conn_query(struct world *w, struct opener *o,
+static const char *apply_conn_query(struct world *w, struct open_file *o,
 				    const struct uldma_conn_query *a)
 {
 	enum end other;
@@ -268,12 +268,12 @@ static const char *apply_conn_query(struct world *w, struct opener *o,
 	}
 }
 
-static const char *apply_connection(struct world *w, struct opener *o, __u32 number,
+static const char *apply_connection(struct world *w, struct open_file *o, __u32 number,
 				    const union args *in, const union args *out)
 {
 	struct given *given = &o->given[number == ULDMA_CMD_CONN_SEND ||
 					number == ULDMA_CMD_CONN_RECYCLE];
-	struct opener *at;
+	struct open_file *at;
 
 	switch (number) {
 	case ULDMA_CMD_CONN_LISTEN:
@@ -285,7 +285,7 @@ static const char *apply_connection(struct world *w, struct opener *o, __u32 num
 	case ULDMA_CMD_CONN_ACCEPT:
 		at = listener_at(w, o->device, in->conn_accept.port);
 		connected(o, at->waiting[0], 1);
-		w->connections[o->connection].opener[1] = o - w->openers;
+		w->connections[o->connection].open_file[1] = o - w->open_files;
 		memmove(at->waiting, at->waiting + 1, --at->count * sizeof(at->waiting[0]));
 		break;
 	case ULDMA_CMD_CONN_CONNECT:
@@ -307,14 +307,14 @@ static const char *apply_connection(struct world *w, struct opener *o, __u32 num
 	return NULL;
 }
 
-static const char *apply_query(struct world *w, struct opener *o, const struct uldma_query *q)
+static const char *apply_query(struct world *w, struct open_file *o, const struct uldma_query *q)
 {
 	__u32 regions = 0;
 
 	for (int i = 0; i < OBJECTS; i++)
 		regions += o->objects[i].kind == REGION || o->objects[i].kind == IMPORT;
-	if (q->out_opener_regions != regions)
-		return "out_opener_regions is wrong";
+	if (q->out_file_regions != regions)
+		return "out_file_regions is wrong";
 	if (q->out_node != w->devices[o->device].idle.out_node)
 		return "out_node has changed";
 	return NULL;
@@ -322,7 +322,7 @@ static const char *apply_query(struct world *w, struct opener *o, const struct u
 
 static const char *apply_ioctl(struct world *w, const struct order *order, const struct reply *r)
 {
-	struct opener *o = &w->openers[order->opener];
+	struct open_file *o = &w->open_files[order->open_file];
 	__u32 number = calls[order->call].number;
 	struct order after = *order;
 	union args in, out;
@@ -366,11 +366,11 @@ static void apply_memory(struct process *p, const struct order *o)
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r)
 {
 	struct process *p = &w->processes[process];
-	struct opener *opener = &w->openers[o->opener];
+	struct open_file *open_file = &w->open_files[o->open_file];
 
 	switch (o->op) {
 	case OP_OPEN:
-		*opener = (struct opener){
+		*open_file = (struct open_file){
 			.used = true,
 			.device = o->b,
 			.owner = process,
@@ -379,23 +379,23 @@ const char *apply(struct world *w, int process, const struct order *o, const str
 		};
 		break;
 	case OP_CLOSE:
-		opener->holders &= ~(1U << process);
-		release_if_unused(w, opener);
+		open_file->holders &= ~(1U << process);
+		release_if_unused(w, open_file);
 		break;
 	case OP_SHARE:
-		opener->holders |= 1U << process;
+		open_file->holders |= 1U << process;
 		break;
 	case OP_IOCTL:
 		return apply_ioctl(w, o, r);
 	case OP_MMAP:
-		p->maps[o->c] = (struct mapping){ .opener = o->opener, .length = o->b };
-		opener->maps++;
+		p->maps[o->c] = (struct mapping){ .open_file = o->open_file, .length = o->b };
+		open_file->maps++;
 		break;
 	case OP_MUNMAP:
-		opener = &w->openers[p->maps[o->a].opener];
-		p->maps[o->a].opener = -1;
-		opener->maps--;
-		release_if_unused(w, opener);
+		open_file = &w->open_files[p->maps[o->a].open_file];
+		p->maps[o->a].open_file = -1;
+		open_file->maps--;
+		release_if_unused(w, open_file);
 		break;
 	case OP_MEMORY:
 		apply_memory(p, o);
@@ -417,22 +417,22 @@ static __u32 mix(__u32 hash, __u32 value)
 /* What of the state has to do with an order, as a number. */
 __u32 state_of(const struct world *w, int process, const struct order *o)
 {
-	const struct opener *opener = &w->openers[o->opener];
+	const struct open_file *open_file = &w->open_files[o->open_file];
 	struct object *object;
 	__u32 hash = mix(0x811c9dc5, o->op);
 
 	hash = mix(hash, o->op == OP_IOCTL ? o->call : 0);
 	hash = mix(hash, o->where);
-	if (!opener->used)
+	if (!open_file->used)
 		return hash;
-	hash = mix(hash, w->devices[opener->device].idle.out_backend);
-	hash = mix(hash, opener->state * 2 + opener->context);
-	hash = mix(hash, opener->owner != process || o->in_child);
-	hash = mix(hash, opener->nonblock * 2 + opener->once);
-	if (opener->state == CONNECTED)
-		hash = mix(hash, 8 + w->connections[opener->connection].end[!opener->side]);
+	hash = mix(hash, w->devices[open_file->device].idle.out_backend);
+	hash = mix(hash, open_file->state * 2 + open_file->context);
+	hash = mix(hash, open_file->owner != process || o->in_child);
+	hash = mix(hash, open_file->nonblock * 2 + open_file->once);
+	if (open_file->state == CONNECTED)
+		hash = mix(hash, 8 + w->connections[open_file->connection].end[!open_file->side]);
 	if (o->op == OP_IOCTL && calls[o->call].size == sizeof(struct uldma_handle)) {
-		object = object_of((struct opener *)opener, o->args.handle.handle);
+		object = object_of((struct open_file *)open_file, o->args.handle.handle);
 		hash = mix(hash, object ? object->kind * 2 + !object->name : 0);
 	}
 	return hash;

@@ -49,7 +49,7 @@ static __u32 port(struct chance *c)
 	return one_in(c, 30) ? 0 : 1 + below(c, PORTS);
 }
 
-static bool is_peer(const struct world *w, const struct opener *o, const struct opener *other)
+static bool is_peer(const struct world *w, const struct open_file *o, const struct open_file *other)
 {
 	const struct device *d = &w->devices[o->device];
 
@@ -60,13 +60,13 @@ static bool is_peer(const struct world *w, const struct opener *o, const struct 
 }
 
 /* A name that something of a kind has at a peer, or zero. */
-__u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u64 first)
+__u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first)
 {
 	if (w->devices[o->device].remote)
 		return 1 + first % NAMES;
 	for (int i = 0; i < OPENERS * OBJECTS; i++) {
 		__u64 at = (first + i) % (OPENERS * OBJECTS);
-		struct opener *other = &w->openers[at / OBJECTS];
+		struct open_file *other = &w->open_files[at / OBJECTS];
 
 		if (is_peer(w, o, other) && other->objects[at % OBJECTS].kind == what &&
 		    other->objects[at % OBJECTS].name)
@@ -76,12 +76,12 @@ __u64 name_at_peer(struct world *w, const struct opener *o, enum kind what, __u6
 }
 
 /* A port at which a peer listens, or somebody here with connections, or zero. */
-__u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 first)
+__u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first)
 {
 	if (at_peer && w->devices[o->device].remote)
 		return 1 + first % PORTS;
 	for (int i = 0; i < OPENERS; i++) {
-		struct opener *other = &w->openers[(first + i) % OPENERS];
+		struct open_file *other = &w->open_files[(first + i) % OPENERS];
 
 		if (!other->used || other->state != LISTENING)
 			continue;
@@ -93,14 +93,14 @@ __u32 port_to_use(struct world *w, const struct opener *o, bool at_peer, __u64 f
 	return 0;
 }
 
-static __u64 known_name(struct chance *c, struct world *w, struct opener *o, enum kind kind)
+static __u64 known_name(struct chance *c, struct world *w, struct open_file *o, enum kind kind)
 {
 	__u64 known = name_at_peer(w, o, kind, below(c, OPENERS * OBJECTS));
 
 	return known && !one_in(c, 6) ? known : name(c);
 }
 
-static __u32 known_port(struct chance *c, struct world *w, struct opener *o, bool at_peer)
+static __u32 known_port(struct chance *c, struct world *w, struct open_file *o, bool at_peer)
 {
 	__u32 known = port_to_use(w, o, at_peer, below(c, OPENERS));
 
@@ -124,7 +124,7 @@ bool is_segment_kind(enum kind kind)
 }
 
 /* A handle of a kind, or of any, or one that is none. */
-static __u32 handle(struct chance *c, struct world *w, struct opener *o, enum kind kind)
+static __u32 handle(struct chance *c, struct world *w, struct open_file *o, enum kind kind)
 {
 	bool right = !one_in(c, 5);
 	struct object *object;
@@ -135,7 +135,7 @@ static __u32 handle(struct chance *c, struct world *w, struct opener *o, enum ki
 	if (one_in(c, 20))
 		return edge(c);
 	if (one_in(c, 15))
-		o = &w->openers[below(c, OPENERS)];
+		o = &w->open_files[below(c, OPENERS)];
 	first = below(c, OBJECTS);
 	for (int i = 0; i < OBJECTS; i++) {
 		object = &o->objects[(first + i) % OBJECTS];
@@ -154,7 +154,7 @@ static __u32 method(struct chance *c)
 	return one_in(c, 8) ? below(c, 40) : usual[below(c, ARRAY_SIZE(usual))];
 }
 
-static void fill_region(struct chance *c, struct world *w, struct opener *o, __u32 number,
+static void fill_region(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 			union args *a)
 {
 	switch (number) {
@@ -192,7 +192,7 @@ static void fill_region(struct chance *c, struct world *w, struct opener *o, __u
 	}
 }
 
-static void fill_engine(struct chance *c, struct world *w, struct opener *o, __u32 number,
+static void fill_engine(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 			union args *a)
 {
 	switch (number) {
@@ -225,7 +225,7 @@ static void fill_engine(struct chance *c, struct world *w, struct opener *o, __u
 	}
 }
 
-static void fill_rest(struct chance *c, struct world *w, struct opener *o, __u32 number,
+static void fill_rest(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 		      union args *a)
 {
 	switch (number) {
@@ -253,7 +253,7 @@ static void fill_rest(struct chance *c, struct world *w, struct opener *o, __u32
 	}
 }
 
-static void fill_connection(struct chance *c, struct world *w, struct opener *o, __u32 number,
+static void fill_connection(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 			    union args *a)
 {
 	switch (number) {
@@ -337,8 +337,8 @@ void mutate(struct chance *c, struct order *o)
 	}
 }
 
-/* Arguments that fit the opener. */
-void fill(struct chance *c, struct world *w, struct opener *o, __u32 number, union args *a)
+/* Arguments that fit the open file. */
+void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, union args *a)
 {
 	fill_region(c, w, o, number, a);
 	fill_engine(c, w, o, number, a);

@@ -47,8 +47,8 @@ static bool segment_is_alive(struct world *w, int serial)
 		return true;
 	for (int i = 0; i < OPENERS; i++)
 		for (int j = 0; j < OBJECTS; j++)
-			if (w->openers[i].used && w->openers[i].objects[j].kind == CREATED &&
-			    w->openers[i].objects[j].serial == serial)
+			if (w->open_files[i].used && w->open_files[i].objects[j].kind == CREATED &&
+			    w->open_files[i].objects[j].serial == serial)
 				return true;
 	return false;
 }
@@ -124,7 +124,7 @@ static bool whole_pages(const struct object *object, __u64 first, __u64 pages)
 	       (first + pages) * page <= offset + object->length;
 }
 
-static void judge_map_out(struct opener *o, const struct uldma_map_out *a, struct verdict *v)
+static void judge_map_out(struct open_file *o, const struct uldma_map_out *a, struct verdict *v)
 {
 	struct object *src = object_of(o, a->src), *dst = object_of(o, a->dst);
 
@@ -138,7 +138,7 @@ static void judge_map_out(struct opener *o, const struct uldma_map_out *a, struc
 	must(v, EACCES, a->dst && !(dst->access & ULDMA_ACCESS_WRITE));
 }
 
-static void judge_blocks(struct opener *o, int process, const struct uldma_region_blocks *a,
+static void judge_blocks(struct open_file *o, int process, const struct uldma_region_blocks *a,
 			 struct verdict *v)
 {
 	struct object *object = object_of(o, a->handle);
@@ -155,7 +155,7 @@ static void judge_blocks(struct opener *o, int process, const struct uldma_regio
 }
 
 static void judge_region(struct world *w, int process, const struct order *order,
-			 struct opener *o, const union args *a, struct verdict *v)
+			 struct open_file *o, const union args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
@@ -208,12 +208,12 @@ static void judge_region(struct world *w, int process, const struct order *order
 	}
 }
 
-static int announced(struct world *w, const struct opener *but)
+static int announced(struct world *w, const struct open_file *but)
 {
 	int count = 0;
 
 	for (int i = 0; i < OPENERS; i++) {
-		struct opener *o = &w->openers[i];
+		struct open_file *o = &w->open_files[i];
 
 		count += o->used && o != but && o->device == but->device &&
 			 o->owner == but->owner && o->context &&
@@ -222,7 +222,7 @@ static int announced(struct world *w, const struct opener *but)
 	return count;
 }
 
-static void judge_create(struct world *w, struct opener *o,
+static void judge_create(struct world *w, struct open_file *o,
 			 const struct uldma_context_create *a, struct verdict *v)
 {
 	const struct uldma_query *idle = &w->devices[o->device].idle;
@@ -240,7 +240,7 @@ static void judge_create(struct world *w, struct opener *o,
 		may(v, EOPNOTSUPP, true);
 	}
 	for (int i = 0, used = 1; i < OPENERS; i++) {
-		bool taken = w->openers[i].used && w->openers[i].context;
+		bool taken = w->open_files[i].used && w->open_files[i].context;
 
 		used += taken;
 		others |= taken;
@@ -250,7 +250,7 @@ static void judge_create(struct world *w, struct opener *o,
 	may(v, EBUSY, o->owner == POOR && others);
 }
 
-static void judge_engine(struct world *w, const struct order *order, struct opener *o,
+static void judge_engine(struct world *w, const struct order *order, struct open_file *o,
 			 const union args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
@@ -294,7 +294,7 @@ static void judge_engine(struct world *w, const struct order *order, struct open
 }
 
 static void judge_segment(struct world *w, int process, const struct order *order,
-			  struct opener *o, const union args *a, struct verdict *v)
+			  struct open_file *o, const union args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
@@ -329,7 +329,7 @@ static void judge_segment(struct world *w, int process, const struct order *orde
 	}
 }
 
-static void judge_listen(struct world *w, struct opener *o, const struct uldma_conn_listen *a,
+static void judge_listen(struct world *w, struct open_file *o, const struct uldma_conn_listen *a,
 			 struct verdict *v)
 {
 	bool once = a->flags & ULDMA_LISTEN_ONCE;
@@ -341,9 +341,9 @@ static void judge_listen(struct world *w, struct opener *o, const struct uldma_c
 }
 
 static void judge_accept(struct world *w, int process, const struct order *order,
-			 struct opener *o, __u32 port, struct verdict *v)
+			 struct open_file *o, __u32 port, struct verdict *v)
 {
-	struct opener *at = listener_at(w, o->device, port);
+	struct open_file *at = listener_at(w, o->device, port);
 
 	must(v, EISCONN, o->state != ALONE);
 	must(v, ENOENT, !at);
@@ -353,12 +353,12 @@ static void judge_accept(struct world *w, int process, const struct order *order
 	must(v, o->nonblock ? EAGAIN : EINTR, !at->count);
 }
 
-static void judge_connect(struct world *w, struct opener *o, const struct uldma_conn_connect *a,
+static void judge_connect(struct world *w, struct open_file *o, const struct uldma_conn_connect *a,
 			  struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	int peer = peer_of(d, a->peer);
-	struct opener *at;
+	struct open_file *at;
 
 	must(v, EINVAL, !a->port);
 	must(v, EISCONN, o->state != ALONE);
@@ -371,14 +371,14 @@ static void judge_connect(struct world *w, struct opener *o, const struct uldma_
 	may(v, ECONNREFUSED, d->remote);
 }
 
-/* The other side's end of an opener's connection. */
-static enum end other_end(struct world *w, const struct opener *o)
+/* The other side's end of an open file's connection. */
+static enum end other_end(struct world *w, const struct open_file *o)
 {
 	return w->connections[o->connection].end[!o->side];
 }
 
 static void judge_data(struct world *w, int process, const struct order *order,
-		       struct opener *o, const union args *a, struct verdict *v)
+		       struct open_file *o, const union args *a, struct verdict *v)
 {
 	__u32 number = calls[order->call].number;
 	bool receives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_RECV;
@@ -412,7 +412,7 @@ static void judge_data(struct world *w, int process, const struct order *order,
 }
 
 static void judge_connection(struct world *w, int process, const struct order *order,
-			     struct opener *o, const union args *a, struct verdict *v)
+			     struct open_file *o, const union args *a, struct verdict *v)
 {
 	switch (calls[order->call].number) {
 	case ULDMA_CMD_CONN_LISTEN:
@@ -470,7 +470,7 @@ static void judge_fields(const struct order *order, const union args *a, struct 
 	}
 }
 
-static void judge_rest(struct opener *o, struct world *w, const struct order *order,
+static void judge_rest(struct open_file *o, struct world *w, const struct order *order,
 		       const union args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
@@ -493,7 +493,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 			struct verdict *v)
 {
 	const struct call *call = &calls[order->call];
-	struct opener *o = &w->openers[order->opener];
+	struct open_file *o = &w->open_files[order->open_file];
 	union args a;
 	bool foreign = o->owner != process || order->in_child;
 
@@ -514,7 +514,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 static void judge_mmap(struct world *w, int process, const struct order *order,
 		       struct verdict *v)
 {
-	struct opener *o = &w->openers[order->opener];
+	struct open_file *o = &w->open_files[order->open_file];
 	__u64 page = page_size(), pages = (order->b + page - 1) / page;
 	bool found = false, writable = true, shadow = false;
 
@@ -554,9 +554,9 @@ void judge(struct world *w, int process, const struct order *o, struct verdict *
 		break;
 	case OP_READ:
 		must(v, EINVAL, o->a < sizeof(struct uldma_event));
-		must(v, EPERM, w->openers[o->opener].owner != process || o->in_child);
+		must(v, EPERM, w->open_files[o->open_file].owner != process || o->in_child);
 		may(v, EFAULT, o->where != AT_MEMORY);
-		may(v, w->openers[o->opener].nonblock ? EAGAIN : EINTR, true);
+		may(v, w->open_files[o->open_file].nonblock ? EAGAIN : EINTR, true);
 		break;
 	case OP_SHARE:
 		/* Those without rights get nothing of those who have some. */

@@ -20,7 +20,7 @@ static int pick_call(struct chance *c)
 }
 
 /* Whether the model could not follow if the call succeeded. */
-static bool is_full(struct world *w, struct opener *o, __u32 number)
+static bool is_full(struct world *w, struct open_file *o, __u32 number)
 {
 	switch (number) {
 	case ULDMA_CMD_REGION_REGISTER:
@@ -57,7 +57,7 @@ static bool can_wait(const struct order *o)
 	}
 }
 
-static bool has_object(const struct opener *o, bool segment)
+static bool has_object(const struct open_file *o, bool segment)
 {
 	for (int i = 0; i < OBJECTS; i++)
 		if (o->objects[i].kind != NONE && is_segment_kind(o->objects[i].kind) == segment)
@@ -65,8 +65,8 @@ static bool has_object(const struct opener *o, bool segment)
 	return false;
 }
 
-/* Whether an opener has what a call is about. */
-static bool suits(struct world *w, const struct opener *o, __u32 number)
+/* Whether an open file has what a call is about. */
+static bool suits(struct world *w, const struct open_file *o, __u32 number)
 {
 	switch (number) {
 	case ULDMA_CMD_REGION_UNREGISTER:
@@ -110,7 +110,7 @@ static bool suits(struct world *w, const struct opener *o, __u32 number)
 	}
 }
 
-/* Finds an opener that suits the call, if the process has one. */
+/* Finds an open file that suits the call, if the process has one. */
 static bool suit(struct chance *c, struct world *w, int process, struct order *o)
 {
 	__u64 first = below(c, OPENERS);
@@ -118,16 +118,16 @@ static bool suit(struct chance *c, struct world *w, int process, struct order *o
 	for (int i = 0; i < OPENERS; i++) {
 		int at = (first + i) % OPENERS;
 
-		if (w->openers[at].holders & 1U << process &&
-		    suits(w, &w->openers[at], calls[o->call].number)) {
-			o->opener = at;
+		if (w->open_files[at].holders & 1U << process &&
+		    suits(w, &w->open_files[at], calls[o->call].number)) {
+			o->open_file = at;
 			return true;
 		}
 	}
 	return false;
 }
 
-/* Most often a call for which there is an opener that suits. */
+/* Most often a call for which there is an open file that suits. */
 static void pick(struct chance *c, struct world *w, int process, struct order *o)
 {
 	int tries = one_in(c, 6) ? 0 : 10;
@@ -139,31 +139,31 @@ static void pick(struct chance *c, struct world *w, int process, struct order *o
 
 static void make_ioctl(struct chance *c, struct world *w, int process, struct order *o)
 {
-	struct opener *opener;
+	struct open_file *open_file;
 	const struct call *call;
 
 	o->op = OP_IOCTL;
 	pick(c, w, process, o);
-	opener = &w->openers[o->opener];
-	if (is_full(w, opener, calls[o->call].number))
+	open_file = &w->open_files[o->open_file];
+	if (is_full(w, open_file, calls[o->call].number))
 		o->call = 1;
 	call = &calls[o->call];
 	o->cmd = _IO(ULDMA_TYPE, call->number);
 	o->args.size = call->size;
-	fill(c, w, opener, call->number, &o->args);
+	fill(c, w, open_file, call->number, &o->args);
 	if (call->size && one_in(c, 4))
 		mutate(c, o);
 	/* Another call would not be one that the model knows. */
 	for (int i = 0; i < call_count; i++)
 		if (i != o->call && o->cmd == _IO(ULDMA_TYPE, calls[i].number))
 			o->cmd = _IO(ULDMA_TYPE, call->number);
-	o->interrupt = can_wait(o) && (!opener->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
+	o->interrupt = can_wait(o) && (!open_file->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
 }
 
 static void make_open(struct chance *c, struct world *w, int place, struct order *o)
 {
 	o->op = OP_OPEN;
-	o->opener = place;
+	o->open_file = place;
 	o->a = one_in(c, 4) ? 0 : O_NONBLOCK;
 	o->b = below(c, w->device_count);
 	if (!w->devices[o->b].engine && one_in(c, 3))
@@ -174,23 +174,23 @@ static void make_open(struct chance *c, struct world *w, int place, struct order
 /* What to map: an object, a context's page, or neither. */
 static bool make_mmap(struct chance *c, struct world *w, int process, struct order *o)
 {
-	struct opener *opener = &w->openers[o->opener];
-	struct object *object = &opener->objects[below(c, OBJECTS)];
+	struct open_file *open_file = &w->open_files[o->open_file];
+	struct object *object = &open_file->objects[below(c, OBJECTS)];
 	struct process *p = &w->processes[process];
 
 	for (o->c = 0; o->c < MAPPINGS; o->c++)
-		if (p->maps[o->c].opener < 0)
+		if (p->maps[o->c].open_file < 0)
 			break;
 	if (o->c == MAPPINGS)
 		return false;
 	o->op = OP_MMAP;
-	o->a = opener->page_offset;
+	o->a = open_file->page_offset;
 	o->b = page_size();
 	if (object->kind != NONE) {
 		o->a = object->offset;
 		o->b = object->mapped;
 	} else if (one_in(c, 2)) {
-		o->a = opener->status_offset;
+		o->a = open_file->status_offset;
 	}
 	if (one_in(c, 8))
 		o->a = edge(c) & ~(page_size() - 1);
@@ -210,7 +210,7 @@ static bool make_of_mapping(struct chance *c, struct world *w, int process, enum
 
 	for (int i = 0; i < MAPPINGS; i++) {
 		o->a = (first + i) % MAPPINGS;
-		if (w->processes[process].maps[o->a].opener < 0)
+		if (w->processes[process].maps[o->a].open_file < 0)
 			continue;
 		o->op = op;
 		o->b = draw(c);
@@ -234,16 +234,16 @@ static void make_memory(struct chance *c, struct world *w, int process, struct o
 
 static bool make_share(struct chance *c, struct world *w, int process, struct order *o)
 {
-	struct opener *opener;
+	struct open_file *open_file;
 	__u64 first = below(c, OPENERS);
 
 	for (int i = 0; i < OPENERS; i++) {
-		o->opener = (first + i) % OPENERS;
-		opener = &w->openers[o->opener];
-		if (!opener->used || opener->holders & 1U << process)
+		o->open_file = (first + i) % OPENERS;
+		open_file = &w->open_files[o->open_file];
+		if (!open_file->used || open_file->holders & 1U << process)
 			continue;
 		for (int from = 0; from < PROCESSES; from++)
-			if (opener->holders & 1U << from) {
+			if (open_file->holders & 1U << from) {
 				o->op = OP_SHARE;
 				o->from = w->workers[from].pid;
 				return true;
@@ -253,12 +253,12 @@ static bool make_share(struct chance *c, struct world *w, int process, struct or
 }
 
 /* One that the process has open, or -1. */
-static int pick_opener(struct chance *c, struct world *w, int process)
+static int pick_file(struct chance *c, struct world *w, int process)
 {
 	__u64 first = below(c, OPENERS);
 
 	for (int i = 0; i < OPENERS; i++)
-		if (w->openers[(first + i) % OPENERS].holders & 1U << process)
+		if (w->open_files[(first + i) % OPENERS].holders & 1U << process)
 			return (first + i) % OPENERS;
 	return -1;
 }
@@ -266,7 +266,7 @@ static int pick_opener(struct chance *c, struct world *w, int process)
 static int free_place(const struct world *w)
 {
 	for (int i = 0; i < OPENERS; i++)
-		if (!w->openers[i].used)
+		if (!w->open_files[i].used)
 			return i;
 	return -1;
 }
@@ -281,13 +281,13 @@ int make_order(struct world *w, __u32 step, struct order *o)
 	*o = (struct order){ };
 	if (kind < 4 && make_share(&c, w, process, o))
 		return process;
-	*o = (struct order){ .opener = pick_opener(&c, w, process) };
-	if (o->opener < 0 && place < 0) {
-		o->opener = 0;
+	*o = (struct order){ .open_file = pick_file(&c, w, process) };
+	if (o->open_file < 0 && place < 0) {
+		o->open_file = 0;
 		make_memory(&c, w, process, o);
 		return process;
 	}
-	if (o->opener < 0 || (kind < 10 && place >= 0)) {
+	if (o->open_file < 0 || (kind < 10 && place >= 0)) {
 		*o = (struct order){ };
 		make_open(&c, w, place, o);
 		return process;
@@ -308,7 +308,7 @@ int make_order(struct world *w, __u32 step, struct order *o)
 		o->op = OP_READ;
 		o->a = one_in(&c, 4) ? below(&c, 40) : sizeof(struct uldma_event);
 		o->where = one_in(&c, 8) ? AT_NULL : AT_MEMORY;
-		o->interrupt = !w->openers[o->opener].nonblock;
+		o->interrupt = !w->open_files[o->open_file].nonblock;
 	} else if (kind < 62) {
 		o->op = OP_POLL;
 	} else if (kind < 63) {
@@ -328,8 +328,8 @@ void describe(FILE *to, int process, const struct order *o)
 		"poll", "reset", "race", "die",
 	};
 
-	fprintf(to, "process %d%s: %s opener %d", process, o->in_child ? " (child)" : "",
-		ops[o->op], o->opener);
+	fprintf(to, "process %d%s: %s open file %d", process, o->in_child ? " (child)" : "",
+		ops[o->op], o->open_file);
 	if (o->op != OP_IOCTL) {
 		fprintf(to, " (%#llx, %#llx, %#llx)", o->a, o->b, o->c);
 		return;

@@ -142,7 +142,7 @@ static int take_from(pid_t from, int fd)
 	return got;
 }
 
-/* Puts a file where the opener's place is. */
+/* Puts a file where the open file's place is. */
 static int place(int got, int fd)
 {
 	int ret;
@@ -202,7 +202,7 @@ static void do_ioctl(const struct order *o, struct reply *r, char *pages)
 {
 	void *at = put(o, pages);
 
-	r->ret = error_or(ioctl(FIRST_FD + o->opener, o->cmd, at));
+	r->ret = error_or(ioctl(FIRST_FD + o->open_file, o->cmd, at));
 	if (o->where == AT_MEMORY || o->where == AT_READ_ONLY)
 		memcpy(&r->args, at, sizeof(r->args));
 }
@@ -253,7 +253,7 @@ static long do_mmap(const struct order *o)
 {
 	int prot = o->args.head.size;
 	int flags = o->args.head.flags;
-	void *at = mmap(NULL, o->b, prot, flags, FIRST_FD + o->opener, o->a);
+	void *at = mmap(NULL, o->b, prot, flags, FIRST_FD + o->open_file, o->a);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -283,8 +283,8 @@ static long do_reset(void)
 
 static void perform(const struct order *o, struct reply *r, char *pages)
 {
-	struct pollfd p = { .fd = FIRST_FD + o->opener, .events = ~0 };
-	int fd = FIRST_FD + o->opener;
+	struct pollfd p = { .fd = FIRST_FD + o->open_file, .events = ~0 };
+	int fd = FIRST_FD + o->open_file;
 
 	r->args = o->args;
 	switch (o->op) {

@@ -14,8 +14,8 @@ union args known_part(const struct order *o)
 	return known;
 }
 
-/* What an opener has under a handle, or NULL. */
-struct object *object_of(struct opener *o, __u32 handle)
+/* What an open file has under a handle, or NULL. */
+struct object *object_of(struct open_file *o, __u32 handle)
 {
 	for (int i = 0; i < OBJECTS; i++)
 		if (o->objects[i].kind != NONE && o->objects[i].handle == handle)
@@ -38,9 +38,9 @@ struct object *named(struct world *w, int device, enum kind kind, __u64 name)
 {
 	for (int i = 0; i < OPENERS; i++)
 		for (int j = 0; j < OBJECTS; j++) {
-			struct object *object = &w->openers[i].objects[j];
+			struct object *object = &w->open_files[i].objects[j];
 
-			if (w->openers[i].used && w->openers[i].device == device &&
+			if (w->open_files[i].used && w->open_files[i].device == device &&
 			    object->kind == kind && object->name == name)
 				return object;
 		}
@@ -81,10 +81,10 @@ const struct object *of_peer(struct world *w, const struct device *d, int peer, 
 }
 
 /* Who listens at a port of a device, or NULL. */
-struct opener *listener_at(struct world *w, int device, __u32 port)
+struct open_file *listener_at(struct world *w, int device, __u32 port)
 {
 	for (int i = 0; i < OPENERS; i++) {
-		struct opener *o = &w->openers[i];
+		struct open_file *o = &w->open_files[i];
 
 		if (o->used && o->device == device && o->state == LISTENING && o->port == port)
 			return o;
@@ -98,12 +98,12 @@ static void forget_connection(struct world *w, int number, int side, enum end en
 
 	if (c->end[side] == OPEN)
 		c->end[side] = end;
-	c->opener[side] = -1;
+	c->open_file[side] = -1;
 	c->used = !c->remote && (c->end[0] == OPEN || c->end[1] == OPEN);
 }
 
-/* Ends what an opener is attached to. */
-void detach(struct world *w, struct opener *o, enum end end)
+/* Ends what an open file is attached to. */
+void detach(struct world *w, struct open_file *o, enum end end)
 {
 	if (o->state == CONNECTED)
 		forget_connection(w, o->connection, o->side, end);
@@ -116,7 +116,7 @@ void detach(struct world *w, struct opener *o, enum end end)
 }
 
 /* The file is closed once nobody has it open or mapped. */
-void release_if_unused(struct world *w, struct opener *o)
+void release_if_unused(struct world *w, struct open_file *o)
 {
 	if (!o->used || o->holders || o->maps)
 		return;
@@ -130,15 +130,15 @@ static void forget_files(struct world *w, int process)
 	struct process *p = &w->processes[process];
 
 	for (int i = 0; i < MAPPINGS; i++) {
-		if (p->maps[i].opener >= 0)
-			w->openers[p->maps[i].opener].maps--;
-		p->maps[i].opener = -1;
+		if (p->maps[i].open_file >= 0)
+			w->open_files[p->maps[i].open_file].maps--;
+		p->maps[i].open_file = -1;
 	}
 	for (int i = 0; i < ARENA_PAGES; i++)
 		p->page[i] = MEMORY_FRESH;
 	for (int i = 0; i < OPENERS; i++) {
-		w->openers[i].holders &= ~(1U << process);
-		release_if_unused(w, &w->openers[i]);
+		w->open_files[i].holders &= ~(1U << process);
+		release_if_unused(w, &w->open_files[i]);
 	}
 }
 
@@ -146,18 +146,18 @@ static void forget_files(struct world *w, int process)
 void forget_process(struct world *w, int process)
 {
 	for (int i = 0; i < OPENERS; i++)
-		if (w->openers[i].used && w->openers[i].owner == process)
-			w->openers[i].owner = -1;
+		if (w->open_files[i].used && w->open_files[i].owner == process)
+			w->open_files[i].owner = -1;
 	forget_files(w, process);
 }
 
 void forget_all(struct world *w)
 {
-	memset(w->openers, 0, sizeof(w->openers));
+	memset(w->open_files, 0, sizeof(w->open_files));
 	memset(w->connections, 0, sizeof(w->connections));
 	for (int i = 0; i < PROCESSES; i++) {
 		for (int j = 0; j < MAPPINGS; j++)
-			w->processes[i].maps[j].opener = -1;
+			w->processes[i].maps[j].open_file = -1;
 		for (int j = 0; j < ARENA_PAGES; j++)
 			w->processes[i].page[j] = MEMORY_FRESH;
 	}

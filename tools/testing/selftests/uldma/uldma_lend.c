@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * More openers than contexts: the kernel lends them by turns, and nobody who
+ * More open files than contexts: the kernel lends them by turns, and nobody who
  * has one notices.
  */
 #include <sys/wait.h>

@@ -271,15 +271,15 @@ TEST_F_TIMEOUT(lmm, max_regions, 200)
 	int other, ret = 0;
 
 	if (max > q.out_max_regions - q.out_regions)
-		SKIP(return, "the device holds less than one opener may have");
+		SKIP(return, "the device holds less than one open file may have");
 	while (count <= max && !ret) {
 		ret = region_register(self->fd, self->buf, 1, RW, &self->r);
 		count += !ret;
 	}
 	EXPECT_EQ(-ENOSPC, ret);
 	EXPECT_EQ(max, count);
-	EXPECT_EQ(max, query(self->fd).out_opener_regions);
-	/* The limit is each opener's own. */
+	EXPECT_EQ(max, query(self->fd).out_file_regions);
+	/* The limit is each open file's own. */
 	if (max < q.out_max_regions - q.out_regions) {
 		other = uldma_open(0);
 		ASSERT_LE(0, other);
@@ -288,7 +288,7 @@ TEST_F_TIMEOUT(lmm, max_regions, 200)
 		close(other);
 	}
 	EXPECT_EQ(0, region_cleanup(self->fd));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(0, region_register(self->fd, self->buf, 1, RW, &self->r));
 }
 
@@ -416,7 +416,7 @@ TEST_F(lmm, fork)
 	ASSERT_EQ(0, lock(self, 0, 4, &self->r));
 	EXPECT_EQ(-EPERM, in_child(charge_again, self));
 	EXPECT_EQ(-EPERM, in_child(cleanup_again, self));
-	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	EXPECT_EQ(1, query(self->fd).out_file_regions);
 	EXPECT_EQ(4, vm_pin());
 }
 
@@ -442,9 +442,9 @@ TEST_F(lmm, cleanup)
 
 	EXPECT_EQ(-EINVAL, handle_ioctl(self->fd, ULDMA_IOC_REGION_CLEANUP,
 					r[0].handle));
-	EXPECT_EQ(8, query(self->fd).out_opener_regions);
+	EXPECT_EQ(8, query(self->fd).out_file_regions);
 	ASSERT_EQ(0, region_cleanup(self->fd));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(4, vm_pin());
 	for (int i = 0; i < ARRAY_SIZE(r); i++)
 		EXPECT_EQ(-ENOENT, region_unregister(self->fd, r[i].handle));

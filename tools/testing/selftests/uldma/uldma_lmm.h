@@ -117,10 +117,10 @@ static inline int stale_once(int fd, void *page)
 
 /*
  * Waits until all changes of addresses up to now have been looked at, and told
- * to every opener of this address space. They are looked at in the order of
+ * to every open file of this address space. They are looked at in the order of
  * the addresses, again and again: when a change at some address is told, an
  * earlier one at a higher address may still be looked at. When another one at
- * the same address is told, that has ended. Takes an opener of its own, for it
+ * the same address is told, that has ended. Takes an open file of its own, for it
  * reads all events of the file.
  */
 static inline int stale_fence(int fd)

@@ -52,7 +52,7 @@ TEST_F(memlock, exact_limit)
 	EXPECT_EQ(-ENOMEM, register_pages(self, 0, 5, &more));
 	EXPECT_EQ(4, vm_pin());
 	EXPECT_EQ(4, pinned_pages(self->fd));
-	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	EXPECT_EQ(1, query(self->fd).out_file_regions);
 	/* Pages that are counted already cost nothing. */
 	EXPECT_EQ(0, register_pages(self, 1, 3, &more));
 	ASSERT_EQ(0, region_unregister(self->fd, more.handle));
@@ -67,7 +67,7 @@ TEST_F(memlock, too_much_at_once)
 	EXPECT_EQ(-ENOMEM, register_pages(self, 0, 5, &self->r));
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(0, pinned_pages(self->fd));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 }
 
 TEST_F(memlock, limit_of_zero)
@@ -384,7 +384,7 @@ TEST_F(memlock, threads_share_a_range)
 		pthread_join(threads[i], NULL);
 		EXPECT_EQ(0, racers[i].errors);
 	}
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(self->pins, machine_pins());
 }

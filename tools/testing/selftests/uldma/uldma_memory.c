@@ -438,7 +438,7 @@ FIXTURE_TEARDOWN(refused)
 {
 	EXPECT_EQ(self->pins, machine_pins());
 	EXPECT_EQ(0, vm_pin());
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	close(self->fd);
 }
 

@@ -2,7 +2,7 @@
 /*
  * What all initiation methods have in common: who gets a context for one, that
  * data moves, that what is not allowed is refused, and that nobody else can use
- * what one opener has.
+ * what one open file has.
  */
 #include <pthread.h>
 
@@ -66,7 +66,7 @@ TEST_F(methods, insecure_need_permission)
 	EXPECT_EQ(before.out_contexts_used, query(self->fd).out_contexts_used);
 }
 
-TEST_F(methods, one_context_per_opener)
+TEST_F(methods, one_context_per_file)
 {
 	struct context c, d;
 

@@ -329,7 +329,7 @@ static inline int method_transfer(struct context *c, const struct job *j)
 #define PARTY_PAGES 4
 
 /**
- * struct party - an opener with a context, a source and a destination
+ * struct party - an open file with a context, a source and a destination
  * @fd: its file
  * @length: bytes of each buffer, whole pages
  * @src: what the source is

@@ -88,7 +88,7 @@ TEST_F_TIMEOUT(peer, imports_of_one_user, 400)
 TEST_F(peer, import_unknown)
 {
 	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 }
 
 TEST_F(peer, import)
@@ -102,7 +102,7 @@ TEST_F(peer, import)
 	EXPECT_NE(0, self->r.index);
 	EXPECT_EQ(LENGTH, self->r.length);
 	EXPECT_LE(LENGTH, self->r.shadow_length);
-	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	EXPECT_EQ(1, query(self->fd).out_file_regions);
 	/* Memory of the peer is not pinned here. */
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(0, pinned_pages(self->fd));
@@ -112,7 +112,7 @@ TEST_F(peer, import)
 	ASSERT_EQ(0, region_unregister(self->fd, self->r.handle));
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
 	ASSERT_EQ(0, region_unregister(self->fd, again.handle));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 }
 
 /* What is asked about regions, of one whose pages another node has. */
@@ -152,7 +152,7 @@ TEST_F(peer, cleanup)
 	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
 	ASSERT_EQ(0, segment_create(self->fd, NAME + 1, 1, &own));
 	ASSERT_EQ(0, region_cleanup(self->fd));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, self->r.handle));
 	EXPECT_EQ(-ENOENT, region_unregister(self->fd, local.handle));
 	EXPECT_EQ(0, doorbell(self->fd, self->s.handle));
@@ -173,7 +173,7 @@ TEST_F(peer, import_rights)
 	EXPECT_EQ(-EACCES, region_import(self->fd, NAME + 1, RW, &self->r));
 	EXPECT_EQ(-EACCES, region_import(self->fd, NAME + 1,
 					 ULDMA_ACCESS_READ, &self->r));
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(0, region_import(self->fd, NAME + 1, ULDMA_ACCESS_WRITE,
 				   &self->r));
 	ASSERT_EQ(0, region_import(self->fd, NAME, ULDMA_ACCESS_READ,

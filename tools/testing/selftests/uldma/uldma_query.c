@@ -300,8 +300,8 @@ TEST_F(query, says_what_is_there)
 	EXPECT_LE(q.out_pages, q.out_max_pages);
 	EXPECT_LT(0, q.out_window_size);
 	EXPECT_LE(q.out_window_used, q.out_window_size);
-	EXPECT_EQ(0, q.out_opener_regions);
-	EXPECT_EQ(0, q.out_opener_pinned);
+	EXPECT_EQ(0, q.out_file_regions);
+	EXPECT_EQ(0, q.out_mm_pinned);
 	EXPECT_LE(2, q.out_nodes);
 	EXPECT_LE(q.out_nodes, ULDMA_MAX_NODES);
 	EXPECT_LT(q.out_node, q.out_nodes);
@@ -371,7 +371,7 @@ TEST_F(query, answer_to_readonly_memory)
 	EXPECT_EQ(-EFAULT,
 		  uldma_ioctl(self->fd, ULDMA_IOC_REGION_REGISTER, args));
 	EXPECT_EQ(0, vm_pin());
-	EXPECT_EQ(0, query(self->fd).out_opener_regions);
+	EXPECT_EQ(0, query(self->fd).out_file_regions);
 	EXPECT_EQ(before.out_regions, query(self->fd).out_regions);
 
 	ASSERT_EQ(0, mprotect(args, page_size(), PROT_READ | PROT_WRITE));

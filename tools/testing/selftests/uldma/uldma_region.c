@@ -37,8 +37,8 @@ static void check_nothing_held(struct __test_metadata *_metadata,
 {
 	struct uldma_query now = query(self->fd);
 
-	EXPECT_EQ(0, now.out_opener_regions);
-	EXPECT_EQ(0, now.out_opener_pinned);
+	EXPECT_EQ(0, now.out_file_regions);
+	EXPECT_EQ(0, now.out_mm_pinned);
 	EXPECT_EQ(self->before.out_regions, now.out_regions);
 	EXPECT_EQ(self->before.out_pages, now.out_pages);
 	EXPECT_EQ(0, vm_pin());
@@ -54,7 +54,7 @@ TEST_F(region, register_and_unregister)
 	EXPECT_GE(self->before.out_max_regions, self->r.index);
 	EXPECT_EQ(PAGES * self->page, self->r.shadow_length);
 	EXPECT_EQ(0, self->r.shadow_offset % self->page);
-	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	EXPECT_EQ(1, query(self->fd).out_file_regions);
 	EXPECT_EQ(self->before.out_regions + 1, query(self->fd).out_regions);
 	EXPECT_EQ(self->before.out_pages + PAGES, query(self->fd).out_pages);
 	EXPECT_EQ(PAGES, pinned_pages(self->fd));
@@ -295,7 +295,7 @@ TEST_F(region, fork)
 
 	EXPECT_EQ(0, in_child(close_it, self));
 	EXPECT_EQ(1, vm_pin());
-	EXPECT_EQ(1, query(self->fd).out_opener_regions);
+	EXPECT_EQ(1, query(self->fd).out_file_regions);
 	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->r, 0, &self->r, 32,
 			      8));
 }
@@ -369,7 +369,7 @@ TEST_F(region, exhaustion)
 	}
 	EXPECT_EQ(-ENOSPC, ret);
 	EXPECT_LT(0, count);
-	EXPECT_EQ(count, query(self->fd).out_opener_regions);
+	EXPECT_EQ(count, query(self->fd).out_file_regions);
 	EXPECT_EQ(1, vm_pin());
 	while (count) {
 		ASSERT_EQ(0, region_unregister(self->fd, handles[--count]))

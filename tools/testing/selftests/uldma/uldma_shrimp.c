@@ -220,7 +220,7 @@ TEST_F(shrimp, whole_pages_only)
 	EXPECT_EQ(0, memcmp(p->src + self->page, p->dst, 64));
 }
 
-/* Handles are the opener's own, also within one process. */
+/* Handles are the open file's own, also within one process. */
 TEST_F(shrimp, foreign_pages)
 {
 	struct party *p = &self->p;

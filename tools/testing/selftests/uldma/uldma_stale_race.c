@@ -251,7 +251,7 @@ TEST_F_TIMEOUT(race, registered_meanwhile, 240)
 	ASSERT_EQ(0, stale_fence(self->other));
 	EXPECT_EQ(0, stale_told(self->fd, r.handle).events);
 	EXPECT_EQ(2 * PAGES * self->page, lmm(self->fd).out_locked);
-	EXPECT_EQ(2, query(self->fd).out_opener_regions);
+	EXPECT_EQ(2, query(self->fd).out_file_regions);
 	EXPECT_EQ(2, lmm(self->fd).out_areas);
 }
 
@@ -525,7 +525,7 @@ TEST_F(passed, owner_ends)
 	for (int i = 0; i < LOOKS && machine_pins() != self->pins; i++)
 		usleep(LOOK_US);
 	EXPECT_EQ(self->pins, machine_pins());
-	EXPECT_EQ(0, query(fd).out_opener_regions);
+	EXPECT_EQ(0, query(fd).out_file_regions);
 	EXPECT_EQ(-ETIMEDOUT, event_wait(fd, ULDMA_EVENT_STALE, 0, &event));
 	EXPECT_EQ(-EPERM, region_register(fd, &event, 1, RW, &r));
 	close(fd);

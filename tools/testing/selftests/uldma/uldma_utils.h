@@ -80,7 +80,7 @@ static inline bool link_up(int fd)
 
 static inline size_t pinned_pages(int fd)
 {
-	return query(fd).out_opener_pinned / page_size();
+	return query(fd).out_mm_pinned / page_size();
 }
 
 /**

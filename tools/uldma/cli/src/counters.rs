@@ -15,7 +15,7 @@ pub(crate) type Counters = BTreeMap<String, Value>;
 #[serde(untagged)]
 pub(crate) enum Value {
     Number(u64),
-    /// Of a number of things, how many are in use, and by how many more openers they are wanted.
+    /// Of a number of things, how many are in use, and by how many more open files they are wanted.
     Share {
         used: u64,
         of: u64,
@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn json_has_numbers_where_the_driver_has() {
-        let text = "openers 2\ncontexts 1 of 8, wanted by 3 more\npages 7 of 4096\n\
+        let text = "open_files 2\ncontexts 1 of 8, wanted by 3 more\npages 7 of 4096\n\
                     uldma-context:\tnone\nstate so so\n";
         let parsed = parse(text);
         let expected = serde_json::json!({
-            "openers": 2,
+            "open_files": 2,
             "contexts": {"used": 1, "of": 8, "wanted": 3},
             "pages": {"used": 7, "of": 4096},
             "uldma-context": null,

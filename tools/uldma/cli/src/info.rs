@@ -30,7 +30,7 @@ pub(crate) struct DeviceInfo {
     peers: Vec<u32>,
     /// What joins them: adapter, ivshmem or loopback.
     backend: &'static str,
-    /// Connections of all openers.
+    /// Connections of all open files.
     connections: u32,
     link: &'static str,
     link_generation: u32,
@@ -178,7 +178,7 @@ impl DeviceInfo {
         );
         line(
             "connected",
-            format!("{} times, by all openers", self.connections),
+            format!("{} times, by all open files", self.connections),
         );
         line(
             "contexts",

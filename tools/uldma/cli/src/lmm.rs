@@ -100,7 +100,7 @@ fn words(report: &Report) -> String {
     line("locked", report.state.words());
     line(
         "regions",
-        format!("at most {} for each opener", report.max_regions),
+        format!("at most {} for each open file", report.max_regions),
     );
     line(
         "pin cache",

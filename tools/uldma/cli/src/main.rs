@@ -16,7 +16,7 @@ mod listen;
 mod lmm;
 mod memory;
 mod method;
-mod openers;
+mod open_files;
 mod output;
 mod peers;
 mod ping;

@@ -13,7 +13,7 @@ use crate::args::Common;
 use crate::counters::{self, Counters};
 use crate::failure::Result;
 use crate::info::DeviceInfo;
-use crate::openers::Openers;
+use crate::open_files::OpenFiles;
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
@@ -26,7 +26,7 @@ struct Stat {
     #[serde(flatten)]
     info: DeviceInfo,
     #[serde(flatten)]
-    openers: Openers,
+    open_files: OpenFiles,
     /// Files of the device's debugfs directory; none when it cannot be read.
     debugfs: Option<BTreeMap<String, Counters>>,
 }
@@ -39,7 +39,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
     let stat = Stat {
         schema_version: SCHEMA_VERSION,
         info: DeviceInfo::read(&device)?,
-        openers: Openers::find(Path::new("/proc"), device.path(), std::process::id()),
+        open_files: OpenFiles::find(Path::new("/proc"), device.path(), std::process::id()),
         debugfs: directory(&debugfs.join("uldma").join(&name))
             .or_else(|| directory(&debugfs.join(&name))),
     };
@@ -48,7 +48,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
 
 fn words(stat: &Stat) -> String {
     let mut text = stat.info.words();
-    openers(&mut text, &stat.openers);
+    open_files(&mut text, &stat.open_files);
     let mut section = |title: &str, counters: &Counters| {
         let _ = writeln!(text, "{title}:");
         for (name, value) in counters {
@@ -65,24 +65,24 @@ fn words(stat: &Stat) -> String {
 }
 
 /// One line for each open file.
-fn openers(text: &mut String, found: &Openers) {
-    let _ = writeln!(text, "openers, without this one:");
-    for opener in &found.openers {
+fn open_files(text: &mut String, found: &OpenFiles) {
+    let _ = writeln!(text, "open files, without this one:");
+    for open_file in &found.open_files {
         let _ = write!(
             text,
             "  process {} ({}), file {}:",
-            opener.pid, opener.command, opener.fd
+            open_file.pid, open_file.command, open_file.fd
         );
-        for (name, value) in &opener.counters {
+        for (name, value) in &open_file.counters {
             let _ = write!(text, " {} {value},", name.replace('_', " "));
         }
         text.truncate(text.trim_end_matches([',', ':']).len());
         text.push('\n');
     }
-    if found.openers.is_empty() {
+    if found.open_files.is_empty() {
         text.push_str("  none\n");
     }
-    if !found.all_openers {
+    if !found.all_files {
         text.push_str("  (those of other users are not visible: run as root for all)\n");
     }
 }

@@ -16,9 +16,9 @@ use nix::libc;
 use crate::event::Events;
 use crate::{sys, uapi, Error, Event, Methods, Result};
 
-/// An open device. Clones share the open file: one *opener* for the kernel.
+/// An open device. Clones share the open file: one *open file* for the kernel.
 ///
-/// An opener belongs to the process that opened it: after fork(), open the device again.
+/// An open file belongs to the process that opened it: after fork(), open the device again.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -108,7 +108,7 @@ impl Device {
         })
     }
 
-    /// Opens the same device anew: another opener.
+    /// Opens the same device anew: another open file.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ pub struct Query {
     pub link_up: bool,
     /// How often a link to a peer came up.
     pub link_generation: u32,
-    /// Register contexts that openers can share.
+    /// Register contexts that open files can share.
     pub contexts: u32,
     /// Of these, how many are taken.
     pub contexts_used: u32,
@@ -254,20 +254,20 @@ pub struct Query {
     pub max_transfer: u64,
     /// Regions that the device can hold.
     pub max_regions: u32,
-    /// Regions that it holds, of all openers.
+    /// Regions that it holds, of all open files.
     pub regions: u32,
     /// Pages that the translation table can hold.
     pub max_pages: u32,
-    /// Pages that it holds, of all openers.
+    /// Pages that it holds, of all open files.
     pub pages: u32,
     /// Bytes of the inbound half of the window.
     pub window_size: u64,
     /// Of these, how many segments take.
     pub window_used: u64,
-    /// Regions and imports of this opener.
-    pub opener_regions: u32,
-    /// Bytes that this opener's address space has pinned here.
-    pub opener_pinned: u64,
+    /// Regions and imports of this open file.
+    pub file_regions: u32,
+    /// Bytes that this open file's address space has pinned here.
+    pub mm_pinned: u64,
     /// Initiation methods that a context can have here and now.
     pub methods: Methods,
     /// Nodes that the link joins, numbered from zero, with this one.
@@ -276,9 +276,9 @@ pub struct Query {
     pub peers: u32,
     /// What joins the nodes.
     pub backend: Backend,
-    /// Connections of all openers.
+    /// Connections of all open files.
     pub connections: u32,
-    /// What the user of this opener has of what all users share, and can have.
+    /// What the user of this open file has of what all users share, and can have.
     pub user: UserShares,
 }
 
@@ -337,8 +337,8 @@ impl Query {
             pages: raw.out_pages,
             window_size: raw.out_window_size,
             window_used: raw.out_window_used,
-            opener_regions: raw.out_opener_regions,
-            opener_pinned: raw.out_opener_pinned,
+            file_regions: raw.out_file_regions,
+            mm_pinned: raw.out_mm_pinned,
             methods: Methods::from_mask(raw.out_methods),
             nodes: raw.out_nodes,
             peers: raw.out_peers,

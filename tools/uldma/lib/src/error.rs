@@ -149,8 +149,8 @@ impl Error {
                     .to_owned(),
             ),
             Errno::ENOSPC => Some(
-                "a table of the device is full (`uldma info`), or this opener has as many regions \
-                 as the module's max_opener_regions allows (`uldma lmm`)"
+                "a table of the device is full (`uldma info`), or this open file has as many regions \
+                 as the module's max_file_regions allows (`uldma lmm`)"
                     .to_owned(),
             ),
             _ => hint(errno).map(str::to_owned),

@@ -24,7 +24,7 @@ use crate::{sys, uapi, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Transfers of the opener's context ended, up to this ticket.
+    /// Transfers of the open file's context ended, up to this ticket.
     Completion {
         /// Highest ticket that has ended.
         completed: u64,
@@ -90,12 +90,12 @@ struct State {
 pub(crate) struct Events {
     state: Mutex<State>,
     changed: Condvar,
-    /// The opener has a connection, so that poll() reports events apart from data.
+    /// The open file has a connection, so that poll() reports events apart from data.
     connected: AtomicBool,
 }
 
 impl Events {
-    /// The opener is about to have a connection: from now on its end ends the waits.
+    /// The open file is about to have a connection: from now on its end ends the waits.
     pub(crate) fn set_connected(&self) {
         self.connected.store(true, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use crate::{sys, uapi, Device, Error, Result};
 pub struct LockedMemory {
     /// Locked memory areas: intervals of pages with one lock count each.
     pub areas: u32,
-    /// Regions and imports that one opener can have.
+    /// Regions and imports that one open file can have.
     pub max_regions: u32,
     /// Bytes locked, each page counted once.
     pub locked: u64,
@@ -54,7 +54,7 @@ impl LockedMemory {
 }
 
 impl Device {
-    /// What this process's address space has locked, through all of its openers.
+    /// What this process's address space has locked, through all of its open files.
     ///
     /// # Errors
     ///
@@ -63,10 +63,10 @@ impl Device {
         self.ask_lmm(0, "ask for the locked memory")
     }
 
-    /// Has the pins of regions that this opener ends kept from now on, or no longer.
+    /// Has the pins of regions that this open file ends kept from now on, or no longer.
     ///
     /// Off at first. What the cache holds stays charged to RLIMIT_MEMLOCK; it makes room when
-    /// memory is short, when a registration would exceed a limit, and when the last opener of
+    /// memory is short, when a registration would exceed a limit, and when the last open file of
     /// this process is closed.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Device {
             .map_err(|errno| Error::system(action, errno))
     }
 
-    /// Ends all regions and imports of this opener, as closing it would.
+    /// Ends all regions and imports of this open file, as closing it would.
     ///
     /// Values that still stand for them ([`crate::Region`] and others) are dropped or unregistered
     /// as usual, and give their buffers back; transfers that name them fail, and touching their

@@ -97,7 +97,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// One entry of the opener's table of regions and imports, ended on drop.
+/// One entry of the open file's table of regions and imports, ended on drop.
 #[derive(Debug)]
 pub struct Entry {
     pub(crate) device: Device,
@@ -127,7 +127,7 @@ impl Entry {
             ..Default::default()
         };
         let answer = sys::region_register(device.as_fd(), argument).map_err(|errno| {
-            let pinned = device.query().ok().map(|query| query.opener_pinned);
+            let pinned = device.query().ok().map(|query| query.mm_pinned);
             // What is locked already needs no room.
             let charge = device.charge(address, length, access).ok();
             let needed = charge.map_or(length, |charge| charge.charge);

@@ -87,15 +87,15 @@ ioctls! {
     region_query(ULDMA_CMD_REGION_QUERY, uldma_region_query);
     /// What a registration would charge.
     region_charge(ULDMA_CMD_REGION_CHARGE, uldma_region_charge);
-    /// Ends all regions and imports of the opener.
+    /// Ends all regions and imports of the open file.
     region_cleanup(ULDMA_CMD_REGION_CLEANUP, uldma_handle);
-    /// What the opener's address space has locked, and the switch of the pin cache.
+    /// What the open file's address space has locked, and the switch of the pin cache.
     lmm(ULDMA_CMD_LMM, uldma_lmm);
     /// Takes a register context.
     context_create(ULDMA_CMD_CONTEXT_CREATE, uldma_context_create);
     /// Gives the register context back.
     context_destroy(ULDMA_CMD_CONTEXT_DESTROY, uldma_handle);
-    /// The device's counters of this opener's context.
+    /// The device's counters of this open file's context.
     context_stats(ULDMA_CMD_CONTEXT_STATS, uldma_context_stats);
     /// Says where pages go.
     context_map_out(ULDMA_CMD_CONTEXT_MAP_OUT, uldma_map_out);
@@ -131,7 +131,7 @@ ioctls! {
     conn_recv(ULDMA_CMD_CONN_RECV, uldma_conn_range);
     /// Gets sent memory back.
     conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
-    /// What the opener's connection is.
+    /// What the open file's connection is.
     conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn with<R>(
     timeout: Duration,
     work: impl FnOnce(&mut Subject<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    // A context for each, and one opener has one.
+    // A context for each, and one open file has one.
     let device = Device::open(number)?;
     let page = device.query()?.page_size;
     let length = PAGES * usize::try_from(page).unwrap_or(4096);

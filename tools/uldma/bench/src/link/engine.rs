@@ -24,7 +24,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
-        // One opener has one context.
+        // One open file has one context.
         let device = setup.device.reopen()?;
         let mut buffer = Buffer::new(depth(setup.size) * setup.size)?;
         buffer.fill(0xa5);

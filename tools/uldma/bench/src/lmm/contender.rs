@@ -53,7 +53,7 @@ pub(crate) struct Uldma {
 }
 
 impl Uldma {
-    /// Registers with this opener.
+    /// Registers with this open file.
     pub(crate) fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),

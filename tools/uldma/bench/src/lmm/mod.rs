@@ -190,7 +190,7 @@ fn with<'a, const ALL: usize, const MORE: usize>(
 
 /// The pin cache: registrations that pin nothing, since what ended before left its pins.
 fn cache(number: u32, figures: &mut Figures) -> Result<(), Failure> {
-    // The cache is turned on for one opener.
+    // The cache is turned on for one open file.
     let device = Device::open(number)?;
     let before = device.set_pin_cache(true)?;
     series::measure(

@@ -36,7 +36,7 @@ impl ConnectionState {
     }
 }
 
-/// An opener's connection or listener, see `struct uldma_conn_query`.
+/// An open file's connection or listener, see `struct uldma_conn_query`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {

@@ -21,7 +21,7 @@ pub struct Listener {
 }
 
 impl Device {
-    /// Listens at a port (not zero), by an opener of its own; `backlog` connections can wait to be
+    /// Listens at a port (not zero), by an open file of its own; `backlog` connections can wait to be
     /// accepted, 1 to 64.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Listener {
         self.port
     }
 
-    /// Takes the oldest connection that waits, by an opener of its own, and says who connected.
+    /// Takes the oldest connection that waits, by an open file of its own, and says who connected.
     /// Waits for one; for ever with [`Duration::MAX`].
     ///
     /// # Errors

@@ -125,7 +125,7 @@ pub struct Connection {
 }
 
 impl Device {
-    /// Connects to whoever listens at that port of a peer, by an opener of its own.
+    /// Connects to whoever listens at that port of a peer, by an open file of its own.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl Device {
 }
 
 impl Connection {
-    /// What an opener becomes that has, or is about to have, a connection.
+    /// What an open file becomes that has, or is about to have, a connection.
     fn new(device: Device) -> Self {
         device.events().set_connected();
         Self {
@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// The opener whose connection this is.
+    /// The open file whose connection this is.
     pub fn device(&self) -> &Device {
         &self.device
     }

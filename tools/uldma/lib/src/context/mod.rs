@@ -62,7 +62,7 @@ impl Default for ContextOptions {
     }
 }
 
-/// What transfers of an opener are started by: its register context, or the kernel.
+/// What transfers of an open file are started by: its register context, or the kernel.
 ///
 /// It can be sent to another thread but not shared: an initiation is several steps, and nobody must
 /// come in between. For transfers from several threads, open the device once for each.
@@ -126,17 +126,17 @@ impl Registers {
 }
 
 impl Device {
-    /// Takes a register context for extended shadow addressing; an opener can have one.
+    /// Takes a register context for extended shadow addressing; an open file can have one.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EBUSY when this opener has one or all are taken; transfers through the
+    /// [`Error::System`]: EBUSY when this open file has one or all are taken; transfers through the
     /// kernel ([`Device::dma`]) work without.
     pub fn context(&self) -> Result<Context> {
         self.context_with(Method::ExtendedShadow, ContextOptions::default())
     }
 
-    /// Takes a register context for an initiation method; an opener can have one.
+    /// Takes a register context for an initiation method; an open file can have one.
     /// [`Method::Kernel`] takes none, but its transfers are started by the same calls.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl Context {
             .map_or(0, |registers| registers.status.refused())
     }
 
-    /// Maps the shadow pages of a region or an import of the same opener, if the method needs them.
+    /// Maps the shadow pages of a region or an import of the same open file, if the method needs them.
     ///
     /// # Errors
     ///

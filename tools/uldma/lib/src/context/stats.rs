@@ -50,7 +50,7 @@ pub struct ContextStats {
     pub completed: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Stores of this opener that named a wrong key.
+    /// Stores of this open file that named a wrong key.
     pub bad_keys: u64,
 }
 

@@ -237,7 +237,7 @@ fn main() {
         ),
     ];
     for (name, test) in tests {
-        // An opener of its own, so that nothing is left of the others.
+        // An open file of its own, so that nothing is left of the others.
         test(&Device::open(0).unwrap());
         assert_eq!((locked(), pinned()), (0, 0), "{name} left something");
         println!("test {name} ... ok");

@@ -14,7 +14,7 @@ const PREFIX: &str = "uldma-";
 
 /// An open file of the device, in a process.
 #[derive(Debug, Serialize)]
-pub(crate) struct Opener {
+pub(crate) struct OpenFile {
     pub(crate) pid: u32,
     /// Name of the program, as the kernel has it.
     pub(crate) command: String,
@@ -26,18 +26,18 @@ pub(crate) struct Opener {
 
 /// All open files of a device.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Openers {
+pub(crate) struct OpenFiles {
     /// Of processes other than this one.
-    pub(crate) openers: Vec<Opener>,
+    pub(crate) open_files: Vec<OpenFile>,
     /// No process was left out since this user may not read its files.
-    pub(crate) all_openers: bool,
+    pub(crate) all_files: bool,
 }
 
-impl Openers {
+impl OpenFiles {
     /// Finds those of `device` in the processes of `proc`, without process `own`.
     pub(crate) fn find(proc: &Path, device: &Path, own: u32) -> Self {
         let mut found = Self {
-            all_openers: true,
+            all_files: true,
             ..Self::default()
         };
         for pid in numbers(proc).unwrap_or_default() {
@@ -53,7 +53,7 @@ impl Openers {
         let fds = match numbers(&process.join("fd")) {
             Ok(fds) => fds,
             Err(error) => {
-                self.all_openers &= error.kind() != std::io::ErrorKind::PermissionDenied;
+                self.all_files &= error.kind() != std::io::ErrorKind::PermissionDenied;
                 return;
             }
         };
@@ -65,7 +65,7 @@ impl Openers {
             }
             let fdinfo = fs::read_to_string(process.join("fdinfo").join(fd.to_string()));
             let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
-            self.openers.push(Opener {
+            self.open_files.push(OpenFile {
                 pid,
                 command: command.trim().to_owned(),
                 fd,
@@ -110,7 +110,7 @@ mod tests {
 
     impl Proc {
         fn new() -> Self {
-            let name = format!("uldma-openers-{}", std::process::id());
+            let name = format!("uldma-open-files-{}", std::process::id());
             Self(std::env::temp_dir().join(name))
         }
 
@@ -138,14 +138,14 @@ mod tests {
         fs::create_dir_all(proc.0.join("self/fd")).unwrap();
         // A process that has ended.
         fs::create_dir_all(proc.0.join("31")).unwrap();
-        let found = Openers::find(&proc.0, Path::new("/dev/uldma1"), 9);
-        assert!(found.all_openers);
+        let found = OpenFiles::find(&proc.0, Path::new("/dev/uldma1"), 9);
+        assert!(found.all_files);
         let expected = serde_json::json!([
             {"pid": 30, "command": "two", "fd": 1,
              "regions": 2, "region_bytes": 8192, "context": null},
             {"pid": 30, "command": "two", "fd": 2,
              "regions": 2, "region_bytes": 8192, "context": null},
         ]);
-        assert_eq!(serde_json::to_value(&found.openers).unwrap(), expected);
+        assert_eq!(serde_json::to_value(&found.open_files).unwrap(), expected);
     }
 }
