@@ -61,107 +61,107 @@ kernel::prelude::module! {
     params: {
         max_file_regions: usize {
             default: 8192,
-            description: "Regions and imports that one open file can have",
+            description: "Maximum of regions and imports per open file; raise it if registering fails with ENOSPC while the device has room",
         },
         user_regions: usize {
             default: 0,
-            description: "Regions and imports that one user without CAP_SYS_RESOURCE can have of a device; 0 for a quarter of its table",
+            description: "Maximum of regions and imports per user without CAP_SYS_RESOURCE; 0: a quarter of the device's region table",
         },
         user_pages: usize {
             default: 0,
-            description: "Pages that one user without CAP_SYS_RESOURCE can have registered and imported; 0 for a quarter of the device's table",
+            description: "Maximum of registered and imported pages per user without CAP_SYS_RESOURCE; 0: a quarter of the device's page table",
         },
         user_contexts: usize {
             default: 0,
-            description: "Contexts that one user without CAP_SYS_RESOURCE can have at a time; 0 for half of the device's",
+            description: "Maximum of contexts per user without CAP_SYS_RESOURCE; 0: half of the device's",
         },
         user_exclusive_contexts: usize {
             default: 0,
-            description: "Contexts that cannot be lent to others and that one user without CAP_SYS_RESOURCE can have; 0 for a quarter of the device's",
+            description: "Maximum of exclusive contexts, which the driver cannot take back while idle, per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
         user_connections: usize {
             default: 0,
-            description: "Connections that one user without CAP_SYS_RESOURCE can have of a device; 0 for a quarter of its places",
+            description: "Maximum of connections per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
         user_listeners: usize {
             default: 0,
-            description: "Ports at which one user without CAP_SYS_RESOURCE can listen; 0 for a quarter of the device's places",
+            description: "Maximum of listeners per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
         user_window_bytes: usize {
             default: 0,
-            description: "Bytes of the window that one user without CAP_SYS_RESOURCE can have for segments and connections; 0 for a quarter of this node's section",
+            description: "Maximum of window bytes per user without CAP_SYS_RESOURCE, for segments and connections; 0: a quarter of this node's section",
         },
         user_requests: usize {
             default: 0,
-            description: "Requests of one user without CAP_SYS_RESOURCE that can wait for answers of peers; 0 for a quarter of the device's places",
+            description: "Maximum of requests to peers in flight per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
         context_slice_ms: u32 {
             default: 10,
-            description: "Milliseconds for which an open file keeps a context that another wants",
+            description: "Time slice in milliseconds of a context while others wait for one; longer slices cost fewer switches, shorter ones less waiting",
         },
         context_wait_ms: u32 {
             default: 10000,
-            description: "Milliseconds after which an access to a context that was lent is a bus error, if none comes free",
+            description: "Timeout in milliseconds after which an access to a context without registers fails with SIGBUS, if no context becomes free",
         },
         insecure_methods: u8 {
             default: 0,
-            description: "Allow initiation methods by which processes can misuse others (0 or 1)",
+            description: "Allow initiation methods that do not protect processes from each other, for comparison only (0 or 1)",
         },
         merge: u8 {
             default: 1,
-            description: "Merge locked memory areas that nothing tells apart any more (0 or 1)",
+            description: "Merge adjacent locked memory areas with the same users (0 or 1)",
         },
         pin_cache_regions: usize {
             default: 256,
-            description: "Ended regions whose pins an address space can keep",
+            description: "Size of the pin cache of each address space in unregistered regions; 0: no cache",
         },
         pin_cache_bytes: usize {
             default: 67108864,
-            description: "Bytes of ended regions whose pins an address space can keep",
+            description: "Size of the pin cache of each address space in bytes; 0: no cache",
         },
         revalidate_ms: u32 {
             default: 1000,
-            description: "Milliseconds for which finding stale regions of a process waits for others who hold a file's lock, at most",
+            description: "Timeout in milliseconds for which the driver waits for file locks of other processes before it revalidates regions",
         },
         ivshmem_nodes: u32 {
             default: 2,
-            description: "Nodes that share the memory of an ivshmem device (2 to 8)",
+            description: "Number of nodes that share each ivshmem device; the same on all nodes (2 to 8)",
         },
         loopback: u32 {
             default: 0,
-            description: "Nodes to make that memory of this machine joins (0, or 2 to 8)",
+            description: "Number of loopback devices, nodes within this machine for tests (0, or 2 to 8)",
         },
         loopback_bytes: usize {
             default: 16777216,
-            description: "Bytes of the window of these nodes, all sections together",
+            description: "Bytes of the window of the loopback devices, all sections together",
         },
         link_slots: u32 {
             default: 64,
-            description: "Messages that each peer can have in flight to a node (1 to 64)",
+            description: "Slots of the control ring for each peer (1 to 64)",
         },
         link_timeout_ms: u32 {
             default: 3000,
-            description: "Milliseconds without a beat after which a peer counts as gone",
+            description: "Timeout in milliseconds without a heartbeat after which the link to a peer is down; raise it on overcommitted hosts",
         },
         link_backoff_ms: u32 {
             default: 4000,
-            description: "Milliseconds, at most, for which a peer that ends sessions again and again, or breaks the rules, waits for the next session",
+            description: "Maximum backoff in milliseconds before the next session with a peer that broke the protocol or keeps ending sessions",
         },
         wakeup_us: u32 {
             default: 0,
-            description: "Microseconds that a sleep and a wake-up cost here; 0 to measure when the module is loaded",
+            description: "Cost of a sleep and a wake-up in microseconds, from which polling times derive; 0: measure it at load",
         },
         link_busy_poll_us: u32 {
             default: 100000,
-            description: "Microseconds for which a node polls for more before peers have to ring its doorbell, at most; as a rule as many as a wake-up costs",
+            description: "Maximum time in microseconds for which the driver polls for more messages before it asks for doorbells again; 0: no busy polling",
         },
         link_spin_us: u32 {
             default: 100000,
-            description: "Microseconds for which a call polls for what it waits for before it sleeps, at most; as a rule as many as a wake-up costs",
+            description: "Maximum time in microseconds for which a call polls before it sleeps; 0: sleep at once",
         },
         link_poll_us: u32 {
             default: 0,
-            description: "Microseconds between two looks of a node that nobody rings; 0 for doorbells",
+            description: "Interval in microseconds of polling in place of doorbells; 0: use doorbells",
         },
     },
 }

@@ -221,7 +221,7 @@ pub(super) fn lmm(open_file: &OpenFile, user: &User, writable: bool) -> Result {
     arg.out_cache_hits = summary.counters.hits;
     arg.out_cache_misses = summary.counters.misses;
     arg.out_pins = summary.counters.pins;
-    arg.out_revalidations = summary.counters.looks;
+    arg.out_revalidations = summary.counters.revalidations;
     user.write(&arg)?;
     if let Some(keep) = keep {
         open_file.keep_pins.store(keep, Relaxed);

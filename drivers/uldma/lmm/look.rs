@@ -87,7 +87,7 @@ impl Space {
             // In this order: nobody waits for the process's memory under the lock of the state.
             let mapped = mm.as_deref().map(|mm| (mm, mm.mmap_read_lock()));
             let mut state = self.state.lock();
-            state.counters.looks += 1;
+            state.counters.revalidations += 1;
             let mapped = mapped.as_ref().map(|(mm, lock)| (*mm, lock));
             state.look_at(&suspect, mapped, &mut stale);
         }

@@ -120,8 +120,8 @@ pub(crate) struct Counters {
     pub(crate) misses: u64,
     /// Pages that were pinned.
     pub(crate) pins: u64,
-    /// Times that somebody had to look at addresses.
-    pub(crate) looks: u64,
+    /// Times that addresses had to be revalidated.
+    pub(crate) revalidations: u64,
 }
 
 /// What there is of a space, for those who ask.

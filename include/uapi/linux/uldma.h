@@ -15,12 +15,12 @@
 /**
  * DOC: general contract
  *
- * /dev/uldmaN stands for one device. One open file is one *open file*: it owns
- * regions, window segments and at most one register context, and belongs to
- * the address space that opened it. Calls that touch memory, map the device,
- * say who is told of events or take them (read()) fail with EPERM from another
- * address space (after fork(), or through a passed descriptor). When it ends, by
- * exit or by exec, all that the open file owns ends, even if the file stays open.
+ * /dev/uldmaN stands for one device. Each open file owns regions, window
+ * segments and at most one register context, and belongs to the address space
+ * that opened it. Calls that touch memory, map the device, set the eventfd or
+ * take events (read()) fail with EPERM from another address space (after fork(),
+ * or through a passed descriptor). When that address space ends, by exit or by
+ * exec, all that the open file owns ends, even if the file stays open.
  *
  * A file that is open for reading only (O_RDONLY) can ask and wait: NOP, all
  * calls whose name ends with QUERY, REGION_CHARGE, REGION_BLOCKS, LMM without
@@ -73,24 +73,31 @@
  *    waits for as many answers of that peer as it may.
  *  - ENXIO: the operation needs a context and the open file has none.
  *  - ENOTCONN: the link to the peer is down, or the open file has no connection.
- *  - ECONNREFUSED: nobody listens at that port of the peer, or too many wait, or
- *    the user who listens has as many connections as it can have.
+ *  - ECONNREFUSED: the peer has no listener at that port, or its backlog is full,
+ *    or the listener's user has as many connections as one can have.
  *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
  *    a side was closed or killed that had not sent all, or broke the protocol.
  *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
- *  - EISCONN: the open file has a connection, or listens, already.
- *  - EADDRINUSE: somebody listens at that port already.
+ *  - EISCONN: the open file has a connection, or is a listener, already.
+ *  - EADDRINUSE: the device has a listener at that port already.
  *  - EAGAIN: the call would wait, and the file is O_NONBLOCK.
  *  - ETIMEDOUT: the peer or the device did not answer in time.
  *  - ESTALE: the link went down and came up again since the object was made.
- *  - EIO: the device answered with something that makes no sense.
- *  - EPROTO: the peer answered with something that makes no sense.
+ *  - EIO: the device gave an answer that its specification does not allow.
+ *  - EPROTO: the peer gave an answer that the link protocol does not allow.
  *  - EINTR: a signal came while waiting, be it for memory that is to be pinned.
  *  - ENODEV: the device is gone.
  */
 
-/** define ULDMA_ABI_VERSION - version of this interface, see uldma_query */
-#define ULDMA_ABI_VERSION 1
+/**
+ * define ULDMA_ABI_VERSION - version of this interface, see uldma_query
+ *
+ * From version 2 on the interface only grows: numbers, names and meanings stay,
+ * structures get new fields at their ends, and flags new bits, as the calling
+ * convention above allows. What cannot be had so raises the version, and a
+ * program that finds another version than its own in @out_abi_version stops.
+ */
+#define ULDMA_ABI_VERSION 2
 
 /** define ULDMA_TYPE - ioctl type of all uldma ioctls */
 #define ULDMA_TYPE 0xB9
@@ -271,7 +278,8 @@ enum uldma_backend {
  * @out_user_max_pages: of these, how many the user can have
  * @out_user_contexts: contexts that the user has now
  * @out_user_max_contexts: of these, how many the user can have
- * @out_user_exclusive_contexts: of them, how many are not lent to others
+ * @out_user_exclusive_contexts: of them, how many the driver cannot take back
+ *	for another open file while they are idle
  * @out_user_max_exclusive_contexts: of these, how many the user can have
  * @out_user_connections: connections that the user has: those that it asked for,
  *	those that came to its listeners, and those that have ended here and of
@@ -286,9 +294,9 @@ enum uldma_backend {
  *	a peer
  * @out_user_max_requests: of these, how many the user can have
  *
- * The user of an open file is the one who ran when the address space first opened
- * the device. What it can have is what there is, if that process had
- * CAP_SYS_RESOURCE.
+ * The user of an open file is the one as whom the process ran that first opened
+ * the device in this address space. It has no limits but the device's if that
+ * process had CAP_SYS_RESOURCE.
  */
 struct uldma_query {
 	__u32 size;
@@ -347,8 +355,8 @@ struct uldma_query {
  * @out_received: messages that came from it
  * @out_doorbells: times that the peer's doorbell was rung for messages
  * @out_interrupts: doorbell interrupts of this device, from all peers
- * @out_polls: times that somebody looked for work without an interrupt
- * @out_violations: times that a peer at this place broke the rules
+ * @out_polls: times that the driver polled for messages without an interrupt
+ * @out_violations: times that the peer with this number broke the protocol
  */
 struct uldma_peer_query {
 	__u32 size;
@@ -372,7 +380,7 @@ struct uldma_peer_query {
  *
  * Where a structure that asks a peer has a field @peer, it is the number of a node
  * plus one, or zero for the other node of a link of two (EINVAL where there are
- * more). Where one says who may ask, zero stands for every node.
+ * more). Where a structure names the node that may ask, zero stands for every node.
  */
 
 /**
@@ -386,17 +394,19 @@ struct uldma_peer_query {
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
  * parameters user_regions, user_pages, user_contexts, user_exclusive_contexts,
  * user_connections, user_listeners, user_window_bytes and user_requests say:
- * unless they are set, half of the contexts, a quarter of them of a kind that
- * is not lent to others, and a quarter of the others. All such users together
- * leave a quarter of the contexts that can be lent, and 1 of 16 of the others.
+ * unless they are set, half of the contexts, a quarter of them exclusive, which
+ * the driver cannot take back for another open file, and a quarter of all else.
+ * All such users together leave a quarter of the contexts that the driver can take
+ * back, and 1 of 16 of all else.
  *
- * One more is EDQUOT. One context more is one of the user's own, lent, or
- * EBUSY. A connection that a peer makes is the listener's user's, and one more
- * is refused, which the peer is told by ECONNREFUSED. A connection that has
- * ended here is the user's until the peer has let go of it, too; so is what it,
- * or a segment, takes of the window. Where data goes through the window, 128
- * KiB of it are for each connection. What the device does not let go of in time
- * is the user's until the driver is unbound.
+ * A call that needs more fails with EDQUOT. For one context more, the driver takes
+ * back one of the user's own that is idle, or the call fails with EBUSY. A
+ * connection that a peer makes counts for the listener's user; where that user
+ * can have no more, the peer's call fails with ECONNREFUSED. A connection that has
+ * ended here counts until the peer has released it, too; so does what it, or a
+ * segment, takes of the window. Where data goes through the window, each connection
+ * takes 128 KiB of it. What the device does not release in time counts until the
+ * driver is unbound.
  */
 
 /** define ULDMA_ACCESS_READ - the device may read: a source of transfers */
@@ -420,8 +430,8 @@ struct uldma_peer_query {
  * The pages are charged to RLIMIT_MEMLOCK once per address space and page. The
  * region means the pages that are mapped now, whatever is mapped later: memory
  * that is unmapped, moved, discarded or truncated stays pinned for the region,
- * which is told by ULDMA_EVENT_STALE, and whoever registers the same addresses
- * anew gets what is mapped there then.
+ * and the open file gets an event ULDMA_EVENT_STALE. A later registration of the
+ * same addresses pins what is mapped there then.
  *
  * An open file can have no more regions than the module's parameter
  * max_file_regions (ENOSPC).
@@ -444,8 +454,9 @@ struct uldma_region_register {
  *	not more than the region allows (EACCES)
  * @handle: the region, not an import
  * @peer: the node that may import it, by its number plus one, or zero for all
- * @name: what the peer's import must name; not zero, unique on this node; who
- *	does not know it cannot import, so pick it at random where that matters
+ * @name: what the peer's import must name; not zero, unique on this node; a
+ *	process that does not know it cannot import, so pick it at random where
+ *	that matters
  */
 struct uldma_region_export {
 	__u32 size;
@@ -526,13 +537,13 @@ struct uldma_region_query {
  * @length: as there
  * @out_charge: bytes that registering the range now would charge
  * @out_locked: bytes of the range's pages that are locked already
- * @out_pinned: bytes of the address space that are charged now, whoever pinned
- *	them (VmPin)
+ * @out_pinned: bytes of the address space that are charged now, for this device
+ *	and for all else (VmPin)
  * @out_limit: RLIMIT_MEMLOCK of the caller; all ones if it does not apply
  *
  * Nothing is pinned or faulted in, so this tells neither whether the memory can
  * be pinned, nor the future: addresses that have changed since they were locked
- * count as locked until somebody has looked.
+ * count as locked until the driver has revalidated them.
  */
 struct uldma_region_charge {
 	__u32 size;
@@ -606,8 +617,8 @@ struct uldma_region_blocks {
  * @out_cache_hits: registrations of this address space that had to pin nothing
  * @out_cache_misses: those that had to
  * @out_pins: pages that registrations have pinned
- * @out_revalidations: times that locked addresses had to be looked at, as they may have
- *	changed
+ * @out_revalidations: times that the driver checked whether locked addresses
+ *	still mean the pinned pages, after an invalidation by the kernel's mm
  *
  * The cache is off for an open file that did not turn it on. What it holds stays
  * charged; it is emptied when memory is short, when a registration would exceed
@@ -669,7 +680,7 @@ struct uldma_lmm {
  * @ULDMA_DMA_BAD_SIZE: zero bytes
  * @ULDMA_DMA_BAD_ACCESS: not an aligned access of eight (or four) bytes
  * @ULDMA_DMA_NOT_VALID: no such page or region
- * @ULDMA_DMA_NOT_OWNER: the page or region belongs to somebody else
+ * @ULDMA_DMA_NOT_OWNER: the page or region belongs to another address space
  * @ULDMA_DMA_NO_RIGHT: source not readable or destination not writable
  * @ULDMA_DMA_BOUNDS: the transfer would leave the region or the page
  * @ULDMA_DMA_QUEUE_FULL: too many transfers of this context are waiting
@@ -678,8 +689,8 @@ struct uldma_lmm {
  * @ULDMA_DMA_REMOTE: the peer's table does not allow the access
  * @ULDMA_DMA_ABORTED: stopped by unregistration, reset or close
  * @ULDMA_DMA_BUS_ERROR: a bus address did not answer
- * @ULDMA_DMA_NOT_RUNNING: the method needs to know who runs, and the device was
- *	not told that this context does
+ * @ULDMA_DMA_NOT_RUNNING: the method needs scheduler notifications, and the
+ *	last one for this CPU did not name this context
  * @ULDMA_DMA_MIXED: the arguments came from different contexts
  * @ULDMA_DMA_BAD_KEY: too many wrong keys
  * @ULDMA_DMA_NOT_ALIGNED: the method cannot carry this address or length
@@ -723,13 +734,14 @@ enum uldma_dma_status {
  *	uldma_map_out
  * @ULDMA_METHOD_SHRIMP_2_ABORT: as extended shadow addressing, with registers
  *	for each CPU that a context switch clears
- * @ULDMA_METHOD_FLASH: the same, where the context switch says who runs
+ * @ULDMA_METHOD_FLASH: the same, where the context switch names the context
+ *	that runs next
  * @ULDMA_METHOD_FETCH_ADD: a load from a shadow address adds one to the word of
  *	eight bytes that it stands for, and returns what the word was; all ones
  *	if that is not possible
  * @ULDMA_METHOD_PAL: as ULDMA_METHOD_SHRIMP_2, for programs that restart what was
- *	preempted (rseq); protects nobody from others
- * @ULDMA_METHOD_SHRIMP_2: registers that all contexts share and nobody clears
+ *	preempted (rseq); protects no process from others
+ * @ULDMA_METHOD_SHRIMP_2: registers that all contexts share, never cleared
  * @ULDMA_METHOD_FLASH_SINGLE: as ULDMA_METHOD_FLASH with one register for all CPUs
  * @ULDMA_METHOD_REPEATED_3: arguments passed repeatedly by three accesses
  * @ULDMA_METHOD_REPEATED_4: arguments passed repeatedly by four accesses
@@ -765,10 +777,10 @@ enum uldma_method {
 #define ULDMA_METHODS_INSECURE 0xffff0000U
 
 /**
- * define ULDMA_METHODS_SCHED_NOTIFY - methods that need to know who runs
+ * define ULDMA_METHODS_SCHED_NOTIFY - methods that need scheduler notifications
  *
- * The kernel tells the device, at each context switch of each CPU, whose context
- * runs there now. Of each address space one context can be told of (EBUSY).
+ * The driver writes to the device, at each context switch of each CPU, which
+ * context runs there now. Each address space can have one such context (EBUSY).
  */
 #define ULDMA_METHODS_SCHED_NOTIFY 0x00040180U
 
@@ -791,9 +803,9 @@ enum uldma_method {
  *	ULDMA_STATUS_RECORDS struct uldma_descriptor; else zero
  *
  * EBUSY: the open file has one, or all are in use; DMA by ULDMA_IOC_DMA works
- * without a context. The device's registers may be lent to another open file while
- * nothing is under way, and are given back when they are next touched; arguments
- * that were passed in part are forgotten then. EPERM: the method is one of
+ * without a context. The driver may give the registers of an idle context to
+ * another open file; the next access of the owner gets registers again, and
+ * arguments that were passed in part are lost. EPERM: the method is one of
  * ULDMA_METHODS_INSECURE.
  */
 struct uldma_context_create {
@@ -822,8 +834,8 @@ struct uldma_context_create {
  * others are secret. Both regions have to be writable, since both addresses are
  * passed by stores.
  *
- * Whoever stores wrong keys too often is not served any more until it takes
- * another context.
+ * The device refuses a context whose owner stores wrong keys too often, until the
+ * owner takes another one.
  */
 
 /** define ULDMA_KEY_CONTEXT_MASK - bits 3..0 of a key: the context */
@@ -1182,21 +1194,21 @@ struct uldma_segment_attach {
  * is, and costs little if it lies in a region of the same address space.
  *
  * Nothing is ever dropped or overwritten: what does not fit waits. Memory that
- * was sent is given back once it is in the peer's memory, so who wants to know
- * that all has arrived gets it back before disconnecting.
+ * was sent is given back once it is in the peer's memory, so a program that has
+ * to know that all has arrived gets it back before disconnecting.
  *
  * Calls that wait are ended by signals (EINTR, nothing is lost), and do not wait
  * on an O_NONBLOCK file (EAGAIN).
  */
 
 /**
- * enum uldma_conn_state - what a connection is about
+ * enum uldma_conn_state - states of an open file's connection
  * @ULDMA_CONN_NONE: the open file has none
  * @ULDMA_CONN_LISTENING: it waits for peers to connect
- * @ULDMA_CONN_CONNECTING: a peer has been asked
+ * @ULDMA_CONN_CONNECTING: the peer has not answered yet
  * @ULDMA_CONN_CONNECTED: data can be exchanged
  * @ULDMA_CONN_CLOSING: one of the sides has disconnected, or the link went down;
- *	what was received can still be got
+ *	ULDMA_IOC_CONN_RECV still returns what was received
  */
 enum uldma_conn_state {
 	ULDMA_CONN_NONE = 0,
@@ -1208,8 +1220,8 @@ enum uldma_conn_state {
 
 /** define ULDMA_CONN_MAX_BACKLOG - most connections that can wait at a listener */
 #define ULDMA_CONN_MAX_BACKLOG 64
-/** define ULDMA_CONN_MAX_BUFFERS - buffers that can be given in each direction and
- * not have been got back (ENOSPC)
+/** define ULDMA_CONN_MAX_BUFFERS - buffers in each direction that a connection can
+ * hold at a time (ENOSPC)
  */
 #define ULDMA_CONN_MAX_BUFFERS 64
 
@@ -1242,7 +1254,7 @@ struct uldma_conn_listen {
  * @flags: zero
  * @port: port of a listener of this device (ENOENT), opened in the same address
  *	space (EPERM)
- * @out_node: who connected
+ * @out_node: number of the node that connected
  *
  * It becomes the connection of the open file that accepts, which has none before
  * (EISCONN). The listener's file reports EPOLLIN while there is one to accept.
@@ -1304,8 +1316,8 @@ struct uldma_conn_buffer {
 };
 
 /**
- * define ULDMA_RANGE_SPIN - bit of @flags: if there is none yet, look for it for a
- * moment before saying EAGAIN, as a call that may sleep does before it sleeps. Most
+ * define ULDMA_RANGE_SPIN - bit of @flags: if no memory is ready, poll for it
+ * before failing with EAGAIN, as a call that may sleep does before it sleeps. Most
  * often that is quicker than poll(). The module parameter link_spin_us bounds it.
  */
 #define ULDMA_RANGE_SPIN (1U << 0)
@@ -1354,7 +1366,7 @@ struct uldma_conn_range {
  * @out_port: the port
  * @out_waiting: LISTENING: connections to accept
  * @out_refused: LISTENING: connections refused since there was no room
- * @out_name: a random number, the same on both sides and known to nobody else:
+ * @out_name: a random number, the same on both sides and known to no other node:
  *	a name for segments and exports that belong to the connection. The kernel
  *	of the side that connected draws it: where it breaks the rules, it is any
  *	number, zero included, which hurts that connection only
@@ -1365,7 +1377,7 @@ struct uldma_conn_range {
  * @out_copied: bytes that this node has copied for the connection; over both
  *	sides, and over the bytes that they sent, this is the number of copies
  * @out_messages: control messages that this side has sent for it
- * @out_pin_calls: times that memory had to be pinned for it
+ * @out_pin_calls: buffers for which pages had to be pinned
  */
 struct uldma_conn_query {
 	__u32 size;
@@ -1393,7 +1405,7 @@ struct uldma_conn_query {
  *	and @value counts this open file's transfers that were started by
  *	ULDMA_IOC_DMA and have ended
  * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
- *	doorbells are shared, so this may also be somebody else's
+ *	segments share doorbells, so the ring may have been for another one
  * @ULDMA_EVENT_LINK: @value is one when a link to a peer is up, zero when none
  *	is; @handle is zero
  * @ULDMA_EVENT_STALE: addresses of region @handle were unmapped, moved,

@@ -96,7 +96,7 @@ impl UserInfo {
 
     fn words(&self) -> String {
         format!(
-            "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} not lent), \
+            "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} exclusive), \
              {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests",
             self.regions,
             self.max_regions,

@@ -22,7 +22,7 @@ pub(crate) struct State {
     cache_hits: u64,
     cache_misses: u64,
     pages_pinned: u64,
-    looks: u64,
+    revalidations: u64,
 }
 
 impl From<&LockedMemory> for State {
@@ -35,7 +35,7 @@ impl From<&LockedMemory> for State {
             cache_hits: locked.cache_hits,
             cache_misses: locked.cache_misses,
             pages_pinned: locked.pins,
-            looks: locked.looks,
+            revalidations: locked.revalidations,
         }
     }
 }
@@ -45,7 +45,7 @@ impl State {
     pub(crate) fn words(&self) -> String {
         format!(
             "{} bytes (areas: {}); cached {} bytes (ended regions: {}); hits {}, misses {}, pages \
-             pinned {}, looks {}",
+             pinned {}, revalidations {}",
             self.locked,
             self.areas,
             self.cached,
@@ -53,7 +53,7 @@ impl State {
             self.cache_hits,
             self.cache_misses,
             self.pages_pinned,
-            self.looks,
+            self.revalidations,
         )
     }
 }

@@ -35,7 +35,7 @@ struct Peer {
     received: u64,
     doorbells: u64,
     interrupts: u64,
-    worked: u64,
+    polls: u64,
     violations: u64,
 }
 
@@ -52,7 +52,7 @@ impl From<&PeerInfo> for Peer {
             received: info.received,
             doorbells: info.doorbells,
             interrupts: info.interrupts,
-            worked: info.worked,
+            polls: info.polls,
             violations: info.violations,
         }
     }

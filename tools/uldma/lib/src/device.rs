@@ -292,7 +292,7 @@ pub struct UserShares {
     pub pages: (u32, u32),
     /// Register contexts.
     pub contexts: (u32, u32),
-    /// Of them, those that are not lent to others.
+    /// Of them, exclusive ones, which the driver cannot take back while they are idle.
     pub exclusive_contexts: (u32, u32),
     /// Connections, those that peers made among them.
     pub connections: (u32, u32),

@@ -31,8 +31,8 @@ pub struct LockedMemory {
     pub cache_misses: u64,
     /// Pages that registrations have pinned so far.
     pub pins: u64,
-    /// Times that locked addresses had to be looked at, as they may have changed.
-    pub looks: u64,
+    /// Times that the driver checked whether locked addresses still mean the pinned pages.
+    pub revalidations: u64,
 }
 
 impl LockedMemory {
@@ -48,7 +48,7 @@ impl LockedMemory {
             cache_hits: raw.out_cache_hits,
             cache_misses: raw.out_cache_misses,
             pins: raw.out_pins,
-            looks: raw.out_revalidations,
+            revalidations: raw.out_revalidations,
         }
     }
 }

@@ -95,9 +95,9 @@ pub struct PeerInfo {
     pub doorbells: u64,
     /// Doorbell interrupts of this device, from all peers.
     pub interrupts: u64,
-    /// Times that somebody looked for work without an interrupt.
-    pub worked: u64,
-    /// Times that it broke the rules.
+    /// Times that the driver polled for messages without an interrupt.
+    pub polls: u64,
+    /// Times that it broke the protocol.
     pub violations: u64,
 }
 
@@ -114,7 +114,7 @@ impl PeerInfo {
             received: raw.out_received,
             doorbells: raw.out_doorbells,
             interrupts: raw.out_interrupts,
-            worked: raw.out_polls,
+            polls: raw.out_polls,
             violations: raw.out_violations,
         }
     }

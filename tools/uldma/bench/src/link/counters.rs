@@ -30,7 +30,7 @@ pub(crate) struct Counters {
     /// Messages of the control channel.
     pub(crate) messages: u64,
     /// Looks for work that no interrupt caused.
-    pub(crate) worked: u64,
+    pub(crate) polls: u64,
     /// System calls of this program for the device.
     pub(crate) calls: u64,
     /// Bytes that were copied for what is measured.
@@ -54,7 +54,7 @@ impl Counters {
             network: interrupts(&table, is_network),
             doorbells: peer.doorbells,
             messages: peer.sent,
-            worked: peer.worked,
+            polls: peer.polls,
             calls,
             ..Self::default()
         })
@@ -76,7 +76,7 @@ impl Counters {
             network: with(self.network, other.network),
             doorbells: with(self.doorbells, other.doorbells),
             messages: with(self.messages, other.messages),
-            worked: with(self.worked, other.worked),
+            polls: with(self.polls, other.polls),
             calls: with(self.calls, other.calls),
             copied: with(self.copied, other.copied),
             locks: with(self.locks, other.locks),

@@ -310,8 +310,8 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
                     by(counters.messages, megabytes),
                 ),
                 (
-                    format!("{who}.looks_per_mb"),
-                    by(counters.worked, megabytes),
+                    format!("{who}.polls_per_mb"),
+                    by(counters.polls, megabytes),
                 ),
                 (format!("{who}.locks_per_mb"), by(counters.locks, megabytes)),
             ]);

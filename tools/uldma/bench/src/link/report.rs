@@ -227,7 +227,7 @@ fn counts(figures: &Figures) -> Option<String> {
                     stream,
                     of("control_messages_per_mb"),
                     of("event_irqs_per_mb"),
-                    of("looks_per_mb"),
+                    of("polls_per_mb"),
                     locks,
                 ]
                 .map(number),
@@ -243,7 +243,7 @@ fn counts(figures: &Figures) -> Option<String> {
             "MB/s",
             "control messages by MB",
             "engine's irqs",
-            "looks",
+            "polls",
             "pins",
         ],
         rows,
