@@ -33,6 +33,9 @@ shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILE
 bench: build		## measure against floors and rivals (ONLY=transfers, lmm, initiation, link or ring; CORES=1,2,4)
 	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
 
+report: root		## tables and drawings of figures that make bench left (ONLY=lmm, initiation or link)
+	@$(ENTER) $(NODES) report $(if $(ONLY),--only '$(ONLY)')
+
 soak: build		## peers are killed and devices fail at random, for minutes (SOAK_SECONDS=600 SEED=number)
 	@$(ENTER) $(NODES) soak $(if $(SOAK_SECONDS),--seconds $(SOAK_SECONDS)) \
 		$(if $(SEED),--seed $(SEED))
@@ -92,5 +95,5 @@ kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=sui
 module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
-.PHONY: help run test shell bench soak fuzz fuzz-debug lint docs clean root build modules tools \
+.PHONY: help run test shell bench report soak fuzz fuzz-debug lint docs clean root build modules tools \
 	module-and-tools selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug

@@ -5,12 +5,13 @@ import sys
 
 from . import processes
 from .errors import NodesError
-from .verbs import bench, fuzz, run, shell, soak, test
+from .verbs import bench, fuzz, report, run, shell, soak, test
 
 VERBS = {
     "run": run.main,
     "test": test.main,
     "bench": bench.main,
+    "report": report.main,
     "shell": shell.main,
     "soak": soak.main,
     "fuzz": fuzz.main,

@@ -2,17 +2,13 @@
 """Measured figures: the table for people and build/results/*.json for machines."""
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import NodesError
 from .machine import machine
-from .paths import BINARIES, RESULTS
-
-REPORT_TIMEOUT = 60.0
+from .paths import RESULTS
 
 
 @dataclass(frozen=True)
@@ -52,25 +48,6 @@ def write(name: str, figures: Sequence[Figure]) -> None:
 def read(path: Path) -> list[Figure]:
     """The figures of a file that write() wrote."""
     return [Figure.parse(entry) for entry in json.loads(path.read_text())]
-
-
-def report(name: str) -> str:
-    """The tables of NAME.json, for people; draws them, too."""
-    done = subprocess.run(
-        [
-            str(BINARIES / "uldma-bench"),
-            f"{name}-report",
-            str(RESULTS / f"{name}.json"),
-            *("--plots", str(RESULTS)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_TIMEOUT,
-        check=False,
-    )
-    if done.returncode:
-        raise NodesError(f"uldma-bench {name}-report: exit {done.returncode}\n{done.stderr}")
-    return done.stdout
 
 
 def number(value: float | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import results
+from .. import report, results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
@@ -116,7 +116,7 @@ def measure(wanted: Sequence[str]) -> None:
     for part in ("lmm", "initiation", "link"):
         if part in wanted:
             print(
-                f"\n{results.report(part)}\nmeasured by {conditions}; every figure: "
+                f"\n{report.show(part, RESULTS)}\nmeasured by {conditions}; every figure: "
                 f"{shown(part)}, drawn in {part}-*.svg"
             )
     for part, figures in (("transfers", moved), ("ring", rings)):

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The link: how its figures are compared, as tables and as drawings.
+
+Names are PREFIX.WHO.rtt[.SIZE].QUANTILE[MODE][SUFFIX], PREFIX.WHO.stream.SIZE[MODE][SUFFIX], and
+counts. The prefix says what joins the nodes, the suffix how the run was special.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..results import Figure
+from .drawing import Drawing, Line
+from .tables import Aim, Cell, aims_table, ratio, row, table
+from .values import Values
+
+SIZES = {
+    "8": 8,
+    "64": 64,
+    "512": 512,
+    "4k": 4 << 10,
+    "16k": 16 << 10,
+    "64k": 64 << 10,
+    "256k": 256 << 10,
+    "1m": 1 << 20,
+    "4m": 4 << 20,
+    "16m": 16 << 20,
+}
+# The size of round trips whose figures name no size.
+SHORTEST = "8"
+QUANTILES = ("p50", "p99", "p999")
+# Of connections.
+MODES = ("", ".pull", ".unpinned")
+BACKENDS = {
+    "link": "the adapter",
+    "link.ivshmem": "ivshmem",
+    "link.loopback": "the loopback",
+}
+# Sizes from which on a connection is to be as fast as the engine.
+LARGE = ("256k", "1m", "4m", "16m")
+RING = "link.ring.rtt.p50"
+
+# What a figure is compared with, by its contender and kind: contenders of its floor, of which the
+# first one that was measured counts, and its rival.
+COMPARED = {
+    "ring.rtt": (("raw",), "tcp"),
+    "conn.rtt": (("ring",), "tcp"),
+    "ring.stream": (("memcpy",), "tcp"),
+    "conn.stream": (("engine", "memcpy"), "tcp"),
+    "conventional.stream": ((), "tcp"),
+    "conn.copies": ((), "conventional"),
+}
+TIMED = re.compile(r"(link(?:\.ivshmem|\.loopback)?)\.(\w+)\.(\w+)(.*)")
+COUNTED = re.compile(r"(link(?:\.ivshmem|\.loopback)?)\.(irqs_per_mb|irqs_per_message)(.*)")
+MODE = re.compile(r"\.(pull|unpinned|busy)(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of one run."""
+
+    prefix: str
+    suffix: str = ""
+
+    def rtt(self, who: str, size: str, quantile: str = "p50", mode: str = "") -> str:
+        """Round trips."""
+        size = "" if size == SHORTEST else f".{size}"
+        return self.of(f"{who}.rtt{size}.{quantile}{mode}")
+
+    def stream(self, who: str, size: str, mode: str = "") -> str:
+        """Throughput."""
+        return self.of(f"{who}.stream.{size}{mode}")
+
+    def of(self, what: str) -> str:
+        """Anything else."""
+        return f"{self.prefix}.{what}{self.suffix}"
+
+
+def relate(figures: Sequence[Figure]) -> list[Figure]:
+    """Puts floors and rivals beside figures."""
+    values = Values(figures)
+    return [related(figure, values) for figure in figures]
+
+
+def related(figure: Figure, values: Values) -> Figure:
+    """Returns a figure with its floor and its rival."""
+    if counted := COUNTED.fullmatch(figure.name):
+        prefix, what, rest = counted.groups()
+        return replace(figure, rival=values.get(f"{prefix}.tcp.{what}{MODE.sub('', rest)}"))
+    timed = TIMED.fullmatch(figure.name)
+    compared = timed and COMPARED.get(f"{timed[2]}.{timed[3]}")
+    if not timed or not compared:
+        return figure
+    prefix, _, what, rest = timed.groups()
+
+    def of(who: str) -> float | None:
+        return values.get(f"{prefix}.{who}.{what}{MODE.sub('', rest)}")
+
+    floors, rival = compared
+    found = (of(who) for who in floors)
+    return replace(
+        figure, floor=next((it for it in found if it is not None), None), rival=of(rival)
+    )
+
+
+def tables(values: Values) -> list[str | None]:
+    """Returns all tables."""
+    found: list[str | None] = []
+    for prefix, title in BACKENDS.items():
+        names = Names(prefix)
+        found += [round_trips(values, names, title), streams(values, names, title)]
+    wanted = list(aims(values))
+    found += [ways(values), counts(values), aims_table(wanted)]
+    missing = [f"  {aim.what}" for aim in wanted if aim.value is None]
+    if missing and any(found):
+        found.append("\n".join(["Not measured:", *missing, ""]))
+    return found
+
+
+def by_size(cells: Callable[[str], Iterable[Cell]]) -> list[list[str]]:
+    """Returns a row for each size that has any cell."""
+    rows = ((size, list(cells(size))) for size in SIZES)
+    return [row(size, found) for size, found in rows if any(cell is not None for cell in found)]
+
+
+def round_trips(values: Values, names: Names, title: str) -> str | None:
+    """Round trips of all contenders by size."""
+
+    def cells(size: str) -> Iterator[Cell]:
+        def of(who: str, quantile: str = "p50", mode: str = "") -> Cell:
+            return values.micro(names.rtt(who, size, quantile, mode))
+
+        raw, ring, tcp = of("raw"), of("ring"), of("tcp")
+        yield raw
+        yield from (of("ring", quantile) for quantile in QUANTILES)
+        yield from (ratio(ring, raw), of("ring", mode=".busy"))
+        yield from (of("conn", quantile) for quantile in QUANTILES)
+        yield from (of("conn", mode=".pull"), tcp, ratio(tcp, ring))
+
+    return table(
+        f"Round trips over {title}, us",
+        [
+            *("size", "bare words", "ring p50", "p99", "p99.9", "to bare", "only polling p50"),
+            *("connection p50", "p99", "p99.9", "pull p50", "TCP p50", "TCP to ring"),
+        ],
+        by_size(cells),
+    )
+
+
+def streams(values: Values, names: Names, title: str) -> str | None:
+    """Streams of all contenders by size."""
+
+    def cells(size: str) -> list[Cell]:
+        def of(who: str, mode: str = "") -> Cell:
+            return values.get(names.stream(who, size, mode))
+
+        memcpy, ring, engine, conn = map(of, ("memcpy", "ring", "engine", "conn"))
+        base = memcpy if engine is None else engine
+        return [
+            *(memcpy, ring, ratio(ring, memcpy), of("ring", ".busy")),
+            *(engine, conn, ratio(conn, base), of("conn", ".pull"), of("conn", ".unpinned")),
+            *(of("conventional"), of("tcp")),
+        ]
+
+    return table(
+        f"Streams over {title}, MB/s",
+        [
+            *("size", "memcpy", "ring", "ratio", "only polling", "engine", "connection", "ratio"),
+            *("pull", "not registered", "conventional", "TCP"),
+        ],
+        by_size(cells),
+    )
+
+
+def way(values: Values, names: Names, mode: str) -> list[str] | None:
+    """Returns the row of one way to run; none if it was not measured."""
+
+    def rtt(who: str, quantile: str, mode: str) -> Cell:
+        return values.micro(names.rtt(who, SHORTEST, quantile, mode))
+
+    stream = values.get(names.stream("conn", "256k", mode))
+    if stream is None:
+        return None
+    counted = (
+        *("irqs_per_round_trip", "irqs_per_message"),
+        *("doorbells_per_message", "irqs_per_mb"),
+    )
+    cells = [None if mode else rtt("ring", quantile, "") for quantile in QUANTILES]
+    cells += [rtt("conn", quantile, mode) for quantile in ("p50", "p99")]
+    cells += [stream, ratio(stream, values.get(names.stream("engine", "256k")))]
+    cells += [values.get(names.of(f"{what}{mode}")) for what in counted]
+    name = ", ".join(f"{mode}{names.suffix}".split(".")[1:]) or "push, idle"
+    backend = names.prefix.removeprefix("link").removeprefix(".")
+    return row(f"{backend}: {name}" if backend else name, cells)
+
+
+def ways(values: Values) -> str | None:
+    """Idle and loaded, with and without interrupts, more or less moderated."""
+    suffixes = (figure.name.removeprefix(RING) for figure in values.starting_with(RING))
+    runs = [Names("link", suffix) for suffix in suffixes]
+    runs += [Names(prefix) for prefix in list(BACKENDS)[1:]]
+    rows = [found for names in runs for mode in MODES if (found := way(values, names, mode))]
+    return table(
+        "Ways to run: 8 bytes there and back (us), 256 KiB in a stream (MB/s), interrupts and "
+        "doorbells",
+        [
+            *("way", "ring p50", "p99", "p99.9", "connection p50", "p99", "stream", "to engine"),
+            *("irqs by round trip", "by message of 4k", "doorbells", "irqs by MB"),
+        ],
+        rows,
+    )
+
+
+def counts(values: Values) -> str | None:
+    """Copies, and everything else that is counted."""
+    kinds = (("conn", ""), ("conn", ".pull"), ("conn", ".unpinned"), ("conventional", ""))
+    rows = []
+    for prefix, title in BACKENDS.items():
+        names = Names(prefix)
+        for who, mode in kinds:
+            copies, messages, irqs, polls, pins = (
+                values.get(names.of(f"{who}.{what}{mode}"))
+                for what in (
+                    *("copies", "control_messages_per_mb", "event_irqs_per_mb"),
+                    *("polls_per_mb", "locks_per_mb"),
+                )
+            )
+            if copies is not None:
+                stream = values.get(names.stream(who, "256k", mode))
+                cells = [copies, stream, messages, irqs, polls, pins]
+                rows.append(row(f"{title}: {who}{mode}", cells))
+    return table(
+        "Copies, and what else 256 KiB in a stream take",
+        ["who", "copies", "MB/s", "control messages by MB", "engine's irqs", "polls", "pins"],
+        rows,
+    )
+
+
+def aims(values: Values) -> Iterator[Aim]:
+    """Yields the aims."""
+    idle, paced = Names("link"), Names("link", ".paced")
+
+    def trip(who: str, base: str) -> Cell:
+        return ratio(*(values.get(idle.rtt(it, SHORTEST)) for it in (who, base)))
+
+    def share(names: Names, who: str, base: str, size: str) -> Cell:
+        return ratio(*(values.get(names.stream(it, size)) for it in (who, base)))
+
+    shares = (share(idle, "conn", "engine", size) for size in LARGE)
+    worst = min((found for found in shares if found is not None), default=None)
+    yield Aim("round trip by ring: times that of bare words", trip("ring", "raw"), most=1.6)
+    yield Aim("round trip by TCP: times that by ring", trip("tcp", "ring"), least=100)
+    ring = share(idle, "ring", "memcpy", "64k")
+    yield Aim("64k by ring: part of memcpy into the window", ring, least=0.8)
+    yield Aim("from 256k by connection: part of the engine's rate", worst, least=0.9)
+    slow = share(paced, "conn", "engine", "256k")
+    yield Aim("256k by connection: part of a paced engine's rate", slow, least=0.9)
+    for what, name, copies in (
+        ("a connection", "link.conn.copies", 1),
+        ("a connection that pulls", "link.conn.copies.pull", 1),
+        ("a conventional read and write", "link.conventional.copies", 3),
+        ("a connection over the loopback", "link.loopback.conn.copies", 1),
+        ("a connection over ivshmem", "link.ivshmem.conn.copies", 2),
+    ):
+        yield Aim(f"copies by {what}", values.get(name), copies, copies)
+
+
+# The lines of drawings: contender and mode by title.
+RTT_LINES = {
+    "bare words": ("raw", ""),
+    "ring channel": ("ring", ""),
+    "connection": ("conn", ""),
+    "connection that pulls": ("conn", ".pull"),
+    "TCP": ("tcp", ""),
+}
+STREAM_LINES = {
+    "memcpy into the window": ("memcpy", ""),
+    "ring channel": ("ring", ""),
+    "engine alone": ("engine", ""),
+    "connection": ("conn", ""),
+    "connection that pulls": ("conn", ".pull"),
+    "conventional": ("conventional", ""),
+    "TCP": ("tcp", ""),
+}
+
+
+def drawings(values: Values) -> list[Drawing]:
+    """Returns all drawings."""
+    found = []
+    for prefix, title in BACKENDS.items():
+        names, file = Names(prefix), prefix.replace(".", "-")
+        rtt, stream = f"Round trips over {title}, median", f"Streams over {title}"
+        trips = lines(values, RTT_LINES, names.rtt, 1e3)
+        found.append(Drawing(f"{file}-rtt.svg", rtt, "bytes", "us", trips))
+        rates = lines(values, STREAM_LINES, names.stream, 1)
+        found.append(Drawing(f"{file}-stream.svg", stream, "bytes", "MB/s", rates))
+    return found
+
+
+def lines(
+    values: Values, kinds: Mapping[str, tuple[str, str]], name: Callable[..., str], unit: float
+) -> list[Line]:
+    """Returns a line of points by size for each kind."""
+    found: list[Line] = []
+    for title, (who, mode) in kinds.items():
+        of = ((length, values.get(name(who, size, mode=mode))) for size, length in SIZES.items())
+        found.append((title, [(float(x), y / unit) for x, y in of if y is not None]))
+    return found
