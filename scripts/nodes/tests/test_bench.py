@@ -29,9 +29,9 @@ class BenchTest(unittest.TestCase):
                 mock.patch.object(results, "RESULTS", place),
                 mock.patch.object(results, "machine", lambda: MACHINE),
             ):
-                results.write("bench", [figure])
-            [entry] = json.loads((place / "bench.json").read_text())
-            self.assertEqual(results.read(place / "bench.json"), [figure])
+                results.write("ring", [figure])
+            [entry] = json.loads((place / "ring.json").read_text())
+            self.assertEqual(results.read(place / "ring.json"), [figure])
         for key, value in {"accelerator": "tcg", "cores": 2, "host_cores": 4, "load": 0.25}.items():
             self.assertEqual(entry[key], value)
         self.assertEqual(entry["ratio"], 1.5)

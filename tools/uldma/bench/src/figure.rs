@@ -90,20 +90,6 @@ impl Figures {
         }
     }
 
-    /// Puts the figures of TCP beside those that they rival.
-    pub(crate) fn set_rivals(&mut self) {
-        let (rtt, throughput) = (self.get("tcp.rtt.p50"), self.get("tcp.throughput"));
-        for figure in &mut self.0 {
-            figure.rival = match &*figure.name {
-                "ring.rtt.p50" => rtt,
-                "window.store.throughput" => throughput,
-                name if name.starts_with("dma.") && figure.unit == "MB/s" => throughput,
-                _ => continue,
-            };
-            figure.relate();
-        }
-    }
-
     /// Prints an array of JSON, or a table.
     pub(crate) fn print(&self, json: bool) -> Result<(), Failure> {
         let text = if json {
@@ -158,16 +144,10 @@ mod tests {
     #[test]
     fn the_ratio_is_to_the_floor_first() {
         let mut figures = Figures::default();
-        figures.add("ring.rtt.p50", 2.0, "ns", Some(1.0), None);
-        figures.add("dma.16m.throughput", 80.0, "MB/s", None, None);
-        figures.add("dma.1m.initiation_share", 0.5, "1", None, None);
-        figures.add("tcp.rtt.p50", 4.0, "ns", None, None);
-        figures.add("tcp.throughput", 40.0, "MB/s", None, None);
-        figures.set_rivals();
-        let of = |index: usize| (figures.0[index].rival, figures.0[index].ratio);
-        assert_eq!(of(0), (Some(4.0), Some(2.0)));
-        assert_eq!(of(1), (Some(40.0), Some(2.0)));
-        assert_eq!(of(2), (None, None));
+        figures.add("one", 2.0, "ns", Some(1.0), Some(4.0));
+        figures.add("other", 2.0, "ns", None, Some(4.0));
+        let ratios = [0, 1].map(|index| figures.0[index].ratio);
+        assert_eq!(ratios, [Some(2.0), Some(0.5)]);
     }
 
     #[test]

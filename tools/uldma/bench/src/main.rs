@@ -2,25 +2,20 @@
 
 //! `uldma-bench`: figures, each beside the floor of the machine and what one would use instead.
 //!
-//! `serve` runs on one node and answers, `run` and `link` run on the other and measure. Under an emulator
-//! times mean little and ratios of the same run mean a lot, so both kinds are always printed.
+//! `lmm` and `initiation` measure on one node. `link` measures on one node while `serve` answers on the
+//! other. Under an emulator times mean little and ratios of the same run mean a lot, so both kinds are
+//! always printed.
 
-mod dma;
 mod drawing;
 mod failure;
 mod figure;
 mod initiation;
 mod link;
 mod lmm;
-mod memcpy;
 mod peer;
-mod register;
-mod ring;
 mod serve;
 mod tables;
-mod tcp;
 mod timing;
-mod window;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,8 +25,6 @@ use clap::{Args, Parser, Subcommand};
 use uldma::{Device, Name};
 
 use crate::failure::Failure;
-use crate::figure::Figures;
-use crate::peer::Peer;
 
 /// Measure user-level DMA, beside the machine's floor and what one would use instead
 #[derive(Debug, Parser)]
@@ -67,12 +60,8 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Answer a `run` or `link` at the peer, then end
+    /// Answer a `link` of the peer, then end
     Serve,
-    /// Measure, with the help of a `serve` at the peer
-    Run(Run),
-    /// Measure memory copies on this machine: the floor of transfers
-    HostMemcpy,
     /// Measure what it costs to register memory, beside io_uring and mlock(); needs no peer
     Lmm(lmm::Options),
     /// Print what `lmm --json` found as tables, beside the paper's
@@ -117,28 +106,12 @@ enum Verb {
     LmmNeighbour,
 }
 
-#[derive(Debug, Args)]
-struct Run {
-    /// With a peer (there is no other way yet)
-    #[arg(long, hide = true)]
-    peer: bool,
-    /// The peer's IP address [default: what the peer says]
-    #[arg(long, value_name = "ADDRESS")]
-    peer_addr: Option<std::net::IpAddr>,
-    /// Throughput of a host's memory copies in MB/s: the floor of transfers
-    #[arg(long, value_name = "MB/S")]
-    floor_memcpy: Option<f64>,
-}
-
 fn main() -> ExitCode {
     // Started by ourselves to count system calls?
     uldma::measure::tracer_main();
     let cli = Cli::parse();
     let result = match &cli.verb {
         Verb::Serve => serve::run(&cli.common),
-        Verb::Run(verb) => {
-            run(&cli.common, verb).and_then(|figures| figures.print(cli.common.json))
-        }
         Verb::Lmm(options) => {
             lmm::run(cli.common.device, options).and_then(|figures| figures.print(cli.common.json))
         }
@@ -159,7 +132,6 @@ fn main() -> ExitCode {
         }
         Verb::LmmSteps { go } => with_device(&cli.common, |device| lmm::steps(device, go)),
         Verb::LmmNeighbour => with_device(&cli.common, lmm::be_neighbour),
-        Verb::HostMemcpy => memcpy::run().and_then(|figures| figures.print(cli.common.json)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -180,27 +152,6 @@ fn with_device(
     work(&Device::open(common.device)?)
 }
 
-fn run(common: &Common, verb: &Run) -> Result<Figures, Failure> {
-    let timeout = common.timeout();
-    let device = Device::open(common.device)?;
-    let mut figures = Figures::default();
-    initiation::nop(&device, &mut figures)?;
-    register::measure(&device, &mut figures)?;
-    initiation::brief(common.device, timeout, &mut figures)?;
-
-    let mut peer = Peer::meet(&device, common.name, timeout)?;
-    ring::measure(&mut peer, &mut figures)?;
-    dma::measure(&device, &mut peer, verb.floor_memcpy, &mut figures)?;
-    window::measure(&device, &mut peer, &mut figures)?;
-    match tcp::measure(&mut peer, verb.peer_addr, &mut figures) {
-        Ok(()) => figures.set_rivals(),
-        Err(Failure::Tcp(why)) => eprintln!("uldma-bench: no figures of TCP: {why}"),
-        Err(failure) => return Err(failure),
-    }
-    peer.quit()?;
-    Ok(figures)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,7 +160,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        assert!(Cli::try_parse_from(["uldma-bench", "run", "--json", "--peer"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "lmm", "--json"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());

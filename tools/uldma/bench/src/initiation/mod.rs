@@ -73,12 +73,6 @@ pub(crate) fn run(number: u32, options: &Options, timeout: Duration) -> Result<F
     Ok(figures)
 }
 
-/// Measures the two methods that everything else is compared with.
-pub(crate) fn brief(number: u32, timeout: Duration, figures: &mut Figures) -> Result<(), Failure> {
-    let methods = [Method::ExtendedShadow, Method::Kernel];
-    table::measure(number, &methods, timeout, figures)
-}
-
 /// Prints what `run` found, as `--json` printed it, for people, and draws it in `directory`.
 pub(crate) fn report(json: &Path, directory: Option<&Path>) -> Result<(), Failure> {
     let text = std::fs::read_to_string(json).map_err(|error| Failure::Io("figures", error))?;

@@ -309,10 +309,7 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
                     format!("{who}.control_messages_per_mb"),
                     by(counters.messages, megabytes),
                 ),
-                (
-                    format!("{who}.polls_per_mb"),
-                    by(counters.polls, megabytes),
-                ),
+                (format!("{who}.polls_per_mb"), by(counters.polls, megabytes)),
                 (format!("{who}.locks_per_mb"), by(counters.locks, megabytes)),
             ]);
         }

@@ -2,15 +2,19 @@
 
 //! TCP between the same two nodes.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use uldma::measure::Clock;
 
 use super::contender::{Far, Near, Opened, Setup};
 use crate::failure::Failure;
-use crate::tcp::{accept, connect, failed, own_addresses, prepare};
+
+/// How long a client tries one address.
+const CONNECT: Duration = Duration::from_secs(3);
 
 /// The end that connects.
 pub(crate) struct Client {
@@ -120,4 +124,54 @@ impl Far for Server {
         }
         Ok(())
     }
+}
+
+fn failed(error: std::io::Error) -> Failure {
+    Failure::Tcp(error.to_string())
+}
+
+fn connect(addresses: &[IpAddr], port: u16, timeout: Duration) -> Result<TcpStream, Failure> {
+    let mut last = Failure::Tcp("the other side has no IP address".into());
+    for &address in addresses {
+        match TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT) {
+            Ok(stream) => {
+                prepare(&stream, timeout)?;
+                return Ok(stream);
+            }
+            Err(error) => last = Failure::Tcp(format!("connect to {address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+fn prepare(stream: &TcpStream, timeout: Duration) -> Result<(), Failure> {
+    let timeout = Some(timeout.max(Duration::from_millis(1)));
+    stream.set_nodelay(true).map_err(failed)?;
+    stream.set_read_timeout(timeout).map_err(failed)?;
+    stream.set_write_timeout(timeout).map_err(failed)
+}
+
+/// Waits for a connection. The listener must be non-blocking.
+fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    let deadline = Instant::now() + 2 * CONNECT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::try_from(left).ok()?).ok()?;
+        match listener.accept() {
+            Ok((stream, _)) => return Some(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !left.is_zero() => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Returns this machine's addresses without those of the loopback interface.
+fn own_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    interfaces
+        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
+        .filter(|address| !address.is_loopback())
+        .map(IpAddr::V4)
+        .collect()
 }
