@@ -117,7 +117,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     r"tools/uldma/(bench|fuzz|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
-    r"scripts/nodes/((tests|report)/.*|(machine|results)\.py)": (),
+    r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),
     r"scripts/nodes/fuzzing\.py": ("nodes:fuzz",),
     r"scripts/nodes/verbs/(bench|fuzz|initiation|link|lmm|report|run|shell|soak)\.py": (),
 }

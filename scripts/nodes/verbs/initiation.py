@@ -5,7 +5,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-from .. import results
+from .. import probes, results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
@@ -13,6 +13,7 @@ from ..module import reload
 from ..node import Node
 from ..paths import BUILD, REPO
 from ..qemu import Config
+from ..report.initiation import of_latency, relate
 from ..results import Figure
 
 TIMEOUT = 600.0
@@ -23,17 +24,6 @@ LATENCIES = (0, 50_000, 200_000)
 # Transfers by the kernel whose accesses the device counts; two runs, so that what is not of the
 # transfers drops out.
 FEW, MANY = 100, 600
-
-
-def run(node: Node, options: str = "") -> list[Figure]:
-    """Figures of uldma-bench initiation; what it could not measure is said."""
-    command = f"uldma-bench initiation --json {options}"
-    result = node.run(command, TIMEOUT)
-    for line in result.stderr.splitlines():
-        say(line)
-    if result.rc:
-        raise NodesError(f"node {node.name}: exit {result.rc} of: {command}")
-    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
 
 
 def allow_all_methods(node: Node) -> None:
@@ -67,7 +57,7 @@ def slower_devices(config: Config) -> list[Figure]:
         options = ["--access-ns", str(latency)]
         with Cluster("bench-latency", config, names="a", device_options=options) as pair:
             allow_all_methods(pair.a)
-            figures += run(pair.a, f"--latency {latency}")
+            figures += of_latency(probes.run(pair.a, "initiation --times", TIMEOUT), latency)
             pair.check_logs()
     return figures
 
@@ -92,7 +82,7 @@ def measure(pair: Cluster) -> list[Figure]:
     say("measuring initiations ...")
     allow_all_methods(pair.a)
     try:
-        figures = run(pair.a)
+        figures = relate(probes.run(pair.a, "initiation", TIMEOUT))
     finally:
         reload(pair.a)
     figures += kernel_accesses(pair)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of nodes bench about the link: round trips and streams by size, on every backend."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from .. import ends, results
+from .. import ends, probes, results
 from ..agent import Job
 from ..cluster import Cluster
 from ..console import say
 from ..ends import End
 from ..errors import NodesError
 from ..qemu import Backend, Config
+from ..report.link import relate
 from ..results import Figure
 
 TIMEOUT = 300.0
@@ -41,23 +41,21 @@ SPINNER = "while :; do :; done"
 
 
 def run(here: End, there: End, options: str = "") -> list[Figure]:
-    """Figures of uldma-bench link between two ends; what it could not measure is said."""
+    """Returns the figures of uldma-bench link between two ends, compared with each other."""
     ends.wait_up([here, there])
     server = there.node.spawn(f"uldma-bench --device {there.device} serve")
-    command = f"uldma-bench --device {here.device} link --json {options}"
+    arguments = f"--device {here.device} link {options}"
     try:
-        result = here.node.run(command, TIMEOUT)
-        for line in result.stderr.splitlines():
-            say(line)
-        if result.rc:
-            raise NodesError(f"{here.name}: exit {result.rc} of: {command}\n{server.text('err')}")
+        figures = probes.run(here.node, arguments, TIMEOUT)
         served = server.wait(SERVER_TIMEOUT)
-        if served.rc:
-            raise NodesError(f"{there.name}: exit {served.rc}: {served.stderr}")
+    except NodesError as error:
+        raise NodesError(f"{error}\n{server.text('err')}") from error
     finally:
         if server.running:
             server.kill()
-    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
+    if served.rc:
+        raise NodesError(f"{there.name}: exit {served.rc}: {served.stderr}")
+    return relate(figures)
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of nodes bench about the locked memory manager: what it costs to register memory."""
 
-import json
 from typing import Any
 
-from .. import results
+from .. import probes, results
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
 from ..module import reload
 from ..node import Node
 from ..paths import RDMA
+from ..report.lmm import relate
 from ..results import Figure
 
 TIMEOUT = 1200.0
@@ -33,15 +33,9 @@ FIFO = "/tmp/lmm-go"
 SOFT_ROCE = "modprobe ib_uverbs && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
 
 
-def run(node: Node, options: str = "") -> list[Figure]:
-    """Figures of uldma-bench lmm; what it could not measure is said."""
-    command = f"uldma-bench lmm --json {options}"
-    result = node.run(command, TIMEOUT)
-    for line in result.stderr.splitlines():
-        say(line)
-    if result.rc:
-        raise NodesError(f"node {node.name}: exit {result.rc} of: {command}")
-    return [Figure.parse(entry) for entry in json.loads(result.stdout)]
+def run(node: Node, options: str) -> list[Figure]:
+    """Returns the figures of uldma-bench lmm, compared with each other."""
+    return relate(probes.run(node, f"lmm {options}", TIMEOUT))
 
 
 def soft_roce(node: Node) -> None:

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-bench`: figures, each beside the floor of the machine and what one would use instead.
+//! `uldma-bench`: probes, which measure and print JSON. `make bench` starts them, and reports.
 //!
 //! `lmm` and `initiation` measure on one node. `link` measures on one node while `serve` answers on the
 //! other. Under an emulator times mean little and ratios of the same run mean a lot, so both kinds are
 //! always printed.
 
-mod drawing;
 mod failure;
 mod figure;
 mod initiation;
@@ -14,7 +13,6 @@ mod link;
 mod lmm;
 mod peer;
 mod serve;
-mod tables;
 mod timing;
 
 use std::path::PathBuf;
@@ -44,9 +42,6 @@ struct Common {
     /// Name that both sides say
     #[arg(long, global = true, default_value = "bench")]
     name: Name,
-    /// Print JSON: an array of name, value, unit, floor, rival, ratio
-    #[arg(long, global = true)]
-    json: bool,
     /// Give up waiting after this many seconds
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
     timeout: u32,
@@ -64,37 +59,10 @@ enum Verb {
     Serve,
     /// Measure what it costs to register memory, beside io_uring and mlock(); needs no peer
     Lmm(lmm::Options),
-    /// Print what `lmm --json` found as tables, beside the paper's
-    LmmReport {
-        /// File with the JSON
-        #[arg(value_name = "JSON")]
-        file: PathBuf,
-        /// Draw it, too: SVG files in this directory
-        #[arg(long, value_name = "DIRECTORY")]
-        plots: Option<PathBuf>,
-    },
     /// Measure what it costs to start a transfer, by every method; needs no peer
     Initiation(initiation::Options),
-    /// Print what `initiation --json` found as tables, beside the paper's
-    InitiationReport {
-        /// File with the JSON
-        #[arg(value_name = "JSON")]
-        file: PathBuf,
-        /// Draw it, too: SVG files in this directory
-        #[arg(long, value_name = "DIRECTORY")]
-        plots: Option<PathBuf>,
-    },
     /// Measure round trips and streams by size, with the help of a `serve` at the peer
     Link(link::Options),
-    /// Print what `link --json` found as tables
-    LinkReport {
-        /// File with the JSON
-        #[arg(value_name = "JSON")]
-        file: PathBuf,
-        /// Draw it, too: SVG files in this directory
-        #[arg(long, value_name = "DIRECTORY")]
-        plots: Option<PathBuf>,
-    },
     /// Pass arguments repeatedly in turns with others: a process of `initiation`
     #[command(hide = true)]
     InitiationContender { segment: i32 },
@@ -113,20 +81,17 @@ fn main() -> ExitCode {
     let result = match &cli.verb {
         Verb::Serve => serve::run(&cli.common),
         Verb::Lmm(options) => {
-            lmm::run(cli.common.device, options).and_then(|figures| figures.print(cli.common.json))
+            lmm::run(cli.common.device, options).and_then(|figures| figures.print())
         }
-        Verb::LmmReport { file, plots } => lmm::report(file, plots.as_deref()),
         Verb::Initiation(options) => {
             initiation::run(cli.common.device, options, cli.common.timeout())
-                .and_then(|figures| figures.print(cli.common.json))
+                .and_then(|figures| figures.print())
         }
-        Verb::InitiationReport { file, plots } => initiation::report(file, plots.as_deref()),
         Verb::Link(options) => {
             let common = &cli.common;
             link::run(common.device, common.name, common.timeout(), options)
-                .and_then(|figures| figures.print(common.json))
+                .and_then(|figures| figures.print())
         }
-        Verb::LinkReport { file, plots } => link::report(file, plots.as_deref()),
         Verb::InitiationContender { segment } => {
             initiation::contend(cli.common.device, *segment, cli.common.timeout())
         }
@@ -160,7 +125,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        assert!(Cli::try_parse_from(["uldma-bench", "lmm", "--json"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "lmm", "--part", "counts"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! How many descriptors per second go through one queue of the model, which the same thread fills
-//! and lets the model look at. Prints JSON, in the form of `uldma-bench --json`.
+//! and lets the model look at. Prints JSON, in the form of `uldma-bench`.
 
 // To panic is how a benchmark fails.
 #![allow(clippy::unwrap_used)]

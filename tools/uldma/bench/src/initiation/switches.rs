@@ -147,7 +147,7 @@ pub(crate) fn measure(number: u32, figures: &mut Figures) -> Result<(), Failure>
             ("started_per_s", count.started),
         ] {
             let name = format!("switch.{processes}.{what}");
-            figures.add(name, each_second(value), "1/s", None, None);
+            figures.add(name, each_second(value), "1/s");
         }
         all = all.add(count);
     }
@@ -163,7 +163,7 @@ fn add(name: &str, count: Count, figures: &mut Figures) {
     ] {
         if count.switches > 0 {
             let value = value as f64 * 100.0 / count.switches as f64;
-            figures.add(format!("{name}.{what}"), value, "count", None, None);
+            figures.add(format!("{name}.{what}"), value, "count");
         }
     }
 }

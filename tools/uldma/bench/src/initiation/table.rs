@@ -35,7 +35,7 @@ pub(crate) fn nop(device: &Device, figures: &mut Figures) -> Result<(), Failure>
         samples.push(clock.ticks() - before);
     }
     let median = times(&clock, &samples, NOPS_PER_BATCH).median();
-    figures.add("syscall.nop.time", median, "ns", None, None);
+    figures.add("syscall.nop.time", median, "ns");
     Ok(())
 }
 
@@ -56,7 +56,6 @@ pub(crate) fn measure(
         })
         .inspect_err(|_| eprintln!("uldma-bench: {method} failed"))?;
     }
-    relate(&methods, figures);
     Ok(())
 }
 
@@ -160,7 +159,7 @@ fn measure_times(
         if samples.by_kernel > 0 && method != Method::Kernel {
             let part = samples.by_kernel as f64 / (samples.ticks.len() * PAGES) as f64;
             let name = format!("{}.by_kernel", what.name(method));
-            figures.add(name, part, "count", None, None);
+            figures.add(name, part, "count");
         }
     }
     Ok(())
@@ -209,7 +208,7 @@ fn add_times(name: &str, clock: &Clock, samples: &[u64], figures: &mut Figures) 
         ("mean", mean),
         ("min", batches.quantile(0.0)),
     ] {
-        figures.add(format!("{name}.{what}"), value, "ns", None, None);
+        figures.add(format!("{name}.{what}"), value, "ns");
     }
 }
 
@@ -238,7 +237,7 @@ fn accesses(
             ("mmio_loads", counted.loads()),
         ] {
             let name = format!("init.{method}.{what}");
-            figures.add(name, each(value), "count", None, None);
+            figures.add(name, each(value), "count");
         }
         return Ok(());
     }
@@ -264,18 +263,6 @@ fn syscalls(
     subject.wait()?;
     let each = count?.total as f64 / PAGES as f64;
     let name = format!("init.{method}.syscalls");
-    figures.add(name, each, "count", None, None);
+    figures.add(name, each, "count");
     Ok(())
-}
-
-/// Puts the kernel's time beside all others as their rival, and an empty system call beside the
-/// kernel's as its floor.
-fn relate(methods: &[Method], figures: &mut Figures) {
-    let kernel = figures.get("init.kernel.time");
-    let nop = figures.get("syscall.nop.time");
-    for method in methods.iter().filter(|&&method| method != Method::Kernel) {
-        figures.relate(&format!("init.{method}.time"), None, kernel);
-    }
-    figures.relate("init.queue.batch.time", None, kernel);
-    figures.relate("init.kernel.time", nop, None);
 }

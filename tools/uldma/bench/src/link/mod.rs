@@ -9,8 +9,7 @@
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
 //! | [`order`], [`serve`], [`rounds`] | how both sides take part in one round, and all in turns |
 //! | [`counters`] | interrupts, doorbells, copies |
-//! | [`sizes`], [`names`], [`relate`] | what is measured, and what it is compared with |
-//! | [`report`], [`plot`] | what people look at |
+//! | [`sizes`], [`names`] | sizes of messages, names of figures |
 
 mod conn;
 mod contender;
@@ -21,9 +20,6 @@ mod memcpy;
 mod names;
 mod opening;
 mod order;
-mod plot;
-mod relate;
-mod report;
 mod ring;
 mod rounds;
 mod serve;
@@ -31,7 +27,6 @@ mod sizes;
 mod tcp;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -137,7 +132,6 @@ pub(crate) fn run(
     }
     session.end()?;
     peer.quit()?;
-    relate::relate(&mut figures, names);
     Ok(figures)
 }
 
@@ -227,22 +221,16 @@ fn add(
         let trips = times(clock, &samples.trips, 1);
         for (quantile, part) in QUANTILES {
             let name = names.rtt(who, size, quantile, mode);
-            figures.add(name, trips.quantile(part), "ns", None, None);
+            figures.add(name, trips.quantile(part), "ns");
         }
     }
     if !samples.streams.is_empty() {
         let median = times(clock, &samples.streams, 1).median();
         let value = throughput(u64::from(samples.count) * bytes as u64, median);
-        figures.add(names.stream(who, size, mode), value, "MB/s", None, None);
+        figures.add(names.stream(who, size, mode), value, "MB/s");
     }
     for (what, value) in counts(kind, (size, bytes), samples) {
-        figures.add(
-            names.of(&format!("{what}{mode}")),
-            value,
-            "count",
-            None,
-            None,
-        );
+        figures.add(names.of(&format!("{what}{mode}")), value, "count");
     }
 }
 
@@ -326,14 +314,6 @@ fn interrupts(kind: Kind, samples: &Samples) -> (u64, u64) {
         _ => counters.interrupts,
     };
     (of(samples.tripped.counters), of(samples.streamed.counters))
-}
-
-/// Prints what `run` found, as `--json` printed it, for people, and draws it in `directory`.
-pub(crate) fn report(json: &Path, directory: Option<&Path>) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(json).map_err(|error| Failure::Io("figures", error))?;
-    let figures = Figures::parse(&text).map_err(|error| Failure::Io("figures", error.into()))?;
-    println!("{}", report::render(&figures));
-    directory.map_or(Ok(()), |directory| plot::draw(&figures, directory))
 }
 
 #[cfg(test)]

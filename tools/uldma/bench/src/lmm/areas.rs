@@ -11,7 +11,7 @@ use uldma::{Borrowed, Device};
 use super::contender::{add, Contender, Ring, Uldma};
 use super::memory::{Range, Repeated};
 use crate::failure::Failure;
-use crate::figure::Figures;
+use crate::figure::{Bases, Figures};
 use crate::timing::times;
 
 /// Pages locked, or areas: powers of ten.
@@ -122,23 +122,14 @@ fn one_more(
         }
     }
     let [own, rival] = samples.map(|samples| times(&clock, &samples, 1));
-    let shortest = own.quantile(0.0);
-    let floor = figures.get(&format!("{name}.1"));
-    let lowest = figures.get(&format!("{name}.min.1"));
-    figures.add(
-        format!("{name}.{count}"),
-        own.median(),
-        "ns",
-        floor,
-        Some(rival.median()),
-    );
-    figures.add(
-        format!("{name}.min.{count}"),
-        shortest,
-        "ns",
-        lowest,
-        Some(rival.quantile(0.0)),
-    );
+    for (name, quantile) in [(name.to_owned(), 0.5), (format!("{name}.min"), 0.0)] {
+        let bases = Bases {
+            floor: figures.get(&format!("{name}.1")),
+            rival: Some(rival.quantile(quantile)),
+        };
+        let value = own.quantile(quantile);
+        figures.add_beside(format!("{name}.{count}"), value, "ns", bases);
+    }
     Ok(())
 }
 

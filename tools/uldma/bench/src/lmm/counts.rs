@@ -58,7 +58,7 @@ pub(crate) fn measure(
         ("again", after.pins - between.pins),
     ] {
         let name = format!("lmm.pins.{name}.16m");
-        figures.add(name, pins as f64, "count", None, None);
+        figures.add(name, pins as f64, "count");
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn syscalls(
     });
     result?;
     let total = count?.total as f64;
-    figures.add(format!("lmm.syscalls.{name}"), total, "count", None, None);
+    figures.add(format!("lmm.syscalls.{name}"), total, "count");
     Ok(())
 }
 

@@ -81,10 +81,10 @@ pub(crate) fn measure(device: &Device, figures: &mut Figures) -> Result<(), Fail
         ("deregister", times(&clock, &deregister, 1).median(), "ns"),
         ("whole", times(&clock, &whole, 1).median(), "ns"),
     ] {
-        figures.add(format!("lmm.load.{kind}.{what}"), value, unit, None, None);
+        figures.add(format!("lmm.load.{kind}.{what}"), value, unit);
     }
     if let Some(grown) = grown {
-        figures.add(format!("lmm.load.{kind}.memory"), grown, "KiB", None, None);
+        figures.add(format!("lmm.load.{kind}.memory"), grown, "KiB");
     }
     Ok(())
 }

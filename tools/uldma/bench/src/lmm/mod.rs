@@ -7,27 +7,20 @@
 //! | --- | --- |
 //! | [`memory`] | what is registered |
 //! | [`contender`], [`verbs`] | who registers it |
-//! | [`series`], [`relate`], [`fit`], [`paper`] | 13 sizes, and what follows from their times |
+//! | [`series`] | registrations of 13 sizes |
 //! | [`neighbour`] | the second process of the paper's Table 1 |
 //! | [`areas`], [`load`] | many pages, many areas, merging |
 //! | [`counts`] | system calls, pins, accesses to the device |
-//! | [`report`], [`plot`] | what people look at |
 
 mod areas;
 mod contender;
 mod counts;
-mod fit;
 mod load;
 mod memory;
 mod neighbour;
-mod paper;
-mod plot;
-mod relate;
-mod report;
 mod series;
 mod verbs;
 
-use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Args, ValueEnum};
@@ -99,7 +92,6 @@ pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
     if wanted(Part::Cache) {
         cache(number, &mut figures)?;
     }
-    relate::relate(&mut figures);
     Ok(figures)
 }
 
@@ -203,15 +195,7 @@ fn cache(number: u32, figures: &mut Figures) -> Result<(), Failure> {
         ("lmm.cache.hits", after.cache_hits - before.cache_hits),
         ("lmm.cache.misses", after.cache_misses - before.cache_misses),
     ] {
-        figures.add(name, value as f64, "count", None, None);
+        figures.add(name, value as f64, "count");
     }
     Ok(())
-}
-
-/// Prints what `run` found, as `--json` printed it, for people, and draws it in `directory`.
-pub(crate) fn report(json: &Path, directory: Option<&Path>) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(json).map_err(|error| Failure::Io("figures", error))?;
-    let figures = Figures::parse(&text).map_err(|error| Failure::Io("figures", error.into()))?;
-    println!("{}", report::render(&figures));
-    directory.map_or(Ok(()), |directory| plot::draw(&figures, directory))
 }

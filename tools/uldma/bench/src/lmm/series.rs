@@ -66,7 +66,7 @@ pub(crate) fn measure(
                     ("lmm.cold", cold.median()),
                 ] {
                     let name = format!("{kind}.{what}.{name}.{size}");
-                    figures.add(name, value, "ns", None, None);
+                    figures.add(name, value, "ns");
                 }
             }
         }
