@@ -21,6 +21,8 @@ KILL_PATIENCE = 10.0
 CHECK_INTERVAL = 1.0
 # A node keeps a command in its memory while it runs; this much is there to spare.
 LONGEST_COMMAND = 64 << 20
+# More than any answer has before what a command has written.
+LONGEST_LINE = 100
 # Of a command, what messages tell.
 TITLE = 300
 
@@ -134,11 +136,10 @@ class Agent:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        try:
+        # An agent that says what none says is lost, as one that says no more.
+        with contextlib.suppress(OSError, ValueError, LookupError):
             while self._take():
                 pass
-        except (OSError, ValueError):
-            pass
         with self.changed:
             self.ended = True
             self._lose_jobs()
@@ -164,19 +165,28 @@ class Agent:
         return bool(data)
 
     def _answer(self) -> bool:
-        """Handle one answer, if all of it is there."""
+        """Handle one answer, if all of it is there; LookupError or ValueError if it is none."""
         line, newline, rest = self._received.partition(b"\n")
-        words = line.decode().split()
-        length = int(words[2]) if newline and words[0] in ("out", "err") else 0
-        if not newline or len(rest) < length:
+        if len(line) > LONGEST_LINE:
+            raise ValueError(line)
+        if not newline:
             return False
+        length = 0
+        match line.decode().split():
+            case ["ready"]:
+                self._ready = True
+            case ["exit", number, status]:
+                self._jobs.pop(int(number))._end(int(status))
+            case [("out" | "err") as stream, number, size]:
+                job, length = self._jobs[int(number)], int(size)
+                if length < 0:
+                    raise ValueError(line)
+                if len(rest) < length:
+                    return False
+                job._receive(stream, bytes(rest[:length]))
+            case _:
+                raise ValueError(line)
         self._received = rest[length:]
-        if words[0] == "ready":
-            self._ready = True
-        elif words[0] == "exit":
-            self._jobs.pop(int(words[1]))._end(int(words[2]))
-        else:
-            self._jobs[int(words[1])]._receive(words[0], bytes(rest[:length]))
         return True
 
     def forget(self) -> None:

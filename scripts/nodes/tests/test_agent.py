@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Talking to the agent in a node."""
 
+import contextlib
+import random
 import socket
 import unittest
 
@@ -8,6 +10,19 @@ from ..agent import LONGEST_COMMAND, Agent
 from ..errors import NodeDied, NodesError
 
 TIMEOUT = 10.0
+CASES = 500
+WORDS = ("ready", "out", "err", "exit", "exit", "")
+NUMBERS = (0, 1, 2, 3, 3, 4, -1, 1 << 64, "x")
+
+
+def _nearly_right(chance: random.Random) -> bytes:
+    """An answer, with a byte or a word that is another as often as not."""
+    words = [chance.choice(WORDS)]
+    words += [str(chance.choice(NUMBERS)) for _ in range(chance.choice((2, 2, 2, 0, 1, 3)))]
+    answer = bytearray(" ".join(words).encode() + b"\n" + b"y" * chance.randrange(4))
+    if chance.randrange(2):
+        answer[chance.randrange(len(answer))] = chance.randrange(256)
+    return bytes(answer)
 
 
 class AgentTest(unittest.TestCase):
@@ -55,6 +70,43 @@ class AgentTest(unittest.TestCase):
         job = self.agent.spawn("true")
         self.say("exit 1 0\n")
         self.assertEqual(job.wait(TIMEOUT).rc, 0)
+
+    def test_nonsense(self) -> None:
+        """An agent that says what none says is lost, at once, with all commands."""
+        for nonsense in ("\n", "exit 9 0\n", "exit 1\n", "out 9 1\nx", "out 1 -1\n", "hello\n"):
+            with self.subTest(nonsense):
+                ours, guest = socket.socketpair()
+                with guest:
+                    job = Agent("node x", ours).spawn("true")
+                    guest.sendall(nonsense.encode())
+                    with self.assertRaises(NodeDied):
+                        job.wait(TIMEOUT)
+
+    def test_no_end_of_line(self) -> None:
+        """What is never a line is not kept for ever."""
+        job = self.agent.spawn("true")
+        with contextlib.suppress(OSError):
+            while job.running:
+                self.guest.sendall(b"x" * 4096)
+        with self.assertRaises(NodeDied):
+            job.wait(TIMEOUT)
+
+    def test_anything(self) -> None:
+        """Whatever is said, nearly right or not: commands end, or the node is lost."""
+        for seed in range(CASES):
+            chance = random.Random(seed)
+            with self.subTest(seed=seed):
+                ours, guest = socket.socketpair()
+                with guest:
+                    agent = Agent("node x", ours)
+                    jobs = [agent.spawn("true") for _ in range(3)]
+                    with contextlib.suppress(OSError):
+                        for _ in range(chance.randrange(8)):
+                            guest.sendall(_nearly_right(chance))
+                        guest.shutdown(socket.SHUT_WR)
+                    for job in jobs:
+                        with contextlib.suppress(NodeDied):
+                            job.wait(TIMEOUT)
 
     def test_end(self) -> None:
         """A node that ends takes its commands with it."""

@@ -16,22 +16,27 @@ const NODES: usize = 3;
 /// In which a program that is told nonsense says so.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-const KEYS: [&str; 8] = ["cmd", "up", "node", "peer", "on", "kind", "cmds", ""];
-const WORDS: [&str; 14] = [
-    "stats",
-    "link",
+const COMMANDS: [&str; 5] = ["stats", "link", "stall", "hold", "fault"];
+const FAULTS: [&str; 13] = [
     "stall",
-    "fault",
-    "silent",
-    "no-interrupts",
-    "true",
-    "",
-    "\\u0000",
-    "\\ud800",
-    "é",
-    "nul",
-    "0",
-    "a/b",
+    "hold",
+    "drop-completion",
+    "forge-completion",
+    "drop-interrupt",
+    "drop-doorbell",
+    "storm",
+    "corrupt",
+    "trespass",
+    "bus-error",
+    "gone",
+    "bad-id",
+    "ones",
+];
+const KEYS: [&str; 9] = [
+    "cmd", "up", "node", "peer", "on", "kind", "context", "cmds", "",
+];
+const WORDS: [&str; 12] = [
+    "stats", "link", "stall", "fault", "true", "", "\\u0000", "\\ud800", "é", "nul", "0", "a/b",
 ];
 
 const VERBS: [&str; 14] = [
@@ -186,9 +191,7 @@ fn value(chance: &mut Chance, depth: usize) -> String {
 }
 
 fn object(chance: &mut Chance, depth: usize) -> String {
-    let command = chance
-        .pick(&["stats", "link", "stall", "fault"])
-        .unwrap_or("");
+    let command = chance.pick(&COMMANDS).unwrap_or("");
     let mut fields = vec![format!("\"cmd\":\"{command}\"")];
     for _ in 0..chance.below(5) {
         let key = chance.pick(&KEYS).unwrap_or_default();
@@ -200,9 +203,31 @@ fn object(chance: &mut Chance, depth: usize) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
+/// A request that is carried out, if there is such a node, and such a context.
+fn request(chance: &mut Chance) -> String {
+    let on = chance.one_in(2);
+    let node = chance.below(NODES + 1);
+    match chance.below(4) {
+        0 => format!("{{\"cmd\":\"link\",\"up\":{on},\"node\":{node}}}"),
+        1 => {
+            let context = chance.below(20);
+            format!("{{\"cmd\":\"hold\",\"on\":{on},\"node\":{node},\"context\":{context}}}")
+        }
+        2 => r#"{"cmd":"stats"}"#.into(),
+        _ => {
+            let kind = chance.pick(&FAULTS).unwrap_or_default();
+            format!("{{\"cmd\":\"fault\",\"kind\":\"{kind}\",\"on\":{on},\"node\":{node}}}")
+        }
+    }
+}
+
 /// Bytes of a line, most often of a request.
 fn line(chance: &mut Chance) -> Vec<u8> {
-    let mut line = object(chance, 2).into_bytes();
+    let line = match chance.one_in(3) {
+        true => request(chance),
+        false => object(chance, 2),
+    };
+    let mut line = line.into_bytes();
     for _ in 0..chance.below(3) {
         let at = chance.below(line.len() + 1);
         let byte = u8::try_from(chance.any() & 0xff).unwrap_or(0);

@@ -102,9 +102,14 @@ impl Line {
         let name = words.next().unwrap_or_default();
         // The kernel's own mount has no hardware behind it.
         let system_v = device.starts_with("00:") && name.starts_with("/SYSV");
+        let start = u64::from_str_radix(start, 16).ok()?;
+        let end = u64::from_str_radix(end, 16).ok()?;
+        if end <= start {
+            return None;
+        }
         Some(Self {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
+            start,
+            end,
             shared: rights.ends_with('s'),
             offset: u64::from_str_radix(offset, 16).ok()?,
             file: FileId {
@@ -230,6 +235,34 @@ pub(super) mod tests {
         assert_eq!(at(0x100_2fff, 2), Err(Errno::EFAULT));
         assert_eq!(at(0x3f_ffff, 2), Err(Errno::EFAULT));
         assert_eq!(at(u64::MAX, 2), Err(Errno::EOVERFLOW));
+    }
+
+    #[test]
+    fn whatever_the_file_says_a_segment_has_what_was_asked_for() {
+        let mut state = 1u64;
+        let mut below = |limit: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % limit as u64) as usize
+        };
+        for _ in 0..20_000 {
+            let mut maps = MAPS.as_bytes().to_vec();
+            for _ in 0..below(8) {
+                let at = below(maps.len());
+                maps[at] = b"0123456789abcdef- \nsp:/"[below(23)];
+            }
+            let maps = String::from_utf8(maps).unwrap();
+            let start = [0x200_1800, 0x100_1fff, 0x40_0000, u64::MAX - 9][below(4)];
+            let length = 1 + below(0x2000) as u64;
+            if let Ok(segment) = find(&maps, Span { start, length }) {
+                let Span {
+                    start: first,
+                    length: bytes,
+                } = segment.span();
+                assert!(first <= start && bytes > 0, "{maps}");
+            }
+        }
     }
 
     #[test]
