@@ -423,7 +423,9 @@ mod tests {
 
     #[test]
     fn each_has_one_of_what_there_is_little_of() {
-        let capacity = Amounts::default().with(Contexts, 1).with(ExclusiveContexts, 1);
+        let capacity = Amounts::default()
+            .with(Contexts, 1)
+            .with(ExclusiveContexts, 1);
         let limits = Limits::new(capacity, Amounts::default());
         assert_eq!(limits.each.of(Contexts), 1);
         assert_eq!(limits.together.of(Contexts), 1);

@@ -292,7 +292,8 @@ impl Maps {
         if range.open_file != open_file || end > start + range.pages {
             return Err(EINVAL);
         }
-        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&open_file).is_none() {
+        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&open_file).is_none()
+        {
             return Err(ENXIO);
         }
         Ok(MappingRights {

@@ -204,7 +204,8 @@ static const char *apply_connect(struct world *w, struct open_file *o,
 			continue;
 		*c = (struct connection){
 			.used = true,
-			.open_file = { o - w->open_files, at && at->once ? at - w->open_files : -1 },
+			.open_file = { o - w->open_files,
+				       at && at->once ? at - w->open_files : -1 },
 			.remote = !at,
 		};
 		connected(o, i, 0);

@@ -310,7 +310,10 @@ impl UserShares {
             regions: (raw.out_user_regions, raw.out_user_max_regions),
             pages: (raw.out_user_pages, raw.out_user_max_pages),
             contexts: (raw.out_user_contexts, raw.out_user_max_contexts),
-            exclusive_contexts: (raw.out_user_exclusive_contexts, raw.out_user_max_exclusive_contexts),
+            exclusive_contexts: (
+                raw.out_user_exclusive_contexts,
+                raw.out_user_max_exclusive_contexts,
+            ),
             connections: (raw.out_user_connections, raw.out_user_max_connections),
             listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
             window: (raw.out_user_window, raw.out_user_max_window),
