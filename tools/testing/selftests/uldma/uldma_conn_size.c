@@ -190,42 +190,6 @@ TEST_F(peers, messages)
 	EXPECT_EQ(before.out_generation, after.out_generation);
 }
 
-#define FIELD(_type, _field, _at) \
-	static_assert(offsetof(struct uldma_##_type, _field) == (_at), #_field)
-#define SIZE(_type, _bytes) \
-	static_assert(sizeof(struct uldma_##_type) == (_bytes), #_type)
-
-/*
- * Words of 64 bits are where words of 32 bits leave them aligned, and nothing
- * is between or behind, so all compilers agree.
- */
-FIELD(query, out_max_transfer, 40);
-FIELD(query, out_nodes, 96);
-FIELD(query, out_connections, 108);
-SIZE(query, 184);
-FIELD(region_import, peer, 56);
-SIZE(region_import, 64);
-FIELD(segment_attach, peer, 48);
-SIZE(segment_attach, 56);
-FIELD(peer_query, out_sent, 32);
-FIELD(peer_query, out_violations, 72);
-SIZE(peer_query, 80);
-SIZE(conn_listen, 16);
-SIZE(conn_accept, 16);
-FIELD(conn_connect, timeout_ns, 16);
-SIZE(conn_connect, 24);
-FIELD(conn_buffer, addr, 8);
-FIELD(conn_buffer, length, 16);
-SIZE(conn_buffer, 24);
-FIELD(conn_range, length, 8);
-FIELD(conn_range, out_addr, 16);
-FIELD(conn_range, out_length, 24);
-SIZE(conn_range, 32);
-FIELD(conn_query, out_refused, 28);
-FIELD(conn_query, out_name, 32);
-FIELD(conn_query, out_pin_calls, 88);
-SIZE(conn_query, 96);
-
 int main(int argc, char **argv)
 {
 	int fd = uldma_open(0);
