@@ -228,6 +228,38 @@ TEST_F(peer, exporter_is_killed)
 	EXPECT_EQ(-ENOENT, region_import(self->fd, NAME, RW, &self->r));
 }
 
+/*
+ * Two processes of the peer share memory, and both have registered it. One
+ * transfer brings the data to both, and the end of the one that exported it
+ * takes nothing from the other.
+ */
+TEST_F(peer, one_transfer_for_all_who_share)
+{
+	char *buf = buffer(LENGTH);
+	struct region local;
+
+	ASSERT_NE(NULL, buf);
+	ASSERT_EQ(0, region_register(self->fd, buf, LENGTH, RW, &local));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT_CHILD,
+			       { 0, NAME, LENGTH, RW }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_REGISTER, { 0 }));
+	ASSERT_EQ(0, region_import(self->fd, NAME, RW, &self->r));
+	pattern_fill(buf, LENGTH, 1);
+	ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &self->r, 0, &local, 0,
+			      LENGTH));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 1 }));
+	EXPECT_EQ(0, peer_call(&self->peer, PEER_CHECK_GUARD, { 0 }));
+
+	/* What the serving process writes is what the other one exports. */
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 2 }));
+	ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &local, 0, &self->r, 0,
+			      LENGTH));
+	EXPECT_EQ(-1, pattern_check(buf, LENGTH, 2));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNREGISTER, { 0 }));
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &local, 0, &self->r, 0,
+			      LENGTH));
+}
+
 TEST_F(peer, segment_unknown)
 {
 	EXPECT_EQ(-ENOENT, segment_attach(self->fd, NAME, &self->s));

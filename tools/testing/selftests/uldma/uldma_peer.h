@@ -27,6 +27,7 @@ enum peer_verb {
 	PEER_EXPORT_PAGES,	/* the same, from the start of a page */
 	PEER_EXPORT_CHILD,	/* the same, by a process of its own */
 	PEER_EXPORT_AGAIN,	/* slot, name, access */
+	PEER_REGISTER,		/* slot: the range, by the serving process, too */
 	PEER_UNEXPORT,		/* slot */
 	PEER_UNREGISTER,	/* slot */
 	PEER_CLOSE,		/* slot: close its file or kill its process */

@@ -201,6 +201,10 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 		slot_clear(slot);
 		return slot_memory(slot, PEER_LEAD, args[2]) ?:
 		       slot_export_child(slot, args[1], args[3]);
+	case PEER_REGISTER:
+		return slot_open(slot) ?:
+		       region_register(slot->fd, range(slot), slot->length, RW,
+				       &slot->region);
 	case PEER_EXPORT_AGAIN:
 		return region_export(slot->fd, slot->region.handle, args[2],
 				     args[1]);
