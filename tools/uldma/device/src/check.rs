@@ -9,12 +9,12 @@ use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, Right};
-use crate::method::{Arguments, Named, PutWord};
+use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
 
 /// Where one side of a transfer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// In a page that was named without a region.
     Page {
         /// Index in the page table.
@@ -38,15 +38,15 @@ pub enum Place {
         /// The import entry's own generation.
         generation: u64,
         /// Where that leads.
-        far: Far,
+        remote: PeerLocation,
     },
     /// In a region of a peer that was named itself.
-    Peer(Far),
+    Peer(PeerLocation),
 }
 
 /// A place in a region of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Far {
+pub struct PeerLocation {
     /// The node.
     pub node: u32,
     /// Generation of the link to it.
@@ -63,41 +63,41 @@ pub struct Far {
 
 /// One side of a transfer that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct CheckedSide {
     /// Space that owns the page or region that was named, on its node.
     pub space: u32,
     /// Where it starts.
-    pub place: Place,
+    pub place: Location,
 }
 
-impl Side {
+impl CheckedSide {
     /// Where in a peer's memory it is, if it is there.
-    pub fn far(&self) -> Option<&Far> {
+    pub fn remote(&self) -> Option<&PeerLocation> {
         match &self.place {
-            Place::Import { far, .. } | Place::Peer(far) => Some(far),
-            Place::Page { .. } | Place::Region { .. } => None,
+            Location::Import { remote, .. } | Location::Peer(remote) => Some(remote),
+            Location::Page { .. } | Location::Region { .. } => None,
         }
     }
 
     /// Whether the memory is a peer's.
     pub fn is_remote(&self) -> bool {
-        self.far().is_some()
+        self.remote().is_some()
     }
 }
 
 /// A transfer that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedTransfer {
     /// Where to read.
-    pub source: Side,
+    pub source: CheckedSide,
     /// Where to write.
-    pub destination: Side,
+    pub destination: CheckedSide,
     /// How much.
     pub bytes: u64,
 }
 
 /// The tables of all nodes as seen from one of them.
-pub struct Scene<'a, B: ?Sized> {
+pub struct AccessCheck<'a, B: ?Sized> {
     /// Tables of the node that initiates.
     pub own: View<'a, B>,
     /// Tables of the other nodes, by their numbers, and generations of the links to them; `None`
@@ -105,7 +105,7 @@ pub struct Scene<'a, B: ?Sized> {
     pub peers: Vec<Option<(View<'a, B>, u32)>>,
 }
 
-impl<'a, B: Bus + ?Sized> Scene<'a, B> {
+impl<'a, B: Bus + ?Sized> AccessCheck<'a, B> {
     /// The tables of a node, if the link to it is still the one of a generation.
     pub fn peer(&self, node: u32, link_generation: u32) -> Result<&View<'a, B>, Status> {
         match self.peers.get(node as usize) {
@@ -198,20 +198,20 @@ pub fn exported_region<B: Bus + ?Sized>(
 
 /// A side in a region entry whose use by the requester was checked already.
 fn region_side<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     index: u32,
     entry: &RegionEntry,
     position: u64,
     bytes: u64,
     rights: &[Right],
-) -> Result<Side, Status> {
+) -> Result<CheckedSide, Status> {
     if entry.flags & region_flags::REMOTE == 0 {
         if !within(position, bytes, entry.length) {
             return Err(Status::Bounds);
         }
-        return Ok(Side {
+        return Ok(CheckedSide {
             space: entry.space,
-            place: Place::Region {
+            place: Location::Region {
                 region: index,
                 generation: entry.generation,
                 position,
@@ -224,16 +224,16 @@ fn region_side<B: Bus + ?Sized>(
         region: entry.peer_region,
         generation: entry.peer_generation,
     };
-    let view = peer.view(scene)?;
+    let view = peer.view(access_check)?;
     if !within(position, bytes, entry.length) {
         return Err(Status::Bounds);
     }
-    Ok(Side {
+    Ok(CheckedSide {
         space: entry.space,
-        place: Place::Import {
+        place: Location::Import {
             region: index,
             generation: entry.generation,
-            far: peer.place(view, position, bytes, rights)?,
+            remote: peer.place(view, position, bytes, rights)?,
         },
     })
 }
@@ -255,9 +255,9 @@ impl PeerRegion {
     /// The tables of its node, if they can be reached.
     fn view<'a, 's, B: Bus + ?Sized>(
         &self,
-        scene: &'s Scene<'a, B>,
+        access_check: &'s AccessCheck<'a, B>,
     ) -> Result<&'s View<'a, B>, Status> {
-        scene.peer(self.node, self.link_generation)
+        access_check.peer(self.node, self.link_generation)
     }
 
     /// A place in it, if the peer allows this access.
@@ -267,12 +267,12 @@ impl PeerRegion {
         position: u64,
         bytes: u64,
         rights: &[Right],
-    ) -> Result<Far, Status> {
+    ) -> Result<PeerLocation, Status> {
         let exported = exported_region(view, self.region, self.generation, rights)?;
         if !within(position, bytes, exported.length) {
             return Err(Status::Remote);
         }
-        Ok(Far {
+        Ok(PeerLocation {
             node: self.node,
             link_generation: self.link_generation,
             region: self.region,
@@ -285,15 +285,15 @@ impl PeerRegion {
     /// A side in it.
     fn side<B: Bus + ?Sized>(
         &self,
-        scene: &Scene<'_, B>,
+        access_check: &AccessCheck<'_, B>,
         position: u64,
         bytes: u64,
         rights: &[Right],
-    ) -> Result<Side, Status> {
-        let far = self.place(self.view(scene)?, position, bytes, rights)?;
-        Ok(Side {
-            space: far.space,
-            place: Place::Peer(far),
+    ) -> Result<CheckedSide, Status> {
+        let remote = self.place(self.view(access_check)?, position, bytes, rights)?;
+        Ok(CheckedSide {
+            space: remote.space,
+            place: Location::Peer(remote),
         })
     }
 }
@@ -301,7 +301,7 @@ impl PeerRegion {
 /// One side as a program names it: a page, the byte in it, and a region or 0.
 struct UserSide<'a> {
     page: PageEntry,
-    named: Named,
+    target: ShadowRef,
     low: u32,
     region: u32,
     /// What is done to the memory.
@@ -313,15 +313,15 @@ struct UserSide<'a> {
 impl<'a> UserSide<'a> {
     /// A side that `space` (or, for `None`, whoever owns the page) may name.
     fn new<B: Bus + ?Sized>(
-        scene: &Scene<'_, B>,
-        named: Named,
+        access_check: &AccessCheck<'_, B>,
+        target: ShadowRef,
         space: Option<u32>,
         does: &'a [Right],
         needs: &'a [Right],
     ) -> Result<Self, Status> {
         Ok(Self {
-            page: usable_page(&scene.own, named.entry, space, needs)?,
-            named,
+            page: usable_page(&access_check.own, target.entry, space, needs)?,
+            target,
             low: 0,
             region: 0,
             does,
@@ -341,10 +341,14 @@ impl<'a> UserSide<'a> {
         self.page.word & page_flags::REMOTE != 0
     }
 
-    fn check<B: Bus + ?Sized>(&self, scene: &Scene<'_, B>, bytes: u64) -> Result<Side, Status> {
+    fn check<B: Bus + ?Sized>(
+        &self,
+        access_check: &AccessCheck<'_, B>,
+        bytes: u64,
+    ) -> Result<CheckedSide, Status> {
         let space = self.page.space;
-        let in_page = u64::from(self.named.offset) + u64::from(self.low);
-        if self.region == 0 && !within(in_page, bytes, 1 << scene.own.page_shift()) {
+        let in_page = u64::from(self.target.offset) + u64::from(self.low);
+        if self.region == 0 && !within(in_page, bytes, 1 << access_check.own.page_shift()) {
             return Err(Status::Bounds);
         }
         if self.is_remote() {
@@ -352,44 +356,51 @@ impl<'a> UserSide<'a> {
                 return Err(Status::NotValid);
             }
             let region = self.page.region;
-            let entry = usable_region(&scene.own, region, Some(space), self.needs)?;
+            let entry = usable_region(&access_check.own, region, Some(space), self.needs)?;
             if entry.flags & region_flags::REMOTE == 0 {
                 return Err(Status::NotValid);
             }
             let position = (self.page.word & page_flags::ADDRESS_MASK)
                 .checked_add(in_page)
                 .ok_or(Status::Bounds)?;
-            return region_side(scene, region, &entry, position, bytes, self.does);
+            return region_side(access_check, region, &entry, position, bytes, self.does);
         }
         if self.region == 0 {
-            return Ok(Side {
+            return Ok(CheckedSide {
                 space,
-                place: Place::Page {
-                    entry: self.named.entry,
+                place: Location::Page {
+                    entry: self.target.entry,
                     offset: in_page,
                 },
             });
         }
-        let entry = usable_region(&scene.own, self.region, Some(space), self.needs)?;
+        let entry = usable_region(&access_check.own, self.region, Some(space), self.needs)?;
         if entry.flags & region_flags::REMOTE != 0 {
             return Err(Status::NotValid);
         }
-        let page = scene.own.page_of_entry(&entry, self.named.entry)?;
+        let page = access_check.own.page_of_entry(&entry, self.target.entry)?;
         let position = page
-            .checked_mul(1 << scene.own.page_shift())
+            .checked_mul(1 << access_check.own.page_shift())
             .and_then(|start| start.checked_add(in_page))
             .and_then(|from_first_page| from_first_page.checked_sub(entry.offset))
             .ok_or(Status::Bounds)?;
-        region_side(scene, self.region, &entry, position, bytes, self.does)
+        region_side(
+            access_check,
+            self.region,
+            &entry,
+            position,
+            bytes,
+            self.does,
+        )
     }
 }
 
 /// Checks an initiation from user level, of which both sides were named by shadow accesses.
 pub fn user_initiation<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     needs: Needs,
     arguments: &Arguments,
-) -> Result<Checked, Status> {
+) -> Result<CheckedTransfer, Status> {
     let word = arguments.word;
     if word.bytes == 0 {
         return Err(Status::BadSize);
@@ -401,135 +412,141 @@ pub fn user_initiation<B: Bus + ?Sized>(
     } else {
         WRITE
     };
-    let source = UserSide::new(scene, arguments.source, needs.space, READ, stored)?
+    let source = UserSide::new(access_check, arguments.source, needs.space, READ, stored)?
         .within(word.src_region, word.src_low);
-    let destination = UserSide::new(scene, arguments.destination, needs.space, WRITE, loaded)?
-        .within(word.dst_region, word.dst_low);
+    let destination = UserSide::new(
+        access_check,
+        arguments.destination,
+        needs.space,
+        WRITE,
+        loaded,
+    )?
+    .within(word.dst_region, word.dst_low);
     if source.is_remote() && destination.is_remote() {
         return Err(Status::NoRight);
     }
-    Ok(Checked {
-        source: source.check(scene, bytes)?,
-        destination: destination.check(scene, bytes)?,
+    Ok(CheckedTransfer {
+        source: source.check(access_check, bytes)?,
+        destination: destination.check(access_check, bytes)?,
         bytes,
     })
 }
 
 /// Checks a transfer of the first bytes of a page of `space` to the page that it is mapped out to.
 pub fn mapped_out<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     space: u32,
-    source: Named,
+    source: ShadowRef,
     bytes: u32,
-) -> Result<Checked, Status> {
+) -> Result<CheckedTransfer, Status> {
     let bytes = bytes.into();
-    let source = UserSide::new(scene, source, Some(space), READ, READ)?;
+    let source = UserSide::new(access_check, source, Some(space), READ, READ)?;
     let to = source
         .page
         .region
         .checked_sub(1)
         .filter(|_| !source.is_remote());
-    let to = Named::of_entry(to.ok_or(Status::NotValid)?, 0);
-    let destination = UserSide::new(scene, to, Some(space), WRITE, WRITE)?;
-    Ok(Checked {
-        source: source.check(scene, bytes)?,
-        destination: destination.check(scene, bytes)?,
+    let to = ShadowRef::of_entry(to.ok_or(Status::NotValid)?, 0);
+    let destination = UserSide::new(access_check, to, Some(space), WRITE, WRITE)?;
+    Ok(CheckedTransfer {
+        source: source.check(access_check, bytes)?,
+        destination: destination.check(access_check, bytes)?,
         bytes,
     })
 }
 
 /// Checks a transfer from a region to a named place, both of `space`.
 pub fn put<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     space: u32,
-    destination: Named,
+    destination: ShadowRef,
     word: PutWord,
-) -> Result<Checked, Status> {
+) -> Result<CheckedTransfer, Status> {
     if word.length == 0 {
         return Err(Status::BadSize);
     }
     let bytes = u64::from(word.length) * 8;
-    let entry = usable_region(&scene.own, word.src_region, Some(space), READ)?;
-    let destination =
-        UserSide::new(scene, destination, Some(space), WRITE, WRITE)?.within(word.dst_region, 0);
+    let entry = usable_region(&access_check.own, word.src_region, Some(space), READ)?;
+    let destination = UserSide::new(access_check, destination, Some(space), WRITE, WRITE)?
+        .within(word.dst_region, 0);
     if entry.flags & region_flags::REMOTE != 0 && destination.is_remote() {
         return Err(Status::NoRight);
     }
     let position = u64::from(word.src_offset) * 8;
-    Ok(Checked {
-        source: region_side(scene, word.src_region, &entry, position, bytes, READ)?,
-        destination: destination.check(scene, bytes)?,
+    Ok(CheckedTransfer {
+        source: region_side(access_check, word.src_region, &entry, position, bytes, READ)?,
+        destination: destination.check(access_check, bytes)?,
         bytes,
     })
 }
 
 /// Checks an atomic operation on a named word of `space`.
 pub fn word<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     space: u32,
-    named: Named,
-) -> Result<Side, Status> {
-    UserSide::new(scene, named, Some(space), BOTH, BOTH)?.check(scene, Atomic::BYTES)
+    target: ShadowRef,
+) -> Result<CheckedSide, Status> {
+    UserSide::new(access_check, target, Some(space), BOTH, BOTH)?.check(access_check, Atomic::BYTES)
 }
 
 /// Checks an atomic operation on a word of a region of `space` (of any, for `None`).
 pub fn region_word<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     space: Option<u32>,
     (region, position): (u32, u64),
-) -> Result<Side, Status> {
-    let entry = usable_region(&scene.own, region, space, BOTH)?;
-    region_side(scene, region, &entry, position, Atomic::BYTES, BOTH)
+) -> Result<CheckedSide, Status> {
+    let entry = usable_region(&access_check.own, region, space, BOTH)?;
+    region_side(access_check, region, &entry, position, Atomic::BYTES, BOTH)
 }
 
 /// Checks a transfer between two regions of `space` (of any, for `None`), each given by its index
 /// and the first byte in it.
 pub fn regions<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     space: Option<u32>,
     (from, from_position): (u32, u64),
     (to, to_position): (u32, u64),
     bytes: u64,
-) -> Result<Checked, Status> {
+) -> Result<CheckedTransfer, Status> {
     if bytes == 0 {
         return Err(Status::BadSize);
     }
-    let from_entry = usable_region(&scene.own, from, space, READ)?;
-    let to_entry = usable_region(&scene.own, to, space, WRITE)?;
+    let from_entry = usable_region(&access_check.own, from, space, READ)?;
+    let to_entry = usable_region(&access_check.own, to, space, WRITE)?;
     if from_entry.flags & to_entry.flags & region_flags::REMOTE != 0 {
         return Err(Status::NoRight);
     }
-    Ok(Checked {
-        source: region_side(scene, from, &from_entry, from_position, bytes, READ)?,
-        destination: region_side(scene, to, &to_entry, to_position, bytes, WRITE)?,
+    Ok(CheckedTransfer {
+        source: region_side(access_check, from, &from_entry, from_position, bytes, READ)?,
+        destination: region_side(access_check, to, &to_entry, to_position, bytes, WRITE)?,
         bytes,
     })
 }
 
 /// Checks a transfer from a place in a region of any space to one in a peer's region.
 pub fn push<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     (from, from_position): (u32, u64),
     (to, to_position): (PeerRegion, u64),
     bytes: u64,
-) -> Result<Checked, Status> {
-    Ok(Checked {
-        source: near_side(scene, (from, from_position), bytes, READ)?,
-        destination: to.side(scene, to_position, bytes, WRITE)?,
+) -> Result<CheckedTransfer, Status> {
+    Ok(CheckedTransfer {
+        source: near_side(access_check, (from, from_position), bytes, READ)?,
+        destination: to.side(access_check, to_position, bytes, WRITE)?,
         bytes,
     })
 }
 
 /// Checks a transfer from a place in a peer's region to one in a region of any space.
 pub fn pull<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     (from, from_position): (PeerRegion, u64),
     (to, to_position): (u32, u64),
     bytes: u64,
-) -> Result<Checked, Status> {
-    let destination = near_side(scene, (to, to_position), bytes, WRITE)?;
-    Ok(Checked {
-        source: from.side(scene, from_position, bytes, READ)?,
+) -> Result<CheckedTransfer, Status> {
+    let destination = near_side(access_check, (to, to_position), bytes, WRITE)?;
+    Ok(CheckedTransfer {
+        source: from.side(access_check, from_position, bytes, READ)?,
         destination,
         bytes,
     })
@@ -537,33 +554,33 @@ pub fn pull<B: Bus + ?Sized>(
 
 /// The side of a transfer to or from a peer that has to be in this node's memory.
 fn near_side<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     (region, position): (u32, u64),
     bytes: u64,
     rights: &[Right],
-) -> Result<Side, Status> {
+) -> Result<CheckedSide, Status> {
     if bytes == 0 {
         return Err(Status::BadSize);
     }
-    let entry = usable_region(&scene.own, region, None, rights)?;
+    let entry = usable_region(&access_check.own, region, None, rights)?;
     if entry.flags & region_flags::REMOTE != 0 {
         return Err(Status::NoRight);
     }
-    region_side(scene, region, &entry, position, bytes, rights)
+    region_side(access_check, region, &entry, position, bytes, rights)
 }
 
 /// Checks an initiation by the kernel, which may name regions of any space.
 pub fn kernel_initiation<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
+    access_check: &AccessCheck<'_, B>,
     source: u64,
     destination: u64,
     bytes: u64,
-) -> Result<Checked, Status> {
+) -> Result<CheckedTransfer, Status> {
     let split = |address: u64| {
         (
             (address >> kernel_address::REGION_SHIFT) as u32,
             address & kernel_address::OFFSET_MASK,
         )
     };
-    regions(scene, None, split(source), split(destination), bytes)
+    regions(access_check, None, split(source), split(destination), bytes)
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::abi::{Method, Status};
-use crate::check::Side;
+use crate::check::CheckedSide;
 use crate::completion::{Completion, Counts};
 use crate::layout::{context_control, QUEUE_DEPTH};
 use crate::stats::ContextCounters;
@@ -146,7 +146,7 @@ impl Context {
     }
 
     /// Whether the device has to look at its queue now.
-    pub fn is_watched(&self) -> bool {
+    pub fn is_polled(&self) -> bool {
         self.enabled && self.watch != Watch::Asleep && self.method() == Some(Method::Queue)
     }
 
@@ -257,7 +257,7 @@ impl Context {
 
     /// Lets the transfers that touch memory which `which` picks end with a status, unless their end
     /// is known already.
-    pub fn end_all(&mut self, status: Status, which: impl Fn(&Side) -> bool) {
+    pub fn end_all(&mut self, status: Status, which: impl Fn(&CheckedSide) -> bool) {
         for transfer in &mut self.queue {
             if transfer.ending.is_none() && transfer.work.sides().any(&which) {
                 transfer.ending = Some(status);
@@ -329,18 +329,18 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Checked, Place};
+    use crate::check::{CheckedTransfer, Location};
     use crate::transfer::Work;
 
     fn transfer(bytes: u64) -> Transfer {
-        let side = Side {
+        let side = CheckedSide {
             space: bytes as u32,
-            place: Place::Page {
+            place: Location::Page {
                 entry: 0,
                 offset: 0,
             },
         };
-        let work = Work::Copy(Checked {
+        let work = Work::Copy(CheckedTransfer {
             source: side,
             destination: side,
             bytes,
@@ -464,19 +464,19 @@ mod tests {
     fn a_queue_is_watched_for_a_while() {
         let mut context = Context::default();
         context.setup.methods = Method::Queue.bit();
-        assert!(!context.is_watched());
+        assert!(!context.is_polled());
         context.set_control(context_control::ENABLE);
         let now = Instant::now();
         let limit = Duration::from_micros(5);
-        assert!(context.is_watched() && !context.is_idle(now, limit));
+        assert!(context.is_polled() && !context.is_idle(now, limit));
         assert!(context.is_idle(now + limit, limit));
         context.wake();
         assert!(!context.is_idle(now + limit, limit), "it found something");
         context.fall_asleep();
-        assert!(!context.is_watched());
+        assert!(!context.is_polled());
         context.wake();
         assert!(context.is_idle(now, Duration::ZERO));
         context.setup.methods = Method::Key.bit();
-        assert!(!context.is_watched());
+        assert!(!context.is_polled());
     }
 }

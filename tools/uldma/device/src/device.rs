@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::complaints::Complaints;
 use crate::engine::{Progress, Scratch, Speed};
 use crate::irq::Event;
 use crate::memory::GuestMemory;
 use crate::model::Model;
 use crate::node::Shape;
 use crate::poll::Polled;
+use crate::ratelimit::RateLimitedLog;
 use crate::transfer::Outcome;
 
 /// Time between two tries to free a thread from a client that has left.
@@ -48,7 +48,7 @@ pub struct Device {
     memories: Vec<RwLock<GuestMemory>>,
     most_ranges: usize,
     /// By the node that they are about.
-    complaints: Vec<Complaints>,
+    error_logs: Vec<RateLimitedLog>,
     window: File,
 }
 
@@ -96,7 +96,7 @@ impl Device {
                 .map(|_| RwLock::new(GuestMemory::limited(most_ranges)))
                 .collect(),
             most_ranges,
-            complaints: (0..nodes).map(|_| Complaints::default()).collect(),
+            error_logs: (0..nodes).map(|_| RateLimitedLog::default()).collect(),
             window,
         })
     }
@@ -131,7 +131,7 @@ impl Device {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_ok() {
             return;
         }
-        match self.with(|model, _| model.culprit()) {
+        match self.with(|model, _| model.broken_node()) {
             Some(node) => self.give_up(node),
             None => log::error!("a thread has failed, and begins anew"),
         }
@@ -150,8 +150,8 @@ impl Device {
 
     /// Tells the administrator what is wrong with a node, at a limited rate.
     pub fn complain(&self, node: usize, message: fmt::Arguments<'_>) {
-        if let Some(complaints) = self.complaints.get(node) {
-            complaints.say(format_args!("node {node}: {message}"));
+        if let Some(error_log) = self.error_logs.get(node) {
+            error_log.error(format_args!("node {node}: {message}"));
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
             })
         });
         assert_eq!((id(&device, 0), id(&device, 1)), (ID_MAGIC, u32::MAX));
-        assert_eq!(device.with(|model, _| model.culprit()), None);
+        assert_eq!(device.with(|model, _| model.broken_node()), None);
         device.with(|model, memories| model.reset_function(1, memories));
         start(1);
         assert_eq!(id(&device, 1), ID_MAGIC);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::check::{Scene, Side};
+use crate::check::{AccessCheck, CheckedSide};
 use crate::layout::MAX_NODES;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
@@ -92,7 +92,7 @@ impl Schedule {
     }
 
     /// Time for which a queue is looked at in vain.
-    pub fn patience(&self) -> Duration {
+    pub fn poll_timeout(&self) -> Duration {
         self.speed.poll.max(self.speed.doze)
     }
 
@@ -139,7 +139,7 @@ impl Schedule {
 
 /// What a node's engine needs to know of the tables.
 #[derive(Clone, Copy, Debug)]
-pub struct Vantage {
+pub struct TableView {
     /// The initiating node's tables.
     pub own: Tables,
     /// By the numbers of the nodes that can be reached, their tables and the generations of the
@@ -183,9 +183,9 @@ pub struct Job {
     /// Bytes moved before this chunk.
     pub done: u64,
     /// Where the tables are.
-    pub vantage: Vantage,
+    pub table_view: TableView,
     /// The function may do DMA, and the bus works.
-    pub bus_works: bool,
+    pub dma_works: bool,
     /// Invert a bit of the data.
     pub corrupt: bool,
     /// Write to what is only to be read.
@@ -263,47 +263,52 @@ impl Scratch {
 }
 
 /// All that the engine reaches when it works for a node.
-pub struct Reach<'a> {
+pub struct Resolver<'a> {
     node: usize,
-    scene: Scene<'a, GuestMemory>,
+    access_check: AccessCheck<'a, GuestMemory>,
     memories: &'a [&'a GuestMemory],
 }
 
-impl<'a> Reach<'a> {
+impl<'a> Resolver<'a> {
     /// What is in reach from a vantage point.
-    pub fn new(vantage: &'a Vantage, node: usize, memories: &'a [&'a GuestMemory]) -> Option<Self> {
+    pub fn new(
+        table_view: &'a TableView,
+        node: usize,
+        memories: &'a [&'a GuestMemory],
+    ) -> Option<Self> {
         let own = *memories.get(node)?;
-        let peers = vantage.peers.iter().zip(memories);
+        let peers = table_view.peers.iter().zip(memories);
         let peers = peers.map(|(peer, memory)| {
             let (tables, generation) = peer.as_ref()?;
             Some((View::new(tables, *memory), *generation))
         });
-        let scene = Scene {
-            own: View::new(&vantage.own, own),
+        let access_check = AccessCheck {
+            own: View::new(&table_view.own, own),
             peers: peers.collect(),
         };
         Some(Self {
             node,
-            scene,
+            access_check,
             memories,
         })
     }
 
     /// The tables.
-    pub fn scene(&self) -> &Scene<'a, GuestMemory> {
-        &self.scene
+    pub fn access_check(&self) -> &AccessCheck<'a, GuestMemory> {
+        &self.access_check
     }
 
     /// Finds the bus addresses of a part of a side.
     fn find(
         &self,
-        side: &Side,
+        side: &CheckedSide,
         (done, length): (u64, u64),
         right: Right,
         found: &mut Found,
     ) -> Result<(), Status> {
         let segments = &mut found.segments;
-        found.node = match walk::segments(&self.scene, side, done, length, right, segments)? {
+        found.node = match walk::segments(&self.access_check, side, done, length, right, segments)?
+        {
             Owner::Own => self.node,
             Owner::Peer(node) => node as usize,
         };
@@ -331,7 +336,7 @@ impl<'a> Reach<'a> {
     /// Changes the word at a side that was checked; says what it was.
     pub fn change_word(
         &self,
-        at: &Side,
+        at: &CheckedSide,
         operation: Atomic,
         scratch: &mut Scratch,
     ) -> Result<u64, Status> {
@@ -362,15 +367,15 @@ impl Job {
         if let Work::Invalidate { .. } = self.work {
             return Ok(Progress::Ended(Outcome::default()));
         }
-        if !self.bus_works {
+        if !self.dma_works {
             return Err(Status::BusError);
         }
         let found = match &self.stage {
             Stage::Access(found) => found,
             Stage::Whole | Stage::LookUp => {
-                let reach = Reach::new(&self.vantage, self.node, memories);
-                let reach = reach.ok_or(Status::BusError)?;
-                reach.look_up(&self.work, self.done, scratch)?;
+                let resolver = Resolver::new(&self.table_view, self.node, memories);
+                let resolver = resolver.ok_or(Status::BusError)?;
+                resolver.look_up(&self.work, self.done, scratch)?;
                 &*scratch
             }
         };

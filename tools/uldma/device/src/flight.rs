@@ -15,20 +15,20 @@ struct Held {
 
 impl Held {
     /// Whether its access is one by a node, or to a node's memory.
-    fn concerns(&self, node: usize) -> bool {
+    fn touches(&self, node: usize) -> bool {
         self.job.node == node || self.found.nodes().contains(&node)
     }
 }
 
 /// All chunks in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
+pub(crate) struct InFlight {
     /// Node and context of the chunk that is being moved.
     moving: Option<(usize, usize)>,
     held: Vec<Held>,
 }
 
-impl Flights {
+impl InFlight {
     /// The engine begins with a chunk.
     pub(crate) fn begin(&mut self, job: &Job) {
         self.moving = Some((job.node, job.context));
@@ -55,8 +55,8 @@ impl Flights {
     }
 
     /// Takes a held chunk that concerns a node.
-    pub(crate) fn cut(&mut self, node: usize) -> Option<Job> {
-        let place = self.held.iter().position(|held| held.concerns(node))?;
+    pub(crate) fn take_touching(&mut self, node: usize) -> Option<Job> {
+        let place = self.held.iter().position(|held| held.touches(node))?;
         Some(self.held.remove(place).job)
     }
 
@@ -68,8 +68,8 @@ impl Flights {
 
     /// Whether there is a chunk that may touch a node's memory. One that is being moved may go
     /// through any table.
-    pub(crate) fn concern(&self, node: usize) -> bool {
-        self.moving.is_some() || self.held.iter().any(|held| held.concerns(node))
+    pub(crate) fn may_touch(&self, node: usize) -> bool {
+        self.moving.is_some() || self.held.iter().any(|held| held.touches(node))
     }
 
     /// The held chunks of a node.

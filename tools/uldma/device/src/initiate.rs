@@ -4,13 +4,13 @@
 
 use crate::abi::{Method, Status, REPEATED_FAIL};
 use crate::atomic::Atomic;
-use crate::check::{self, Needs, Scene};
+use crate::check::{self, AccessCheck, Needs};
 use crate::completion::StatusPage;
-use crate::engine::{Reach, Scratch};
+use crate::engine::{Resolver, Scratch};
 use crate::fault::Fault;
 use crate::layout::{event, page_flags};
 use crate::memory::GuestMemory;
-use crate::method::{self, Named, Reply, Request};
+use crate::method::{self, Reply, Request, ShadowRef};
 use crate::model::{Model, ONES};
 use crate::shadow::ShadowAddress;
 use crate::transfer::{Transfer, Work};
@@ -35,12 +35,12 @@ impl Model {
             return Some(());
         };
         own.counters.method(method).stores += 1;
-        let named = self.name(node, at, method, memories);
+        let target = self.name(node, at, method, memories);
         let word = method::well_formed(address, width).then_some(value);
         let own = self.nodes.get_mut(node)?;
         let bad_keys = own.bad_keys(number);
         let reply = match own.machines.get(method) {
-            Some(machine) => machine.store(at.context, named, word),
+            Some(machine) => machine.store(at.context, target, word),
             None => Reply::Refused(Status::Disabled),
         };
         if own.bad_keys(number) != bad_keys {
@@ -85,8 +85,8 @@ impl Model {
         let result = match own.method_of(number) {
             Some(method) => {
                 own.counters.method(method).loads += 1;
-                let named = self.name(node, at, method, memories);
-                self.load_by(method, (node, number), named, well_formed, memories)
+                let target = self.name(node, at, method, memories);
+                self.load_by(method, (node, number), target, well_formed, memories)
             }
             None if well_formed => Err(Status::Disabled),
             None => Err(Status::BadAccess),
@@ -105,14 +105,14 @@ impl Model {
         &mut self,
         method: Method,
         (node, number): (usize, usize),
-        named: Named,
+        target: ShadowRef,
         well_formed: bool,
         memories: &[&GuestMemory],
     ) -> Result<u64, Status> {
         let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
         let context = u32::try_from(number).map_err(|_| Status::Disabled)?;
         let machine = own.machines.get(method).ok_or(Status::Disabled)?;
-        match machine.load(context, named, well_formed) {
+        match machine.load(context, target, well_formed) {
             Reply::Nothing => Err(Status::NoArgs),
             Reply::Refused(status) => Err(status),
             Reply::Code(code) => {
@@ -136,18 +136,18 @@ impl Model {
         at: ShadowAddress,
         method: Method,
         memories: &[&GuestMemory],
-    ) -> Named {
-        let entry = Named::of_entry(at.entry, at.offset);
+    ) -> ShadowRef {
+        let entry = ShadowRef::of_entry(at.entry, at.offset);
         if !method.compares_addresses() {
             return entry;
         }
-        let page = self.look(node, memories, |reach| {
-            Ok(reach.scene().own.page(at.entry)?)
+        let page = self.resolve(node, memories, |resolver| {
+            Ok(resolver.access_check().own.page(at.entry)?)
         });
         match page {
             Ok(page) if page.word & page_flags::REMOTE == 0 => {
                 let address = page.word & page_flags::ADDRESS_MASK;
-                Named::of_page(at.entry, at.offset, address)
+                ShadowRef::of_page(at.entry, at.offset, address)
             }
             _ => entry,
         }
@@ -169,18 +169,18 @@ impl Model {
             source_is_stored: method == Method::Key,
             destination_is_loaded: method == Method::Repeated5,
         };
-        let checked = self.check(node, memories, |scene| match request {
+        let checked = self.check(node, memories, |access_check| match request {
             Request::Copy(arguments) => {
-                check::user_initiation(scene, needs, &arguments).map(Work::Copy)
+                check::user_initiation(access_check, needs, &arguments).map(Work::Copy)
             }
             Request::MappedOut { source, bytes } => {
-                check::mapped_out(scene, space, source, bytes).map(Work::Copy)
+                check::mapped_out(access_check, space, source, bytes).map(Work::Copy)
             }
             Request::Put { destination, word } => {
-                check::put(scene, space, destination, word).map(Work::Copy)
+                check::put(access_check, space, destination, word).map(Work::Copy)
             }
             Request::FetchAdd { at } => Ok(Work::Atomic {
-                at: check::word(scene, space, at)?,
+                at: check::word(access_check, space, at)?,
                 operation: Atomic::Add(1),
             }),
         })?;
@@ -203,7 +203,7 @@ impl Model {
     fn change_now(
         &mut self,
         (node, number): (usize, usize),
-        at: &check::Side,
+        at: &check::CheckedSide,
         operation: Atomic,
         memories: &[&GuestMemory],
     ) -> Result<u64, Status> {
@@ -214,8 +214,8 @@ impl Model {
         } else if !own.engine_runs() || own.faults.has(Fault::BusError) {
             return Err(Status::BusError);
         } else {
-            self.look(node, memories, |reach| {
-                reach.change_word(at, operation, &mut Scratch::default())
+            self.resolve(node, memories, |resolver| {
+                resolver.change_word(at, operation, &mut Scratch::default())
             })?
         };
         let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
@@ -234,8 +234,8 @@ impl Model {
         let (source, destination) = (own.registers.dma_source, own.registers.dma_destination);
         let enabled = own.is_enabled() && own.contexts.first().is_some_and(|c| c.is_enabled());
         let result = if enabled {
-            self.check(node, memories, |scene| {
-                check::kernel_initiation(scene, source, destination, bytes)
+            self.check(node, memories, |access_check| {
+                check::kernel_initiation(access_check, source, destination, bytes)
             })
             .and_then(|checked| {
                 let transfer = Transfer::new(Work::Copy(checked), self.schedule.ready());
@@ -257,27 +257,27 @@ impl Model {
     }
 
     /// Lets something be looked up in memory, if the function may do DMA.
-    fn look<T>(
+    fn resolve<T>(
         &self,
         node: usize,
         memories: &[&GuestMemory],
-        look: impl FnOnce(&Reach<'_>) -> Result<T, Status>,
+        resolve: impl FnOnce(&Resolver<'_>) -> Result<T, Status>,
     ) -> Result<T, Status> {
         let own = self.nodes.get(node).ok_or(Status::BusError)?;
         if !own.config.is_bus_master() {
             return Err(Status::BusError);
         }
-        let vantage = self.vantage(node).ok_or(Status::BusError)?;
-        look(&Reach::new(&vantage, node, memories).ok_or(Status::BusError)?)
+        let table_view = self.table_view(node).ok_or(Status::BusError)?;
+        resolve(&Resolver::new(&table_view, node, memories).ok_or(Status::BusError)?)
     }
 
     fn check<T>(
         &self,
         node: usize,
         memories: &[&GuestMemory],
-        check: impl FnOnce(&Scene<'_, GuestMemory>) -> Result<T, Status>,
+        check: impl FnOnce(&AccessCheck<'_, GuestMemory>) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        self.look(node, memories, |reach| check(reach.scene()))
+        self.resolve(node, memories, |resolver| check(resolver.access_check()))
     }
 
     /// Queues a transfer, and ends it if there is nothing to do.

@@ -7,7 +7,7 @@
 //! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
 //! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
 //! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
-//! [`wire`], [`backend`], [`control`], [`complaints`] and [`socket`].
+//! [`wire`], [`backend`], [`control`], [`ratelimit`] and [`socket`].
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,6 @@ mod access;
 pub mod atomic;
 pub mod backend;
 pub mod check;
-pub mod complaints;
 pub mod completion;
 pub mod config;
 pub mod context;
@@ -39,6 +38,7 @@ pub mod model;
 pub mod node;
 pub mod poll;
 pub mod queue;
+pub mod ratelimit;
 pub mod registers;
 pub mod shadow;
 pub mod socket;

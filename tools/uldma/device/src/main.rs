@@ -14,13 +14,13 @@ use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uldma_device::abi::Method;
-use uldma_device::complaints::Complaints;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS, MAX_NODES};
 use uldma_device::method::Compare;
 use uldma_device::node::{Shape, LARGEST_PAGE_SHIFT};
+use uldma_device::ratelimit::RateLimitedLog;
 use uldma_device::socket::Sockets;
 use uldma_device::{backend, control};
 
@@ -212,10 +212,8 @@ fn run(options: &Options) -> io::Result<()> {
 
 /// Panics that are caught can be caused again and again, as all that is complained of.
 fn limit_panics() {
-    let complaints = Complaints::default();
-    std::panic::set_hook(Box::new(move |panic| {
-        complaints.say(format_args!("{panic}"))
-    }));
+    let errors = RateLimitedLog::default();
+    std::panic::set_hook(Box::new(move |panic| errors.error(format_args!("{panic}"))));
 }
 
 fn main() -> ExitCode {

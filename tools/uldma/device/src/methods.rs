@@ -105,7 +105,7 @@ impl Machines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::{Named, Reply};
+    use crate::method::{Reply, ShadowRef};
 
     /// Whatever mixes contexts forgets at an invalidation; the others need not.
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             let Some(machine) = machines.get(method) else {
                 continue;
             };
-            let at = Named::of_entry(1, 0);
+            let at = ShadowRef::of_entry(1, 0);
             let stored = machine.store(1, at, Some(8)) == Reply::Nothing;
             machine.load(1, at, true);
             machine.store(1, at, Some(8));

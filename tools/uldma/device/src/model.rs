@@ -8,11 +8,11 @@ use std::io;
 use std::time::Instant;
 
 use crate::abi::Status;
-use crate::check::{Place, Side};
+use crate::check::{CheckedSide, Location};
 use crate::completion::{Completion, StatusPage};
-use crate::engine::{Job, Progress, Schedule, Speed, Stage, Vantage};
+use crate::engine::{Job, Progress, Schedule, Speed, Stage, TableView};
 use crate::fault::{Fault, Faults};
-use crate::flight::Flights;
+use crate::flight::InFlight;
 use crate::irq::{Event, Vectors};
 use crate::layout::{event, invalidate, MAX_NODES};
 use crate::link::Links;
@@ -31,9 +31,9 @@ pub struct Model {
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Links,
     pub(crate) schedule: Schedule,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     /// The node that something is being done for.
-    culprit: Option<usize>,
+    broken_node: Option<usize>,
     /// The engine has something new to look at.
     pub(crate) wake: bool,
     /// There may be queues to look at that were asleep before.
@@ -52,8 +52,8 @@ impl Model {
             nodes: (0..nodes).map(|_| Node::new(shape)).collect(),
             links,
             schedule: Schedule::new(speed),
-            flights: Flights::default(),
-            culprit: None,
+            in_flight: InFlight::default(),
+            broken_node: None,
             wake: false,
             wake_poller: false,
             wake_storm: false,
@@ -62,17 +62,17 @@ impl Model {
 
     /// From now on something is done for a node; gives the one that it was done for before.
     pub(crate) fn begin_for(&mut self, node: usize) -> Option<usize> {
-        self.culprit.replace(node)
+        self.broken_node.replace(node)
     }
 
     /// What was begun is done, and something for another one goes on, if there was any.
     pub(crate) fn end_for(&mut self, before: Option<usize>) {
-        self.culprit = before;
+        self.broken_node = before;
     }
 
     /// After a panic: the node that something was being done for. Nothing is any more.
-    pub fn culprit(&mut self) -> Option<usize> {
-        self.culprit.take()
+    pub fn broken_node(&mut self) -> Option<usize> {
+        self.broken_node.take()
     }
 
     /// Turns a function off until it is reset; its transfers vanish.
@@ -124,7 +124,7 @@ impl Model {
     /// Resets all of a function, as a bus reset does. What was held is never done.
     pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.reset_registers(node, memories);
-        while let Some(job) = self.flights.cut(node) {
+        while let Some(job) = self.in_flight.take_touching(node) {
             self.account(&job, Outcome::failed(Status::Aborted), Instant::now());
         }
         self.settle(memories);
@@ -263,7 +263,7 @@ impl Model {
                 .nodes
                 .iter()
                 .enumerate()
-                .map(|(number, node)| node.report(number, self.flights.report(number)))
+                .map(|(number, node)| node.report(number, self.in_flight.report(number)))
                 .collect(),
         }
     }
@@ -292,7 +292,8 @@ impl Model {
                 }
                 for context in &mut node.contexts {
                     context.end_all(Status::LinkDown, |side| {
-                        side.far().is_some_and(|far| far.node as usize == peer)
+                        side.remote()
+                            .is_some_and(|remote| remote.node as usize == peer)
                     });
                 }
             }
@@ -319,7 +320,7 @@ impl Model {
     }
 
     /// What a node's engine sees.
-    pub(crate) fn vantage(&self, node: usize) -> Option<Vantage> {
+    pub(crate) fn table_view(&self, node: usize) -> Option<TableView> {
         let own = self.nodes.get(node)?;
         let mut peers = [None; MAX_NODES];
         for (number, (place, peer)) in peers.iter_mut().zip(&self.nodes).enumerate() {
@@ -328,7 +329,7 @@ impl Model {
                 *place = answers.then_some((peer.registers.tables, generation));
             }
         }
-        Some(Vantage {
+        Some(TableView {
             own: own.registers.tables,
             peers,
         })
@@ -353,21 +354,22 @@ impl Model {
         index: u32,
         asked_by: Option<usize>,
     ) {
-        let named_here = |side: &Side| match (kind, side.place) {
+        let named_here = |side: &CheckedSide| match (kind, side.place) {
             (invalidate::ALL, _) => true,
-            (_, Place::Peer(_)) => false,
+            (_, Location::Peer(_)) => false,
             (invalidate::SPACE, _) => side.space == index,
-            (invalidate::REGION, Place::Region { region, .. } | Place::Import { region, .. }) => {
-                region == index
-            }
+            (
+                invalidate::REGION,
+                Location::Region { region, .. } | Location::Import { region, .. },
+            ) => region == index,
             _ => false,
         };
-        let named_by_peer = |side: &Side| {
-            let far = side.far().filter(|far| far.node as usize == node);
-            far.is_some_and(|far| match kind {
+        let named_by_peer = |side: &CheckedSide| {
+            let remote = side.remote().filter(|remote| remote.node as usize == node);
+            remote.is_some_and(|remote| match kind {
                 invalidate::ALL => true,
-                invalidate::SPACE => far.space == index,
-                invalidate::REGION => far.region == index,
+                invalidate::SPACE => remote.space == index,
+                invalidate::REGION => remote.region == index,
                 _ => false,
             })
         };
@@ -421,20 +423,20 @@ impl Model {
             return Ok(job);
         }
         let contexts = self.shape.contexts as usize;
-        let (nodes, flights) = (&self.nodes, &self.flights);
+        let (nodes, in_flight) = (&self.nodes, &self.in_flight);
         let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
             let (number, context) = (place / contexts, place % contexts);
             let node = nodes.get(number)?;
             let head = node.contexts.get(context)?.head()?;
             let waits = match head.work {
-                Work::Invalidate { .. } => flights.concern(number),
-                _ => flights.has(number, context),
+                Work::Invalidate { .. } => in_flight.may_touch(number),
+                _ => in_flight.has(number, context),
             };
             (node.engine_runs() && head.ending.is_none() && !waits).then_some(head.ready)
         })?;
         let (node, context) = (place / contexts, place % contexts);
         let job = self.job(node, context).ok_or(None)?;
-        self.flights.begin(&job);
+        self.in_flight.begin(&job);
         Ok(job)
     }
 
@@ -446,7 +448,7 @@ impl Model {
     /// A chunk that is held no more, and has its access before it.
     fn resume(&mut self) -> Option<Job> {
         let nodes = &self.nodes;
-        let (mut job, reached) = self.flights.take(|job| {
+        let (mut job, reached) = self.in_flight.take(|job| {
             let node = nodes.get(job.node);
             node.is_some_and(|node| node.engine_runs() && !node.holds(job.context))
         })?;
@@ -456,9 +458,9 @@ impl Model {
                 .get(number)
                 .is_some_and(|it| it.config.is_bus_master())
         };
-        let works = nodes.get(job.node).is_some_and(Node::bus_works);
-        job.bus_works = works && reached.into_iter().all(is_master);
-        self.flights.begin(&job);
+        let works = nodes.get(job.node).is_some_and(Node::dma_works);
+        job.dma_works = works && reached.into_iter().all(is_master);
+        self.in_flight.begin(&job);
         Some(job)
     }
 
@@ -473,8 +475,8 @@ impl Model {
             ticket: head.ticket,
             work: head.work,
             done: head.done,
-            vantage: self.vantage(number)?,
-            bus_works: node.bus_works(),
+            table_view: self.table_view(number)?,
+            dma_works: node.dma_works(),
             corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
             trespass: head.done == 0 && node.faults.has(Fault::Trespass),
             stage: if touches && node.holds(context) {
@@ -493,11 +495,11 @@ impl Model {
         now: Instant,
         memories: &[&GuestMemory],
     ) {
-        self.flights.end();
+        self.in_flight.end();
         let before = self.begin_for(job.node);
         match progress {
             Progress::Ended(outcome) => self.account(job, outcome, now),
-            Progress::LookedUp(found) if self.is_current(job) => self.flights.hold(job, found),
+            Progress::LookedUp(found) if self.is_current(job) => self.in_flight.hold(job, found),
             Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
         }
         self.settle(memories);
@@ -506,7 +508,7 @@ impl Model {
 
     /// Whether no node that a chunk reaches was reset or lost since it was begun with.
     fn is_current(&self, job: &Job) -> bool {
-        let links = job.vantage.peers.iter().enumerate();
+        let links = job.table_view.peers.iter().enumerate();
         let mut known = links.filter_map(|(peer, known)| Some((peer, known.as_ref()?.1)));
         let node = self.nodes.get(job.node);
         node.is_some_and(|node| node.counters.resets == job.epoch)
@@ -534,26 +536,26 @@ impl Model {
     /// Ends what waits for the engine to let go of it: transfers whose end is known, invalidations
     /// and resets.
     pub fn settle(&mut self, memories: &[&GuestMemory]) {
-        let flights = &self.flights;
-        let before = self.culprit;
+        let in_flight = &self.in_flight;
+        let before = self.broken_node;
         for (number, node) in self.nodes.iter_mut().enumerate() {
-            self.culprit = Some(number);
+            self.broken_node = Some(number);
             if !node.engine_runs() {
                 continue;
             }
             let memory = memories.get(number);
             for context in 0..node.contexts.len() {
-                if !flights.has(number, context) {
+                if !in_flight.has(number, context) {
                     self.wake |= complete(node, context, memory.copied());
                 }
             }
             // Both wait for the chunks in flight.
-            if !flights.concern(number) {
+            if !in_flight.may_touch(number) {
                 node.invalidations = 0;
                 node.resetting = false;
             }
         }
-        self.culprit = before;
+        self.broken_node = before;
     }
 }
 

@@ -185,7 +185,7 @@ impl Node {
     }
 
     /// Whether memory answers the engine when it works for this node.
-    pub fn bus_works(&self) -> bool {
+    pub fn dma_works(&self) -> bool {
         self.config.is_bus_master() && !self.faults.has(Fault::BusError)
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::abi::{Method, Status};
 use crate::completion::StatusPage;
-use crate::engine::{Reach, Scratch};
+use crate::engine::{Resolver, Scratch};
 use crate::layout::{event, invalidate};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::{self, Model};
@@ -70,7 +70,7 @@ impl Model {
     /// Where there is something in one queue, more comes soon in those that go with it.
     fn stay_awake(&mut self) {
         for context in self.nodes.iter_mut().flat_map(|node| &mut node.contexts) {
-            if context.is_watched() {
+            if context.is_polled() {
                 context.wake();
             }
         }
@@ -81,7 +81,7 @@ impl Model {
             node.engine_runs()
                 && node.config.is_bus_master()
                 && node.method_of(context) == Some(Method::Queue)
-                && node.contexts.get(context).is_some_and(|it| it.is_watched())
+                && node.contexts.get(context).is_some_and(|it| it.is_polled())
         })
     }
 
@@ -92,11 +92,11 @@ impl Model {
         memories: &[&GuestMemory],
         scratch: &mut Scratch,
     ) -> Result<Polled, BusError> {
-        let vantage = self.vantage(number).ok_or(BusError)?;
-        let reach = Reach::new(&vantage, number, memories).ok_or(BusError)?;
-        let in_flight = self.flights.has(number, place);
-        let (ready, limit) = (self.schedule.ready(), self.schedule.patience());
-        let idle = !self.flights.concern(number);
+        let table_view = self.table_view(number).ok_or(BusError)?;
+        let resolver = Resolver::new(&table_view, number, memories).ok_or(BusError)?;
+        let in_flight = self.in_flight.has(number, place);
+        let (ready, limit) = (self.schedule.ready(), self.schedule.poll_timeout());
+        let idle = !self.in_flight.may_touch(number);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let at_once = self.schedule.is_instant() && node.faults.is_empty();
         let context = node.contexts.get_mut(place).ok_or(BusError)?;
@@ -112,7 +112,7 @@ impl Model {
                 break;
             };
             taken += 1;
-            let mut transfer = match descriptor.work(reach.scene(), space) {
+            let mut transfer = match descriptor.work(resolver.access_check(), space) {
                 Ok(Work::Nothing) => Transfer::ended(Status::Ok, ready),
                 Ok(work) => Transfer::new(work, ready),
                 Err(status) => Transfer::ended(status, ready),
@@ -132,7 +132,7 @@ impl Model {
                 if let Work::Invalidate { region } = work {
                     invalidated = Some(region);
                 }
-                let outcome = reach.perform(&work, 0, scratch);
+                let outcome = resolver.perform(&work, 0, scratch);
                 node.counters.count_moved(&work, outcome.moved);
                 context.advance(ticket, outcome);
             }

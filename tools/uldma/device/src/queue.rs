@@ -11,7 +11,7 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
-use crate::check::{self, PeerRegion, Scene};
+use crate::check::{self, AccessCheck, PeerRegion};
 use crate::layout::queue;
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
@@ -38,24 +38,24 @@ impl Descriptor {
     /// context asks for is done in order, one after the other, so a fence asks for nothing more.
     pub fn work<B: Bus + ?Sized>(
         &self,
-        scene: &Scene<'_, B>,
+        access_check: &AccessCheck<'_, B>,
         space: Option<u32>,
     ) -> Result<Work, Status> {
         let flags = self.flags & !(descriptor::FENCE | descriptor::LINK);
         if space.is_none() && (flags != 0 || self.op == queue::OP_INVALIDATE) {
-            return self.privileged_work(scene, flags);
+            return self.privileged_work(access_check, flags);
         }
         if flags != 0 {
             return Err(Status::NotValid);
         }
         let atomic = |operation| {
-            let at = check::region_word(scene, space, self.destination)?;
+            let at = check::region_word(access_check, space, self.destination)?;
             Ok(Work::Atomic { at, operation })
         };
         match Op::of(self.op).ok_or(Status::NotValid)? {
             Op::Copy => {
                 let (from, to) = (self.source, self.destination);
-                check::regions(scene, space, from, to, self.length).map(Work::Copy)
+                check::regions(access_check, space, from, to, self.length).map(Work::Copy)
             }
             Op::FetchAdd => atomic(Atomic::Add(self.operand)),
             Op::CompareSwap => atomic(Atomic::CompareSwap {
@@ -70,7 +70,7 @@ impl Descriptor {
     #[cold]
     fn privileged_work<B: Bus + ?Sized>(
         &self,
-        scene: &Scene<'_, B>,
+        access_check: &AccessCheck<'_, B>,
         flags: u32,
     ) -> Result<Work, Status> {
         let at_peer = |(region, position)| {
@@ -87,10 +87,10 @@ impl Descriptor {
         match flags {
             0 if self.op == queue::OP_INVALIDATE => Ok(Work::Invalidate { region: from.0 }),
             queue::SRC_OF_PEER if copies => {
-                check::pull(scene, at_peer(from), to, self.length).map(Work::Copy)
+                check::pull(access_check, at_peer(from), to, self.length).map(Work::Copy)
             }
             queue::DST_OF_PEER if copies => {
-                check::push(scene, from, at_peer(to), self.length).map(Work::Copy)
+                check::push(access_check, from, at_peer(to), self.length).map(Work::Copy)
             }
             _ => Err(Status::NotValid),
         }

@@ -36,31 +36,31 @@ pub struct Tables {
 
 /// Why an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum EntryError {
     /// There is none, it is not valid, or it was changed while it was read.
     NotValid,
     /// A table, a directory or an array of runs is at a bus address that does not answer.
     Unreadable,
 }
 
-impl From<BusError> for Miss {
+impl From<BusError> for EntryError {
     fn from(_: BusError) -> Self {
-        Miss::Unreadable
+        EntryError::Unreadable
     }
 }
 
-impl From<Miss> for Status {
-    fn from(miss: Miss) -> Self {
+impl From<EntryError> for Status {
+    fn from(miss: EntryError) -> Self {
         match miss {
-            Miss::NotValid => Status::NotValid,
-            Miss::Unreadable => Status::BusError,
+            EntryError::NotValid => Status::NotValid,
+            EntryError::Unreadable => Status::BusError,
         }
     }
 }
 
 /// Page entries that stand for consecutive pages: as many as are left of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct EntryRange {
     /// Index of the first of them.
     pub entry: u32,
     /// How many; not zero.
@@ -68,15 +68,15 @@ pub struct Stretch {
 }
 
 /// Entries that were read already, each at the only place that its index has.
-struct Seen<T, const PLACES: usize>([Cell<Option<(u32, T)>>; PLACES]);
+struct EntryCache<T, const SLOTS: usize>([Cell<Option<(u32, T)>>; SLOTS]);
 
-impl<T: Copy, const PLACES: usize> Seen<T, PLACES> {
+impl<T: Copy, const SLOTS: usize> EntryCache<T, SLOTS> {
     const fn new() -> Self {
-        Self([const { Cell::new(None) }; PLACES])
+        Self([const { Cell::new(None) }; SLOTS])
     }
 
     fn place(&self, index: u32) -> Option<&Cell<Option<(u32, T)>>> {
-        self.0.get(index as usize % PLACES)
+        self.0.get(index as usize % SLOTS)
     }
 
     fn get(&self, index: u32) -> Option<T> {
@@ -96,8 +96,8 @@ impl<T: Copy, const PLACES: usize> Seen<T, PLACES> {
 pub struct View<'a, B: ?Sized> {
     tables: &'a Tables,
     bus: &'a B,
-    pages: Seen<PageEntry, 8>,
-    regions: Seen<RegionEntry, 4>,
+    pages: EntryCache<PageEntry, 8>,
+    regions: EntryCache<RegionEntry, 4>,
 }
 
 impl<'a, B: Bus + ?Sized> View<'a, B> {
@@ -106,8 +106,8 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         Self {
             tables,
             bus,
-            pages: Seen::new(),
-            regions: Seen::new(),
+            pages: EntryCache::new(),
+            regions: EntryCache::new(),
         }
     }
 
@@ -123,28 +123,28 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         capacity: u32,
         index: u32,
         entry_size: u64,
-    ) -> Result<u64, Miss> {
+    ) -> Result<u64, EntryError> {
         if index >= capacity || directory == 0 {
-            return Err(Miss::NotValid);
+            return Err(EntryError::NotValid);
         }
         let per_block = TABLE_BLOCK_SIZE as u64 / entry_size;
         let slot = u64::from(index) / per_block * 8;
         let block = self.load(directory, slot)?;
         if block == 0 {
-            return Err(Miss::NotValid);
+            return Err(EntryError::NotValid);
         }
         block
             .checked_add(u64::from(index) % per_block * entry_size)
-            .ok_or(Miss::Unreadable)
+            .ok_or(EntryError::Unreadable)
     }
 
-    fn load(&self, base: u64, offset: u64) -> Result<u64, Miss> {
-        let address = base.checked_add(offset).ok_or(Miss::Unreadable)?;
+    fn load(&self, base: u64, offset: u64) -> Result<u64, EntryError> {
+        let address = base.checked_add(offset).ok_or(EntryError::Unreadable)?;
         Ok(self.bus.load64(address)?)
     }
 
     /// A valid page entry.
-    pub fn page(&self, index: u32) -> Result<PageEntry, Miss> {
+    pub fn page(&self, index: u32) -> Result<PageEntry, EntryError> {
         if let Some(page) = self.pages.get(index) {
             return Ok(page);
         }
@@ -165,16 +165,16 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
     /// Calls `each` with the page entries `first`, `first + 1`, … in order.
     pub fn pages(
         &self,
-        stretch: Stretch,
+        range: EntryRange,
         mut each: impl FnMut(PageEntry) -> Result<(), Status>,
     ) -> Result<(), Status> {
-        if stretch.pages == 1 {
-            return each(self.page(stretch.entry)?);
+        if range.pages == 1 {
+            return each(self.page(range.entry)?);
         }
         let tables = self.tables;
         let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
-        let mut index = stretch.entry;
-        let mut left = stretch.pages;
+        let mut index = range.entry;
+        let mut left = range.pages;
         let mut batch = [[0; 3]; 64];
         while left > 0 {
             let place = self.locate(
@@ -187,22 +187,26 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
                 .min(left)
                 .min(tables.page_capacity - index)
                 .min(batch.len() as u32);
-            let batch = batch.get_mut(..count as usize).ok_or(Miss::NotValid)?;
-            self.bus.load_pairs(place, batch).map_err(Miss::from)?;
+            let batch = batch
+                .get_mut(..count as usize)
+                .ok_or(EntryError::NotValid)?;
+            self.bus
+                .load_pairs(place, batch)
+                .map_err(EntryError::from)?;
             for words in batch {
                 each(page_entry(*words)?)?;
             }
-            index = index.checked_add(count).ok_or(Miss::NotValid)?;
+            index = index.checked_add(count).ok_or(EntryError::NotValid)?;
             left -= count;
         }
         Ok(())
     }
 
     /// A valid region entry; index 0 names none.
-    pub fn region(&self, index: u32) -> Result<RegionEntry, Miss> {
+    pub fn region(&self, index: u32) -> Result<RegionEntry, EntryError> {
         let tables = self.tables;
         if index == 0 {
-            return Err(Miss::NotValid);
+            return Err(EntryError::NotValid);
         }
         if let Some(region) = self.regions.get(index) {
             return Ok(region);
@@ -215,7 +219,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         )?;
         let head = self.load(place, 0)?;
         if head as u32 & region_flags::VALID == 0 {
-            return Err(Miss::NotValid);
+            return Err(EntryError::NotValid);
         }
         let runs = self.load(place, 32)?;
         let peer = self.load(place, 48)?;
@@ -233,13 +237,13 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             peer_generation: self.load(place, 56)?,
         };
         if self.load(place, 0)? != head {
-            return Err(Miss::NotValid);
+            return Err(EntryError::NotValid);
         }
         self.regions.keep(index, entry);
         Ok(entry)
     }
 
-    fn run(&self, region: &RegionEntry, number: u32) -> Result<Run, Miss> {
+    fn run(&self, region: &RegionEntry, number: u32) -> Result<Run, EntryError> {
         let offset = u64::from(number) * RUN_SIZE;
         let head = self.load(region.runs, offset)?;
         let count = self.load(region.runs, offset + 8)?;
@@ -258,7 +262,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
     }
 
     /// Number of the page in the region that a page entry stands for, if it is one of the region's.
-    pub fn page_of_entry(&self, region: &RegionEntry, entry: u32) -> Result<u64, Miss> {
+    pub fn page_of_entry(&self, region: &RegionEntry, entry: u32) -> Result<u64, EntryError> {
         let pages = self.page_count(region);
         let within = |run: Run| {
             let page = u64::from(run.page) + u64::from(entry.checked_sub(run.first)?);
@@ -266,18 +270,22 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             (page < end.min(pages)).then_some(page)
         };
         if region.run_count == 1 {
-            return within(single_run(region)).ok_or(Miss::NotValid);
+            return within(single_run(region)).ok_or(EntryError::NotValid);
         }
         for number in 0..region.run_count.min(MAX_RUNS_SEARCHED) {
             if let Some(page) = within(self.run(region, number)?) {
                 return Ok(page);
             }
         }
-        Err(Miss::NotValid)
+        Err(EntryError::NotValid)
     }
 
     /// Page entries that stand for a page of the region and for the pages after it.
-    pub fn entries_of_page(&self, region: &RegionEntry, page: u64) -> Result<Stretch, Miss> {
+    pub fn entries_of_page(
+        &self,
+        region: &RegionEntry,
+        page: u64,
+    ) -> Result<EntryRange, EntryError> {
         let run = match region.run_count {
             1 => single_run(region),
             count => {
@@ -294,24 +302,24 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
                         high = middle;
                     }
                 }
-                found.ok_or(Miss::NotValid)?
+                found.ok_or(EntryError::NotValid)?
             }
         };
         let skip = page
             .checked_sub(u64::from(run.page))
             .filter(|skip| *skip < u64::from(run.count))
-            .ok_or(Miss::NotValid)? as u32;
-        Ok(Stretch {
-            entry: run.first.checked_add(skip).ok_or(Miss::NotValid)?,
+            .ok_or(EntryError::NotValid)? as u32;
+        Ok(EntryRange {
+            entry: run.first.checked_add(skip).ok_or(EntryError::NotValid)?,
             pages: run.count - skip,
         })
     }
 }
 
 /// A valid page entry from its first word, its second, and its first once more.
-fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, Miss> {
+fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     if word & page_flags::VALID == 0 || word != again {
-        return Err(Miss::NotValid);
+        return Err(EntryError::NotValid);
     }
     Ok(PageEntry {
         word,

@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::check::{Checked, Side};
+use crate::check::{CheckedSide, CheckedTransfer};
 
 /// What there is to do, after all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Move bytes.
-    Copy(Checked),
+    Copy(CheckedTransfer),
     /// Change a word.
     Atomic {
         /// Where.
-        at: Side,
+        at: CheckedSide,
         /// How.
         operation: Atomic,
     },
@@ -31,7 +31,7 @@ pub enum Work {
 
 impl Work {
     /// The memory that it touches.
-    pub fn sides(&self) -> impl Iterator<Item = &Side> {
+    pub fn sides(&self) -> impl Iterator<Item = &CheckedSide> {
         let (one, other) = match self {
             Work::Copy(checked) => (Some(&checked.source), Some(&checked.destination)),
             Work::Atomic { at, .. } => (Some(at), None),

@@ -3,10 +3,10 @@
 //! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
 
 use crate::abi::Status;
-use crate::check::{exported_region, Place, Scene, Side};
+use crate::check::{exported_region, AccessCheck, CheckedSide, Location};
 use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
-use crate::tpt::{page_right, region_right, Stretch, View};
+use crate::tpt::{page_right, region_right, EntryRange, View};
 
 /// Most bytes that are moved before tables and aborts are looked at again.
 pub const CHUNK: u64 = 256 * 1024;
@@ -70,11 +70,11 @@ fn walk_region<B: Bus + ?Sized>(
     let mut at = start.ok_or(Status::Bounds)?;
     let mut left = length;
     while left > 0 {
-        let mut stretch = view.entries_of_page(region, at >> shift)?;
+        let mut range = view.entries_of_page(region, at >> shift)?;
         let mut skip = at & ((1 << shift) - 1);
         let wanted = (skip + left).div_ceil(1 << shift);
-        stretch.pages = u64::from(stretch.pages).min(wanted) as u32;
-        view.pages(stretch, |page| {
+        range.pages = u64::from(range.pages).min(wanted) as u32;
+        view.pages(range, |page| {
             let address = check_page(&page, region.space, right)?;
             let bytes = left.min((1 << shift) - skip);
             let address = address.checked_add(skip).ok_or(Status::BusError)?;
@@ -92,8 +92,8 @@ fn walk_region<B: Bus + ?Sized>(
 ///
 /// A region that is gone or is not the one that was named any more ends the transfer as aborted.
 pub fn segments<B: Bus + ?Sized>(
-    scene: &Scene<'_, B>,
-    side: &Side,
+    access_check: &AccessCheck<'_, B>,
+    side: &CheckedSide,
     done: u64,
     length: u64,
     right: Right,
@@ -101,10 +101,13 @@ pub fn segments<B: Bus + ?Sized>(
 ) -> Result<Owner, Status> {
     segments.clear();
     let own_region = |index, generation| {
-        let region = scene.own.region(index).map_err(|miss| match miss.into() {
-            Status::NotValid => Status::Aborted,
-            status => status,
-        })?;
+        let region = access_check
+            .own
+            .region(index)
+            .map_err(|miss| match miss.into() {
+                Status::NotValid => Status::Aborted,
+                status => status,
+            })?;
         if region.generation != generation || region.space != side.space {
             return Err(Status::Aborted);
         }
@@ -113,11 +116,11 @@ pub fn segments<B: Bus + ?Sized>(
         }
         Ok(region)
     };
-    let far = match side.place {
-        Place::Page { entry, offset } => {
-            let one = Stretch { entry, pages: 1 };
+    let remote = match side.place {
+        Location::Page { entry, offset } => {
+            let one = EntryRange { entry, pages: 1 };
             let start = offset.checked_add(done).ok_or(Status::Bounds)?;
-            scene.own.pages(one, |page| {
+            access_check.own.pages(one, |page| {
                 let address = check_page(&page, side.space, right)?;
                 let address = address.checked_add(start).ok_or(Status::BusError)?;
                 append(segments, address, length);
@@ -125,7 +128,7 @@ pub fn segments<B: Bus + ?Sized>(
             })?;
             return Ok(Owner::Own);
         }
-        Place::Region {
+        Location::Region {
             region,
             generation,
             position,
@@ -135,24 +138,24 @@ pub fn segments<B: Bus + ?Sized>(
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            walk_region(&scene.own, &entry, position, length, right, segments)?;
+            walk_region(&access_check.own, &entry, position, length, right, segments)?;
             return Ok(Owner::Own);
         }
-        Place::Import {
+        Location::Import {
             region,
             generation,
-            far,
+            remote,
         } => {
             own_region(region, generation)?;
-            far
+            remote
         }
-        Place::Peer(far) => far,
+        Location::Peer(remote) => remote,
     };
-    let peer = scene.peer(far.node, far.link_generation)?;
-    let exported = exported_region(peer, far.region, far.generation, &[right])?;
-    let position = far.position.checked_add(done).ok_or(Status::Bounds)?;
+    let peer = access_check.peer(remote.node, remote.link_generation)?;
+    let exported = exported_region(peer, remote.region, remote.generation, &[right])?;
+    let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
     walk_region(peer, &exported, position, length, right, segments).map_err(|_| Status::Remote)?;
-    Ok(Owner::Peer(far.node))
+    Ok(Owner::Peer(remote.node))
 }
 
 /// Copies the bytes of one list of segments to those of another; both hold `length` bytes.

@@ -8,7 +8,7 @@
 //! compared with the paper's counts per second, which had 100 switches in each.
 
 use uldma_device::abi::{REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2};
-use uldma_device::method::{Compare, Machine, Named, Repeated, Reply};
+use uldma_device::method::{Compare, Machine, Repeated, Reply, ShadowRef};
 
 /// What the processes were told.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -68,7 +68,10 @@ pub fn run(processes: u32, switches: u64, rearming: bool) -> Rates {
 
 /// Makes access number `step` of a process; returns the number of the next one, or what it was told.
 fn access(machine: &mut Repeated, who: u32, step: usize) -> Result<usize, u64> {
-    let (source, destination) = (Named::of_entry(2 * who, 0), Named::of_entry(2 * who + 1, 0));
+    let (source, destination) = (
+        ShadowRef::of_entry(2 * who, 0),
+        ShadowRef::of_entry(2 * who + 1, 0),
+    );
     let (reply, due) = match step {
         0 | 2 => {
             machine.store(who, destination, Some(8));

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use uldma_device::method::Named;
+use uldma_device::method::ShadowRef;
 
 /// A process, which is as much as its context: the MMU lets it use no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,12 +78,12 @@ impl Page {
     ];
 
     /// How the device sees it: each registration has entries of its own, for what may be the same memory.
-    pub fn named(self) -> Named {
-        Named::of_page(self as u32, 0, (self.memory() as u64 + 1) << 12)
+    pub fn named(self) -> ShadowRef {
+        ShadowRef::of_page(self as u32, 0, (self.memory() as u64 + 1) << 12)
     }
 
     /// The page that a machine named.
-    pub fn of(named: Named) -> Option<Self> {
+    pub fn of(named: ShadowRef) -> Option<Self> {
         Self::ALL.into_iter().find(|page| page.named() == named)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::latch::Latch;
-use super::{Machine, Named, Reply};
+use super::{Machine, Reply, ShadowRef};
 use crate::abi::Status;
 
 const NOT_RUNNING: Reply = Reply::Refused(Status::NotRunning);
@@ -46,7 +46,7 @@ pub struct Shrimp2Abort {
 }
 
 impl Machine for Shrimp2Abort {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         // Of several CPUs it is not known which this came from: a later load may look at another,
         // which must not have an earlier store then.
         self.forget(context);
@@ -56,7 +56,7 @@ impl Machine for Shrimp2Abort {
         }
     }
 
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         match self.running.cpu_of(context) {
             Some(cpu) => self.latches.entry(cpu).or_default().load(at, well_formed),
             None => NOT_RUNNING,
@@ -83,14 +83,14 @@ pub struct Flash {
 }
 
 impl Machine for Flash {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         if self.running.cpu_of(context).is_none() {
             return NOT_RUNNING;
         }
         self.latches.entry(context).or_default().store(at, word)
     }
 
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         if self.running.cpu_of(context).is_none() {
             return NOT_RUNNING;
         }
@@ -127,12 +127,12 @@ impl FlashSingle {
 }
 
 impl Machine for FlashSingle {
-    fn store(&mut self, _context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, _context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         let latch = self.latch();
         latch.map_or(NOT_RUNNING, |latch| latch.store(at, word))
     }
 
-    fn load(&mut self, _context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         let latch = self.latch();
         latch.map_or(NOT_RUNNING, |latch| latch.load(at, well_formed))
     }
@@ -157,8 +157,8 @@ mod tests {
     const VICTIM: u32 = 1;
     const MALLORY: u32 = 2;
 
-    fn page(entry: u32) -> Named {
-        Named::of_entry(entry, 0)
+    fn page(entry: u32) -> ShadowRef {
+        ShadowRef::of_entry(entry, 0)
     }
 
     fn copy(source: u32, destination: u32) -> Reply {

@@ -3,7 +3,7 @@
 //! Atomic operations by shadow addresses ("user-level DMA" paper, note 3): a load adds one to the
 //! word that its shadow address stands for.
 
-use super::{Machine, Named, Reply, Request};
+use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::Status;
 
 /// Fetch and add; nothing is kept from one access to the next.
@@ -11,11 +11,11 @@ use crate::abi::Status;
 pub struct FetchAdd;
 
 impl Machine for FetchAdd {
-    fn store(&mut self, _context: u32, _at: Named, _word: Option<u64>) -> Reply {
+    fn store(&mut self, _context: u32, _at: ShadowRef, _word: Option<u64>) -> Reply {
         Reply::Refused(Status::BadAccess)
     }
 
-    fn load(&mut self, _context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         if well_formed {
             Reply::Start(Request::FetchAdd { at })
         } else {
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn only_loads_act() {
-        let at = Named::of_entry(3, 16);
+        let at = ShadowRef::of_entry(3, 16);
         let bad = Reply::Refused(Status::BadAccess);
         assert_eq!(
             FetchAdd.load(1, at, true),

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Arguments, Machine, Named, Reply, Request};
+use super::{Arguments, Machine, Reply, Request, ShadowRef};
 use crate::abi::{Status, KEY_CONTEXT_MASK};
 use crate::layout::{KEY_CONTEXTS, MAX_BAD_KEYS};
 use crate::shadow::SizeWord;
@@ -20,8 +20,8 @@ const BAD_KEY: Reply = Reply::Refused(Status::BadKey);
 /// What a context has been passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Registers {
-    destination: Option<Named>,
-    source: Option<Named>,
+    destination: Option<ShadowRef>,
+    source: Option<ShadowRef>,
     word: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl KeyBased {
 }
 
 impl Machine for KeyBased {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         if self.is_locked_out(context) {
             return BAD_KEY;
         }
@@ -95,7 +95,7 @@ impl Machine for KeyBased {
         Reply::Nothing
     }
 
-    fn load(&mut self, _context: u32, _at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, _at: ShadowRef, well_formed: bool) -> Reply {
         Reply::Refused(if well_formed {
             Status::NoArgs
         } else {
@@ -166,8 +166,8 @@ mod tests {
         machine
     }
 
-    fn page(entry: u32) -> Named {
-        Named::of_entry(entry, 0)
+    fn page(entry: u32) -> ShadowRef {
+        ShadowRef::of_entry(entry, 0)
     }
 
     fn copy(source: u32, destination: u32, word: u64) -> Reply {

@@ -7,20 +7,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{Arguments, Machine, Named, Reply, Request};
+use super::{Arguments, Machine, Reply, Request, ShadowRef};
 use crate::abi::Status;
 use crate::shadow::SizeWord;
 
 /// Half-passed arguments: destination and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Latch {
-    passed: Option<(Named, SizeWord)>,
+    passed: Option<(ShadowRef, SizeWord)>,
 }
 
 impl Latch {
     /// A store: keeps `destination` and the size word in place of what was there. A malformed store
     /// (`word` is `None`) leaves nothing behind.
-    pub(super) fn store(&mut self, destination: Named, word: Option<u64>) -> Reply {
+    pub(super) fn store(&mut self, destination: ShadowRef, word: Option<u64>) -> Reply {
         self.passed = word.map(|word| (destination, SizeWord::unpack(word)));
         match self.passed {
             Some(_) => Reply::Nothing,
@@ -29,7 +29,7 @@ impl Latch {
     }
 
     /// A load: takes what is there, whether it starts something or not.
-    pub(super) fn load(&mut self, source: Named, well_formed: bool) -> Reply {
+    pub(super) fn load(&mut self, source: ShadowRef, well_formed: bool) -> Reply {
         let passed = self.passed.take();
         if !well_formed {
             return Reply::Refused(Status::BadAccess);
@@ -52,11 +52,11 @@ pub struct ExtendedShadow {
 }
 
 impl Machine for ExtendedShadow {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         self.latches.entry(context).or_default().store(at, word)
     }
 
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         self.latches
             .entry(context)
             .or_default()
@@ -113,8 +113,8 @@ mod tests {
         ]
     }
 
-    fn named(entry: u32) -> Named {
-        Named::of_entry(entry, 8)
+    fn named(entry: u32) -> ShadowRef {
+        ShadowRef::of_entry(entry, 8)
     }
 
     /// What the latch must answer, from the history alone: a load starts a transfer if and only if

@@ -29,7 +29,7 @@ use crate::shadow::SizeWord;
 
 /// One side as a shadow access names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Named {
+pub struct ShadowRef {
     /// Index in the page table.
     pub entry: u32,
     /// Byte in the page; a multiple of 8.
@@ -39,7 +39,7 @@ pub struct Named {
     pub address: u64,
 }
 
-impl Named {
+impl ShadowRef {
     /// A byte of a page that is the same as no other entry's.
     pub fn of_entry(entry: u32, offset: u32) -> Self {
         /// Above all bus addresses.
@@ -65,9 +65,9 @@ impl Named {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arguments {
     /// Where to read.
-    pub source: Named,
+    pub source: ShadowRef,
     /// Where to write.
-    pub destination: Named,
+    pub destination: ShadowRef,
     /// How much, and the rest of both addresses.
     pub word: SizeWord,
 }
@@ -80,21 +80,21 @@ pub enum Request {
     /// Move the first bytes of a page to the page that it is mapped out to.
     MappedOut {
         /// First byte of the page.
-        source: Named,
+        source: ShadowRef,
         /// How many.
         bytes: u32,
     },
     /// Move bytes from a region to the named place.
     Put {
         /// Where to write.
-        destination: Named,
+        destination: ShadowRef,
         /// The rest.
         word: PutWord,
     },
     /// Add one to the named word, and answer what it was.
     FetchAdd {
         /// The word.
-        at: Named,
+        at: ShadowRef,
     },
 }
 
@@ -117,10 +117,10 @@ pub enum Reply {
 /// what a method trusts unless its paper says so.
 pub trait Machine {
     /// A store of `word` to a shadow address; `None` if the access is malformed.
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply;
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply;
 
     /// A load from a shadow address.
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply;
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply;
 
     /// A store to the context's own page; `None` if the access is malformed.
     fn page_store(&mut self, _context: u32, _word: Option<u64>) -> Reply {
@@ -163,10 +163,16 @@ mod tests {
 
     #[test]
     fn entries_of_one_page_are_the_same_address() {
-        let ours = Named::of_page(1, 8, 0x5000);
-        let theirs = Named::of_page(2, 8, 0x5000);
+        let ours = ShadowRef::of_page(1, 8, 0x5000);
+        let theirs = ShadowRef::of_page(2, 8, 0x5000);
         assert_eq!((ours.address, theirs.address), (0x5008, 0x5008));
-        assert_ne!(Named::of_entry(1, 8).address, Named::of_entry(2, 8).address);
-        assert_ne!(Named::of_entry(1, 8).address, Named::of_entry(1, 0).address);
+        assert_ne!(
+            ShadowRef::of_entry(1, 8).address,
+            ShadowRef::of_entry(2, 8).address
+        );
+        assert_ne!(
+            ShadowRef::of_entry(1, 8).address,
+            ShadowRef::of_entry(1, 0).address
+        );
     }
 }

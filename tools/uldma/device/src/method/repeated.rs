@@ -9,7 +9,7 @@
 //! takes. What does not fit is consumed: it resets the machine, and does not count as a new
 //! beginning. Two stores of different size words do not fit either, which the paper leaves open.
 
-use super::{Arguments, Machine, Named, Reply, Request};
+use super::{Arguments, Machine, Reply, Request, ShadowRef};
 use crate::abi::{Status, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
 use crate::shadow::SizeWord;
 
@@ -24,7 +24,7 @@ pub enum Compare {
 }
 
 impl Compare {
-    fn equal(self, one: Named, other: Named) -> bool {
+    fn equal(self, one: ShadowRef, other: ShadowRef) -> bool {
         let mask = match self {
             Compare::Full => u64::MAX,
             Compare::Prototype => 0x7f_f800,
@@ -118,8 +118,8 @@ const FIVE: &[Step] = &[
 /// What was passed so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Passed {
-    destination: Option<Named>,
-    source: Option<Named>,
+    destination: Option<ShadowRef>,
+    source: Option<ShadowRef>,
     word: Option<u64>,
     /// The contexts through whose pages it came, one for each access that fitted.
     contexts: Vec<u32>,
@@ -175,7 +175,7 @@ impl Repeated {
     pub fn observed_store(
         &mut self,
         context: u32,
-        at: Named,
+        at: ShadowRef,
         word: Option<u64>,
         observe: &mut dyn FnMut(Signal),
     ) -> Reply {
@@ -199,7 +199,7 @@ impl Repeated {
     pub fn observed_load(
         &mut self,
         context: u32,
-        at: Named,
+        at: ShadowRef,
         well_formed: bool,
         observe: &mut dyn FnMut(Signal),
     ) -> Reply {
@@ -238,7 +238,7 @@ impl Repeated {
     fn step(
         &mut self,
         context: u32,
-        at: Named,
+        at: ShadowRef,
         word: Option<u64>,
         load: bool,
         observe: &mut dyn FnMut(Signal),
@@ -279,11 +279,11 @@ impl Repeated {
 }
 
 impl Machine for Repeated {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         self.observed_store(context, at, word, &mut |_| ())
     }
 
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         self.observed_load(context, at, well_formed, &mut |_| ())
     }
 

@@ -3,7 +3,7 @@
 //! One latch for all contexts: with and without a look at who stored and who loads.
 
 use super::latch::Latch;
-use super::{Machine, Named, Reply};
+use super::{Machine, Reply, ShadowRef};
 use crate::abi::Status;
 
 /// The latch, and whose store it holds.
@@ -14,12 +14,12 @@ struct SharedLatch {
 }
 
 impl SharedLatch {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         self.owner = word.map(|_| context);
         self.latch.store(at, word)
     }
 
-    fn load(&mut self, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, at: ShadowRef, well_formed: bool) -> Reply {
         self.owner = None;
         self.latch.load(at, well_formed)
     }
@@ -39,11 +39,11 @@ pub struct ExtendedShadowShared {
 }
 
 impl Machine for ExtendedShadowShared {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         self.shared.store(context, at, word)
     }
 
-    fn load(&mut self, context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         let mixed = self.shared.owner.is_some_and(|owner| owner != context);
         let reply = self.shared.load(at, well_formed);
         if mixed && well_formed {
@@ -67,11 +67,11 @@ pub struct Shrimp2 {
 }
 
 impl Machine for Shrimp2 {
-    fn store(&mut self, context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         self.shared.store(context, at, word)
     }
 
-    fn load(&mut self, _context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         self.shared.load(at, well_formed)
     }
 
@@ -89,19 +89,19 @@ mod tests {
 
     const VICTIM: u32 = 1;
     const MALLORY: u32 = 2;
-    const A: Named = page(10);
-    const B: Named = page(11);
-    const C: Named = page(12);
+    const A: ShadowRef = page(10);
+    const B: ShadowRef = page(11);
+    const C: ShadowRef = page(12);
 
-    const fn page(entry: u32) -> Named {
-        Named {
+    const fn page(entry: u32) -> ShadowRef {
+        ShadowRef {
             entry,
             offset: 0,
             address: entry as u64 * 4096,
         }
     }
 
-    fn copy(source: Named, destination: Named, word: u64) -> Reply {
+    fn copy(source: ShadowRef, destination: ShadowRef, word: u64) -> Reply {
         Reply::Start(Request::Copy(Arguments {
             source,
             destination,

@@ -5,7 +5,7 @@
 //! the size, which no emulated bus delivers as one access; here the size is in the address of a
 //! load: byte N of a page stands for its first N + 8 bytes.
 
-use super::{Machine, Named, Reply, Request};
+use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::Status;
 
 /// SHRIMP-1; nothing is kept from one access to the next.
@@ -13,16 +13,16 @@ use crate::abi::Status;
 pub struct Shrimp1;
 
 impl Machine for Shrimp1 {
-    fn store(&mut self, _context: u32, _at: Named, _word: Option<u64>) -> Reply {
+    fn store(&mut self, _context: u32, _at: ShadowRef, _word: Option<u64>) -> Reply {
         Reply::Refused(Status::BadAccess)
     }
 
-    fn load(&mut self, _context: u32, at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, at: ShadowRef, well_formed: bool) -> Reply {
         if !well_formed {
             return Reply::Refused(Status::BadAccess);
         }
         Reply::Start(Request::MappedOut {
-            source: Named {
+            source: ShadowRef {
                 offset: 0,
                 address: at.address.wrapping_sub(at.offset.into()),
                 ..at
@@ -41,12 +41,12 @@ mod tests {
     #[test]
     fn the_offset_is_the_size() {
         for (offset, bytes) in [(0, 8), (8, 16), (4088, 4096)] {
-            let reply = Shrimp1.load(1, Named::of_page(3, offset, 0x5000), true);
-            let source = Named::of_page(3, 0, 0x5000);
+            let reply = Shrimp1.load(1, ShadowRef::of_page(3, offset, 0x5000), true);
+            let source = ShadowRef::of_page(3, 0, 0x5000);
             assert_eq!(reply, Reply::Start(Request::MappedOut { source, bytes }));
         }
         let bad = Reply::Refused(Status::BadAccess);
-        assert_eq!(Shrimp1.load(1, Named::of_entry(3, 0), false), bad);
-        assert_eq!(Shrimp1.store(1, Named::of_entry(3, 0), Some(8)), bad);
+        assert_eq!(Shrimp1.load(1, ShadowRef::of_entry(3, 0), false), bad);
+        assert_eq!(Shrimp1.store(1, ShadowRef::of_entry(3, 0), Some(8)), bad);
     }
 }

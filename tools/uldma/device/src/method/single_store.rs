@@ -3,7 +3,7 @@
 //! Single-store initiation: a store to the destination's shadow address, of a word that names the
 //! source by its region. Not in the paper, whose methods all load.
 
-use super::{Machine, Named, Reply, Request};
+use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::{single_store as bits, Status};
 
 /// The word that is stored, taken apart. Lengths and offsets are counted in units of 8 bytes.
@@ -50,7 +50,7 @@ impl PutWord {
 pub struct SingleStore;
 
 impl Machine for SingleStore {
-    fn store(&mut self, _context: u32, at: Named, word: Option<u64>) -> Reply {
+    fn store(&mut self, _context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
         match word {
             Some(word) => Reply::Start(Request::Put {
                 destination: at,
@@ -60,7 +60,7 @@ impl Machine for SingleStore {
         }
     }
 
-    fn load(&mut self, _context: u32, _at: Named, well_formed: bool) -> Reply {
+    fn load(&mut self, _context: u32, _at: ShadowRef, well_formed: bool) -> Reply {
         Reply::Refused(if well_formed {
             Status::NoArgs
         } else {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_stores_act() {
-        let at = Named::of_entry(3, 16);
+        let at = ShadowRef::of_entry(3, 16);
         let word = PutWord {
             length: 1,
             src_offset: 2,

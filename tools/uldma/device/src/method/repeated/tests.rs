@@ -8,9 +8,9 @@ const FAIL: Reply = Reply::Code(REPEATED_FAIL);
 const OK1: Reply = Reply::Code(REPEATED_OK1);
 const OK2: Reply = Reply::Code(REPEATED_OK2);
 
-fn page(name: char) -> Named {
+fn page(name: char) -> ShadowRef {
     let entry = u32::from(name);
-    Named::of_page(entry, 0, u64::from(entry) << 12)
+    ShadowRef::of_page(entry, 0, u64::from(entry) << 12)
 }
 
 fn copy(source: char, destination: char) -> Reply {
@@ -121,7 +121,7 @@ fn interleaving_b_misinforms() {
     let mut machine = Repeated::four(Compare::Full);
     let replies = replay(&mut machine, "+B -A +B");
     assert_eq!(replies[1], OK1);
-    let theirs = Named {
+    let theirs = ShadowRef {
         entry: 9999,
         ..page('A')
     };
@@ -155,7 +155,7 @@ fn five_accesses_misinform_if_the_destination_is_shared() {
 /// D-074: the prototype sees pages that are 8 MiB apart as one.
 #[test]
 fn prototype_takes_aliases_for_equal() {
-    let alias = Named {
+    let alias = ShadowRef {
         address: page('B').address + (8 << 20),
         ..page('X')
     };
@@ -166,7 +166,7 @@ fn prototype_takes_aliases_for_equal() {
     }
     let mut machine = Repeated::five(Compare::Prototype);
     replay(&mut machine, "+B -A +B -A");
-    let near = Named {
+    let near = ShadowRef {
         address: page('B').address + 2048,
         ..page('B')
     };
@@ -247,8 +247,8 @@ fn per_switch(mut machine: Repeated, processes: usize) -> (f64, f64) {
         let who = switch as usize % processes;
         // Long enough that a process completes many in its turn.
         for _ in 0..200 + state % 97 {
-            let source = Named::of_entry(2 * who as u32, 0);
-            let destination = Named::of_entry(2 * who as u32 + 1, 0);
+            let source = ShadowRef::of_entry(2 * who as u32, 0);
+            let destination = ShadowRef::of_entry(2 * who as u32 + 1, 0);
             let step = FIVE[at[who]];
             let named = match step.operand {
                 Operand::Destination => destination,

@@ -13,39 +13,39 @@ const BURST: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-struct State {
+struct Interval {
     /// When the interval began.
     since: Option<Instant>,
-    said: u32,
-    kept_back: u64,
+    logged: u32,
+    suppressed: u64,
 }
 
 /// What one node is complained of.
 #[derive(Debug, Default)]
-pub struct Complaints(Mutex<State>);
+pub struct RateLimitedLog(Mutex<Interval>);
 
-impl Complaints {
-    /// Whether something may be said now; if so, how much was kept back since the last time.
+impl RateLimitedLog {
+    /// Whether something may be logged now; if so, how much was kept back since the last time.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |since: Instant| now.saturating_duration_since(since) >= INTERVAL;
         if state.since.is_none_or(is_over) {
             state.since = Some(now);
-            state.said = 0;
+            state.logged = 0;
         }
-        if state.said >= BURST {
-            state.kept_back = state.kept_back.saturating_add(1);
+        if state.logged >= BURST {
+            state.suppressed = state.suppressed.saturating_add(1);
             return None;
         }
-        state.said += 1;
-        Some(std::mem::take(&mut state.kept_back))
+        state.logged += 1;
+        Some(std::mem::take(&mut state.suppressed))
     }
 
-    /// Says something, unless too much was said already.
-    pub fn say(&self, message: fmt::Arguments<'_>) {
+    /// Says something, unless too much was logged already.
+    pub fn error(&self, message: fmt::Arguments<'_>) {
         match self.admit(Instant::now()) {
             Some(0) => log::error!("{message}"),
-            Some(kept_back) => log::error!("{message} ({kept_back} more were kept back)"),
+            Some(suppressed) => log::error!("{message} ({suppressed} more suppressed)"),
             None => {}
         }
     }
@@ -57,12 +57,12 @@ mod tests {
 
     #[test]
     fn bursts_are_cut() {
-        let complaints = Complaints::default();
+        let log = RateLimitedLog::default();
         let now = Instant::now();
-        let admitted = (0..100).filter(|_| complaints.admit(now).is_some());
+        let admitted = (0..100).filter(|_| log.admit(now).is_some());
         assert_eq!(admitted.count(), BURST as usize);
-        assert_eq!(complaints.admit(now + INTERVAL / 2), None);
-        assert_eq!(complaints.admit(now + INTERVAL), Some(91));
-        assert_eq!(complaints.admit(now + INTERVAL), Some(0));
+        assert_eq!(log.admit(now + INTERVAL / 2), None);
+        assert_eq!(log.admit(now + INTERVAL), Some(91));
+        assert_eq!(log.admit(now + INTERVAL), Some(0));
     }
 }
