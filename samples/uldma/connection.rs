@@ -7,7 +7,7 @@
 //! device is not `/dev/uldma0`.
 
 use std::time::Duration;
-use uldma::{ConnectOptions, Device, Peer, Piece};
+use uldma::{Chunk, ConnectOptions, Device, Peer};
 
 const LENGTH: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ fn receive(device: &Device, port: u32) -> uldma::Result<()> {
     let listener = device.listen(port, 1)?;
     eprintln!("listening");
     let (connection, node) = listener.accept(TIMEOUT)?;
-    connection.prepost(Piece::new(LENGTH)?)?;
+    connection.prepost(Chunk::new(LENGTH)?)?;
     let mut received = 0;
     while let Some(memory) = connection.recv(LENGTH, TIMEOUT)? {
         assert!(memory.iter().all(|&byte| byte == 42));
@@ -42,7 +42,7 @@ fn receive(device: &Device, port: u32) -> uldma::Result<()> {
 
 fn send(device: &Device, port: u32, node: u32) -> uldma::Result<()> {
     let connection = device.connect(Peer::node(node), port, ConnectOptions::default())?;
-    let mut memory = Piece::new(LENGTH)?;
+    let mut memory = Chunk::new(LENGTH)?;
     memory.fill(42);
     connection.send(memory)?;
     let mut left = LENGTH;

@@ -28,7 +28,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ impl Common {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum Command {
     /// Show what devices are there and what they have
     Info,
     /// Show the counters of a device, and of all processes that have it open
@@ -120,7 +120,7 @@ pub(crate) struct Listen {
     #[arg(long, conflicts_with = "ring")]
     pub(crate) close: bool,
     #[command(flatten)]
-    pub(crate) carry: Carry,
+    pub(crate) carry: StreamArgs,
 }
 
 #[derive(Debug, Args)]
@@ -141,7 +141,7 @@ pub(crate) struct Connect {
     #[arg(long, conflicts_with = "ring")]
     pub(crate) keep: bool,
     #[command(flatten)]
-    pub(crate) carry: Carry,
+    pub(crate) carry: StreamArgs,
 }
 
 /// Whether to show progress.
@@ -154,10 +154,10 @@ pub(crate) struct ProgressArgs {
 
 /// How data is carried.
 #[derive(Debug, Args)]
-pub(crate) struct Carry {
+pub(crate) struct StreamArgs {
     #[command(flatten)]
     pub(crate) progress: ProgressArgs,
-    /// Carry data through a ring in the window, without system calls, and only from `connect` to
+    /// StreamArgs data through a ring in the window, without system calls, and only from `connect` to
     /// `listen`; to be said on both sides, which end with exit code 5 otherwise
     #[arg(long)]
     pub(crate) ring: bool,
@@ -172,7 +172,7 @@ pub(crate) struct Carry {
     pub(crate) buffers: u8,
 }
 
-impl Carry {
+impl StreamArgs {
     /// The memory that a stream is to have.
     pub(crate) fn stream(&self) -> uldma::StreamOptions {
         uldma::StreamOptions {
@@ -223,7 +223,7 @@ pub(crate) struct Register {
     pub(crate) pages: bool,
     /// Do this to the memory while it is registered, and wait to be told that it went stale
     #[arg(long, value_enum)]
-    pub(crate) then: Option<Then>,
+    pub(crate) then: Option<Disturbance>,
     /// Turn the pin cache on, and register once more at the end
     #[arg(long, conflicts_with = "then")]
     pub(crate) cache: bool,
@@ -414,7 +414,7 @@ impl From<ModeArg> for uldma::registrar::Mode {
 /// What can happen to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Then {
+pub(crate) enum Disturbance {
     /// Unmap it
     Unmap,
     /// Drop its pages

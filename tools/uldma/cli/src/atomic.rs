@@ -22,35 +22,35 @@ struct Report {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Atomic) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Atomic) -> Result<()> {
     let device = common.open()?;
     let context = device.context_with(Method::Queue, ContextOptions::default())?;
     let import = device.import_from(
-        verb.node.peer(),
-        verb.name,
+        args.node.peer(),
+        args.name,
         Access::ReadWrite,
         common.timeout,
     )?;
     let shadow = context.shadow(&import)?;
-    let word = shadow.at(verb.offset)?;
+    let word = shadow.at(args.offset)?;
     let Some(queue) = context.queue() else {
         return Err(Failure::new(Kind::Failed, "the context has no queue"));
     };
-    let pushed = match (verb.swap, verb.expect) {
+    let pushed = match (args.swap, args.expect) {
         (Some(new), Some(expected)) => queue.compare_swap(word, expected, new, Order::NONE),
-        _ => queue.fetch_add(word, verb.add.unwrap_or(0), Order::NONE),
+        _ => queue.fetch_add(word, args.add.unwrap_or(0), Order::NONE),
     };
     let ticket = pushed.map_err(|refusal: Refusal| uldma::Error::from(refusal))?;
     queue.submit();
     let before = context.wait(ticket, Spin::Adaptive, common.timeout)?.bytes;
-    let changed = match (verb.expect, verb.swap) {
+    let changed = match (args.expect, args.swap) {
         (Some(expected), Some(new)) => before == expected && before != new,
-        _ => verb.add.is_some_and(|add| add != 0),
+        _ => args.add.is_some_and(|add| add != 0),
     };
     let report = Report {
         schema_version: SCHEMA_VERSION,
-        name: verb.name.to_string(),
-        offset: verb.offset,
+        name: args.name.to_string(),
+        offset: args.offset,
         before,
         changed,
     };

@@ -25,9 +25,9 @@ impl Cost {
     pub(crate) fn ask(
         device: &uldma::Device,
         memory: &uldma::Memory,
-        verb: &MemoryArgs,
+        args: &MemoryArgs,
     ) -> uldma::Result<Self> {
-        let charge = device.charge(memory.address(), memory.length(), verb.access.into())?;
+        let charge = device.charge(memory.address(), memory.length(), args.access.into())?;
         Ok(Self {
             charge: charge.charge,
             locked: charge.locked,
@@ -64,14 +64,14 @@ struct Report {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Charge) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Charge) -> Result<()> {
     let device = common.open()?;
-    let memory = verb.memory.map()?;
+    let memory = args.memory.map()?;
     let report = Report {
         schema_version: SCHEMA_VERSION,
-        kind: verb.memory.kind(),
+        kind: args.memory.kind(),
         bytes: memory.length(),
-        cost: Cost::ask(&device, &memory, &verb.memory)?,
+        cost: Cost::ask(&device, &memory, &args.memory)?,
     };
     output::print(common.json, &report, |report| {
         format!(

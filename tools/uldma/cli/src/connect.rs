@@ -10,29 +10,29 @@ use crate::failure::Result;
 use crate::ring;
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Connect) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
     let device = common.open()?;
     let options = ConnectOptions {
-        pull: verb.pull,
-        retry: verb.wait,
+        pull: args.pull,
+        retry: args.wait,
         timeout: common.timeout,
     };
-    let peer = Peer::node(verb.node);
-    let style = connection::style(common, &verb.carry);
-    if verb.carry.ring {
-        let capacity = verb.carry.capacity;
-        let mut channel = Channel::connect(&device, peer, verb.port, capacity, options)?;
+    let peer = Peer::node(args.node);
+    let style = connection::style(common, &args.carry);
+    if args.carry.ring {
+        let capacity = args.carry.capacity;
+        let mut channel = Channel::connect(&device, peer, args.port, capacity, options)?;
         let input = std::io::stdin().lock();
-        let (most, progress) = (verb.carry.buffer, connection::progress(style));
+        let (most, progress) = (args.carry.buffer, connection::progress(style));
         let report = ring::send(&mut channel, input, most, common.timeout, &progress)?;
         return ring::print(common, report);
     }
-    let connection = device.connect(peer, verb.port, options)?;
-    let at_end = if verb.keep {
+    let connection = device.connect(peer, args.port, options)?;
+    let at_end = if args.keep {
         AtEnd::Stay
     } else {
         AtEnd::Disconnect
     };
-    let report = connection::carry(connection, verb.carry.stream(), at_end, style)?;
+    let report = connection::carry(connection, args.carry.stream(), at_end, style)?;
     connection::print(common, &report)
 }

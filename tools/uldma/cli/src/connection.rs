@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 use uldma::{Connection, ConnectionInfo, Error, Receiving, Sending, StreamOptions};
 
-use crate::args::{Carry, Common};
+use crate::args::{Common, StreamArgs};
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
 use crate::progress::{Progress, Style};
@@ -84,7 +84,7 @@ pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
 }
 
 /// How to show progress. What people type and read is not to be disturbed.
-pub(crate) fn style(common: &Common, carry: &Carry) -> Style {
+pub(crate) fn style(common: &Common, carry: &StreamArgs) -> Style {
     let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
     if terminals && !carry.progress.progress {
         return Style::Hidden;

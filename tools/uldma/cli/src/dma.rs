@@ -35,29 +35,29 @@ struct Report {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Dma) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Dma) -> Result<()> {
     let device = common.open()?;
-    let length = usize::try_from(verb.size)
+    let length = usize::try_from(args.size)
         .map_err(|_| Failure::new(Kind::Failed, "--size is more than this machine can address"))?;
     // Of pages that are mapped out, regions have to have all.
     let page = usize::try_from(device.query()?.page_size)
         .unwrap_or(1)
         .max(1);
-    let whole = match verb.method {
+    let whole = match args.method {
         Method::Shrimp1 => length.next_multiple_of(page),
         _ => length,
     };
-    let (read, write) = rights(verb.method);
+    let (read, write) = rights(args.method);
     let mut pattern = Buffer::new(whole)?;
     fill(&mut pattern);
     let check = pattern[..length].to_vec();
     let source = device.register(pattern, read)?;
     let destination = device.register(Buffer::new(whole)?, write)?;
 
-    let mut report = transfer(common, verb, &device, &source, &destination)?;
+    let mut report = transfer(common, args, &device, &source, &destination)?;
     report.schema_version = SCHEMA_VERSION;
-    report.bytes = verb.size * u64::from(verb.count);
-    report.count = verb.count;
+    report.bytes = args.size * u64::from(args.count);
+    report.count = args.count;
     report.mb_per_s = output::megabytes_per_second(report.bytes, report.seconds);
     report.verified = destination.unregister()?[..length] == check[..];
     output::print(common.json, &report, |report| {
@@ -126,7 +126,7 @@ fn map_out(context: &Context, source: &Region, destination: &Region, page: u64) 
 /// Starts all transfers, and waits for each.
 fn transfer(
     common: &Common,
-    verb: &Dma,
+    args: &Dma,
     device: &Device,
     source: &Region,
     destination: &Region,
@@ -135,7 +135,7 @@ fn transfer(
         or_kernel: true,
         ..Default::default()
     };
-    let context = device.context_with(verb.method, options)?;
+    let context = device.context_with(args.method, options)?;
     map_out(&context, source, destination, device.query()?.page_size)?;
     let (from, to) = (context.shadow(source)?, context.shadow(destination)?);
     let wait = (Spin::MEASURE, common.timeout);
@@ -150,7 +150,7 @@ fn transfer(
     let clock = Clock::start();
     let mut ticks = 0;
     let mut syscalls = None;
-    for round in 0..verb.count {
+    for round in 0..args.count {
         // The first one is watched from outside.
         let tracer = if round == 0 {
             Tracer::attach().map_err(warn).ok()
@@ -160,7 +160,7 @@ fn transfer(
         let mut start = 0;
         let mut initiate = || {
             start = clock.ticks();
-            context.start(&mut started, (&from, 0), (&to, 0), verb.size, wait)
+            context.start(&mut started, (&from, 0), (&to, 0), args.size, wait)
         };
         let watched = match tracer {
             Some(tracer) => {
@@ -183,7 +183,7 @@ fn transfer(
     let counted = stats()?.zip(before);
     let counted = counted.map(|(now, before)| now.since(&before));
     Ok(Report {
-        method: verb.method.name(),
+        method: args.method.name(),
         seconds,
         syscalls,
         mmio_loads: counted.map(|counted| counted.loads()),

@@ -28,9 +28,9 @@ struct Report {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Export) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Export) -> Result<()> {
     let device = common.open()?;
-    let buffer = match (&verb.file, verb.size) {
+    let buffer = match (&args.file, args.size) {
         (Some(path), _) => {
             let failed = |error| Failure::io(path.display(), &error);
             let mut file = File::open(path).map_err(failed)?;
@@ -47,9 +47,9 @@ pub(crate) fn run(common: &Common, verb: &Export) -> Result<()> {
     signals.thread_block().map_err(failed)?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
 
-    let access: Access = verb.access.into();
+    let access: Access = args.access.into();
     let region = device.register(buffer, access)?;
-    let export = region.export(verb.name, access)?;
+    let export = region.export(args.name, access)?;
     let report = Report {
         schema_version: SCHEMA_VERSION,
         name: export.name().to_string(),
@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, verb: &Export) -> Result<()> {
         .flush()
         .map_err(|error| Failure::io("standard output", &error))?;
 
-    let end = verb.lifetime.map(|lifetime| Instant::now() + lifetime);
+    let end = args.lifetime.map(|lifetime| Instant::now() + lifetime);
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(PollTimeout::NONE, |left| {
@@ -84,7 +84,7 @@ pub(crate) fn run(common: &Common, verb: &Export) -> Result<()> {
     }
     drop(export);
     let buffer = region.unregister()?;
-    if let Some(path) = &verb.out {
+    if let Some(path) = &args.out {
         std::fs::write(path, &buffer).map_err(|error| Failure::io(path.display(), &error))?;
     }
     Ok(())

@@ -11,28 +11,28 @@ use crate::progress::Progress;
 use crate::ring;
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Listen) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
     let device = common.open()?;
-    let style = connection::style(common, &verb.carry);
-    if verb.carry.ring {
-        let listener = ChannelListener::new(&device, verb.port, 1, verb.carry.capacity)?;
+    let style = connection::style(common, &args.carry);
+    if args.carry.ring {
+        let listener = ChannelListener::new(&device, args.port, 1, args.carry.capacity)?;
         let (mut channel, _) = listener.accept(common.timeout)?;
         let progress = Progress::new(style, "receive", None);
         let report = ring::receive(&mut channel, std::io::stdout().lock(), &progress)?;
         return ring::print(common, report);
     }
-    let connection = if verb.once {
-        let connection = device.listen_once(verb.port)?;
+    let connection = if args.once {
+        let connection = device.listen_once(args.port)?;
         connection.wait_connected(common.timeout)?;
         connection
     } else {
-        device.listen(verb.port, 1)?.accept(common.timeout)?.0
+        device.listen(args.port, 1)?.accept(common.timeout)?.0
     };
-    let at_end = if verb.close {
+    let at_end = if args.close {
         AtEnd::Disconnect
     } else {
         AtEnd::Stay
     };
-    let report = connection::carry(connection, verb.carry.stream(), at_end, style)?;
+    let report = connection::carry(connection, args.carry.stream(), at_end, style)?;
     connection::print(common, &report)
 }

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Cli, Verb};
+use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     // Started by ourselves to count system calls?
@@ -42,21 +42,21 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(&error),
     };
     let common = &cli.common;
-    let result = match &cli.verb {
-        Verb::Info => info::run(common),
-        Verb::Stat => stat::run(common),
-        Verb::Lmm => lmm::run(common),
-        Verb::Charge(verb) => charge::run(common, verb),
-        Verb::Register(verb) => register::run(common, verb),
-        Verb::Dma(verb) => dma::run(common, verb),
-        Verb::Export(verb) => export::run(common, verb),
-        Verb::Atomic(verb) => atomic::run(common, verb),
-        Verb::SendFile(verb) => transfer::send::run(common, verb),
-        Verb::RecvFile(verb) => transfer::recv::run(common, verb),
-        Verb::Ping(verb) => ping::run(common, verb),
-        Verb::Peers => peers::run(common),
-        Verb::Listen(verb) => listen::run(common, verb),
-        Verb::Connect(verb) => connect::run(common, verb),
+    let result = match &cli.command {
+        Command::Info => info::run(common),
+        Command::Stat => stat::run(common),
+        Command::Lmm => lmm::run(common),
+        Command::Charge(command) => charge::run(common, command),
+        Command::Register(command) => register::run(common, command),
+        Command::Dma(command) => dma::run(common, command),
+        Command::Export(command) => export::run(common, command),
+        Command::Atomic(command) => atomic::run(common, command),
+        Command::SendFile(command) => transfer::send::run(common, command),
+        Command::RecvFile(command) => transfer::recv::run(common, command),
+        Command::Ping(command) => ping::run(common, command),
+        Command::Peers => peers::run(common),
+        Command::Listen(command) => listen::run(common, command),
+        Command::Connect(command) => connect::run(common, command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

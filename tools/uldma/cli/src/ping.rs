@@ -52,20 +52,20 @@ struct Report {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Ping) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Ping) -> Result<()> {
     let device = common.open()?;
-    if !verb.serve {
+    if !args.serve {
         let mut channel =
-            device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
-        let report = ask(&mut channel, verb, common.timeout)?;
+            device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
+        let report = ask(&mut channel, args, common.timeout)?;
         return output::print(common.json, &report, words);
     }
     let mut served = 0;
-    while verb.sessions == 0 || served < verb.sessions {
-        match device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout) {
+    while args.sessions == 0 || served < args.sessions {
+        match device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout) {
             Ok(mut channel) => serve(&mut channel, common.timeout)?,
             // Without an end, nobody has to come.
-            Err(Error::Timeout { .. }) if verb.sessions == 0 => continue,
+            Err(Error::Timeout { .. }) if args.sessions == 0 => continue,
             Err(error) => return Err(error.into()),
         }
         served += 1;
@@ -74,29 +74,29 @@ pub(crate) fn run(common: &Common, verb: &Ping) -> Result<()> {
 }
 
 /// Asks for round trips and measures them.
-fn ask(channel: &mut Channel<impl Link>, verb: &Ping, timeout: Duration) -> Result<Report> {
-    let fits = u32::try_from(verb.size)
+fn ask(channel: &mut Channel<impl Link>, args: &Ping, timeout: Duration) -> Result<Report> {
+    let fits = u32::try_from(args.size)
         .ok()
         .filter(|&size| size as usize <= channel.max_message());
-    let Some(size) = fits.filter(|_| verb.count > 0) else {
+    let Some(size) = fits.filter(|_| args.count > 0) else {
         let most = channel.max_message();
         let text = format!("--count must not be zero and --size at most {most}");
         return Err(Failure::new(Kind::Failed, text));
     };
     let few = measure(
         channel,
-        FEW.min(verb.count),
-        FEW.min(verb.count),
+        FEW.min(args.count),
+        FEW.min(args.count),
         size,
         timeout,
     )?;
-    let (raw, count) = (few.raw.fitting(verb.count), few.ring.fitting(verb.count));
+    let (raw, count) = (few.raw.fitting(args.count), few.ring.fitting(args.count));
     let all = measure(channel, raw, count, size, timeout)?;
     let (p50, raw_p50) = (all.ring.quantile(0.5), all.raw.quantile(0.5));
     Ok(Report {
         schema_version: SCHEMA_VERSION,
         count,
-        size: verb.size,
+        size: args.size,
         min_ns: all.ring.quantile(0.0),
         p50_ns: p50,
         p99_ns: all.ring.quantile(0.99),
@@ -227,10 +227,10 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    fn verb(arguments: &[&str]) -> Ping {
+    fn args(arguments: &[&str]) -> Ping {
         let all = [&["uldma", "ping"], arguments].concat();
-        match crate::args::Cli::parse_from(all).verb {
-            crate::args::Verb::Ping(verb) => verb,
+        match crate::args::Cli::parse_from(all).command {
+            crate::args::Command::Ping(args) => args,
             _ => unreachable!(),
         }
     }
@@ -244,7 +244,7 @@ mod tests {
         let mut channel = Channel::over(left, CAPACITY).unwrap();
         let report = ask(
             &mut channel,
-            &verb(&["--count", "50", "--size", "100"]),
+            &args(&["--count", "50", "--size", "100"]),
             TIMEOUT,
         )
         .unwrap();

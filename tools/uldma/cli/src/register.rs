@@ -9,7 +9,7 @@ use serde::Serialize;
 use uldma::registrar::{Action, Area, Registrar};
 use uldma::{Access, Device, Event, Memory, RegionInfo, Registered};
 
-use crate::args::{Common, ModeArg, Register, Then};
+use crate::args::{Common, Disturbance, ModeArg, Register};
 use crate::charge::Cost;
 use crate::failure::{Failure, Kind, Result};
 use crate::lmm::State;
@@ -64,7 +64,7 @@ struct Block {
 
 #[derive(Debug, Serialize)]
 struct WentStale {
-    then: Then,
+    then: Disturbance,
     /// What the event said.
     event_bytes: u64,
     /// What the region says.
@@ -84,34 +84,34 @@ impl From<&RegionInfo> for Info {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &Register) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
     let device = common.open()?;
-    let memory = verb.memory.map()?;
-    let access = Access::from(verb.memory.access);
-    if verb.cache {
+    let memory = args.memory.map()?;
+    let access = Access::from(args.memory.access);
+    if args.cache {
         device.set_pin_cache(true)?;
     }
-    let registrar = Registrar::new(&device, verb.mode.into());
-    if verb.mode != ModeArg::Pinned {
+    let registrar = Registrar::new(&device, args.mode.into());
+    if args.mode != ModeArg::Pinned {
         // Once in the memory's life, and not a part of what is counted and timed.
         memory.segment()?;
     }
-    let before = Cost::ask(&device, &memory, &verb.memory)?;
+    let before = Cost::ask(&device, &memory, &args.memory)?;
     let bytes = memory.length();
 
     let (first, registration) = register(&registrar, &memory, access)?;
     let mut registrations = vec![registration];
     let mut others = Vec::new();
-    for _ in 1..verb.times {
+    for _ in 1..args.times {
         let (area, registration) = register(&registrar, &memory, access)?;
         others.push(area);
         registrations.push(registration);
     }
     let region = Info::from(&first.query()?);
-    let blocks = blocks(&first, verb)?;
+    let blocks = blocks(&first, args)?;
     let registered = State::from(&device.locked_memory()?);
 
-    let (memory, went_stale) = match verb.then {
+    let (memory, went_stale) = match args.then {
         Some(then) => {
             let (memory, went_stale) = go_stale(common, &device, memory, &first, then)?;
             (memory, Some(went_stale))
@@ -122,14 +122,14 @@ pub(crate) fn run(common: &Common, verb: &Register) -> Result<()> {
         area.unregister()?;
     }
     let again = match &memory {
-        Some(memory) if verb.cache => Some(register(&registrar, memory, access)?.1),
+        Some(memory) if args.cache => Some(register(&registrar, memory, access)?.1),
         _ => None,
     };
     let report = Report {
         schema_version: SCHEMA_VERSION,
-        kind: verb.memory.kind(),
+        kind: args.memory.kind(),
         bytes,
-        mode: verb.mode,
+        mode: args.mode,
         before,
         registrations,
         region,
@@ -164,8 +164,8 @@ fn register(
     Ok((area, registration))
 }
 
-fn blocks(area: &Area, verb: &Register) -> uldma::Result<Option<Vec<Block>>> {
-    let blocks = match (verb.blocks, verb.pages) {
+fn blocks(area: &Area, args: &Register) -> uldma::Result<Option<Vec<Block>>> {
+    let blocks = match (args.blocks, args.pages) {
         (true, _) => area.region().blocks()?,
         (_, true) => area.region().pages()?,
         _ => return Ok(None),
@@ -186,14 +186,14 @@ fn go_stale(
     device: &Device,
     memory: Memory,
     area: &Area,
-    then: Then,
+    then: Disturbance,
 ) -> Result<(Option<Memory>, WentStale)> {
     let memory = match then {
-        Then::Unmap => {
+        Disturbance::Unmap => {
             drop(memory);
             None
         }
-        Then::Discard => {
+        Disturbance::Discard => {
             memory.discard()?;
             Some(memory)
         }
@@ -254,8 +254,8 @@ fn words(report: &Report) -> String {
     line("locked", report.registered.words());
     if let Some(stale) = &report.went_stale {
         let how = match stale.then {
-            Then::Unmap => "unmapped",
-            Then::Discard => "discarded",
+            Disturbance::Unmap => "unmapped",
+            Disturbance::Discard => "discarded",
         };
         line(
             how,

@@ -167,7 +167,7 @@ fn rings(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
             }
             2 => {
                 let pieces: Vec<_> = bytes.chunks(1 + chance.below(30)).collect();
-                let pushed = producer.push_pieces(memory, memory, &pieces);
+                let pushed = producer.push_vectored(memory, memory, &pieces);
                 pushing.note("push pieces", pushed, outcomes);
             }
             3 => {

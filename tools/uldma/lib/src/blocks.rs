@@ -47,7 +47,7 @@ impl<'region> Blocks<'region> {
         let mut blocks = Self {
             region,
             flags,
-            cursor: Cursor::new(RegionInfo::ask(region)?.pages),
+            cursor: Cursor::new(RegionInfo::query(region)?.pages),
             fetched: Vec::new().into_iter(),
         };
         // So that a missing capability is told here and not by the first item.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::link::{Link, WindowLink, LONGEST_SLEEP};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
-use crate::{calibration, greeting, wakeup, Device, Error, Name, Peer, Result, Spin};
+use crate::{calibration, handshake, wakeup, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
 ///
@@ -55,7 +55,7 @@ impl Device {
         timeout: Duration,
     ) -> Result<Channel> {
         let deadline = Instant::now() + timeout;
-        let link = greeting::meet(self, (peer, name), capacity, timeout, || Ok(()))?;
+        let link = handshake::establish(self, (peer, name), capacity, timeout, || Ok(()))?;
         Channel::met(link, capacity, deadline)
     }
 }
@@ -133,12 +133,12 @@ impl<L: Link> Channel<L> {
     /// # Errors
     ///
     /// As [`Channel::try_send`].
-    pub fn try_send_vectored(&mut self, pieces: &[impl AsRef<[u8]>]) -> Result<bool> {
+    pub fn try_send_vectored(&mut self, parts: &[impl AsRef<[u8]>]) -> Result<bool> {
         if let Some(error) = self.reason() {
             return Err(error);
         }
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        let (sent, wake) = match self.rings.push_pieces(inbound, outbound, pieces)? {
+        let (sent, wake) = match self.rings.push_vectored(inbound, outbound, parts)? {
             Pushed::Done { wake } => (true, wake),
             Pushed::Full { wake } => (false, wake),
         };
@@ -224,8 +224,8 @@ impl<L: Link> Channel<L> {
     /// # Errors
     ///
     /// As [`Channel::send`].
-    pub fn send_vectored(&mut self, pieces: &[impl AsRef<[u8]>], timeout: Duration) -> Result<()> {
-        self.send_when_possible(timeout, |channel| channel.try_send_vectored(pieces))
+    pub fn send_vectored(&mut self, parts: &[impl AsRef<[u8]>], timeout: Duration) -> Result<()> {
+        self.send_when_possible(timeout, |channel| channel.try_send_vectored(parts))
     }
 
     /// Waits for a message, then takes all that are there, as [`Channel::try_receive_batch`].

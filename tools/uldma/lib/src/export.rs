@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::again::Attempts;
 use crate::region::{sealed, Entry};
+use crate::retry::Backoff;
 use crate::{sys, uapi, Access, Device, Error, Name, Peer, Registered, Result};
 
 /// An offer of a region to the peer, taken back on drop.
@@ -117,15 +117,15 @@ pub(crate) fn retry_lookup<T>(
     timeout: Duration,
     mut ask: impl FnMut(u64) -> std::result::Result<T, Errno>,
 ) -> Result<T> {
-    let attempts = Attempts::within(timeout);
+    let backoff = Backoff::within(timeout);
     loop {
-        let left = u64::try_from(attempts.left().as_nanos()).unwrap_or(u64::MAX);
+        let left = u64::try_from(backoff.left().as_nanos()).unwrap_or(u64::MAX);
         let errno = match ask(left) {
             Ok(answer) => return Ok(answer),
             Err(errno) => errno,
         };
         let not_yet = matches!(errno, Errno::ENOENT | Errno::ENOTCONN | Errno::EINTR);
-        if !not_yet || !attempts.pause() {
+        if !not_yet || !backoff.pause() {
             return Err(Error::lookup(what, name, timeout, errno));
         }
     }

@@ -37,7 +37,7 @@
 //! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
 //! | know what nodes there are | [`Device::peers`], [`Peer`] |
-//! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Piece`] |
+//! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Chunk`] |
 //! | read and write it, by copies | [`Connection::into_stream`], [`Stream`] |
 //! | the same by the names of the paper | [`pcic`] |
 //! | exchange messages | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
@@ -50,12 +50,12 @@
 
 #[path = "../../../../drivers/uldma/adaptive_poll.rs"]
 mod adaptive_poll;
-mod again;
 mod blocks;
 mod buffer;
 mod calibration;
 mod channel;
 mod charge;
+mod chunk;
 mod connection;
 mod context;
 mod device;
@@ -63,7 +63,7 @@ mod dma;
 mod error;
 mod event;
 mod export;
-mod greeting;
+mod handshake;
 mod link;
 pub mod lmm;
 mod locked_memory;
@@ -76,11 +76,11 @@ mod mmio;
 mod name;
 pub mod pcic;
 mod peer;
-mod piece;
 mod queue;
 mod region;
 mod region_info;
 pub mod registrar;
+mod retry;
 pub mod ring;
 mod selector;
 mod shadow;
@@ -99,6 +99,7 @@ pub use blocks::{Block, Blocks};
 pub use buffer::Buffer;
 pub use channel::Channel;
 pub use charge::Charge;
+pub use chunk::Chunk;
 pub use connection::{
     ChannelListener, ConnectOptions, Connection, ConnectionInfo, ConnectionState, Listener, Ready,
     Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
@@ -117,13 +118,12 @@ pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
 pub use name::{BadName, Name};
 pub use peer::{Peer, PeerInfo};
-pub use piece::Piece;
 pub use queue::{Batch, Order, Queue};
 pub use region::{Access, Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
 pub use registrar::Registrar;
 pub use selector::Selector;
-pub use shadow::{Place, Shadow};
+pub use shadow::{Shadow, ShadowAddress};
 pub use shared_lock::{SharedGuard, SharedLock};
 pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;

@@ -83,11 +83,11 @@ pub struct WindowLink {
     /// Generation of the link to the peer under which the segments were made.
     generation: u32,
     /// Events about links, and about the peer's segment, that were looked into.
-    seen: Seen,
+    seen: SeenCounts,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenCounts {
     links: AtomicU64,
     attached: AtomicU64,
 }
@@ -100,7 +100,7 @@ impl WindowLink {
         outbound: OutboundSegment,
     ) -> Result<Self> {
         let counts = device.events().snapshot();
-        let seen = Seen {
+        let seen = SeenCounts {
             links: AtomicU64::new(counts.links),
             attached: AtomicU64::new(counts.doorbells(outbound.handle())),
         };

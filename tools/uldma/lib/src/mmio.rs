@@ -149,13 +149,13 @@ impl Mapping {
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
-    const PIECE: usize = 2048;
+    const BLOCK: usize = 2048;
     let mut done = 0;
     while done < length {
-        let piece = PIECE.min(length - done);
+        let block = BLOCK.min(length - done);
         // SAFETY: the piece lies in both ranges, which the caller answers for.
-        unsafe { std::ptr::copy_nonoverlapping(source.add(done), target.add(done), piece) };
-        done += piece;
+        unsafe { std::ptr::copy_nonoverlapping(source.add(done), target.add(done), block) };
+        done += block;
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `pcic_send(fd, data, len)` | [`pcic_send`] | [`Connection::send`] |
 //! | `pcic_send_recycle(fd, &data, len)` | [`pcic_send_recycle`] | [`Connection::recycle`] |
 //!
-//! `fd` is an [`Fd`]. Memory is a [`Piece`], which has its length with it, so a `len` is there only where
+//! `fd` is an [`Fd`]. Memory is a [`Chunk`], which has its length with it, so a `len` is there only where
 //! it says how much to get. What the paper passes OUT is an argument here, too, and the bytes are
 //! returned. `samples/uldma/pcic.c` has the same for C.
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::{ConnectOptions, Connection, Device, Error, Peer, Piece, Rejected, Result};
+use crate::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Rejected, Result};
 
 /// How long to wait for an answer to a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -120,8 +120,8 @@ pub fn pcic_disconnect(fd: &mut Fd) -> Result<()> {
 /// # Errors
 ///
 /// ENOTCONN. As [`Connection::prepost`].
-pub fn pcic_prepost_recv(fd: &Fd, data: Piece) -> std::result::Result<usize, Rejected> {
-    give(fd, data, Connection::prepost)
+pub fn pcic_prepost_recv(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
+    post(fd, data, Connection::prepost)
 }
 
 /// Gets received memory back, at most `len` bytes, and waits for some; zero and no memory at the end of
@@ -130,7 +130,7 @@ pub fn pcic_prepost_recv(fd: &Fd, data: Piece) -> std::result::Result<usize, Rej
 /// # Errors
 ///
 /// ENOTCONN. As [`Connection::recv`].
-pub fn pcic_recv(fd: &Fd, data: &mut Option<Piece>, len: usize) -> Result<usize> {
+pub fn pcic_recv(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize> {
     *data = fd.connection()?.recv(len, Duration::MAX)?;
     Ok(data.as_ref().map_or(0, |data| data.len()))
 }
@@ -140,8 +140,8 @@ pub fn pcic_recv(fd: &Fd, data: &mut Option<Piece>, len: usize) -> Result<usize>
 /// # Errors
 ///
 /// ENOTCONN. As [`Connection::send`].
-pub fn pcic_send(fd: &Fd, data: Piece) -> std::result::Result<usize, Rejected> {
-    give(fd, data, Connection::send)
+pub fn pcic_send(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
+    post(fd, data, Connection::send)
 }
 
 /// Gets sent memory back, as [`pcic_recv`].
@@ -149,15 +149,15 @@ pub fn pcic_send(fd: &Fd, data: Piece) -> std::result::Result<usize, Rejected> {
 /// # Errors
 ///
 /// ENOTCONN. As [`Connection::recycle`].
-pub fn pcic_send_recycle(fd: &Fd, data: &mut Option<Piece>, len: usize) -> Result<usize> {
+pub fn pcic_send_recycle(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize> {
     *data = fd.connection()?.recycle(len, Duration::MAX)?;
     Ok(data.as_ref().map_or(0, |data| data.len()))
 }
 
-fn give(
+fn post(
     fd: &Fd,
-    data: Piece,
-    call: impl FnOnce(&Connection, Piece) -> std::result::Result<(), Rejected>,
+    data: Chunk,
+    call: impl FnOnce(&Connection, Chunk) -> std::result::Result<(), Rejected>,
 ) -> std::result::Result<usize, Rejected> {
     let length = data.len();
     match fd.connection() {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn without_a_connection_memory_comes_back() {
         let fd = Fd::new(Device::mute());
-        let rejected = pcic_send(&fd, Piece::new(100).unwrap()).unwrap_err();
+        let rejected = pcic_send(&fd, Chunk::new(100).unwrap()).unwrap_err();
         assert_eq!(rejected.error.errno(), Some(Errno::ENOTCONN));
         assert_eq!(rejected.memory.len(), 100);
         let error = pcic_recv(&fd, &mut None, 1).unwrap_err();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::mmio::{full_barrier, Register, RegisterAddress};
 use crate::status::{StatusPage, RECORDS};
 use crate::sys::Mapping;
-use crate::{uapi, Completion, Context, Error, Place, Refusal, Result, Spin, Ticket};
+use crate::{uapi, Completion, Context, Error, Refusal, Result, ShadowAddress, Spin, Ticket};
 
 /// Where fields of a descriptor are; those of four bytes are stored in pairs.
 mod field {
@@ -163,8 +163,8 @@ impl Queue<'_> {
     #[inline]
     pub fn copy(
         &self,
-        source: Place<'_>,
-        destination: Place<'_>,
+        source: ShadowAddress<'_>,
+        destination: ShadowAddress<'_>,
         bytes: u64,
         order: Order,
     ) -> std::result::Result<Ticket, Refusal> {
@@ -192,7 +192,7 @@ impl Queue<'_> {
     /// writable.
     pub fn fetch_add(
         &self,
-        word: Place<'_>,
+        word: ShadowAddress<'_>,
         operand: u64,
         order: Order,
     ) -> std::result::Result<Ticket, Refusal> {
@@ -207,7 +207,7 @@ impl Queue<'_> {
     /// As [`Queue::fetch_add`].
     pub fn compare_swap(
         &self,
-        word: Place<'_>,
+        word: ShadowAddress<'_>,
         expected: u64,
         new: u64,
         order: Order,
@@ -235,24 +235,25 @@ impl Queue<'_> {
     ///
     /// [`Refusal::QueueFull`] when there is no room for all of them, [`Refusal::BadSize`] when there
     /// are none, [`Refusal::NoRight`].
-    pub fn copy_pieces(
+    pub fn copy_vectored(
         &self,
-        pieces: &[(Place<'_>, Place<'_>, u64)],
+        copies: &[(ShadowAddress<'_>, ShadowAddress<'_>, u64)],
     ) -> std::result::Result<Batch, Refusal> {
-        let count = pieces.len() as u64;
-        let allowed =
-            |piece: &(Place<'_>, Place<'_>, u64)| piece.0.access.reads() && piece.1.access.writes();
+        let count = copies.len() as u64;
+        let allowed = |copy: &(ShadowAddress<'_>, ShadowAddress<'_>, u64)| {
+            copy.0.access.reads() && copy.1.access.writes()
+        };
         if count == 0 {
             return Err(Refusal::BadSize);
         }
-        if !pieces.iter().all(allowed) {
+        if !copies.iter().all(allowed) {
             return Err(Refusal::NoRight);
         }
         self.context.room_for(count, self.status)?;
         let first = self.context.next_ticket();
         let mut last = first;
-        for (number, &(source, destination, bytes)) in pieces.iter().enumerate() {
-            let link = number + 1 < pieces.len();
+        for (number, &(source, destination, bytes)) in copies.iter().enumerate() {
+            let link = number + 1 < copies.len();
             let order = Order { fence: false, link };
             last = self.copy(source, destination, bytes, order)?;
         }
@@ -294,7 +295,7 @@ impl Queue<'_> {
     fn atomic(
         &self,
         op: u32,
-        word: Place<'_>,
+        word: ShadowAddress<'_>,
         operand: u64,
         compare: u64,
         order: Order,

@@ -83,7 +83,7 @@ pub trait Registered: sealed::Registered {
     ///
     /// [`Error::System`]: ENOENT after [`Device::cleanup`], ENODEV when the device is gone.
     fn query(&self) -> Result<RegionInfo> {
-        RegionInfo::ask(self.entry())
+        RegionInfo::query(self.entry())
     }
 }
 

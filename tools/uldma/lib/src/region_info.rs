@@ -31,7 +31,7 @@ pub struct RegionInfo {
 }
 
 impl RegionInfo {
-    pub(crate) fn ask(entry: &Entry) -> Result<Self> {
+    pub(crate) fn query(entry: &Entry) -> Result<Self> {
         let argument = uapi::uldma_region_query {
             handle: entry.handle,
             ..Default::default()

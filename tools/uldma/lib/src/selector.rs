@@ -15,7 +15,7 @@ use crate::{sys, wakeup, Channel, Error, Result, Spin, WindowLink};
 /// twice.
 #[derive(Debug)]
 pub struct Selector<L: Pollable = WindowLink> {
-    places: Vec<Option<Place<L>>>,
+    slots: Vec<Option<Slot<L>>>,
     /// Whose turn it is.
     next: usize,
     poller: Poller,
@@ -25,7 +25,7 @@ pub struct Selector<L: Pollable = WindowLink> {
 }
 
 #[derive(Debug)]
-struct Place<L: Pollable> {
+struct Slot<L: Pollable> {
     channel: Channel<L>,
     /// That and why it has ended was told.
     ended: bool,
@@ -34,7 +34,7 @@ struct Place<L: Pollable> {
 impl<L: Pollable> Default for Selector<L> {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             next: 0,
             poller: Poller::new(Spin::Adaptive, wakeup::cost()),
             spin: Spin::Adaptive,
@@ -66,31 +66,31 @@ impl<L: Pollable> Selector<L> {
             self.wakeup = channel.wakeup();
             self.set_spin(self.spin);
         }
-        let place = Some(Place {
+        let slot = Some(Slot {
             channel,
             ended: false,
         });
-        match self.places.iter().position(Option::is_none) {
+        match self.slots.iter().position(Option::is_none) {
             Some(free) => {
-                self.places[free] = place;
+                self.slots[free] = slot;
                 Ok(free)
             }
             None => {
-                self.places.push(place);
-                Ok(self.places.len() - 1)
+                self.slots.push(slot);
+                Ok(self.slots.len() - 1)
             }
         }
     }
 
     /// The channel at a place.
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut Channel<L>> {
-        let place = self.places.get_mut(place)?.as_mut()?;
-        Some(&mut place.channel)
+    pub fn get_mut(&mut self, slot: usize) -> Option<&mut Channel<L>> {
+        let slot = self.slots.get_mut(slot)?.as_mut()?;
+        Some(&mut slot.channel)
     }
 
     /// Takes a channel out; its place may be given to another one.
-    pub fn remove(&mut self, place: usize) -> Option<Channel<L>> {
-        Some(self.places.get_mut(place)?.take()?.channel)
+    pub fn remove(&mut self, slot: usize) -> Option<Channel<L>> {
+        Some(self.slots.get_mut(slot)?.take()?.channel)
     }
 
     /// Takes one message, from the first channel that has one after the one that was served last, into
@@ -106,7 +106,7 @@ impl<L: Pollable> Selector<L> {
         timeout: Duration,
     ) -> Result<(usize, Result<usize>)> {
         let mut poller = self.poller;
-        let found = poller.until(|attempts| repeat(attempts, || self.look(target)));
+        let found = poller.until(|attempts| repeat(attempts, || self.poll_once(target)));
         self.poller = poller;
         if let Some(found) = found {
             return Ok(found);
@@ -117,15 +117,15 @@ impl<L: Pollable> Selector<L> {
             // The order is what makes it safe: count rings, say it, look again, sleep.
             let seen: Vec<u64> = self
                 .open()
-                .map(|place| place.channel.link().rings())
+                .map(|slot| slot.channel.link().rings())
                 .collect();
-            self.open().for_each(|place| place.channel.fall_asleep());
-            let mut found = self.look(target);
+            self.open().for_each(|slot| slot.channel.fall_asleep());
+            let mut found = self.poll_once(target);
             if found.is_none() {
                 self.sleep(&seen, deadline.min(Instant::now() + LONGEST_SLEEP))?;
             }
-            self.open().for_each(|place| place.channel.wake_up());
-            found = found.or_else(|| self.look(target));
+            self.open().for_each(|slot| slot.channel.wake_up());
+            found = found.or_else(|| self.poll_once(target));
             if let Some(found) = found {
                 return Ok(found);
             }
@@ -139,14 +139,14 @@ impl<L: Pollable> Selector<L> {
     }
 
     /// Looks once at each channel, in turns.
-    fn look(&mut self, target: &mut [u8]) -> Option<(usize, Result<usize>)> {
-        let count = self.places.len();
+    fn poll_once(&mut self, target: &mut [u8]) -> Option<(usize, Result<usize>)> {
+        let count = self.slots.len();
         for turn in 0..count {
             let index = (self.next + turn) % count;
-            let Some(place) = &mut self.places[index] else {
+            let Some(slot) = &mut self.slots[index] else {
                 continue;
             };
-            if let Some(found) = place.look(target) {
+            if let Some(found) = slot.poll_once(target) {
                 self.next = index + 1;
                 return Some((index, found));
             }
@@ -155,16 +155,16 @@ impl<L: Pollable> Selector<L> {
     }
 
     /// Channels that have not ended.
-    fn open(&mut self) -> impl Iterator<Item = &mut Place<L>> {
-        let places = self.places.iter_mut().flatten();
-        places.filter(|place| !place.ended)
+    fn open(&mut self) -> impl Iterator<Item = &mut Slot<L>> {
+        let slots = self.slots.iter_mut().flatten();
+        slots.filter(|slot| !slot.ended)
     }
 
     /// Sleeps until one of the peers rings, and notes which channels have ended.
     fn sleep(&mut self, seen: &[u64], deadline: Instant) -> Result<()> {
         let mut fds = Vec::with_capacity(seen.len());
-        for place in self.places.iter().flatten() {
-            let link = place.channel.link();
+        for slot in self.slots.iter().flatten() {
+            let link = slot.channel.link();
             let flags = if link.is_urgent() {
                 PollFlags::POLLPRI
             } else {
@@ -172,7 +172,7 @@ impl<L: Pollable> Selector<L> {
             };
             fds.extend(
                 link.fd()
-                    .filter(|_| !place.ended)
+                    .filter(|_| !slot.ended)
                     .map(|fd| PollFd::new(fd, flags)),
             );
         }
@@ -190,24 +190,24 @@ impl<L: Pollable> Selector<L> {
         let rung: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         drop(fds);
         let idle = Instant::now() >= deadline;
-        for ((place, &seen), rung) in self.open().zip(seen).zip(rung) {
+        for ((slot, &seen), rung) in self.open().zip(seen).zip(rung) {
             if !rung && !idle {
                 continue;
             }
-            let link = place.channel.link();
+            let link = slot.channel.link();
             if let Err(error) = link
                 .collect()
                 .and_then(|()| link.wait(seen, Instant::now()))
             {
-                place.channel.abandon(error);
+                slot.channel.abandon(error);
             }
         }
         Ok(())
     }
 }
 
-impl<L: Pollable> Place<L> {
-    fn look(&mut self, target: &mut [u8]) -> Option<Result<usize>> {
+impl<L: Pollable> Slot<L> {
+    fn poll_once(&mut self, target: &mut [u8]) -> Option<Result<usize>> {
         if self.ended {
             return None;
         }
@@ -230,11 +230,11 @@ mod tests {
         let mut selector = Selector::new();
         selector.set_spin(spin);
         let mut peers = Vec::new();
-        for place in 0..count {
+        for slot in 0..count {
             let (left, right) = loopback::pair(CAPACITY);
             peers.push(Channel::over(left, CAPACITY).unwrap());
             let right = Channel::over(right, CAPACITY).unwrap();
-            assert_eq!(selector.add(right).unwrap(), place);
+            assert_eq!(selector.add(right).unwrap(), slot);
         }
         (peers, selector)
     }
@@ -249,8 +249,8 @@ mod tests {
         }
         let mut target = [0; 8];
         for round in 0..15 {
-            let (place, result) = selector.receive(&mut target, LONG).unwrap();
-            assert_eq!((place, result.unwrap()), (round % 3, 8));
+            let (slot, result) = selector.receive(&mut target, LONG).unwrap();
+            assert_eq!((slot, result.unwrap()), (round % 3, 8));
         }
         let error = selector.receive(&mut target, Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }));
@@ -280,10 +280,10 @@ mod tests {
             let mut rounds = [0u32; 4];
             while rounds.iter().sum::<u32>() < 2000 {
                 let mut target = [0; 4];
-                let (place, result) = selector.receive(&mut target, LONG).unwrap();
+                let (slot, result) = selector.receive(&mut target, LONG).unwrap();
                 assert_eq!(result.unwrap(), 4);
-                assert_eq!(u32::from_ne_bytes(target), rounds[place]);
-                rounds[place] += 1;
+                assert_eq!(u32::from_ne_bytes(target), rounds[slot]);
+                rounds[slot] += 1;
             }
             assert_eq!(rounds, [500; 4]);
             drop(selector);
@@ -303,8 +303,8 @@ mod tests {
         let mut target = [0; 8];
         let mut served = Vec::new();
         for _ in 0..3 {
-            let (place, result) = selector.receive(&mut target, LONG).unwrap();
-            served.push((place, result.is_ok()));
+            let (slot, result) = selector.receive(&mut target, LONG).unwrap();
+            served.push((slot, result.is_ok()));
         }
         assert_eq!(served, [(0, true), (1, true), (0, false)]);
         assert!(selector.receive(&mut target, Duration::ZERO).is_err());

@@ -45,7 +45,7 @@ impl<'region> Shadow<'region> {
     ///
     /// [`Error::Range`] when the region has no such byte.
     #[inline]
-    pub fn at(&self, offset: u64) -> Result<Place<'_>> {
+    pub fn at(&self, offset: u64) -> Result<ShadowAddress<'_>> {
         let register = |mapping| {
             let place = usize::try_from(self.first + offset).ok();
             place.and_then(|place| RegisterAddress::new(mapping, place))
@@ -58,7 +58,7 @@ impl<'region> Shadow<'region> {
                 size: self.length,
             });
         }
-        Ok(Place {
+        Ok(ShadowAddress {
             address: address.flatten(),
             offset,
             index: self.index,
@@ -93,7 +93,7 @@ fn map(entry: &Entry) -> Result<Mapping> {
 
 /// A byte of a region, as the start of one side of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'shadow> {
+pub struct ShadowAddress<'shadow> {
     /// The register that stands for the byte, where the method needs one.
     pub(crate) address: Option<RegisterAddress<'shadow>>,
     /// From the region's start.

@@ -9,7 +9,7 @@ pub const MAX_TRANSFER: u64 = uapi::ULDMA_SIZE_WORD_BYTES_MASK as u64;
 
 /// One side of a transfer, as the size word names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side {
+pub(crate) struct Operand {
     /// Shadow address modulo eight.
     pub(crate) low: u64,
     /// Index in the device's region table.
@@ -18,8 +18,8 @@ pub(crate) struct Side {
 
 /// Packs a size word; none when the bytes or an index do not fit in their fields.
 #[inline]
-pub(crate) fn encode(bytes: u64, source: Side, destination: Side) -> Option<u64> {
-    let fits = |side: Side| side.region <= uapi::ULDMA_SIZE_WORD_REGION_MASK;
+pub(crate) fn encode(bytes: u64, source: Operand, destination: Operand) -> Option<u64> {
+    let fits = |side: Operand| side.region <= uapi::ULDMA_SIZE_WORD_REGION_MASK;
     if bytes == 0 || bytes > MAX_TRANSFER || !fits(source) || !fits(destination) {
         return None;
     }
@@ -57,8 +57,8 @@ mod tests {
             low in (0..8u64, 0..8u64),
             region in (0..=0x3fffu32, 0..=0x3fffu32),
         ) {
-            let source = Side { low: low.0, region: region.0 };
-            let destination = Side { low: low.1, region: region.1 };
+            let source = Operand { low: low.0, region: region.0 };
+            let destination = Operand { low: low.1, region: region.1 };
             let word = encode(bytes, source, destination).unwrap();
             prop_assert_eq!(decode(word), (bytes, low.0, low.1, region.0, region.1));
         }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let side = |region| Side { low: 0, region };
+        let side = |region| Operand { low: 0, region };
         assert_eq!(encode(0, side(1), side(2)), None);
         assert_eq!(encode(MAX_TRANSFER + 1, side(1), side(2)), None);
         assert_eq!(encode(1, side(0x4000), side(2)), None);

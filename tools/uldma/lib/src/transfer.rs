@@ -14,7 +14,7 @@ use crate::{Context, Error, Initiated, Method, Refusal, Result, Spin};
 /// records hold.
 const QUEUE_DEPTH: usize = crate::uapi::ULDMA_STATUS_RECORDS as usize;
 
-/// Pieces keep to page boundaries when a transfer is cut.
+/// Chunks keep to page boundaries when a transfer is cut.
 const CUT: u64 = 65536;
 
 /// A range of a region: its shadow pages and the offset of its first byte.

@@ -99,7 +99,7 @@ fn is_done(pushed: Pushed) -> bool {
 enum Action {
     Push(usize),
     Pop(usize),
-    /// Pieces of a message.
+    /// Chunks of a message.
     Gather(Vec<usize>),
     Batch(usize),
     Feed,
@@ -158,7 +158,7 @@ proptest! {
                 Action::Gather(lengths) => {
                     let length: usize = lengths.iter().sum();
                     let pieces: Vec<Vec<u8>> = lengths.iter().map(|&l| vec![1; l]).collect();
-                    match producer.push_pieces(&memory, &memory, &pieces) {
+                    match producer.push_vectored(&memory, &memory, &pieces) {
                         Ok(_) => prop_assert!(!push_failed),
                         Err(RingError::TooLong { .. }) => prop_assert!(length > 120),
                         Err(_) => push_failed = true,
@@ -343,11 +343,11 @@ proptest! {
         for (pieces, most) in rounds {
             let message = pieces.concat();
             if message.len() > producer.max_message() {
-                let error = producer.push_pieces(&left, &right, &pieces).unwrap_err();
+                let error = producer.push_vectored(&left, &right, &pieces).unwrap_err();
                 prop_assert_eq!(error, RingError::TooLong { length: message.len(), limit: 120 });
                 continue;
             }
-            if is_done(producer.push_pieces(&left, &right, &pieces).unwrap()) {
+            if is_done(producer.push_vectored(&left, &right, &pieces).unwrap()) {
                 model.push_back(message);
                 continue;
             }

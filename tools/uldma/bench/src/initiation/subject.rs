@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use uldma::{
-    Access, Buffer, Context, ContextOptions, ContextStats, Device, Initiated, Method, Order, Place,
-    Region, Spin, Ticket,
+    Access, Buffer, Context, ContextOptions, ContextStats, Device, Initiated, Method, Order,
+    Region, ShadowAddress, Spin, Ticket,
 };
 
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ fn rights(method: Method) -> (Access, Access) {
 pub(crate) struct Subject<'a> {
     context: &'a Context,
     /// Source and destination of each operation of a batch.
-    places: Vec<(Place<'a>, Place<'a>)>,
+    places: Vec<(ShadowAddress<'a>, ShadowAddress<'a>)>,
     /// Transfers that were started and not waited for.
     started: Vec<Initiated>,
     /// The last one of a batch that went by the queue.

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use uldma::measure::Clock;
-use uldma::{ConnectOptions, Connection, Device, Error, Peer, Piece};
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer};
 
 use super::contender::{Far, Near, Setup};
 use super::counters::Counted;
@@ -20,8 +20,8 @@ use crate::failure::Failure;
 /// can be put together.
 #[derive(Debug)]
 struct Messages {
-    here: Vec<Piece>,
-    part: Option<Piece>,
+    here: Vec<Chunk>,
+    part: Option<Chunk>,
     size: usize,
 }
 
@@ -30,11 +30,11 @@ impl Messages {
     fn new(setup: Setup<'_>) -> Result<Self, Failure> {
         let (size, count) = (setup.size, depth(setup.size));
         let mut all = match setup.kind {
-            Kind::Unpinned => Piece::new(size * count)?,
-            _ => Piece::pinned(setup.device, size * count)?,
+            Kind::Unpinned => Chunk::new(size * count)?,
+            _ => Chunk::pinned(setup.device, size * count)?,
         };
         all.fill(0xa5);
-        let mut here: Vec<Piece> = (0..count).map(|_| all.split_to(size)).collect();
+        let mut here: Vec<Chunk> = (0..count).map(|_| all.split_to(size)).collect();
         // The first one is taken first.
         here.reverse();
         Ok(Self {
@@ -45,14 +45,14 @@ impl Messages {
     }
 
     /// One, if there is one.
-    fn take(&mut self) -> Option<Piece> {
+    fn take(&mut self) -> Option<Chunk> {
         self.here.pop()
     }
 
     /// Gets back parts until one is whole.
     fn get(
         &mut self,
-        mut back: impl FnMut(usize) -> uldma::Result<Option<Piece>>,
+        mut back: impl FnMut(usize) -> uldma::Result<Option<Chunk>>,
     ) -> Result<(), Failure> {
         loop {
             let missing = self.size - self.part.as_ref().map_or(0, |part| part.len());

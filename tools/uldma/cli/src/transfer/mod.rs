@@ -25,7 +25,7 @@ use crate::progress::{Progress, Style};
 /// Bytes of each ring: as much as a window transfer keeps on its way.
 pub(crate) const CAPACITY: u64 = 1 << 20;
 /// Bytes of one message of a window transfer: several fit in the ring, so that both sides work.
-pub(crate) const PIECE: usize = 128 * 1024;
+pub(crate) const CHUNK: usize = 128 * 1024;
 /// Version of these messages.
 pub(crate) const VERSION: u32 = 1;
 /// Longest control message.
@@ -64,7 +64,7 @@ pub(crate) struct Listening {
 }
 
 /// Sends a control message.
-pub(crate) fn say(
+pub(crate) fn send_message(
     channel: &mut Channel<impl Link>,
     message: &Message,
     timeout: Duration,
@@ -74,7 +74,10 @@ pub(crate) fn say(
 }
 
 /// Receives a control message; what the peer could not do is a failure here, too.
-pub(crate) fn hear(channel: &mut Channel<impl Link>, timeout: Duration) -> Result<Message> {
+pub(crate) fn receive_message(
+    channel: &mut Channel<impl Link>,
+    timeout: Duration,
+) -> Result<Message> {
     let mut text = [0; LONGEST];
     let length = channel.receive(&mut text, timeout)?;
     match serde_json::from_slice(&text[..length]) {
@@ -90,12 +93,12 @@ pub(crate) fn hear(channel: &mut Channel<impl Link>, timeout: Duration) -> Resul
             ))
         }
         Ok(message) => Ok(message),
-        Err(_) => Err(out_of_turn("something that is no message")),
+        Err(_) => Err(protocol_error("something that is no message")),
     }
 }
 
 /// The peer said what it should not have said now.
-pub(crate) fn out_of_turn(what: impl std::fmt::Debug) -> Failure {
+pub(crate) fn protocol_error(what: impl std::fmt::Debug) -> Failure {
     Failure {
         hint: Some("the programs on both nodes must be of the same release".into()),
         ..Failure::new(
@@ -120,7 +123,7 @@ pub(crate) fn digest(bytes: &[u8], style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Verb};
+    use crate::args::{Cli, Command};
     use clap::Parser;
     use uldma::loopback::{self, Loopback};
 
@@ -152,29 +155,29 @@ mod tests {
         let (length, by_tcp) = (bytes.len(), method == "tcp");
         let expected = bytes.clone();
         let thread = std::thread::spawn(move || {
-            let Verb::RecvFile(verb) = &receiver.verb else {
+            let Command::RecvFile(args) = &receiver.command else {
                 unreachable!()
             };
             let arrived = if by_tcp {
-                recv::by_tcp(&receiver.common, verb, &mut right, length)
+                recv::by_tcp(&receiver.common, args, &mut right, length)
             } else {
-                recv::by_window(&receiver.common, verb, &mut right, length)
+                recv::by_window(&receiver.common, args, &mut right, length)
             };
             assert!(arrived.unwrap()[..] == expected[..]);
         });
-        let Verb::SendFile(verb) = &sender.verb else {
+        let Command::SendFile(args) = &sender.command else {
             unreachable!()
         };
-        let target = match hear(&mut left, TIMEOUT).unwrap() {
+        let target = match receive_message(&mut left, TIMEOUT).unwrap() {
             Message::Ready { tcp, .. } => send::Target { region: None, tcp },
             other => panic!("{other:?}"),
         };
-        let moved = match verb.method {
-            Method::Tcp => send::by_tcp(&sender.common, verb, &target, &bytes),
-            _ => send::by_window(&sender.common, verb, &mut left, &bytes),
+        let moved = match args.method {
+            Method::Tcp => send::by_tcp(&sender.common, args, &target, &bytes),
+            _ => send::by_window(&sender.common, args, &mut left, &bytes),
         };
         assert!(moved.unwrap().0 > 0.0);
-        say(&mut left, &Message::Done, TIMEOUT).unwrap();
+        send_message(&mut left, &Message::Done, TIMEOUT).unwrap();
         thread.join().unwrap();
     }
 
@@ -197,8 +200,8 @@ mod tests {
     fn the_peers_failure_is_ours() {
         let (mut left, mut right) = channels();
         let message = "no\nroom".to_owned();
-        say(&mut left, &Message::Failed { message }, TIMEOUT).unwrap();
-        let failure = hear(&mut right, TIMEOUT).unwrap_err();
+        send_message(&mut left, &Message::Failed { message }, TIMEOUT).unwrap();
+        let failure = receive_message(&mut right, TIMEOUT).unwrap_err();
         assert_eq!(failure.kind, Kind::Peer);
         assert_eq!(failure.message, "the other side failed: noroom");
     }
@@ -208,10 +211,13 @@ mod tests {
         let (mut left, mut right) = channels();
         for nonsense in [&b"x"[..], b"{}", br#"{"type":"offer"}"#, &[0xff; 100], b""] {
             left.send(nonsense, TIMEOUT).unwrap();
-            assert_eq!(hear(&mut right, TIMEOUT).unwrap_err().kind, Kind::Peer);
+            assert_eq!(
+                receive_message(&mut right, TIMEOUT).unwrap_err().kind,
+                Kind::Peer
+            );
         }
         left.send(&[b' '; LONGEST + 1], TIMEOUT).unwrap();
-        assert!(hear(&mut right, TIMEOUT).is_err());
+        assert!(receive_message(&mut right, TIMEOUT).is_err());
     }
 
     #[test]

@@ -12,7 +12,9 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 use uldma::{Access, Buffer, Channel, Device, Link, Name, Spin};
 
-use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, VERSION};
+use super::{
+    digest, protocol_error, receive_message, send_message, Listening, Message, CAPACITY, VERSION,
+};
 use crate::args::{Common, Method, RecvFile};
 use crate::failure::{Failure, Kind, Result};
 use crate::output;
@@ -34,13 +36,13 @@ struct Report {
 }
 
 /// What arrived: the first `length` bytes of a buffer.
-pub(super) struct Arrived {
+pub(super) struct Received {
     buffer: Buffer,
     length: usize,
     seconds: f64,
 }
 
-impl Deref for Arrived {
+impl Deref for Received {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -49,15 +51,15 @@ impl Deref for Arrived {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &RecvFile) -> Result<()> {
     let device = common.open()?;
-    let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
+    let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
     channel.set_spin(Spin::Never);
-    let report = receive(common, verb, &device, &mut channel);
+    let report = receive(common, args, &device, &mut channel);
     if let Err(failure) = &report {
         let message = failure.message.clone();
-        let _ = say(&mut channel, &Message::Failed { message }, Duration::ZERO);
+        let _ = send_message(&mut channel, &Message::Failed { message }, Duration::ZERO);
     }
     // The sender has the last word's echo: let it go first.
     let _ = channel.wait_closed(FAREWELL);
@@ -71,11 +73,11 @@ pub(crate) fn run(common: &Common, verb: &RecvFile) -> Result<()> {
 
 fn receive(
     common: &Common,
-    verb: &RecvFile,
+    args: &RecvFile,
     device: &Device,
     channel: &mut Channel<impl Link>,
 ) -> Result<Report> {
-    let (method, bytes) = match hear(channel, common.timeout)? {
+    let (method, bytes) = match receive_message(channel, common.timeout)? {
         Message::Offer {
             version: VERSION,
             method,
@@ -85,29 +87,29 @@ fn receive(
             let text = format!("the sender speaks version {version}, this side {VERSION}");
             return Err(Failure::new(Kind::Peer, text));
         }
-        other => return Err(out_of_turn(other)),
+        other => return Err(protocol_error(other)),
     };
     let length = usize::try_from(bytes)
         .ok()
-        .filter(|_| bytes <= verb.max_size)
+        .filter(|_| bytes <= args.max_size)
         .ok_or_else(|| {
-            let text = format!("{bytes} bytes are more than --max-size, {}", verb.max_size);
+            let text = format!("{bytes} bytes are more than --max-size, {}", args.max_size);
             Failure::new(Kind::Failed, text)
         })?;
     let arrived = match method {
         Method::ExtendedShadow | Method::Kernel => by_dma(common, device, channel, length)?,
-        Method::Window => by_window(common, verb, channel, length)?,
-        Method::Tcp if verb.no_tcp => {
+        Method::Window => by_window(common, args, channel, length)?,
+        Method::Tcp if args.no_tcp => {
             let text = "the receiver was told to refuse TCP";
             return Err(Failure::new(Kind::Failed, text));
         }
-        Method::Tcp => by_tcp(common, verb, channel, length)?,
+        Method::Tcp => by_tcp(common, args, channel, length)?,
     };
-    let sha256 = digest(&arrived, Style::new(common, &verb.progress));
-    if let Some(path) = &verb.out {
+    let sha256 = digest(&arrived, Style::new(common, &args.progress));
+    if let Some(path) = &args.out {
         std::fs::write(path, &*arrived).map_err(|error| Failure::io(path.display(), &error))?;
     }
-    say(
+    send_message(
         channel,
         &Message::Digest {
             bytes,
@@ -131,12 +133,12 @@ fn by_dma(
     device: &Device,
     channel: &mut Channel<impl Link>,
     length: usize,
-) -> Result<Arrived> {
+) -> Result<Received> {
     let region = device.register(Buffer::new(length.max(1))?, Access::Write)?;
     // Only who was told the name can write there.
     let name = Name::random()?;
     let export = region.export(name, Access::Write)?;
-    say(
+    send_message(
         channel,
         &Message::Ready {
             region: Some(name.get()),
@@ -149,7 +151,7 @@ fn by_dma(
     let seconds = start.elapsed().as_secs_f64();
     // From here on nobody can write: what is hashed is what is kept.
     drop(export);
-    Ok(Arrived {
+    Ok(Received {
         buffer: region.unregister()?,
         length,
         seconds,
@@ -159,12 +161,12 @@ fn by_dma(
 /// The sender writes into the ring; we copy out.
 pub(super) fn by_window(
     common: &Common,
-    verb: &RecvFile,
+    args: &RecvFile,
     channel: &mut Channel<impl Link>,
     length: usize,
-) -> Result<Arrived> {
+) -> Result<Received> {
     let mut buffer = Buffer::new(length.max(1))?;
-    say(
+    send_message(
         channel,
         &Message::Ready {
             region: None,
@@ -173,20 +175,20 @@ pub(super) fn by_window(
         common.timeout,
     )?;
     channel.set_spin(Spin::Adaptive);
-    let progress = progress(common, verb, length);
+    let progress = progress(common, args, length);
     let start = Instant::now();
     let mut filled = 0;
     while filled < length {
         let arrived = channel.receive(&mut buffer[filled..length], common.timeout)?;
         if arrived == 0 {
-            return Err(out_of_turn("an empty piece"));
+            return Err(protocol_error("an empty piece"));
         }
         filled += arrived;
         progress.inc(arrived);
     }
     progress.finish();
     done(common, channel)?;
-    Ok(Arrived {
+    Ok(Received {
         buffer,
         length,
         seconds: start.elapsed().as_secs_f64(),
@@ -196,13 +198,13 @@ pub(super) fn by_window(
 /// The rival.
 pub(super) fn by_tcp(
     common: &Common,
-    verb: &RecvFile,
+    args: &RecvFile,
     channel: &mut Channel<impl Link>,
     length: usize,
-) -> Result<Arrived> {
-    let failed = |error: std::io::Error| Failure::io(format!("TCP port {}", verb.port), &error);
+) -> Result<Received> {
+    let failed = |error: std::io::Error| Failure::io(format!("TCP port {}", args.port), &error);
     let mut buffer = Buffer::new(length.max(1))?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, verb.port)).map_err(failed)?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, args.port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let token = Name::random()?.get();
     let listening = Listening {
@@ -210,7 +212,7 @@ pub(super) fn by_tcp(
         port: listener.local_addr().map_err(failed)?.port(),
         token,
     };
-    say(
+    send_message(
         channel,
         &Message::Ready {
             region: None,
@@ -226,25 +228,25 @@ pub(super) fn by_tcp(
         if u64::from_le_bytes(said) != token {
             return Err(Failure::new(Kind::Peer, "somebody else connected by TCP"));
         }
-        let progress = progress(common, verb, length);
-        for piece in buffer[..length].chunks_mut(1 << 20) {
-            stream.read_exact(piece).map_err(failed)?;
-            progress.inc(piece.len());
+        let progress = progress(common, args, length);
+        for chunk in buffer[..length].chunks_mut(1 << 20) {
+            stream.read_exact(chunk).map_err(failed)?;
+            progress.inc(chunk.len());
         }
         progress.finish();
         // One byte says that everything is here.
         stream.write_all(b"!").map_err(failed)?;
     }
     done(common, channel)?;
-    Ok(Arrived {
+    Ok(Received {
         buffer,
         length,
         seconds: start.elapsed().as_secs_f64(),
     })
 }
 
-fn progress(common: &Common, verb: &RecvFile, length: usize) -> Progress {
-    let style = Style::new(common, &verb.progress);
+fn progress(common: &Common, args: &RecvFile, length: usize) -> Progress {
+    let style = Style::new(common, &args.progress);
     Progress::new(style, "receive", Some(length as u64))
 }
 
@@ -281,8 +283,8 @@ fn accept(listener: &TcpListener, timeout: Duration) -> std::io::Result<TcpStrea
 }
 
 fn done(common: &Common, channel: &mut Channel<impl Link>) -> Result<()> {
-    match hear(channel, common.timeout)? {
+    match receive_message(channel, common.timeout)? {
         Message::Done => Ok(()),
-        other => Err(out_of_turn(other)),
+        other => Err(protocol_error(other)),
     }
 }

@@ -11,7 +11,10 @@ use serde::Serialize;
 use uldma::measure::{Clock, Tracer};
 use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
 
-use super::{digest, hear, out_of_turn, say, Listening, Message, CAPACITY, PIECE, VERSION};
+use super::{
+    digest, protocol_error, receive_message, send_message, Listening, Message, CAPACITY, CHUNK,
+    VERSION,
+};
 use crate::args::{Common, Method, SendFile};
 use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
@@ -32,12 +35,12 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seconds: Option<f64>,
     #[serde(flatten)]
-    counts: Counts,
+    counts: SendCounts,
 }
 
 /// What moving the bytes cost.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Counts {
+pub(super) struct SendCounts {
     /// System calls to start the transfer, and with extended-shadow to look for its end; with
     /// window and tcp, to move the bytes.
     syscalls: Option<u64>,
@@ -58,32 +61,32 @@ pub(super) struct Target {
 }
 
 /// Runs the verb.
-pub(crate) fn run(common: &Common, verb: &SendFile) -> Result<()> {
+pub(crate) fn run(common: &Common, args: &SendFile) -> Result<()> {
     let device = common.open()?;
-    let failed = |error| Failure::io(verb.path.display(), &error);
-    let mut file = File::open(&verb.path).map_err(failed)?;
+    let failed = |error| Failure::io(args.path.display(), &error);
+    let mut file = File::open(&args.path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let too_long = || Failure::new(Kind::Failed, "the file does not fit in memory");
     let length = usize::try_from(length).map_err(|_| too_long())?;
     // A buffer has at least one byte; what is sent is `length` of them.
     let mut buffer = Buffer::new(length.max(1))?;
     std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
-    let sha256 = digest(&buffer[..length], Style::new(common, &verb.progress));
+    let sha256 = digest(&buffer[..length], Style::new(common, &args.progress));
 
-    let mut channel = device.channel_to(verb.node.peer(), verb.name, CAPACITY, common.timeout)?;
+    let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
     // Control messages have time; the processors are for the bytes.
     channel.set_spin(Spin::Never);
-    let report = send(common, verb, &device, &mut channel, buffer, length, sha256);
+    let report = send(common, args, &device, &mut channel, buffer, length, sha256);
     if let Err(failure) = &report {
         let message = failure.message.clone();
-        let _ = say(&mut channel, &Message::Failed { message }, Duration::ZERO);
+        let _ = send_message(&mut channel, &Message::Failed { message }, Duration::ZERO);
     }
     output::print(common.json, &report?, words)
 }
 
 fn send(
     common: &Common,
-    verb: &SendFile,
+    args: &SendFile,
     device: &Device,
     channel: &mut Channel<impl Link>,
     buffer: Buffer,
@@ -93,39 +96,39 @@ fn send(
     let bytes = length as u64;
     let offer = Message::Offer {
         version: VERSION,
-        method: verb.method,
+        method: args.method,
         bytes,
     };
-    say(channel, &offer, common.timeout)?;
-    let target = match hear(channel, common.timeout)? {
+    send_message(channel, &offer, common.timeout)?;
+    let target = match receive_message(channel, common.timeout)? {
         Message::Ready { region, tcp } => Target {
             region: region.and_then(Name::new),
             tcp,
         },
-        other => return Err(out_of_turn(other)),
+        other => return Err(protocol_error(other)),
     };
     let mut first_seconds = None;
-    let (seconds, counts) = match verb.method {
-        _ if length == 0 => (0.0, Counts::default()),
+    let (seconds, counts) = match args.method {
+        _ if length == 0 => (0.0, SendCounts::default()),
         Method::ExtendedShadow | Method::Kernel => {
-            let name = target.region.ok_or_else(|| out_of_turn("no region"))?;
+            let name = target.region.ok_or_else(|| protocol_error("no region"))?;
             let region = device.register(buffer, Access::Read)?;
             let import =
-                device.import_from(verb.node.peer(), name, Access::Write, common.timeout)?;
-            let by = match verb.method {
+                device.import_from(args.node.peer(), name, Access::Write, common.timeout)?;
+            let by = match args.method {
                 Method::Kernel => by_kernel,
                 _ => by_shadow,
             };
-            if verb.warm {
-                first_seconds = Some(by(common, verb, device, &region, &import, bytes)?.0);
+            if args.warm {
+                first_seconds = Some(by(common, args, device, &region, &import, bytes)?.0);
             }
-            by(common, verb, device, &region, &import, bytes)?
+            by(common, args, device, &region, &import, bytes)?
         }
-        Method::Window => by_window(common, verb, channel, &buffer[..length])?,
-        Method::Tcp => by_tcp(common, verb, &target, &buffer[..length])?,
+        Method::Window => by_window(common, args, channel, &buffer[..length])?,
+        Method::Tcp => by_tcp(common, args, &target, &buffer[..length])?,
     };
-    say(channel, &Message::Done, common.timeout)?;
-    match hear(channel, common.timeout)? {
+    send_message(channel, &Message::Done, common.timeout)?;
+    match receive_message(channel, common.timeout)? {
         Message::Digest {
             bytes: arrived,
             sha256: theirs,
@@ -135,10 +138,10 @@ fn send(
                 return Err(Failure::new(Kind::Mismatch, text));
             }
         }
-        other => return Err(out_of_turn(other)),
+        other => return Err(protocol_error(other)),
     }
     let mb_per_s = output::megabytes_per_second(bytes, seconds);
-    let method = verb.method;
+    let method = args.method;
     Ok(Report {
         schema_version: SCHEMA_VERSION,
         method,
@@ -154,12 +157,12 @@ fn send(
 /// One store and one load; then wait.
 fn by_shadow(
     common: &Common,
-    verb: &SendFile,
+    args: &SendFile,
     device: &Device,
     region: &Region,
     import: &Import,
     bytes: u64,
-) -> Result<(f64, Counts)> {
+) -> Result<(f64, SendCounts)> {
     let context = device.context()?;
     let (from, to) = (context.shadow(region)?, context.shadow(import)?);
     let wait = (Spin::Adaptive, common.timeout);
@@ -174,7 +177,7 @@ fn by_shadow(
         // that makes no system call.
         start = clock.ticks();
         context.start(&mut started, (&from, 0), (&to, 0), bytes, wait)?;
-        if verb.prove {
+        if args.prove {
             context.finish(&mut started, wait)?;
         }
         let done = context.look(&mut started, Spin::MEASURE)?;
@@ -198,10 +201,10 @@ fn by_shadow(
     let count = watched.and_then(|watched| watched.count().map_err(warn).ok());
 
     let counted = context.stats()?.since(&before);
-    let counts = Counts {
+    let counts = SendCounts {
         syscalls: count.as_ref().map(|count| count.total),
         syscalls_counted_by: count.map(|_| "ptrace"),
-        wait_syscalls: (!verb.prove).then_some(waiting),
+        wait_syscalls: (!args.prove).then_some(waiting),
         mmio_loads: Some(counted.loads()),
         mmio_stores: Some(counted.stores()),
         initiations: Some(started.initiations),
@@ -212,15 +215,15 @@ fn by_shadow(
 /// One system call to start, one to wait.
 fn by_kernel(
     common: &Common,
-    verb: &SendFile,
+    args: &SendFile,
     device: &Device,
     region: &Region,
     import: &Import,
     bytes: u64,
-) -> Result<(f64, Counts)> {
+) -> Result<(f64, SendCounts)> {
     let most = device.query()?.max_transfer.max(1);
     let (mut starting, mut waiting, mut initiations) = (0, 0, 0);
-    let (seconds, outside) = watched(verb.prove, || {
+    let (seconds, outside) = watched(args.prove, || {
         let mut offset = 0;
         while offset < bytes {
             let length = most.min(bytes - offset);
@@ -235,7 +238,7 @@ fn by_kernel(
         }
         Ok(())
     })?;
-    let counts = Counts {
+    let counts = SendCounts {
         syscalls: Some(outside.unwrap_or(starting)),
         syscalls_counted_by: Some(if outside.is_some() {
             "ptrace"
@@ -252,17 +255,17 @@ fn by_kernel(
 /// Stores into the peer's memory, through the ring.
 pub(super) fn by_window(
     common: &Common,
-    verb: &SendFile,
+    args: &SendFile,
     channel: &mut Channel<impl Link>,
     bytes: &[u8],
-) -> Result<(f64, Counts)> {
+) -> Result<(f64, SendCounts)> {
     channel.set_spin(Spin::Adaptive);
-    let progress = progress(common, verb, bytes);
+    let progress = progress(common, args, bytes);
     let before = uldma::calls();
-    let (seconds, outside) = watched(verb.prove, || {
-        for piece in bytes.chunks(PIECE) {
-            channel.send(piece, common.timeout)?;
-            progress.inc(piece.len());
+    let (seconds, outside) = watched(args.prove, || {
+        for chunk in bytes.chunks(CHUNK) {
+            channel.send(chunk, common.timeout)?;
+            progress.inc(chunk.len());
         }
         Ok(())
     })?;
@@ -273,18 +276,18 @@ pub(super) fn by_window(
 /// The rival.
 pub(super) fn by_tcp(
     common: &Common,
-    verb: &SendFile,
+    args: &SendFile,
     target: &Target,
     bytes: &[u8],
-) -> Result<(f64, Counts)> {
+) -> Result<(f64, SendCounts)> {
     let listening = target
         .tcp
         .as_ref()
-        .ok_or_else(|| out_of_turn("no TCP port"))?;
-    let progress = progress(common, verb, bytes);
-    let mut stream = connect(listening, verb.peer_addr, common.timeout)?;
+        .ok_or_else(|| protocol_error("no TCP port"))?;
+    let progress = progress(common, args, bytes);
+    let mut stream = connect(listening, args.peer_addr, common.timeout)?;
     let mut calls = 0;
-    let (seconds, outside) = watched(verb.prove, || {
+    let (seconds, outside) = watched(args.prove, || {
         let mut rest = bytes;
         while !rest.is_empty() {
             calls += 1;
@@ -303,8 +306,8 @@ pub(super) fn by_tcp(
     Ok((seconds, moved(outside, calls)))
 }
 
-fn progress(common: &Common, verb: &SendFile, bytes: &[u8]) -> Progress {
-    let style = Style::new(common, &verb.progress);
+fn progress(common: &Common, args: &SendFile, bytes: &[u8]) -> Progress {
+    let style = Style::new(common, &args.progress);
     Progress::new(style, "send", Some(bytes.len() as u64))
 }
 
@@ -333,28 +336,28 @@ fn connect(listening: &Listening, only: Option<IpAddr>, timeout: Duration) -> Re
 }
 
 /// Failures of both worlds.
-enum Trouble {
+enum TransferError {
     Uldma(Error),
     Io(std::io::Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for TransferError {
     fn from(error: Error) -> Self {
         Self::Uldma(error)
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for TransferError {
     fn from(error: std::io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Uldma(error) => error.into(),
-            Trouble::Io(error) => Failure::io("TCP", &error),
+impl From<TransferError> for Failure {
+    fn from(error: TransferError) -> Self {
+        match error {
+            TransferError::Uldma(error) => error.into(),
+            TransferError::Io(error) => Failure::io("TCP", &error),
         }
     }
 }
@@ -362,7 +365,7 @@ impl From<Trouble> for Failure {
 /// Times the movement and, when asked to, counts its system calls from outside.
 fn watched(
     prove: bool,
-    work: impl FnOnce() -> std::result::Result<(), Trouble>,
+    work: impl FnOnce() -> std::result::Result<(), TransferError>,
 ) -> Result<(f64, Option<u64>)> {
     let tracer = if prove {
         Tracer::attach().map_err(warn).ok()
@@ -391,8 +394,8 @@ fn watched(
     Ok(((end - start) as f64 * clock.rate() / 1e9, count))
 }
 
-fn moved(outside: Option<u64>, calls: u64) -> Counts {
-    Counts {
+fn moved(outside: Option<u64>, calls: u64) -> SendCounts {
+    SendCounts {
         syscalls: Some(outside.unwrap_or(calls)),
         syscalls_counted_by: Some(if outside.is_some() {
             "ptrace"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::{kind, until, ConnectOptions, Connection, ConnectionState, Listener};
-use crate::{greeting, Channel, Device, Error, Peer, Result};
+use crate::{handshake, Channel, Device, Error, Peer, Result};
 
 impl Channel {
     /// Connects to a [`ChannelListener`] at that port of a peer, with rings of `capacity` bytes (a
@@ -49,7 +49,7 @@ impl Channel {
             ConnectionState::Connected => kind::refuse_stream(device, peer, name),
             _ => Err(Error::Closed),
         };
-        let met = greeting::meet(device, (peer, name), capacity, left, may_come);
+        let met = handshake::establish(device, (peer, name), capacity, left, may_come);
         let (link, first) = met.map_err(|error| match error {
             // A user knows the port, and not this name.
             Error::Timeout { after, .. } => Error::Timeout {

@@ -80,7 +80,7 @@ pub struct ConnectionInfo {
 
 impl ConnectionInfo {
     /// Asks the kernel.
-    pub(super) fn ask(device: &Device) -> Result<Self> {
+    pub(super) fn query(device: &Device) -> Result<Self> {
         let failed = |errno| Error::system("query the connection", errno);
         let raw = sys::conn_query(device.as_fd(), Default::default()).map_err(failed)?;
         Self::from_raw(&raw).ok_or_else(|| failed(nix::errno::Errno::EIO))

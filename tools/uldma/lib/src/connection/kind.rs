@@ -22,13 +22,13 @@ const OTHER_NAME: u64 = 0x756c_646d_6d61_726b;
 const WANTS_RING: u64 = 0x7761_6e74_7269_6e67;
 const BYTES: u64 = 8;
 /// How long the peer may take to say whether there is a mark.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The mark of a stream.
 #[derive(Debug)]
-pub(super) struct Mark(InboundSegment);
+pub(super) struct StreamMark(InboundSegment);
 
-impl Mark {
+impl StreamMark {
     /// Marks a connection as a stream; none where the window is full, or the connection has ended.
     pub(super) fn make(connection: &Connection) -> Option<Self> {
         let name = name_of(connection.query().ok()?.name?)?;
@@ -50,7 +50,7 @@ pub(super) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Re
     let Some(name) = name_of(connection) else {
         return Ok(());
     };
-    match device.attach_segment_now(peer, name, PATIENCE) {
+    match device.attach_segment_now(peer, name, TIMEOUT) {
         Ok(mark) => {
             mark.store(0, WANTS_RING);
             Err(Error::OtherKind {

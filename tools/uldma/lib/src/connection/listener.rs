@@ -84,7 +84,7 @@ impl Listener {
     ///
     /// [`Error::System`]: ENODEV when the device is gone.
     pub fn query(&self) -> Result<ConnectionInfo> {
-        ConnectionInfo::ask(&self.device)
+        ConnectionInfo::query(&self.device)
     }
 }
 

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use crate::again::Attempts;
+use crate::chunk::{Chunk, Chunks};
 use crate::link::LONGEST_SLEEP;
-use crate::piece::{Piece, Pieces};
+use crate::retry::Backoff;
 use crate::{sys, uapi, Device, Error, Peer, Result};
 
 pub use channel::ChannelListener;
@@ -93,7 +93,7 @@ pub struct Rejected {
     /// Why.
     pub error: Error,
     /// What was to be given.
-    pub memory: Piece,
+    pub memory: Chunk,
 }
 
 impl From<Rejected> for Error {
@@ -109,7 +109,7 @@ impl From<Rejected> for Error {
 /// memory to send ([`Connection::send`]) and gets it back to be used again
 /// ([`Connection::recycle`]), in the order in which it was given. Boundaries are not kept. Memory
 /// that was given is the connection's: no reference to it is left, and it comes back as
-/// [`Piece`]s, or with [`Connection::disconnect`]. For memory of the program's own choice and copies into
+/// [`Chunk`]s, or with [`Connection::disconnect`]. For memory of the program's own choice and copies into
 /// it, see [`Connection::into_stream`].
 ///
 /// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight, or
@@ -118,9 +118,9 @@ impl From<Rejected> for Error {
 pub struct Connection {
     device: Device,
     /// Given to receive into.
-    posted: Mutex<Pieces>,
+    posted: Mutex<Chunks>,
     /// Given to send.
-    unsent: Mutex<Pieces>,
+    unsent: Mutex<Chunks>,
     ended: AtomicBool,
 }
 
@@ -134,9 +134,9 @@ impl Device {
     /// the first two, if it was to ask again. [`Error::NoPeer`]. As [`Device::open_path`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
         let connection = Connection::new(self.reopen()?);
-        let attempts = Attempts::within(options.timeout);
+        let backoff = Backoff::within(options.timeout);
         loop {
-            let left = attempts.left();
+            let left = backoff.left();
             let argument = uapi::uldma_conn_connect {
                 flags: if options.pull {
                     uapi::ULDMA_CONNECT_PULL
@@ -154,7 +154,7 @@ impl Device {
             };
             let again = match errno {
                 Errno::EINTR => !left.is_zero(),
-                Errno::ECONNREFUSED | Errno::ENOTCONN => options.retry && attempts.pause(),
+                Errno::ECONNREFUSED | Errno::ENOTCONN => options.retry && backoff.pause(),
                 _ => false,
             };
             if !again {
@@ -206,8 +206,8 @@ impl Connection {
     ///
     /// [`Rejected`], with the memory: [`Error::System`] ENOSPC when the connection has as many
     /// buffers as it can, ENOMEM when memory may not be pinned, ENOTCONN, EPIPE, ECONNRESET.
-    pub fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
-        give(&self.posted, memory, "receive into", |argument| {
+    pub fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
+        post(&self.posted, memory, "receive into", |argument| {
             sys::conn_prepost(self.as_fd(), argument)
         })
     }
@@ -217,8 +217,8 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::prepost`].
-    pub fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
-        give(&self.unsent, memory, "send", |argument| {
+    pub fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
+        post(&self.unsent, memory, "send", |argument| {
             sys::conn_send(self.as_fd(), argument)
         })
     }
@@ -229,11 +229,11 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::System`]: ECONNRESET after what was received before, ENOTCONN.
-    pub fn try_recv(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+    pub fn try_recv(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
         self.receive(most, 0)
     }
 
-    fn receive(&self, most: usize, flags: u32) -> Result<Poll<Option<Piece>>> {
+    fn receive(&self, most: usize, flags: u32) -> Result<Poll<Option<Chunk>>> {
         get_back(&self.posted, (most, flags), "receive", |argument| {
             sys::conn_recv(self.as_fd(), argument)
         })
@@ -245,11 +245,11 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::try_recv`].
-    pub fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+    pub fn try_recycle(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
         self.reclaim(most, 0)
     }
 
-    fn reclaim(&self, most: usize, flags: u32) -> Result<Poll<Option<Piece>>> {
+    fn reclaim(&self, most: usize, flags: u32) -> Result<Poll<Option<Chunk>>> {
         get_back(
             &self.unsent,
             (most, flags),
@@ -263,7 +263,7 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::try_recv`], and [`Error::Timeout`].
-    pub fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+    pub fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.blocking(Wait::Receive, timeout, "data from the peer", || {
             self.receive(most, uapi::ULDMA_RANGE_SPIN)
         })
@@ -274,7 +274,7 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::try_recycle`], and [`Error::Timeout`].
-    pub fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+    pub fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.blocking(Wait::Recycle, timeout, "memory that was sent", || {
             self.reclaim(most, uapi::ULDMA_RANGE_SPIN)
         })
@@ -356,7 +356,7 @@ impl Connection {
     ///
     /// [`Error::System`]: ENODEV when the device is gone.
     pub fn query(&self) -> Result<ConnectionInfo> {
-        ConnectionInfo::ask(&self.device)
+        ConnectionInfo::query(&self.device)
     }
 
     /// Ends the connection, waits until nothing is in flight, and gives back the memory that the
@@ -369,7 +369,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::System`] when the kernel could not end it; the memory is then never used again.
-    pub fn disconnect(&self) -> Result<Vec<Piece>> {
+    pub fn disconnect(&self) -> Result<Vec<Chunk>> {
         self.end()
             .map_err(|errno| Error::connection("disconnect", errno))?;
         let mut memory = lock(&self.posted).drain();
@@ -432,9 +432,9 @@ fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -
 }
 
 /// Gives memory to the kernel. The lock keeps the order the same here and there.
-fn give(
-    queue: &Mutex<Pieces>,
-    memory: Piece,
+fn post(
+    queue: &Mutex<Chunks>,
+    memory: Chunk,
     what: &str,
     call: impl FnOnce(uapi::uldma_conn_buffer) -> std::result::Result<uapi::uldma_conn_buffer, Errno>,
 ) -> std::result::Result<(), Rejected> {
@@ -459,11 +459,11 @@ fn give(
 
 /// Gets memory from the kernel, and checks that it is what comes next.
 fn get_back(
-    queue: &Mutex<Pieces>,
+    queue: &Mutex<Chunks>,
     (most, flags): (usize, u32),
     what: &str,
     call: impl FnOnce(uapi::uldma_conn_range) -> std::result::Result<uapi::uldma_conn_range, Errno>,
-) -> Result<Poll<Option<Piece>>> {
+) -> Result<Poll<Option<Chunk>>> {
     let mut queue = lock(queue);
     // No more than lies in one area: neighbours in memory may be different areas.
     let run = queue.run();
@@ -485,7 +485,7 @@ fn get_back(
     }
 }
 
-fn lock(queue: &Mutex<Pieces>) -> MutexGuard<'_, Pieces> {
+fn lock(queue: &Mutex<Chunks>) -> MutexGuard<'_, Chunks> {
     // Nothing panics between a call and the note of what it did.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,67 +12,67 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{Connection, Rejected};
-use crate::piece::{Piece, Pieces};
+use crate::chunk::{Chunk, Chunks};
 use crate::{Error, Result};
 
 /// What memory is given to.
-pub(super) trait Carrier {
-    fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected>;
-    fn send(&self, memory: Piece) -> std::result::Result<(), Rejected>;
-    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>>;
-    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>>;
-    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>>;
+pub(super) trait ChunkTransport {
+    fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected>;
+    fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected>;
+    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>>;
+    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Chunk>>>;
+    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>>;
 }
 
-impl Carrier for Connection {
-    fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+impl ChunkTransport for Connection {
+    fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
         self.prepost(memory)
     }
 
-    fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+    fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
         self.send(memory)
     }
 
-    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+    fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.recv(most, timeout)
     }
 
-    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+    fn try_recycle(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
         self.try_recycle(most)
     }
 
-    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+    fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.recycle(most, timeout)
     }
 }
 
 /// Memory to receive into.
 #[derive(Debug)]
-pub(super) struct Inbox<C> {
-    carrier: Arc<C>,
-    free: Pieces,
+pub(super) struct ReceiveBuffers<C> {
+    transport: Arc<C>,
+    free: Chunks,
     /// What came and has not been read.
-    current: Option<Piece>,
+    current: Option<Chunk>,
     /// Bytes of one buffer.
     bytes: usize,
     /// Bytes that are given.
-    given: usize,
+    posted_bytes: usize,
     ended: bool,
 }
 
-impl<C: Carrier> Inbox<C> {
+impl<C: ChunkTransport> ReceiveBuffers<C> {
     /// Gives all of `memory`, in buffers of `bytes` bytes.
-    pub(super) fn new(carrier: Arc<C>, memory: Piece, bytes: usize) -> Result<Self> {
+    pub(super) fn new(transport: Arc<C>, memory: Chunk, bytes: usize) -> Result<Self> {
         let mut inbox = Self {
-            carrier,
-            free: Pieces::default(),
+            transport,
+            free: Chunks::default(),
             current: None,
             bytes,
-            given: 0,
+            posted_bytes: 0,
             ended: false,
         };
         inbox.free.push(memory);
-        inbox.give()?;
+        inbox.post()?;
         Ok(inbox)
     }
 
@@ -84,12 +84,12 @@ impl<C: Carrier> Inbox<C> {
         let mut current = match self.current.take() {
             Some(current) => current,
             None => {
-                self.give()?;
-                let Some(memory) = self.carrier.recv(self.bytes, timeout)? else {
+                self.post()?;
+                let Some(memory) = self.transport.recv(self.bytes, timeout)? else {
                     self.ended = true;
                     return Ok(0);
                 };
-                self.given -= memory.len();
+                self.posted_bytes -= memory.len();
                 memory
             }
         };
@@ -103,10 +103,10 @@ impl<C: Carrier> Inbox<C> {
 
     /// Gives whole buffers, what is left before the end of the area, and anything where nothing is
     /// given.
-    fn give(&mut self) -> Result<()> {
+    fn post(&mut self) -> Result<()> {
         loop {
             let run = self.free.run();
-            let worth = run >= self.bytes || self.free.runs() > 1 || self.given == 0;
+            let worth = run >= self.bytes || self.free.runs() > 1 || self.posted_bytes == 0;
             if run == 0 || !worth {
                 return Ok(());
             }
@@ -114,14 +114,14 @@ impl<C: Carrier> Inbox<C> {
                 return Ok(());
             };
             let length = memory.len();
-            let Err(rejected) = self.carrier.prepost(memory) else {
-                self.given += length;
+            let Err(rejected) = self.transport.prepost(memory) else {
+                self.posted_bytes += length;
                 continue;
             };
             self.free.push_front(rejected.memory);
             return match rejected.error.errno() {
                 // Some will come back.
-                Some(Errno::ENOSPC) if self.given > 0 => Ok(()),
+                Some(Errno::ENOSPC) if self.posted_bytes > 0 => Ok(()),
                 // What has come already can still be got; then the end is told.
                 Some(Errno::EPIPE | Errno::ENOTCONN | Errno::ECONNRESET) => Ok(()),
                 _ => Err(rejected.error),
@@ -132,25 +132,25 @@ impl<C: Carrier> Inbox<C> {
 
 /// Memory to send.
 #[derive(Debug)]
-pub(super) struct Outbox<C> {
-    carrier: Arc<C>,
-    free: Pieces,
+pub(super) struct SendBuffers<C> {
+    transport: Arc<C>,
+    free: Chunks,
     /// Bytes of one buffer.
     bytes: usize,
     /// Bytes that are given.
-    given: usize,
+    posted_bytes: usize,
 }
 
-impl<C: Carrier> Outbox<C> {
+impl<C: ChunkTransport> SendBuffers<C> {
     /// Sends by `memory`, at most `bytes` bytes at a time.
-    pub(super) fn new(carrier: Arc<C>, memory: Piece, bytes: usize) -> Self {
-        let mut free = Pieces::default();
+    pub(super) fn new(transport: Arc<C>, memory: Chunk, bytes: usize) -> Self {
+        let mut free = Chunks::default();
         free.push(memory);
         Self {
-            carrier,
+            transport,
             free,
             bytes,
-            given: 0,
+            posted_bytes: 0,
         }
     }
 
@@ -161,11 +161,11 @@ impl<C: Carrier> Outbox<C> {
             return Ok(0);
         }
         if self.free.run() < wanted {
-            while self.given > 0 {
-                let Poll::Ready(memory) = self.carrier.try_recycle(self.given)? else {
+            while self.posted_bytes > 0 {
+                let Poll::Ready(memory) = self.transport.try_recycle(self.posted_bytes)? else {
                     break;
                 };
-                self.take_back(memory)?;
+                self.reclaim(memory)?;
             }
         }
         loop {
@@ -175,12 +175,12 @@ impl<C: Carrier> Outbox<C> {
             };
             let length = memory.len();
             memory.copy_from_slice(&source[..length]);
-            let Err(rejected) = self.carrier.send(memory) else {
-                self.given += length;
+            let Err(rejected) = self.transport.send(memory) else {
+                self.posted_bytes += length;
                 return Ok(length);
             };
             self.free.push_front(rejected.memory);
-            if self.given == 0 || rejected.error.errno() != Some(Errno::ENOSPC) {
+            if self.posted_bytes == 0 || rejected.error.errno() != Some(Errno::ENOSPC) {
                 return Err(rejected.error);
             }
             self.wait(timeout)?;
@@ -189,21 +189,21 @@ impl<C: Carrier> Outbox<C> {
 
     /// Waits until all that was given has come back, and so is in the peer's memory.
     pub(super) fn flush(&mut self, timeout: Duration) -> Result<()> {
-        while self.given > 0 {
+        while self.posted_bytes > 0 {
             self.wait(timeout)?;
         }
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let memory = self.carrier.recycle(self.given.max(1), timeout)?;
-        self.take_back(memory)
+        let memory = self.transport.recycle(self.posted_bytes.max(1), timeout)?;
+        self.reclaim(memory)
     }
 
-    fn take_back(&mut self, memory: Option<Piece>) -> Result<()> {
+    fn reclaim(&mut self, memory: Option<Chunk>) -> Result<()> {
         let ended = || Error::connection("send", Errno::EPIPE);
         let memory = memory.ok_or_else(ended)?;
-        self.given -= memory.len();
+        self.posted_bytes -= memory.len();
         self.free.push(memory);
         Ok(())
     }
@@ -223,10 +223,10 @@ mod tests {
 
     #[derive(Debug, Default)]
     struct State {
-        posted: Pieces,
-        received: Pieces,
-        unsent: Pieces,
-        sent: Pieces,
+        posted: Chunks,
+        received: Chunks,
+        unsent: Chunks,
+        sent: Chunks,
         /// Buffers that are given, of both kinds.
         buffers: [usize; 2],
         steps: Vec<usize>,
@@ -250,15 +250,15 @@ mod tests {
         }
     }
 
-    fn reject(memory: Piece, errno: Errno) -> std::result::Result<(), Rejected> {
+    fn reject(memory: Chunk, errno: Errno) -> std::result::Result<(), Rejected> {
         Err(Rejected {
             error: Error::connection("test", errno),
             memory,
         })
     }
 
-    impl Carrier for Echo {
-        fn prepost(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+    impl ChunkTransport for Echo {
+        fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
             let mut state = self.state.lock().unwrap();
             if state.closed {
                 return reject(memory, Errno::EPIPE);
@@ -271,7 +271,7 @@ mod tests {
             Ok(())
         }
 
-        fn send(&self, memory: Piece) -> std::result::Result<(), Rejected> {
+        fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
             let mut state = self.state.lock().unwrap();
             if state.closed {
                 return reject(memory, Errno::EPIPE);
@@ -284,7 +284,7 @@ mod tests {
             Ok(())
         }
 
-        fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
             let mut state = self.state.lock().unwrap();
             state.step();
             match state.received.pop(most) {
@@ -296,7 +296,7 @@ mod tests {
             }
         }
 
-        fn try_recycle(&self, most: usize) -> Result<Poll<Option<Piece>>> {
+        fn try_recycle(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
             let mut state = self.state.lock().unwrap();
             Ok(match state.sent.pop(most) {
                 None if !state.closed => Poll::Pending,
@@ -304,7 +304,7 @@ mod tests {
             })
         }
 
-        fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Piece>> {
+        fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
             self.state.lock().unwrap().step();
             match self.try_recycle(most)? {
                 Poll::Ready(memory) => Ok(memory),
@@ -316,12 +316,16 @@ mod tests {
         }
     }
 
-    fn boxes(inbound: usize, outbound: usize, bytes: usize) -> (Inbox<Echo>, Outbox<Echo>) {
+    fn boxes(
+        inbound: usize,
+        outbound: usize,
+        bytes: usize,
+    ) -> (ReceiveBuffers<Echo>, SendBuffers<Echo>) {
         let echo = Arc::new(Echo::default());
-        let memory = |length| Piece::new(length).unwrap();
+        let memory = |length| Chunk::new(length).unwrap();
         (
-            Inbox::new(Arc::clone(&echo), memory(inbound), bytes).unwrap(),
-            Outbox::new(echo, memory(outbound), bytes),
+            ReceiveBuffers::new(Arc::clone(&echo), memory(inbound), bytes).unwrap(),
+            SendBuffers::new(echo, memory(outbound), bytes),
         )
     }
 
@@ -336,7 +340,7 @@ mod tests {
             most in 1usize..500,
         ) {
             let (mut inbox, mut outbox) = boxes(bytes * buffers, bytes * 2, bytes);
-            inbox.carrier.state.lock().unwrap().steps = steps;
+            inbox.transport.state.lock().unwrap().steps = steps;
             let (mut sent, mut received) = (0u32, 0u32);
             let mut target = vec![0; most];
             for length in writes {
@@ -365,7 +369,7 @@ mod tests {
                 }
             }
             outbox.flush(Duration::ZERO).unwrap();
-            prop_assert_eq!(outbox.given, 0);
+            prop_assert_eq!(outbox.posted_bytes, 0);
         }
     }
 
@@ -373,9 +377,9 @@ mod tests {
     fn what_came_before_the_end_is_read_before_the_end() {
         let (mut inbox, mut outbox) = boxes(64, 64, 32);
         assert_eq!(outbox.write(b"last words", Duration::ZERO).unwrap(), 10);
-        let carrier = Arc::clone(&inbox.carrier);
-        carrier.state.lock().unwrap().step();
-        carrier.state.lock().unwrap().closed = true;
+        let transport = Arc::clone(&inbox.transport);
+        transport.state.lock().unwrap().step();
+        transport.state.lock().unwrap().closed = true;
         let mut target = [0; 6];
         assert_eq!(inbox.read(&mut target, Duration::ZERO).unwrap(), 6);
         assert_eq!(inbox.read(&mut target, Duration::ZERO).unwrap(), 4);
@@ -391,8 +395,8 @@ mod tests {
     fn an_end_before_all_was_sent_is_an_error() {
         let (inbox, mut outbox) = boxes(4, 64, 32);
         assert_eq!(outbox.write(b"too long", Duration::ZERO).unwrap(), 8);
-        inbox.carrier.state.lock().unwrap().step();
-        inbox.carrier.state.lock().unwrap().closed = true;
+        inbox.transport.state.lock().unwrap().step();
+        inbox.transport.state.lock().unwrap().closed = true;
         let error = outbox.flush(Duration::ZERO).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::EPIPE));
     }

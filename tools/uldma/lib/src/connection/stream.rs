@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::kind::Mark;
-use super::pool::{Inbox, Outbox};
+use super::kind::StreamMark;
+use super::pool::{ReceiveBuffers, SendBuffers};
 use super::Connection;
-use crate::{Error, Piece, Result};
+use crate::{Chunk, Error, Result};
 
 /// How much memory a stream has, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,18 +53,18 @@ pub struct Stream {
 #[derive(Debug)]
 pub struct Receiving {
     // It ends before the connection.
-    mark: Option<Arc<Mark>>,
+    mark: Option<Arc<StreamMark>>,
     connection: Arc<Connection>,
-    inbox: Inbox<Connection>,
+    inbox: ReceiveBuffers<Connection>,
     timeout: Duration,
 }
 
 /// The half of a [`Stream`] that sends.
 #[derive(Debug)]
 pub struct Sending {
-    mark: Option<Arc<Mark>>,
+    mark: Option<Arc<StreamMark>>,
     connection: Arc<Connection>,
-    outbox: Outbox<Connection>,
+    outbox: SendBuffers<Connection>,
     timeout: Duration,
 }
 
@@ -78,15 +78,15 @@ impl Connection {
     /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
         let connection = Arc::new(self);
-        let mark = Mark::make(&connection).map(Arc::new);
+        let mark = StreamMark::make(&connection).map(Arc::new);
         let area = options.area()?;
-        let memory = || match Piece::pinned(connection.device(), area) {
+        let memory = || match Chunk::pinned(connection.device(), area) {
             // Nothing but a connection could use a region here.
-            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Piece::new(area),
+            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Chunk::new(area),
             other => other,
         };
-        let inbox = Inbox::new(Arc::clone(&connection), memory()?, options.bytes)?;
-        let outbox = Outbox::new(Arc::clone(&connection), memory()?, options.bytes);
+        let inbox = ReceiveBuffers::new(Arc::clone(&connection), memory()?, options.bytes)?;
+        let outbox = SendBuffers::new(Arc::clone(&connection), memory()?, options.bytes);
         Ok(Stream {
             receiving: Receiving {
                 mark: mark.clone(),

@@ -8,8 +8,8 @@ use super::{Context, Registers, Ticket};
 use crate::method::repeated::{self, Accesses};
 use crate::method::{extended_shadow, key, pal, shrimp_1, single_store};
 use crate::mmio::{Register, RegisterAddress};
-use crate::size_word::{self, Side};
-use crate::{Completion, KernelTicket, Method, Order, Place, Refusal, Result, Spin};
+use crate::size_word::{self, Operand};
+use crate::{Completion, KernelTicket, Method, Order, Refusal, Result, ShadowAddress, Spin};
 
 /// A transfer that [`Context::dma`] started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,11 @@ pub struct Initiated {
     pub via: Method,
     /// How often it was begun anew.
     pub retries: u32,
-    by: By,
+    by: TicketKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum TicketKind {
     Context(Ticket),
     Kernel(KernelTicket),
 }
@@ -32,8 +32,8 @@ impl Initiated {
     /// The context's ticket; none when the kernel started it.
     pub fn ticket(&self) -> Option<Ticket> {
         match self.by {
-            By::Context(ticket) => Some(ticket),
-            By::Kernel(_) => None,
+            TicketKind::Context(ticket) => Some(ticket),
+            TicketKind::Kernel(_) => None,
         }
     }
 }
@@ -51,12 +51,17 @@ impl Context {
     /// [`crate::Error::Refused`]: what the device answered, or what the method cannot carry.
     /// [`crate::Error::System`] where the kernel was to start it.
     #[inline]
-    pub fn dma(&self, source: Place<'_>, destination: Place<'_>, size: u64) -> Result<Initiated> {
+    pub fn dma(
+        &self,
+        source: ShadowAddress<'_>,
+        destination: ShadowAddress<'_>,
+        size: u64,
+    ) -> Result<Initiated> {
         match self.begin(source, destination, size) {
             Ok((ticket, retries)) => Ok(Initiated {
                 via: self.method,
                 retries,
-                by: By::Context(ticket),
+                by: TicketKind::Context(ticket),
             }),
             Err(Refusal::Contended) => {
                 self.by_kernel(source, destination, size, self.options.retries)
@@ -79,8 +84,8 @@ impl Context {
         timeout: Duration,
     ) -> Result<Completion> {
         match transfer.by {
-            By::Context(ticket) => self.wait(ticket, spin, timeout),
-            By::Kernel(ticket) => self.device.dma_wait(ticket, timeout),
+            TicketKind::Context(ticket) => self.wait(ticket, spin, timeout),
+            TicketKind::Kernel(ticket) => self.device.dma_wait(ticket, timeout),
         }
     }
 
@@ -96,8 +101,8 @@ impl Context {
     #[inline]
     pub fn initiate(
         &self,
-        source: Place<'_>,
-        destination: Place<'_>,
+        source: ShadowAddress<'_>,
+        destination: ShadowAddress<'_>,
         bytes: u64,
     ) -> std::result::Result<Ticket, Refusal> {
         self.begin(source, destination, bytes)
@@ -115,7 +120,7 @@ impl Context {
     /// [`Refusal::OtherMethod`] for other contexts, [`Refusal::NoRight`] for a region that is not
     /// both readable and writable, [`Refusal::NotAligned`].
     #[inline]
-    pub fn fetch_add(&self, place: Place<'_>) -> std::result::Result<u64, Refusal> {
+    pub fn fetch_add(&self, place: ShadowAddress<'_>) -> std::result::Result<u64, Refusal> {
         let Some(register) = place.address.filter(|_| self.method == Method::FetchAdd) else {
             return Err(Refusal::OtherMethod);
         };
@@ -133,8 +138,8 @@ impl Context {
     #[inline]
     fn begin(
         &self,
-        source: Place<'_>,
-        destination: Place<'_>,
+        source: ShadowAddress<'_>,
+        destination: ShadowAddress<'_>,
         bytes: u64,
     ) -> std::result::Result<(Ticket, u32), Refusal> {
         let registers = self.registers.as_ref().ok_or(Refusal::NoContext)?;
@@ -227,7 +232,7 @@ impl Context {
     #[inline]
     fn repeatedly(
         &self,
-        destination: Place<'_>,
+        destination: ShadowAddress<'_>,
         to: RegisterAddress<'_>,
         from: RegisterAddress<'_>,
         word: u64,
@@ -269,9 +274,9 @@ impl Context {
     #[inline]
     fn mapped_out(
         &self,
-        source: Place<'_>,
+        source: ShadowAddress<'_>,
         from: RegisterAddress<'_>,
-        destination: Place<'_>,
+        destination: ShadowAddress<'_>,
         to: RegisterAddress<'_>,
         bytes: u64,
     ) -> std::result::Result<(Ticket, u32), Refusal> {
@@ -281,7 +286,8 @@ impl Context {
             return Err(Refusal::NotAligned);
         }
         // A region's first page is where it begins, also where that is inside of a page.
-        let page = |place: Place<'_>| (place.handle, place.offset.div_ceil(page_size.max(1)));
+        let page =
+            |place: ShadowAddress<'_>| (place.handle, place.offset.div_ceil(page_size.max(1)));
         if self.map_outs.borrow().get(page(source)) != Some(page(destination)) {
             return Err(Refusal::NotMappedOut);
         }
@@ -292,8 +298,8 @@ impl Context {
     #[cold]
     fn by_kernel(
         &self,
-        source: Place<'_>,
-        destination: Place<'_>,
+        source: ShadowAddress<'_>,
+        destination: ShadowAddress<'_>,
         size: u64,
         retries: u32,
     ) -> Result<Initiated> {
@@ -305,7 +311,7 @@ impl Context {
         Ok(Initiated {
             via: Method::Kernel,
             retries,
-            by: By::Kernel(ticket),
+            by: TicketKind::Kernel(ticket),
         })
     }
 }
@@ -313,13 +319,13 @@ impl Context {
 /// The size word of a transfer.
 #[inline]
 fn size_word_of(
-    source: Place<'_>,
+    source: ShadowAddress<'_>,
     from: RegisterAddress<'_>,
-    destination: Place<'_>,
+    destination: ShadowAddress<'_>,
     to: RegisterAddress<'_>,
     bytes: u64,
 ) -> std::result::Result<u64, Refusal> {
-    let side = |place: Place<'_>, address: RegisterAddress<'_>| Side {
+    let side = |place: ShadowAddress<'_>, address: RegisterAddress<'_>| Operand {
         low: address.low(),
         region: place.index,
     };

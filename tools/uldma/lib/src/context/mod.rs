@@ -81,7 +81,7 @@ pub struct Context {
     seen: Cell<u64>,
     /// Of calls that wait with [`Spin::Adaptive`].
     poller: Cell<Option<Poller>>,
-    /// By [`Method::Shrimp1`].
+    /// TicketKind [`Method::Shrimp1`].
     map_outs: RefCell<MapOuts>,
     device: Device,
 }
@@ -94,9 +94,9 @@ pub(crate) struct Registers {
     pub(crate) page: Option<Mapping>,
     /// What [`Method::Key`] stores.
     key: u64,
-    /// By [`Method::Queue`].
+    /// TicketKind [`Method::Queue`].
     pub(crate) ring: Option<Ring>,
-    /// By [`Method::Pal`].
+    /// TicketKind [`Method::Pal`].
     restartable: Option<RestartableThread>,
 }
 

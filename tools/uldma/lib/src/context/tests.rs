@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::mmio::RegisterAddress;
-use crate::{Access, Order, Place};
+use crate::{Access, Order, ShadowAddress};
 
 /// The memory that stands for a device's.
 struct Memory {
@@ -28,8 +28,8 @@ impl Memory {
     }
 
     /// The place `offset` bytes from the start of a region that fills the memory.
-    fn place(&self, offset: usize, access: Access) -> Place<'_> {
-        Place {
+    fn place(&self, offset: usize, access: Access) -> ShadowAddress<'_> {
+        ShadowAddress {
             address: RegisterAddress::new(&self.shadow, offset),
             offset: offset as u64,
             index: 7,
@@ -245,16 +245,16 @@ fn a_queue_never_has_more_than_its_places_and_wakes_who_sleeps() {
     assert_eq!(queue.fetch_add(from, 1, Order::NONE), Err(Refusal::NoRight));
 
     assert_eq!(queue.room(), 60);
-    let pieces = [(from, to, 8); 61];
-    assert_eq!(queue.copy_pieces(&pieces), Err(Refusal::QueueFull));
+    let copies = [(from, to, 8); 61];
+    assert_eq!(queue.copy_vectored(&copies), Err(Refusal::QueueFull));
     assert_eq!(queue.room(), 60);
-    let batch = queue.copy_pieces(&pieces[..60]).unwrap();
+    let batch = queue.copy_vectored(&copies[..60]).unwrap();
     assert_eq!((batch.first, batch.last), (Ticket(5), Ticket(64)));
     assert_eq!([word(63, 1), word(0, 1)], [2 << 32, 0]);
     assert_eq!(queue.nop(Order::NONE), Err(Refusal::QueueFull));
     memory.complete(64);
     assert_eq!(queue.nop(Order::NONE), Ok(Ticket(65)));
-    assert_eq!(queue.copy_pieces(&[]), Err(Refusal::BadSize));
+    assert_eq!(queue.copy_vectored(&[]), Err(Refusal::BadSize));
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn a_batch_fails_for_the_reason_of_its_first_failure() {
     let memory = Memory::new();
     let context = context(Method::Queue, &memory);
     let queue = context.queue().unwrap();
-    let pieces = [(memory.place(0, BOTH), memory.place(8, BOTH), 8); 3];
-    let batch = queue.copy_pieces(&pieces).unwrap();
+    let copies = [(memory.place(0, BOTH), memory.place(8, BOTH), 8); 3];
+    let batch = queue.copy_vectored(&copies).unwrap();
     for (ticket, status) in [
         (1, 0),
         (2, uapi::ULDMA_DMA_REMOTE),

@@ -21,11 +21,11 @@ pub(crate) enum Accesses {
 
 /// An attempt that did not start the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missed {
+pub(crate) enum FailedAttempt {
     /// Somebody came in between, and the answer is FAIL: begin anew.
     Fail,
     /// The answer is another code than is due: begin anew.
-    OtherCode,
+    UnexpectedCode,
     /// The device refuses, with this negative answer.
     Refused(i64),
 }
@@ -64,10 +64,10 @@ pub(crate) fn initiate<R: Register>(
         };
         match attempt {
             Ok(ticket) => return Ok(ticket),
-            Err(Missed::Refused(answer)) => return Err(Refusal::from_answer(answer)),
+            Err(FailedAttempt::Refused(answer)) => return Err(Refusal::from_answer(answer)),
             Err(missed) => {
                 disturbed.attempts += 1;
-                disturbed.fails += u64::from(missed == Missed::Fail);
+                disturbed.fails += u64::from(missed == FailedAttempt::Fail);
             }
         }
     }
@@ -76,7 +76,11 @@ pub(crate) fn initiate<R: Register>(
 
 /// LD source, ST destination, LD source.
 #[inline]
-pub(crate) fn three<R: Register>(destination: R, source: R, size_word: u64) -> Result<u64, Missed> {
+pub(crate) fn three<R: Register>(
+    destination: R,
+    source: R,
+    size_word: u64,
+) -> Result<u64, FailedAttempt> {
     source.begin();
     check(source.load(), uapi::ULDMA_REPEATED_OK1)?;
     destination.store(size_word);
@@ -86,7 +90,11 @@ pub(crate) fn three<R: Register>(destination: R, source: R, size_word: u64) -> R
 
 /// ST destination, LD source, ST destination, LD source.
 #[inline]
-pub(crate) fn four<R: Register>(destination: R, source: R, size_word: u64) -> Result<u64, Missed> {
+pub(crate) fn four<R: Register>(
+    destination: R,
+    source: R,
+    size_word: u64,
+) -> Result<u64, FailedAttempt> {
     destination.begin();
     destination.store(size_word);
     destination.barrier();
@@ -99,7 +107,11 @@ pub(crate) fn four<R: Register>(destination: R, source: R, size_word: u64) -> Re
 /// ST destination, LD source, ST destination, LD source, LD destination, with the barriers of
 /// fig. 10: before the first access and between each store and the load after it.
 #[inline]
-pub(crate) fn five<R: Register>(destination: R, source: R, size_word: u64) -> Result<u64, Missed> {
+pub(crate) fn five<R: Register>(
+    destination: R,
+    source: R,
+    size_word: u64,
+) -> Result<u64, FailedAttempt> {
     destination.begin();
     destination.store(size_word);
     destination.barrier();
@@ -112,17 +124,17 @@ pub(crate) fn five<R: Register>(destination: R, source: R, size_word: u64) -> Re
 
 /// What comes above the code, if the code is the one that is due.
 #[inline]
-fn check(answer: i64, due: u32) -> Result<u64, Missed> {
+fn check(answer: i64, due: u32) -> Result<u64, FailedAttempt> {
     let word = answer as u64;
     let code = word & u64::from(uapi::ULDMA_REPEATED_CODE_MASK);
     if answer < 0 {
-        Err(Missed::Refused(answer))
+        Err(FailedAttempt::Refused(answer))
     } else if code == u64::from(due) {
         Ok(word >> uapi::ULDMA_REPEATED_TICKET_SHIFT)
     } else if code == u64::from(uapi::ULDMA_REPEATED_FAIL) {
-        Err(Missed::Fail)
+        Err(FailedAttempt::Fail)
     } else {
-        Err(Missed::OtherCode)
+        Err(FailedAttempt::UnexpectedCode)
     }
 }
 
@@ -277,9 +289,9 @@ mod tests {
     #[test]
     fn only_the_code_that_is_due_counts() {
         assert_eq!(check(0x7003, 3), Ok(7));
-        assert_eq!(check(0x7001, 3), Err(Missed::OtherCode));
-        assert_eq!(check(0, 1), Err(Missed::Fail));
+        assert_eq!(check(0x7001, 3), Err(FailedAttempt::UnexpectedCode));
+        assert_eq!(check(0, 1), Err(FailedAttempt::Fail));
         assert_eq!(check(0x1001, 1), Ok(1));
-        assert_eq!(check(-8, 1), Err(Missed::Refused(-8)));
+        assert_eq!(check(-8, 1), Err(FailedAttempt::Refused(-8)));
     }
 }

@@ -54,7 +54,7 @@
 //! memory only after its areas have ended.
 
 mod agent;
-mod locker;
+mod lock_calls;
 mod protocol;
 mod segment;
 mod shm_counter;
@@ -66,7 +66,7 @@ pub use agent::{Action, Answer, Span};
 pub use segment::Segment;
 
 use agent::Agent;
-use locker::{ByAddress, BySegment};
+use lock_calls::{MlockCalls, ShmLockCalls};
 use shm_counter::ShmCounter;
 
 use crate::region::{sealed, Entry};
@@ -174,14 +174,14 @@ impl Registrar {
             (Mode::Mlock, Some(segment)) => {
                 let agent = &mut self.inner.lock().agent;
                 let (region, answered) =
-                    protocol::register(&ByAddress, agent, segment, given, driver)?;
+                    protocol::register(&MlockCalls, agent, segment, given, driver)?;
                 answer = Some(answered);
                 region
             }
-            (Mode::ShmCtl, Some(segment)) => match BySegment::of(segment) {
-                Some(locker) => {
+            (Mode::ShmCtl, Some(segment)) => match ShmLockCalls::of(segment) {
+                Some(calls) => {
                     let counter = &mut self.inner.lock().shm;
-                    protocol::shm_register(&locker, counter, segment, driver)?
+                    protocol::shm_register(&calls, counter, segment, driver)?
                 }
                 None => driver()?,
             },
@@ -208,14 +208,14 @@ impl Inner {
         match (self.mode, segment) {
             (Mode::Mlock, Some(segment)) => {
                 let agent = &mut self.lock().agent;
-                protocol::deregister(&ByAddress, agent, segment, driver).map(Some)
+                protocol::deregister(&MlockCalls, agent, segment, driver).map(Some)
             }
             (Mode::ShmCtl, Some(segment)) => {
-                match BySegment::of(segment) {
-                    Some(locker) => {
+                match ShmLockCalls::of(segment) {
+                    Some(calls) => {
                         let counter = &mut self.lock().shm;
-                        let others = || locker.others_attach();
-                        protocol::shm_deregister(&locker, counter, segment, driver, others)?;
+                        let others = || calls.others_attach();
+                        protocol::shm_deregister(&calls, counter, segment, driver, others)?;
                     }
                     None => driver()?,
                 }

@@ -8,7 +8,7 @@ use super::shm_counter::ShmCounter;
 use crate::Result;
 
 /// Keeps memory where it is: by system calls here, in a model in tests.
-pub(super) trait Locker {
+pub(super) trait LockCalls {
     /// Locks the memory.
     fn lock(&self, span: Span) -> Result<()>;
 
@@ -21,26 +21,26 @@ pub(super) trait Locker {
 ///
 /// The area that the driver gives ends when it is dropped.
 pub(super) fn register<A>(
-    locker: &impl Locker,
+    calls: &impl LockCalls,
     agent: &mut Agent,
     segment: &Segment,
     given: Span,
     driver: impl FnOnce() -> Result<A>,
 ) -> Result<(A, Answer)> {
-    let area = match locker.lock(given).and_then(|()| driver()) {
+    let area = match calls.lock(given).and_then(|()| driver()) {
         Ok(area) => area,
         Err(error) => {
             // Also after a mlock() that failed: it may have locked a part.
-            let _ = act(locker, agent.failed(segment, given));
+            let _ = act(calls, agent.failed(segment, given));
             return Err(error);
         }
     };
     let answer = agent.registered(segment, given);
-    match act(locker, answer) {
+    match act(calls, answer) {
         Ok(()) => Ok((area, answer)),
         Err(error) => {
             drop(area);
-            let _ = act(locker, agent.deregistered(segment));
+            let _ = act(calls, agent.deregistered(segment));
             Err(error)
         }
     }
@@ -49,42 +49,42 @@ pub(super) fn register<A>(
 /// Ends an area: calls the driver, with nothing done before, then acts on its answer. The area has
 /// ended, whatever the driver says.
 pub(super) fn deregister(
-    locker: &impl Locker,
+    calls: &impl LockCalls,
     agent: &mut Agent,
     segment: &Segment,
     driver: impl FnOnce() -> Result<()>,
 ) -> Result<Answer> {
     let ended = driver();
     let answer = agent.deregistered(segment);
-    let acted = act(locker, answer);
+    let acted = act(calls, answer);
     ended.and(acted).map(|()| answer)
 }
 
-fn act(locker: &impl Locker, answer: Answer) -> Result<()> {
+fn act(calls: &impl LockCalls, answer: Answer) -> Result<()> {
     match answer.action {
         Action::Nop => Ok(()),
-        Action::Lock => locker.lock(answer.span),
-        Action::Unlock => locker.unlock(answer.span),
+        Action::Lock => calls.lock(answer.span),
+        Action::Unlock => calls.unlock(answer.span),
     }
 }
 
 /// Registers by a counter for the segment as a whole (§4.1.2, shm_ctl): the first area locks it,
 /// before the driver learns the addresses.
 pub(super) fn shm_register<A>(
-    locker: &impl Locker,
+    calls: &impl LockCalls,
     counter: &mut ShmCounter,
     segment: &Segment,
     driver: impl FnOnce() -> Result<A>,
 ) -> Result<A> {
     let first = counter.areas(segment) == 0;
     if first {
-        locker.lock(segment.span())?;
+        calls.lock(segment.span())?;
     }
     let area = driver();
     match &area {
         Ok(_) => counter.add(segment),
         Err(_) if first => {
-            let _ = locker.unlock(segment.span());
+            let _ = calls.unlock(segment.span());
         }
         Err(_) => {}
     }
@@ -93,7 +93,7 @@ pub(super) fn shm_register<A>(
 
 /// Ends an area; the last one unlocks the segment, unless others may have areas in it.
 pub(super) fn shm_deregister(
-    locker: &impl Locker,
+    calls: &impl LockCalls,
     counter: &mut ShmCounter,
     segment: &Segment,
     driver: impl FnOnce() -> Result<()>,
@@ -102,7 +102,7 @@ pub(super) fn shm_deregister(
     let ended = driver();
     let last = counter.remove(segment);
     let unlocked = if last && !others() {
-        locker.unlock(segment.span())
+        calls.unlock(segment.span())
     } else {
         Ok(())
     };
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    impl Locker for Machine {
+    impl LockCalls for Machine {
         fn lock(&self, span: Span) -> Result<()> {
             self.call(Lock(span))?;
             self.locked.borrow_mut().extend(pages(span));

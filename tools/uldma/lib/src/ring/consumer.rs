@@ -225,12 +225,12 @@ impl Consumer {
     }
 
     /// Tells what was taken, if the peer does not know yet, for a message that goes there anyway.
-    /// When it returns true, [`Consumer::look`] must follow after a fence.
+    /// When it returns true, [`Consumer::poll_once`] must follow after a fence.
     #[inline]
     pub fn tell_in_passing(&mut self, outbound: &impl Outbound) -> bool {
         let untold = self.told != self.consumed;
         if untold {
-            self.tell(outbound, self.flags);
+            self.publish_word(outbound, self.flags);
         }
         untold
     }
@@ -242,7 +242,7 @@ impl Consumer {
     ///
     /// [`RingError`].
     #[inline]
-    pub fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+    pub fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         // What the word promises may be taken without another look at it.
         let word = inbound.acquire(PRODUCER);
         if word & ASLEEP == 0 {
@@ -264,7 +264,7 @@ impl Consumer {
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        if self.peer & layout::HUNGRY == 0 {
+        if self.peer & layout::WANTS_ROOM == 0 {
             return Ok(false);
         }
         if self.told != self.consumed {
@@ -277,20 +277,20 @@ impl Consumer {
     /// Says that this side is going to sleep until there is a message. Look for one once more
     /// before sleeping; say [`Consumer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
-        self.tell(outbound, ASLEEP);
+        self.publish_word(outbound, ASLEEP);
         inbound.fence();
     }
 
     /// Says that this side does not sleep any more.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 {
-            self.tell(outbound, 0);
+            self.publish_word(outbound, 0);
         }
     }
 
     /// Says that nothing more will be taken.
     pub fn close(&mut self, outbound: &impl Outbound) {
-        self.tell(outbound, CLOSED);
+        self.publish_word(outbound, CLOSED);
         self.failed.get_or_insert(RingError::Closed);
     }
 
@@ -311,9 +311,9 @@ impl Consumer {
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        self.tell(outbound, self.flags);
+        self.publish_word(outbound, self.flags);
         inbound.fence();
-        self.look(inbound)
+        self.poll_once(inbound)
     }
 
     /// Whether the peer's word asks for a doorbell. One is enough until the peer is told more: it
@@ -327,7 +327,7 @@ impl Consumer {
     }
 
     #[inline]
-    fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
+    fn publish_word(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
         self.told = self.consumed;
         if !self.abandoned {

@@ -44,23 +44,23 @@ impl Duplex {
         outbound: &impl Outbound,
         message: &[u8],
     ) -> Result<Pushed, RingError> {
-        self.push_pieces(inbound, outbound, &[message])
+        self.push_vectored(inbound, outbound, &[message])
     }
 
-    /// As [`Producer::push_pieces`].
+    /// As [`Producer::push_vectored`].
     ///
     /// # Errors
     ///
     /// [`RingError`].
     #[inline]
-    pub fn push_pieces(
+    pub fn push_vectored(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
-        pieces: &[impl AsRef<[u8]>],
+        parts: &[impl AsRef<[u8]>],
     ) -> Result<Pushed, RingError> {
         let told = self.consumer.tell_in_passing(outbound);
-        let pushed = self.producer.push_pieces(inbound, outbound, pieces)?;
+        let pushed = self.producer.push_vectored(inbound, outbound, parts)?;
         if !told {
             return Ok(pushed);
         }
@@ -79,9 +79,9 @@ impl Duplex {
         })
     }
 
-    /// As [`Consumer::look`], on the way of a message to the peer: after an error nothing more is sent, either.
+    /// As [`Consumer::poll_once`], on the way of a message to the peer: after an error nothing more is sent, either.
     pub(super) fn look_for_room(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        let looked = self.consumer.look(inbound);
+        let looked = self.consumer.poll_once(inbound);
         looked.map_err(|error| self.producer.fail(error))
     }
 

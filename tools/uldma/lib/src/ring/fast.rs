@@ -51,10 +51,10 @@ impl Duplex {
         if asleep & ASLEEP == 0 {
             return Some(Ok(false));
         }
-        Some(self.look(inbound))
+        Some(self.poll_once(inbound))
     }
 
-    /// Waits for a message of eight bytes, `looks` looks long, and takes it if it came by the
+    /// Waits for a message of eight bytes, `polls` looks long, and takes it if it came by the
     /// short way and is the only one.
     ///
     /// Returns none if this is another case; then nothing has happened, and a message may be there
@@ -64,11 +64,11 @@ impl Duplex {
         &mut self,
         inbound: &impl Inbound,
         target: &mut [u8],
-        looks: u32,
+        polls: u32,
     ) -> Option<usize> {
         let target = target.first_chunk_mut::<{ SIZE as usize }>()?;
         let index = self.consumer.idle_at()?;
-        let word = inbound.await_change(PRODUCER, self.consumer.idle_word(), looks);
+        let word = inbound.await_change(PRODUCER, self.consumer.idle_word(), polls);
         // No flags, and exactly one record more.
         if word != index + RECORD || inbound.load(SLOT) != layout::slot_base(index) + SIZE {
             return None;
@@ -80,8 +80,8 @@ impl Duplex {
 
     /// Looks at both of the peer's words; returns whether to ring its doorbell.
     #[cold]
-    fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        let consumer = self.producer.look(inbound)?;
+    fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+        let consumer = self.producer.poll_once(inbound)?;
         let producer = self.look_for_room(inbound)?;
         Ok(consumer || producer)
     }

@@ -19,7 +19,7 @@ pub use producer::{Producer, Pushed};
 /// Offsets in a segment. All words are 64 bits, little-endian.
 pub mod layout {
     /// Words in which the writer says who it is, see [`super::super::Channel`].
-    pub const HELLO: usize = 0x000;
+    pub const HANDSHAKE: usize = 0x000;
     /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. Here starts
     /// the *state line*: one cache line with all that a short message takes.
     pub const PRODUCER: usize = 0x080;
@@ -49,7 +49,7 @@ pub mod layout {
     /// Flag of both words: the writer will not touch the channel again.
     pub const CLOSED: u64 = 1 << 1;
     /// Flag of the producer word: it waits for room; say what was consumed.
-    pub const HUNGRY: u64 = 1 << 2;
+    pub const WANTS_ROOM: u64 = 1 << 2;
     /// All flags; the rest of a word is the index.
     pub const FLAGS: u64 = ALIGN - 1;
 
@@ -88,12 +88,12 @@ pub trait Inbound {
     /// the peer wrote before it published the word is seen.
     fn acquire(&self, offset: usize) -> u64;
 
-    /// As [`Inbound::acquire`], but loads the word until it is not `old`, `looks` times and once at
+    /// As [`Inbound::acquire`], but loads the word until it is not `old`, `polls` times and once at
     /// least; the last value.
     #[inline]
-    fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
+    fn await_change(&self, offset: usize, old: u64, polls: u32) -> u64 {
         let mut word = self.acquire(offset);
-        for _ in 1..looks {
+        for _ in 1..polls {
             if word != old {
                 break;
             }
@@ -140,7 +140,7 @@ pub enum Violation {
     Length,
     /// The peer's greeting makes no sense.
     #[error("the greeting is not of this protocol")]
-    Hello,
+    Handshake,
 }
 
 /// Why a message could not be passed on.

@@ -3,7 +3,7 @@
 //! The writing end of a ring.
 
 use super::layout::{
-    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, HUNGRY, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE,
+    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE, WANTS_ROOM,
 };
 use super::{split, Inbound, Outbound, RingError, Violation};
 
@@ -73,7 +73,7 @@ impl Producer {
         outbound: &impl Outbound,
         message: &[u8],
     ) -> Result<Pushed, RingError> {
-        self.push_pieces(inbound, outbound, &[message])
+        self.push_vectored(inbound, outbound, &[message])
     }
 
     /// Writes a message that lies in pieces, when there is room.
@@ -82,16 +82,16 @@ impl Producer {
     ///
     /// As [`Producer::push`].
     #[inline]
-    pub fn push_pieces(
+    pub fn push_vectored(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
-        pieces: &[impl AsRef<[u8]>],
+        parts: &[impl AsRef<[u8]>],
     ) -> Result<Pushed, RingError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let length = total(pieces);
+        let length = total(parts);
         let size = layout::record_size(length as u64);
         if self.produced != self.consumed {
             self.accept(inbound.load(CONSUMER))?;
@@ -99,14 +99,14 @@ impl Producer {
         if length <= SLOT_SIZE && self.produced == self.consumed {
             // The peer has taken everything, the slot's last message included: a short one may go
             // the short way, where it takes no cache line but the one that the peer looks at.
-            if let [message] = pieces {
+            if let [message] = parts {
                 fill_slot(outbound, message.as_ref());
             } else {
                 let mut message = [0; SLOT_SIZE];
                 let mut rest = &mut message[..];
-                for piece in pieces {
-                    let (head, tail) = rest.split_at_mut(piece.as_ref().len());
-                    head.copy_from_slice(piece.as_ref());
+                for part in parts {
+                    let (head, tail) = rest.split_at_mut(part.as_ref().len());
+                    head.copy_from_slice(part.as_ref());
                     rest = tail;
                 }
                 fill_slot(outbound, &message[..length]);
@@ -114,40 +114,40 @@ impl Producer {
             let slot = layout::slot_base(self.produced) + length as u64;
             outbound.store(SLOT, slot);
         } else if self.room() >= size {
-            self.write(outbound, pieces, length);
+            self.write(outbound, parts, length);
         } else if length > self.max_message() {
             let limit = self.max_message();
             return Err(RingError::TooLong { length, limit });
         } else {
-            if self.flags & HUNGRY == 0 {
-                self.tell(outbound, self.flags | HUNGRY);
+            if self.flags & WANTS_ROOM == 0 {
+                self.publish_word(outbound, self.flags | WANTS_ROOM);
             }
             return Ok(Pushed::Full { wake: false });
         }
         self.produced += size;
         // Whoever sees the index sees the record.
-        self.tell(outbound, 0);
+        self.publish_word(outbound, 0);
         // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
         // looks at the index. The fences on both sides let one of the two see the other.
         inbound.fence();
-        let wake = self.look(inbound)?;
+        let wake = self.poll_once(inbound)?;
         Ok(Pushed::Done { wake })
     }
 
     /// Writes a record for which there is room.
-    fn write(&self, outbound: &impl Outbound, pieces: &[impl AsRef<[u8]>], length: usize) {
+    fn write(&self, outbound: &impl Outbound, parts: &[impl AsRef<[u8]>], length: usize) {
         // A header never wraps: records are aligned to its size.
         let (start, _) = split(self.produced, HEADER, self.capacity);
         outbound.store(start, length as u64);
         let mut position = self.produced + HEADER as u64;
-        for piece in pieces {
-            let piece = piece.as_ref();
-            let (start, first) = split(position, piece.len(), self.capacity);
-            outbound.write(start, &piece[..first]);
-            if first < piece.len() {
-                outbound.write(layout::DATA, &piece[first..]);
+        for part in parts {
+            let part = part.as_ref();
+            let (start, first) = split(position, part.len(), self.capacity);
+            outbound.write(start, &part[..first]);
+            if first < part.len() {
+                outbound.write(layout::DATA, &part[first..]);
             }
-            position += piece.len() as u64;
+            position += part.len() as u64;
         }
     }
 
@@ -155,7 +155,7 @@ impl Producer {
     /// sleeping; say [`Producer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         if self.failed.is_none() {
-            self.tell(outbound, HUNGRY | ASLEEP);
+            self.publish_word(outbound, WANTS_ROOM | ASLEEP);
             inbound.fence();
         }
     }
@@ -163,7 +163,7 @@ impl Producer {
     /// Says that this side does not sleep any more.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 && self.failed.is_none() {
-            self.tell(outbound, self.flags & !ASLEEP);
+            self.publish_word(outbound, self.flags & !ASLEEP);
         }
     }
 
@@ -174,7 +174,7 @@ impl Producer {
 
     /// Says that nothing will follow.
     pub fn close(&mut self, outbound: &impl Outbound) {
-        self.tell(outbound, CLOSED);
+        self.publish_word(outbound, CLOSED);
         self.fail(RingError::Closed);
     }
 
@@ -189,7 +189,7 @@ impl Producer {
     }
 
     #[inline]
-    fn tell(&mut self, outbound: &impl Outbound, flags: u64) {
+    fn publish_word(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
         outbound.publish(PRODUCER, self.produced | flags);
     }
@@ -210,7 +210,7 @@ impl Producer {
 
     /// Looks whether the peer sleeps for want of messages; returns whether to ring its doorbell.
     #[inline]
-    pub(super) fn look(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+    pub(super) fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         let word = inbound.load(CONSUMER);
         self.accept(word)?;
         // Who sleeps with nothing left to take needs no ring: it will look before it sleeps again.
@@ -249,8 +249,8 @@ impl Producer {
 
 /// Bytes of all pieces.
 #[inline]
-fn total(pieces: &[impl AsRef<[u8]>]) -> usize {
-    let lengths = pieces.iter().map(|piece| piece.as_ref().len());
+fn total(parts: &[impl AsRef<[u8]>]) -> usize {
+    let lengths = parts.iter().map(|part| part.as_ref().len());
     // The same memory may be named often: what is more than this is too long for any ring.
     lengths.fold(0, |sum: usize, length| {
         sum.saturating_add(length)

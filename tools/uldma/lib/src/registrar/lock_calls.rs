@@ -5,15 +5,15 @@
 use nix::errno::Errno;
 
 use super::agent::Span;
-use super::protocol::Locker;
+use super::protocol::LockCalls;
 use super::segment::Segment;
 use crate::sys::{self, ShmId};
 use crate::{Error, Result};
 
 /// mlock() and munlock().
-pub(super) struct ByAddress;
+pub(super) struct MlockCalls;
 
-impl Locker for ByAddress {
+impl LockCalls for MlockCalls {
     fn lock(&self, span: Span) -> Result<()> {
         sys::mlock(span.start, span.length)
             .map_err(|errno| Error::locking(format!("lock {} bytes", span.length), errno))
@@ -32,12 +32,12 @@ impl Locker for ByAddress {
 }
 
 /// SHM_LOCK and SHM_UNLOCK, of one System V segment whatever the addresses.
-pub(super) struct BySegment<'a> {
+pub(super) struct ShmLockCalls<'a> {
     id: ShmId,
     segment: &'a Segment,
 }
 
-impl<'a> BySegment<'a> {
+impl<'a> ShmLockCalls<'a> {
     /// None for what is no System V segment.
     pub(super) fn of(segment: &'a Segment) -> Option<Self> {
         let id = segment.shm_id().map(ShmId)?;
@@ -52,7 +52,7 @@ impl<'a> BySegment<'a> {
     }
 }
 
-impl Locker for BySegment<'_> {
+impl LockCalls for ShmLockCalls<'_> {
     fn lock(&self, _: Span) -> Result<()> {
         let action = || format!("lock segment {}", self.id.0);
         self.id
@@ -88,22 +88,22 @@ mod tests {
     fn memory_that_has_gone_is_not_locked() {
         let memory = Memory::new(Kind::Shared, 4096).unwrap();
         let span = span_of(&memory);
-        ByAddress.lock(span).unwrap();
+        MlockCalls.lock(span).unwrap();
         drop(memory);
-        ByAddress.unlock(span).unwrap();
+        MlockCalls.unlock(span).unwrap();
     }
 
     #[test]
     fn a_segment_is_locked_by_its_number() {
         let memory = Memory::new(Kind::SysV, 8192).unwrap();
         let segment = Segment::containing(memory.address(), 1).unwrap();
-        let locker = BySegment::of(&segment).unwrap();
-        locker.lock(span_of(&memory)).unwrap();
-        assert!(!locker.others_attach());
+        let calls = ShmLockCalls::of(&segment).unwrap();
+        calls.lock(span_of(&memory)).unwrap();
+        assert!(!calls.others_attach());
         let again = Memory::attach(segment.shm_id().unwrap(), false).unwrap();
-        assert!(!locker.others_attach(), "both are this process's");
-        locker.unlock(span_of(&memory)).unwrap();
+        assert!(!calls.others_attach(), "both are this process's");
+        calls.unlock(span_of(&memory)).unwrap();
         drop((memory, again));
-        locker.unlock(segment.span()).unwrap();
+        calls.unlock(segment.span()).unwrap();
     }
 }

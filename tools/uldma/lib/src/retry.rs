@@ -4,19 +4,19 @@
 
 use std::time::{Duration, Instant};
 
-/// Attempts at the same thing, until it succeeds or the time is up.
+/// Backoff at the same thing, until it succeeds or the time is up.
 ///
 /// Each pause is a part of the time that went by before it. So what comes is found at most that part
 /// later than it could have been, whatever the machine or the peer takes, and the number of attempts
 /// grows with the logarithm of the time alone.
 #[derive(Debug)]
-pub(crate) struct Attempts {
+pub(crate) struct Backoff {
     began: Instant,
     /// None: there is no end to the patience.
     deadline: Option<Instant>,
 }
 
-impl Attempts {
+impl Backoff {
     /// The part is one of so many: an attempt may be late by 6 %.
     const PART: u32 = 16;
 
@@ -57,19 +57,19 @@ mod tests {
     #[test]
     fn pauses_are_a_part_of_what_went_by() {
         let began = Instant::now() - Duration::from_secs(160);
-        let attempts = Attempts {
+        let attempts = Backoff {
             began,
             deadline: None,
         };
         assert!(attempts.next_pause() >= Some(Duration::from_secs(10)));
         assert_eq!(attempts.left(), Duration::MAX);
-        assert!(Attempts::within(Duration::MAX).pause());
+        assert!(Backoff::within(Duration::MAX).pause());
     }
 
     #[test]
     fn no_pause_goes_beyond_the_end() {
         let began = Instant::now() - Duration::from_secs(3600);
-        let attempts = Attempts {
+        let attempts = Backoff {
             began,
             deadline: Some(Instant::now() + Duration::from_millis(1)),
         };
@@ -78,8 +78,8 @@ mod tests {
         assert!(attempts.left().is_zero());
         // Half of what is left, as long as that is more than a moment of what went by.
         let deadline = Some(Instant::now() + Duration::from_secs(100));
-        let next = Attempts { began, deadline }.next_pause();
+        let next = Backoff { began, deadline }.next_pause();
         assert!(next > Some(Duration::from_secs(40)) && next <= Some(Duration::from_secs(50)));
-        assert!(!Attempts::within(Duration::ZERO).pause());
+        assert!(!Backoff::within(Duration::ZERO).pause());
     }
 }

@@ -13,11 +13,11 @@ use crate::{Access, Device, Error, Result};
 /// A part of a memory area that nobody else has: what a [`crate::Connection`] is given and gives
 /// back.
 ///
-/// Pieces of one area never overlap, so each reads and writes like a byte slice. Who gives one to a
+/// Chunks of one area never overlap, so each reads and writes like a byte slice. Who gives one to a
 /// connection has it no more, and cannot touch what the kernel may be reading or writing. The area
 /// is unmapped with its last piece.
 #[derive(Debug)]
-pub struct Piece {
+pub struct Chunk {
     area: Arc<Area>,
     start: usize,
     length: usize,
@@ -35,7 +35,7 @@ struct Area {
     mapping: Mapping,
 }
 
-impl Piece {
+impl Chunk {
     /// One piece that is a new area of `length` zero bytes.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Piece {
     ///
     /// # Errors
     ///
-    /// As [`Piece::new`] and [`Device::register`].
+    /// As [`Chunk::new`] and [`Device::register`].
     pub fn pinned(device: &Device, length: usize) -> Result<Self> {
         let mapping = Self::map(length)?;
         let address = mapping.base().as_ptr() as u64;
@@ -111,7 +111,7 @@ impl Piece {
     }
 }
 
-impl Deref for Piece {
+impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -121,41 +121,41 @@ impl Deref for Piece {
     }
 }
 
-impl DerefMut for Piece {
+impl DerefMut for Chunk {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { self.area.mapping.part_mut(self.start, self.length) }
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-/// Pieces in a row, of which those that lie behind each other become one.
+/// Chunks in a row, of which those that lie behind each other become one.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces(VecDeque<Piece>);
+pub(crate) struct Chunks(VecDeque<Chunk>);
 
-impl Pieces {
+impl Chunks {
     /// Appends a piece.
-    pub(crate) fn push(&mut self, piece: Piece) {
+    pub(crate) fn push(&mut self, chunk: Chunk) {
         let alone = match self.0.back_mut() {
-            Some(last) => last.join(piece).err(),
-            None => Some(piece),
+            Some(last) => last.join(chunk).err(),
+            None => Some(chunk),
         };
-        self.0.extend(alone.filter(|piece| !piece.is_empty()));
+        self.0.extend(alone.filter(|chunk| !chunk.is_empty()));
     }
 
     /// Puts a piece before all others, from where it was taken.
-    pub(crate) fn push_front(&mut self, mut piece: Piece) {
+    pub(crate) fn push_front(&mut self, mut chunk: Chunk) {
         if let Some(first) = self.0.pop_front() {
-            if let Err(first) = piece.join(first) {
+            if let Err(first) = chunk.join(first) {
                 self.0.push_front(first);
             }
         }
-        self.0.push_front(piece);
+        self.0.push_front(chunk);
     }
 
     /// Runs of bytes that lie behind each other.
@@ -168,18 +168,18 @@ impl Pieces {
         self.0.front().map_or(0, |first| first.len())
     }
 
-    /// Takes the first bytes, at most those of [`Pieces::run`].
-    pub(crate) fn pop(&mut self, most: usize) -> Option<Piece> {
+    /// Takes the first bytes, at most those of [`Chunks::run`].
+    pub(crate) fn pop(&mut self, most: usize) -> Option<Chunk> {
         let first = self.0.front_mut()?;
-        let piece = first.split_to(most);
+        let chunk = first.split_to(most);
         if first.is_empty() {
             self.0.pop_front();
         }
-        Some(piece)
+        Some(chunk)
     }
 
     /// Takes the first `length` bytes if they start at that address.
-    pub(crate) fn take(&mut self, address: u64, length: u64) -> Option<Piece> {
+    pub(crate) fn take(&mut self, address: u64, length: u64) -> Option<Chunk> {
         let first = self.0.front()?;
         let length = usize::try_from(length).ok()?;
         if first.address() != address || length > first.len() {
@@ -189,7 +189,7 @@ impl Pieces {
     }
 
     /// Takes all.
-    pub(crate) fn drain(&mut self) -> Vec<Piece> {
+    pub(crate) fn drain(&mut self) -> Vec<Chunk> {
         self.0.drain(..).collect()
     }
 }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn pieces_are_split_and_joined() {
-        let mut whole = Piece::new(100).unwrap();
+        let mut whole = Chunk::new(100).unwrap();
         whole.fill(1);
         let mut first = whole.split_to(60);
         first.fill(2);
@@ -210,15 +210,15 @@ mod tests {
         assert!(whole.iter().all(|&byte| byte == 1));
         // The wrong way round, and of another area.
         let first = whole.join(first).unwrap_err();
-        let mut first = first.join_all(Piece::new(8).unwrap());
+        let mut first = first.join_all(Chunk::new(8).unwrap());
         first.join(whole).unwrap();
         assert_eq!(first.len(), 100);
         assert_eq!((first[59], first[60]), (2, 1));
     }
 
-    impl Piece {
+    impl Chunk {
         /// Fails to append what lies elsewhere.
-        fn join_all(mut self, elsewhere: Piece) -> Self {
+        fn join_all(mut self, elsewhere: Chunk) -> Self {
             assert!(self.join(elsewhere).is_err());
             self
         }
@@ -226,49 +226,49 @@ mod tests {
 
     #[test]
     fn what_others_say_is_taken_only_if_it_is_the_front() {
-        let mut pieces = Pieces::default();
-        let mut whole = Piece::new(4096).unwrap();
+        let mut chunks = Chunks::default();
+        let mut whole = Chunk::new(4096).unwrap();
         let address = whole.address();
-        pieces.push(whole.split_to(1000));
-        pieces.push(whole.split_to(1000));
-        assert_eq!(pieces.run(), 2000);
-        assert!(pieces.take(address + 8, 8).is_none());
-        assert!(pieces.take(address, 2001).is_none());
-        assert!(pieces.take(address, u64::MAX).is_none());
-        assert_eq!(pieces.take(address, 1500).unwrap().len(), 1500);
-        assert_eq!(pieces.take(address + 1500, 500).unwrap().len(), 500);
-        assert!(pieces.take(address + 2000, 0).is_none());
+        chunks.push(whole.split_to(1000));
+        chunks.push(whole.split_to(1000));
+        assert_eq!(chunks.run(), 2000);
+        assert!(chunks.take(address + 8, 8).is_none());
+        assert!(chunks.take(address, 2001).is_none());
+        assert!(chunks.take(address, u64::MAX).is_none());
+        assert_eq!(chunks.take(address, 1500).unwrap().len(), 1500);
+        assert_eq!(chunks.take(address + 1500, 500).unwrap().len(), 500);
+        assert!(chunks.take(address + 2000, 0).is_none());
     }
 
     #[test]
     fn memory_of_different_areas_is_never_one() {
-        let mut pieces = Pieces::default();
+        let mut chunks = Chunks::default();
         // The kernel likes to map these next to each other.
         for _ in 0..4 {
-            pieces.push(Piece::new(4096).unwrap());
+            chunks.push(Chunk::new(4096).unwrap());
         }
-        assert_eq!(pieces.run(), 4096);
-        assert_eq!(pieces.drain().len(), 4);
+        assert_eq!(chunks.run(), 4096);
+        assert_eq!(chunks.drain().len(), 4);
     }
 
     proptest! {
         /// However memory goes around, each byte is there once.
         #[test]
         fn no_byte_is_lost(takes in prop::collection::vec(1usize..300, 1..60)) {
-            let mut pieces = Pieces::default();
-            let mut whole = Piece::new(1000).unwrap();
+            let mut chunks = Chunks::default();
+            let mut whole = Chunk::new(1000).unwrap();
             for (byte, number) in whole.iter_mut().zip(0u32..) {
                 *byte = number as u8;
             }
-            pieces.push(whole);
+            chunks.push(whole);
             for most in takes {
-                let piece = pieces.pop(most).unwrap();
-                prop_assert!(!piece.is_empty() && piece.len() <= most);
-                pieces.push(piece);
+                let chunk = chunks.pop(most).unwrap();
+                prop_assert!(!chunk.is_empty() && chunk.len() <= most);
+                chunks.push(chunk);
             }
-            let left = pieces.drain();
+            let left = chunks.drain();
             let mut places: Vec<(usize, usize)> =
-                left.iter().map(|piece| (piece.start, piece.length)).collect();
+                left.iter().map(|chunk| (chunk.start, chunk.length)).collect();
             places.sort_unstable();
             let mut next = 0;
             for (start, length) in places {
@@ -276,8 +276,8 @@ mod tests {
                 next += length;
             }
             prop_assert_eq!(next, 1000);
-            for piece in &left {
-                for (byte, place) in piece.iter().zip(piece.start..) {
+            for chunk in &left {
+                for (byte, place) in chunk.iter().zip(chunk.start..) {
                     prop_assert_eq!(*byte, place as u8);
                 }
             }

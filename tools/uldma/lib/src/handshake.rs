@@ -22,49 +22,52 @@ use crate::{sys, Device, Error, Name, Peer, Result};
 const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
 const VERSION: u64 = 2;
 
-const WORD_MAGIC: usize = layout::HELLO;
-const WORD_CAPACITY: usize = layout::HELLO + 8;
-const WORD_NONCE: usize = layout::HELLO + 16;
-const WORD_ECHO: usize = layout::HELLO + 24;
+const MAGIC_WORD: usize = layout::HANDSHAKE;
+const CAPACITY_WORD: usize = layout::HANDSHAKE + 8;
+const NONCE_WORD: usize = layout::HANDSHAKE + 16;
+const ECHO_WORD: usize = layout::HANDSHAKE + 24;
 
 /// How long to believe in an attachment that brings no answer, or to ask for one in vain.
-const ATTACH_AGAIN: Duration = Duration::from_millis(500);
+const ATTACH_RETRY: Duration = Duration::from_millis(500);
 
 /// What the peer says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hello {
+struct Handshake {
     nonce: u64,
     echo: u64,
 }
 
 /// Reads the peer's greeting; none when it has not greeted yet.
-fn read(inbound: &impl Inbound, capacity: u64) -> std::result::Result<Option<Hello>, Violation> {
+fn read(
+    inbound: &impl Inbound,
+    capacity: u64,
+) -> std::result::Result<Option<Handshake>, Violation> {
     // The nonce is written after magic and capacity.
-    let nonce = inbound.acquire(WORD_NONCE);
+    let nonce = inbound.acquire(NONCE_WORD);
     if nonce == 0 {
         return Ok(None);
     }
-    if inbound.load(WORD_MAGIC) != MAGIC || inbound.load(WORD_CAPACITY) != capacity {
-        return Err(Violation::Hello);
+    if inbound.load(MAGIC_WORD) != MAGIC || inbound.load(CAPACITY_WORD) != capacity {
+        return Err(Violation::Handshake);
     }
-    Ok(Some(Hello {
+    Ok(Some(Handshake {
         nonce,
-        echo: inbound.load(WORD_ECHO),
+        echo: inbound.load(ECHO_WORD),
     }))
 }
 
 /// Writes the greeting.
-fn write(outbound: &impl Outbound, capacity: u64, hello: Hello) {
-    outbound.store(WORD_MAGIC, MAGIC);
-    outbound.store(WORD_CAPACITY, capacity);
-    outbound.store(WORD_ECHO, hello.echo);
-    outbound.publish(WORD_NONCE, hello.nonce);
+fn write(outbound: &impl Outbound, capacity: u64, handshake: Handshake) {
+    outbound.store(MAGIC_WORD, MAGIC);
+    outbound.store(CAPACITY_WORD, capacity);
+    outbound.store(ECHO_WORD, handshake.echo);
+    outbound.publish(NONCE_WORD, handshake.nonce);
 }
 
 /// Meets the process that does the same at that peer; also returns whether this side is the first of the two
 /// to do something. While it is not there, asks `may_come`
 /// every half second whether it can still come: an error ends the waiting.
-pub(crate) fn meet(
+pub(crate) fn establish(
     device: &Device,
     (peer, name): (Peer, Name),
     capacity: u64,
@@ -84,35 +87,35 @@ pub(crate) fn meet(
     let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
     loop {
         // Whoever greeted before the attachment is surely whom the attachment reaches.
-        let known = read(&inbound, capacity)?.map_or(0, |hello| hello.nonce);
+        let known = read(&inbound, capacity)?.map_or(0, |handshake| handshake.nonce);
         let left = deadline.saturating_duration_since(Instant::now());
-        let outbound = match device.attach_segment_of(peer, name, left.min(ATTACH_AGAIN)) {
+        let outbound = match device.attach_segment_of(peer, name, left.min(ATTACH_RETRY)) {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
                 may_come()?;
                 if Instant::now() >= deadline {
-                    return Err(unanswered(peer, name, timeout));
+                    return Err(timed_out(peer, name, timeout));
                 }
                 continue;
             }
             other => other?,
         };
         if (outbound.length() as u64) < length {
-            return Err(Violation::Hello.into());
+            return Err(Violation::Handshake.into());
         }
-        write(&outbound, capacity, Hello { nonce, echo: known });
+        write(&outbound, capacity, Handshake { nonce, echo: known });
         outbound.ring_doorbell()?;
-        let until = deadline.min(Instant::now() + ATTACH_AGAIN);
-        if let Some(other) = greeted(&inbound, &outbound, capacity, nonce, known, until)? {
+        let until = deadline.min(Instant::now() + ATTACH_RETRY);
+        if let Some(other) = await_echo(&inbound, &outbound, capacity, nonce, known, until)? {
             let link = WindowLink::new(device, peer, inbound, outbound)?;
             return Ok((link, nonce < other));
         }
         if Instant::now() >= deadline {
-            return Err(unanswered(peer, name, timeout));
+            return Err(timed_out(peer, name, timeout));
         }
     }
 }
 
-fn unanswered(peer: Peer, name: Name, timeout: Duration) -> Error {
+fn timed_out(peer: Peer, name: Name, timeout: Duration) -> Error {
     let what = format!("process at {peer} that opens channel {name}");
     Error::Timeout {
         what,
@@ -122,7 +125,7 @@ fn unanswered(peer: Peer, name: Name, timeout: Duration) -> Error {
 
 /// Waits for the peer's greeting with our nonce in it, and returns the peer's; none when attaching again is
 /// better.
-fn greeted(
+fn await_echo(
     inbound: &InboundSegment,
     outbound: &OutboundSegment,
     capacity: u64,
@@ -131,22 +134,22 @@ fn greeted(
     until: Instant,
 ) -> Result<Option<u64>> {
     loop {
-        if let Some(hello) = read(inbound, capacity)? {
-            if hello.echo == nonce {
-                if hello.nonce != known {
+        if let Some(handshake) = read(inbound, capacity)? {
+            if handshake.echo == nonce {
+                if handshake.nonce != known {
                     write(
                         outbound,
                         capacity,
-                        Hello {
+                        Handshake {
                             nonce,
-                            echo: hello.nonce,
+                            echo: handshake.nonce,
                         },
                     );
                     outbound.ring_doorbell()?;
                 }
-                return Ok(Some(hello.nonce));
+                return Ok(Some(handshake.nonce));
             }
-            if hello.nonce != known {
+            if handshake.nonce != known {
                 // Somebody who came after we attached and does not see what we write.
                 return Ok(None);
             }
@@ -169,18 +172,18 @@ mod tests {
     fn a_greeting_arrives_as_it_was_written() {
         let (a, b) = loopback::pair(64);
         assert_eq!(read(&b, 64), Ok(None));
-        let hello = Hello { nonce: 5, echo: 9 };
-        write(&a, 64, hello);
-        assert_eq!(read(&b, 64), Ok(Some(hello)));
+        let handshake = Handshake { nonce: 5, echo: 9 };
+        write(&a, 64, handshake);
+        assert_eq!(read(&b, 64), Ok(Some(handshake)));
     }
 
     #[test]
     fn another_protocol_or_capacity_is_refused() {
         let (a, b) = loopback::pair(64);
-        write(&a, 128, Hello { nonce: 5, echo: 0 });
-        assert_eq!(read(&b, 64), Err(Violation::Hello));
-        write(&a, 64, Hello { nonce: 5, echo: 0 });
-        a.store(WORD_MAGIC, MAGIC + 1);
-        assert_eq!(read(&b, 64), Err(Violation::Hello));
+        write(&a, 128, Handshake { nonce: 5, echo: 0 });
+        assert_eq!(read(&b, 64), Err(Violation::Handshake));
+        write(&a, 64, Handshake { nonce: 5, echo: 0 });
+        a.store(MAGIC_WORD, MAGIC + 1);
+        assert_eq!(read(&b, 64), Err(Violation::Handshake));
     }
 }
