@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the device shares with programs rather than with the driver: status codes, initiation
-//! methods and their words, descriptors and the status page.
+//! The part of the device interface that programs use: status codes, initiation methods and their
+//! words, descriptors and the status page.
 //!
 //! `include/uapi/linux/uldma.h` defines these; a test compares every number here with it.
 
-/// Why an initiation was refused or how a transfer ended: `enum uldma_dma_status`.
+/// Reason for which an initiation was refused, or result of a transfer: `enum uldma_dma_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
 pub enum Status {
     /// The transfer is complete.
     Ok = 0,
-    /// A load came without a store before it.
+    /// A load without a store before it.
     NoArgs = 1,
     /// Zero bytes.
     BadSize = 2,
@@ -20,7 +20,7 @@ pub enum Status {
     BadAccess = 3,
     /// No such page or region.
     NotValid = 4,
-    /// The page or region belongs to somebody else.
+    /// The page or region belongs to another space.
     NotOwner = 5,
     /// Source not readable or destination not writable.
     NoRight = 6,
@@ -38,9 +38,9 @@ pub enum Status {
     Aborted = 12,
     /// A bus address did not answer.
     BusError = 13,
-    /// The method needs to know who runs, and was not told.
+    /// The method needs to know which context runs, and no driver has reported it.
     NotRunning = 14,
-    /// The arguments came from different contexts.
+    /// The arguments were passed through different contexts.
     Mixed = 15,
     /// Wrong key, or too many of them.
     BadKey = 16,
@@ -49,7 +49,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them, in the order of their numbers.
+    /// All statuses, in the order of their numbers.
     pub const ALL: [Status; 18] = [
         Status::Ok,
         Status::NoArgs,
@@ -71,29 +71,29 @@ impl Status {
         Status::NotAligned,
     ];
 
-    /// What an initiating load returns for this status.
+    /// Returns the value that an initiating load reads for this status.
     pub fn negated(self) -> i64 {
         -i64::from(self as u32)
     }
 }
 
-/// How programs pass arguments: `enum uldma_method`, which are bit numbers in a mask.
+/// An initiation method: `enum uldma_method`, which are bit numbers in a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Method {
     /// A latch for each context.
     ExtendedShadow = 0,
-    /// One latch for all contexts, which does not mix them.
+    /// One latch shared by all contexts, which does not mix their arguments.
     ExtendedShadowShared = 1,
     /// Stores of a key.
     Key = 2,
-    /// One store.
+    /// A single store.
     SingleStore = 3,
     /// Descriptors in memory.
     Queue = 4,
     /// Arguments passed repeatedly by five accesses.
     Repeated5 = 5,
-    /// One load from a page that is mapped out.
+    /// A single load from a page that is mapped out.
     Shrimp1 = 6,
     /// A latch for each CPU, cleared by context switches.
     Shrimp2Abort = 7,
@@ -101,11 +101,11 @@ pub enum Method {
     Flash = 8,
     /// Loads that add one.
     FetchAdd = 9,
-    /// As [`Method::Shrimp2`], for programs that restart what was preempted.
+    /// As [`Method::Shrimp2`], for programs that restart a sequence after a preemption.
     Pal = 16,
-    /// One latch for all contexts.
+    /// One latch shared by all contexts.
     Shrimp2 = 17,
-    /// As [`Method::Flash`] with one register for all CPUs.
+    /// [`Method::Flash`] with one register for all CPUs.
     FlashSingle = 18,
     /// Arguments passed repeatedly by three accesses.
     Repeated3 = 19,
@@ -124,7 +124,7 @@ impl Method {
         mask
     };
 
-    /// All of them, with their names.
+    /// All methods and their names.
     const NAMES: [(Method, &'static str); 15] = [
         (Method::ExtendedShadow, "extended-shadow"),
         (Method::ExtendedShadowShared, "extended-shadow-shared"),
@@ -143,12 +143,12 @@ impl Method {
         (Method::Repeated4, "repeated-4"),
     ];
 
-    /// All of them.
+    /// Returns all methods.
     pub fn all() -> impl Iterator<Item = Method> {
         Self::NAMES.into_iter().map(|(method, _)| method)
     }
 
-    /// What it is called.
+    /// Returns the name of the method.
     pub fn name(self) -> &'static str {
         let mut names = Self::NAMES.into_iter();
         names
@@ -163,7 +163,7 @@ impl Method {
         Some(found.0)
     }
 
-    /// Whether its machine compares the addresses behind shadow addresses.
+    /// Returns true if the method's state machine compares the addresses behind shadow addresses.
     pub fn compares_addresses(self) -> bool {
         matches!(
             self,
@@ -171,8 +171,8 @@ impl Method {
         )
     }
 
-    /// Whether a transfer can have arguments that came through different contexts. It is up to the
-    /// MMU then what each of them may name.
+    /// Returns true if a transfer can have arguments that were passed through different contexts.
+    /// The MMU alone then decides which memory each context can name.
     pub fn mixes_contexts(self) -> bool {
         self.compares_addresses()
             || matches!(self, Method::Pal | Method::Shrimp2 | Method::FlashSingle)
@@ -198,7 +198,7 @@ impl serde::Serialize for Method {
 /// Bits 3..0 of a key: the context.
 pub const KEY_CONTEXT_MASK: u64 = 0xf;
 
-/// An access came that was not expected.
+/// The access was not the expected one.
 pub const REPEATED_FAIL: u64 = 0;
 /// The source was passed the first time.
 pub const REPEATED_OK1: u64 = 1;
@@ -236,7 +236,7 @@ pub mod status_page {
     pub const FAILED: u64 = 8;
     /// u64: how many initiations got no ticket.
     pub const REFUSED: u64 = 16;
-    /// u64: whether the device has to be woken to look at the queue.
+    /// u64: not zero if a store to the context page is needed to make the device poll the queue.
     pub const WAKEUP: u64 = 24;
     /// Array of `struct uldma_completion`.
     pub const RECORDS: u64 = 64;
@@ -268,9 +268,9 @@ pub mod descriptor {
     pub const DST_OFFSET: u64 = 32;
     /// u64: bytes.
     pub const LENGTH: u64 = 40;
-    /// u64: what is added or stored.
+    /// u64: the operand, which is added or stored.
     pub const OPERAND: u64 = 48;
-    /// u64: what is compared.
+    /// u64: the expected value of a compare-and-swap.
     pub const COMPARE: u64 = 56;
 
     /// Flag: begin after all before have ended.
@@ -279,7 +279,7 @@ pub mod descriptor {
     pub const LINK: u32 = 1 << 1;
 }
 
-/// What a descriptor asks for: `enum uldma_op`.
+/// The operation of a descriptor: `enum uldma_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Op {

@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// Counts an access to the window that came here; says whether the window answers.
+    /// Counts a trapped access to the window. Returns true if the window answers.
     pub fn window_access(&mut self, node: usize) -> bool {
         let Some(node) = self.nodes.get_mut(node) else {
             return false;

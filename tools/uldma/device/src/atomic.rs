@@ -4,16 +4,16 @@
 
 use crate::memory::{BusError, GuestMemory};
 
-/// A read, a change and a write of one word that nothing comes between.
+/// An atomic read-modify-write operation on one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
     /// Add a number, and wrap around.
     Add(u64),
     /// Replace the word if it is the one that is expected.
     CompareSwap {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What replaces it.
+        /// The value that replaces it.
         swap: u64,
     },
 }
@@ -22,7 +22,7 @@ impl Atomic {
     /// Bytes of the word.
     pub const BYTES: u64 = 8;
 
-    /// Does it to the word at a bus address; says what the word was.
+    /// Applies the operation to the word at a bus address. Returns the word's old value.
     pub fn apply(self, memory: &GuestMemory, address: u64) -> Result<u64, BusError> {
         memory.update64(address, |word| match self {
             Atomic::Add(number) => Some(word.wrapping_add(number)),

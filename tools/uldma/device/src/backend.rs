@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One node over vfio-user: regions, interrupts and memory of its client.
+//! Serves one node over vfio-user: the regions, interrupts and memory of its client.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +32,7 @@ mod dma_flags {
     pub(super) const UNMAP_ALL: u32 = 1 << 2;
 }
 
-/// Time after which a socket that brings no client for want of something is looked at again.
+/// Time from a failed accept() to the next attempt.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Serves one node to one client after the other, forever.
@@ -68,14 +68,14 @@ pub fn serve(device: Arc<Device>, node: usize, listener: UnixListener) {
     }
 }
 
-/// Waits until an access has taken as long as it has to. Sleeping would take much longer.
+/// Spins until an access has lasted its minimum time. A sleep would last much longer.
 fn spin_until(began: Instant, least: Duration) {
     while began.elapsed() < least {
         std::hint::spin_loop();
     }
 }
 
-/// What is answered to a request that was done.
+/// The reply to a request that succeeded.
 #[derive(Default)]
 struct Reply<'a> {
     body: Vec<u8>,
@@ -92,7 +92,7 @@ fn invalid() -> io::Error {
     io::ErrorKind::InvalidInput.into()
 }
 
-/// The errno that tells a client of an error.
+/// Returns the errno that is sent to the client for an error.
 fn errno(error: &io::Error) -> u32 {
     use rustix::io::Errno;
     let errno = match error.kind() {
@@ -135,7 +135,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A client is there as soon as it says something.
+    /// A client counts as attached from its first message on.
     fn attach(&mut self) {
         if !self.attached {
             log::info!("node {}: client came", self.node);
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
 
     fn version(&self, request: &Request) -> io::Result<Reply<'a>> {
         let major = request.word(0)? & 0xffff;
-        // Text that ends in a zero; what it offers is not needed.
+        // The text ends in a zero byte; the capabilities in it are not used.
         let offered = request.rest(4)?.strip_suffix(&[0]).ok_or_else(invalid)?;
         serde_json::from_slice::<serde_json::Value>(offered)?;
         if major != 0 {
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         if size > 0 {
             flags |= VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
         }
-        // A client maps only what is listed as an area, even if that is all of it.
+        // A client maps only the areas that are listed, even if the only area is the whole region.
         let mut capability = Vec::new();
         if index == BAR_WINDOW {
             flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
         let mut body = [whole, flags, index, first].map(u32::to_le_bytes).concat();
         body.extend(size.to_le_bytes());
         body.extend(0u64.to_le_bytes());
-        // One that has no room for the capability asks again.
+        // A client whose buffer is too small for the capability repeats the request.
         let complete = !capability.is_empty() && room >= whole;
         if complete {
             body.extend(capability);
@@ -322,7 +322,7 @@ impl<'a> Session<'a> {
         Ok((region, offset, count as usize))
     }
 
-    /// Counts an access to the window that was not direct; says whether it is served.
+    /// Counts a trapped access to the window. Returns true if the window serves it.
     fn window_answers(&self, offset: u64, length: usize) -> bool {
         let room = self.device.shape().window_size.saturating_sub(offset);
         self.device.with(|model, _| model.window_access(self.node)) && room >= length as u64

@@ -2,8 +2,8 @@
 
 //! The checks of an initiation: from arguments to the two sides of a transfer, or a refusal.
 //!
-//! A process reaches its own memory and what its peers exported to it, and nothing else; what is
-//! checked here once is checked again for every chunk (`walk`), because tables change.
+//! A process reaches its own memory and what its peers exported to it, and nothing else. The checks
+//! here are repeated for every chunk (`walk`), because the driver changes tables meanwhile.
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
@@ -12,7 +12,7 @@ use crate::memory::{Bus, Right};
 use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
 
-/// Where one side of a transfer starts.
+/// Start of one side of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In a page that was named without a region.
@@ -37,7 +37,7 @@ pub enum Location {
         region: u32,
         /// The import entry's own generation.
         generation: u64,
-        /// Where that leads.
+        /// The byte in the peer's memory that the import leads to.
         remote: PeerLocation,
     },
     /// In a region of a peer that was named itself.
@@ -61,17 +61,17 @@ pub struct PeerLocation {
     pub position: u64,
 }
 
-/// One side of a transfer that passed the checks.
+/// One side of a transfer, after the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedSide {
     /// Space that owns the page or region that was named, on its node.
     pub space: u32,
-    /// Where it starts.
+    /// The first byte.
     pub place: Location,
 }
 
 impl CheckedSide {
-    /// Where in a peer's memory it is, if it is there.
+    /// Returns the location in a peer's memory, if the side is remote.
     pub fn remote(&self) -> Option<&PeerLocation> {
         match &self.place {
             Location::Import { remote, .. } | Location::Peer(remote) => Some(remote),
@@ -79,7 +79,7 @@ impl CheckedSide {
         }
     }
 
-    /// Whether the memory is a peer's.
+    /// Returns true if the memory is a peer's.
     pub fn is_remote(&self) -> bool {
         self.remote().is_some()
     }
@@ -88,11 +88,11 @@ impl CheckedSide {
 /// A transfer that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedTransfer {
-    /// Where to read.
+    /// The memory to read.
     pub source: CheckedSide,
-    /// Where to write.
+    /// The memory to write.
     pub destination: CheckedSide,
-    /// How much.
+    /// Number of bytes to copy.
     pub bytes: u64,
 }
 
@@ -115,7 +115,7 @@ impl<'a, B: Bus + ?Sized> AccessCheck<'a, B> {
     }
 }
 
-/// Whether `bytes` from `position` on stay within `length`.
+/// Returns true if the `bytes` bytes from `position` on lie within `length`.
 fn within(position: u64, bytes: u64, length: u64) -> bool {
     position.checked_add(bytes).is_some_and(|end| end <= length)
 }
@@ -124,11 +124,11 @@ const READ: &[Right] = &[Right::Read];
 const WRITE: &[Right] = &[Right::Write];
 const BOTH: &[Right] = &[Right::Read, Right::Write];
 
-/// What the context that initiates must be allowed.
+/// Rights that the initiating context needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// The space that must own both sides. `None` trusts that each address came through a page that
-    /// the MMU let its process have: each side is then of whatever space owns its page.
+    /// The space that must own both sides. With `None`, each side may belong to any space: the MMU
+    /// let the process map the page through which it passed the address.
     pub space: Option<u32>,
     /// The source is passed by a store, so it must be writable, too.
     pub source_is_stored: bool,
@@ -136,7 +136,7 @@ pub struct Needs {
     pub destination_is_loaded: bool,
 }
 
-/// A page entry that `space` (or, for `None`, whoever owns it) may use for this.
+/// Returns a page entry that `space` may use with these rights; with `None`, its owner may use it.
 fn usable_page<B: Bus + ?Sized>(
     view: &View<'_, B>,
     entry: u32,
@@ -196,7 +196,7 @@ pub fn exported_region<B: Bus + ?Sized>(
     }
 }
 
-/// A side in a region entry whose use by the requester was checked already.
+/// Builds a side in a region entry for which the rights of the requester were already checked.
 fn region_side<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
     index: u32,
@@ -298,20 +298,20 @@ impl PeerRegion {
     }
 }
 
-/// One side as a program names it: a page, the byte in it, and a region or 0.
+/// One side as named by a program: a page, the byte in it, and a region or 0.
 struct UserSide<'a> {
     page: PageEntry,
     target: ShadowRef,
     low: u32,
     region: u32,
-    /// What is done to the memory.
+    /// The accesses that the transfer makes to the memory.
     does: &'a [Right],
     /// This, and what the way in which it is named takes.
     needs: &'a [Right],
 }
 
 impl<'a> UserSide<'a> {
-    /// A side that `space` (or, for `None`, whoever owns the page) may name.
+    /// Builds a side that `space` may name; with `None`, the owner of the page may name it.
     fn new<B: Bus + ?Sized>(
         access_check: &AccessCheck<'_, B>,
         target: ShadowRef,
@@ -499,8 +499,8 @@ pub fn region_word<B: Bus + ?Sized>(
     region_side(access_check, region, &entry, position, Atomic::BYTES, BOTH)
 }
 
-/// Checks a transfer between two regions of `space` (of any, for `None`), each given by its index
-/// and the first byte in it.
+/// Checks a transfer between two regions of `space` (of any space, for `None`), each given by its
+/// index and the position of the first byte.
 pub fn regions<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
     space: Option<u32>,
@@ -552,7 +552,7 @@ pub fn pull<B: Bus + ?Sized>(
     })
 }
 
-/// The side of a transfer to or from a peer that has to be in this node's memory.
+/// Builds the local side of a transfer to or from a peer.
 fn near_side<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
     (region, position): (u32, u64),

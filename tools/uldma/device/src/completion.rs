@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the device writes to a context's status page.
+//! Writes completions and counters to the status page of a context.
 
 use std::sync::atomic::Ordering;
 
@@ -9,25 +9,25 @@ use vm_memory::{Bytes, VolatileSlice};
 use crate::abi::{status_page, Status, STATUS_RECORDS};
 use crate::memory::{BusError, GuestMemory, Right};
 
-/// How a transfer ended.
+/// A completion: the result of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The transfer's ticket.
     pub ticket: u64,
     /// Bytes moved, or what the word was that was changed.
     pub bytes: u64,
-    /// How it ended.
+    /// Result of the transfer.
     pub status: Status,
     /// Transfers that did not end well, this one included.
     pub failed: u64,
 }
 
-/// What a status page counts.
+/// The counters of a status page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Highest ticket that has ended.
     pub completed: u64,
-    /// How many of them did not end well.
+    /// Number of tickets that ended with an error.
     pub failed: u64,
     /// Initiations that got no ticket.
     pub refused: u64,
@@ -42,7 +42,7 @@ impl<'a> StatusPage<'a> {
     /// The page at a bus address.
     pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
         let slice = memory.slice(address, status_page::SIZE, Right::Write)?;
-        // It must not leave the range that it begins in.
+        // The page must not leave the mapped range that it begins in.
         let whole = slice.len() as u64 == status_page::SIZE;
         whole.then_some(Self { slice }).ok_or(BusError)
     }
@@ -63,7 +63,7 @@ impl<'a> StatusPage<'a> {
         Ok(u64::from_le(value))
     }
 
-    /// What it counts.
+    /// Reads the counters.
     pub fn counts(&self) -> Result<Counts, BusError> {
         Ok(Counts {
             completed: self.load(status_page::COMPLETED)?,
@@ -90,13 +90,13 @@ impl<'a> StatusPage<'a> {
         self.store(status_page::COMPLETED, completion.ticket)
     }
 
-    /// Says how many initiations got no ticket.
+    /// Writes the number of initiations that got no ticket.
     pub fn refused(&self, count: u64) -> Result<(), BusError> {
         self.store(status_page::REFUSED, count)
     }
 
-    /// Says whether a store to the context page is needed for the queue to be looked at. The look
-    /// after this is a later one.
+    /// Sets or clears the flag that asks for a store to the context page before the device polls
+    /// the queue again. Later polls are ordered after this write.
     pub fn wakeup(&self, needed: bool) -> Result<(), BusError> {
         self.store(status_page::WAKEUP, needed.into())?;
         std::sync::atomic::fence(Ordering::SeqCst);

@@ -136,12 +136,12 @@ impl Config {
         u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]])
     }
 
-    /// Whether the function answers in its BARs.
+    /// Returns true if the function answers in its BARs.
     pub fn decodes_memory(&self) -> bool {
         self.command() & COMMAND_MEMORY != 0
     }
 
-    /// Whether the function may do DMA.
+    /// Returns true if the function may do DMA.
     pub fn is_bus_master(&self) -> bool {
         self.command() & COMMAND_MASTER != 0
     }

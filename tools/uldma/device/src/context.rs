@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One register context: its registers, its queue of transfers, its tickets and completions.
+//! One register context: its registers, its queue of transfers, its tickets and its completions.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::layout::{context_control, QUEUE_DEPTH};
 use crate::stats::ContextCounters;
 use crate::transfer::{Outcome, Transfer};
 
-/// The registers that say what a context is; they keep their values while it is off.
+/// The setup registers of a context. They keep their values while the context is disabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// Space whose pages and regions it may name.
+    /// Space whose pages and regions the context may name.
     pub space: u32,
     /// Bus address of its status page.
     pub status_page: u64,
-    /// Allowed initiation methods.
+    /// Mask of the allowed initiation methods.
     pub methods: u32,
     /// Its key.
     pub key: u64,
@@ -27,24 +27,24 @@ pub struct Setup {
     pub descriptors: u64,
 }
 
-/// What a store to the control register did.
+/// Effect of a store to the control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ControlChange {
     /// The context is on, and was off.
     Enabled,
-    /// It is off now.
+    /// The context was disabled.
     Disabled,
     /// Neither.
     None,
 }
 
-/// Whether the device looks at a queue.
+/// Polling state of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Watch {
+enum PollState {
     /// Not before it is woken.
     #[default]
     Asleep,
-    /// It does, and found nothing since then.
+    /// The device polls the queue; the time is that of the first poll that found it empty.
     Awake(Option<Instant>),
 }
 
@@ -66,10 +66,10 @@ pub struct Context {
     abort_next: bool,
     /// Initiations refused when the context was on before.
     refused_before: u64,
-    watch: Watch,
-    /// What it is.
+    watch: PollState,
+    /// Setup registers.
     pub setup: Setup,
-    /// What it counted.
+    /// Counters.
     pub counters: ContextCounters,
 }
 
@@ -95,9 +95,9 @@ impl Context {
         value
     }
 
-    /// A store to the control register. Enabling starts anew, so it has to wait until the context
-    /// is not busy and is ignored before.
-    pub fn set_control(&mut self, value: u32) -> Change {
+    /// Stores to the control register. Enabling resets the context, so a store that enables a busy
+    /// context is ignored.
+    pub fn set_control(&mut self, value: u32) -> ControlChange {
         self.interrupt_always = value & context_control::INTERRUPT_ALWAYS != 0;
         self.no_data = value & context_control::NO_DATA != 0;
         let enable = value & context_control::ENABLE != 0;
@@ -108,21 +108,22 @@ impl Context {
                 no_data: self.no_data,
                 privileged: value & context_control::PRIVILEGED != 0,
                 setup: self.setup,
-                watch: Watch::Awake(None),
+                watch: PollState::Awake(None),
                 ..Self::default()
             };
-            Change::Enabled
+            ControlChange::Enabled
         } else if enable {
-            Change::None
+            ControlChange::None
         } else {
             self.enabled = false;
             self.privileged = false;
             self.end_everything();
-            Change::Disabled
+            ControlChange::Disabled
         }
     }
 
-    /// Goes on from what was counted when the context was on before.
+    /// Continues the counters from the values that the status page had when the context was last
+    /// enabled.
     pub fn resume(&mut self, counts: &Counts) {
         self.ticket = counts.completed;
         self.completed = counts.completed;
@@ -135,48 +136,50 @@ impl Context {
         self.refused_before.wrapping_add(self.counters.refused)
     }
 
-    /// Whether the context takes initiations.
+    /// Returns true if the context accepts initiations.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// How programs initiate.
+    /// Returns the initiation method of the context.
     pub fn method(&self) -> Option<Method> {
         Method::of_mask(self.setup.methods)
     }
 
-    /// Whether the device has to look at its queue now.
+    /// Returns true if the device polls the context's queue.
     pub fn is_polled(&self) -> bool {
-        self.enabled && self.watch != Watch::Asleep && self.method() == Some(Method::Queue)
+        self.enabled && self.watch != PollState::Asleep && self.method() == Some(Method::Queue)
     }
 
-    /// The device looks at the queue from now on.
+    /// Makes the device poll the queue.
     pub fn wake(&mut self) {
-        self.watch = Watch::Awake(None);
+        self.watch = PollState::Awake(None);
     }
 
-    /// The device looks at the queue no more.
+    /// Makes the device stop polling the queue.
     pub fn fall_asleep(&mut self) {
-        self.watch = Watch::Asleep;
+        self.watch = PollState::Asleep;
     }
 
-    /// The device looked at the queue and found nothing; says whether that was so for long.
+    /// Notes that a poll found the queue empty. Returns true if it has been empty for longer than
+    /// `limit`.
     pub fn is_idle(&mut self, now: Instant, limit: Duration) -> bool {
         match self.watch {
-            Watch::Awake(Some(since)) => now.saturating_duration_since(since) >= limit,
+            PollState::Awake(Some(since)) => now.saturating_duration_since(since) >= limit,
             _ => {
-                self.watch = Watch::Awake(Some(now));
+                self.watch = PollState::Awake(Some(now));
                 limit.is_zero()
             }
         }
     }
 
-    /// Last ticket given out.
+    /// Returns the last ticket that was issued.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 
-    /// The ticket that is given out next. They go on from what a guest has written.
+    /// Returns the ticket to issue next. The arithmetic wraps, since a guest chooses the first
+    /// value.
     pub fn next_ticket(&self) -> u64 {
         self.ticket.wrapping_add(1)
     }
@@ -186,7 +189,7 @@ impl Context {
         self.completed
     }
 
-    /// How many did not end well.
+    /// Returns the number of tickets that ended with an error.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -205,27 +208,27 @@ impl Context {
         }
     }
 
-    /// The space whose regions its descriptors may name; `None` for all of them.
+    /// Returns the space whose regions its descriptors may name; `None` allows all spaces.
     pub fn descriptor_space(&self) -> Option<u32> {
         (!self.privileged).then_some(self.setup.space)
     }
 
-    /// Whether transfers end well without being done.
+    /// Returns true if transfers succeed without moving data.
     pub fn moves_nothing(&self) -> bool {
         self.no_data
     }
 
-    /// Whether another transfer can be queued.
+    /// Returns true if the queue has room for another transfer.
     pub fn has_room(&self) -> bool {
         self.queue.len() < QUEUE_DEPTH
     }
 
-    /// Whether nothing is queued.
+    /// Returns true if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Queues a transfer, and gives it its ticket.
+    /// Queues a transfer and issues its ticket.
     pub fn push(&mut self, mut transfer: Transfer) -> Result<u64, Status> {
         if !self.has_room() {
             return Err(Status::QueueFull);
@@ -286,7 +289,7 @@ impl Context {
         }
     }
 
-    /// Takes the first transfer off the queue if it has ended.
+    /// Removes the first transfer from the queue if it has ended.
     pub fn retire(&mut self) -> Option<Completion> {
         let head = *self.queue.front()?;
         let status = head.ending?;
@@ -308,7 +311,8 @@ impl Context {
         })
     }
 
-    /// Whether the completion that was written last must interrupt; disarms if so.
+    /// Returns true if the completion written last must raise an interrupt; disarms the context if
+    /// so.
     #[must_use]
     pub fn take_interrupt(&mut self) -> bool {
         let armed = self.armed.is_some_and(|value| self.completed > value);
@@ -318,7 +322,8 @@ impl Context {
         armed || self.interrupt_always
     }
 
-    /// Asks for an interrupt once more than `value` tickets have ended; true if they have already.
+    /// Arms an interrupt for the moment when more than `value` tickets have ended. Returns true if
+    /// they have already ended.
     #[must_use]
     pub fn arm(&mut self, value: u64) -> bool {
         self.armed = (self.completed <= value).then_some(value);
@@ -450,7 +455,7 @@ mod tests {
     fn without_data_all_ends_at_once() {
         let mut context = Context::default();
         let control = context_control::ENABLE | context_control::NO_DATA;
-        assert_eq!(context.set_control(control), Change::Enabled);
+        assert_eq!(context.set_control(control), ControlChange::Enabled);
         assert_eq!(context.control(), control);
         context.push(transfer(100)).unwrap();
         context.push(ended(Status::Bounds)).unwrap();

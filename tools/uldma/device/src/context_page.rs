@@ -95,7 +95,7 @@ impl Model {
         Some(())
     }
 
-    /// A queue is looked at again.
+    /// Makes the device poll a queue again.
     fn wake_queue(&mut self, node: usize, number: usize, memories: &[&GuestMemory]) {
         let Some(own) = self.nodes.get_mut(node) else {
             return;

@@ -14,15 +14,16 @@ use crate::memory::GuestMemory;
 use crate::model::Model;
 use crate::stats::Report;
 
-/// What can be asked for.
+/// A request of the control socket.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Show all counters.
     Stats {},
-    /// Plug (`true`) or pull the cable of a node, or of all; or mend or cut one link.
+    /// Plugs (`true`) or unplugs the cable of a node, or of all nodes; or restores or cuts one
+    /// link.
     Link {
-        /// Plugged, or mended.
+        /// True to plug or restore.
         up: bool,
         /// At one node; at all if absent.
         node: Option<usize>,
@@ -36,7 +37,7 @@ pub enum Request {
         /// At one node; at all if absent.
         node: Option<usize>,
     },
-    /// Hold chunks between the look-up of their bus addresses and the access, or let them go on.
+    /// Holds chunks between the look-up of their bus addresses and the access, or releases them.
     Hold {
         /// Held.
         on: bool,
@@ -47,9 +48,9 @@ pub enum Request {
     },
     /// Misbehave, or stop to.
     Fault {
-        /// How.
+        /// Kind of fault.
         kind: Fault,
-        /// Whether to.
+        /// True to switch the fault on.
         on: bool,
         /// At one node; at all if absent.
         node: Option<usize>,
@@ -59,12 +60,12 @@ pub enum Request {
 /// The answer.
 #[derive(Debug, Default, Serialize)]
 pub struct Reply {
-    /// Whether the request was carried out.
+    /// True if the request was carried out.
     pub ok: bool,
-    /// Why not.
+    /// Reason of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The counters, if they were asked for.
+    /// The counters, if the request asked for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stats: Option<Report>,
 }
@@ -85,7 +86,7 @@ impl Reply {
     }
 }
 
-/// Does something to one node, or to all, which says whether there is such a thing.
+/// Applies an action to one node or to all nodes. The action returns true if the node exists.
 fn at_nodes(
     device: &Device,
     node: Option<usize>,
@@ -126,7 +127,7 @@ pub fn set_hold(
     })
 }
 
-/// Plugs or pulls cables, or mends or cuts one link.
+/// Plugs or unplugs cables, or restores or cuts one link.
 fn set_link(
     device: &Device,
     up: bool,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The running device: the model behind a lock, the nodes' memory, the window, and threads: the
-//! engine, one that looks at the queues, one that makes storms, and one that sends interrupts for
-//! each node.
+//! The running device: the model behind a lock, the nodes' memory, the window, and the threads. One
+//! thread runs the engine, one polls the queues, one generates doorbell storms, and one per node
+//! sends interrupts.
 //!
-//! Lock order: model, then memories by node number. The engine holds the memories without the
-//! model while it moves a chunk; a client that maps or unmaps holds its own memory alone. So
-//! nothing is moved to or from a range once `dma_unmap` has returned. Who looks at the queues holds
-//! both, so no queue is looked at once an access that ends this has been answered.
+//! Lock order: model, then memories by node number. The engine holds the memories without the model
+//! while it moves a chunk; a client that maps or unmaps a range holds only its own memory. So
+//! nothing is moved to or from a range after `dma_unmap` has returned. The poller holds both locks,
+//! so it polls no queue after the device has answered the access that stopped its polling.
 
 use std::fmt;
 use std::fs::File;
@@ -52,10 +52,10 @@ pub struct Device {
     window: File,
 }
 
-/// How many ranges of memory each node can have: what this process can map, but for a quarter that it
-/// needs itself, divided among the nodes.
+/// Returns the limit of memory ranges per node: the mappings that this process may have, minus a
+/// quarter for its own use, divided by the number of nodes.
 fn most_ranges(nodes: usize) -> usize {
-    /// Where the system does not tell.
+    /// Default of the kernel, for systems that do not report the limit.
     const USUAL: usize = 65530;
     let told = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     let all = told.and_then(|text| text.trim().parse().ok());
@@ -143,24 +143,24 @@ impl Device {
         self.with(|model, memories| model.give_up(node, memories));
     }
 
-    /// How many ranges of memory each node can have.
+    /// Returns the limit of memory ranges of each node.
     pub fn most_ranges(&self) -> usize {
         self.most_ranges
     }
 
-    /// Tells the administrator what is wrong with a node, at a limited rate.
+    /// Logs an error of a node, at a limited rate.
     pub fn complain(&self, node: usize, message: fmt::Arguments<'_>) {
         if let Some(error_log) = self.error_logs.get(node) {
             error_log.error(format_args!("node {node}: {message}"));
         }
     }
 
-    /// What does not change while the device runs.
+    /// Returns the parameters that do not change while the device runs.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// How fast the device is.
+    /// Returns the timing parameters.
     pub fn speed(&self) -> Speed {
         self.speed
     }
@@ -179,9 +179,10 @@ impl Device {
         model
     }
 
-    /// Lets others have the model. Locks are not fair, so who takes one again and again has to.
+    /// Lets other threads take the model. Locks are not fair, so a thread that takes one in a loop
+    /// must yield.
     fn give_way(&self) {
-        /// Others may come without an end.
+        /// Bound on the yields, since other threads may arrive without end.
         const PATIENCE: u32 = 1000;
         for _ in 0..PATIENCE {
             std::thread::yield_now();
@@ -196,7 +197,7 @@ impl Device {
         Memories(self.memories.iter().map(read).collect())
     }
 
-    /// Lets the model do something, and the engine look at what came of it.
+    /// Runs `act` on the model, then wakes the threads that have new work.
     pub fn with<R>(&self, act: impl FnOnce(&mut Model, &[&GuestMemory]) -> R) -> R {
         let mut model = self.lock();
         let result = act(&mut model, &self.memories().list());
@@ -221,7 +222,8 @@ impl Device {
         }
     }
 
-    /// Who sends a node's interrupts: nothing but this waits if its client makes that block.
+    /// Sends the interrupts of a node, forever. If the client makes that block, only this thread
+    /// waits.
     fn run_interrupts(&self, node: usize) {
         let Some(interrupts) = self.interrupts.get(node) else {
             return;
@@ -249,7 +251,7 @@ impl Device {
             interrupts.notify_all();
             let left = self.speed.interrupt.saturating_sub(sent.elapsed());
             if !left.is_zero() {
-                // What is raised meanwhile becomes one.
+                // Interrupts raised in between are merged into one.
                 drop(model);
                 thread::sleep(left);
                 model = self.lock();
@@ -336,7 +338,7 @@ impl Device {
         }
     }
 
-    /// Who makes storms: rings at a pace while there is one, forever.
+    /// Generates doorbell storms, forever: rings at a fixed interval while the fault is on.
     fn run_storms(&self) {
         let mut model = self.lock();
         loop {
@@ -354,7 +356,7 @@ impl Device {
         }
     }
 
-    /// Who looks at the queues of descriptors: again and again while one is awake, forever.
+    /// Polls the queues of descriptors, forever: repeatedly while at least one is awake.
     fn run_poller(&self) {
         let mut scratch = Scratch::default();
         let mut model = self.lock();

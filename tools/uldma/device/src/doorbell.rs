@@ -2,7 +2,8 @@
 
 //! Doorbell bits that peers set and this node clears.
 
-/// Doorbell and mask registers of one node. What changes them says whether to interrupt.
+/// Doorbell and mask registers of one node. The methods that change them return whether to
+/// interrupt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Doorbell {
     bits: u32,

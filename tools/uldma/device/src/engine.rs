@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine's work: which chunk comes next, and moving it.
+//! The engine: schedules the contexts and moves chunks.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,22 @@ use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};
 use crate::walk::{self, Owner, Segment};
 
-/// How fast the device is.
+/// Timing parameters of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Time that each access to a BAR takes at least.
     pub access: Duration,
-    /// Time for which a queue is looked at in vain before it is looked at only now and then.
+    /// Time for which an empty queue is polled continuously.
     pub poll: Duration,
-    /// Time for which a queue is looked at in vain before that stops.
+    /// Time for which an empty queue is polled at all; the queue sleeps afterwards.
     pub doze: Duration,
-    /// Time between two looks at a queue that is looked at only now and then.
+    /// Interval between two polls of a queue that is no longer polled continuously.
     pub nap: Duration,
     /// Time from one interrupt of a node to the next, at least.
     pub interrupt: Duration,
     /// Time from one interrupt of a storm to the next.
     pub storm: Duration,
-    /// How often a second each link comes up at most.
+    /// Limit of how often per second each link comes up.
     pub link_ups: u32,
     /// Time from an initiation to its first byte.
     pub delay: Duration,
@@ -54,12 +54,12 @@ impl Default for Speed {
 }
 
 impl Speed {
-    /// [`Speed::nap`] where nothing else is said: about as long as a host takes to wake a thread.
+    /// Default of [`Speed::nap`]: about as long as a host takes to wake a thread.
     pub const NAP: Duration = Duration::from_micros(50);
-    /// [`Speed::storm`] where nothing else is said.
+    /// Default of [`Speed::storm`].
     pub const STORM: Duration = Duration::from_micros(100);
 
-    /// How long the link is busy with a number of bytes.
+    /// Returns the time for which a number of bytes keeps the link busy.
     fn time_of(&self, bytes: u64) -> Duration {
         match self.bandwidth {
             Some(bandwidth) => {
@@ -71,7 +71,7 @@ impl Speed {
     }
 }
 
-/// Whose turn it is, and when.
+/// Round-robin schedule of the contexts, paced by the bandwidth.
 #[derive(Debug)]
 pub struct Schedule {
     speed: Speed,
@@ -91,12 +91,12 @@ impl Schedule {
         }
     }
 
-    /// Time for which a queue is looked at in vain.
+    /// Returns the time for which an empty queue is polled.
     pub fn poll_timeout(&self) -> Duration {
         self.speed.poll.max(self.speed.doze)
     }
 
-    /// Whether a transfer takes no longer than the host needs for it.
+    /// Returns true if no delay and no bandwidth is configured.
     pub fn is_instant(&self) -> bool {
         self.speed.delay.is_zero() && self.speed.bandwidth.is_none()
     }
@@ -107,8 +107,9 @@ impl Schedule {
         now.checked_add(self.speed.delay).unwrap_or(now)
     }
 
-    /// Picks the next of `places` by turns, given when each of them has something to do. Says else
-    /// when to ask again, if ever.
+    /// Picks the next of `places` in round-robin order. `ready` returns the time from which a place
+    /// has work. Returns the earliest such time as the error if none is ready; `None` if no place
+    /// has work.
     pub fn pick(
         &mut self,
         places: usize,
@@ -137,7 +138,7 @@ impl Schedule {
     }
 }
 
-/// What a node's engine needs to know of the tables.
+/// The table registers that a node's engine uses: its own and those of its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct TableView {
     /// The initiating node's tables.
@@ -147,18 +148,18 @@ pub struct TableView {
     pub peers: [Option<(Tables, u32)>; MAX_NODES],
 }
 
-/// How much of a chunk is done at one go.
+/// The part of a chunk's work to do in one step.
 #[derive(Clone, Debug)]
 pub enum Stage {
-    /// All of it.
+    /// The look-up and the access.
     Whole,
-    /// Nothing but the look-up of its bus addresses.
+    /// Only the look-up of the bus addresses.
     LookUp,
-    /// Nothing but the access to bus addresses that were looked up before.
+    /// Only the access to bus addresses that were looked up before.
     Access(Scratch),
 }
 
-/// What came of it.
+/// Result of a step.
 #[derive(Clone, Debug)]
 pub enum Progress {
     /// The chunk was moved, or failed.
@@ -174,30 +175,30 @@ pub struct Job {
     pub node: usize,
     /// The context.
     pub context: usize,
-    /// Tells this reset's tickets from an earlier one's.
+    /// Distinguishes tickets of this reset from those of an earlier one.
     pub epoch: u64,
     /// The transfer.
     pub ticket: u64,
-    /// What it does.
+    /// The operation.
     pub work: Work,
     /// Bytes moved before this chunk.
     pub done: u64,
-    /// Where the tables are.
+    /// The tables of the node and its peers.
     pub table_view: TableView,
     /// The function may do DMA, and the bus works.
     pub dma_works: bool,
     /// Invert a bit of the data.
     pub corrupt: bool,
-    /// Write to what is only to be read.
+    /// Corrupt the source, which is only to be read (fault injection).
     pub trespass: bool,
-    /// How much of it is to be done now.
+    /// The part of the work to do now.
     pub stage: Stage,
 }
 
 /// Bus addresses of one side of a chunk.
 #[derive(Clone, Debug, Default)]
 struct Found {
-    /// Whose they are.
+    /// The node whose memory it is.
     node: usize,
     segments: Vec<Segment>,
 }
@@ -210,12 +211,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The nodes whose memory is touched.
+    /// Returns the nodes whose memory is touched.
     pub fn nodes(&self) -> [usize; 2] {
         [self.source.node, self.destination.node]
     }
 
-    /// Touches what was looked up for some work, or for a chunk of it.
+    /// Accesses the looked-up bus addresses of an operation or of a chunk of it.
     fn access(&self, work: &Work, memories: &[&GuestMemory]) -> Result<Outcome, Status> {
         let memory = |found: &Found| memories.get(found.node).copied().ok_or(Status::BusError);
         match work {
@@ -252,7 +253,7 @@ impl Scratch {
         old.map_err(|_| Status::BusError)
     }
 
-    /// Spoils one side of what was moved last, if its memory lets the device write.
+    /// Inverts a bit of one side of the last transfer, if its memory is writable for the device.
     fn spoil(found: &Found, work: &Work, memories: &[&GuestMemory]) {
         let first = found.segments.first();
         let memory = memories.get(found.node);
@@ -262,7 +263,7 @@ impl Scratch {
     }
 }
 
-/// All that the engine reaches when it works for a node.
+/// Resolves table entries to bus addresses on behalf of one node.
 pub struct Resolver<'a> {
     node: usize,
     access_check: AccessCheck<'a, GuestMemory>,
@@ -270,7 +271,7 @@ pub struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// What is in reach from a vantage point.
+    /// Builds a resolver for `node`. Returns `None` if the node has no memory.
     pub fn new(
         table_view: &'a TableView,
         node: usize,
@@ -315,7 +316,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    /// Looks up all bus addresses that some work touches, or a chunk of it, and checks everything.
+    /// Looks up and checks all bus addresses that an operation, or a chunk of it, touches.
     fn look_up(&self, work: &Work, done: u64, scratch: &mut Scratch) -> Result<(), Status> {
         let (source, destination) = (&mut scratch.source, &mut scratch.destination);
         match work {
@@ -333,7 +334,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Changes the word at a side that was checked; says what it was.
+    /// Applies an atomic operation to the word at a checked side. Returns the word's old value.
     pub fn change_word(
         &self,
         at: &CheckedSide,
@@ -346,7 +347,8 @@ impl<'a> Resolver<'a> {
         outcome.word.ok_or(Status::BusError)
     }
 
-    /// Does what is left of some work, or a chunk of it. Checks everything before the first byte.
+    /// Executes the rest of an operation, or a chunk of it. Checks everything before the first
+    /// byte.
     pub fn perform(&self, work: &Work, done: u64, scratch: &mut Scratch) -> Outcome {
         let looked_up = self.look_up(work, done, scratch);
         let result = looked_up.and_then(|()| scratch.access(work, self.memories));
@@ -355,7 +357,7 @@ impl<'a> Resolver<'a> {
 }
 
 impl Job {
-    /// Does as much of the chunk as is to be done now.
+    /// Executes the chunk's current stage.
     pub fn run(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Progress {
         match self.stage(memories, scratch) {
             Ok(progress) => progress,

@@ -28,7 +28,7 @@ pub enum Fault {
     Trespass,
     /// No bus address answers the engine.
     BusError,
-    /// The function is gone from the bus: loads read ones, stores and the engine do nothing.
+    /// The function has left the bus: loads read ones, stores and the engine do nothing.
     Gone,
     /// The ID register reads wrong.
     BadId,
@@ -52,12 +52,12 @@ impl Faults {
         }
     }
 
-    /// Whether none is on.
+    /// Returns true if no fault is on.
     pub fn is_empty(&self) -> bool {
         self.on.is_empty()
     }
 
-    /// Whether a fault is on.
+    /// Returns true if the fault is on.
     pub fn has(&self, fault: Fault) -> bool {
         self.on.contains(&fault)
     }

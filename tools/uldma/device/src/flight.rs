@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Chunks that the engine has begun and not ended: one that is being moved, and those that are held
-//! between the look-up of their bus addresses and the access to these.
+//! Chunks in flight: the one that the engine is moving, and those that are held between the look-up
+//! of their bus addresses and the access.
 
 use crate::engine::{Job, Scratch, Stage};
 use crate::stats::HeldReport;
@@ -14,7 +14,7 @@ struct Held {
 }
 
 impl Held {
-    /// Whether its access is one by a node, or to a node's memory.
+    /// Returns true if the chunk was initiated by the node or touches its memory.
     fn touches(&self, node: usize) -> bool {
         self.job.node == node || self.found.nodes().contains(&node)
     }
@@ -34,18 +34,18 @@ impl InFlight {
         self.moving = Some((job.node, job.context));
     }
 
-    /// The engine has let go of the chunk that it began with.
+    /// Notes that the engine has finished the chunk that it began.
     pub(crate) fn end(&mut self) {
         self.moving = None;
     }
 
-    /// A chunk whose bus addresses are known waits with the access.
+    /// Holds a chunk whose bus addresses are known, before the access.
     pub(crate) fn hold(&mut self, job: &Job, found: Scratch) {
         let job = job.clone();
         self.held.push(Held { job, found });
     }
 
-    /// Takes a held chunk that may go on; what is left of it is the access.
+    /// Removes a held chunk for which `may_go` returns true; its remaining stage is the access.
     pub(crate) fn take(&mut self, may_go: impl Fn(&Job) -> bool) -> Option<(Job, [usize; 2])> {
         let place = self.held.iter().position(|held| may_go(&held.job))?;
         let Held { mut job, found } = self.held.remove(place);
@@ -54,20 +54,20 @@ impl InFlight {
         Some((job, nodes))
     }
 
-    /// Takes a held chunk that concerns a node.
+    /// Removes a held chunk that touches a node.
     pub(crate) fn take_touching(&mut self, node: usize) -> Option<Job> {
         let place = self.held.iter().position(|held| held.touches(node))?;
         Some(self.held.remove(place).job)
     }
 
-    /// Whether there is a chunk of a context.
+    /// Returns true if a chunk of the context is in flight.
     pub(crate) fn has(&self, node: usize, context: usize) -> bool {
         let is_held = |held: &Held| (held.job.node, held.job.context) == (node, context);
         self.moving == Some((node, context)) || self.held.iter().any(is_held)
     }
 
-    /// Whether there is a chunk that may touch a node's memory. One that is being moved may go
-    /// through any table.
+    /// Returns true if a chunk that may touch the node's memory is in flight. The chunk that is
+    /// being moved may go through any table.
     pub(crate) fn may_touch(&self, node: usize) -> bool {
         self.moving.is_some() || self.held.iter().any(|held| held.touches(node))
     }

@@ -52,7 +52,7 @@ impl Model {
             Reply::Start(request) => self.begin((node, number), method, request, memories),
         };
         let result = match result {
-            // Nothing is loaded, so the status page has to tell.
+            // A store reads no answer, so the status page reports the refusal.
             Err(status) if method == Method::SingleStore && status != Status::QueueFull => {
                 let ended = Transfer::ended(status, self.schedule.ready());
                 self.start(node, number, ended, memories)
@@ -65,8 +65,8 @@ impl Model {
         Some(())
     }
 
-    /// A load from shadow space: starts a transfer if it can, and says so; `None` if there is no
-    /// such context.
+    /// Loads from shadow space: starts a transfer if the arguments are complete. Returns the ticket
+    /// or a negative status; `None` if there is no such context.
     pub(crate) fn shadow_load(
         &mut self,
         node: usize,
@@ -128,8 +128,8 @@ impl Model {
         }
     }
 
-    /// What a shadow address names. A page entry that is not valid is found to be so when something
-    /// is to start with it.
+    /// Decodes a shadow address. An invalid page entry is detected later, when a transfer starts
+    /// with it.
     fn name(
         &self,
         node: usize,
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Does what a machine asks for; gives the ticket, or what the word was.
+    /// Executes the request of a state machine. Returns the ticket, or the word's old value.
     pub(crate) fn begin(
         &mut self,
         (node, number): (usize, usize),
@@ -199,7 +199,7 @@ impl Model {
         Ok(answer)
     }
 
-    /// Changes a word while who asked for it waits.
+    /// Applies an atomic operation at once, while the load that requested it is pending.
     fn change_now(
         &mut self,
         (node, number): (usize, usize),
@@ -256,7 +256,7 @@ impl Model {
         }
     }
 
-    /// Lets something be looked up in memory, if the function may do DMA.
+    /// Runs `act` with a resolver for the node's memory, if the function may do DMA.
     fn resolve<T>(
         &self,
         node: usize,

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The links between the nodes, one per pair: up or down, and how often they came up.
+//! The links between the nodes, one per pair: their states and generations.
 
 use std::time::{Duration, Instant};
 
 use crate::layout::MAX_NODES;
 
-/// In which a link comes up no more often than its limit says.
+/// Interval over which the limit of link-ups is counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of the link of one pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
-    /// What the administrator wants.
+    /// The administrator wants the link down.
     cut: bool,
     up: bool,
     generation: u32,
-    /// When the interval began in which it came up so many times.
+    /// Start of the interval in which `ups` is counted.
     since: Option<Instant>,
     ups: u32,
 }
 
 impl Link {
-    /// Counts that it comes up, unless it has to wait with that: until when.
+    /// Counts one link-up. Fails with the time at which the link may come up, if the limit is
+    /// reached.
     fn come_up(&mut self, most: u32, now: Instant) -> Result<(), Instant> {
         let end = self.since.and_then(|since| since.checked_add(INTERVAL));
         match end.filter(|end| *end > now) {
@@ -36,24 +37,24 @@ impl Link {
 
 /// A link that went up or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct LinkChange {
     /// The nodes that it joins, the lower number first.
     pub nodes: [usize; 2],
-    /// What it is now.
+    /// True if the link is up now.
     pub up: bool,
 }
 
-/// All links, each named by its two nodes in any order.
+/// All links. Each is addressed by its two nodes in any order.
 #[derive(Clone, Debug)]
 pub struct Links {
     nodes: usize,
-    /// Nodes whose cable is plugged.
+    /// Nodes whose cable is plugged in.
     plugged: [bool; MAX_NODES],
     /// Link of the nodes `[one][other]`, `one` being the lower number.
     pairs: [[Link; MAX_NODES]; MAX_NODES],
-    /// How often each comes up in [`INTERVAL`] at most, however often its nodes ask for it.
+    /// Limit of link-ups of each link per [`INTERVAL`].
     most: u32,
-    /// When one can come up that had to wait.
+    /// Earliest time at which a link that reached its limit can come up.
     retry: Option<Instant>,
 }
 
@@ -69,7 +70,7 @@ impl Links {
         }
     }
 
-    /// Limits how often a second each link comes up.
+    /// Sets the limit of link-ups per second.
     pub fn limit(&mut self, most: u32) {
         self.most = most;
     }
@@ -79,7 +80,7 @@ impl Links {
         self.retry
     }
 
-    /// All pairs, the lower number first.
+    /// Returns all pairs, the lower number first.
     pub fn pairs(&self) -> impl Iterator<Item = [usize; 2]> {
         let nodes = self.nodes;
         (0..nodes).flat_map(move |one| (one + 1..nodes).map(move |other| [one, other]))
@@ -94,8 +95,8 @@ impl Links {
         link.filter(|_| self.has(one, other))
     }
 
-    /// Plugs or pulls all cables; plugging them mends what was cut, too. Takes effect, as all that
-    /// the administrator does, with the next [`Links::update`].
+    /// Plugs or unplugs all cables; plugging also restores the links that were cut. The change
+    /// takes effect with the next [`Links::update`].
     pub fn plug(&mut self, plugged: bool) {
         self.plugged = [plugged; MAX_NODES];
         for link in self.pairs.iter_mut().flatten() {
@@ -112,7 +113,7 @@ impl Links {
         true
     }
 
-    /// Cuts or mends the link between two nodes alone; false if there is no such pair.
+    /// Cuts or restores the link between two nodes. Returns false if there is no such pair.
     pub fn cut(&mut self, one: usize, other: usize, cut: bool) -> bool {
         let known = self.has(one, other);
         let row = self.pairs.get_mut(one.min(other));
@@ -123,8 +124,8 @@ impl Links {
         true
     }
 
-    /// Brings all links in line with which nodes are ready; tells what changed.
-    pub fn update(&mut self, is_ready: impl Fn(usize) -> bool) -> Vec<Change> {
+    /// Updates the states of all links from the nodes that are ready. Returns the changes.
+    pub fn update(&mut self, is_ready: impl Fn(usize) -> bool) -> Vec<LinkChange> {
         let mut changes = Vec::new();
         let now = Instant::now();
         self.retry = None;
@@ -147,18 +148,18 @@ impl Links {
                 link.up = up;
                 link.generation = link.generation.wrapping_add(u32::from(up));
                 let nodes = [one, other];
-                changes.push(Change { nodes, up });
+                changes.push(LinkChange { nodes, up });
             }
         }
         changes
     }
 
-    /// Whether two nodes can reach each other.
+    /// Returns true if the link between two nodes is up.
     pub fn is_up(&self, one: usize, other: usize) -> bool {
         self.link(one, other).is_some_and(|link| link.up)
     }
 
-    /// How often the link of two nodes came up since the device was started.
+    /// Returns how often the link of two nodes has come up since the device was started.
     pub fn generation(&self, one: usize, other: usize) -> u32 {
         self.link(one, other).map_or(0, |link| link.generation)
     }
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn generation_counts_ups_only() {
         let mut links = Links::new(2);
-        let change = |up| vec![Change { nodes: [0, 1], up }];
+        let change = |up| vec![LinkChange { nodes: [0, 1], up }];
         assert_eq!(links.update(|_| false), []);
         assert_eq!(links.update(|_| true), change(true));
         assert_eq!(links.update(|_| true), []);
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|node| links.mask(node)), [6, 5, 3]);
         assert!(links.cut(2, 0, true));
         let nodes = [0, 2];
-        assert_eq!(links.update(|_| true), [Change { nodes, up: false }]);
+        assert_eq!(links.update(|_| true), [LinkChange { nodes, up: false }]);
         assert_eq!([0, 1, 2].map(|node| links.mask(node)), [2, 5, 2]);
         assert!(links.plug_node(1, false));
         assert_eq!(links.update(|_| true).len(), 2);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One node's function: its registers and what hangs off them, as far as no other node matters.
+//! The function of one node: its registers and state, as far as they do not depend on other nodes.
 
 use crate::abi::Method;
 use crate::completion::StatusPage;
 use crate::config::{BarSizes, Config};
-use crate::context::{Change, Context};
+use crate::context::{Context, ControlChange};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
@@ -22,7 +22,7 @@ pub const SMALLEST_PAGE_SHIFT: u32 = 12;
 /// log2 of the largest page.
 pub const LARGEST_PAGE_SHIFT: u32 = 16;
 
-/// What does not change while the device runs.
+/// Parameters that do not change while the device runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Contexts of each node.
@@ -33,11 +33,11 @@ pub struct Shape {
     pub window_size: u64,
     /// Mask of the initiation methods that contexts can have.
     pub methods: u32,
-    /// What repeated passing takes for equal addresses.
+    /// Bits of two addresses that repeated passing compares.
     pub compare: Compare,
 }
 
-/// CPUs of a node that can be told apart.
+/// Number of CPUs of a node that the device distinguishes.
 pub const CPUS: u32 = 64;
 
 impl Shape {
@@ -62,7 +62,7 @@ pub struct Registers {
     pub dma_destination: u64,
     /// Kernel-initiated transfer: ticket or negated status.
     pub dma_status: i64,
-    /// What this node tells its peers.
+    /// Scratchpads that the peers read.
     pub scratchpad: [u32; SCRATCHPADS],
 }
 
@@ -83,7 +83,7 @@ impl Default for Registers {
     }
 }
 
-/// One node.
+/// The function of one node.
 #[derive(Debug)]
 pub struct Node {
     shape: Shape,
@@ -99,19 +99,19 @@ pub struct Node {
     pub doorbell: Doorbell,
     /// Register contexts; the first is the kernel's.
     pub contexts: Vec<Context>,
-    /// What the contexts have been passed.
+    /// The state machines of the methods, with the arguments passed so far.
     pub machines: Machines,
     /// Invalidations that have not ended.
     pub invalidations: u32,
     /// A reset has not ended.
     pub resetting: bool,
-    /// It has made the model fail, and is off until it is reset.
+    /// The node has made the model fail, and is disabled until a reset.
     pub is_broken: bool,
     /// Misbehaviour that is on.
     pub faults: Faults,
-    /// The only context whose chunks are held, if that fault is on; all of them if absent.
+    /// The only context whose chunks are held while that fault is on; `None` for all contexts.
     pub held_context: Option<usize>,
-    /// What happened here.
+    /// Counters.
     pub counters: NodeCounters,
 }
 
@@ -150,7 +150,7 @@ impl Node {
         self.counters.resets += 1;
     }
 
-    /// How the shadow space is cut up now.
+    /// Returns the current layout of the shadow space.
     pub fn geometry(&self) -> Geometry {
         Geometry {
             shadow_bits: self.shape.shadow_bits,
@@ -159,37 +159,37 @@ impl Node {
         }
     }
 
-    /// Whether the function is on the bus, and well.
+    /// Returns true if the function is on the bus and not broken.
     fn is_there(&self) -> bool {
         !self.is_broken && !self.faults.has(Fault::Gone)
     }
 
-    /// Whether the function answers in its BARs.
+    /// Returns true if the function answers in its BARs.
     pub fn answers(&self) -> bool {
         self.config.decodes_memory() && self.is_there()
     }
 
-    /// Whether the driver is there and the device is ready for it.
+    /// Returns true if the driver has enabled the device and the device is ready.
     pub fn is_enabled(&self) -> bool {
         self.attached && self.registers.enabled && !self.resetting && self.is_there()
     }
 
-    /// Whether the engine works for this node.
+    /// Returns true if the engine serves this node.
     pub fn engine_runs(&self) -> bool {
         !self.faults.has(Fault::Stall) && self.is_there()
     }
 
-    /// Whether chunks of a context stop before their access.
+    /// Returns true if chunks of the context are held before their access.
     pub fn holds(&self, context: usize) -> bool {
         self.faults.has(Fault::Hold) && self.held_context.is_none_or(|only| only == context)
     }
 
-    /// Whether memory answers the engine when it works for this node.
+    /// Returns true if the engine may access memory on behalf of this node.
     pub fn dma_works(&self) -> bool {
         self.config.is_bus_master() && !self.faults.has(Fault::BusError)
     }
 
-    /// How the program that has a context initiates now, if it can at all.
+    /// Returns the current method of the context, if it can initiate at all.
     pub fn method_of(&self, context: usize) -> Option<Method> {
         let enabled = context != 0 && self.is_enabled();
         let context = self.contexts.get(context).filter(|_| enabled)?;
@@ -197,7 +197,7 @@ impl Node {
         (self.shape.methods & method.bit() != 0).then_some(method)
     }
 
-    /// A store to the register that says who runs.
+    /// Stores to the register by which the driver reports the running context.
     pub fn set_running(&mut self, value: u64) {
         let (cpu, context) = ((value >> 32) as u32, value as u32);
         if cpu < CPUS {
@@ -265,8 +265,8 @@ impl Node {
         }
     }
 
-    /// A store to a context register. A context that goes on counts from where its status page left
-    /// off.
+    /// Stores to a context register. A context that is enabled continues the counts of its status
+    /// page.
     pub fn context_store(
         &mut self,
         index: usize,
@@ -282,7 +282,7 @@ impl Node {
         match offset {
             ctx::CONTROL => {
                 let change = context.set_control(value as u32);
-                if change == Change::Enabled {
+                if change == ControlChange::Enabled {
                     let page = memory.and_then(|memory| {
                         let page = StatusPage::new(memory, context.setup.status_page).ok()?;
                         page.counts().ok()
@@ -302,8 +302,8 @@ impl Node {
     }
 
     /// A context went on or off.
-    fn follow(&mut self, index: usize, change: Change) {
-        let (Ok(number), true) = (u32::try_from(index), change != Change::None) else {
+    fn follow(&mut self, index: usize, change: ControlChange) {
+        let (Ok(number), true) = (u32::try_from(index), change != ControlChange::None) else {
             return;
         };
         self.machines.forget(number);
@@ -314,12 +314,12 @@ impl Node {
         }
     }
 
-    /// Wrong keys that came through a context's shadow space.
+    /// Returns the number of wrong keys that were passed through a context's shadow space.
     pub fn bad_keys(&self, context: usize) -> u32 {
         u32::try_from(context).map_or(0, |number| self.machines.key.bad_keys(number))
     }
 
-    /// What a report shows of this node, with the chunks of it that are held.
+    /// Returns the report of this node, with its held chunks.
     pub fn report(&self, node: usize, held: Vec<HeldReport>) -> NodeReport {
         let contexts = self
             .contexts
