@@ -3,8 +3,9 @@
 //! MSI-X vectors as a vfio-user server sees them: one eventfd each, handed over by the client,
 //! which keeps the MSI-X table and the pending bits itself.
 //!
-//! Interrupts are only noted here. A thread of the node sends them, since a client can make its
-//! eventfd block at any time: what it shares with us is not only the counter but also the flags.
+//! Raising an interrupt only records it here. A thread of the node sends it, because a client can
+//! make its eventfd block at any time: the file that it passed shares its flags as well as its
+//! counter.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,12 +19,12 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::layout::MSIX_VECTORS;
 
-/// What a vector's interrupts are sent to.
+/// The eventfd that receives a vector's interrupts.
 #[derive(Clone, Debug)]
 pub struct Event(Arc<File>);
 
 impl Event {
-    /// Takes a file of a client.
+    /// Wraps an eventfd that a client passed.
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// Those of the file; none if an interrupt is pending and no more can be counted.
+    /// Errors of the file; success if an interrupt is pending already and the counter is full.
     pub fn ring(&self) -> io::Result<()> {
         match (&*self.0).write_all(&1u64.to_ne_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -55,9 +56,11 @@ impl Event {
         }
     }
 
-    /// Makes room, so that a thread that waits in [`Event::ring`] goes on. For a client that has left.
+    /// Empties the counter, so that a thread that waits in [`Event::ring`] continues. For a client
+    /// that has left.
     pub fn drain(&self) {
-        // It may have made the file block again meanwhile, but only to wait for what it took itself.
+        // If the client makes the file block again at this moment, the wait is for the count that
+        // it took itself.
         let drained = self.unblock().and_then(|()| (&*self.0).read(&mut [0; 8]));
         if let Err(error) = drained {
             log::debug!("eventfd of a client that has left: {error}");
@@ -72,7 +75,7 @@ pub struct Vectors {
     /// Raised, and not sent yet.
     due: [bool; MSIX_VECTORS as usize],
     raised: [u64; MSIX_VECTORS as usize],
-    /// What the node's thread sends interrupts to at the moment.
+    /// Eventfds to which the node's thread is sending interrupts.
     ringing: Vec<Event>,
 }
 
@@ -127,12 +130,13 @@ impl Vectors {
         }
     }
 
-    /// Whether there are interrupts to send.
+    /// Returns true if there are interrupts to send.
     pub fn is_due(&self) -> bool {
         self.due.contains(&true)
     }
 
-    /// Takes the interrupts that are to be sent now. Whoever does says so by [`Vectors::sent`].
+    /// Takes the interrupts that are to be sent now. The caller reports the end by
+    /// [`Vectors::sent`].
     pub fn take_due(&mut self) -> Vec<Event> {
         let due = std::mem::take(&mut self.due);
         let events = self.events.iter().zip(due);
@@ -141,23 +145,23 @@ impl Vectors {
         self.ringing.clone()
     }
 
-    /// All that was taken has been sent.
+    /// Notes that all interrupts that were taken have been sent.
     pub fn sent(&mut self) {
         self.ringing.clear();
     }
 
-    /// What interrupts are being sent to.
+    /// Returns the eventfds to which interrupts are being sent.
     pub fn ringing(&self) -> Vec<Event> {
         self.ringing.clone()
     }
 
-    /// Forgets all eventfds, and what was to be sent to them.
+    /// Drops all eventfds, and the interrupts that were to be sent to them.
     pub fn disconnect(&mut self) {
         self.events = Default::default();
         self.due = Default::default();
     }
 
-    /// How often each vector was raised.
+    /// Returns how often each vector was raised.
     pub fn raised(&self) -> &[u64] {
         &self.raised
     }

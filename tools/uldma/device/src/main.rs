@@ -30,7 +30,7 @@ use uldma_device::{backend, control};
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Socket of a node; give one for each of the 2 to 8 nodes
+    /// Socket of a node; to be given once for each of 2 to 8 nodes
     #[arg(long, value_name = "PATH", required = true)]
     socket: Vec<PathBuf>,
 
@@ -60,7 +60,7 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 0)]
     delay_ns: u64,
 
-    /// Bytes per second of all transfers together; as fast as it goes if absent
+    /// Bytes per second of all transfers together; unlimited if absent
     #[arg(long, value_name = "BYTES",
           value_parser = clap::value_parser!(u64).range(1..))]
     bandwidth: Option<u64>,
@@ -74,15 +74,15 @@ struct Options {
     #[arg(long, value_name = "WHICH", default_value = "full")]
     compare_bits: Compare,
 
-    /// Nanoseconds for which a queue of descriptors is looked at in vain all the time
+    /// Nanoseconds for which an empty queue of descriptors is polled continuously
     #[arg(long, value_name = "NS", default_value_t = 50_000)]
     poll_ns: u64,
 
-    /// Nanoseconds for which it is looked at in vain, at last now and then, before the device sleeps
+    /// Nanoseconds for which an empty queue is polled at all before the device stops polling it
     #[arg(long, value_name = "NS", default_value_t = 10_000_000)]
     doze_ns: u64,
 
-    /// Nanoseconds between two looks at a queue that is looked at now and then
+    /// Nanoseconds between two polls of a queue that is no longer polled continuously
     #[arg(long, value_name = "NS", default_value_t = Speed::NAP.as_nanos() as u64)]
     nap_ns: u64,
 
@@ -90,7 +90,7 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 0)]
     interrupt_ns: u64,
 
-    /// How often a second the link of two nodes comes up at most
+    /// Limit of how often per second the link of two nodes comes up
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..))]
     link_ups: u32,

@@ -22,7 +22,7 @@ use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusError;
 
-/// Reads words of a node's memory; what the table code needs to know of the bus.
+/// Access to words of a node's memory, as the table code needs it.
 pub trait Bus {
     /// Loads the little-endian word at a multiple of 8, with acquire ordering.
     fn load64(&self, address: u64) -> Result<u64, BusError>;
@@ -43,7 +43,7 @@ pub trait Bus {
     }
 }
 
-/// What the device wants to do to memory.
+/// A right to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Read it.
@@ -52,11 +52,11 @@ pub enum Right {
     Write,
 }
 
-/// One range of bus addresses.
+/// A range of bus addresses.
 #[derive(Debug)]
 struct Mapping {
     range: Range<u64>,
-    /// `None` for ranges that came without a file: the device cannot reach them.
+    /// `None` for a range that was passed without a file: the device cannot access it.
     memory: Option<MmapRegion>,
     readable: bool,
     writable: bool,
@@ -65,10 +65,10 @@ struct Mapping {
 /// Most files of a node that are kept open, each for all ranges that are of it.
 const MAX_FILES: usize = 64;
 
-/// Tells files apart: device, inode, and what they were opened for.
+/// Identity of a file: device, inode, and access mode.
 type Identity = (u64, u64, OFlags);
 
-/// All ranges of one node, sorted by address, none overlapping.
+/// All ranges of one node, sorted by address; no two of them overlap.
 #[derive(Debug)]
 pub struct GuestMemory {
     mappings: Vec<Mapping>,
@@ -94,8 +94,8 @@ impl GuestMemory {
         }
     }
 
-    /// Adds a range. One without a file, or whose file cannot be mapped, is remembered as
-    /// unreachable; in the second case gives the reason.
+    /// Adds a range. A range without a file, or whose file cannot be mapped, is kept as
+    /// unreachable; in the second case the reason is returned.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl GuestMemory {
         Ok(file)
     }
 
-    /// Removes every range that overlaps the given one; a client never cuts a range in two.
+    /// Removes every range that overlaps the given one; a client never splits a range.
     pub fn unmap(&mut self, address: u64, size: u64) {
         let end = address.saturating_add(size);
         self.mappings
@@ -203,7 +203,8 @@ impl GuestMemory {
             .map_err(|_| BusError)
     }
 
-    /// Copies up to `length` bytes to another node's memory, or this one's; says how many.
+    /// Copies up to `length` bytes to memory of another node, or of this one. Returns the number of
+    /// bytes copied.
     pub fn copy(
         &self,
         source: u64,
@@ -220,14 +221,16 @@ impl GuestMemory {
         Ok(read.len().min(write.len()) as u64)
     }
 
-    /// Stores a word at a multiple of 8; the guest sees what was stored before it, too.
+    /// Stores a word at a multiple of 8, with release ordering: the guest also sees all earlier
+    /// stores.
     pub fn store64(&self, address: u64, value: u64) -> Result<(), BusError> {
         self.slice(address, 8, Right::Write)?
             .store(value.to_le(), 0, Ordering::Release)
             .map_err(|_| BusError)
     }
 
-    /// Changes a word at a multiple of 8 at once, unless `change` says not to; says what it was.
+    /// Atomically updates a word at a multiple of 8, unless `change` returns `None`. Returns the
+    /// old value.
     pub fn update64(
         &self,
         address: u64,
@@ -252,10 +255,10 @@ impl GuestMemory {
     }
 }
 
-/// Refuses files whose pages can go away: a touch of one would end this process, and with it the
-/// device of all nodes.
+/// Refuses files whose pages can be taken away: an access to such a page would kill this process,
+/// and with it the device of all nodes.
 fn check_lasting(file: &File) -> io::Result<()> {
-    /// `f_type` of huge pages, of which there may be none left for a page that was given back.
+    /// `f_type` of huge pages: a page that was given back may not be available again.
     const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
     let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
@@ -271,7 +274,7 @@ fn check_lasting(file: &File) -> io::Result<()> {
 
 fn map_file(file: Arc<File>, offset: u64, size: u64, writable: bool) -> io::Result<MmapRegion> {
     check_lasting(&file)?;
-    // What is mapped beyond the end of a file kills who touches it.
+    // An access beyond the end of a mapped file raises SIGBUS.
     let end = offset.checked_add(size);
     if end.is_none_or(|end| end > file.metadata().map_or(0, |data| data.len())) {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -305,7 +308,7 @@ impl Bus for GuestMemory {
         let mut address = address;
         let mut pairs = pairs.iter_mut();
         while !pairs.as_slice().is_empty() {
-            // All of them, unless the range ends before.
+            // Loads all pairs, unless the range ends earlier.
             let length = pairs.len() as u64 * 16;
             let slice = self.slice(address, length, Right::Read)?;
             if slice.len() < 16 {

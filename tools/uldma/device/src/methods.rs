@@ -8,7 +8,7 @@ use crate::method::{
     Repeated, Shrimp1, Shrimp2, Shrimp2Abort, SingleStore,
 };
 
-/// One machine for each method, shared by the contexts that have it.
+/// One state machine for each method, shared by the contexts that use the method.
 #[derive(Debug)]
 pub struct Machines {
     compare: Compare,
@@ -80,18 +80,18 @@ impl Machines {
         }
     }
 
-    /// `context` (`None`: nobody) runs on `cpu` from now on.
+    /// Notes that `context` runs on `cpu` from now on; `None` if no context does.
     pub fn running(&mut self, cpu: u32, context: Option<u32>) {
         self.for_all(|machine| machine.running(cpu, context));
     }
 
-    /// A context goes on or off: nothing is left of what it has passed.
+    /// Drops all arguments that the context has passed. For a context that is enabled or disabled.
     pub fn forget(&mut self, context: u32) {
         self.for_all(|machine| machine.forget(context));
     }
 
-    /// Page entries may mean other memory from now on, of other processes. Where a start does not
-    /// look at who owns them, what was passed before is worth nothing.
+    /// Drops the arguments of machines that mix contexts. Page entries may belong to memory of
+    /// other processes from now on, and these machines' starts do not check the owner.
     pub fn forget_mixable(&mut self) {
         self.pal = Shrimp2::default();
         self.shrimp_2 = Shrimp2::default();

@@ -21,10 +21,10 @@ use crate::node::{Node, Shape};
 use crate::stats::{LinkReport, Report, SCHEMA_VERSION};
 use crate::transfer::{Outcome, Work};
 
-/// What an access to nothing reads.
+/// Value of a load that nothing answers.
 pub const ONES: u64 = u64::MAX;
 
-/// All nodes and what joins them.
+/// The state of all nodes and of the links between them.
 #[derive(Debug)]
 pub struct Model {
     pub(crate) shape: Shape,
@@ -34,9 +34,9 @@ pub struct Model {
     pub(crate) in_flight: InFlight,
     /// The node that something is being done for.
     broken_node: Option<usize>,
-    /// The engine has something new to look at.
+    /// The engine has new work.
     pub(crate) wake: bool,
-    /// There may be queues to look at that were asleep before.
+    /// A queue that was asleep may have to be polled.
     pub(crate) wake_poller: bool,
     /// A storm may have begun.
     wake_storm: bool,
@@ -60,12 +60,12 @@ impl Model {
         }
     }
 
-    /// From now on something is done for a node; gives the one that it was done for before.
+    /// Notes the node that the model works for from now on. Returns the previous one.
     pub(crate) fn begin_for(&mut self, node: usize) -> Option<usize> {
         self.broken_node.replace(node)
     }
 
-    /// What was begun is done, and something for another one goes on, if there was any.
+    /// Notes the end of the work for a node, and the node whose work continues, if any.
     pub(crate) fn end_for(&mut self, before: Option<usize>) {
         self.broken_node = before;
     }
@@ -85,22 +85,22 @@ impl Model {
         self.settle(memories);
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether the engine must look again; asking makes it no.
+    /// Returns true if the engine has new work, and clears the flag.
     pub fn take_wake(&mut self) -> bool {
         std::mem::take(&mut self.wake)
     }
 
-    /// Whether who looks at the queues must look again; asking makes it no.
+    /// Returns true if the poller has new work, and clears the flag.
     pub fn take_wake_poller(&mut self) -> bool {
         std::mem::take(&mut self.wake_poller)
     }
 
-    /// Whether who makes storms must look again; asking makes it no.
+    /// Returns true if the storm thread has new work, and clears the flag.
     pub fn take_wake_storm(&mut self) -> bool {
         std::mem::take(&mut self.wake_storm)
     }
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    /// The client is gone: its host is switched off.
+    /// Detaches the client of a node: its host counts as switched off.
     pub fn detach(&mut self, node: usize, memories: &[&GuestMemory]) {
         if let Some(gone) = self.nodes.get_mut(node) {
             gone.attached = false;
@@ -216,7 +216,7 @@ impl Model {
             faulty.held_context = None;
         }
         if fault == Fault::Gone && !on {
-            // Who comes back is a new card.
+            // A function that comes back to the bus behaves as a new card.
             self.reset_function(node, memories);
         }
         self.refresh_links(memories);
@@ -268,12 +268,12 @@ impl Model {
         }
     }
 
-    /// The links follow their nodes; tells both ends of those that change.
+    /// Updates the links from the states of their nodes, and reports each change to both ends.
     pub(crate) fn refresh_links(&mut self, memories: &[&GuestMemory]) {
         let nodes = &self.nodes;
         let is_ready = |node| nodes.get(node).is_some_and(Node::is_enabled);
         let changes = self.links.update(is_ready);
-        // The engine has to know when one that waits can come up.
+        // The engine must learn when a delayed link can come up.
         self.wake |= self.links.retry().is_some();
         if changes.is_empty() {
             return;
@@ -304,7 +304,7 @@ impl Model {
         self.settle(memories);
     }
 
-    /// The driver of a node comes or goes.
+    /// Enables or disables a node, as its driver requests.
     pub(crate) fn set_enabled(&mut self, node: usize, enabled: bool, memories: &[&GuestMemory]) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.registers.enabled = enabled;
@@ -319,7 +319,7 @@ impl Model {
         self.settle(memories);
     }
 
-    /// What a node's engine sees.
+    /// Returns the tables that a node's engine uses.
     pub(crate) fn table_view(&self, node: usize) -> Option<TableView> {
         let own = self.nodes.get(node)?;
         let mut peers = [None; MAX_NODES];
@@ -345,8 +345,9 @@ impl Model {
         self.settle(memories);
     }
 
-    /// Lets what uses memory of a node that is named end as aborted, here and at the others. What a
-    /// queue has behind the invalidation that it asked for is of a later time.
+    /// Ends all transfers that use the named memory of a node as aborted, at this node and at its
+    /// peers. Descriptors behind the invalidation in its own queue are later than it and are not
+    /// affected.
     pub(crate) fn end_users(
         &mut self,
         node: usize,
@@ -402,7 +403,7 @@ impl Model {
         }
     }
 
-    /// Rings at all nodes that have a storm; says whether there are any.
+    /// Rings at all nodes whose storm fault is on. Returns true if there is one.
     pub fn storm(&mut self) -> bool {
         let mut any = false;
         for node in self
@@ -416,8 +417,9 @@ impl Model {
         any
     }
 
-    /// The engine asks what to move next; it reports with [`Model::finish`]. Nothing can be moved
-    /// before the time that is returned instead, or before something changes.
+    /// Returns the next chunk to move, for the engine, which reports the result by
+    /// [`Model::finish`]. The error is the time before which there is nothing to move unless
+    /// something changes.
     pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
         if let Some(job) = self.resume() {
             return Ok(job);
@@ -440,7 +442,7 @@ impl Model {
         Ok(job)
     }
 
-    /// When a link can come up that has to wait, by [`Model::refresh_links`].
+    /// Returns the time at which a delayed link can come up, by [`Model::refresh_links`].
     pub(crate) fn retry(&self) -> Option<Instant> {
         self.links.retry()
     }
@@ -452,7 +454,7 @@ impl Model {
             let node = nodes.get(job.node);
             node.is_some_and(|node| node.engine_runs() && !node.holds(job.context))
         })?;
-        // Who has no DMA any more is not reached, whatever was looked up before.
+        // A node without DMA is not accessed, whatever was looked up before.
         let is_master = |number: usize| {
             nodes
                 .get(number)
@@ -487,7 +489,7 @@ impl Model {
         })
     }
 
-    /// The engine moved a chunk, failed to, or looked up what it touches.
+    /// Reports that the engine moved a chunk, failed to, or looked up its bus addresses.
     pub fn finish(
         &mut self,
         job: &Job,
@@ -506,7 +508,7 @@ impl Model {
         self.end_for(before);
     }
 
-    /// Whether no node that a chunk reaches was reset or lost since it was begun with.
+    /// Returns true if no node that the chunk touches was reset or lost after the chunk was begun.
     fn is_current(&self, job: &Job) -> bool {
         let links = job.table_view.peers.iter().enumerate();
         let mut known = links.filter_map(|(peer, known)| Some((peer, known.as_ref()?.1)));
@@ -516,7 +518,7 @@ impl Model {
                 .all(|(peer, generation)| self.links.current(job.node, peer) == Some(generation))
     }
 
-    /// What became of a chunk.
+    /// Accounts for the outcome of a chunk.
     fn account(&mut self, job: &Job, outcome: Outcome, now: Instant) {
         self.schedule.charge(outcome.moved, now);
         if let Some(node) = self.nodes.get_mut(job.node) {
@@ -533,8 +535,8 @@ impl Model {
         }
     }
 
-    /// Ends what waits for the engine to let go of it: transfers whose end is known, invalidations
-    /// and resets.
+    /// Ends the operations that waited for the engine: transfers whose result is known,
+    /// invalidations and resets.
     pub fn settle(&mut self, memories: &[&GuestMemory]) {
         let in_flight = &self.in_flight;
         let before = self.broken_node;
@@ -559,7 +561,8 @@ impl Model {
     }
 }
 
-/// Takes ended transfers off a context's queue and tells its owner; says whether there were any.
+/// Removes ended transfers from a context's queue and publishes their completions. Returns true if
+/// there were any.
 fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
     let Some(context) = node.contexts.get_mut(number) else {
         return false;
@@ -569,7 +572,7 @@ fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> boo
     !done.is_empty()
 }
 
-/// Tells the owner of a context of transfers that have ended.
+/// Publishes completions to the owner of a context.
 pub(crate) fn publish(
     node: &mut Node,
     number: usize,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Looks at the queues of descriptors.
+//! Polls the queues of descriptors.
 //!
-//! All of a look is done while nothing else happens to the model, so once a context, a node or the
-//! whole device has been turned off, its pages are not looked at any more.
+//! A poll holds the model for its whole length. So after a context, a node or the whole device has
+//! been disabled, its pages are not read any more.
 
 use std::time::Instant;
 
@@ -19,22 +19,22 @@ use crate::transfer::{Transfer, Work};
 /// Descriptors that are taken from one queue before others get their turn.
 const BATCH: u64 = 64;
 
-/// Most bytes that are moved while looking; what is longer is left to the engine.
+/// Limit of bytes that are moved during a poll; the engine moves longer transfers.
 const SHORT: u64 = 4096;
 
-/// What a look at all queues came to.
+/// Result of a poll of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Polled {
-    /// There is no queue to look at before something changes.
+    /// No queue is polled before something changes.
     Asleep,
-    /// Nothing was there, but look again.
+    /// All queues were empty, but some are still polled.
     Nothing,
     /// Descriptors were there.
     Found,
 }
 
 impl Model {
-    /// Looks at each queue that is awake, and takes what is there.
+    /// Polls each queue that is awake, and takes its descriptors.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -67,7 +67,7 @@ impl Model {
         polled
     }
 
-    /// Where there is something in one queue, more comes soon in those that go with it.
+    /// Work in one queue keeps the other queues awake, since more work is likely to follow there.
     fn stay_awake(&mut self) {
         for context in self.nodes.iter_mut().flat_map(|node| &mut node.contexts) {
             if context.is_polled() {
@@ -126,7 +126,7 @@ impl Model {
                 alone && at_once && head.ending.is_none() && head.work.bytes() <= SHORT
             });
             let head = head.map(|head| (head.ticket, head.work));
-            // Of what uses a region, nothing but a chunk in flight has to be waited for.
+            // An invalidation only waits for a chunk in flight.
             let head = head.filter(|(_, work)| idle || !matches!(work, Work::Invalidate { .. }));
             if let Some((ticket, work)) = head {
                 if let Work::Invalidate { region } = work {
@@ -149,7 +149,7 @@ impl Model {
             }
             let page = StatusPage::new(memory, context.setup.status_page)?;
             page.wakeup(true)?;
-            // Whoever uses a place again before its time has to wake the device, too.
+            // A program that reuses a slot too early has to wake the device, too.
             if !context.has_room() || ring.read(context.next_ticket())?.is_none() {
                 context.fall_asleep();
                 return Ok(Polled::Asleep);

@@ -2,8 +2,8 @@
 
 //! Descriptors in a node's memory: `struct uldma_descriptor`.
 //!
-//! The program may change a descriptor at any time. Each word is read once, and what was read is
-//! what is checked and done.
+//! The program may change a descriptor at any time. So each word is read once, and the checks and
+//! the execution use the copy.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use crate::layout::queue;
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
 
-/// One descriptor, as it was read.
+/// A copy of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     op: u32,
@@ -29,13 +29,13 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Whether the next one ends as aborted if this one ends badly.
+    /// Returns true if an error of this operation aborts the next one.
     pub fn is_linked(&self) -> bool {
         self.flags & descriptor::LINK != 0
     }
 
-    /// What a context asks for by this: one of `space`, or a privileged one for `None`. All that a
-    /// context asks for is done in order, one after the other, so a fence asks for nothing more.
+    /// Builds the operation of a context of `space`, or of a privileged one for `None`. A context
+    /// executes its descriptors in order, so a fence is no operation.
     pub fn work<B: Bus + ?Sized>(
         &self,
         access_check: &AccessCheck<'_, B>,
@@ -66,7 +66,7 @@ impl Descriptor {
         }
     }
 
-    /// What only a privileged context can ask for.
+    /// Builds an operation that only a privileged context may request.
     #[cold]
     fn privileged_work<B: Bus + ?Sized>(
         &self,
@@ -110,7 +110,7 @@ impl<'a> Ring<'a> {
     pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
         const BYTES: u64 = STATUS_RECORDS * descriptor::SIZE;
         let slice = memory.slice(address, BYTES, Right::Read)?;
-        // It must not leave the range that it begins in.
+        // The queue must not leave the mapped range that it begins in.
         let whole = slice.len() as u64 == BYTES;
         whole.then_some(Self { slice }).ok_or(BusError)
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages for the administrator that a guest or a client can cause: at a limited rate, so that
-//! none of them fills a disk or hides what others cause.
+//! Rate-limited error messages: a guest or a client that causes errors cannot fill a disk or hide
+//! the errors of others.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many messages there can be in [`INTERVAL`].
+/// Limit of messages per [`INTERVAL`].
 const BURST: u32 = 10;
-/// See [`BURST`].
+/// Interval of the limit.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -20,12 +20,13 @@ struct Interval {
     suppressed: u64,
 }
 
-/// What one node is complained of.
+/// Rate-limited error log of one node.
 #[derive(Debug, Default)]
 pub struct RateLimitedLog(Mutex<Interval>);
 
 impl RateLimitedLog {
-    /// Whether something may be logged now; if so, how much was kept back since the last time.
+    /// Counts a message. Returns the number of messages suppressed since the last one, or `None` if
+    /// the limit is reached.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |since: Instant| now.saturating_duration_since(since) >= INTERVAL;
@@ -41,7 +42,7 @@ impl RateLimitedLog {
         Some(std::mem::take(&mut state.suppressed))
     }
 
-    /// Says something, unless too much was logged already.
+    /// Logs an error, unless the limit is reached.
     pub fn error(&self, message: fmt::Arguments<'_>) {
         match self.admit(Instant::now()) {
             Some(0) => log::error!("{message}"),

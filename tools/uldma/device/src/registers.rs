@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which register an access to BAR0 means.
+//! Decodes the registers of BAR0.
 //!
 //! Registers are read with 4 or 8 bytes at a multiple of that, and written with their own width; an
 //! 8-byte access to two adjacent 4-byte registers does the lower one first. A register of 8 bytes
@@ -11,9 +11,9 @@ use crate::layout::{ctx, reg, MSIX_TABLE_OFFSET};
 /// A register, by its byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// One of the node.
+    /// A register of the node.
     Control(usize),
-    /// One of a context block.
+    /// A register of a context block.
     Context {
         /// The context; may be one that the device does not have.
         context: usize,
@@ -34,7 +34,7 @@ impl Register {
         }
     }
 
-    /// Whether the register has 8 bytes.
+    /// Returns true if the register has 8 bytes.
     fn is_wide(self) -> bool {
         match self {
             Register::Control(offset) => matches!(

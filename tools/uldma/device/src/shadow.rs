@@ -8,7 +8,7 @@
 
 use crate::layout::size_word as bits;
 
-/// How the shadow space is cut up.
+/// Layout of the shadow space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// log2 of the bytes of the whole shadow space.
@@ -19,7 +19,7 @@ pub struct Geometry {
     pub page_shift: u32,
 }
 
-/// What a shadow address names.
+/// A decoded shadow address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowAddress {
     /// The context; may be one that the device does not have.
@@ -36,7 +36,7 @@ impl Geometry {
         self.shadow_bits - self.contexts.next_power_of_two().ilog2()
     }
 
-    /// Takes a byte offset in the shadow space apart.
+    /// Decodes a byte offset in the shadow space.
     pub fn decode(&self, address: u64) -> ShadowAddress {
         let shift = self.shadow_shift();
         let in_slice = address & ((1 << shift) - 1);
@@ -64,7 +64,7 @@ pub struct SizeWord {
 }
 
 impl SizeWord {
-    /// Takes a stored word apart.
+    /// Decodes a stored word.
     pub fn unpack(word: u64) -> Self {
         let field = |shift: u32, mask: u64| ((word >> shift) & mask) as u32;
         Self {

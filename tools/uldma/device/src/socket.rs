@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Listens at a path; a socket that nobody listens at any more is replaced.
+/// Listens at a path; replaces a socket that no process listens at any more.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path).or_else(|error| {
         let dead = error.kind() == io::ErrorKind::AddrInUse
@@ -27,7 +27,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 pub struct Sockets(Vec<PathBuf>);
 
 impl Sockets {
-    /// Listens at a path; a socket that nobody listens at any more is replaced.
+    /// Listens at a path; replaces a socket that no process listens at any more.
     pub fn listen(&mut self, path: &Path) -> io::Result<UnixListener> {
         let listener = listen(path)?;
         self.0.push(path.to_owned());

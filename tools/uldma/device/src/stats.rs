@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counters, and the JSON document that shows them.
+//! Counters, and the JSON document that reports them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::abi::{Method, Status};
 use crate::fault::Faults;
 use crate::transfer::Work;
 
-/// What one context counted since it was enabled; readable in its context block.
+/// Counters of one context since it was enabled; readable in its context block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContextCounters {
     /// Stores to the context's shadow space.
@@ -29,7 +29,7 @@ pub struct ContextCounters {
     pub bytes: u64,
 }
 
-/// What one node counted of all contexts that had one initiation method.
+/// Counters of one node, for all contexts with one initiation method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MethodCounters {
     /// Stores to shadow space.
@@ -40,15 +40,15 @@ pub struct MethodCounters {
     pub page_stores: u64,
     /// Loads from context pages.
     pub page_loads: u64,
-    /// Tickets given out, and atomic loads served.
+    /// Tickets issued, and atomic loads served.
     pub initiations: u64,
     /// Initiations refused, and accesses that passed nothing.
     pub refused: u64,
-    /// Loads that were told to begin anew.
+    /// Loads that returned FAIL, so that the sequence starts again.
     pub fails: u64,
 }
 
-/// What one node counted since the process was started; resets do not change it.
+/// Counters of one node since the process was started; resets do not change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeCounters {
     /// Loads from BAR0.
@@ -75,11 +75,11 @@ pub struct NodeCounters {
     pub invalidations: u64,
     /// Resets, by register and by function reset.
     pub resets: u64,
-    /// Tickets given out, and atomic loads served.
+    /// Tickets issued, and atomic loads served.
     pub initiations: u64,
     /// Of these, by the kernel's registers.
     pub kernel_initiations: u64,
-    /// What programs did, by initiation method.
+    /// Counters of programs, by initiation method.
     pub methods: BTreeMap<Method, MethodCounters>,
     /// Refused initiations and malformed stores, by reason.
     pub refused: BTreeMap<Status, u64>,
@@ -120,19 +120,19 @@ impl NodeCounters {
 pub struct ContextReport {
     /// Its number.
     pub context: usize,
-    /// Whether it takes initiations.
+    /// True if the context accepts initiations.
     pub enabled: bool,
-    /// How it initiates.
+    /// Its initiation method.
     pub method: Option<Method>,
     /// Its space.
     pub space: u32,
-    /// Wrong keys that came through its pages.
+    /// Wrong keys that were passed through its pages.
     pub bad_keys: u32,
-    /// Last ticket given out.
+    /// Last ticket issued.
     pub ticket: u64,
     /// Highest ticket that has ended.
     pub completed: u64,
-    /// How many did not end well.
+    /// Tickets that ended with an error.
     pub failed: u64,
     /// Its counters.
     #[serde(flatten)]
@@ -153,11 +153,11 @@ pub struct HeldReport {
 pub struct NodeReport {
     /// Its number.
     pub node: usize,
-    /// Whether a client is connected.
+    /// True if a client is connected.
     pub attached: bool,
-    /// Whether its driver enabled it.
+    /// True if the driver has enabled the node.
     pub enabled: bool,
-    /// Whether it has made the model fail, and is off until it is reset.
+    /// True if the node has made the model fail, and is disabled until a reset.
     pub is_broken: bool,
     /// Faults that are on.
     pub faults: Faults,
@@ -178,9 +178,9 @@ pub struct NodeReport {
 pub struct LinkReport {
     /// The nodes.
     pub nodes: [usize; 2],
-    /// Whether it is up.
+    /// True if the link is up.
     pub up: bool,
-    /// How often it came up.
+    /// How often the link has come up.
     pub generation: u32,
 }
 

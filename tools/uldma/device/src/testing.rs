@@ -22,7 +22,7 @@ pub(crate) fn eventfd() -> File {
     File::from(rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
 }
 
-/// Takes the count of an eventfd; 0 if it was not signalled.
+/// Reads and resets the count of an eventfd; 0 if it was not signalled.
 pub(crate) fn eventfd_count(mut event: &File) -> u64 {
     let mut count = [0; 8];
     match event.read(&mut count) {
@@ -31,8 +31,8 @@ pub(crate) fn eventfd_count(mut event: &File) -> u64 {
     }
 }
 
-/// All orders in which `first` steps of one process and `second` of another can come; true is a
-/// step of the second.
+/// Returns all interleavings of `first` steps of one process and `second` steps of another; true is
+/// a step of the second.
 pub(crate) fn interleavings(first: usize, second: usize) -> Vec<Vec<bool>> {
     if first == 0 || second == 0 {
         return vec![vec![first == 0; first + second]];

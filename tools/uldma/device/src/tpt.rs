@@ -19,7 +19,7 @@ const RUN_SIZE: u64 = size_of::<Run>() as u64;
 /// runs and by the kernel only.
 pub const MAX_RUNS_SEARCHED: u32 = 1 << 16;
 
-/// Where the tables are; registers of the node.
+/// Locations of the tables, from the node's registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Bus address of the page table's directory.
@@ -34,7 +34,7 @@ pub struct Tables {
     pub page_shift: u32,
 }
 
-/// Why an entry cannot be used.
+/// Reason for which an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryError {
     /// There is none, it is not valid, or it was changed while it was read.
@@ -63,7 +63,7 @@ impl From<EntryError> for Status {
 pub struct EntryRange {
     /// Index of the first of them.
     pub entry: u32,
-    /// How many; not zero.
+    /// Number of entries; not zero.
     pub pages: u32,
 }
 
@@ -91,8 +91,8 @@ impl<T: Copy, const SLOTS: usize> EntryCache<T, SLOTS> {
     }
 }
 
-/// The tables of one node, as they are at one moment: some entries are kept once they were read, so
-/// nobody keeps a view while invalidations are answered.
+/// A view of one node's tables at one moment. It caches entries, so it must not be kept across an
+/// invalidation.
 pub struct View<'a, B: ?Sized> {
     tables: &'a Tables,
     bus: &'a B,

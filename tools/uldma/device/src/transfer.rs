@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What was given a ticket, from then until it has ended.
+//! Transfers with a ticket, until they have ended.
 
 use std::time::Instant;
 
@@ -8,16 +8,16 @@ use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::check::{CheckedSide, CheckedTransfer};
 
-/// What there is to do, after all checks.
+/// An operation that has passed all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Move bytes.
     Copy(CheckedTransfer),
     /// Change a word.
     Atomic {
-        /// Where.
+        /// The word.
         at: CheckedSide,
-        /// How.
+        /// The change.
         operation: Atomic,
     },
     /// End what uses a region of this node.
@@ -49,27 +49,27 @@ impl Work {
     }
 }
 
-/// A transfer that was given a ticket.
+/// A transfer with a ticket.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Its ticket in its context.
     pub ticket: u64,
-    /// What it does.
+    /// The operation.
     pub work: Work,
     /// Bytes moved so far.
     pub done: u64,
-    /// What the word was, once an atomic operation is done.
+    /// The word's old value, after an atomic operation.
     pub word: Option<u64>,
     /// The engine does not start before this.
     pub ready: Instant,
-    /// How it ends, once that is known.
+    /// The result, once it is known.
     pub ending: Option<Status>,
     /// If it ends badly, the next one ends as aborted.
     pub linked: bool,
 }
 
 impl Transfer {
-    /// A transfer whose ticket is still to be given.
+    /// Builds a transfer whose ticket is not issued yet.
     pub fn new(work: Work, ready: Instant) -> Self {
         Self {
             ticket: 0,
@@ -82,7 +82,7 @@ impl Transfer {
         }
     }
 
-    /// One that does nothing but end.
+    /// Builds a transfer that only ends with a status.
     pub fn ended(status: Status, now: Instant) -> Self {
         Self {
             ending: Some(status),
@@ -91,14 +91,14 @@ impl Transfer {
     }
 }
 
-/// What became of the work that was done at one time.
+/// Outcome of one step of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Bytes moved.
     pub moved: u64,
-    /// What the word was that was changed.
+    /// Old value of the word that was changed.
     pub word: Option<u64>,
-    /// Why it stopped before its end.
+    /// Reason for which the step stopped early.
     pub error: Option<Status>,
 }
 

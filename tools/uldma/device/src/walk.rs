@@ -8,7 +8,7 @@ use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::tpt::{page_right, region_right, EntryRange, View};
 
-/// Most bytes that are moved before tables and aborts are looked at again.
+/// Limit of bytes that are moved before the tables and aborts are checked again.
 pub const CHUNK: u64 = 256 * 1024;
 
 /// Bytes that are consecutive on a node's bus.
@@ -20,7 +20,7 @@ pub struct Segment {
     pub length: u64,
 }
 
-/// Whose bus the segments of a side are on.
+/// The node whose bus addresses the segments of a side are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The node that initiated.
@@ -90,7 +90,8 @@ fn walk_region<B: Bus + ?Sized>(
 
 /// Finds the segments of the `length` bytes that follow the first `done` bytes of a side.
 ///
-/// A region that is gone or is not the one that was named any more ends the transfer as aborted.
+/// [`Status::Aborted`] for a region that has ended or was replaced since it was named; other
+/// statuses as the checks return them.
 pub fn segments<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
     side: &CheckedSide,

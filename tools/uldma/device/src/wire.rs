@@ -2,8 +2,8 @@
 
 //! Messages of the vfio-user protocol, as a server takes and sends them.
 //!
-//! Nothing is allocated by a number that a client says before it has been bounded, and what a
-//! message says of its own size is all that is taken off the stream for it.
+//! No allocation has a size from a message before that size has been bounded, and the size in a
+//! message's header is the number of bytes that are read for it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -18,7 +18,7 @@ use rustix::net::{
 
 /// Most bytes of a region that one message reads or writes.
 pub const MAX_ACCESS: u32 = 4096;
-/// Most files that come with one message.
+/// Limit of files per message.
 pub const MAX_FILES: usize = 16;
 
 /// Bytes of what each message begins with.
@@ -36,13 +36,13 @@ pub mod command {
     pub const VERSION: u16 = 1;
     /// Offer memory.
     pub const DMA_MAP: u16 = 2;
-    /// Take memory back.
+    /// Removes a memory range.
     pub const DMA_UNMAP: u16 = 3;
-    /// What the device is.
+    /// Returns the properties of the device.
     pub const DEVICE_GET_INFO: u16 = 4;
-    /// What a region is.
+    /// Returns the properties of a region.
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
-    /// What an interrupt is.
+    /// Returns the properties of an interrupt index.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
     /// Set, take back or test interrupts.
     pub const DEVICE_SET_IRQS: u16 = 8;
@@ -54,7 +54,7 @@ pub mod command {
     pub const DEVICE_RESET: u16 = 13;
 }
 
-/// What a message begins with.
+/// Header of a message.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     id: u16,
@@ -96,12 +96,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Takes the next message off a stream; `None` at its end.
+    /// Receives the next message of a stream; `None` at its end.
     ///
     /// # Errors
     ///
-    /// Those of the stream, and `InvalidData` for a message that is shorter than what each begins
-    /// with: nothing that follows could be understood.
+    /// Errors of the stream, and `InvalidData` for a message that is shorter than a header: nothing
+    /// that follows it can be decoded.
     pub fn receive(stream: &UnixStream) -> io::Result<Option<Self>> {
         let mut files = Vec::new();
         let mut bytes = [0; HEADER];
@@ -125,22 +125,22 @@ impl Request {
         }))
     }
 
-    /// What is asked for.
+    /// Returns the command of the request.
     pub fn command(&self) -> u16 {
         self.header.command
     }
 
-    /// Whether the client waits for an answer.
+    /// Returns true if the client waits for a reply.
     pub fn wants_reply(&self) -> bool {
         self.header.flags & FLAG_NO_REPLY == 0
     }
 
-    /// The files that came along; afterwards there are none.
+    /// Takes the files that were passed with the message.
     pub fn take_files(&mut self) -> Vec<File> {
         std::mem::take(&mut self.files)
     }
 
-    /// What follows the header.
+    /// Returns the bytes after the header.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl Request {
     }
 }
 
-/// Receives some bytes, and the files that come with them; 0 at the end of the stream.
+/// Receives bytes, and the files passed with them; 0 at the end of the stream.
 fn receive(stream: &UnixStream, bytes: &mut [u8], files: &mut Vec<File>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -213,7 +213,7 @@ fn receive(stream: &UnixStream, bytes: &mut [u8], files: &mut Vec<File>) -> io::
     Ok(received.bytes)
 }
 
-/// Takes the body of a message off the stream; what is too long is thrown away piece by piece.
+/// Reads the body of a message. A body that is too long is read and discarded.
 fn take_body(mut stream: &UnixStream, size: usize) -> io::Result<Option<Vec<u8>>> {
     let mut body = vec![0; size.min(MAX_BODY)];
     if size <= MAX_BODY {

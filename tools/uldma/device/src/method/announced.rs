@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Methods that know who runs, because the operating system tells at each context switch: SHRIMP-2
-//! as published, which drops half-passed arguments then ("user-level DMA" paper, section 2.5), and
-//! FLASH, which keeps them apart (section 2.6).
+//! Methods that need to know which context runs, which the operating system reports at each context
+//! switch: SHRIMP-2 as published, which drops half-passed arguments at a switch ("user-level DMA"
+//! paper, section 2.5), and FLASH, which keeps them apart (section 2.6).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::abi::Status;
 
 const NOT_RUNNING: Reply = Reply::Refused(Status::NotRunning);
 
-/// Who runs where. A context can run on several CPUs, since it can have several threads.
+/// The running contexts, by CPU. A context can run on several CPUs, as a process can have several
+/// threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Running {
     by_cpu: BTreeMap<u32, u32>,
@@ -47,8 +48,8 @@ pub struct Shrimp2Abort {
 
 impl Machine for Shrimp2Abort {
     fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply {
-        // Of several CPUs it is not known which this came from: a later load may look at another,
-        // which must not have an earlier store then.
+        // With several CPUs the device cannot tell which of them made this access. A later load may
+        // be checked against another CPU, which must not have an earlier store then.
         self.forget(context);
         match self.running.cpu_of(context) {
             Some(cpu) => self.latches.entry(cpu).or_default().store(at, word),
@@ -107,8 +108,8 @@ impl Machine for Flash {
     }
 }
 
-/// FLASH with one register that says who runs, whatever the CPU, as its paper has it: with several
-/// CPUs, accesses count as those of whoever was switched to last anywhere.
+/// FLASH with one register for the running context of all CPUs, as in the paper. With several CPUs,
+/// accesses count as those of the context that was switched to last on any CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlashSingle {
     current: Option<u32>,
@@ -120,7 +121,7 @@ impl FlashSingle {
         Some(self.latches.entry(self.current?).or_default())
     }
 
-    /// Forgets what anybody passed.
+    /// Drops all arguments.
     pub fn clear(&mut self) {
         self.latches.clear();
     }
@@ -141,7 +142,7 @@ impl Machine for FlashSingle {
         self.current = context;
     }
 
-    /// What the context stored may have been credited to another, so all goes.
+    /// The context's store may have been credited to another context, so all arguments are dropped.
     fn forget(&mut self, _context: u32) {
         self.clear();
     }

@@ -4,9 +4,9 @@
 //! shadow address passes the address to the context that the key names. The size is stored to the
 //! context page, and a load from there starts the transfer.
 //!
-//! What the paper leaves open: the first key passes the destination and the second one the source;
-//! a third one begins anew, as a destination, and the size is forgotten, too. A load from the page
-//! while some arguments are missing but not all is refused, and clears what is there.
+//! The paper leaves some cases open. Here the first key passes the destination and the second one
+//! the source; a third one starts a new sequence with a destination, and clears the size. A load
+//! from the page while the arguments are incomplete is refused, and clears them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::shadow::SizeWord;
 
 const BAD_KEY: Reply = Reply::Refused(Status::BadKey);
 
-/// What a context has been passed.
+/// Arguments that a context has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Registers {
     destination: Option<ShadowRef>,
@@ -25,25 +25,25 @@ struct Registers {
     word: Option<u64>,
 }
 
-/// The keys of all contexts, and what was passed by them.
+/// The keys of all contexts, and the arguments passed by them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyBased {
     /// By context; 0 where there is no key.
     keys: [u64; KEY_CONTEXTS as usize],
     registers: [Registers; KEY_CONTEXTS as usize],
-    /// Wrong keys, by the context through whose pages they came.
+    /// Number of wrong keys, by the context through whose pages they were passed.
     bad: BTreeMap<u32, u32>,
 }
 
-/// Whether two keys are equal, in a time that does not depend on where they differ.
+/// Compares two keys in a time that does not depend on where they differ.
 fn equal(one: u64, other: u64) -> bool {
     let difference = std::hint::black_box(one ^ other);
     std::hint::black_box((difference | difference.wrapping_neg()) >> 63) == 0
 }
 
 impl KeyBased {
-    /// Gives a context its key; it begins with nothing passed and no wrong keys. One that does not
-    /// name the context, or has no secret, is none.
+    /// Sets the key of a context, and clears its arguments and its count of wrong keys. A key that
+    /// does not name the context, or has no secret, counts as no key.
     pub fn assign(&mut self, context: u32, key: u64) {
         self.forget(context);
         let secret = key & !KEY_CONTEXT_MASK;
@@ -54,7 +54,7 @@ impl KeyBased {
         }
     }
 
-    /// Wrong keys that came through the context's shadow pages.
+    /// Returns the number of wrong keys that were passed through the context's shadow pages.
     pub fn bad_keys(&self, context: u32) -> u32 {
         self.bad.get(&context).copied().unwrap_or(0)
     }
@@ -138,7 +138,7 @@ impl Machine for KeyBased {
         }
     }
 
-    /// Takes the key back, too.
+    /// Also removes the key.
     fn forget(&mut self, context: u32) {
         if let Some(key) = self.keys.get_mut(context as usize) {
             *key = 0;
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(machine.store(2, page(12), Some(KEYS[1])), Reply::Nothing);
     }
 
-    /// A key passes addresses to its own context, whoever stores it.
+    /// A key passes addresses to its own context, whichever process stores it.
     #[test]
     fn the_key_names_the_context() {
         let mut machine = machine();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a reference that looks at the history of one context alone.
+        /// Compares with a reference that depends on the history of one context alone.
         #[test]
         fn contexts_are_independent(accesses in prop::collection::vec(access(), 0..80)) {
             let mut machine = machine();

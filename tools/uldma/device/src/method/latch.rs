@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Extended shadow addressing: the shadow address names the context, and each context has a latch
-//! of its own ("user-level DMA" paper, section 3.2, figure 4). One store passes destination and
-//! size, the load after it passes the source and starts the transfer. Interleaved processes both
-//! succeed.
+//! Extended shadow addressing: the shadow address names the context, and each context has its own
+//! latch ("user-level DMA" paper, section 3.2, figure 4). A store passes destination and size; the
+//! following load passes the source and starts the transfer. Interleaved processes both succeed.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +17,8 @@ pub(super) struct Latch {
 }
 
 impl Latch {
-    /// A store: keeps `destination` and the size word in place of what was there. A malformed store
-    /// (`word` is `None`) leaves nothing behind.
+    /// Handles a store: replaces the latched arguments by `destination` and the size word. A
+    /// malformed store (`word` is `None`) empties the latch.
     pub(super) fn store(&mut self, destination: ShadowRef, word: Option<u64>) -> Reply {
         self.passed = word.map(|word| (destination, SizeWord::unpack(word)));
         match self.passed {
@@ -28,7 +27,7 @@ impl Latch {
         }
     }
 
-    /// A load: takes what is there, whether it starts something or not.
+    /// Handles a load: empties the latch, even if it starts no transfer.
     pub(super) fn load(&mut self, source: ShadowRef, well_formed: bool) -> Reply {
         let passed = self.passed.take();
         if !well_formed {

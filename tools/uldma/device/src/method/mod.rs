@@ -2,9 +2,9 @@
 
 //! Initiation methods: how the arguments of a transfer reach the engine by plain loads and stores.
 //!
-//! Each method is a state machine that sees accesses and says what they do, and knows nothing of
-//! memory, tables or rights: whoever drives it checks what it starts. All are plain values that can
-//! be compared and cloned, so that every interleaving of a few accesses can be tried.
+//! Each method is a state machine that maps accesses to replies. It has no access to memory, tables
+//! or rights: its caller checks what it starts. Machines are plain values that can be compared and
+//! cloned, so that tests can try every interleaving of a few accesses.
 
 mod announced;
 mod fetch_add;
@@ -27,15 +27,15 @@ pub use single_store::{PutWord, SingleStore};
 use crate::abi::Status;
 use crate::shadow::SizeWord;
 
-/// One side as a shadow access names it.
+/// One side of a transfer, as named by a shadow access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShadowRef {
     /// Index in the page table.
     pub entry: u32,
     /// Byte in the page; a multiple of 8.
     pub offset: u32,
-    /// What machines compare that compare addresses: the address that the papers' engines see
-    /// behind a shadow address. It is the same for two entries of one page.
+    /// The address that machines compare: the bus address that the papers' engines see behind a
+    /// shadow address. It is the same for two entries of one page.
     pub address: u64,
 }
 
@@ -51,7 +51,7 @@ impl ShadowRef {
         }
     }
 
-    /// A byte of a page whose bus address is known.
+    /// Names a byte of a page whose bus address is known.
     pub fn of_page(entry: u32, offset: u32, page: u64) -> Self {
         Self {
             entry,
@@ -64,15 +64,15 @@ impl ShadowRef {
 /// Arguments of which both addresses were named by shadow accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arguments {
-    /// Where to read.
+    /// The memory to read.
     pub source: ShadowRef,
-    /// Where to write.
+    /// The memory to write.
     pub destination: ShadowRef,
-    /// How much, and the rest of both addresses.
+    /// The size, and the low bits and regions of both addresses.
     pub word: SizeWord,
 }
 
-/// What a machine wants to be done; nothing of it has been checked.
+/// An operation that a machine requests; nothing in it has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Move bytes from one named place to the other.
@@ -81,40 +81,40 @@ pub enum Request {
     MappedOut {
         /// First byte of the page.
         source: ShadowRef,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
     /// Move bytes from a region to the named place.
     Put {
-        /// Where to write.
+        /// The memory to write.
         destination: ShadowRef,
         /// The rest.
         word: PutWord,
     },
-    /// Add one to the named word, and answer what it was.
+    /// Add one to the named word, and return its old value.
     FetchAdd {
         /// The word.
         at: ShadowRef,
     },
 }
 
-/// What a machine says to an access.
+/// Reply of a machine to an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// Nothing more happens. Who loads is told what the device tells without the machine.
+    /// No effect. A load returns the device's default value.
     Nothing,
-    /// Who loads is told this number, and nothing more happens.
+    /// A load returns this number; no other effect.
     Code(u64),
-    /// The access cannot do what it is for.
+    /// The access is refused.
     Refused(Status),
-    /// All arguments are there: a transfer is to start, in the context of this access.
+    /// The arguments are complete: start a transfer in the context of this access.
     Start(Request),
 }
 
 /// An initiation method.
 ///
-/// `context` is the one whose pages an access came through, which the MMU guarantees; it is not
-/// what a method trusts unless its paper says so.
+/// `context` is the context through whose pages the access was made, which the MMU guarantees. A
+/// method trusts it only if its paper does.
 pub trait Machine {
     /// A store of `word` to a shadow address; `None` if the access is malformed.
     fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply;
@@ -132,19 +132,19 @@ pub trait Machine {
         Reply::Nothing
     }
 
-    /// `context` (`None`: nobody) runs on `cpu` from now on.
+    /// Notes that `context` runs on `cpu` from now on; `None` if no context does.
     fn running(&mut self, _cpu: u32, _context: Option<u32>) {}
 
-    /// The context is off: what it has passed is forgotten.
+    /// Drops the arguments that the context has passed. For a context that is disabled.
     fn forget(&mut self, context: u32);
 
-    /// What the load that starts a transfer is told, given the transfer's ticket.
+    /// Returns the value of the load that starts a transfer, from the transfer's ticket.
     fn started(&self, ticket: u64) -> u64 {
         ticket
     }
 }
 
-/// Whether an access to shadow space or to a context page has a form that passes arguments.
+/// Returns true if an access to shadow space or to a context page has a form that passes arguments.
 pub fn well_formed(address: u64, width: usize) -> bool {
     matches!(width, 4 | 8) && address % 8 == 0
 }

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Repeated passing of arguments ("user-level DMA" paper, section 3.3): a transfer starts only
-//! after an unbroken sequence of accesses in which the same addresses come again. The machine of
-//! five accesses is the paper's prototype (section 4.1, figure 8); those of three and four come
-//! before it in the paper, which shows attacks on them.
+//! after an unbroken sequence of accesses that repeats the same addresses. The machine of five
+//! accesses is the paper's prototype (section 4.1, figure 8); the paper shows attacks on those of
+//! three and four.
 //!
 //! One machine serves all processes and holds its state until the next access, however long that
-//! takes. What does not fit is consumed: it resets the machine, and does not count as a new
-//! beginning. Two stores of different size words do not fit either, which the paper leaves open.
+//! takes. An access that does not fit resets the machine, and does not count as the first one of a
+//! new sequence. The paper leaves two stores of different size words open; here the second one does
+//! not fit.
 
 use super::{Arguments, Machine, Reply, Request, ShadowRef};
 use crate::abi::{Status, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
 use crate::shadow::SizeWord;
 
-/// Which bits of two addresses must be equal for the addresses to count as equal.
+/// Bits of two addresses that must be equal for the addresses to count as equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Compare {
-    /// All of them.
+    /// All bits.
     #[default]
     Full,
-    /// Bits 22 to 11 only, as in the paper's prototype: pages that are 8 MiB apart look equal.
+    /// Only bits 22 to 11, as in the paper's prototype: pages that are 8 MiB apart look equal.
     Prototype,
 }
 
@@ -33,7 +34,7 @@ impl Compare {
     }
 }
 
-/// One of the two registers that addresses are kept in.
+/// One of the two registers that hold addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// DEST.
@@ -42,7 +43,7 @@ pub enum Operand {
     Source,
 }
 
-/// What happens in the data path (section 4.1, figure 9), in the order in which it does.
+/// A signal of the data path (section 4.1, figure 9), in order of occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// SEL and RW: the access begins, and is a load or a store.
@@ -52,7 +53,7 @@ pub enum Signal {
     },
     /// DST_LD or SRC_LD: the address is kept.
     Latched(Operand),
-    /// DS_SEL and EQUAL: the address is compared with what is kept.
+    /// DS_SEL and EQUAL: the address is compared with the held one.
     Compared {
         /// DS_SEL.
         with: Operand,
@@ -70,7 +71,7 @@ pub enum Signal {
 struct Step {
     load: bool,
     operand: Operand,
-    /// What a load is told that fits.
+    /// Value that a fitting load returns.
     code: u64,
 }
 
@@ -115,13 +116,13 @@ const FIVE: &[Step] = &[
     },
 ];
 
-/// What was passed so far.
+/// Arguments passed so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Passed {
     destination: Option<ShadowRef>,
     source: Option<ShadowRef>,
     word: Option<u64>,
-    /// The contexts through whose pages it came, one for each access that fitted.
+    /// The contexts through whose pages the fitting accesses were made, in order.
     contexts: Vec<u32>,
 }
 
@@ -159,8 +160,8 @@ impl Repeated {
         Self::new(FIVE, compare)
     }
 
-    /// Not the paper's machine: a store that does not fit counts as the first one of a new
-    /// sequence. Its error rates under time slicing tell the two apart.
+    /// Differs from the paper's machine: a store that does not fit counts as the first one of a new
+    /// sequence. The error rates under time slicing distinguish the two.
     pub fn rearming(mut self) -> Self {
         self.rearming = true;
         self
@@ -171,7 +172,7 @@ impl Repeated {
         self.passed.contexts.len()
     }
 
-    /// A store, with a look at the data path.
+    /// Handles a store, and records the signals of the data path.
     pub fn observed_store(
         &mut self,
         context: u32,
@@ -195,7 +196,7 @@ impl Repeated {
         }
     }
 
-    /// A load, with a look at the data path.
+    /// Handles a load, and records the signals of the data path.
     pub fn observed_load(
         &mut self,
         context: u32,
@@ -234,7 +235,7 @@ impl Repeated {
         }
     }
 
-    /// Takes an access if it is the one that comes next.
+    /// Accepts an access if it is the next one of the sequence.
     fn step(
         &mut self,
         context: u32,

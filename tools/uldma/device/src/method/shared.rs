@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One latch for all contexts: with and without a look at who stored and who loads.
+//! One latch for all contexts, with and without a check of the contexts of store and load.
 
 use super::latch::Latch;
 use super::{Machine, Reply, ShadowRef};
 use crate::abi::Status;
 
-/// The latch, and whose store it holds.
+/// The latch, and the context whose store it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct SharedLatch {
     latch: Latch,
@@ -32,7 +32,8 @@ impl SharedLatch {
 }
 
 /// Extended shadow addressing without registers for each context ("user-level DMA" paper, section
-/// 3.2): if store and load carry different contexts, nothing is started, and the load is told.
+/// 3.2): if store and load have different contexts, no transfer starts, and the load returns an
+/// error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExtendedShadowShared {
     shared: SharedLatch,
@@ -59,8 +60,8 @@ impl Machine for ExtendedShadowShared {
 }
 
 /// SHRIMP-2 (the paper, section 2.5, figure 2), without its change of the context switch: the load
-/// starts a transfer with the arguments of whoever stored last. PAL code (section 2.7) drives the
-/// same machine by two accesses that nothing comes between.
+/// starts a transfer with the arguments of the last store by any context. PAL code (section 2.7)
+/// drives the same machine by two uninterrupted accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shrimp2 {
     shared: SharedLatch,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Single-store initiation: a store to the destination's shadow address, of a word that names the
-//! source by its region. Not in the paper, whose methods all load.
+//! source by its region. This method is not in the paper, whose methods all load.
 
 use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::{single_store as bits, Status};
@@ -20,7 +20,7 @@ pub struct PutWord {
 }
 
 impl PutWord {
-    /// Takes a stored word apart.
+    /// Decodes a stored word.
     pub fn unpack(word: u64) -> Self {
         let field = |shift: u32, mask: u64| ((word >> shift) & mask) as u32;
         Self {

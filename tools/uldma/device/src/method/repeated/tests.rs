@@ -29,7 +29,7 @@ fn access(machine: &mut Repeated, (kind, name): (char, char)) -> Reply {
     }
 }
 
-/// All of the accesses of a text such as "+B -A".
+/// Replays the accesses of a text such as "+B -A".
 fn replay(machine: &mut Repeated, text: &str) -> Vec<Reply> {
     let pairs = text.split_whitespace().map(|access| {
         let mut letters = access.chars();
@@ -143,7 +143,7 @@ fn interleaving_c_costs_two_initiations() {
     assert_eq!(replay(&mut machine, "+A -B +A -B -A")[4], copy('B', 'A'));
 }
 
-/// D-062: who may read the destination can take the success away.
+/// D-062: a process that may read the destination can take the success away.
 #[test]
 fn five_accesses_misinform_if_the_destination_is_shared() {
     let mut machine = Repeated::five(Compare::Full);
@@ -276,8 +276,8 @@ fn per_switch(mut machine: Repeated, processes: usize) -> (f64, f64) {
     (rate(errors), rate(fails))
 }
 
-/// D-079 to D-081: per switch, the paper's machine gives the paper's rates, and one that takes a
-/// store which does not fit as a first store does not.
+/// D-079 to D-081: per switch, the paper's machine has the paper's error rates, and one that
+/// accepts a store which does not fit as a first store does not.
 #[test]
 fn error_rates_are_those_of_the_paper() {
     for processes in 2..=4 {
