@@ -29,34 +29,35 @@ use kernel::{
 };
 
 use crate::{
-    access::Access,
-    events::Events,
     kernel_ext::errno::{
         econnreset,
         enotconn, //
     },
-    lmm::space::Space,
-    options,
-    uapi, //
+    mem::lmm::space::Space,
+    params,
+    uapi,
+    user_abi::{
+        access::Access,
+        events::Events, //
+    }, //
 };
 
 mod buffer;
-mod carrier;
 mod copy;
 mod held;
 mod listener;
 mod message;
 mod outbox;
 mod places;
+mod progress;
 mod queues;
-mod run;
 mod site;
 mod state;
 mod stream;
 mod table;
+mod transport;
 mod withdrawal;
 
-pub(crate) use carrier::Carrier;
 pub(crate) use held::Held;
 pub(crate) use listener::Listener;
 pub(crate) use places::{
@@ -66,6 +67,7 @@ pub(crate) use places::{
 pub(crate) use queues::Queues;
 pub(crate) use site::Site;
 pub(crate) use table::Connections;
+pub(crate) use transport::Carrier;
 
 use buffer::Buffer;
 use state::{
@@ -187,18 +189,15 @@ impl Connection {
     /// What the peer answered, `ETIMEDOUT`, `EINTR`, `ENOTCONN` when the link goes down,
     /// `ECONNRESET` when the peer breaks the rules.
     fn wait_answer(&self, timeout_ns: u64) -> Result {
-        crate::wait::until(
-            &self.changed,
-            &self.state,
-            timeout_ns,
-            |state| match state.phase {
-                Phase::Refused(err) => Some(Err(err)),
-                _ if state.closing.cut => Some(Err(enotconn())),
-                Phase::Asking | Phase::Asked if state.reset => Some(Err(econnreset())),
-                Phase::Asking | Phase::Asked => None,
-                Phase::Answering | Phase::Connected => Some(Ok(())),
-            },
-        )?
+        crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |state| match state
+            .phase
+        {
+            Phase::Refused(err) => Some(Err(err)),
+            _ if state.closing.cut => Some(Err(enotconn())),
+            Phase::Asking | Phase::Asked if state.reset => Some(Err(econnreset())),
+            Phase::Asking | Phase::Asked => None,
+            Phase::Answering | Phase::Connected => Some(Ok(())),
+        })?
     }
 
     /// Takes memory of the current process, which runs in `space`, to be sent or to be filled.
@@ -318,7 +317,7 @@ impl Connection {
         if self.has_answer(way) {
             return;
         }
-        let most = options::link_spin();
+        let most = params::link_spin();
         let limit = self.state.lock().direction(way).polling.limit(most);
         let since: Instant<Monotonic> = Instant::now();
         let found = site.pump.work_until(limit, || self.has_answer(way));
@@ -397,9 +396,9 @@ impl Connection {
     /// `ETIMEDOUT`, `EINTR`.
     fn wait_end(&self) -> Result {
         loop {
-            let left = self.state.lock().time_left(options::link_timeout());
+            let left = self.state.lock().time_left(params::link_timeout());
             let over = |state: &mut State| state.closing.is_done().then_some(());
-            match crate::wait::until(&self.changed, &self.state, left, over) {
+            match crate::kernel_ext::wait::until(&self.changed, &self.state, left, over) {
                 // Its time may have begun anew.
                 Err(err) if err == ETIMEDOUT && left > 0 => (),
                 result => return result,

@@ -3,7 +3,7 @@
 //! What a device is made of, and how it comes and goes.
 //!
 //! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
-//! has a file open; each file has its [`OpenFile`](crate::open file::OpenFile).
+//! has a file open; each file has its [`OpenFile`](crate::user::open_file::OpenFile).
 //!
 //! Lock order, outermost first: `Members::door`; an open file's `objects`; `mmap_lock`;
 //! `Space::state`; the gate; `Pump::running`; `Pump::pace`;
@@ -44,21 +44,18 @@ use crate::{
         Connections,
         Queues, //
     },
-    context::Contexts,
-    engine::Engine,
-    events::{
-        Arm,
-        Events, //
+    dma::{
+        context::Contexts,
+        engine::Engine,
+        sched_notify::Running, //
     },
-    export::Exports,
     hw::{
         layout::event,
-        Hardware, //
+        Hardware,
+        LINK_DOORBELL, //
     },
     kernel_ext::{
-        errno::{
-            eremoteio, //
-        },
+        errno::eremoteio,
         gate::{
             Gate,
             GateKeeper, //
@@ -66,50 +63,58 @@ use crate::{
         ratelimit::dev_err_ratelimited,
         shrinker::Shrink, //
     },
-    ledger::{
-        Ledger,
-        Payer, //
-    },
     link::{
-        self,
+        export::Exports,
         message::{
             self,
             Answer,
             Message,
             Query, //
         },
-        part::Parts,
         peer::Peer,
+        progress_worker::{
+            Pump,
+            Pumped, //
+        },
         requests::{
             Asking,
             Places, //
         },
+        segment::{
+            Epoch,
+            Segments,
+            Site, //
+        },
+        window_alloc::Parts,
         Handler,
         Link, //
     },
-    lmm::{
-        host::{
-            Host,
-            Locker, //
+    mem::{
+        lmm::{
+            device_ops::{
+                Host,
+                Locker, //
+            },
+            space::Space,
+            Lmm, //
         },
-        space::Space,
-        Lmm, //
+        tpt::Tpt, //
     },
-    maps::Maps,
-    options,
-    pump::{
-        Pump,
-        Pumped, //
-    },
-    running::Running,
-    segment::{
-        Epoch,
-        Segments,
-        Site, //
-    },
-    status_page::StatusPage,
-    tpt::Tpt, //
+    user_abi::{
+        events::{
+            Arm,
+            Events, //
+        },
+        ledger::{
+            Ledger,
+            Payer, //
+        },
+        mmap_offset::Maps,
+        status_page::StatusPage, //
+    }, //
 };
+
+mod limits;
 
 /// What all open files of a device share; outlives the binding.
 #[pin_data]
@@ -179,7 +184,7 @@ impl Shared {
     fn new(dev: &Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Arc<Self>> {
         let gate = Arc::pin_init(Gate::new(dev), GFP_KERNEL)?;
         let geometry = *hw.geometry();
-        let (capacity, limits) = options::ledger(&geometry)?;
+        let (capacity, limits) = limits::of(&geometry)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
         let running = Running::new(gate.clone(), hw.clone())?;
@@ -193,7 +198,7 @@ impl Shared {
                 hw,
                 ledger: Ledger::new(capacity, limits)?,
                 tpt <- Tpt::new(dev, &geometry),
-                lmm <- Lmm::new(options::lmm()),
+                lmm <- Lmm::new(limits::lmm()),
                 maps <- Maps::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
                 running <- running,
@@ -364,12 +369,12 @@ impl Shared {
         }
         if events & event::DOORBELL != 0 {
             let bits = self.hw.take_doorbells(dev)?;
-            if bits & link::DOORBELL != 0 {
+            if bits & LINK_DOORBELL != 0 {
                 self.pump.rung_silently();
             }
             if self.pump.segments_rung(bits) {
                 // They ring faster than is passed on.
-                self.hw.mask_doorbells(dev, !link::DOORBELL, true)?;
+                self.hw.mask_doorbells(dev, !LINK_DOORBELL, true)?;
                 self.pump.segments_masked();
             }
         }
@@ -385,7 +390,7 @@ impl Shared {
     /// Handles an interrupt by which peers ring, whatever for, on hardware where that takes no sleep.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
-        if bits & link::DOORBELL != 0 {
+        if bits & LINK_DOORBELL != 0 {
             self.pump.rung();
         }
         self.pump.segments_rung(bits);

@@ -22,7 +22,6 @@ use kernel::{
 };
 
 use crate::{
-    debugfs,
     device::{
         Binding,
         Shared,
@@ -35,8 +34,11 @@ use crate::{
         wakeup,
         workqueue::ModuleQueue, //
     },
-    open_file::OpenFile,
-    options, //
+    params,
+    user::{
+        debugfs,
+        open_file::OpenFile, //
+    }, //
 };
 
 mod adapter;
@@ -57,7 +59,7 @@ pub(crate) struct Drivers {
 
 impl InPlaceModule for Drivers {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        wakeup::set(options::wakeup());
+        wakeup::set(params::wakeup());
         try_pin_init!(Self {
             _queue: ModuleQueue::new(Self::NAME)?,
             adapter <- Registration::new(Self::NAME, module),

@@ -41,6 +41,9 @@ pub(crate) use command::{
     PeerPlace, //
 };
 
+/// Doorbell bit that asks a peer to poll its control ring.
+pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
+
 /// Bytes of the least section: the control channel, and as much to give out.
 const MIN_SECTION: usize = 128 << 10;
 

@@ -25,15 +25,20 @@ use crate::{
     }, //
 };
 
+pub(crate) mod adaptive_poll;
 mod backoff;
-pub(crate) mod hello;
+pub(crate) mod export;
+pub(crate) mod handshake;
 pub(crate) mod message;
 mod owed;
-pub(crate) mod part;
 pub(crate) mod peer;
+pub(crate) mod polling;
+pub(crate) mod progress_worker;
 pub(crate) mod requests;
 mod ring;
+pub(crate) mod segment;
 mod session;
+pub(crate) mod window_alloc;
 
 use message::{
     Answer,
@@ -45,9 +50,6 @@ use peer::{
     Peer, //
 };
 use requests::Requests;
-
-/// Doorbell bit that says: look into the ring.
-pub(crate) const DOORBELL: u32 = 1 << 0;
 
 /// Messages of one peer that are taken in one turn.
 const TURN: usize = 64;

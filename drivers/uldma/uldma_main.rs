@@ -5,52 +5,34 @@
 //! Ordinary processes on several nodes register memory once, then start DMA and exchange messages
 //! without a system call, and none can reach what is not its own.
 //!
-//! The module is built in floors, each of which uses only floors below it:
+//! The module is built in floors. Each uses only floors below it, which `scripts/lint floors` checks:
 //!
-//! | floor | modules |
+//! | floor | what it has |
 //! | --- | --- |
-//! | entry | [`driver`] |
-//! | user interface | [`file`], [`ioctl`], [`debugfs`] |
-//! | services | [`open_file`], [`options`], [`region`], [`device`], [`segment`], [`context`], [`export`], [`connection`], [`attachment`] |
-//! | mechanisms | [`ledger`], [`charge`], [`lmm`], [`tpt`], [`engine`], [`link`], [`maps`], [`events`], [`status_page`], [`handles`], [`list`], [`running`], [`queue`], [`pump`], [`polling`], [`adaptive_poll`] |
-//! | hardware | [`hw`] |
-//! | kernel extras | [`kernel_ext`] |
+//! | [`driver`] | one driver per kind of hardware: probe, interrupts, unbind |
+//! | [`user`] | device files, ioctls, and the objects of open files; debugfs |
+//! | [`device`] | one device, which ties all of the floors below together |
+//! | [`connection`] | streams of bytes between processes on two nodes |
+//! | [`dma`] | register contexts, initiation methods, queues of descriptors, transfers |
+//! | [`link`] | the control protocol between nodes, and the worker that drives it; window segments and exports |
+//! | [`mem`] | locked memory, and the device's tables of regions and pages |
+//! | [`user_abi`] | access rights, events, handles, mmap offsets, status pages, limits per user |
+//! | [`hw`] | registers and tables of each kind of hardware behind one trait |
+//! | [`params`], [`uapi`] | module parameters; the structures of the user interface |
+//! | [`kernel_ext`] | abstractions that the kernel crate lacks |
 
-mod access;
-mod adaptive_poll;
-mod attachment;
-mod charge;
 mod connection;
-mod context;
-mod debugfs;
 mod device;
+mod dma;
 mod driver;
-mod engine;
-mod events;
-mod export;
-mod file;
-mod handles;
 mod hw;
-mod ioctl;
 mod kernel_ext;
-mod ledger;
 mod link;
-mod list;
-mod lmm;
-mod maps;
-mod method;
-mod open_file;
-mod options;
-mod polling;
-mod pump;
-mod queue;
-mod region;
-mod running;
-mod segment;
-mod status_page;
-mod tpt;
+mod mem;
+mod params;
 mod uapi;
-mod wait;
+mod user;
+mod user_abi;
 
 kernel::prelude::module! {
     type: driver::Drivers,

@@ -63,46 +63,57 @@ BROAD = (
 
 DRIVER: Mapping[str, tuple[str, ...]] = {
     r"\.kunitconfig": (),
-    r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|options\.rs)": BROAD,
+    r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
+    r"(dma|mem|user|user_abi)\.rs": BROAD,
     r"(hw|kernel_ext)\.rs|hw/(layout|adapter|health)\.rs|kernel_ext/ratelimit\.rs": BROAD,
     r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
-    r"lmm(/.*)?\.rs|(access|charge|ledger|region)\.rs|ioctl/region\.rs": (
+    r"mem/(lmm(/.*)?|charge)\.rs|user_abi/(access|ledger)\.rs|user/(ioctl/)?region\.rs": (
         *MEMORY,
         *STALE,
         "nodes:held",
         *FAILING,
     ),
     r"kernel_ext/(accounting|gup|mmu_notifier|shrinker|sort)\.rs": (*MEMORY, *STALE, *FAILING),
-    r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|tpt(/.*)?\.rs": (
+    r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|mem/tpt(/.*)?\.rs": (
         *MEMORY,
         *TRANSFERS,
         *MAPPED,
         "nodes:held",
         *FAILING,
     ),
-    r"(context|context/claim|running|status_page|maps)\.rs": (*CONTEXTS, *METHODS, *FAILING),
-    r"ioctl/context\.rs|kernel_ext/sched_switch\.rs": (*CONTEXTS, *METHODS, *QUEUES, *FAILING),
+    r"dma/(context(/.*)?|sched_notify)\.rs|user_abi/(status_page|mmap_offset)\.rs": (
+        *CONTEXTS,
+        *METHODS,
+        *FAILING,
+    ),
+    r"user/ioctl/context\.rs|kernel_ext/sched_switch\.rs": (
+        *CONTEXTS,
+        *METHODS,
+        *QUEUES,
+        *FAILING,
+    ),
     r"kernel_ext/(changes|mapping|vma)\.rs": (*CONTEXTS, *EXPORTS, *METHODS, *LIFE),
-    r"method\.rs|kernel_ext/random\.rs": METHODS,
-    r"engine\.rs|wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
-    r"events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
-    r"queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
-    r"(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (*EXPORTS, *CONNECTIONS, *FAILING),
-    r"(link(/.*)?|pump(/.*)?|polling|adaptive_poll)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
+    r"dma/method\.rs|kernel_ext/random\.rs": METHODS,
+    r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
+    r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
+    r"dma/queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
+    r"link/(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (
+        *EXPORTS,
+        *CONNECTIONS,
+        *FAILING,
+    ),
+    r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
     r"kernel_ext/(window|workqueue|wakeup)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
-    r"(connection(/.*)?|attachment|list)\.rs|ioctl/connection\.rs": (
+    r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
         *LINK,
         *FAILING,
     ),
-    r"(file|ioctl|open_file|handles)\.rs|kernel_ext/(errno|capability|chardev)\.rs": (
-        *INTERFACE,
-        *LIFE,
-        *BROAD,
-    ),
-    r"debugfs\.rs": ("nodes:module", "nodes:registering"),
+    r"user/(file|ioctl|open_file)\.rs|user_abi/handles\.rs": (*INTERFACE, *LIFE, *BROAD),
+    r"kernel_ext/(errno|capability|chardev)\.rs": (*INTERFACE, *LIFE, *BROAD),
+    r"user/debugfs\.rs": ("nodes:module", "nodes:registering"),
 }
 
 TABLE: Mapping[str, tuple[str, ...]] = {

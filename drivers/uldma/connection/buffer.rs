@@ -9,33 +9,37 @@ use kernel::{
 };
 
 use super::{
-    carrier::Carrier,
+    transport::Carrier,
     Site, //
 };
 use crate::{
-    access::Access,
     kernel_ext::{
         gup::untagged,
         page_list::PageList, //
     },
-    ledger::{
-        Resource,
-        Share, //
-    },
-    lmm::{
-        locked::Locked,
-        members::Member,
-        range::{
-            offset_in_page,
-            PageRange, //
+    mem::{
+        lmm::{
+            members::Member,
+            pinned_range::Locked,
+            range::{
+                offset_in_page,
+                PageRange, //
+            },
+            space::Space, //
         },
-        space::Space, //
+        tpt::{
+            RegionSetup,
+            RegionSlot,
+            Tell,
+            Tpt, //
+        }, //
     },
-    tpt::{
-        RegionSetup,
-        RegionSlot,
-        Tell,
-        Tpt, //
+    user_abi::{
+        access::Access,
+        ledger::{
+            Resource,
+            Share, //
+        }, //
     }, //
 };
 
@@ -73,7 +77,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// Those of [`Region::register`](crate::region::Region::register).
+    /// Those of [`Region::register`](crate::user::region::Region::register).
     pub(super) fn new(
         site: &Site<'_>,
         space: &Arc<Space>,

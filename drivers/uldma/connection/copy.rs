@@ -24,7 +24,7 @@ use crate::{
         page_list::PageList,
         window::Window, //
     },
-    link::part::Part, //
+    link::window_alloc::Part, //
 };
 
 /// The peer's side of a copy.

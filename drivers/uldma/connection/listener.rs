@@ -17,14 +17,16 @@ use super::{
     Held, //
 };
 use crate::{
-    events::Events,
     kernel_ext::errno::{
         econnrefused,
         edquot,
         enotconn, //
     },
-    ledger::Payer,
-    lmm::space::Space, //
+    mem::lmm::space::Space,
+    user_abi::{
+        events::Events,
+        ledger::Payer, //
+    }, //
 };
 
 struct State {

@@ -32,14 +32,14 @@ use crate::{
         eopnotsupp,
         eproto, //
     },
-    ledger::Payer,
     link::{
         message::{
             Connection as Words,
             Place, //
         },
-        part::Part, //
-    }, //
+        window_alloc::Part, //
+    },
+    user_abi::ledger::Payer, //
 };
 
 /// The errors that a peer may refuse a connection with.

@@ -19,9 +19,11 @@ use super::{
     Listener, //
 };
 use crate::{
-    handles::Handles,
     kernel_ext::errno::eaddrinuse,
-    ledger::Share, //
+    user_abi::{
+        handles::Handles,
+        ledger::Share, //
+    }, //
 };
 
 /// Connections that a device can have.

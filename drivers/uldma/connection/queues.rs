@@ -12,18 +12,18 @@ use kernel::{
 };
 
 use super::{
-    run::Job,
+    progress::Job,
     withdrawal::Withdrawal,
     Site, //
 };
 use crate::{
+    dma::queue::Queue,
     hw::{
         Command,
         Hardware,
         KernelQueues, //
     },
-    queue::Queue,
-    status_page::Outcome, //
+    user_abi::status_page::Outcome, //
 };
 
 /// Who is told of the end of a command.

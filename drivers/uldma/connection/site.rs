@@ -25,12 +25,12 @@ use crate::{
         wakeup, //
     },
     link::{
-        part::Parts,
+        progress_worker::Pump,
+        window_alloc::Parts,
         Link, //
     },
-    options,
-    pump::Pump,
-    tpt::Tpt, //
+    mem::tpt::Tpt,
+    params, //
 };
 
 /// How long is waited for room in the queue.
@@ -52,7 +52,7 @@ pub(crate) struct Site<'a> {
 impl Site<'_> {
     /// Does what there is to do, where nobody is interrupted.
     pub(crate) fn work_if_polling(&self) {
-        if options::link_poll().is_some() {
+        if params::link_poll().is_some() {
             self.pump.now();
         }
     }
@@ -61,7 +61,7 @@ impl Site<'_> {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`](crate::queue::Queue::invalidate).
+    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`](crate::dma::queue::Queue::invalidate).
     pub(super) fn invalidate(&self, region: u32, asked: bool) -> Result {
         let queues = self.queues.ok_or_else(eopnotsupp)?;
         let since: Instant<Monotonic> = Instant::now();

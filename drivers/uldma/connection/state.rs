@@ -21,14 +21,16 @@ use super::{
     Way, //
 };
 use crate::{
-    events::Events,
     kernel_ext::errno::{
         econnreset,
         enotconn, //
     },
-    link::part::Part,
-    polling::Polling,
-    uapi, //
+    link::{
+        polling::Polling,
+        window_alloc::Part, //
+    },
+    uapi,
+    user_abi::events::Events, //
 };
 
 /// How the end of a connection goes. Both sides can begin it, also at once.

@@ -31,7 +31,6 @@ use super::{
     Site, //
 };
 use crate::{
-    events::Events,
     hw::layout::MAX_NODES,
     kernel_ext::{
         errno::{
@@ -41,21 +40,24 @@ use crate::{
         gate::GateGuard,
         random, //
     },
-    ledger::{
-        Payer,
-        Resource,
-        Share, //
-    },
     link::{
         message::{
             Connection as Words,
             Message, //
         },
-        part::Part,
-        peer::Peer, //
+        peer::Peer,
+        window_alloc::Part, //
     },
-    lmm::space::Space,
-    options, //
+    mem::lmm::space::Space,
+    params,
+    user_abi::{
+        events::Events,
+        ledger::{
+            Payer,
+            Resource,
+            Share, //
+        }, //
+    }, //
 };
 
 /// Connections of which a peer can fail to let go in time before its session ends.
@@ -278,7 +280,7 @@ impl Connections {
     ///
     /// A peer that has not let go of too many of them in time has broken the rules.
     pub(crate) fn look_after(&self, site: &Site<'_>) -> bool {
-        let limit = options::link_timeout();
+        let limit = params::link_timeout();
         let mut overdue = [0; MAX_NODES];
         let mut has_memory = false;
         {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     hw::Command,
     kernel_ext::gate::GateGuard,
-    status_page::Outcome, //
+    user_abi::status_page::Outcome, //
 };
 
 /// An invalidation after which a buffer can be given back.
@@ -35,7 +35,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Those of [`Queue::submit`](crate::queue::Queue::submit); `EBUSY`: the rest has to wait.
+    /// Those of [`Queue::submit`](crate::dma::queue::Queue::submit); `EBUSY`: the rest has to wait.
     pub(super) fn withdraw(
         self: &Arc<Self>,
         site: &Site<'_>,

@@ -26,7 +26,7 @@ use crate::{
         IrqRegistration,
         IrqVectors, //
     },
-    options, //
+    params, //
 };
 
 /// The driver.
@@ -52,7 +52,7 @@ impl pci::Driver for Driver {
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
             enable(pdev)?;
-            let hw = Arc::new(Ivshmem::new(pdev, options::ivshmem_nodes())?, GFP_KERNEL)?;
+            let hw = Arc::new(Ivshmem::new(pdev, params::ivshmem_nodes())?, GFP_KERNEL)?;
             let binding = Binding::new(pdev.as_ref(), hw)?;
             let shared = binding.shared().clone();
             let mut vectors = IrqVectors::new(pdev, ivshmem::VECTORS)?;

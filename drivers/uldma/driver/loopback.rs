@@ -25,7 +25,7 @@ use crate::{
         Wire, //
     },
     kernel_ext::faux,
-    options, //
+    params, //
 };
 
 /// The driver of one node.
@@ -71,7 +71,7 @@ impl Devices {
     /// Makes the nodes.
     pub(super) fn new() -> Result<Self> {
         let mut nodes = KVec::new();
-        let (count, bytes) = options::loopback();
+        let (count, bytes) = params::loopback();
         if count > 0 {
             let wire = Wire::new(count, bytes)?;
             for number in 0..count {

@@ -48,6 +48,7 @@ use super::{
     Link,
     Place,
     TableSetup,
+    LINK_DOORBELL,
     MIN_SECTION, //
 };
 use crate::{
@@ -61,7 +62,6 @@ use crate::{
         wakeup,
         window::Window, //
     },
-    link::DOORBELL,
     uapi, //
 };
 
@@ -387,9 +387,9 @@ impl Hardware for Adapter {
             false => *mask & !bits,
         };
         bar.write32(*mask, reg::DOORBELL_MASK);
-        if masked && bits & DOORBELL != 0 {
+        if masked && bits & LINK_DOORBELL != 0 {
             // It is never acknowledged otherwise: what is pending later has rung later.
-            bar.write32(DOORBELL, reg::DOORBELL);
+            bar.write32(LINK_DOORBELL, reg::DOORBELL);
         }
         Ok(())
     }

@@ -9,10 +9,10 @@
 use kernel::prelude::*;
 
 use crate::{
-    access::Access,
     hw::layout::size_word,
     kernel_ext::errno::eproto,
-    tpt::Remote, //
+    mem::tpt::Remote,
+    user_abi::access::Access, //
 };
 
 mod connection;

@@ -7,7 +7,7 @@
 
 use kernel::prelude::*;
 
-use super::hello::MAX_SLOTS;
+use super::handshake::MAX_SLOTS;
 
 /// Most answers that can be on their way.
 const MOST: u32 = 2 * MAX_SLOTS + 1;

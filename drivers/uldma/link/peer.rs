@@ -25,7 +25,7 @@ use kernel::{
 
 use super::{
     backoff::Backoff,
-    hello::{
+    handshake::{
         self,
         Hello,
         Misfit,
@@ -42,13 +42,13 @@ use super::{
         Session,
         Sight,
         Step, //
-    },
-    DOORBELL, //
+    }, //
 };
 use crate::{
     hw::{
         self,
-        Hardware, //
+        Hardware,
+        LINK_DOORBELL, //
     },
     kernel_ext::{
         errno::{
@@ -57,7 +57,7 @@ use crate::{
         },
         random, //
     },
-    options, //
+    params, //
 };
 
 /// What was counted of one peer.
@@ -142,7 +142,7 @@ impl Peer {
             beat: 0,
             heard: (0, Instant::now()),
             broken: false,
-            backoff: Backoff::new(options::link_backoff().as_nanos()),
+            backoff: Backoff::new(params::link_backoff().as_nanos()),
             born: Instant::now(),
             owed: Owed::default(),
             complained: false,
@@ -219,7 +219,7 @@ impl Peer {
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
         state.write_hello(dev, hw, self.node)?;
-        hw.ring(dev, self.node, DOORBELL)
+        hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
     /// Looks what became of the peer; `hw_link` is the hardware's state, if that may have changed.
@@ -258,13 +258,13 @@ impl Peer {
                 state.rings = Rings::begin(&state.wire(dev, hw, self.node))?;
                 state.write_hello(dev, hw, self.node)?;
                 // The peer may have looked too early.
-                hw.ring(dev, self.node, DOORBELL)?;
+                hw.ring(dev, self.node, LINK_DOORBELL)?;
                 Ok(Change::None)
             }
             Step::Up => {
                 state.session.up = true;
                 state.generation = state.generation.wrapping_add(1);
-                state.heard = (hello::read_beat(dev, hw, self.node)?, Instant::now());
+                state.heard = (handshake::read_beat(dev, hw, self.node)?, Instant::now());
                 self.up.store(true, Release);
                 Ok(Change::Up)
             }
@@ -312,14 +312,14 @@ impl Peer {
         let mut state = self.state.lock();
         state.session.own = 0;
         state.write_hello(dev, hw, self.node)?;
-        hw.ring(dev, self.node, DOORBELL)
+        hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
     /// Tells the peer that this node is alive.
     pub(super) fn beat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.beat = state.beat.wrapping_add(1);
-        hello::write_beat(dev, hw, self.node, state.beat)
+        handshake::write_beat(dev, hw, self.node, state.beat)
     }
 
     /// Puts one message into the peer's ring.
@@ -347,7 +347,7 @@ impl Peer {
         }
         if wake {
             state.counters.doorbells += 1;
-            hw.ring(dev, self.node, DOORBELL)?;
+            hw.ring(dev, self.node, LINK_DOORBELL)?;
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Peer {
         let mut state = self.state.lock();
         if state.session.up && Rings::peer_is_hungry(&state.wire(dev, hw, self.node))? {
             state.counters.doorbells += 1;
-            hw.ring(dev, self.node, DOORBELL)?;
+            hw.ring(dev, self.node, LINK_DOORBELL)?;
         }
         Ok(())
     }
@@ -441,7 +441,7 @@ impl State {
         let hello = Hello {
             session: self.session.own,
             echo: self.session.met,
-            offer: Offer::own(hw, options::link_slots())?,
+            offer: Offer::own(hw, params::link_slots())?,
         };
         hello.write(dev, hw, peer)
     }
@@ -456,7 +456,7 @@ impl State {
         let Some(hello) = Hello::read(dev, hw, peer)? else {
             return Ok(None);
         };
-        match Offer::own(hw, options::link_slots())?.agree(&hello.offer) {
+        match Offer::own(hw, params::link_slots())?.agree(&hello.offer) {
             Ok(terms) if !self.session.up => self.terms = terms,
             Ok(_) => (),
             Err(misfit) => {
@@ -464,7 +464,7 @@ impl State {
                 return Ok(None);
             }
         }
-        if self.session.up && !self.is_alive(hello::read_beat(dev, hw, peer)?) {
+        if self.session.up && !self.is_alive(handshake::read_beat(dev, hw, peer)?) {
             return Ok(None);
         }
         Ok(Some(Sight {
@@ -482,7 +482,7 @@ impl State {
 
     /// Whether the peer's beat was seen to change not long ago.
     fn is_heard(&self) -> bool {
-        self.heard.1.elapsed() < options::link_timeout()
+        self.heard.1.elapsed() < params::link_timeout()
     }
 
     fn complain(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {

@@ -28,7 +28,7 @@ use kernel::{
 use super::message::Answer;
 use crate::{
     hw::layout::MAX_NODES,
-    ledger::{
+    user_abi::ledger::{
         Payer,
         Resource,
         Share, //
@@ -200,7 +200,7 @@ impl Asking<'_> {
     pub(crate) fn wait(&self, left_ns: u64) -> Result<(Option<Answer>, u64)> {
         let slice = left_ns.min(RETRY_NS);
         let Request { reply, changed, .. } = &*self.request;
-        match crate::wait::until(changed, reply, slice, Reply::take) {
+        match crate::kernel_ext::wait::until(changed, reply, slice, Reply::take) {
             Ok(answer) => Ok((Some(answer), slice)),
             Err(ETIMEDOUT) => Ok((None, slice)),
             Err(err) => Err(err),
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::{
         kernel_ext::errno::edquot,
-        ledger::{
+        user_abi::ledger::{
             Amounts,
             Ledger,
             Limits, //

@@ -14,7 +14,7 @@ use kernel::{
 };
 
 use super::{
-    hello::{
+    handshake::{
         area,
         pair,
         unpair, //

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     kernel_ext::errno::eproto,
-    link::hello::{
+    link::handshake::{
         pair,
         unpair, //
     }, //

@@ -21,17 +21,23 @@ mod kernel_ext;
 mod messages;
 mod ring;
 mod tools;
-mod tpt;
 mod uapi;
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
-#[path = "../../../../drivers/uldma/access.rs"]
-mod access;
+#[path = "../../../../drivers/uldma/user_abi"]
+mod user_abi {
+    pub(crate) mod access;
+}
+
+#[path = "."]
+mod mem {
+    pub(crate) mod tpt;
+}
 
 #[allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::all)]
 #[path = "../../../../drivers/uldma/link"]
 mod link {
-    pub(crate) mod hello;
+    pub(crate) mod handshake;
     pub(crate) mod message;
     pub(crate) mod ring;
     // Sees what is private to the link.

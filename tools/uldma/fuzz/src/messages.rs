@@ -2,7 +2,7 @@
 
 //! Messages of the control channel: what decodes is what encoding makes, and the other way round.
 
-use crate::access::Access;
+use crate::user_abi::access::Access;
 use crate::chance::Chance;
 use crate::hw::layout::size_word;
 use crate::link::message::{

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use kernel::device::{Bound, Device};
 use kernel::error::{Result, EBUSY};
 
-use super::hello::{area, pair, Hello, Offer, AREA_SIZE, MAX_SLOTS};
+use super::handshake::{area, pair, Hello, Offer, AREA_SIZE, MAX_SLOTS};
 use super::ring::{Rings, Wire};
 use crate::chance::Chance;
 use crate::hw::{Geometry, Hardware};

@@ -48,7 +48,7 @@
 //! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
 //! fences and pointer arithmetic are all in `mmio.rs` and below it, system calls in `sys.rs`.
 
-#[path = "../../../../drivers/uldma/adaptive_poll.rs"]
+#[path = "../../../../drivers/uldma/link/adaptive_poll.rs"]
 mod adaptive_poll;
 mod blocks;
 mod buffer;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an open file has of a context whether or not the device has registers for it at the moment.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    dma::method::Method,
+    hw::{
+        layout,
+        ContextCounters, //
+    },
+    kernel_ext::{
+        dma::SharedPage,
+        random, //
+    },
+    mem::lmm::space::Space,
+    uapi,
+    user_abi::{
+        events::Events,
+        ledger::{
+            Payer,
+            Resource,
+            Share, //
+        },
+        status_page::StatusPage, //
+    }, //
+};
+
+/// What the device knew of a context when its registers were taken back.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Past {
+    /// Last ticket given out.
+    pub(super) ticket: u64,
+    pub(super) counters: ContextCounters,
+}
+
+/// What the user of a claim pays while the device has registers for it.
+pub(super) struct Shares {
+    _context: Share,
+    _kept: Option<Share>,
+}
+
+/// A claim to a context of the device.
+#[pin_data]
+pub(crate) struct Claim {
+    pub(super) open_file: u64,
+    /// Space whose pages the context may name.
+    pub(super) space: u32,
+    /// Who pays for the context.
+    pub(super) payer: Arc<Payer>,
+    pub(crate) method: Method,
+    /// Whether transfers move nothing.
+    pub(super) no_data: bool,
+    pub(crate) page: Arc<StatusPage>,
+    /// The descriptors, if the method needs any.
+    pub(crate) queue: Option<Arc<SharedPage>>,
+    pub(super) events: Arc<Events>,
+    /// The context that the device has for this, or 0; changed under `Contexts::state`.
+    pub(super) number: Atomic<u32>,
+    #[pin]
+    pub(super) past: Mutex<Past>,
+}
+
+impl Claim {
+    /// Makes a claim to no context yet.
+    pub(crate) fn new(
+        open_file: u64,
+        space: &Space,
+        method: Method,
+        no_data: bool,
+        events: Arc<Events>,
+    ) -> Result<Arc<Self>> {
+        let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
+        let queue = match method.needs_queue() {
+            true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
+            false => None,
+        };
+        let claim = pin_init!(Self {
+            open_file,
+            payer: space.payer().clone(),
+            space: space.id(),
+            method,
+            no_data,
+            page,
+            queue,
+            events,
+            number: Atomic::new(0),
+            past <- new_mutex!(Past::default(), "uldma::Claim::past"),
+        });
+        Arc::pin_init(claim, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// The number of the context, or 0; it may change at any time.
+    pub(crate) fn number(&self) -> u32 {
+        self.number.load(Relaxed)
+    }
+
+    /// Pays for a context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it cannot be taken back and the user has as many of these as one can have, or
+    /// all have too many; `EDQUOT` when one of the user's others has to be taken back before.
+    pub(super) fn pay(&self) -> Result<Shares> {
+        let kept = match self.is_movable() {
+            true => None,
+            false => {
+                let share = Share::new(&self.payer, Resource::ExclusiveContexts, 1);
+                Some(share.map_err(|_| EBUSY)?)
+            }
+        };
+        Ok(Shares {
+            _context: Share::new(&self.payer, Resource::Contexts, 1)?,
+            _kept: kept,
+        })
+    }
+
+    /// Whether the registers can be taken back without the process noticing.
+    ///
+    /// Not where the number was told, in a key, or announced.
+    pub(super) fn is_movable(&self) -> bool {
+        !self.method.needs_key() && !self.method.needs_sched_notify()
+    }
+}
+
+/// A key that nobody can guess, for context `number`.
+pub(super) fn new_key(number: u32) -> u64 {
+    let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
+    const _: () = assert!(layout::KEY_CONTEXTS == uapi::ULDMA_KEY_CONTEXT_MASK + 1);
+    random::u64() & !context | u64::from(number) & context
+}

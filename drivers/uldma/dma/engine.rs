@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transfers that the kernel starts for open files: DMA without a context.
+//!
+//! They all share the kernel's context. Its completion records are copied out as transfers end, so
+//! that one open file's transfers do not overwrite the results of another's.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        poll::PollCondVar,
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    hw::{
+        layout,
+        Hardware,
+        Place, //
+    },
+    kernel_ext::ratelimit::dev_err_ratelimited,
+    uapi,
+    user_abi::{
+        events::Events,
+        status_page::{
+            Outcome,
+            StatusPage, //
+        }, //
+    }, //
+};
+
+/// The kernel's context.
+pub(crate) const CONTEXT: u32 = 0;
+
+/// Status of a transfer that has not ended.
+const PENDING: u32 = u32::MAX;
+
+/// One transfer.
+pub(crate) struct Transfer {
+    pub(crate) ticket: u64,
+    bytes: Atomic<u64>,
+    status: Atomic<u32>,
+    events: Arc<Events>,
+}
+
+impl Transfer {
+    /// How it ended, if it has.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        let status = self.status.load(Acquire);
+        (status != PENDING).then(|| Outcome {
+            bytes: self.bytes.load(Relaxed),
+            status,
+        })
+    }
+
+    fn end(&self, outcome: Outcome) {
+        self.bytes.store(outcome.bytes, Relaxed);
+        self.status.store(outcome.status, Release);
+    }
+}
+
+struct State {
+    /// Transfers that have not ended, by ticket modulo the queue's depth.
+    pending: [Option<Arc<Transfer>>; layout::QUEUE_DEPTH],
+    /// Last ticket whose end was seen.
+    ended: u64,
+    /// Last ticket given out.
+    started: u64,
+}
+
+/// The kernel's context of one device.
+#[pin_data]
+pub(crate) struct Engine {
+    status_page: Arc<StatusPage>,
+    #[pin]
+    state: Mutex<State>,
+    /// Notified, under no lock, when transfers have ended.
+    #[pin]
+    changed: PollCondVar,
+}
+
+fn slot(ticket: u64) -> usize {
+    // The remainder is less than the depth, which is a usize.
+    (ticket % layout::QUEUE_DEPTH as u64) as usize
+}
+
+impl Engine {
+    /// Creates an engine whose completions the device writes to `status_page`.
+    pub(crate) fn new(status_page: Arc<StatusPage>) -> impl PinInit<Self> {
+        let state = State {
+            pending: [const { None }; layout::QUEUE_DEPTH],
+            ended: 0,
+            started: 0,
+        };
+        pin_init!(Self {
+            status_page,
+            state <- new_mutex!(state, "uldma::Engine::state"),
+            changed <- kernel::new_poll_condvar!("uldma::Engine::changed"),
+        })
+    }
+
+    /// Starts a transfer; `events` are told when it has ended.
+    ///
+    /// The caller must hold whatever keeps the two regions registered until this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Hardware::start`].
+    pub(crate) fn start(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        src: Place,
+        dst: Place,
+        length: u64,
+        events: &Arc<Events>,
+    ) -> Result<Arc<Transfer>> {
+        // Whoever reaps tells: nobody else sees this progress any more.
+        self.poll();
+        let mut state = self.state.lock();
+        let expected = state.started + 1;
+        let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;
+        if place.is_some() {
+            return Err(EBUSY);
+        }
+        let transfer = Arc::new(
+            Transfer {
+                ticket: expected,
+                bytes: Atomic::new(0),
+                status: Atomic::new(PENDING),
+                events: events.clone(),
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let ticket = hw.start(dev, src, dst, length)?;
+        if ticket != expected {
+            dev_err_ratelimited!(
+                Ticket,
+                dev,
+                "adapter gave ticket {ticket} instead of {expected}\n"
+            );
+            return Err(EIO);
+        }
+        state.started = ticket;
+        if let Some(place) = state.pending.get_mut(slot(ticket)) {
+            *place = Some(transfer.clone());
+        }
+        Ok(transfer)
+    }
+
+    /// Looks for transfers that have ended, and wakes who waits for them.
+    pub(crate) fn poll(&self) {
+        let progress = {
+            let mut state = self.state.lock();
+            self.reap(&mut state)
+        };
+        if progress {
+            self.changed.notify_all();
+        }
+    }
+
+    fn reap(&self, state: &mut State) -> bool {
+        // A device that says nonsense cannot make us end what was not started.
+        let completed = self.status_page.completed().min(state.started);
+        let progress = state.ended < completed;
+        while state.ended < completed {
+            state.ended += 1;
+            let place = state.pending.get_mut(slot(state.ended));
+            let Some(transfer) = place.and_then(Option::take) else {
+                continue;
+            };
+            let record = self.status_page.record(transfer.ticket);
+            transfer.end(record.unwrap_or(Outcome {
+                bytes: 0,
+                status: uapi::ULDMA_DMA_ABORTED,
+            }));
+            transfer.events.transfer_ended();
+        }
+        progress
+    }
+
+    /// Waits until `transfer` has ended, for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`, `EINTR`.
+    pub(crate) fn wait(&self, transfer: &Transfer, timeout_ns: u64) -> Result<Outcome> {
+        self.poll();
+        crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |_| {
+            transfer.outcome()
+        })
+    }
+
+    /// Ends all transfers as aborted: the device is gone.
+    pub(crate) fn abort(&self) {
+        let mut state = self.state.lock();
+        self.reap(&mut state);
+        for place in &mut state.pending {
+            if let Some(transfer) = place.take() {
+                transfer.end(Outcome {
+                    bytes: 0,
+                    status: uapi::ULDMA_DMA_ABORTED,
+                });
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}

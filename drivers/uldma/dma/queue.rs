@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's queue of descriptors: copies between the nodes and invalidations, without a register
+//! access as long as the device looks at it.
+
+use core::mem::offset_of;
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    dma::DmaAddress,
+    new_mutex,
+    prelude::*,
+    processor::cpu_relax,
+    sync::Mutex,
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+use crate::{
+    dma::method::Method,
+    hw::{
+        self,
+        layout::queue,
+        Command,
+        ContextSetup,
+        Hardware,
+        PeerPlace, //
+    },
+    kernel_ext::{
+        dma::{
+            self,
+            SharedPage, //
+        },
+        wakeup,
+        window, //
+    },
+    uapi::{
+        self,
+        uldma_descriptor, //
+    },
+    user_abi::status_page::{
+        Outcome,
+        StatusPage, //
+    }, //
+};
+
+/// Descriptors of the page; the same as `ULDMA_STATUS_RECORDS`.
+const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
+
+/// How long an invalidation is waited for, which ends after all that is before it.
+const PATIENCE: Delta = Delta::from_secs(2);
+
+/// How a command ended of which the device says nothing.
+const ABORTED: Outcome = Outcome {
+    bytes: 0,
+    status: uapi::ULDMA_DMA_ABORTED,
+};
+
+/// Who waits for a ticket.
+enum Waiter<T> {
+    Nobody,
+    /// Whoever is told by [`Queue::reap`].
+    Told(T),
+    /// A caller that asks; nobody else has the place until it has its answer.
+    Asks,
+    /// The answer for that caller.
+    Answered(Outcome),
+}
+
+/// A ticket's place.
+struct Place<T> {
+    waiter: Waiter<T>,
+    /// How its command ended, once that was seen: the device may overwrite its record later.
+    outcome: Outcome,
+}
+
+struct State<T> {
+    /// By ticket modulo the depth; none once it is torn down.
+    places: KVec<Place<T>>,
+    /// Last ticket that was given out.
+    given: u64,
+    /// Last ticket whose end was seen.
+    seen: u64,
+    /// Last ticket whose end was told.
+    ended: u64,
+    /// Bus addresses of the pages, until the device goes.
+    mapped: Option<(DmaAddress, DmaAddress)>,
+}
+
+impl<T> Place<T> {
+    const EMPTY: Self = Self {
+        waiter: Waiter::Nobody,
+        outcome: ABORTED,
+    };
+
+    /// Notes how the command ended.
+    fn ended(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+        if matches!(self.waiter, Waiter::Asks) {
+            self.waiter = Waiter::Answered(outcome);
+        }
+    }
+
+    /// Takes who is to be told.
+    fn take_told(&mut self) -> Option<T> {
+        match core::mem::replace(&mut self.waiter, Waiter::Nobody) {
+            Waiter::Told(told) => Some(told),
+            other => {
+                self.waiter = other;
+                None
+            }
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        !matches!(self.waiter, Waiter::Asks | Waiter::Answered(_))
+    }
+}
+
+impl<T> State<T> {
+    fn place(&mut self, ticket: u64) -> Option<&mut Place<T>> {
+        self.places.get_mut(slot(ticket))
+    }
+}
+
+/// The kernel's queue; `T` is told of the end of a command.
+#[pin_data]
+pub(crate) struct Queue<T> {
+    context: u32,
+    page: StatusPage,
+    descriptors: SharedPage,
+    #[pin]
+    state: Mutex<State<T>>,
+}
+
+fn slot(ticket: u64) -> usize {
+    // The remainder is less than the depth, which is a usize.
+    (ticket % DEPTH as u64) as usize
+}
+
+impl<T: Unpin> Queue<T> {
+    /// Creates the queue of `context`, which works once it was enabled.
+    pub(crate) fn new(context: u32) -> Result<impl PinInit<Self>> {
+        let page = StatusPage::new()?;
+        let descriptors = SharedPage::new()?;
+        // Too much for a stack.
+        let mut places = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
+        for _ in 0..DEPTH {
+            places.push(Place::EMPTY, GFP_KERNEL)?;
+        }
+        let state = State {
+            places,
+            given: 0,
+            seen: 0,
+            ended: 0,
+            mapped: None,
+        };
+        Ok(pin_init!(Self {
+            context,
+            page,
+            descriptors,
+            state <- new_mutex!(state, "uldma::Queue::state"),
+        }))
+    }
+
+    /// Lets the device look at the queue.
+    pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let mut state = self.state.lock();
+        let status_page = self.page.map(dev)?;
+        let queue = self
+            .descriptors
+            .map(dev)
+            .inspect_err(|_| dma::unmap(dev, status_page))?;
+        state.mapped = Some((status_page, queue));
+        let setup = ContextSetup {
+            status_page,
+            queue,
+            methods: Method::QUEUE.bit(),
+            privileged: true,
+            ..ContextSetup::default()
+        };
+        hw.enable_context(dev, self.context, &setup)
+    }
+
+    /// Unmaps the pages, which the device no longer uses; gives `end` who still waits.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>, mut end: impl FnMut(T)) {
+        let mut places = {
+            let mut state = self.state.lock();
+            if let Some((status_page, queue)) = state.mapped.take() {
+                dma::unmap(dev, status_page);
+                dma::unmap(dev, queue);
+            }
+            state.seen = state.given;
+            state.ended = state.given;
+            core::mem::take(&mut state.places)
+        };
+        places
+            .iter_mut()
+            .filter_map(Place::take_told)
+            .for_each(&mut end);
+    }
+
+    /// Gives the device a command; `told` is given back by [`Queue::reap`] when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the queue is full, `ENODEV`.
+    pub(crate) fn submit(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        command: &Command,
+        told: T,
+    ) -> Result {
+        self.submit_for(dev, hw, command, Waiter::Told(told))
+            .map(drop)
+    }
+
+    fn submit_for(
+        &self,
+        dev: &Device<Bound>,
+        hw: &dyn Hardware,
+        command: &Command,
+        waiter: Waiter<T>,
+    ) -> Result<u64> {
+        let mut state = self.state.lock();
+        if state.mapped.is_none() {
+            return Err(ENODEV);
+        }
+        let ticket = self.give(&mut state, command, waiter)?;
+        window::full_fence();
+        if self.page.is_asleep() {
+            hw.wake_context(dev, self.context)?;
+        }
+        Ok(ticket)
+    }
+
+    /// Writes a command to the next place; returns its ticket.
+    fn give(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
+        let ticket = state.given + 1;
+        if ticket - state.ended > DEPTH as u64 {
+            return Err(EBUSY);
+        }
+        let place = state.place(ticket).filter(|place| place.is_free());
+        let place = place.ok_or(EBUSY)?;
+        self.write(ticket, command)?;
+        place.waiter = waiter;
+        state.given = ticket;
+        Ok(ticket)
+    }
+
+    /// Keeps how commands ended whose end was not seen yet.
+    fn collect(&self, state: &mut State<T>) {
+        // A device that says nonsense cannot make us end what was not given.
+        let completed = self.page.completed().min(state.given);
+        while state.seen < completed {
+            let ticket = state.seen + 1;
+            let outcome = self.page.record(ticket).unwrap_or(ABORTED);
+            state.seen = ticket;
+            if let Some(place) = state.place(ticket) {
+                place.ended(outcome);
+            }
+        }
+    }
+
+    /// Writes the descriptor of `ticket`, the ticket last.
+    fn write(&self, ticket: u64, command: &Command) -> Result {
+        const MASK_LOW: u64 = 0xffff_ffff;
+        let base = slot(ticket) * size_of::<uldma_descriptor>();
+        let put = |at: usize, value: u64| self.descriptors.write_u64(base + at, value);
+        let peer =
+            |place: &PeerPlace| u64::from(place.node) << 32 | u64::from(place.link_generation);
+        let copy = u64::from(uapi::ULDMA_OP_COPY);
+        let (op, flags, src, dst, length, remote) = match *command {
+            Command::Push { src, dst, length } => {
+                let remote = (dst.generation, peer(&dst));
+                (copy, queue::DST_OF_PEER, src, dst.place, length, remote)
+            }
+            Command::Pull { src, dst, length } => {
+                let remote = (src.generation, peer(&src));
+                (copy, queue::SRC_OF_PEER, src.place, dst, length, remote)
+            }
+            Command::Invalidate { region } => {
+                let place = hw::Place { region, offset: 0 };
+                (queue::OP_INVALIDATE.into(), 0, place, place, 0, (0, 0))
+            }
+        };
+        // Two fields of 32 bits make one word, little-endian.
+        put(
+            offset_of!(uldma_descriptor, op),
+            op & MASK_LOW | u64::from(flags) << 32,
+        )?;
+        put(
+            offset_of!(uldma_descriptor, src),
+            u64::from(src.region) | u64::from(dst.region) << 32,
+        )?;
+        put(offset_of!(uldma_descriptor, src_offset), src.offset)?;
+        put(offset_of!(uldma_descriptor, dst_offset), dst.offset)?;
+        put(offset_of!(uldma_descriptor, length), length)?;
+        put(offset_of!(uldma_descriptor, operand), remote.0)?;
+        put(offset_of!(uldma_descriptor, compare), remote.1)?;
+        dma::wmb();
+        put(offset_of!(uldma_descriptor, ticket), ticket)
+    }
+
+    /// Whether commands have ended that [`Queue::reap`] was not told of.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.state.lock();
+        // As in `collect`.
+        self.page.completed().min(state.given) > state.ended
+    }
+
+    /// Whether commands have not ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        state.given > state.ended
+    }
+
+    /// Gives `end` whoever waited for commands that have ended, in order; whether any has.
+    pub(crate) fn reap(&self, mut end: impl FnMut(T, Outcome)) -> bool {
+        let mut progress = false;
+        loop {
+            let (told, outcome) = {
+                let mut state = self.state.lock();
+                self.collect(&mut state);
+                if state.ended >= state.seen {
+                    return progress;
+                }
+                let ticket = state.ended + 1;
+                state.ended = ticket;
+                let Some(place) = state.place(ticket) else {
+                    continue;
+                };
+                (place.take_told(), place.outcome)
+            };
+            progress = true;
+            if let Some(told) = told {
+                end(told, outcome);
+            }
+        }
+    }
+
+    /// Asks for an interrupt when the next command ends.
+    pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        let ended = self.state.lock().ended;
+        hw.arm_context(dev, self.context, ended)
+    }
+
+    /// Ends what uses `region`; bounded, and not waited for while the device is sick.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer, `EBUSY` when the queue is full.
+    pub(crate) fn invalidate(&self, dev: &Device<Bound>, hw: &dyn Hardware, region: u32) -> Result {
+        let health = hw.health();
+        health.check()?;
+        let command = Command::Invalidate { region };
+        let ticket = self.submit_for(dev, hw, &command, Waiter::Asks)?;
+        let since: Instant<Monotonic> = Instant::now();
+        let outcome = loop {
+            if let Some(outcome) = self.answer(ticket) {
+                break Ok(outcome);
+            }
+            match since.elapsed() {
+                // Others that wait have noticed the same.
+                _ if health.is_sick() => break Err(ETIMEDOUT),
+                elapsed if elapsed > PATIENCE => break Err(health.timed_out(dev)),
+                elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
+                _ => cpu_relax(),
+            }
+        };
+        if outcome.is_err() {
+            self.ask_no_more(ticket);
+        }
+        outcome?.check()
+    }
+
+    /// The answer for the caller that asks for `ticket`, once there is one, and once.
+    fn answer(&self, ticket: u64) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let place = state.place(ticket)?;
+        let Waiter::Answered(outcome) = place.waiter else {
+            return None;
+        };
+        place.waiter = Waiter::Nobody;
+        Some(outcome)
+    }
+
+    /// The caller that asks for `ticket` does so no longer.
+    fn ask_no_more(&self, ticket: u64) {
+        if let Some(place) = self.state.lock().place(ticket) {
+            place.waiter = Waiter::Nobody;
+        }
+    }
+}
+
+#[kunit_tests(uldma_queue)]
+mod tests {
+    use super::*;
+
+    const COMMAND: Command = Command::Invalidate { region: 1 };
+    const OK: Outcome = Outcome {
+        bytes: 0,
+        status: uapi::ULDMA_DMA_OK,
+    };
+
+    fn queue() -> Result<Pin<KBox<Queue<u64>>>> {
+        KBox::pin_init(Queue::new(1)?, GFP_KERNEL)
+    }
+
+    fn give(queue: &Queue<u64>, waiter: Waiter<u64>) -> Result<u64> {
+        queue.give(&mut queue.state.lock(), &COMMAND, waiter)
+    }
+
+    /// Gives and ends `count` commands for others.
+    fn pass(queue: &Queue<u64>, count: u64) -> Result {
+        for _ in 0..count {
+            let ticket = give(queue, Waiter::Told(7))?;
+            queue.page.end_as_device(ticket, OK)?;
+            queue.reap(|_, _| ());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn forged_completions_are_no_news() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Told(7))?;
+        queue.page.end_as_device(ticket + 1000, OK)?;
+        assert!(queue.has_ended());
+        assert!(queue.reap(|_, _| ()));
+        assert!(!queue.has_ended());
+        assert!(!queue.reap(|_, _| ()));
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_is_kept_for_its_caller() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Asks)?;
+        queue.page.end_as_device(ticket, OK)?;
+        assert!(queue.reap(|_, _| ()));
+        // All other places are used meanwhile, and the caller's is not.
+        pass(&queue, DEPTH as u64 - 1)?;
+        assert_eq!(pass(&queue, 1), Err(EBUSY));
+        let answer = queue.answer(ticket);
+        assert_eq!(
+            answer.map(|outcome| outcome.status),
+            Some(uapi::ULDMA_DMA_OK)
+        );
+        assert!(queue.answer(ticket).is_none());
+        pass(&queue, DEPTH as u64)
+    }
+
+    #[test]
+    fn a_place_is_free_when_its_caller_gave_up() -> Result {
+        let queue = queue()?;
+        let ticket = give(&queue, Waiter::Asks)?;
+        queue.ask_no_more(ticket);
+        assert_eq!(queue.answer(ticket).map(|outcome| outcome.status), None);
+        queue.page.end_as_device(ticket, OK)?;
+        assert!(queue.reap(|_, _| ()));
+        pass(&queue, 2 * DEPTH as u64)
+    }
+}

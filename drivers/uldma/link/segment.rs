@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Window segments: parts of the own section that one process here reads and one at a peer writes.
+//!
+//! A part is given back only when no peer can write it any more: each time that a peer is told
+//! where a segment is, it has been *offered*, and the peer gives every offer back in the end, used
+//! or not; or it begins a new session, before which it revokes all. A part that is still offered
+//! when its segment ends is *leaving* until then.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    hw::{
+        layout::MAX_NODES,
+        Hardware, //
+    },
+    kernel_ext::{
+        dma::SharedPage,
+        errno::{
+            enotconn,
+            eproto,
+            estale, //
+        },
+        gate::Gate, //
+    },
+    link::{
+        message::CreatedSegment,
+        window_alloc::{
+            Part,
+            Parts, //
+        },
+        Link, //
+    },
+    user_abi::{
+        events::{
+            Bell,
+            Events, //
+        },
+        ledger::Payer,
+        mmap_offset::{
+            Content,
+            MapRange,
+            Maps, //
+        }, //
+    }, //
+};
+
+mod unreported;
+
+use unreported::{
+    Note,
+    Unsaid, //
+};
+
+/// Which side of a segment this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Created here under a name, for all peers or one: the reader.
+    Created(u64, Option<u32>),
+    /// Attached to one of this peer: the writer.
+    Attached(u32),
+}
+
+/// What segments need of the device that they are of.
+pub(crate) struct Site<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) hw: &'a dyn Hardware,
+    pub(crate) maps: &'a Maps,
+    pub(crate) parts: &'a Parts,
+    pub(crate) link: &'a Link,
+    pub(crate) segments: &'a Segments,
+}
+
+/// One side of a segment. [`Segment::release`] has to be called in the end.
+pub(crate) struct Segment {
+    side: Side,
+    part: Part,
+    range: MapRange,
+    bell: Arc<Bell>,
+    events: Arc<Events>,
+    offers: Offers,
+}
+
+/// By peer. Created: offers that it has not given back. Attached: one as long as it leads to it.
+struct Offers([Atomic<u32>; MAX_NODES]);
+
+impl Offers {
+    fn of(peer: Option<u32>) -> Self {
+        let offers = Self([const { Atomic::new(0) }; MAX_NODES]);
+        if let Some(peer) = peer {
+            offers.set(peer, 1);
+        }
+        offers
+    }
+
+    fn get(&self, peer: u32) -> u32 {
+        let place = usize::try_from(peer).ok();
+        let offers = place.and_then(|place| self.0.get(place));
+        offers.map_or(0, |offers| offers.load(Relaxed))
+    }
+
+    fn set(&self, peer: u32, count: u32) {
+        let place = usize::try_from(peer).ok();
+        if let Some(offers) = place.and_then(|place| self.0.get(place)) {
+            offers.store(count, Relaxed);
+        }
+    }
+
+    fn all(&self) -> [u32; MAX_NODES] {
+        self.0.each_ref().map(|offers| offers.load(Relaxed))
+    }
+}
+
+/// Tells sessions with a peer apart, as far as segments go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
+/// The segments of one device.
+#[pin_data]
+pub(crate) struct Segments {
+    #[pin]
+    state: Mutex<State>,
+    /// Whether there is something in `State::unsaid`.
+    owes: Atomic<bool>,
+}
+
+struct State {
+    epochs: [Epoch; MAX_NODES],
+    segments: KVec<Arc<Segment>>,
+    /// Parts of ended segments, and how many offers of each are out, by peer.
+    leaving: KVec<(Part, [u32; MAX_NODES])>,
+    /// What did not fit into the ring of a peer, by peer.
+    unsaid: [Unsaid; MAX_NODES],
+}
+
+impl Segment {
+    /// Takes a part of the own section, zeroed, for open file `open_file`, for which `payer` pays, to be
+    /// attached to by one peer or all.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`Parts::take`].
+    pub(crate) fn create(
+        site: &Site<'_>,
+        (open_file, payer): (u64, &Arc<Payer>),
+        events: &Arc<Events>,
+        handle: u32,
+        (name, peer): (u64, Option<u32>),
+        length: u64,
+    ) -> Result<Arc<Self>> {
+        if name == 0 {
+            return Err(EINVAL);
+        }
+        let part = site.parts.take(payer, length)?;
+        let segment = zero(site, part).and_then(|()| {
+            let mut state = site.segments.state.lock();
+            if state.created(name).is_some() {
+                return Err(EEXIST);
+            }
+            state.insert(|| {
+                Self::new(
+                    site,
+                    open_file,
+                    events,
+                    handle,
+                    Side::Created(name, peer),
+                    part,
+                )
+            })
+        });
+        segment.inspect_err(|_| site.parts.give_back(part))
+    }
+
+    /// Attaches to a segment that `peer` offered, when asked in epoch `epoch`.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` when the peer named a part that cannot be, `ESTALE` when the offer is of an earlier
+    /// session.
+    pub(crate) fn attach(
+        site: &Site<'_>,
+        open_file: u64,
+        events: &Arc<Events>,
+        handle: u32,
+        peer: u32,
+        offered: &CreatedSegment,
+        epoch: Epoch,
+    ) -> Result<Arc<Self>> {
+        let size = site.hw.geometry().window_size;
+        let part = Part::of_peer(offered.offset, offered.length, size)?;
+        // Held over all of it, so that no end of the session comes in between.
+        let mut state = site.segments.state.lock();
+        if state.epoch(peer) != epoch {
+            return Err(estale());
+        }
+        state
+            .insert(|| Self::new(site, open_file, events, handle, Side::Attached(peer), part))
+            .inspect_err(|_| state.give_back(site, peer, offered.offset))
+    }
+
+    fn new(
+        site: &Site<'_>,
+        open_file: u64,
+        events: &Arc<Events>,
+        handle: u32,
+        side: Side,
+        part: Part,
+    ) -> Result<Arc<Self>> {
+        let (content, peer) = match side {
+            Side::Created(..) => {
+                let own = site.hw.geometry().node;
+                (Content::Inbound(own, part.offset()), None)
+            }
+            Side::Attached(peer) => {
+                let sink = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
+                (Content::Outbound(peer, part.offset(), sink), Some(peer))
+            }
+        };
+        let bell = events.add_bell(handle)?;
+        let segment = site
+            .maps
+            .add(open_file, part.pages(), content, true)
+            .and_then(|range| {
+                let segment = Self {
+                    side,
+                    part,
+                    range,
+                    bell: bell.clone(),
+                    events: events.clone(),
+                    offers: Offers::of(peer),
+                };
+                Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
+                    site.maps.remove(range);
+                    err.into()
+                })
+            });
+        if segment.is_err() {
+            events.remove_bell(&bell);
+        }
+        segment
+    }
+
+    /// The range that can be mapped.
+    pub(crate) fn range(&self) -> MapRange {
+        self.range
+    }
+
+    /// Wakes the other side.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` while the link is down, `ESTALE` when an attached segment is gone.
+    pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
+        let guard = site.gate.try_enter()?;
+        let mut rung = false;
+        match self.side {
+            Side::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
+            Side::Attached(_) => (),
+            // Those who were offered the segment, but a doorbell that nobody needs does no harm.
+            Side::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
+            Side::Created(..) => (),
+        }
+        if !site.link.is_up() {
+            return Err(enotconn());
+        }
+        for peer in site.link.peers() {
+            if self.offers.get(peer.node()) > 0 {
+                if !peer.is_up() {
+                    continue;
+                }
+                site.hw
+                    .ring(guard.dev(), peer.node(), self.part.doorbell())?;
+                rung = true;
+            }
+        }
+        match rung {
+            true => Ok(()),
+            false => Err(enotconn()),
+        }
+    }
+
+    /// Undoes [`Segment::new`].
+    fn forget(&self, site: &Site<'_>) {
+        site.maps.remove(self.range);
+        self.events.remove_bell(&self.bell);
+    }
+
+    /// Ends this side.
+    pub(crate) fn release(this: &Arc<Self>, site: &Site<'_>) {
+        this.forget(site);
+        let mut state = site.segments.state.lock();
+        state.segments.retain(|other| !Arc::ptr_eq(other, this));
+        let offers = this.offers.all();
+        let Ok(offset) = u64::try_from(this.part.offset()) else {
+            return;
+        };
+        match this.side {
+            Side::Created(..) if offers == [0; MAX_NODES] => site.parts.give_back(this.part),
+            Side::Created(..) => {
+                // A part that cannot be remembered is never used again, which harms nobody.
+                let _ = state.leaving.push((this.part, offers), GFP_KERNEL);
+                for peer in site.link.peers() {
+                    if this.offers.get(peer.node()) > 0 {
+                        state.say(site, peer.node(), Note::Gone(offset));
+                    }
+                }
+            }
+            Side::Attached(peer) if this.offers.get(peer) == 0 => (),
+            Side::Attached(peer) => state.give_back(site, peer, offset),
+        }
+    }
+}
+
+impl Segment {
+    fn is_created(&self) -> bool {
+        matches!(self.side, Side::Created(..))
+    }
+}
+
+/// Clears a part that somebody else may have used.
+fn zero(site: &Site<'_>, part: Part) -> Result {
+    let guard = site.gate.try_enter()?;
+    site.hw
+        .zero_window(guard.dev(), part.offset(), part.length())
+}
+
+impl State {
+    fn created(&self, name: u64) -> Option<&Arc<Segment>> {
+        let mut segments = self.segments.iter();
+        segments.find(|segment| matches!(segment.side, Side::Created(other, _) if other == name))
+    }
+
+    /// Adds the segment that `make` makes.
+    fn insert(&mut self, make: impl FnOnce() -> Result<Arc<Segment>>) -> Result<Arc<Segment>> {
+        self.segments.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let segment = make()?;
+        // There is room for one more.
+        self.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(segment)
+    }
+
+    /// The epoch of the session with `peer`.
+    fn epoch(&self, peer: u32) -> Epoch {
+        let place = usize::try_from(peer).ok();
+        let epoch = place.and_then(|place| self.epochs.get(place));
+        epoch.copied().unwrap_or(Epoch(0))
+    }
+
+    /// Tells `peer` something, now or when there is room in the ring.
+    fn say(&mut self, site: &Site<'_>, peer: u32, note: Note) {
+        // A peer that cannot be told at all will begin a new session, which tells it more.
+        let Some(guard) = site.gate.enter() else {
+            return;
+        };
+        let Ok(to) = site.link.peer(peer) else {
+            return;
+        };
+        let place = usize::try_from(peer).ok();
+        let Some(unsaid) = place.and_then(|place| self.unsaid.get_mut(place)) else {
+            return;
+        };
+        let full = unsaid.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
+        if full {
+            site.segments.owes.store(true, Relaxed);
+            // What is forgotten for want of memory costs a part of the window until the next session.
+            if unsaid.add(note) == Err(eproto()) {
+                to.give_up();
+            }
+        }
+    }
+
+    /// Gives one offer of `peer` back.
+    fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
+        self.say(site, peer, Note::Left(offset, 1));
+    }
+
+    /// Makes segments that are attached to those of `peer` lead nowhere; returns how many.
+    fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(Part) -> bool) -> u32 {
+        let mut ended = 0;
+        for segment in &self.segments {
+            if segment.side == Side::Attached(peer)
+                && which(segment.part)
+                && segment.offers.get(peer) != 0
+            {
+                segment.offers.set(peer, 0);
+                site.maps.revoke(segment.range);
+                segment.events.ring(&segment.bell);
+                ended += 1;
+            }
+        }
+        ended
+    }
+}
+
+impl State {
+    /// Changes the offers to `peer` that are out of ended segments; parts without any are given
+    /// back.
+    fn forget_offers(&mut self, site: &Site<'_>, peer: u32, change: impl Fn(Part, u32) -> u32) {
+        self.leaving.retain(|(part, offers)| {
+            let place = usize::try_from(peer).ok();
+            if let Some(count) = place.and_then(|place| offers.get_mut(place)) {
+                *count = change(*part, *count);
+            }
+            let left = *offers != [0; MAX_NODES];
+            if !left {
+                site.parts.give_back(*part);
+            }
+            left
+        });
+    }
+}
+
+fn is_at(part: Part, offset: u64) -> bool {
+    u64::try_from(part.offset()) == Ok(offset)
+}
+
+impl Segments {
+    /// Creates an empty set.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let state = State {
+            epochs: [Epoch(0); MAX_NODES],
+            segments: KVec::new(),
+            leaving: KVec::new(),
+            unsaid: [const { Unsaid::new() }; MAX_NODES],
+        };
+        pin_init!(Self {
+            state <- new_mutex!(state, "uldma::Segments::state"),
+            owes: Atomic::new(false),
+        })
+    }
+
+    /// The epoch that it is, to be taken before `peer` is asked for a segment.
+    pub(crate) fn epoch(&self, peer: u32) -> Epoch {
+        self.state.lock().epoch(peer)
+    }
+
+    /// What `peer` gets to know about `name`: an offer.
+    pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
+        let state = self.state.lock();
+        let segment = state.created(name)?;
+        if matches!(segment.side, Side::Created(_, Some(only)) if only != peer) {
+            return None;
+        }
+        let offers = segment.offers.get(peer).checked_add(1)?;
+        segment.offers.set(peer, offers);
+        Some(CreatedSegment {
+            offset: u64::try_from(segment.part.offset()).ok()?,
+            length: u64::try_from(segment.part.length()).ok()?,
+        })
+    }
+
+    /// Gives back an offer of `peer`, of epoch `epoch`, that nobody wants.
+    pub(crate) fn decline(&self, site: &Site<'_>, peer: u32, offset: u64, epoch: Epoch) {
+        let mut state = self.state.lock();
+        if state.epoch(peer) == epoch {
+            state.give_back(site, peer, offset);
+        }
+    }
+
+    /// A peer rang: wakes all whose doorbell bit is set.
+    pub(crate) fn rung(&self, bits: u32) {
+        for segment in &self.state.lock().segments {
+            if segment.part.doorbell() & bits != 0 {
+                segment.events.ring(&segment.bell);
+            }
+        }
+    }
+
+    /// The segment of `peer` at `offset` is gone: nobody here writes it any more when this returns.
+    pub(crate) fn gone(&self, site: &Site<'_>, peer: u32, offset: u64) {
+        let mut state = self.state.lock();
+        let count = state.end_attached(site, peer, |part| is_at(part, offset));
+        if count > 0 {
+            state.say(site, peer, Note::Left(offset, count));
+        }
+    }
+
+    /// `peer` gave `count` offers of this node's segment at `offset` back.
+    pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
+        let mut state = self.state.lock();
+        for segment in &state.segments {
+            let is_meant = segment.is_created() && is_at(segment.part, offset);
+            if is_meant && segment.offers.get(peer) > 0 {
+                let offers = segment.offers.get(peer).saturating_sub(count);
+                segment.offers.set(peer, offers);
+                segment.events.ring(&segment.bell);
+            }
+        }
+        state.forget_offers(site, peer, |part, offers| match is_at(part, offset) {
+            true => offers.saturating_sub(count),
+            false => offers,
+        });
+    }
+
+    /// A session with `peer` ends here: nobody writes its segments any more when this returns, and
+    /// no offer of that session is used later.
+    pub(crate) fn revoke(&self, site: &Site<'_>, peer: u32) {
+        let mut state = self.state.lock();
+        let place = usize::try_from(peer).ok();
+        if let Some(epoch) = place.and_then(|place| state.epochs.get_mut(place)) {
+            *epoch = Epoch(epoch.0.wrapping_add(1));
+        }
+        if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
+            unsaid.clear();
+        }
+        state.end_attached(site, peer, |_| true);
+        for segment in &state.segments {
+            if segment.is_created() {
+                segment.events.ring(&segment.bell);
+            }
+        }
+    }
+
+    /// `peer` began a new session: no offer to it is out any more.
+    pub(crate) fn peer_began(&self, site: &Site<'_>, peer: u32) {
+        let mut state = self.state.lock();
+        for segment in &state.segments {
+            if segment.is_created() {
+                segment.offers.set(peer, 0);
+                segment.events.ring(&segment.bell);
+            }
+        }
+        state.forget_offers(site, peer, |_, _| 0);
+    }
+
+    /// Says what did not fit before.
+    pub(crate) fn resend(&self, site: &Site<'_>) {
+        if !self.owes.load(Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(guard) = site.gate.enter() else {
+            return;
+        };
+        for peer in site.link.peers() {
+            let place = usize::try_from(peer.node()).ok();
+            if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
+                unsaid.say(|message| peer.send(guard.dev(), site.hw, message));
+            }
+        }
+        let owes = state.unsaid.iter().any(|unsaid| unsaid.len() > 0);
+        self.owes.store(owes, Relaxed);
+    }
+
+    /// Messages that wait for room in the ring of a peer.
+    pub(crate) fn unsaid(&self) -> usize {
+        self.state.lock().unsaid.iter().map(Unsaid::len).sum()
+    }
+}

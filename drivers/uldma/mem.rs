@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that the device can access: pinned, charged, and entered in its tables.
+
+pub(crate) mod charge;
+pub(crate) mod lmm;
+pub(crate) mod tpt;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What locked pages cost: `RLIMIT_MEMLOCK` of the address space, and page entries of its user.
+
+use kernel::{
+    mm::MmWithUser,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    kernel_ext::accounting,
+    user_abi::ledger::{
+        Payer,
+        Resource,
+        Share, //
+    }, //
+};
+
+/// Pages charged to an address space and its user; dropping it gives them back.
+pub(crate) struct Charge {
+    memlock: accounting::Charge,
+    entries: Share,
+}
+
+impl Charge {
+    /// Charges `pages` to `mm`, for which `payer` pays.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`accounting::Charge::new`] and [`Share::new`].
+    pub(crate) fn new(mm: &MmWithUser, payer: &Arc<Payer>, pages: usize) -> Result<Self> {
+        Ok(Self {
+            memlock: accounting::Charge::new(mm, pages)?,
+            entries: Share::new(payer, Resource::Pages, pages)?,
+        })
+    }
+
+    /// Pages that are charged.
+    pub(crate) fn pages(&self) -> usize {
+        self.memlock.pages()
+    }
+
+    /// Charges `pages` more, with the errors of [`Charge::new`].
+    pub(crate) fn grow(&mut self, pages: usize) -> Result {
+        self.memlock.grow(pages)?;
+        self.entries
+            .grow(pages)
+            .inspect_err(|_| drop(self.memlock.split(pages)))
+    }
+
+    /// Takes over what `other`, of the same address space, is charged.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.memlock.join(other.memlock);
+        self.entries.join(other.entries);
+    }
+
+    /// Splits off the charge for `pages` of the pages, or for all if there are fewer.
+    pub(crate) fn split(&mut self, pages: usize) -> Self {
+        Self {
+            memlock: self.memlock.split(pages),
+            entries: self.entries.split(pages),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The locked memory manager: which pages of which address space are pinned, and how often.
+//!
+//! One [`Space`] per address space that has the device open, whatever the number of open files, so
+//! that each page is pinned, charged and entered in the page table once.
+
+use kernel::{
+    mm::MmWithUser,
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    kernel_ext::workqueue::OwnQueue,
+    user_abi::ledger::Payer, //
+};
+
+mod area;
+mod cache;
+mod deferred_work;
+pub(crate) mod device_ops;
+mod map;
+#[cfg(CONFIG_KUNIT = "y")]
+mod map_tests;
+pub(crate) mod members;
+mod pages;
+mod pin;
+mod pin_plan;
+pub(crate) mod pinned_range;
+pub(crate) mod range;
+mod retire;
+mod revalidate;
+pub(crate) mod space;
+mod space_id;
+pub(crate) mod subscription;
+mod unpin;
+
+pub(crate) use cache::Limits;
+use device_ops::Host;
+use space::Space;
+use space_id::{
+    SpaceId,
+    SpaceIds, //
+};
+
+/// Spaces of a device that are worked for at a time. Each may wait for its process, within a limit, and
+/// is a thread meanwhile.
+const WORKERS: u16 = 16;
+
+/// What the administrator chose.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// Whether areas that nothing tells apart any more are merged.
+    pub(crate) merge: bool,
+    /// What the cache of an address space may keep.
+    pub(crate) cache: Limits,
+    /// Milliseconds for which what may have changed waits for others who hold a file's lock.
+    pub(crate) revalidate_ms: u32,
+}
+
+/// The spaces of one device.
+#[pin_data]
+pub(crate) struct Lmm {
+    options: Options,
+    /// Pages that all caches keep.
+    cached: Arc<Atomic<usize>>,
+    /// Where spaces are worked for.
+    queue: Arc<OwnQueue>,
+    ids: Arc<SpaceIds>,
+    /// By the address of the `mm_struct`, which a space keeps allocated.
+    #[pin]
+    spaces: Mutex<RBTree<usize, Users>>,
+}
+
+struct Users {
+    space: Arc<Space>,
+    count: usize,
+}
+
+fn key(mm: &MmWithUser) -> usize {
+    mm.as_raw().addr()
+}
+
+impl Lmm {
+    /// Creates a manager without spaces.
+    pub(crate) fn new(options: Options) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            Ok(try_pin_init!(Self {
+                options,
+                cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
+                queue: Arc::new(OwnQueue::new(c"uldma-lmm", WORKERS)?, GFP_KERNEL)?,
+                ids: SpaceIds::new()?,
+                spaces <- new_mutex!(RBTree::new(), "uldma::Lmm::spaces"),
+            }))
+        })
+    }
+
+    /// What the administrator chose.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The space of `mm`, which the caller uses until [`Lmm::leave`]; if it is new, `payer` makes
+    /// who pays for it.
+    pub(crate) fn join(
+        &self,
+        mm: &MmWithUser,
+        host: Arc<dyn Host>,
+        payer: impl FnOnce() -> Result<Arc<Payer>>,
+    ) -> Result<Arc<Space>> {
+        let mut spaces = self.spaces.lock();
+        if let Some(users) = spaces.get_mut(&key(mm)) {
+            users.count += 1;
+            return Ok(users.space.clone());
+        }
+        let id = SpaceId::take(&self.ids)?;
+        let (cached, queue) = (self.cached.clone(), self.queue.clone());
+        let space = Space::new(id, mm, host, payer()?, self.options, cached, queue);
+        let space = Arc::pin_init(space, GFP_KERNEL)?;
+        let users = Users {
+            space: space.clone(),
+            count: 1,
+        };
+        let node = RBTreeNode::new(key(mm), users, GFP_KERNEL)?;
+        spaces.insert(node);
+        space.start_work();
+        Ok(space)
+    }
+
+    /// Ends the use of a space; it goes with the last user.
+    pub(crate) fn leave(&self, space: &Arc<Space>) {
+        let mut spaces = self.spaces.lock();
+        let Some(users) = spaces.get_mut(&space.key()) else {
+            return;
+        };
+        users.count -= 1;
+        if users.count > 0 {
+            return;
+        }
+        let gone = spaces.remove(&space.key());
+        drop(spaces);
+        drop(gone);
+        space.stop_work();
+        space.shrink(usize::MAX);
+    }
+
+    /// Spaces that the device may know, those of which it did not let go among them.
+    pub(crate) fn spaces(&self) -> usize {
+        self.ids.taken()
+    }
+
+    /// Pages that all caches keep.
+    pub(crate) fn cached(&self) -> usize {
+        self.cached.load(Relaxed)
+    }
+
+    /// Gets caches to give `pages` pages up, each of them; takes no lock that it would have to wait
+    /// for.
+    pub(crate) fn give_up(&self, pages: usize) {
+        if let Some(spaces) = self.spaces.try_lock() {
+            for users in spaces.values() {
+                users.space.attention.give_up(pages);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a locked memory area consists of.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    mem::tpt::{
+        Entered,
+        PageRun,
+        Proof,
+        Reachable,
+        Tpt, //
+    },
+    user_abi::access::Access, //
+};
+
+use super::{
+    map::{
+        Areas,
+        Payload, //
+    },
+    subscription::Origin, //
+};
+
+/// Pages that are pinned, charged and entered in the page table.
+pub(super) struct Pinned {
+    pub(super) memory: Reachable,
+    pub(super) access: Access,
+    pub(super) origin: Arc<Origin>,
+}
+
+impl Pinned {
+    /// Prepares the rights of one more lock; all that can fail of that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tpt::prepare_writing`].
+    pub(super) fn prepare(&self, access: Access, tpt: &Tpt, dev: &Device<Bound>) -> Result {
+        match access.write && !self.access.write {
+            true => tpt.prepare_writing(dev, &self.memory),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes back what was prepared for a lock that is not made.
+    pub(super) fn forgo(&self, tpt: &Tpt, dev: &Device<Bound>) {
+        if !self.access.write {
+            tpt.forgo_writing(dev, self.memory.run());
+        }
+    }
+
+    /// Gives the pages the rights of one more lock, for which they were prepared.
+    pub(super) fn allow(&mut self, access: Access, tpt: &Tpt) -> Result {
+        if !self.access.covers(access) {
+            tpt.allow(self.memory.run(), access)?;
+            self.access.read |= access.read;
+            self.access.write |= access.write;
+            if access.write {
+                self.memory.set_writable();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entered for Areas<Pinned> {
+    /// Number of pages.
+    type Freed = usize;
+
+    fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
+        for (_, area) in self.iter() {
+            each(area.payload.memory.run());
+        }
+    }
+
+    fn free(self, proof: &Proof) -> usize {
+        let pages = self.pages();
+        for pinned in self.into_payloads() {
+            pinned.memory.free(proof);
+        }
+        pages
+    }
+}
+
+impl Payload for Pinned {
+    fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            memory: self.memory.split_off(at),
+            access: self.access,
+            origin: self.origin.clone(),
+        }
+    }
+
+    fn can_join(&self, next: &Self) -> bool {
+        self.access == next.access && self.memory.can_join(&next.memory)
+    }
+
+    fn join(&mut self, next: Self) {
+        self.memory.join(next.memory);
+    }
+}

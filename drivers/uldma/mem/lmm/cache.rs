@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ended locks whose pins are kept, as their memory is likely to be locked again.
+//!
+//! An ended lock in the cache is a lock like any other: a new one of the same memory finds its
+//! areas in the map. The oldest ones end for good when there are too many, and all of them when
+//! memory or a limit is short. Stale ones end as soon as that is known.
+
+use kernel::{
+    page::PAGE_SHIFT,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use crate::mem::tpt::Tell;
+
+use super::{
+    device_ops::Locker,
+    pinned_range::Locked,
+    range::PageRange,
+    space::{
+        Space,
+        State, //
+    }, //
+};
+
+/// What one address space may keep.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) locks: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The ended locks of one address space.
+pub(super) struct Cache {
+    /// By the time they ended.
+    locks: RBTree<u64, Locked>,
+    count: usize,
+    pages: usize,
+    clock: u64,
+    limits: Limits,
+    /// Pages that all caches of the device keep.
+    total: Arc<Atomic<usize>>,
+}
+
+impl Cache {
+    pub(super) fn new(limits: Limits, total: Arc<Atomic<usize>>) -> Self {
+        Self {
+            locks: RBTree::new(),
+            count: 0,
+            pages: 0,
+            clock: 0,
+            limits,
+            total,
+        }
+    }
+
+    /// Number of locks.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Pages of all locks; what several have counts several times.
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    fn is_full(&self) -> bool {
+        self.count > self.limits.locks || self.pages > self.limits.bytes >> PAGE_SHIFT
+    }
+
+    fn can_take(&self, range: PageRange) -> bool {
+        self.limits.locks > 0 && range.len() <= self.limits.bytes >> PAGE_SHIFT
+    }
+
+    fn put(&mut self, locked: Locked, room: RBTreeNodeReservation<u64, Locked>) {
+        let pages = locked.range().len();
+        self.clock += 1;
+        self.count += 1;
+        self.pages += pages;
+        self.total.fetch_add(pages, Relaxed);
+        self.locks.insert(room.into_node(self.clock, locked));
+    }
+
+    fn take(&mut self, time: u64) -> Option<Locked> {
+        let locked = self.locks.remove(&time)?;
+        let pages = locked.range().len();
+        self.count -= 1;
+        self.pages -= pages;
+        self.total.fetch_sub(pages, Relaxed);
+        Some(locked)
+    }
+
+    fn find(&self, condition: impl Fn(&Locked) -> bool) -> Option<u64> {
+        let mut locks = self.locks.iter();
+        locks.find_map(|(time, locked)| condition(locked).then_some(*time))
+    }
+}
+
+impl Space {
+    /// Puts `locked`, whose region was retracted, into the cache; returns it if it cannot be kept.
+    pub(super) fn keep(
+        self: &Arc<Self>,
+        state: &mut State,
+        locked: Locked,
+        tell: Tell,
+        locker: &Locker<'_>,
+    ) -> Option<Locked> {
+        let range = locked.range();
+        let holder = state.holders.get_mut(&locked.number);
+        let Some(holder) = holder.filter(|holder| holder.stale == 0) else {
+            return Some(locked);
+        };
+        if !state.cache.can_take(range) {
+            return Some(locked);
+        }
+        let Ok(room) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
+            return Some(locked);
+        };
+        let Some(guard) = locker.gate.enter() else {
+            return Some(locked);
+        };
+        if let Tell::Region(region) = tell {
+            // Nobody may write to it any more, also who names only its pages.
+            let own = || {
+                let parts = holder.parts.iter();
+                let areas = parts.flat_map(|part| state.map.areas(part.lineage, part.range));
+                areas.filter(|area| area.users == 1)
+            };
+            own().for_each(|area| locker.tpt.retract_pages(area.payload.memory.run()));
+            let told = locker.hw.invalidate_region(guard.dev(), region);
+            own().for_each(|area| locker.tpt.restore_pages(area.payload.memory.run()));
+            if told.is_err() {
+                return Some(locked);
+            }
+        }
+        drop(guard);
+        holder.ticket = None;
+        let before = state.cache.find(|other| other.range() == range);
+        state.cache.put(locked, room);
+        if let Some(time) = before {
+            self.drop_cached(state, time, locker);
+        }
+        while state.cache.is_full() && self.evict(state, locker) {}
+        None
+    }
+
+    fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, locker: &Locker<'_>) {
+        if let Some(locked) = state.cache.take(time) {
+            // What the device does not let go of is kept for it, and was logged.
+            let _ = self.end(state, &locked, Tell::Pages, locker);
+        }
+    }
+
+    /// Ends the oldest lock of the cache; whether there was one.
+    pub(super) fn evict(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) -> bool {
+        let oldest = state.cache.find(|_| true);
+        if let Some(time) = oldest {
+            self.drop_cached(state, time, locker);
+        }
+        oldest.is_some()
+    }
+
+    /// Ends all locks of the cache; whether there was any.
+    pub(super) fn evict_all(self: &Arc<Self>, locker: &Locker<'_>) -> bool {
+        let mut state = self.state.lock();
+        let any = state.cache.len() > 0;
+        while self.evict(&mut state, locker) {}
+        any
+    }
+
+    /// Ends the locks of the cache that are stale.
+    pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) {
+        loop {
+            let holders = &state.holders;
+            let is_stale = |locked: &Locked| {
+                let holder = holders.get(&locked.number);
+                holder.is_some_and(|holder| holder.stale > 0)
+            };
+            let Some(time) = state.cache.find(is_stale) else {
+                return;
+            };
+            self.drop_cached(state, time, locker);
+        }
+    }
+
+    /// Ends locks of the cache, the oldest first, until `pages` pages are given up or none is left;
+    /// returns how many were.
+    pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
+        let locker = &self.host.locker();
+        let mut state = self.state.lock();
+        let before = state.cache.pages();
+        let given = |state: &State| before - state.cache.pages();
+        while given(&state) < pages && self.evict(&mut state, locker) {}
+        given(&state)
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What one lock holds, and who is told when it goes stale.
+
+use kernel::prelude::*;
+
+use crate::{
+    hw::layout::Run,
+    kernel_ext::list::List,
+    mem::tpt::MAX_RUNS,
+    user_abi::events::StaleTicket, //
+};
+
+use super::{
+    area::Pinned,
+    map::{
+        Area,
+        AreaMap, //
+    },
+    range::{
+        pages_to_bytes,
+        PageRange, //
+    }, //
+};
+
+/// A part of a lock: pages of one lineage, and the first of their page entries.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) lineage: u64,
+    pub(super) range: PageRange,
+    pub(super) first: u32,
+}
+
+impl Part {
+    /// All of an area.
+    pub(super) fn of((lineage, area): (u64, &Area<Pinned>)) -> Self {
+        Self {
+            lineage,
+            range: area.range,
+            first: area.payload.memory.run().first,
+        }
+    }
+}
+
+/// The parts of `range` that live areas make up, but for those that `skip` tells, in order.
+///
+/// What lies side by side in one lineage is one part.
+pub(super) fn live_parts(
+    map: &AreaMap<Pinned>,
+    range: PageRange,
+    skip: impl Fn(PageRange) -> bool,
+) -> Result<List<Part>> {
+    let mut parts: List<Part> = List::Empty;
+    for (lineage, area) in map.live(range) {
+        if skip(area.range) {
+            continue;
+        }
+        let full = parts.len() >= MAX_RUNS;
+        match parts.last_mut() {
+            Some(last) if last.lineage == lineage && last.range.end == area.range.start => {
+                last.range.end = area.range.end;
+            }
+            _ if full => return Err(ENOSPC),
+            _ => parts.push(Part::of((lineage, area)))?,
+        }
+    }
+    Ok(parts)
+}
+
+/// A lock: made by [`Space::lock`](super::space::Space::lock), and to be ended by
+/// [`Space::unlock`](super::space::Space::unlock).
+pub(crate) struct Locked {
+    /// The number under which the space knows it.
+    pub(super) number: u64,
+    range: PageRange,
+    runs: List<Run>,
+    /// Pages had to be pinned for it.
+    pub(super) pinned: bool,
+}
+
+impl Locked {
+    /// Whether pages had to be pinned for it.
+    pub(crate) fn was_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// The pages.
+    pub(crate) fn range(&self) -> PageRange {
+        self.range
+    }
+
+    /// The number under which the space knows it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The range's page entries, in order.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+/// What the space knows of a lock.
+pub(super) struct Holder {
+    pub(super) parts: List<Part>,
+    pub(super) stale: usize,
+    /// Tells who has the lock that it went stale; none in the cache.
+    pub(super) ticket: Option<StaleTicket>,
+}
+
+impl Holder {
+    /// The parts that have pages in `range`, in order.
+    pub(super) fn parts_in<'a>(&'a self, range: &'a PageRange) -> impl Iterator<Item = &'a Part> {
+        let before = |part: &Part| part.range.end <= range.start;
+        let parts = self.parts.iter().skip(self.parts.partition_point(before));
+        parts.take_while(move |part| part.range.start < range.end)
+    }
+
+    /// Counts `pages` more pages that went stale, and tells about it, if there are any.
+    pub(super) fn went_stale(&mut self, pages: usize) {
+        if pages > 0 {
+            self.stale += pages;
+            if let Some(ticket) = &self.ticket {
+                ticket.tell(pages_to_bytes(self.stale));
+            }
+        }
+    }
+}
+
+/// Makes lock `number` of `range` from `parts`, which are in order and leave nothing out.
+pub(super) fn make(
+    number: u64,
+    range: PageRange,
+    parts: impl Iterator<Item = Part>,
+) -> Result<(Locked, Holder)> {
+    let mut list = List::Empty;
+    let mut runs = List::Empty;
+    for part in parts {
+        if list.len() >= MAX_RUNS {
+            return Err(ENOSPC);
+        }
+        let run = Run {
+            page: u32::try_from(part.range.start - range.start)?,
+            first: part.first,
+            count: u32::try_from(part.range.len())?,
+            reserved: 0,
+        };
+        runs.push(run)?;
+        list.push(part)?;
+    }
+    let locked = Locked {
+        number,
+        range,
+        runs,
+        pinned: false,
+    };
+    let holder = Holder {
+        parts: list,
+        stale: 0,
+        ticket: None,
+    };
+    Ok((locked, holder))
+}
+
+/// Merges two sorted lists of parts that have nothing in common.
+pub(super) fn in_order(
+    some: impl Iterator<Item = Part>,
+    others: impl Iterator<Item = Part>,
+) -> impl Iterator<Item = Part> {
+    let (mut some, mut others) = (some.peekable(), others.peekable());
+    core::iter::from_fn(move || match (some.peek(), others.peek()) {
+        (Some(a), Some(b)) if a.range.start > b.range.start => others.next(),
+        (Some(_), _) => some.next(),
+        (None, _) => others.next(),
+    })
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Retiring: areas whose addresses mean other memory serve no new lock, and the locks that have them
+//! are told.
+//!
+//! A lock can have many areas, and an area many locks, so locks are not told of each area: what went
+//! stale is gathered, and each lock counts once how much of it is its own, by a search in what
+//! was gathered.
+
+use kernel::prelude::*;
+
+use crate::kernel_ext::{
+    list::List,
+    sort::sort_by_key, //
+};
+
+use super::{
+    pinned_range::Part,
+    range::PageRange,
+    space::State, //
+};
+
+/// Pages of one lineage that went stale.
+#[derive(Clone, Copy)]
+struct Gone {
+    lineage: u64,
+    range: PageRange,
+    /// Pages of all that are before it in the order.
+    before: usize,
+}
+
+/// What went stale and locks were not told of. Disjoint; in the order of lineages and addresses once
+/// sorted.
+pub(super) struct Stale {
+    gone: List<Gone>,
+    /// The least range with all of it.
+    hull: Option<PageRange>,
+}
+
+impl Default for Stale {
+    fn default() -> Self {
+        Self {
+            gone: List::Empty,
+            hull: None,
+        }
+    }
+}
+
+impl Stale {
+    /// Adds pages; the first ones need no memory.
+    fn add(&mut self, lineage: u64, range: PageRange) -> Result {
+        match self.gone.last_mut() {
+            Some(last) if last.lineage == lineage && last.range.end == range.start => {
+                last.range.end = range.end;
+            }
+            _ => self.gone.push(Gone {
+                lineage,
+                range,
+                before: 0,
+            })?,
+        }
+        self.hull = Some(range.hull(self.hull));
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        sort_by_key(&mut self.gone, |gone| (gone.lineage, gone.range.start));
+        let mut before = 0;
+        for gone in self.gone.iter_mut() {
+            gone.before = before;
+            before += gone.range.len();
+        }
+    }
+
+    /// How many pages of a part went stale, of what was sorted; calls `step` for each comparison.
+    fn pages_of(&self, part: &Part, step: impl Fn()) -> usize {
+        let order = |gone: &Gone, page: usize| {
+            step();
+            (gone.lineage, page).cmp(&(part.lineage, part.range.start))
+        };
+        let first = self
+            .gone
+            .partition_point(|gone| order(gone, gone.range.end).is_le());
+        let after = self.gone.partition_point(|gone| {
+            step();
+            (gone.lineage, gone.range.start) < (part.lineage, part.range.end)
+        });
+        let Some(last) = after.checked_sub(1).and_then(|last| self.gone.get(last)) else {
+            return 0;
+        };
+        let Some(first) = self.gone.get(first..after).and_then(<[Gone]>::first) else {
+            return 0;
+        };
+        let all = last.before + last.range.len() - first.before;
+        let outside = part.range.start.saturating_sub(first.range.start)
+            + last.range.end.saturating_sub(part.range.end);
+        all - outside
+    }
+}
+
+impl State {
+    /// Lets no new lock use an area that is stale; its locks are told by [`State::tell`].
+    pub(super) fn retire(&mut self, stale: &mut Stale, lineage: u64, range: PageRange) {
+        self.map.retire(lineage, range.start);
+        if stale.add(lineage, range).is_err() {
+            self.tell(stale);
+            // Nothing is gathered any more, so there is room.
+            let _ = stale.add(lineage, range);
+        }
+    }
+
+    /// Tells the locks that have some of what went stale.
+    pub(super) fn tell(&mut self, stale: &mut Stale) {
+        stale.sort();
+        if let Some(hull) = stale.hull {
+            for holder in self.holders.values_mut() {
+                let parts = holder.parts_in(&hull);
+                let pages = parts.map(|part| stale.pages_of(part, || ())).sum();
+                holder.went_stale(pages);
+            }
+        }
+        *stale = Stale::default();
+    }
+}
+
+#[kunit_tests(uldma_lmm_retire)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    fn range(start: usize, end: usize) -> PageRange {
+        PageRange { start, end }
+    }
+
+    fn part(lineage: u64, start: usize, end: usize) -> Part {
+        Part {
+            lineage,
+            range: range(start, end),
+            first: 0,
+        }
+    }
+
+    #[test]
+    fn pages_are_counted_as_one_by_one() -> Result {
+        let mut stale = Stale::default();
+        // Not in the order of lineages; the third goes on where the second ends.
+        let gone = [(7, 2, 4), (5, 6, 8), (5, 8, 9), (7, 12, 20), (5, 30, 31)];
+        for (lineage, start, end) in gone {
+            stale.add(lineage, range(start, end))?;
+        }
+        assert_eq!(stale.gone.len(), 4);
+        assert_eq!(stale.hull, Some(range(2, 31)));
+        stale.sort();
+        for lineage in 4..9 {
+            for start in 0..33 {
+                for end in start + 1..34 {
+                    let is_gone = |page: &usize| {
+                        let mut gone = gone.iter();
+                        gone.any(|&(of, from, to)| of == lineage && (from..to).contains(page))
+                    };
+                    let want = (start..end).filter(is_gone).count();
+                    let got = stale.pages_of(&part(lineage, start, end), || ());
+                    assert_eq!(got, want);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every other page of a range went stale, and many locks have all of it.
+    #[test]
+    fn a_lock_takes_no_step_for_each_area() -> Result {
+        const AREAS: usize = 1024;
+        const LOCKS: usize = 100;
+        let mut stale = Stale::default();
+        for number in 0..AREAS {
+            stale.add(1, range(2 * number, 2 * number + 1))?;
+        }
+        stale.sort();
+        let steps = Cell::new(0);
+        for _ in 0..LOCKS {
+            let step = || steps.set(steps.get() + 1);
+            let got = stale.pages_of(&part(1, 0, 2 * AREAS), step);
+            assert_eq!(got, AREAS);
+        }
+        // Two searches, each of which halves what is left.
+        let halves = usize::try_from(AREAS.ilog2())? + 1;
+        assert!(steps.get() <= LOCKS * 2 * halves);
+        Ok(())
+    }
+}

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The translation and protection table: what the device believes about memory.
+//!
+//! Two tables. The page table has one entry per locked page and address space, shared by every
+//! region over that page; a shadow page names a page entry. The region table has one entry per
+//! registration or import, which names *runs* of page entries, so that it costs the same whatever
+//! the number of pages. Runs stay as they are when locked areas are split, merged or go stale,
+//! since each names entries, not addresses.
+//!
+//! The tables keep what is paid for a place of theirs as long as it is taken: also one that is lost, as
+//! the device did not let go of it, until the driver is unbound. Entries of locked pages are paid for
+//! with the pages.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    dma::Coherent,
+    id_pool::IdPool,
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::Mutex, //
+};
+
+use crate::{
+    hw::{
+        layout::{
+            page_flags,
+            region_flags,
+            PageEntry,
+            RegionEntry,
+            Run, //
+        },
+        table::Table,
+        Geometry,
+        TableSetup, //
+    },
+    kernel_ext::{
+        compat::dma_address,
+        dma,
+        gup::PinnedPages,
+        random,
+        range_alloc::RangeAllocator, //
+    },
+    mem::charge::Charge,
+    user_abi::{
+        access::Access,
+        ledger::Share, //
+    }, //
+};
+
+mod reach;
+mod rights;
+mod runs;
+
+use rights::{
+    use_of,
+    SecondMappings, //
+};
+
+pub(crate) use reach::{
+    leaked,
+    Entered,
+    PageRun,
+    Proof,
+    Quiet,
+    Reachable,
+    Tell, //
+};
+
+use runs::TakenRun;
+
+/// Most runs that one region can have.
+pub(crate) const MAX_RUNS: usize = 4096;
+
+/// A region's place in the region table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionSlot {
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+}
+
+/// The peer's region that an import stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) node: u32,
+    pub(crate) region: u32,
+    pub(crate) generation: u64,
+    pub(crate) link_generation: u32,
+}
+
+/// What a region entry says.
+pub(crate) struct RegionSetup<'a> {
+    pub(crate) space: u32,
+    pub(crate) access: Access,
+    /// Bytes from the start of the first page to the first byte.
+    pub(crate) offset: usize,
+    pub(crate) length: u64,
+    pub(crate) runs: &'a [Run],
+    pub(crate) remote: Option<Remote>,
+    /// What peers may do with it from the beginning.
+    pub(crate) export: Option<Access>,
+}
+
+/// How much of the tables is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) pages: u32,
+    pub(crate) regions: u32,
+}
+
+/// A place of the region table that was taken.
+struct TakenSlot {
+    _share: Share,
+    /// The run array of a region that has more than one run.
+    _runs: Option<Coherent<[Run]>>,
+}
+
+struct Tables {
+    pages: Table<PageEntry>,
+    page_runs: Pin<KBox<RangeAllocator>>,
+    /// The runs that were taken, by first entry.
+    taken_runs: RBTree<u32, TakenRun>,
+    /// Of pages that are mapped for reading and for writing, the mapping that the entry does not have.
+    second_mappings: SecondMappings,
+    /// The run that was given back last, still taken, for the next one of as many entries.
+    spare_run: Option<u32>,
+    page_capacity: u32,
+    regions: Table<RegionEntry>,
+    region_ids: IdPool,
+    region_capacity: u32,
+    /// The places that were taken.
+    taken_slots: RBTree<u32, TakenSlot>,
+    usage: Usage,
+}
+
+/// Both tables of a device, until it is unbound.
+#[pin_data]
+pub(crate) struct Tpt {
+    #[pin]
+    tables: Mutex<Option<Tables>>,
+    #[pin]
+    quiet: Quiet,
+}
+
+impl Tpt {
+    /// Creates tables without entries.
+    pub(crate) fn new<'a>(
+        dev: &'a Device<Bound>,
+        geometry: &'a Geometry,
+    ) -> impl PinInit<Self, Error> + 'a {
+        pin_init::pin_init_scope(move || {
+            let regions = usize::try_from(geometry.region_capacity)?;
+            let mut tables = Tables {
+                pages: Table::new(dev, geometry.page_capacity)?,
+                page_runs: KBox::pin_init(RangeAllocator::new(), GFP_KERNEL)?,
+                taken_runs: RBTree::new(),
+                second_mappings: SecondMappings::default(),
+                spare_run: None,
+                page_capacity: geometry.page_capacity,
+                regions: Table::new(dev, geometry.region_capacity)?,
+                region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
+                region_capacity: geometry.region_capacity,
+                taken_slots: RBTree::new(),
+                usage: Usage::default(),
+            };
+            // Region 0 means "none" in a size word.
+            tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
+            Ok(try_pin_init!(Self {
+                tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
+                quiet <- Quiet::new(),
+            }))
+        })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Tables) -> Result<R>) -> Result<R> {
+        let mut tables = self.tables.lock();
+        f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
+    }
+
+    /// Whether the device can touch no memory any more.
+    pub(crate) fn quiet(&self) -> &Quiet {
+        &self.quiet
+    }
+
+    /// Where the device finds the tables.
+    pub(crate) fn setup(&self) -> Result<TableSetup> {
+        self.with(|tables| {
+            Ok(TableSetup {
+                pages: tables.pages.directory(),
+                page_capacity: tables.page_capacity,
+                regions: tables.regions.directory(),
+                region_capacity: tables.region_capacity,
+            })
+        })
+    }
+
+    /// How much is taken.
+    pub(crate) fn usage(&self) -> Usage {
+        self.tables
+            .lock()
+            .as_ref()
+            .map_or_else(Usage::default, |tables| tables.usage)
+    }
+
+    /// Maps `pages` for DMA and gives each a page entry of `space`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when the table is full, `ENOMEM`, `EREMOTEIO` when the device cannot reach a page. The
+    /// pages are unpinned then, which the device has not seen.
+    pub(crate) fn add_pages(
+        &self,
+        dev: &Device<Bound>,
+        pages: PinnedPages,
+        charge: Charge,
+        space: u32,
+        access: Access,
+    ) -> Result<Reachable> {
+        self.with(|tables| {
+            let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
+            let mut index = run.first;
+            let entries = &mut tables.pages;
+            let result = dma::map_pinned(dev, &pages, access.into(), |address| {
+                let entry = PageEntry {
+                    word: address | page_flags::VALID | access.page_flags(),
+                    space,
+                    region: 0,
+                };
+                entries.prepare(index, entry)?;
+                index += 1;
+                Ok(())
+            });
+            if let Err(err) = result {
+                tables.drop_run(dev, &run);
+                return Err(err);
+            }
+            let (first, count) = (run.first, run.count);
+            let reachable = Reachable::new(pages, charge, run);
+            // Of memory that was reserved, so it does not fail; if it did, the pages would stay.
+            tables.pages.publish(first, count)?;
+            Ok(reachable)
+        })
+    }
+
+    /// Maps `pages` pages of this node out to others, or ends that; each side is runs and the number of
+    /// a page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when runs do not have such pages.
+    pub(crate) fn map_out(
+        &self,
+        (from_runs, from): (&[Run], u32),
+        to: Option<(&[Run], u32)>,
+        pages: u32,
+    ) -> Result {
+        self.with(|tables| {
+            for number in 0..pages {
+                let index = entry_of(from_runs, from, number)?;
+                let region = match to {
+                    Some((runs, to)) => entry_of(runs, to, number)? + 1,
+                    None => 0,
+                };
+                let entry = tables.pages.get(index)?;
+                tables.pages.set(index, PageEntry { region, ..entry })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives each page of an import a page entry, for which `share` is paid; `region` is its index
+    /// here.
+    pub(crate) fn add_remote_pages(
+        &self,
+        dev: &Device<Bound>,
+        share: Share,
+        count: u32,
+        space: u32,
+        region: u32,
+        access: Access,
+    ) -> Result<PageRun> {
+        self.with(|tables| {
+            let run = tables.take_run(dev, count)?;
+            tables.pay_for_run(&run, share);
+            let flags = page_flags::VALID | page_flags::REMOTE | access.page_flags();
+            for number in 0..run.count {
+                let entry = PageEntry {
+                    word: u64::from(number) << kernel::page::PAGE_SHIFT | flags,
+                    space,
+                    region,
+                };
+                tables.pages.set(run.first + number, entry)?;
+            }
+            Ok(run)
+        })
+    }
+
+    /// Makes page entries invalid for the device, which may still use them.
+    pub(crate) fn retract_pages(&self, run: &PageRun) {
+        let _ = self.with(|tables| {
+            for index in run.first..run.first + run.count {
+                tables.pages.retract(index);
+            }
+            Ok(())
+        });
+    }
+
+    /// Shows the device retracted page entries again.
+    pub(crate) fn restore_pages(&self, run: &PageRun) {
+        // They are in the table, and without tables nobody needs them.
+        let _ = self.with(|tables| tables.pages.publish(run.first, run.count));
+    }
+
+    /// Takes page entries back that were retracted and then invalidated, and ends their DMA mappings.
+    fn remove_pages(&self, dev: &Device<Bound>, run: &PageRun) {
+        // Without tables the device was unbound, and all was taken back then.
+        let _ = self.with(|tables| {
+            tables.drop_run(dev, run);
+            Ok(())
+        });
+    }
+
+    /// Gives `visit` the bus addresses of the pages of `runs`, from page number `first` on, until it
+    /// returns false.
+    pub(crate) fn addresses(
+        &self,
+        runs: &[Run],
+        first: usize,
+        mut visit: impl FnMut(u64) -> bool,
+    ) -> Result {
+        let first = u32::try_from(first)?;
+        self.with(|tables| {
+            for run in runs {
+                let skip = first.saturating_sub(run.page).min(run.count);
+                for index in run.first + skip..run.first + run.count {
+                    let entry = tables.pages.get(index)?;
+                    if !visit(entry.word & page_flags::ADDRESS_MASK) {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes a place in the region table, without an entry; `share` is paid for it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when the table is full, `ENOMEM`, `ENODEV` when the device is gone.
+    pub(crate) fn reserve_region(&self, dev: &Device<Bound>, share: Share) -> Result<RegionSlot> {
+        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        self.with(|tables| {
+            let id = tables.region_ids.find_unused_id(1).ok_or(ENOSPC)?;
+            let index = id.as_u32();
+            if index >= tables.region_capacity {
+                return Err(ENOSPC);
+            }
+            tables.regions.reserve(dev, index, 1)?;
+            id.acquire();
+            let taken = TakenSlot {
+                _share: share,
+                _runs: None,
+            };
+            tables.taken_slots.insert(reserved.into_node(index, taken));
+            tables.usage.regions += 1;
+            Ok(RegionSlot {
+                index,
+                generation: random::u64(),
+            })
+        })
+    }
+
+    /// Makes the entry of a reserved place.
+    pub(crate) fn set_region(
+        &self,
+        dev: &Device<Bound>,
+        slot: RegionSlot,
+        setup: &RegionSetup<'_>,
+    ) -> Result {
+        let (first, rest) = setup.runs.split_first().ok_or(EINVAL)?;
+        let mut entry = RegionEntry {
+            flags: region_flags::VALID | setup.access.region_flags(),
+            space: setup.space,
+            offset: u64::try_from(setup.offset)?,
+            length: setup.length,
+            generation: slot.generation,
+            run_count: u32::try_from(setup.runs.len())?,
+            first_page: first.first,
+            ..RegionEntry::default()
+        };
+        entry.flags |= setup.export.map_or(0, Access::export_flags);
+        if let Some(remote) = setup.remote {
+            entry.flags |= region_flags::REMOTE | remote.node << region_flags::NODE_SHIFT;
+            entry.peer_region = remote.region;
+            entry.peer_generation = remote.generation;
+            entry.link_generation = remote.link_generation;
+        }
+        self.with(|tables| {
+            if !rest.is_empty() {
+                if setup.runs.len() > MAX_RUNS {
+                    return Err(ENOSPC);
+                }
+                let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
+                entry.runs = dma_address(&array);
+                let taken = tables.taken_slots.get_mut(&slot.index).ok_or(EINVAL)?;
+                taken._runs = Some(array);
+            }
+            tables.regions.set(slot.index, entry)
+        })
+    }
+
+    /// Sets what the peer may do with a region; `None` for nothing.
+    pub(crate) fn set_export(&self, slot: RegionSlot, access: Option<Access>) -> Result {
+        self.with(|tables| {
+            let mut entry = tables.regions.get(slot.index)?;
+            entry.flags &= !(region_flags::EXPORT_READ | region_flags::EXPORT_WRITE);
+            entry.flags |= access.map_or(0, Access::export_flags);
+            tables.regions.set_flags(slot.index, entry.flags)
+        })
+    }
+
+    /// Makes a region invalid. It has to be invalidated in the device before [`Tpt::free_region`].
+    pub(crate) fn retract_region(&self, slot: RegionSlot) {
+        let _ = self.with(|tables| {
+            tables.regions.retract(slot.index);
+            Ok(())
+        });
+    }
+
+    /// Gives a place in the region table back.
+    pub(crate) fn free_region(&self, slot: RegionSlot) {
+        let _ = self.with(|tables| {
+            tables.regions.clear(slot.index);
+            tables.taken_slots.remove(&slot.index);
+            tables.region_ids.release_id(usize::try_from(slot.index)?);
+            tables.usage.regions -= 1;
+            Ok(())
+        });
+    }
+
+    /// Ends all DMA mappings and frees the tables; the device does no DMA any more.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
+        if let Some(mut tables) = self.tables.lock().take() {
+            tables.drop_pages(dev);
+        }
+        self.quiet.complete();
+    }
+}
+
+/// The page entry of page `first + number` of `runs`.
+fn entry_of(runs: &[Run], first: u32, number: u32) -> Result<u32> {
+    let page = first.checked_add(number).ok_or(EINVAL)?;
+    let after = runs.partition_point(|run| run.page <= page);
+    let run = after.checked_sub(1).and_then(|place| runs.get(place));
+    let run = run.ok_or(EINVAL)?;
+    let skip = page - run.page;
+    if skip >= run.count {
+        return Err(EINVAL);
+    }
+    Ok(run.first + skip)
+}
+
+impl Tables {
+    fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {
+        let Ok(entry) = self.pages.get(index) else {
+            return;
+        };
+        self.pages.clear(index);
+        if entry.word & (page_flags::VALID | page_flags::REMOTE) == page_flags::VALID {
+            let address = entry.word & page_flags::ADDRESS_MASK;
+            dma::unmap_pinned(dev, address, use_of(entry.word));
+        }
+        self.second_mappings.end(dev, index);
+    }
+
+    fn drop_pages(&mut self, dev: &Device<Bound>) {
+        let mut next = 0;
+        while let Some(block) = self.pages.block_from(next) {
+            next = block.end;
+            for index in block {
+                self.drop_page(dev, index);
+            }
+        }
+    }
+}
+
+#[kunit_tests(uldma_tpt)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_pages_are_found_across_runs() {
+        let run = |page, first, count| Run {
+            page,
+            first,
+            count,
+            reserved: 0,
+        };
+        let runs = [run(0, 100, 2), run(2, 50, 3)];
+        let entry = |first, number| entry_of(&runs, first, number);
+        assert_eq!(entry(0, 0), Ok(100));
+        assert_eq!(entry(0, 1), Ok(101));
+        assert_eq!(entry(1, 1), Ok(50));
+        assert_eq!(entry(4, 0), Ok(52));
+        assert_eq!(entry(4, 1), Err(EINVAL));
+        assert_eq!(entry(u32::MAX, 1), Err(EINVAL));
+        assert_eq!(entry_of(&[], 0, 0), Err(EINVAL));
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The user interface: device files, their ioctls and objects, and debugfs.
+
+pub(crate) mod attachment;
+pub(crate) mod debugfs;
+pub(crate) mod file;
+pub(crate) mod ioctl;
+pub(crate) mod open_file;
+pub(crate) mod region;

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an open file is attached to: nothing, a listener, or a connection.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    connection::{
+        Connection,
+        Held,
+        Listener,
+        Readiness,
+        Site, //
+    },
+    kernel_ext::errno::{
+        eisconn,
+        enotconn, //
+    },
+    uapi::{
+        self,
+        uldma_conn_query, //
+    },
+    user_abi::events::Events, //
+};
+
+/// What an open file is attached to, by its listener `L` or its connection `C`.
+enum State<L, C> {
+    Nothing,
+    /// Something is being made.
+    Busy,
+    Listener(L),
+    Connection(C),
+}
+
+impl<L: PartialEq, C> State<L, C> {
+    /// Begins to make something.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` when attached already.
+    fn begin(&mut self) -> Result {
+        match self {
+            Self::Nothing => {
+                *self = Self::Busy;
+                Ok(())
+            }
+            Self::Busy | Self::Listener(_) | Self::Connection(_) => Err(eisconn()),
+        }
+    }
+
+    /// What was begun has been made, or not.
+    fn made(&mut self, made: Option<Self>) {
+        *self = made.unwrap_or(Self::Nothing);
+    }
+
+    /// Lets `listener` become `connection`; gives that back where the listener was left meanwhile.
+    fn become_connection(&mut self, listener: &L, connection: C) -> Result<(), C> {
+        match self {
+            Self::Listener(now) if now == listener => {
+                *self = Self::Connection(connection);
+                Ok(())
+            }
+            _ => Err(connection),
+        }
+    }
+
+    /// Takes what `is_it` tells.
+    fn take_if(&mut self, is_it: impl FnOnce(&Self) -> bool) -> Option<Self> {
+        is_it(self).then(|| core::mem::replace(self, Self::Nothing))
+    }
+}
+
+/// A listener, which is equal to itself only.
+struct Listening(Arc<Listener>);
+
+impl PartialEq for Listening {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What one open file is attached to.
+#[pin_data]
+pub(crate) struct Attachment {
+    events: Arc<Events>,
+    #[pin]
+    state: Mutex<State<Listening, Held>>,
+}
+
+impl Attachment {
+    /// Attached to nothing; `events` are told of changes later.
+    pub(crate) fn new(events: Arc<Events>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            events,
+            state <- new_mutex!(State::Nothing, "uldma::Attachment::state"),
+        })
+    }
+
+    /// Attaches to the listener that `make` makes.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` when attached already, and those of `make`, here and in
+    /// [`Attachment::connect`].
+    pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
+        self.attach(|| Ok(State::Listener(Listening(make()?))))
+    }
+
+    /// Attaches to the connection that `make` makes, which may take as long as it likes.
+    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<Held>) -> Result {
+        self.attach(|| {
+            let held = make()?;
+            held.watch(&self.events);
+            Ok(State::Connection(held))
+        })
+    }
+
+    fn attach(&self, make: impl FnOnce() -> Result<State<Listening, Held>>) -> Result {
+        self.state.lock().begin()?;
+        let (made, result) = match make() {
+            Ok(made) => (Some(made), Ok(())),
+            Err(err) => (None, Err(err)),
+        };
+        self.state.lock().made(made);
+        if result.is_ok() {
+            self.events.nudge();
+        }
+        result
+    }
+
+    /// The connection. A listener that becomes one is waited for unless `nonblock`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when there is none, `EAGAIN`, `EINTR`.
+    pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
+        let listening = match &*self.state.lock() {
+            State::Connection(held) => return Ok((**held).clone()),
+            State::Listener(listening) if listening.0.is_once() => Listening(listening.0.clone()),
+            _ => return Err(enotconn()),
+        };
+        match listening.0.accept(nonblock) {
+            Ok(held) => {
+                let connection = (*held).clone();
+                connection.watch(&self.events);
+                let became = self.state.lock().become_connection(&listening, held);
+                // One that is given back ends, and not under the lock.
+                became.map(|()| connection).map_err(|_| enotconn())
+            }
+            // Another thread may have been faster.
+            Err(err) => match &*self.state.lock() {
+                State::Connection(held) => Ok((**held).clone()),
+                _ => Err(err),
+            },
+        }
+    }
+
+    /// What holds for `poll()`; none when attached to nothing.
+    pub(crate) fn readiness(&self) -> Option<Readiness> {
+        if let Ok(connection) = self.connection(true) {
+            return Some(connection.readiness());
+        }
+        match &*self.state.lock() {
+            State::Listener(Listening(listener)) => Some(Readiness {
+                readable: !listener.is_once() && listener.count().0 > 0,
+                ..Readiness::default()
+            }),
+            State::Connection(held) => Some(held.readiness()),
+            State::Nothing | State::Busy => None,
+        }
+    }
+
+    /// What there is to know.
+    pub(crate) fn describe(&self, out: &mut uldma_conn_query) -> Result {
+        if let Ok(connection) = self.connection(true) {
+            connection.describe(out);
+            return Ok(());
+        }
+        match &*self.state.lock() {
+            State::Nothing => out.out_state = uapi::ULDMA_CONN_NONE,
+            State::Busy => out.out_state = uapi::ULDMA_CONN_CONNECTING,
+            State::Listener(Listening(listener)) => {
+                let (waiting, refused) = listener.count();
+                out.out_state = uapi::ULDMA_CONN_LISTENING;
+                out.out_port = listener.port();
+                out.out_waiting = u32::try_from(waiting)?;
+                out.out_refused = refused;
+            }
+            State::Connection(held) => held.describe(out),
+        }
+        Ok(())
+    }
+
+    /// Ends what the open file is attached to, and waits until nothing is in flight.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when there is nothing; those of [`Connection::disconnect`].
+    pub(crate) fn disconnect(&self, site: &Site<'_>, keep: bool) -> Result {
+        if let Ok(connection) = self.connection(true) {
+            let result = connection.disconnect(site, keep);
+            // It can be waited for again.
+            if result != Err(ERESTARTNOHAND) {
+                let ended = self.state.lock().take_if(|state| match state {
+                    State::Connection(held) => Arc::ptr_eq(held, &connection),
+                    _ => false,
+                });
+                drop(ended);
+            }
+            return result;
+        }
+        let is_listener = |state: &State<_, _>| matches!(state, State::Listener(_));
+        let listener = self.state.lock().take_if(is_listener);
+        match listener {
+            Some(State::Listener(Listening(listener))) => {
+                site.connections.unlisten(site, &listener);
+                Ok(())
+            }
+            _ => Err(enotconn()),
+        }
+    }
+
+    /// Ends what the open file is attached to, whose file was closed.
+    pub(crate) fn close(&self, site: &Site<'_>, keep: bool) {
+        // Not held while memory is unlocked.
+        let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);
+        match state {
+            State::Nothing | State::Busy => (),
+            State::Listener(Listening(listener)) => site.connections.unlisten(site, &listener),
+            State::Connection(held) => held.abandon(site, keep),
+        }
+    }
+}
+
+#[kunit_tests(uldma_attachment)]
+mod tests {
+    use super::*;
+
+    type Slot = State<u32, u32>;
+
+    #[test]
+    fn a_listener_becomes_its_connection_once() -> Result {
+        let mut state = Slot::Nothing;
+        state.begin()?;
+        assert_eq!(state.begin(), Err(eisconn()));
+        state.made(Some(State::Listener(1)));
+        assert_eq!(state.become_connection(&1, 10), Ok(()));
+        assert_eq!(state.become_connection(&1, 11), Err(11));
+        assert!(matches!(state, State::Connection(10)));
+        Ok(())
+    }
+
+    /// A thread has accepted, and before it says so another one has left the listener.
+    #[test]
+    fn what_came_late_replaces_nothing() -> Result {
+        let mut state = Slot::Listener(1);
+        let left = state.take_if(|state| matches!(state, State::Listener(_)));
+        assert!(matches!(left, Some(State::Listener(1))));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        // Another connection, or listener, is being made.
+        state.begin()?;
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Busy));
+        state.made(Some(State::Connection(20)));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Connection(20)));
+        let ended = state.take_if(|state| matches!(state, State::Connection(20)));
+        assert!(ended.is_some());
+        state.begin()?;
+        state.made(Some(State::Listener(2)));
+        assert_eq!(state.become_connection(&1, 10), Err(10));
+        assert!(matches!(state, State::Listener(2)));
+        Ok(())
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_nothing() -> Result {
+        let mut state = Slot::Nothing;
+        state.begin()?;
+        state.made(None);
+        assert!(matches!(state, State::Nothing));
+        state.begin()
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/kernel/debug/uldmaN/`: counters of a device.
+
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt,
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+
+use crate::{
+    device::Shared,
+    mem::tpt::leaked, //
+};
+
+/// The files of one device.
+#[pin_data]
+pub(crate) struct Files {
+    #[pin]
+    usage: File<Arc<Shared>>,
+    #[pin]
+    health: File<Arc<Shared>>,
+    #[pin]
+    intake: File<Arc<Shared>>,
+    _dir: Dir,
+}
+
+impl Files {
+    /// Creates the files of device `number`.
+    pub(crate) fn new(number: u32, shared: Arc<Shared>) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            let dir = Dir::new(&CString::try_from_fmt(fmt!("uldma{number}"))?);
+            Ok(try_pin_init!(Self {
+                usage <- dir.read_callback_file(c"usage", shared.clone(), &show_usage),
+                health <- dir.read_callback_file(c"health", shared.clone(), &show_health),
+                intake <- dir.read_callback_file(c"intake", shared, &show_intake),
+                _dir: dir.clone(),
+            }))
+        })
+    }
+}
+
+fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let health = shared.hw.health().report();
+    writeln!(f, "sick {}", u8::from(health.sick))?;
+    writeln!(f, "timeouts {}", health.timeouts)?;
+    writeln!(f, "recoveries {}", health.recoveries)?;
+    writeln!(f, "kept_pages {}", health.kept_pages)?;
+    writeln!(f, "exclusive_contexts {}", health.exclusive_contexts)?;
+    writeln!(f, "reset {}", u8::from(health.reset))
+}
+
+fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let looks = shared.pump.looks();
+    writeln!(f, "doorbells {}", looks.doorbells)?;
+    writeln!(f, "found {}", looks.found)?;
+    writeln!(f, "moderated {}", looks.moderated)?;
+    writeln!(f, "passes {}", looks.passes)
+}
+
+fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let geometry = shared.hw.geometry();
+    let usage = shared.tpt.usage();
+    writeln!(f, "open_files {}", shared.open_files())?;
+    writeln!(f, "spaces {}", shared.lmm.spaces())?;
+    writeln!(
+        f,
+        "contexts {} of {}, wanted by {} more",
+        shared.contexts.used(),
+        geometry.contexts - 1,
+        shared.contexts.parked()
+    )?;
+    writeln!(
+        f,
+        "regions {} of {}",
+        usage.regions,
+        geometry.region_capacity - 1
+    )?;
+    writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
+    writeln!(f, "cached {}", shared.lmm.cached())?;
+    writeln!(f, "leaked {}", leaked())?;
+    writeln!(f, "connections {}", shared.connections.count())?;
+    writeln!(f, "unsaid {}", shared.segments.unsaid())?;
+    writeln!(
+        f,
+        "window {} of {}",
+        shared.parts.used(),
+        geometry.window_size
+    )
+}

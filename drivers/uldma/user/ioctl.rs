@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls: decode, check, call down, encode. No mechanism lives here.
+
+use kernel::{
+    ioctl::_IO,
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
+
+use crate::{
+    connection::Way,
+    dma::method,
+    hw::{
+        layout::size_word,
+        Backend, //
+    },
+    kernel_ext::{
+        errno::{
+            eopnotsupp,
+            eproto, //
+        },
+        eventfd::EventFd, //
+    },
+    link::{
+        message::{
+            Answer,
+            Query, //
+        },
+        segment::Segment, //
+    },
+    mem::lmm::range::pages_to_bytes,
+    uapi::{
+        self,
+        *, //
+    },
+    user::open_file::{
+        Object,
+        OpenFile, //
+    },
+    user_abi::{
+        access::Access,
+        ledger::Resource,
+        status_page::Outcome, //
+    }, //
+};
+
+mod connection;
+mod context;
+mod region;
+
+/// A structure of the user interface.
+trait Argument: FromBytes + IntoBytes + Immutable + Copy {
+    /// Bytes as first published: the least that a caller may pass.
+    const FIRST: usize;
+}
+
+macro_rules! arguments {
+    ($($name:ident $(up to $field:ident)?),* $(,)?) => { $(
+        impl Argument for $name {
+            const FIRST: usize = arguments!(@first $name $($field)?);
+        }
+    )* };
+    (@first $name:ident) => { size_of::<$name>() };
+    (@first $name:ident $field:ident) => { core::mem::offset_of!($name, $field) };
+}
+
+arguments!(
+    uldma_handle,
+    uldma_query up to out_nodes,
+    uldma_peer_query,
+    uldma_region_register,
+    uldma_region_export,
+    uldma_region_import up to peer,
+    uldma_region_query,
+    uldma_region_charge,
+    uldma_region_blocks,
+    uldma_lmm,
+    uldma_context_create,
+    uldma_context_stats,
+    uldma_map_out,
+    uldma_eventfd,
+    uldma_dma,
+    uldma_dma_wait,
+    uldma_segment_create,
+    uldma_segment_attach up to peer,
+    uldma_conn_listen,
+    uldma_conn_accept,
+    uldma_conn_connect,
+    uldma_conn_buffer,
+    uldma_conn_range,
+    uldma_conn_query,
+);
+
+/// A user's structure.
+struct User {
+    ptr: UserPtr,
+}
+
+impl User {
+    /// Reads a structure whose first field is its size, by the contract of the header.
+    fn read<T: Argument>(&self) -> Result<T> {
+        let mut reader = UserSlice::new(self.ptr, size_of::<u32>()).reader();
+        let size = usize::try_from(reader.read::<u32>()?)?;
+        if size < T::FIRST {
+            return Err(EINVAL);
+        }
+        if size > kernel::page::PAGE_SIZE {
+            return Err(E2BIG);
+        }
+        let mut reader = UserSlice::new(self.ptr, size).reader();
+        // What an older caller does not have is zero.
+        let mut value = T::new_zeroed();
+        let known = size.min(size_of::<T>());
+        let bytes = value.as_mut_bytes().get_mut(..known).ok_or(EINVAL)?;
+        reader.read_slice(bytes)?;
+        while !reader.is_empty() {
+            if reader.read::<u8>()? != 0 {
+                return Err(E2BIG);
+            }
+        }
+        Ok(value)
+    }
+
+    /// Writes the structure back, as far as the caller has it.
+    fn write<T: Argument>(&self, value: &T) -> Result {
+        let bytes = value.as_bytes();
+        let size = bytes
+            .first_chunk()
+            .map_or(0, |size| u32::from_ne_bytes(*size));
+        let known = usize::try_from(size)?.min(bytes.len());
+        let bytes = bytes.get(..known).ok_or(EINVAL)?;
+        UserSlice::new(self.ptr, known).writer().write_slice(bytes)
+    }
+}
+
+fn no_flags(flags: u32) -> Result {
+    if flags != 0 {
+        return Err(eopnotsupp());
+    }
+    Ok(())
+}
+
+fn zero(reserved: u32) -> Result {
+    if reserved != 0 {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// How the file was opened that a call is made on.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    /// Calls do not wait.
+    pub(crate) nonblock: bool,
+    /// Calls may change something.
+    pub(crate) writable: bool,
+}
+
+/// Whether a call changes what the open file, the device or the peer has; the others ask, and wait.
+fn changes(number: u32) -> bool {
+    matches!(
+        number,
+        ULDMA_CMD_REGION_REGISTER
+            | ULDMA_CMD_REGION_UNREGISTER
+            | ULDMA_CMD_REGION_EXPORT
+            | ULDMA_CMD_REGION_UNEXPORT
+            | ULDMA_CMD_REGION_IMPORT
+            | ULDMA_CMD_REGION_CLEANUP
+            | ULDMA_CMD_CONTEXT_CREATE
+            | ULDMA_CMD_CONTEXT_DESTROY
+            | ULDMA_CMD_CONTEXT_MAP_OUT
+            | ULDMA_CMD_DMA
+            | ULDMA_CMD_SEGMENT_CREATE
+            | ULDMA_CMD_SEGMENT_ATTACH
+            | ULDMA_CMD_SEGMENT_DESTROY
+            | ULDMA_CMD_DOORBELL
+            | ULDMA_CMD_CONN_LISTEN
+            | ULDMA_CMD_CONN_ACCEPT
+            | ULDMA_CMD_CONN_CONNECT
+            | ULDMA_CMD_CONN_DISCONNECT
+            | ULDMA_CMD_CONN_PREPOST
+            | ULDMA_CMD_CONN_SEND
+            | ULDMA_CMD_CONN_RECV
+            | ULDMA_CMD_CONN_RECYCLE
+    )
+}
+
+/// Runs the ioctl `cmd`.
+///
+/// # Errors
+///
+/// `ENOTTY` when there is none, `EBADF` when it changes something and the file is open for reading
+/// only; those of the call.
+pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
+    let nonblock = mode.nonblock;
+    let user = User {
+        ptr: UserPtr::from_addr(arg),
+    };
+    let number = cmd & 0xff;
+    if cmd != _IO(uapi::ULDMA_TYPE, number) {
+        return Err(ENOTTY);
+    }
+    if changes(number) && !mode.writable {
+        return Err(EBADF);
+    }
+    match number {
+        ULDMA_CMD_NOP => Ok(()),
+        ULDMA_CMD_QUERY => query(open_file, &user),
+        ULDMA_CMD_REGION_REGISTER => region::register(open_file, &user),
+        ULDMA_CMD_REGION_UNREGISTER => region::unregister(open_file, &user),
+        ULDMA_CMD_REGION_EXPORT => region::export(open_file, &user),
+        ULDMA_CMD_REGION_UNEXPORT => region::unexport(open_file, &user),
+        ULDMA_CMD_REGION_IMPORT => region::import(open_file, &user),
+        ULDMA_CMD_REGION_QUERY => region::query(open_file, &user),
+        ULDMA_CMD_REGION_CHARGE => region::charge(open_file, &user),
+        ULDMA_CMD_REGION_BLOCKS => region::blocks(open_file, &user),
+        ULDMA_CMD_REGION_CLEANUP => region::cleanup(open_file, &user),
+        ULDMA_CMD_LMM => region::lmm(open_file, &user, mode.writable),
+        ULDMA_CMD_CONTEXT_CREATE => context::create(open_file, &user),
+        ULDMA_CMD_CONTEXT_DESTROY => context::destroy(open_file, &user),
+        ULDMA_CMD_CONTEXT_STATS => context::stats(open_file, &user),
+        ULDMA_CMD_CONTEXT_MAP_OUT => context::map_out(open_file, &user),
+        ULDMA_CMD_EVENTFD => eventfd(open_file, &user),
+        ULDMA_CMD_DMA => dma(open_file, &user),
+        ULDMA_CMD_DMA_WAIT => dma_wait(open_file, &user),
+        ULDMA_CMD_SEGMENT_CREATE => segment_create(open_file, &user),
+        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(open_file, &user),
+        ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(open_file, &user),
+        ULDMA_CMD_DOORBELL => doorbell(open_file, &user),
+        ULDMA_CMD_PEER_QUERY => connection::peer_query(open_file, &user),
+        ULDMA_CMD_CONN_LISTEN => connection::listen(open_file, &user),
+        ULDMA_CMD_CONN_ACCEPT => connection::accept(open_file, &user, nonblock),
+        ULDMA_CMD_CONN_CONNECT => connection::connect(open_file, &user),
+        ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(open_file, &user),
+        ULDMA_CMD_CONN_PREPOST => connection::give(open_file, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_SEND => connection::give(open_file, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_RECV => connection::take(open_file, &user, Way::Receive, nonblock),
+        ULDMA_CMD_CONN_RECYCLE => connection::take(open_file, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
+        _ => Err(ENOTTY),
+    }?;
+    Ok(0)
+}
+
+impl OpenFile {
+    /// Makes an object, tells the user about it, and only then lets its handle mean it: a user who
+    /// cannot be told gets nothing.
+    fn make<T: Argument>(
+        &self,
+        user: &User,
+        arg: &mut T,
+        make: impl FnOnce(u32, &mut T) -> Result<Object>,
+    ) -> Result {
+        // Not held while memory is faulted in, so that whoever only looks does not wait for that.
+        let handle = self.objects.lock().handles.reserve()?;
+        let object = make(handle, arg).and_then(|object| match user.write(arg) {
+            Ok(()) => Ok(object),
+            Err(err) => {
+                // Nobody was told of it; what the device does not let go of is kept for it.
+                let _ = self.end(object);
+                Err(err)
+            }
+        });
+        let mut objects = self.objects.lock();
+        match object {
+            Ok(object) => objects.handles.insert(handle, object),
+            Err(err) => {
+                objects.handles.cancel(handle);
+                Err(err)
+            }
+        }
+    }
+}
+
+fn query(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_query = user.read()?;
+    no_flags(arg.flags)?;
+    let shared = &open_file.shared;
+    let geometry = shared.hw.geometry();
+    drop(shared.gate.try_enter()?);
+    let links = shared
+        .link
+        .peers()
+        .map(|peer| (peer.node(), peer.describe()));
+    let (mut up, mut generation) = (0u32, 0u32);
+    for (node, link) in links {
+        up |= u32::from(link.up) << node;
+        generation = generation.wrapping_add(link.generation);
+    }
+    let usage = shared.tpt.usage();
+    let regions = open_file.objects.lock().regions();
+    arg.out_abi_version = uapi::ULDMA_ABI_VERSION;
+    arg.out_node = geometry.node;
+    arg.out_link = if up != 0 { uapi::ULDMA_LINK_UP } else { 0 };
+    arg.out_link_generation = generation;
+    arg.out_contexts = geometry.contexts - 1;
+    arg.out_contexts_used = shared.contexts.used();
+    arg.out_page_shift = u32::try_from(kernel::page::PAGE_SHIFT)?;
+    arg.out_shadow_window_shift = geometry.shadow_shift;
+    arg.out_max_transfer = size_word::BYTES_MASK;
+    arg.out_max_regions = geometry.region_capacity - 1;
+    arg.out_regions = usage.regions;
+    arg.out_max_pages = geometry.page_capacity;
+    arg.out_pages = usage.pages;
+    arg.out_window_size = u64::try_from(geometry.window_size)?;
+    arg.out_window_used = u64::try_from(shared.parts.used())?;
+    arg.out_methods = method::allowed(geometry.methods);
+    arg.out_file_regions = u32::try_from(regions)?;
+    arg.out_mm_pinned = pages_to_bytes(open_file.space.locked_pages());
+    arg.out_nodes = geometry.nodes;
+    arg.out_peers = up;
+    arg.out_backend = match geometry.backend {
+        Backend::Adapter => uapi::ULDMA_BACKEND_ADAPTER,
+        Backend::Ivshmem => uapi::ULDMA_BACKEND_IVSHMEM,
+        Backend::Loopback => uapi::ULDMA_BACKEND_LOOPBACK,
+    };
+    arg.out_connections = u32::try_from(shared.connections.count())?;
+    let payer = open_file.space.payer();
+    let (used, limits) = (payer.used(), payer.limits());
+    arg.out_user_regions = u32::try_from(used.of(Resource::Regions))?;
+    arg.out_user_max_regions = u32::try_from(limits.of(Resource::Regions))?;
+    arg.out_user_pages = u32::try_from(used.of(Resource::Pages))?;
+    arg.out_user_max_pages = u32::try_from(limits.of(Resource::Pages))?;
+    arg.out_user_contexts = u32::try_from(used.of(Resource::Contexts))?;
+    arg.out_user_max_contexts = u32::try_from(limits.of(Resource::Contexts))?;
+    arg.out_user_exclusive_contexts = u32::try_from(used.of(Resource::ExclusiveContexts))?;
+    arg.out_user_max_exclusive_contexts = u32::try_from(limits.of(Resource::ExclusiveContexts))?;
+    arg.out_user_connections = u32::try_from(used.of(Resource::Connections))?;
+    arg.out_user_max_connections = u32::try_from(limits.of(Resource::Connections))?;
+    arg.out_user_listeners = u32::try_from(used.of(Resource::Listeners))?;
+    arg.out_user_max_listeners = u32::try_from(limits.of(Resource::Listeners))?;
+    arg.out_user_window = u64::try_from(used.of(Resource::Window))?;
+    arg.out_user_max_window = u64::try_from(limits.of(Resource::Window))?;
+    arg.out_user_requests = u32::try_from(used.of(Resource::Requests))?;
+    arg.out_user_max_requests = u32::try_from(limits.of(Resource::Requests))?;
+    user.write(&arg)
+}
+
+fn eventfd(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_eventfd = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    let eventfd = match arg.fd {
+        -1 => None,
+        fd if fd < 0 => return Err(EINVAL),
+        fd => Some(EventFd::from_fd(fd).map_err(|_| EINVAL)?),
+    };
+    open_file.set_eventfd(eventfd);
+    Ok(())
+}
+
+fn dma(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_dma = user.read()?;
+    no_flags(arg.flags)?;
+    open_file.check_space()?;
+    if arg.length == 0 || arg.length > size_word::BYTES_MASK {
+        return Err(EINVAL);
+    }
+    let read = Access {
+        read: true,
+        write: false,
+    };
+    let write = Access {
+        read: false,
+        write: true,
+    };
+    // A transfer cannot be taken back, so make sure first that its ticket can be told.
+    user.write(&arg)?;
+    // Held until the device has accepted the regions, so that they cannot be replaced.
+    let mut objects = open_file.objects.lock();
+    let (src, dst) = (objects.region(arg.src)?, objects.region(arg.dst)?);
+    let src = src.place(arg.src_offset, arg.length, read)?;
+    let dst = dst.place(arg.dst_offset, arg.length, write)?;
+    let shared = &open_file.shared;
+    let transfer = {
+        let guard = shared.gate.try_enter()?;
+        let (engine, hw) = (&shared.engine, &*shared.hw);
+        engine.start(guard.dev(), hw, src, dst, arg.length, &open_file.events)?
+    };
+    arg.out_ticket = transfer.ticket;
+    objects.remember(transfer);
+    drop(objects);
+    user.write(&arg)
+}
+
+fn dma_wait(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_dma_wait = user.read()?;
+    if arg.flags & !uapi::ULDMA_WAIT_CONTEXT != 0 {
+        return Err(eopnotsupp());
+    }
+    zero(arg.reserved)?;
+    let outcome = if arg.flags & uapi::ULDMA_WAIT_CONTEXT != 0 {
+        wait_for_context(open_file, arg.ticket, arg.timeout_ns)?
+    } else {
+        let transfer = open_file.objects.lock().transfer(arg.ticket)?;
+        open_file.shared.engine.wait(&transfer, arg.timeout_ns)?
+    };
+    arg.out_bytes = outcome.bytes;
+    arg.out_status = outcome.status;
+    user.write(&arg)
+}
+
+/// Waits for a transfer that was started from user level.
+fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
+    let claim = {
+        let objects = open_file.objects.lock();
+        objects.context.as_ref().ok_or(ENXIO)?.claim.clone()
+    };
+    let shared = &open_file.shared;
+    {
+        let guard = shared.gate.try_enter()?;
+        let (dev, hw) = (guard.dev(), &*shared.hw);
+        let last = shared.contexts.last_ticket(dev, hw, &claim)?;
+        // A program gives out the tickets of its queue itself, before the device has seen them.
+        let ahead = match claim.method.needs_queue() {
+            true => uapi::ULDMA_STATUS_RECORDS,
+            false => 0,
+        };
+        if ticket == 0 || ticket > last.saturating_add(ahead.into()) {
+            return Err(ENOENT);
+        }
+    }
+    let page = open_file
+        .events
+        .wait_for_context(ticket, timeout_ns, &**shared)?;
+    page.record(ticket).ok_or(ENOENT)
+}
+
+fn segment_create(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_segment_create = user.read()?;
+    no_flags(arg.flags)?;
+    open_file.check_space()?;
+    let peer = open_file.shared.link.only(arg.peer)?;
+    open_file.make(user, &mut arg, |handle, arg| {
+        let segment = Segment::create(
+            &open_file.shared.site(),
+            (open_file.number, open_file.space.payer()),
+            &open_file.events,
+            handle,
+            (arg.name, peer),
+            arg.length,
+        )?;
+        arg.out_handle = handle;
+        arg.out_offset = segment.range().offset();
+        arg.out_length = segment.range().length();
+        Ok(Object::Segment(segment))
+    })
+}
+
+fn segment_attach(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_segment_attach = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    if arg.name == 0 {
+        return Err(EINVAL);
+    }
+    zero(arg.reserved2)?;
+    let peer = open_file.shared.link.named(arg.peer)?;
+    let epoch = open_file.shared.segments.epoch(peer.node());
+    let query = Query::Segment(arg.name);
+    let answer = open_file
+        .shared
+        .ask(open_file.asker(), peer, query, arg.timeout_ns)?;
+    let Answer::Segment(created) = answer else {
+        return Err(eproto());
+    };
+    open_file.make(user, &mut arg, |handle, arg| {
+        let segment = Segment::attach(
+            &open_file.shared.site(),
+            open_file.number,
+            &open_file.events,
+            handle,
+            peer.node(),
+            &created,
+            epoch,
+        )?;
+        arg.out_handle = handle;
+        arg.out_offset = segment.range().offset();
+        arg.out_length = segment.range().length();
+        Ok(Object::Segment(segment))
+    })
+}
+
+fn segment_destroy(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    open_file.check_space()?;
+    let mut objects = open_file.objects.lock();
+    objects.segment(arg.handle)?;
+    let object = objects.handles.remove(arg.handle)?;
+    drop(objects);
+    open_file.end(object)
+}
+
+fn doorbell(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    open_file.check_space()?;
+    let segment = open_file.objects.lock().segment(arg.handle)?.clone();
+    segment.ring(&open_file.shared.site())
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls on connections, and on the links to peers.
+
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
+use zerocopy::FromZeros;
+
+use crate::{
+    connection::Way,
+    kernel_ext::errno::eopnotsupp,
+    uapi::{
+        self,
+        *, //
+    },
+    user::open_file::OpenFile, //
+};
+
+use super::{
+    no_flags,
+    zero,
+    User, //
+};
+
+pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_peer_query = user.read()?;
+    no_flags(arg.flags)?;
+    let shared = &open_file.shared;
+    drop(shared.gate.try_enter()?);
+    let link = shared.link.peer(arg.node)?.describe();
+    let looks = shared.pump.looks();
+    arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
+    arg.out_generation = link.generation;
+    arg.out_version = link.terms.version;
+    arg.out_features = u32::try_from(link.terms.features)?;
+    arg.out_slots = link.terms.slots;
+    arg.out_sent = link.counters.sent;
+    arg.out_received = link.counters.received;
+    arg.out_doorbells = link.counters.doorbells;
+    arg.out_violations = link.counters.violations;
+    arg.out_interrupts = looks.doorbells;
+    arg.out_polls = looks.found;
+    user.write(&arg)
+}
+
+pub(super) fn listen(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_conn_listen = user.read()?;
+    if arg.flags & !uapi::ULDMA_LISTEN_ONCE != 0 {
+        return Err(eopnotsupp());
+    }
+    open_file.check_space()?;
+    let once = arg.flags & uapi::ULDMA_LISTEN_ONCE != 0;
+    let backlog = match (once, arg.backlog) {
+        (true, 0) => 1,
+        (false, backlog @ 1..=uapi::ULDMA_CONN_MAX_BACKLOG) => backlog,
+        _ => return Err(EINVAL),
+    };
+    if arg.port == 0 {
+        return Err(EINVAL);
+    }
+    let backlog = usize::try_from(backlog)?;
+    let shared = &open_file.shared;
+    drop(shared.gate.try_enter()?);
+    open_file.attachment.listen(|| {
+        let (space, events) = (&open_file.space, &open_file.events);
+        let connections = &shared.connections;
+        connections.listen(arg.port, backlog, once, space, events)
+    })
+}
+
+pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Result {
+    let mut arg: uldma_conn_accept = user.read()?;
+    no_flags(arg.flags)?;
+    open_file.check_space()?;
+    // A connection that is accepted cannot be given back, so make sure first that it can be told.
+    user.write(&arg)?;
+    let shared = &open_file.shared;
+    drop(shared.gate.try_enter()?);
+    let listener = shared.connections.listener(arg.port).ok_or(ENOENT)?;
+    if !listener.is_of(&open_file.space) {
+        return Err(EPERM);
+    }
+    open_file.attachment.connect(|| {
+        let connection = listener.accept(nonblock)?;
+        arg.out_node = connection.node();
+        Ok(connection)
+    })?;
+    user.write(&arg)
+}
+
+pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_conn_connect = user.read()?;
+    if arg.flags & !uapi::ULDMA_CONNECT_PULL != 0 {
+        return Err(eopnotsupp());
+    }
+    open_file.check_space()?;
+    if arg.port == 0 {
+        return Err(EINVAL);
+    }
+    let pull = arg.flags & uapi::ULDMA_CONNECT_PULL != 0;
+    let shared = &open_file.shared;
+    drop(shared.gate.try_enter()?);
+    let peer = shared.link.named(arg.peer)?;
+    open_file.attachment.connect(|| {
+        let connections = &shared.connections;
+        connections.connect(
+            &shared.connection_site(),
+            open_file.space.payer(),
+            peer,
+            arg.port,
+            pull,
+            arg.timeout_ns,
+        )
+    })
+}
+
+pub(super) fn disconnect(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    zero(arg.handle)?;
+    open_file.check_space()?;
+    let keep = open_file.keep_pins.load(Relaxed);
+    open_file
+        .attachment
+        .disconnect(&open_file.shared.connection_site(), keep)
+}
+
+pub(super) fn give(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
+    let arg: uldma_conn_buffer = user.read()?;
+    no_flags(arg.flags)?;
+    open_file.check_space()?;
+    let connection = open_file.attachment.connection(nonblock)?;
+    let keep = open_file.keep_pins.load(Relaxed);
+    let range = (arg.addr, arg.length);
+    let site = &open_file.shared.connection_site();
+    connection.give(site, &open_file.space, way, range, keep)
+}
+
+pub(super) fn take(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
+    let mut arg: uldma_conn_range = user.read()?;
+    if arg.flags & !uapi::ULDMA_RANGE_SPIN != 0 {
+        return Err(eopnotsupp());
+    }
+    open_file.check_space()?;
+    if arg.length == 0 {
+        return Err(EINVAL);
+    }
+    // Memory that is given back cannot be taken again, so make sure first that it can be told.
+    user.write(&arg)?;
+    let connection = open_file.attachment.connection(nonblock)?;
+    let keep = open_file.keep_pins.load(Relaxed);
+    let spin = arg.flags & uapi::ULDMA_RANGE_SPIN != 0;
+    let (addr, length) = connection.take(
+        &open_file.shared.connection_site(),
+        way,
+        arg.length,
+        (nonblock, spin),
+        keep,
+    )?;
+    arg.out_addr = addr;
+    arg.out_length = length;
+    user.write(&arg)
+}
+
+pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
+    let asked: uldma_conn_query = user.read()?;
+    no_flags(asked.flags)?;
+    let mut arg = uldma_conn_query::new_zeroed();
+    arg.size = asked.size;
+    open_file.attachment.describe(&mut arg)?;
+    user.write(&arg)
+}

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! OpenFiles: what one open file has of a device.
+
+use core::ops::Range;
+
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use crate::{
+    device::Shared,
+    dma::{
+        context::Claim,
+        engine::Transfer,
+        method::Method, //
+    },
+    kernel_ext::{
+        capability::{
+            self,
+            Capability, //
+        },
+        eventfd::EventFd,
+        mmu_notifier::{
+            Change,
+            IntervalNotifier,
+            Watcher, //
+        },
+        workqueue::{
+            flush,
+            system_default, //
+        }, //
+    },
+    link::{
+        requests::Places,
+        segment::Segment, //
+    },
+    mem::lmm::space::Space,
+    user::{
+        attachment::Attachment,
+        region::{
+            Leaving,
+            Region, //
+        }, //
+    },
+    user_abi::{
+        events::Events,
+        handles::Handles,
+        ledger::Payer,
+        mmap_offset::{
+            Content,
+            MapRange, //
+        }, //
+    }, //
+};
+
+/// What a handle can stand for.
+pub(crate) enum Object {
+    /// Registered memory, or an import.
+    Region(Region),
+    /// One side of a window segment.
+    Segment(Arc<Segment>),
+}
+
+/// The register context of an open file.
+pub(crate) struct FileContext {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) registers: MapRange,
+    pub(crate) status: MapRange,
+    pub(crate) queue: Option<MapRange>,
+}
+
+/// Transfers whose outcome an open file can ask for: the last ones that it started.
+const REMEMBERED: usize = 64;
+
+/// What an open file has.
+pub(crate) struct Objects {
+    pub(crate) handles: Handles<Object>,
+    /// Regions and imports, made or being made.
+    regions: usize,
+    pub(crate) context: Option<FileContext>,
+    transfers: [Option<Arc<Transfer>>; REMEMBERED],
+    next_transfer: usize,
+}
+
+impl Objects {
+    /// Remembers a transfer, and forgets the oldest.
+    pub(crate) fn remember(&mut self, transfer: Arc<Transfer>) {
+        if let Some(place) = self.transfers.get_mut(self.next_transfer % REMEMBERED) {
+            *place = Some(transfer);
+        }
+        self.next_transfer = self.next_transfer.wrapping_add(1);
+    }
+
+    /// The transfer of `ticket`.
+    pub(crate) fn transfer(&self, ticket: u64) -> Result<Arc<Transfer>> {
+        let mut transfers = self.transfers.iter().flatten();
+        let found = transfers.find(|transfer| transfer.ticket == ticket);
+        found.cloned().ok_or(ENOENT)
+    }
+
+    /// The region of `handle`.
+    pub(crate) fn region(&self, handle: u32) -> Result<&Region> {
+        match self.handles.get(handle)? {
+            Object::Region(region) => Ok(region),
+            Object::Segment(_) => Err(ENOENT),
+        }
+    }
+
+    /// The region of `handle`, to be changed.
+    pub(crate) fn region_mut(&mut self, handle: u32) -> Result<&mut Region> {
+        match self.handles.get_mut(handle)? {
+            Object::Region(region) => Ok(region),
+            Object::Segment(_) => Err(ENOENT),
+        }
+    }
+
+    /// Counts one region more.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there would be more than `limit`.
+    pub(crate) fn add_region(&mut self, limit: usize) -> Result {
+        if self.regions >= limit {
+            return Err(ENOSPC);
+        }
+        self.regions += 1;
+        Ok(())
+    }
+
+    /// Counts a region less, which could not be made.
+    pub(crate) fn cancel_region(&mut self) {
+        self.regions -= 1;
+    }
+
+    /// Takes the region of `handle` out.
+    pub(crate) fn take_region(&mut self, handle: u32) -> Result<Object> {
+        self.region(handle)?;
+        let object = self.handles.remove(handle)?;
+        self.regions -= 1;
+        Ok(object)
+    }
+
+    /// Takes any region out, until none is left.
+    fn take_any_region(&mut self) -> Option<Region> {
+        let is_region = |object: &Object| matches!(object, Object::Region(_));
+        match self.handles.pop_if(is_region)? {
+            Object::Region(region) => {
+                self.regions -= 1;
+                Some(region)
+            }
+            Object::Segment(_) => None,
+        }
+    }
+
+    /// How many regions and imports there are.
+    pub(crate) fn regions(&self) -> usize {
+        self.regions
+    }
+
+    /// The segment of `handle`.
+    pub(crate) fn segment(&self, handle: u32) -> Result<&Arc<Segment>> {
+        match self.handles.get(handle)? {
+            Object::Segment(segment) => Ok(segment),
+            Object::Region(_) => Err(ENOENT),
+        }
+    }
+}
+
+/// An open file: what one process, or several that share it, has of a device.
+#[pin_data]
+pub(crate) struct OpenFile {
+    pub(crate) number: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) events: Arc<Events>,
+    /// Its requests to peers that wait for an answer.
+    requests: Places,
+    /// Whether regions that end leave their pins in the cache.
+    pub(crate) keep_pins: Atomic<bool>,
+    #[pin]
+    pub(crate) objects: Mutex<Objects>,
+    #[pin]
+    pub(crate) attachment: Attachment,
+    /// Tells that the address space ends, until the file is closed.
+    #[pin]
+    end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
+    #[pin]
+    work: Work<OpenFile>,
+    /// The thread that has waited for registers in vain; 0 for none.
+    waited_in_vain: Atomic<i32>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for OpenFile { self.work }
+}
+
+/// Gives back what an open file has when its address space ends, whoever has the file open then.
+struct SpaceEnd {
+    open_file: Arc<OpenFile>,
+}
+
+impl Watcher for SpaceEnd {
+    fn changes(&self, _range: Range<usize>, _change: Change) {}
+
+    fn ends(&self) {
+        // If it is queued already, it has not begun yet.
+        let _ = system_default().enqueue(self.open_file.clone());
+    }
+}
+
+impl WorkItem for OpenFile {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // Pins of what is mapped nowhere any more are of use to no process.
+        this.keep_pins.store(false, Relaxed);
+        this.give_all_back();
+    }
+}
+
+impl OpenFile {
+    /// Opens a device for the current process.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the device is gone, `ENOSPC`, `ENOMEM`.
+    pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>> {
+        if !shared.gate.is_open() {
+            return Err(ENODEV);
+        }
+        let space = {
+            let task = kernel::current!();
+            let mm = task.mm().ok_or(EPERM)?;
+            shared.lmm.join(mm, shared.clone(), || {
+                let limited = !capability::has(Capability::SysResource);
+                Payer::new(shared.ledger.clone(), capability::current_user(), limited)
+            })?
+        };
+        let open_file = Self::new(shared.clone(), space.clone());
+        let open_file = open_file.inspect_err(|_| shared.lmm.leave(&space))?;
+        open_file.watch_space().inspect_err(|_| open_file.close())?;
+        Ok(open_file)
+    }
+
+    /// Gives back what the open file has once its address space ends, until [`OpenFile::close`].
+    fn watch_space(self: &Arc<Self>) -> Result {
+        let task = kernel::current!();
+        let mm = self.space.current(task).ok_or(EPERM)?;
+        let open_file = self.clone();
+        // The end is of all addresses. Nothing but the end happens to the first page.
+        let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { open_file });
+        *self.end.lock() = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
+        Ok(())
+    }
+
+    fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
+        let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
+        let number = shared.add_file(events.clone())?;
+        let objects = Objects {
+            handles: Handles::new(),
+            regions: 0,
+            context: None,
+            transfers: [const { None }; REMEMBERED],
+            next_transfer: 0,
+        };
+        let keep = shared.clone();
+        let attachment = Attachment::new(events.clone());
+        let open_file = pin_init!(Self {
+            number,
+            shared,
+            space,
+            events,
+            requests: Places::new(),
+            keep_pins: Atomic::new(false),
+            objects <- new_mutex!(objects, "uldma::OpenFile::objects"),
+            attachment <- attachment,
+            end <- new_mutex!(None, "uldma::OpenFile::end"),
+            work <- new_work!("uldma::OpenFile::work"),
+            waited_in_vain: Atomic::new(0),
+        });
+        Arc::pin_init(open_file, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_file(number))
+    }
+
+    /// The current thread has waited for registers in vain.
+    pub(crate) fn give_up(&self) {
+        self.waited_in_vain.store(kernel::current!().pid(), Relaxed);
+    }
+
+    /// Whether the current thread has waited for registers in vain; told once.
+    pub(crate) fn has_given_up(&self) -> bool {
+        let thread = kernel::current!().pid();
+        self.waited_in_vain.cmpxchg(thread, 0, Relaxed).is_ok()
+    }
+
+    /// Fails with `EPERM` unless the current process runs in the address space that opened the
+    /// file.
+    pub(crate) fn check_space(&self) -> Result {
+        self.space
+            .current(kernel::current!())
+            .map(|_| ())
+            .ok_or(EPERM)
+    }
+
+    /// Its places for requests to peers, and who pays for them.
+    pub(crate) fn asker(&self) -> (&Places, &Arc<Payer>) {
+        (&self.requests, self.space.payer())
+    }
+
+    /// Ends an object.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; the object is gone all the same.
+    pub(crate) fn end(&self, object: Object) -> Result {
+        match object {
+            Object::Region(region) => region.release(&self.shared, self.keep_pins.load(Relaxed)),
+            Object::Segment(segment) => {
+                Segment::release(&segment, &self.shared.site());
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends all regions and imports that there are now.
+    ///
+    /// The device is told of each, or of all at once if there is nothing else of this space, as
+    /// memory of a connection or what another open file has.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; all are gone all the same.
+    pub(crate) fn end_regions(&self) -> Result {
+        let shared = &self.shared;
+        let keep = self.keep_pins.load(Relaxed);
+        let mut result = match keep {
+            true => Ok(()),
+            false => self.space.while_closed(|all| self.end_regions_at_once(all)),
+        };
+        // No more than there are, as others may make new ones all the time.
+        let count = self.objects.lock().regions();
+        for _ in 0..count {
+            // Not held while a region ends, so that whoever only looks does not wait for that.
+            let Some(region) = self.objects.lock().take_any_region() else {
+                break;
+            };
+            result = result.and(region.release(shared, keep));
+        }
+        result
+    }
+
+    /// Ends the regions and imports that there are, if they are `all` of the space and there is memory
+    /// to do it at once.
+    fn end_regions_at_once(&self, all: usize) -> Result {
+        let mut regions = KVVec::new();
+        let left = {
+            let mut objects = self.objects.lock();
+            let count = objects.regions;
+            let room = regions.reserve(count, GFP_KERNEL);
+            let left = Leaving::with_room_for(count);
+            let (true, Ok(()), Ok(left)) = (count == all && count > 1, room, left) else {
+                return Ok(());
+            };
+            while let Some(region) = objects.take_any_region() {
+                // There is room for all.
+                let _ = regions.push_within_capacity(region);
+            }
+            left
+        };
+        Region::release_all(&self.shared, &self.space, regions, left)
+    }
+
+    /// Takes a context; returns its number and, if the method needs one, its key.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the open file has one or all are in use; those of [`Running::add`].
+    ///
+    /// [`Running::add`]: crate::dma::sched_notify::Running::add
+    pub(crate) fn take_context(
+        &self,
+        objects: &mut Objects,
+        method: Method,
+        no_data: bool,
+    ) -> Result<(u32, u64)> {
+        if objects.context.is_some() {
+            return Err(EBUSY);
+        }
+        let shared = &self.shared;
+        let maps = &shared.maps;
+        let guard = shared.gate.try_enter()?;
+        let (dev, hw) = (guard.dev(), &*shared.hw);
+        let events = self.events.clone();
+        let claim = Claim::new(self.number, &self.space, method, no_data, events)?;
+        let mut shown: [Option<MapRange>; 3] = [None; 3];
+        let queue = claim.queue.clone();
+        let contents = [
+            Some((Content::Context, true)),
+            Some((Content::Status(claim.page.clone()), false)),
+            queue.map(|queue| (Content::Queue(queue), true)),
+        ];
+        let result = (|| {
+            for (range, content) in shown.iter_mut().zip(contents) {
+                if let Some((content, writable)) = content {
+                    *range = Some(maps.add(self.number, 1, content, writable)?);
+                }
+            }
+            maps.add_context(self.number)?;
+            // Before it has registers, which others may take back as soon as it has.
+            self.events.set_context(Some(claim.page.clone()));
+            let (number, key) = shared.contexts.take(dev, hw, maps, &claim)?;
+            if method.needs_sched_notify() {
+                shared.running.add(self.space.key(), number)?;
+            }
+            Ok((number, key))
+        })();
+        match (result, shown) {
+            (Ok((number, key)), [Some(registers), Some(status), queue]) => {
+                objects.context = Some(FileContext {
+                    claim,
+                    registers,
+                    status,
+                    queue,
+                });
+                Ok((number, key))
+            }
+            (result, _) => {
+                self.events.set_context(None);
+                maps.remove_context(self.number);
+                shown
+                    .into_iter()
+                    .flatten()
+                    .for_each(|range| maps.remove(range));
+                // It has just been enabled, if at all: nothing is in flight.
+                let _ = shared.contexts.give_back(dev, hw, &claim);
+                result.and(Err(EINVAL))
+            }
+        }
+    }
+
+    /// Gives the context back: mappings first, then what the device has of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` when there is none; `ETIMEDOUT` when the device does not answer, and the context is
+    /// gone all the same.
+    pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
+        let context = objects.context.take().ok_or(ENXIO)?;
+        let shared = &self.shared;
+        shared.maps.remove_context(self.number);
+        shared.maps.remove(context.registers);
+        shared.maps.remove(context.status);
+        if let Some(queue) = context.queue {
+            shared.maps.remove(queue);
+        }
+        if context.claim.method.needs_sched_notify() {
+            shared.running.remove(self.space.key());
+        }
+        self.events.set_context(None);
+        match shared.gate.enter() {
+            Some(guard) => {
+                let contexts = &shared.contexts;
+                contexts.give_back(guard.dev(), &*shared.hw, &context.claim)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Sets or removes the eventfd, and asks for the interrupts that it needs.
+    pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
+        self.events.set_eventfd(eventfd);
+        self.events.arm(&*self.shared);
+    }
+
+    /// Ends the open file, whose file was closed.
+    pub(crate) fn close(&self) {
+        let end = self.end.lock().take();
+        drop(end);
+        // Nothing queues it any more.
+        flush(&self.work);
+        self.give_all_back();
+        self.shared.remove_file(self.number);
+        self.shared.lmm.leave(&self.space);
+    }
+
+    /// Gives back all that the open file has. Its address space gets nothing new meanwhile: the file
+    /// was closed, or no thread runs there any more.
+    fn give_all_back(&self) {
+        self.attachment
+            .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
+        let mut objects = self.objects.lock();
+        // An open file without a context has nothing to give back.
+        let _ = self.drop_context(&mut objects);
+        drop(objects);
+        // What the device does not let go of is kept for it, and was logged.
+        let _ = self.end_regions();
+        let mut objects = self.objects.lock();
+        while let Some(object) = objects.handles.pop_if(|_| true) {
+            // What the device does not let go of is kept for it, and was logged.
+            let _ = self.end(object);
+        }
+    }
+}

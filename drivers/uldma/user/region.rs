@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions: registered memory of an open file, and imports of the peer's.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    device::Shared,
+    hw::{
+        layout::Run,
+        Place, //
+    },
+    kernel_ext::{
+        gate::GateGuard,
+        gup::untagged,
+        list::List, //
+    },
+    link::{
+        message::ExportedRegion,
+        peer::Peer, //
+    },
+    mem::{
+        lmm::{
+            members::Member,
+            pinned_range::Locked,
+            range::{
+                offset_in_page,
+                pages_to_bytes,
+                PageRange, //
+            },
+            space::Space, //
+        },
+        tpt::{
+            Entered,
+            PageRun,
+            Proof,
+            RegionSetup,
+            RegionSlot,
+            Tell, //
+        }, //
+    },
+    user_abi::{
+        access::Access,
+        events::Events,
+        ledger::{
+            Resource,
+            Share, //
+        },
+        mmap_offset::{
+            Content,
+            MapRange, //
+        }, //
+    }, //
+};
+
+/// What holds a region's page entries.
+enum Pages {
+    /// Locked memory of this node.
+    Local(Arc<Space>, Locked),
+    /// Entries of a space that name the peer's region.
+    Remote(Arc<Space>, PageRun),
+}
+
+/// For whom a region is made.
+pub(crate) struct Owner<'a> {
+    pub(crate) open_file: u64,
+    pub(crate) space: &'a Arc<Space>,
+    pub(crate) events: &'a Arc<Events>,
+    /// The handle that the region is going to have.
+    pub(crate) handle: u32,
+}
+
+/// What a region is, for those who ask.
+pub(crate) struct Description {
+    pub(crate) access: Access,
+    pub(crate) import: bool,
+    pub(crate) exported: bool,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pages: usize,
+    /// The lock, of which its space knows more; none for an import.
+    pub(crate) lock: Option<u64>,
+}
+
+/// Places of regions that end together, and the page entries of those that are imports.
+pub(crate) struct Leaving(KVVec<Entries>);
+
+impl Leaving {
+    /// Room for `count` regions.
+    pub(crate) fn with_room_for(count: usize) -> Result<Self> {
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
+}
+
+impl Entered for Leaving {
+    type Freed = Self;
+
+    fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
+        let pages = self.0.iter().filter_map(|entries| entries.pages.as_ref());
+        pages.for_each(each);
+    }
+
+    fn free(self, _: &Proof) -> Self {
+        self
+    }
+}
+
+/// Memory that is consecutive for the device: bus address and bytes.
+pub(crate) type Block = (u64, u64);
+
+/// What a region has in the device's tables after it was retracted, but for locked memory.
+struct Entries {
+    slot: RegionSlot,
+    /// Those of an import's pages.
+    pages: Option<PageRun>,
+}
+
+/// One registration or import. [`Region::release`] has to be called in the end.
+pub(crate) struct Region {
+    slot: RegionSlot,
+    /// First byte, in the open file's address space; zero for an import.
+    addr: u64,
+    access: Access,
+    length: u64,
+    range: MapRange,
+    pages: Pages,
+    /// Name under which the region is exported.
+    export: Option<u64>,
+    /// Dropped last, when the device cannot find it any more.
+    _member: Member,
+}
+
+impl Region {
+    /// Registers `length` bytes from `addr` on of the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` when the process does not run in the owner's space; those of [`PageRange::of_bytes`] and
+    /// [`Space::lock`] and [`Share::new`]; `ENOSPC` when a table is full.
+    pub(crate) fn register(
+        shared: &Shared,
+        owner: &Owner<'_>,
+        addr: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
+        let space = owner.space;
+        let addr = untagged(addr);
+        let task = kernel::current!();
+        let mm = space.current(task).ok_or(EPERM)?;
+        let pages = PageRange::of_bytes(addr, length)?;
+        // More pages than page entries can never fit; do not even pin them.
+        if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
+            return Err(ENOSPC);
+        }
+        let member = space.add_member();
+        let share = Share::new(space.payer(), Resource::Regions, 1)?;
+        let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
+        let locked = space.lock(mm, pages, access, Some(ticket))?;
+        let setup = RegionSetup {
+            space: space.id(),
+            access,
+            offset: offset_in_page(addr)?,
+            length,
+            runs: locked.runs(),
+            remote: None,
+            export: None,
+        };
+        match Self::enter(shared, owner.open_file, share, &setup) {
+            Ok((slot, range)) => Ok(Self {
+                slot,
+                addr,
+                access,
+                length,
+                range,
+                pages: Pages::Local(space.clone(), locked),
+                export: None,
+                _member: member,
+            }),
+            Err(err) => {
+                // The region's shadow pages may have been mapped for a moment.
+                let _ = space.unlock(locked, Tell::Pages, false);
+                Err(err)
+            }
+        }
+    }
+
+    /// Puts a region into the device's table and makes its shadow pages mappable.
+    fn enter(
+        shared: &Shared,
+        open_file: u64,
+        share: Share,
+        setup: &RegionSetup<'_>,
+    ) -> Result<(RegionSlot, MapRange)> {
+        let guard = shared.gate.try_enter()?;
+        let slot = shared.tpt.reserve_region(guard.dev(), share)?;
+        let result = Self::enter_at(shared, &guard, open_file, slot, setup);
+        if result.is_err() {
+            // The entry was never made, so there is nothing to invalidate.
+            shared.tpt.free_region(slot);
+        }
+        Ok((slot, result?))
+    }
+
+    fn enter_at(
+        shared: &Shared,
+        guard: &GateGuard<'_>,
+        open_file: u64,
+        slot: RegionSlot,
+        setup: &RegionSetup<'_>,
+    ) -> Result<MapRange> {
+        let count = setup.runs.last().map_or(0, |run| run.page + run.count);
+        let content = Content::Shadow(List::of(setup.runs)?);
+        let pages = usize::try_from(count)?;
+        let access = setup.access;
+        let range = shared.maps.add(open_file, pages, content, access.write)?;
+        // Last, since a device that has seen an entry has to be told when it goes.
+        shared
+            .tpt
+            .set_region(guard.dev(), slot, setup)
+            .inspect_err(|_| shared.maps.remove(range))?;
+        Ok(range)
+    }
+
+    /// Makes an import of what `peer` exports.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when a table is full, those of [`Share::new`]: the peer says how long it is, and the
+    /// importer's user pays for as many page entries.
+    pub(crate) fn import(
+        shared: &Shared,
+        owner: &Owner<'_>,
+        peer: &Peer,
+        remote: &ExportedRegion,
+        access: Access,
+    ) -> Result<Self> {
+        let pages = remote.length.div_ceil(u64::try_from(PAGE_SIZE)?);
+        let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
+        let member = owner.space.add_member();
+        let payer = owner.space.payer();
+        let share = Share::new(payer, Resource::Regions, 1)?;
+        let entries = Share::new(payer, Resource::Pages, usize::try_from(pages)?)?;
+        let guard = shared.gate.try_enter()?;
+        let dev = guard.dev();
+        let generation = peer.hw_generation()?;
+        let slot = shared.tpt.reserve_region(dev, share)?;
+        let run = shared
+            .tpt
+            .add_remote_pages(dev, entries, pages, owner.space.id(), slot.index, access)
+            .inspect_err(|_| shared.tpt.free_region(slot))?;
+        let setup = RegionSetup {
+            space: owner.space.id(),
+            access,
+            offset: 0,
+            length: remote.length,
+            runs: &[Run {
+                page: 0,
+                first: run.first,
+                count: run.count,
+                reserved: 0,
+            }],
+            remote: Some(remote.remote(peer.node(), generation)),
+            export: None,
+        };
+        let range = match Self::enter_at(shared, &guard, owner.open_file, slot, &setup) {
+            Ok(range) => range,
+            Err(err) => {
+                // The shadow pages may have been mapped for a moment.
+                let tell = Tell::Region(slot.index);
+                let told = shared.tpt.retract(run).invalidate(dev, &*shared.hw, tell);
+                if told.is_ok() {
+                    shared.tpt.free_region(slot);
+                } else {
+                    // Entries that the device did not let go of name it still.
+                    owner.space.keep_until_unbound();
+                }
+                return Err(err);
+            }
+        };
+        Ok(Self {
+            slot,
+            addr: 0,
+            access,
+            length: remote.length,
+            range,
+            pages: Pages::Remote(owner.space.clone(), run),
+            export: None,
+            _member: member,
+        })
+    }
+
+    /// The index that a size word names.
+    pub(crate) fn index(&self) -> u32 {
+        self.slot.index
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The range of shadow pages.
+    pub(crate) fn range(&self) -> MapRange {
+        self.range
+    }
+
+    /// Whether this is an import.
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.pages, Pages::Remote(..))
+    }
+
+    /// Pages that the region touches.
+    fn pages(&self) -> usize {
+        match &self.pages {
+            Pages::Local(_, locked) => locked.range().len(),
+            Pages::Remote(_, run) => usize::try_from(run.count).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// What the region is.
+    pub(crate) fn describe(&self) -> Description {
+        let lock = match &self.pages {
+            Pages::Local(_, locked) => Some(locked.number()),
+            Pages::Remote(..) => None,
+        };
+        Description {
+            access: self.access,
+            import: self.is_import(),
+            exported: self.export.is_some(),
+            addr: self.addr,
+            length: self.length,
+            pages: self.pages(),
+            lock,
+        }
+    }
+
+    /// Bus addresses of the pages from page `first` on, as up to `limit` blocks, and the number of
+    /// the page after them; with `merge` adjacent pages are one block.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an import, and for a page that the region does not have.
+    pub(crate) fn blocks(
+        &self,
+        shared: &Shared,
+        first: usize,
+        limit: usize,
+        merge: bool,
+    ) -> Result<(KVec<Block>, usize)> {
+        let Pages::Local(_, locked) = &self.pages else {
+            return Err(EINVAL);
+        };
+        if first > self.pages() {
+            return Err(EINVAL);
+        }
+        let page_size = pages_to_bytes(1);
+        let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
+        let mut next = first;
+        shared.tpt.addresses(locked.runs(), first, |address| {
+            let last = blocks.last_mut();
+            let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
+                Some((_, length)) => {
+                    *length += page_size;
+                    true
+                }
+                None => blocks.push_within_capacity((address, page_size)).is_ok(),
+            };
+            next += usize::from(taken);
+            taken
+        })?;
+        Ok((blocks, next))
+    }
+
+    /// The place of `length` bytes at `offset`, to be used with `access`.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` when the region does not give that right, `EINVAL` when it ends before.
+    pub(crate) fn place(&self, offset: u64, length: u64, access: Access) -> Result<Place> {
+        if !self.access.covers(access) {
+            return Err(EACCES);
+        }
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > self.length {
+            return Err(EINVAL);
+        }
+        Ok(Place {
+            region: self.slot.index,
+            offset,
+        })
+    }
+
+    /// Maps `pages` pages of a region of this node, from a page number on, out to those of another
+    /// region or import; to none ends that.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a source that is an import, and for pages that a region does not have or that
+    /// it has in part only; `EACCES` when the source cannot be read or the destination not written.
+    pub(crate) fn map_out(
+        shared: &Shared,
+        (source, from): (&Self, u32),
+        destination: Option<(&Self, u32)>,
+        pages: u32,
+    ) -> Result {
+        if source.is_import() {
+            return Err(EINVAL);
+        }
+        source.check_whole(from, pages)?;
+        if let Some((destination, to)) = destination {
+            destination.check_whole(to, pages)?;
+        }
+        if !source.access.read || destination.is_some_and(|(region, _)| !region.access.write) {
+            return Err(EACCES);
+        }
+        source.with_runs(|runs| match destination {
+            Some((destination, to)) => destination
+                .with_runs(|other| shared.tpt.map_out((runs, from), Some((other, to)), pages)),
+            None => shared.tpt.map_out((runs, from), None, pages),
+        })
+    }
+
+    /// Fails with `EINVAL` unless the region has all bytes of `pages` pages from page `first` on.
+    fn check_whole(&self, first: u32, pages: u32) -> Result {
+        let size = u64::try_from(PAGE_SIZE)?;
+        let offset = u64::try_from(offset_in_page(self.addr)?)?;
+        let start = u64::from(first) * size;
+        let end = start + u64::from(pages) * size;
+        if pages == 0 || start < offset || end > offset.saturating_add(self.length) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Gives `f` the region's page entries, in order.
+    fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
+        match &self.pages {
+            Pages::Local(_, locked) => f(locked.runs()),
+            Pages::Remote(_, run) => f(&[Run {
+                page: 0,
+                first: run.first,
+                count: run.count,
+                reserved: 0,
+            }]),
+        }
+    }
+
+    /// Offers the region to `peer`, or to all.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an import, `EACCES` for more rights than the region has, `EEXIST` when the name
+    /// is taken or the region is exported already.
+    pub(crate) fn export(
+        &mut self,
+        shared: &Shared,
+        name: u64,
+        peer: Option<u32>,
+        access: Access,
+    ) -> Result {
+        if self.is_import() {
+            return Err(EINVAL);
+        }
+        if !self.access.covers(access) {
+            return Err(EACCES);
+        }
+        if self.export.is_some() {
+            return Err(EEXIST);
+        }
+        let (slot, length) = (self.slot, self.length);
+        shared.exports.add(name, peer, slot, length, access)?;
+        if let Err(err) = shared.tpt.set_export(self.slot, Some(access)) {
+            shared.exports.remove(name);
+            return Err(err);
+        }
+        self.export = Some(name);
+        Ok(())
+    }
+
+    /// Withdraws the region from the peer, whose transfers are stopped before this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when it is not exported, `ETIMEDOUT` when the device does not answer.
+    pub(crate) fn unexport(&mut self, shared: &Shared) -> Result {
+        let name = self.export.ok_or(ENOENT)?;
+        let guard = shared.gate.try_enter()?;
+        shared.exports.remove(name);
+        self.export = None;
+        shared.tpt.set_export(self.slot, None)?;
+        shared.hw.invalidate_region(guard.dev(), self.slot.index)
+    }
+
+    /// Ends the region: mappings, then the device's work on it, then its entries, then the pins,
+    /// which with `keep` may stay for who registers the memory again.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the device does not answer; the region is gone all the same, and the memory
+    /// stays pinned until the device is unbound.
+    pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
+        self.retract(shared);
+        let result = match self.pages {
+            Pages::Local(space, locked) => {
+                space.unlock(locked, Tell::Region(self.slot.index), keep)
+            }
+            Pages::Remote(space, run) => match shared.gate.enter() {
+                Some(guard) => {
+                    let tell = Tell::Region(self.slot.index);
+                    let retracted = shared.tpt.retract(run);
+                    let told = retracted.invalidate(guard.dev(), &*shared.hw, tell);
+                    told.map_err(|(err, _)| {
+                        // Entries that the device did not let go of name it still.
+                        space.keep_until_unbound();
+                        err
+                    })
+                }
+                None => Ok(()),
+            },
+        };
+        if result.is_ok() {
+            shared.tpt.free_region(self.slot);
+        }
+        result
+    }
+
+    /// Ends `regions`, all that there are of `space`, with one word to the device. `left` has to be
+    /// empty, with room for as many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Region::release`].
+    pub(crate) fn release_all(
+        shared: &Shared,
+        space: &Arc<Space>,
+        regions: KVVec<Self>,
+        mut left: Leaving,
+    ) -> Result {
+        let left = space.unlock_all(|end| {
+            for mut region in regions {
+                region.retract(shared);
+                let pages = match region.pages {
+                    Pages::Local(_, locked) => {
+                        end(locked);
+                        None
+                    }
+                    Pages::Remote(_, run) => Some(run),
+                };
+                // There is room for all; without it, the place is lost.
+                let _ = left.0.push_within_capacity(Entries {
+                    slot: region.slot,
+                    pages,
+                });
+            }
+            left
+        })?;
+        for entries in left.0 {
+            shared.tpt.free_region(entries.slot);
+        }
+        Ok(())
+    }
+
+    /// Begins to end the region: nobody can start anything with it from now on.
+    fn retract(&mut self, shared: &Shared) {
+        shared.maps.remove(self.range);
+        if let Some(name) = self.export.take() {
+            shared.exports.remove(name);
+        }
+        shared.tpt.retract_region(self.slot);
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all floors above share of the user interface: access rights, events, handles, offsets for
+//! mmap, status pages, and the limits of users.
+
+pub(crate) mod access;
+pub(crate) mod events;
+pub(crate) mod handles;
+pub(crate) mod ledger;
+pub(crate) mod mmap_offset;
+pub(crate) mod status_page;

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an open file is told through `poll()`, `read()` and its eventfd.
+//!
+//! Events are coalesced state, not a queue: telling an open file something allocates nothing and
+//! cannot fail, however slow it is to read.
+
+use kernel::{
+    fs::File,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        poll::{
+            PollCondVar,
+            PollTable, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    kernel_ext::eventfd::EventFd,
+    uapi::{
+        self,
+        uldma_event, //
+    },
+    user_abi::status_page::StatusPage, //
+};
+
+/// A doorbell that an open file can be woken by: one per segment and side.
+pub(crate) struct Bell {
+    handle: u32,
+    rung: Atomic<bool>,
+}
+
+/// Room for the event that a region went stale; dropping it takes the event back.
+pub(crate) struct StaleTicket {
+    events: Arc<Events>,
+    handle: u32,
+}
+
+impl StaleTicket {
+    /// `bytes` bytes of the region, in all, are stale.
+    pub(crate) fn tell(&self, bytes: u64) {
+        self.events
+            .tell(|state| state.add_stale(self.handle, bytes));
+    }
+}
+
+impl Drop for StaleTicket {
+    fn drop(&mut self) {
+        let mut state = self.events.state.lock();
+        state.stale.retain(|entry| entry.0 != self.handle);
+        state.stale_tickets -= 1;
+        if state.telling_stale == self.handle {
+            state.telling_stale = 0;
+        }
+    }
+}
+
+/// The open file's context.
+struct ContextState {
+    /// What the user knows it by: the first of its registers.
+    number: u32,
+    /// What the device knows it by, if it has registers for it.
+    registers: Option<u32>,
+    page: Arc<StatusPage>,
+    /// Last ticket that `read()` told.
+    told: u64,
+    /// Last ticket whose end woke who waits.
+    seen: u64,
+}
+
+/// Asks the device for an interrupt once a ticket of a context beyond the given one has ended.
+///
+/// All who wait ask for the next ticket to end, look again when it has, and ask again; so it does
+/// not matter that the device remembers one request per context.
+pub(crate) trait Arm {
+    /// Asks.
+    fn arm(&self, context: u32, completed: u64);
+}
+
+/// What is pending for one open file.
+pub(crate) struct State {
+    context: Option<ContextState>,
+    /// Kernel transfers that have ended: how many, and how many of them were told.
+    ended: u64,
+    ended_told: u64,
+    /// The link's state, if it changed since it was told.
+    link: Option<bool>,
+    bells: KVec<Arc<Bell>>,
+    /// Regions that went stale since that was told, and their stale bytes; there is room for all
+    /// `stale_tickets`.
+    stale: KVec<(u32, u64)>,
+    stale_tickets: usize,
+    /// The region whose event is being told, unless it ended meanwhile.
+    telling_stale: u32,
+    eventfd: Option<EventFd>,
+    gone: bool,
+}
+
+/// The events of one open file.
+#[pin_data]
+pub(crate) struct Events {
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    changed: PollCondVar,
+}
+
+impl State {
+    /// Takes the next pending event.
+    fn take(&mut self) -> Option<uldma_event> {
+        if let Some(context) = &mut self.context {
+            let completed = context.page.completed();
+            if completed > context.told {
+                context.told = completed;
+                return Some(event(
+                    uapi::ULDMA_EVENT_COMPLETION,
+                    context.number,
+                    completed,
+                ));
+            }
+        }
+        if self.ended > self.ended_told {
+            self.ended_told = self.ended;
+            return Some(event(uapi::ULDMA_EVENT_COMPLETION, 0, self.ended));
+        }
+        if let Some(up) = self.link.take() {
+            return Some(event(uapi::ULDMA_EVENT_LINK, 0, up.into()));
+        }
+        if !self.stale.is_empty() {
+            let (handle, bytes) = self.stale.remove(0).ok()?;
+            self.telling_stale = handle;
+            return Some(event(uapi::ULDMA_EVENT_STALE, handle, bytes));
+        }
+        let bell = self.bells.iter().find(|bell| bell.rung.load(Relaxed))?;
+        bell.rung.store(false, Relaxed);
+        Some(event(uapi::ULDMA_EVENT_DOORBELL, bell.handle, 1))
+    }
+
+    /// Makes an event pending again that [`State::take`] returned.
+    fn put_back(&mut self, event: &uldma_event) {
+        let before = event.value.saturating_sub(1);
+        match (event.type_, event.handle) {
+            (uapi::ULDMA_EVENT_COMPLETION, 0) => self.ended_told = before,
+            (uapi::ULDMA_EVENT_COMPLETION, number) => {
+                if let Some(context) = self.context.as_mut().filter(|c| c.number == number) {
+                    context.told = before;
+                }
+            }
+            // A change since then is newer than the one that was taken.
+            (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
+            (uapi::ULDMA_EVENT_STALE, handle) => {
+                if self.telling_stale == handle {
+                    self.add_stale(handle, event.value);
+                }
+            }
+            (_, handle) => {
+                if let Some(bell) = self.bells.iter().find(|bell| bell.handle == handle) {
+                    bell.rung.store(true, Relaxed);
+                }
+            }
+        }
+    }
+
+    fn add_stale(&mut self, handle: u32, bytes: u64) {
+        match self.stale.iter_mut().find(|entry| entry.0 == handle) {
+            // Pages do not become fresh again, so more is newer.
+            Some(entry) => entry.1 = entry.1.max(bytes),
+            // There is no room only if the region is gone.
+            None => {
+                let _ = self.stale.push_within_capacity((handle, bytes));
+            }
+        }
+    }
+
+    /// Asks to be woken when the context makes progress.
+    fn arm(&self, arm: &dyn Arm) {
+        if let Some(context) = &self.context {
+            if let Some(registers) = context.registers {
+                arm.arm(registers, context.page.completed());
+            }
+        }
+    }
+
+    fn pending(&self) -> bool {
+        let context = self.context.as_ref();
+        context.is_some_and(|context| context.page.completed() > context.told)
+            || self.ended > self.ended_told
+            || self.link.is_some()
+            || !self.stale.is_empty()
+            || self.bells.iter().any(|bell| bell.rung.load(Relaxed))
+    }
+}
+
+fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
+    uldma_event {
+        type_,
+        handle,
+        value,
+    }
+}
+
+impl Events {
+    /// Creates the events of a new open file: none.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let state = State {
+            context: None,
+            ended: 0,
+            ended_told: 0,
+            link: None,
+            bells: KVec::new(),
+            stale: KVec::new(),
+            stale_tickets: 0,
+            telling_stale: 0,
+            eventfd: None,
+            gone: false,
+        };
+        pin_init!(Self {
+            state <- new_mutex!(state, "uldma::Events::state"),
+            changed <- kernel::new_poll_condvar!("uldma::Events::changed"),
+        })
+    }
+
+    /// Changes the state and wakes who waits.
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        if state.pending() || state.gone {
+            if let Some(eventfd) = &state.eventfd {
+                eventfd.signal();
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// A transfer of some context has ended, perhaps of the open file's.
+    pub(crate) fn context_progress(&self) {
+        let mut state = self.state.lock();
+        let Some(context) = &mut state.context else {
+            return;
+        };
+        let completed = context.page.completed();
+        if core::mem::replace(&mut context.seen, completed) == completed {
+            return;
+        }
+        drop(state);
+        self.tell(|_| ());
+    }
+
+    /// A transfer that the kernel started has ended.
+    pub(crate) fn transfer_ended(&self) {
+        self.tell(|state| state.ended += 1);
+    }
+
+    /// Something has changed that is told otherwise: wakes who waits.
+    pub(crate) fn nudge(&self) {
+        let state = self.state.lock();
+        if let Some(eventfd) = &state.eventfd {
+            eventfd.signal();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The link went up or down.
+    pub(crate) fn link_changed(&self, up: bool) {
+        self.tell(|state| state.link = Some(up));
+    }
+
+    /// The device is gone.
+    pub(crate) fn gone(&self) {
+        self.tell(|state| state.gone = true);
+    }
+
+    /// The open file has a context now, or none; it gets registers by [`Events::set_registers`].
+    pub(crate) fn set_context(&self, page: Option<Arc<StatusPage>>) {
+        self.tell(|state| {
+            state.context = page.map(|page| ContextState {
+                number: 0,
+                registers: None,
+                page,
+                told: 0,
+                seen: 0,
+            });
+        });
+    }
+
+    /// The device has other registers for the open file's context now, or none.
+    pub(crate) fn set_registers(&self, registers: Option<u32>) {
+        if let Some(context) = &mut self.state.lock().context {
+            context.registers = registers;
+            if context.number == 0 {
+                context.number = registers.unwrap_or(0);
+            }
+        }
+    }
+
+    /// Sets or removes the eventfd, which is signalled at once if something is pending.
+    pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
+        self.tell(|state| state.eventfd = eventfd);
+    }
+
+    /// Whether every completion has to interrupt, rather than those that are waited for.
+    pub(crate) fn has_eventfd(&self) -> bool {
+        self.state.lock().eventfd.is_some()
+    }
+
+    /// Makes room to tell that region `handle` went stale.
+    pub(crate) fn add_stale_ticket(this: &Arc<Self>, handle: u32) -> Result<StaleTicket> {
+        let mut state = this.state.lock();
+        let more = (state.stale_tickets + 1).saturating_sub(state.stale.len());
+        state.stale.reserve(more, GFP_KERNEL_ACCOUNT)?;
+        state.stale_tickets += 1;
+        Ok(StaleTicket {
+            events: this.clone(),
+            handle,
+        })
+    }
+
+    /// Adds a doorbell of segment `handle`.
+    pub(crate) fn add_bell(&self, handle: u32) -> Result<Arc<Bell>> {
+        let rung = Atomic::new(false);
+        let bell = Arc::new(Bell { handle, rung }, GFP_KERNEL_ACCOUNT)?;
+        self.state
+            .lock()
+            .bells
+            .push(bell.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(bell)
+    }
+
+    /// Removes a doorbell.
+    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
+        self.state
+            .lock()
+            .bells
+            .retain(|other| !Arc::ptr_eq(other, bell));
+    }
+
+    /// Rings a doorbell.
+    pub(crate) fn ring(&self, bell: &Bell) {
+        self.tell(|_| bell.rung.store(true, Relaxed));
+    }
+
+    /// Registers on `table` and returns whether an event is pending and whether the device is gone.
+    pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>, arm: &dyn Arm) -> (bool, bool) {
+        table.register_wait(file, &self.changed);
+        let state = self.state.lock();
+        if !state.pending() && !state.gone {
+            state.arm(arm);
+        }
+        // What came before the arming has not interrupted.
+        (state.pending(), state.gone)
+    }
+
+    /// Asks for the interrupts that an eventfd needs.
+    pub(crate) fn arm(&self, arm: &dyn Arm) {
+        self.state.lock().arm(arm);
+    }
+
+    /// Last ticket of the context that has ended.
+    pub(crate) fn context_completed(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let context = state.context.as_ref();
+        context.map(|context| context.page.completed())
+    }
+
+    /// Takes the next event, waiting for one unless `nonblock`.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR`, `ENODEV` once the device is gone.
+    pub(crate) fn take(&self, nonblock: bool, arm: &dyn Arm) -> Result<uldma_event> {
+        let mut state = self.state.lock();
+        loop {
+            if state.gone {
+                return Err(ENODEV);
+            }
+            if let Some(event) = state.take() {
+                return Ok(event);
+            }
+            if nonblock {
+                return Err(EAGAIN);
+            }
+            state.arm(arm);
+            if state.pending() {
+                continue;
+            }
+            if self.changed.wait_interruptible(&mut state) {
+                return Err(ERESTARTNOHAND);
+            }
+        }
+    }
+
+    /// Gives an event back that could not be told.
+    pub(crate) fn put_back(&self, event: &uldma_event) {
+        self.tell(|state| state.put_back(event));
+    }
+
+    /// Waits until a ticket of the context has ended, for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` without a context, `ETIMEDOUT`, `EINTR`, `ENODEV`.
+    pub(crate) fn wait_for_context(
+        &self,
+        ticket: u64,
+        timeout_ns: u64,
+        arm: &dyn Arm,
+    ) -> Result<Arc<StatusPage>> {
+        crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |state| {
+            let Some(context) = &state.context else {
+                return Some(Err(ENXIO));
+            };
+            let ended = || context.page.completed() >= ticket;
+            if !ended() {
+                if state.gone {
+                    return Some(Err(ENODEV));
+                }
+                state.arm(arm);
+            }
+            ended().then(|| Ok(context.page.clone()))
+        })?
+    }
+}
