@@ -2,13 +2,13 @@
 
 //! Messages of the control channel: what decodes is what encoding makes, and the other way round.
 
-use crate::user_abi::access::Access;
 use crate::chance::Chance;
 use crate::hw::layout::size_word;
 use crate::link::message::{
     Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw, WORDS,
 };
 use crate::link::peer;
+use crate::user_abi::access::Access;
 use crate::Outcomes;
 
 /// Messages, hellos, or rings of messages.
