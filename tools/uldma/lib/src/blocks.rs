@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The bus addresses of a region, for those who debug a device.
+//! The bus addresses of a region, for debugging a device.
 
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 
-use crate::region::Entry;
+use crate::entry::Entry;
 use crate::{sys, uapi, Error, RegionInfo, Result};
 
 /// Blocks that one system call returns at most.
@@ -23,7 +23,7 @@ pub struct Block {
 
 /// Iterates over the blocks of a region, see [`crate::Region::blocks`].
 ///
-/// It ends after the first error.
+/// The iterator ends after the first error.
 #[derive(Debug)]
 pub struct Blocks<'region> {
     region: &'region Entry,
@@ -38,7 +38,7 @@ impl<'region> Blocks<'region> {
         Self::new(region, 0)
     }
 
-    /// One block for each page.
+    /// Lists one block for each page.
     pub(crate) fn pages(region: &'region Entry) -> Result<Self> {
         Self::new(region, uapi::ULDMA_BLOCKS_PAGES)
     }
@@ -50,7 +50,7 @@ impl<'region> Blocks<'region> {
             cursor: Cursor::new(RegionInfo::query(region)?.pages),
             fetched: Vec::new().into_iter(),
         };
-        // So that a missing capability is told here and not by the first item.
+        // Reports a missing capability here, and not with the first item.
         blocks.fetch()?;
         Ok(blocks)
     }
@@ -99,10 +99,10 @@ impl Iterator for Blocks<'_> {
     }
 }
 
-/// Where to go on.
+/// Position in a region's list of blocks.
 #[derive(Debug, PartialEq, Eq)]
 struct Cursor {
-    /// The first page that was not asked for; none at the end.
+    /// First page that has not been queried; none at the end.
     next: Option<u64>,
     pages: u64,
 }
@@ -113,7 +113,8 @@ impl Cursor {
         Self { next, pages }
     }
 
-    /// Goes on to a page; ends where that is not further on, so that it ends in any case.
+    /// Continues at `page`. Ends if that is no progress, so that the iteration is finite in any
+    /// case.
     fn advance(&mut self, page: u64) {
         self.next = self
             .next
@@ -124,11 +125,11 @@ impl Cursor {
 fn failed(errno: Errno) -> Error {
     match errno {
         Errno::EPERM => Error::System {
-            action: "ask for bus addresses".to_owned(),
+            action: "query bus addresses".to_owned(),
             errno,
             hint: Some("bus addresses need CAP_SYS_ADMIN: run as root".to_owned()),
         },
-        errno => Error::system("ask for bus addresses", errno),
+        errno => Error::system("query bus addresses", errno),
     }
 }
 

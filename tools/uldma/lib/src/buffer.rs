@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 /// Owned memory on its own pages, zeroed at first, never inherited by child processes.
 ///
-/// It reads and writes like a byte slice until it is registered; the [`crate::Region`] then owns
-/// it and gives it back when it is unregistered.
+/// It reads and writes like a byte slice until it is registered. The [`crate::Region`] then owns
+/// it, and returns it when it is unregistered.
 #[derive(Debug)]
 pub struct Buffer {
     mapping: Mapping,
@@ -34,7 +34,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// Those of the reader; `UnexpectedEof` when it has less.
+    /// Errors of the reader; `UnexpectedEof` when it has fewer bytes.
     pub fn read_from(source: &mut impl Read, length: usize) -> io::Result<Self> {
         let mut buffer = Self::new(length).map_err(io::Error::other)?;
         source.read_exact(&mut buffer)?;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a wake-up takes over a link, measured when two sides have met.
+//! Measures the time of a wake-up over a link, after the handshake of its two sides.
 //!
-//! Both sleep in turns until the other one rings. A doorbell takes another way than a timer's interrupt: ten
-//! times as long between emulated machines. The first rounds do not count, since processors that were busy
-//! until now wake up in a tenth of the time. Of the others the lower quartile counts: where something else
-//! has the processor, a round takes longer. A side whose peer takes no part goes on without.
+//! Both sides sleep in turns until the other one rings. A doorbell takes a longer path than a
+//! timer's interrupt: ten times as long between emulated machines. The first rounds do not count,
+//! since processors that were busy until then wake up in a tenth of the time. Of the other rounds
+//! the lower quartile counts: a round takes longer when another program has the processor. A side
+//! whose peer does not participate continues without a result.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,11 @@ use crate::ticks;
 const ROUNDS: u64 = 12;
 /// Of these, the first ones, which do not count if there are more.
 const WARM_UP: usize = 4;
-/// How long all of them may take, if the caller has that long.
+/// Limit of the measurement's time, if the caller's deadline is not earlier.
 const LIMIT: Duration = Duration::from_millis(100);
 
-/// Ticks that a wake-up took, if the peer took part before `deadline`. One of the sides has to be `first`.
+/// Returns the ticks of a wake-up, if the peer participates before `deadline`. Exactly one of the
+/// sides has to be `first`.
 pub(crate) fn measure<L: Link>(link: &L, first: bool, deadline: Instant) -> Option<u64> {
     let deadline = deadline.min(Instant::now() + LIMIT);
     let mut wakeups = Vec::new();
@@ -40,7 +42,7 @@ pub(crate) fn measure<L: Link>(link: &L, first: bool, deadline: Instant) -> Opti
     usual(wakeups)
 }
 
-/// What a wake-up takes, if it took that long round by round.
+/// Returns the lower quartile of the rounds; none without rounds.
 fn usual(mut rounds: Vec<u64>) -> Option<u64> {
     if rounds.len() > WARM_UP {
         rounds.drain(..WARM_UP);

@@ -4,9 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::link::{Link, WindowLink, LONGEST_SLEEP};
+mod connect;
+
+pub use self::connect::ChannelListener;
+use crate::link::{Link, WindowLink};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
+use crate::wakeup::LONGEST_SLEEP;
 use crate::{calibration, handshake, wakeup, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
@@ -19,9 +23,10 @@ pub struct Channel<L: Link = WindowLink> {
     poller: Poller,
     /// Ticks that sleeping and waking takes here.
     wakeup: u64,
-    /// How far the peer was when this side last rang it: as long as it stays there, it may still sleep.
+    /// The peer's indices when this side last rang: while they are unchanged, the peer may still
+    /// sleep.
     rang: Option<(u64, u64)>,
-    /// Why the peer's memory may be gone: leave it alone.
+    /// Reason for which the peer's memory may be unmapped and must not be accessed.
     lost: Option<Error>,
     /// Last value of the probe word, see [`crate::measure`].
     pub(crate) probe: u64,
@@ -34,7 +39,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::channel_to`]; [`Error::NoPeer`] where there are more nodes.
+    /// Errors of [`Device::channel_to`]; [`Error::NoPeer`] where the link has more than two nodes.
     pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
         self.channel_to(Peer::OTHER, name, capacity, timeout)
     }
@@ -44,9 +49,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when nobody is there in time; [`Error::System`] as
-    /// [`Device::create_segment`] and [`Device::attach_segment_of`] have it;
-    /// [`Error::Violation`] when the peer speaks something else.
+    /// [`Error::Timeout`] when no process opens the channel at the peer in time; [`Error::System`]:
+    /// EEXIST when the name is taken, ENOSPC when the window is full, ENOTCONN when there is no
+    /// peer; [`Error::Violation`] when the peer has another protocol or capacity.
     pub fn channel_to(
         &self,
         peer: Peer,
@@ -61,7 +66,7 @@ impl Device {
 }
 
 impl<L: Link> Channel<L> {
-    /// A channel over a link whose memory is zeroed, or greeted only.
+    /// Opens a channel over a link whose memory is zero except for the handshake.
     ///
     /// # Errors
     ///
@@ -86,8 +91,8 @@ impl<L: Link> Channel<L> {
         })
     }
 
-    /// A channel of two sides that have just met; one of them is `first`. They find out until `deadline`
-    /// what a wake-up takes.
+    /// Opens a channel of two sides that have just completed the handshake; exactly one of them is
+    /// `first`. They measure the time of a wake-up until `deadline`.
     pub(crate) fn met((link, first): (L, bool), capacity: u64, deadline: Instant) -> Result<Self> {
         let measured = calibration::measure(&link, first, deadline);
         let mut channel = Self::over(link, capacity)?;
@@ -113,7 +118,7 @@ impl<L: Link> Channel<L> {
         self.rings.max_message()
     }
 
-    /// What it runs over.
+    /// Returns the link of the channel.
     pub fn link(&self) -> &L {
         &self.link
     }
@@ -132,7 +137,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::try_send`].
+    /// Errors of [`Channel::try_send`]: [`Error::Closed`], [`Error::Violation`],
+    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
     pub fn try_send_vectored(&mut self, parts: &[impl AsRef<[u8]>]) -> Result<bool> {
         if let Some(error) = self.reason() {
             return Err(error);
@@ -146,13 +152,14 @@ impl<L: Link> Channel<L> {
         self.reason().map_or(Ok(sent), Err)
     }
 
-    /// Takes all messages that are there now, at most `most`, one after the other into the start of
-    /// `target`, and shows each to `taken`; the peer is told once of all of them. How many there
-    /// were.
+    /// Receives all pending messages, at most `most`, without waiting. Each is copied to the start
+    /// of `target` and passed to `taken`; the peer is notified once for all of them. Returns their
+    /// number.
     ///
     /// # Errors
     ///
-    /// As [`Channel::try_receive`].
+    /// [`Error::Closed`] after the last message, [`Error::Violation`], [`Error::TooLong`] when
+    /// `target` is too short (the message stays), [`Error::System`] of the doorbell.
     pub fn try_receive_batch(
         &mut self,
         target: &mut [u8],
@@ -170,7 +177,8 @@ impl<L: Link> Channel<L> {
         self.reason().map_or(Ok(0), Err)
     }
 
-    /// Takes the next message into the start of `target`, if there is one now; its length.
+    /// Receives the next message into the start of `target`, without waiting. Returns its length,
+    /// or none if no message is pending.
     ///
     /// # Errors
     ///
@@ -191,7 +199,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::try_send`], [`Error::Timeout`], [`Error::LinkDown`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
+    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
     #[inline(always)]
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
@@ -201,12 +210,14 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    /// Takes the next message into the start of `target` and returns its length; waits for one if
-    /// need be.
+    /// Receives the next message into the start of `target`, and waits for one if none is pending.
+    /// Returns its length.
     ///
     /// # Errors
     ///
-    /// As [`Channel::try_receive`], [`Error::Timeout`], [`Error::LinkDown`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`] after the last message,
+    /// [`Error::Violation`], [`Error::TooLong`] when `target` is too short (the message stays),
+    /// [`Error::System`] of the doorbell.
     #[inline(always)]
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
         let looks = self.poller.burst();
@@ -223,7 +234,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::send`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
+    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
     pub fn send_vectored(&mut self, parts: &[impl AsRef<[u8]>], timeout: Duration) -> Result<()> {
         self.send_when_possible(timeout, |channel| channel.try_send_vectored(parts))
     }
@@ -232,7 +244,9 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::receive`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`] after the last message,
+    /// [`Error::Violation`], [`Error::TooLong`] when `target` is too short (the message stays),
+    /// [`Error::System`] of the doorbell.
     pub fn receive_batch(
         &mut self,
         target: &mut [u8],
@@ -307,7 +321,7 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    /// Attempts for as long as the poller says.
+    /// Makes attempts for as long as the poller allows.
     fn spin<T>(&mut self, mut attempts: impl FnMut(&mut Self, u32) -> Option<T>) -> Option<T> {
         let mut poller = self.poller;
         poller.begin(self.rang == Some(self.rings.peer_position()));
@@ -316,23 +330,23 @@ impl<L: Link> Channel<L> {
         found
     }
 
-    /// Says that this side sleeps until there is a message. Count rings before, look once more
-    /// afterwards.
+    /// Publishes that this side sleeps until a message arrives. The caller must count rings before,
+    /// and poll once more afterwards.
     pub(crate) fn fall_asleep(&mut self) {
         self.rings
             .sleep_for_message(self.link.inbound(), self.link.outbound());
     }
 
-    /// Says that this side does not sleep any more.
+    /// Publishes that this side is awake.
     pub(crate) fn wake_up(&mut self) {
-        // A peer that has closed may have given its memory back: leave that alone.
+        // A peer that has closed may have unmapped its memory, which must not be accessed.
         if self.lost.is_none() && !self.rings.peer_closed(self.link.inbound()) {
             self.rings.awake(self.link.outbound());
         }
     }
 
-    /// The peer's memory may be gone: leaves it alone. What it sent before can still be taken; then the
-    /// reason is told.
+    /// Marks the peer as lost: its memory is not accessed any more. Messages that it sent before
+    /// can still be received; then `reason` is returned.
     pub(crate) fn abandon(&mut self, reason: Error) {
         self.lost = Some(reason);
         self.rings.abandon();
@@ -350,11 +364,11 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    /// Why the peer is lost, if it is.
+    /// Returns the reason for which the peer is lost, if it is.
     #[inline]
     fn reason(&mut self) -> Option<Error> {
         let reason = self.lost.as_mut()?;
-        // It is told in full once.
+        // The first caller receives the full reason.
         Some(std::mem::replace(reason, Error::Closed))
     }
 
@@ -369,7 +383,7 @@ impl<L: Link> Channel<L> {
         self.poller.slept();
         let deadline = Instant::now() + timeout;
         loop {
-            // The order is what makes it safe: count rings, say it, look again, sleep.
+            // This order makes it safe: count rings, publish the flag, poll again, sleep.
             let seen = self.link.rings();
             sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
             let done = attempts(self, 1);
@@ -392,9 +406,10 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    /// Waits until the peer has closed its side, and throws away what it sends until then.
+    /// Waits until the peer has closed its side, and discards the messages that it sends until
+    /// then.
     ///
-    /// The side that says the last word should do this, so that the word arrives.
+    /// The side that sends the last message should call this, so that the message arrives.
     ///
     /// # Errors
     ///
@@ -424,8 +439,7 @@ impl<L: Link> Channel<L> {
 
 impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
-        // A peer that has closed, or is not there any more, may have given its memory back: leave
-        // that alone.
+        // A peer that has closed or ended may have unmapped its memory, which must not be accessed.
         let gone = self.lost.is_some() || self.rings.peer_closed(self.link.inbound());
         if gone || self.link.ring().is_err() {
             return;
@@ -497,13 +511,13 @@ mod tests {
         for error in [
             right.receive(&mut target, LONG).unwrap_err(),
             right.try_receive(&mut target).unwrap_err(),
-            right.send(b"nobody there", LONG).unwrap_err(),
+            right.send(b"no peer", LONG).unwrap_err(),
         ] {
             assert!(matches!(error, Error::Closed), "{error}");
         }
     }
 
-    /// A link whose other side puts the next message in whenever the last was taken.
+    /// A link whose other side sends the next message whenever the last one was received.
     struct Endless {
         link: Loopback,
         other: std::cell::RefCell<Channel<Loopback>>,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a registration would cost, asked for before it is made.
+//! Predicts the charge of a registration.
 
 use std::os::fd::AsFd;
 
 use crate::{sys, uapi, Access, Device, Error, Result};
 
-/// What registering a range would charge, see [`Device::charge`]. All are bytes.
+/// The charge that registering a range would have, see [`Device::charge`]. All values are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge {
-    /// What the registration would add to the pinned memory of the process.
+    /// Bytes that the registration would add to the pinned memory of the process.
     pub charge: u64,
     /// Of the range's pages, those that are locked already and cost nothing.
     pub locked: u64,
-    /// What the process has pinned, here and elsewhere (`VmPin`).
+    /// Bytes that the process has pinned, by uldma and others (`VmPin`).
     pub pinned: u64,
     /// RLIMIT_MEMLOCK; none where it does not apply.
     pub limit: Option<u64>,
@@ -38,10 +38,10 @@ impl Charge {
 }
 
 impl Device {
-    /// What registering `length` bytes at address `start` now would charge.
+    /// Returns the charge that registering `length` bytes at address `start` would have now.
     ///
-    /// Nothing is pinned or faulted in, so this does not tell whether the memory can be pinned,
-    /// and memory may be mapped anew or registered elsewhere before the registration.
+    /// Nothing is pinned or faulted in. So the call does not determine whether the memory can be
+    /// pinned, and another thread may map the memory anew or register it before the registration.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Device {
         };
         sys::region_charge(self.as_fd(), argument)
             .map(|raw| Charge::from_raw(&raw))
-            .map_err(|errno| Error::system(format!("ask what {length} bytes would charge"), errno))
+            .map_err(|errno| Error::system(format!("query the charge of {length} bytes"), errno))
     }
 }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory that can be given away in parts, and comes back in others.
+//! Chunks: parts of a memory area that are moved into a connection and come back as other parts.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::region::Entry;
+use crate::entry::Entry;
 use crate::sys::Mapping;
 use crate::{Access, Device, Error, Result};
 
-/// A part of a memory area that nobody else has: what a [`crate::Connection`] is given and gives
-/// back.
+/// An exclusively owned part of a memory area: the unit in which memory is posted to a
+/// [`crate::Connection`] and reaped from it.
 ///
-/// Chunks of one area never overlap, so each reads and writes like a byte slice. Who gives one to a
-/// connection has it no more, and cannot touch what the kernel may be reading or writing. The area
-/// is unmapped with its last piece.
+/// Chunks of one area never overlap, so each can be read and written like a byte slice. Posting
+/// moves the chunk into the connection, so a program cannot access memory that the kernel may be
+/// reading or writing. The area is unmapped with its last chunk.
 #[derive(Debug)]
 pub struct Chunk {
     area: Arc<Area>,
@@ -23,20 +23,20 @@ pub struct Chunk {
     length: usize,
 }
 
-/// Where pieces lie.
+/// The memory area of some chunks.
 ///
 /// # Invariants
 ///
 /// The mapping is reached through pieces only, and no byte of it belongs to two of them.
 #[derive(Debug)]
 struct Area {
-    // Fields drop in this order: the registration ends before the memory goes.
+    // Fields drop in this order: the registration must end before the memory is unmapped.
     _registration: Option<Entry>,
     mapping: Mapping,
 }
 
 impl Chunk {
-    /// One piece that is a new area of `length` zero bytes.
+    /// Maps a new area of `length` zero bytes, and returns it as one chunk.
     ///
     /// # Errors
     ///
@@ -45,12 +45,15 @@ impl Chunk {
         Self::map(length).map(|mapping| Self::all(mapping, length, None))
     }
 
-    /// The same, of memory that stays pinned for as long as there is a piece of it, so that
-    /// connections of this process have nothing to pin when they are given one.
+    /// Maps an area that stays pinned as long as a chunk of it exists, so that posting it to
+    /// connections of this process pins nothing.
     ///
     /// # Errors
     ///
-    /// As [`Chunk::new`] and [`Device::register`].
+    /// [`Error::System`]: ENOMEM when there is no memory or the limit of pinned memory would be
+    /// exceeded ([`Error::hint`] names limit, use and need), EINVAL for no bytes, ENOSPC when the
+    /// device's table is full, EDQUOT when this user's share of it is used up, EOPNOTSUPP when the
+    /// device cannot pin.
     pub fn pinned(device: &Device, length: usize) -> Result<Self> {
         let mapping = Self::map(length)?;
         let address = mapping.base().as_ptr() as u64;
@@ -88,7 +91,7 @@ impl Chunk {
         first
     }
 
-    /// Appends a piece that lies right behind this one; gives it back when it does not.
+    /// Appends a chunk that starts where this one ends.
     ///
     /// # Errors
     ///
@@ -115,8 +118,8 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant of `Area` these bytes are this piece's alone. Whoever is given a
-        // piece for the kernel to touch makes no slice of it.
+        // SAFETY: by the invariant of `Area` these bytes belong to this chunk alone. A connection
+        // that owns a chunk for the kernel to access makes no slice of it.
         unsafe { self.area.mapping.part(self.start, self.length) }
     }
 }
@@ -168,7 +171,7 @@ impl Chunks {
         self.0.front().map_or(0, |first| first.len())
     }
 
-    /// Takes the first bytes, at most those of [`Chunks::run`].
+    /// Removes the first bytes, at most [`Chunks::run`] of them.
     pub(crate) fn pop(&mut self, most: usize) -> Option<Chunk> {
         let first = self.0.front_mut()?;
         let chunk = first.split_to(most);
@@ -178,7 +181,7 @@ impl Chunks {
         Some(chunk)
     }
 
-    /// Takes the first `length` bytes if they start at that address.
+    /// Removes the first `length` bytes if they start at `address`.
     pub(crate) fn take(&mut self, address: u64, length: u64) -> Option<Chunk> {
         let first = self.0.front()?;
         let length = usize::try_from(length).ok()?;
@@ -188,7 +191,7 @@ impl Chunks {
         self.pop(length)
     }
 
-    /// Takes all.
+    /// Removes all chunks.
     pub(crate) fn drain(&mut self) -> Vec<Chunk> {
         self.0.drain(..).collect()
     }

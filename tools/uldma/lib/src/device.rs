@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The device: opening it, asking what it has, and the link.
+//! The device: opening it, querying it, and its link.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -38,7 +38,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::open_path`].
+    /// [`Error::NoDevice`], [`Error::Permission`], [`Error::Abi`] when the kernel module is of
+    /// another version, [`Error::System`] for other errors.
     pub fn open(number: u32) -> Result<Self> {
         Self::open_path(Self::path_of(number))
     }
@@ -83,7 +84,7 @@ impl Device {
                 ErrorKind::NotFound => Error::NoDevice(path.clone()),
                 ErrorKind::PermissionDenied => Error::Permission(path.clone()),
                 _ => match error.raw_os_error() {
-                    // A device node whose driver has gone.
+                    // A device node whose driver was removed.
                     Some(libc::ENXIO | libc::ENODEV) => Error::NoDevice(path.clone()),
                     errno => Error::system(
                         format!("open {}", path.display()),
@@ -108,11 +109,12 @@ impl Device {
         })
     }
 
-    /// Opens the same device anew: another open file.
+    /// Opens the same device again, as another open file.
     ///
     /// # Errors
     ///
-    /// As [`Device::open_path`].
+    /// [`Error::NoDevice`], [`Error::Permission`], [`Error::Abi`] when the kernel module is of
+    /// another version, [`Error::System`] for other errors.
     pub fn reopen(&self) -> Result<Self> {
         Self::open_path(self.path())
     }
@@ -143,11 +145,11 @@ impl Device {
         &self.inner.events
     }
 
-    /// Asks what the device is and has.
+    /// Queries the properties of the device.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn query(&self) -> Result<Query> {
         ask(self.as_fd(), self.path())
     }
@@ -156,7 +158,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn nop(&self) -> Result<()> {
         sys::nop(self.as_fd()).map_err(|errno| Error::system("enter the kernel", errno))
     }
@@ -193,7 +195,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait_events(&self, timeout: Duration) -> Result<Vec<Event>> {
         self.events().next(self.as_fd(), Instant::now() + timeout)
     }
@@ -230,7 +232,7 @@ fn ask(fd: BorrowedFd<'_>, path: &Path) -> Result<Query> {
         .map_err(|errno| Error::system(format!("query {}", path.display()), errno))
 }
 
-/// What a device is and has, see `struct uldma_query`.
+/// The properties of a device, see `struct uldma_query`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Query {
@@ -240,7 +242,7 @@ pub struct Query {
     pub node: u32,
     /// A link to a peer is up.
     pub link_up: bool,
-    /// How often a link to a peer came up.
+    /// Number of times that a link to a peer came up.
     pub link_generation: u32,
     /// Register contexts that open files can share.
     pub contexts: u32,
@@ -274,15 +276,15 @@ pub struct Query {
     pub nodes: u32,
     /// Mask of the nodes that can be reached now.
     pub peers: u32,
-    /// What joins the nodes.
+    /// Transport between the nodes.
     pub backend: Backend,
     /// Connections of all open files.
     pub connections: u32,
-    /// What the user of this open file has of what all users share, and can have.
+    /// This user's shares of the resources that all users share.
     pub user: UserShares,
 }
 
-/// What one user has of a device, and what it can have, each as a pair.
+/// One user's shares of a device's resources, each as a pair: used, and limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserShares {
@@ -357,7 +359,8 @@ impl Query {
     }
 }
 
-/// What joins the nodes. What needs an engine fails with EOPNOTSUPP where there is none.
+/// The transport between the nodes. Operations that need an engine fail with EOPNOTSUPP where there
+/// is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
@@ -365,9 +368,9 @@ pub enum Backend {
     Adapter,
     /// ivshmem-doorbell of QEMU: window and doorbells.
     Ivshmem,
-    /// Memory of this machine, whose devices are the nodes.
+    /// Memory of this machine; the nodes are devices of the same kernel.
     Loopback,
-    /// One that this library does not know.
+    /// A transport that this library does not know.
     Other(u32),
 }
 

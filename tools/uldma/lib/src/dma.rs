@@ -8,13 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::region::Registered;
-use crate::{sys, uapi, Completion, Device, Error, Refusal, Result, Ticket};
-
-/// A transfer that the kernel started, see [`Device::dma`].
-///
-/// Its numbers are not those of a context's tickets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KernelTicket(u64);
+use crate::{sys, uapi, Completion, Device, Error, KernelTicket, Refusal, Result, Ticket};
 
 impl Device {
     /// Starts a transfer of `bytes` bytes through the kernel.
@@ -36,7 +30,7 @@ impl Device {
         )
     }
 
-    /// The same, of regions by their handles.
+    /// Starts a transfer between regions given by their handles.
     pub(crate) fn dma_by_handle(
         &self,
         source: (u32, u64),

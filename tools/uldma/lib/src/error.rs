@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What can go wrong, and what to do about it.
+//! Errors of the library, and hints for the user.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,13 +10,15 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::memlock::Memlock;
-use crate::ring::Violation;
-use crate::{uapi, Method, Name};
+use crate::refusal::Refusal;
+use crate::ring::{RingError, Violation};
+use crate::Method;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. The text says what failed; [`Error::hint`] says what to do.
+/// Reason for which an operation failed. The text describes the failure; [`Error::hint`] what to
+/// do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,19 +39,19 @@ pub enum Error {
     /// A system call failed.
     #[error("{action}: {}", .errno.desc())]
     System {
-        /// What was to be done, with its arguments.
+        /// The operation and its arguments.
         action: String,
         /// The kernel's answer.
         errno: Errno,
-        /// What to do about it, when known.
+        /// Advice for the user, when known.
         hint: Option<String>,
     },
     /// The call names a peer that cannot be, or none where there are several.
     #[error("{reason}")]
     NoPeer {
-        /// What is wrong with it.
+        /// The reason for which it cannot be used.
         reason: String,
-        /// Which peers there are.
+        /// The peers that exist.
         hint: String,
     },
     /// The device refused to start a transfer.
@@ -57,28 +60,28 @@ pub enum Error {
     /// A transfer started and failed.
     #[error("transfer {ticket} failed after {bytes} bytes: {status}")]
     Transfer {
-        /// Which one.
+        /// Ticket of the transfer.
         ticket: u64,
         /// Bytes moved before.
         bytes: u64,
-        /// Why.
+        /// Reason of the failure.
         status: Refusal,
     },
     /// The method needs something that this system does not have.
     #[error("the method {method} cannot be used here: {why}")]
     Method {
-        /// Which one.
+        /// The method.
         method: Method,
-        /// What is missing.
+        /// The missing requirement.
         why: &'static str,
     },
-    /// The record of a transfer's end was overwritten by later ones before anybody looked.
+    /// The record of a transfer's end was overwritten by later ones before it was read.
     #[error("the completion record of transfer {0} was overwritten")]
     RecordLost(u64),
     /// Something did not happen in time.
     #[error("no {what} within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The event that was awaited.
         what: String,
         /// For how long.
         after: Duration,
@@ -102,9 +105,9 @@ pub enum Error {
     /// The two sides of a connection carry data in different ways.
     #[error("this side of the connection is {here}, the other side is {there}")]
     OtherKind {
-        /// What this side is.
+        /// Kind of this side.
         here: &'static str,
-        /// What the other side is.
+        /// Kind of the other side.
         there: &'static str,
     },
     /// The link to the peer went down.
@@ -130,7 +133,7 @@ impl Error {
         }
     }
 
-    /// An error of a registration: where memory ran out, says whose limit it was.
+    /// Builds the error of a registration; for ENOMEM it names the limit that was exceeded.
     pub(crate) fn registration(
         length: u64,
         needed: u64,
@@ -202,15 +205,20 @@ impl Error {
         }
     }
 
-    /// An error of looking up something at the peer.
-    pub(crate) fn lookup(what: &str, name: Name, timeout: Duration, errno: Errno) -> Self {
+    /// Builds the error of a look-up at the peer.
+    pub(crate) fn lookup(
+        what: &str,
+        name: impl fmt::Display,
+        timeout: Duration,
+        errno: Errno,
+    ) -> Self {
         let hint = match errno {
             Errno::ENOENT => Some(format!("the peer has no {what} of that name (yet)")),
             Errno::ETIMEDOUT => Some(format!(
                 "no answer within {timeout:?}: is the peer's driver loaded, and does the other \
                  side offer its {what} under that name?"
             )),
-            Errno::EACCES => Some("the peer's offer gives fewer rights than asked for".into()),
+            Errno::EACCES => Some("the peer's export allows fewer rights than requested".into()),
             _ => hint(errno).map(str::to_owned),
         };
         Self::System {
@@ -239,7 +247,7 @@ impl Error {
         }
     }
 
-    /// What to do about it, in one sentence, when known.
+    /// Returns advice for the user in one sentence, when known.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::NoDevice(_) => Some(
@@ -257,7 +265,7 @@ impl Error {
             Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
             Self::Timeout { .. } => Some("is the other side running, under the same name or port?"),
             Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
-            Self::Closed => Some("look at the other side's messages"),
+            Self::Closed => Some("check the messages of the program on the other node"),
             Self::OtherKind { .. } => Some(
                 "use a ring on both sides (`uldma listen` and `connect` have --ring), or on none",
             ),
@@ -277,6 +285,16 @@ impl Error {
             Self::System { errno, .. } => Some(*errno),
             Self::NoPeer { .. } => Some(Errno::EINVAL),
             _ => None,
+        }
+    }
+}
+
+impl From<RingError> for Error {
+    fn from(error: RingError) -> Self {
+        match error {
+            RingError::Violation(violation) => Self::Violation(violation),
+            RingError::Closed => Self::Closed,
+            RingError::TooLong { length, limit } => Self::TooLong { length, limit },
         }
     }
 }
@@ -302,10 +320,12 @@ fn hint(errno: Errno) -> Option<&'static str> {
             "the device was opened by another process (or before fork()): open it again here"
         }
         Errno::EACCES => "the region was not registered or exported with the right that is needed",
-        Errno::ENOSPC => "a table is full: close other users, or see `uldma info` for the limits",
+        Errno::ENOSPC => {
+            "a table is full: end other users of the device, or see `uldma info` for the limits"
+        }
         Errno::EDQUOT => {
-            "this user has as much of the device as one can have (`uldma info`): end some, or raise \
-             what the module's user_* parameters allow"
+            "this user's share of the device is used up (`uldma info`): free some of it, or raise \
+             the module's user_* parameters"
         }
         Errno::EBADF => "the device was opened for reading only: open it for reading and writing",
         Errno::EEXIST => "the name is taken on this node: choose another",
@@ -317,179 +337,28 @@ fn hint(errno: Errno) -> Option<&'static str> {
         }
         Errno::ENOTCONN => "the link is down: the driver must be loaded on both nodes",
         Errno::ETIMEDOUT => "the peer or the device did not answer in time",
-        Errno::ESTALE => "the link went down meanwhile: import or attach again",
+        Errno::ESTALE => "the link went down: import or attach again",
         Errno::EPROTO => "module versions of the two nodes differ?",
         Errno::ECONNREFUSED => {
-            "nobody listens at that port of the peer, or too many wait there to be accepted"
+            "no process listens at that port of the peer, or its backlog is full"
         }
         Errno::ECONNRESET => {
             "the link to the peer went down, or one of the two sides was killed or broke the rules"
         }
         Errno::EPIPE => "the connection was disconnected: nothing can be sent any more",
-        Errno::EISCONN => "this file has a connection, or listens, already: open the device anew",
-        Errno::EADDRINUSE => "somebody listens at that port of this node already: choose another",
+        Errno::EISCONN => {
+            "this open file has a connection, or listens, already: open the device again"
+        }
+        Errno::EADDRINUSE => "a process listens at that port of this node already: choose another",
         Errno::EAGAIN => "nothing is ready: wait by poll(), or without O_NONBLOCK",
-        Errno::ENODEV => "the device is gone (driver unbound or module removed)",
+        Errno::ENODEV => "the device was removed (driver unbound or module unloaded)",
         _ => return None,
     })
-}
-
-/// Why the device did not start a transfer, or ended it early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// A load came without a store before it; also what a device that is gone answers.
-    #[error("no arguments were passed (or the device is gone)")]
-    NoArgs,
-    /// Zero bytes, or more than one initiation can move.
-    #[error("the size is out of range")]
-    BadSize,
-    /// The access was not aligned or not of eight bytes.
-    #[error("the access was not an aligned one of eight bytes")]
-    BadAccess,
-    /// No such page or region.
-    #[error("no such page or region")]
-    NotValid,
-    /// The page or region belongs to somebody else.
-    #[error("the page or region belongs to another process")]
-    NotOwner,
-    /// Source not readable or destination not writable.
-    #[error("the source is not readable or the destination not writable")]
-    NoRight,
-    /// The transfer would leave the region.
-    #[error("the transfer would leave the region")]
-    Bounds,
-    /// Too many transfers of this context are waiting.
-    #[error("the context's queue is full")]
-    QueueFull,
-    /// The context or the device is off.
-    #[error("the context or the device is disabled")]
-    Disabled,
-    /// The peer is not reachable, or the import is stale.
-    #[error("the link is down or the import is stale")]
-    LinkDown,
-    /// The peer's table does not allow the access.
-    #[error("the peer does not allow the access")]
-    Remote,
-    /// Stopped by unregistration, reset or close.
-    #[error("aborted by unregistration, reset or close")]
-    Aborted,
-    /// A bus address did not answer.
-    #[error("a bus address did not answer")]
-    BusError,
-    /// The method needs to know who runs, and the device was not told that this context does.
-    #[error("the device was not told that this context runs")]
-    NotRunning,
-    /// The arguments came from different contexts.
-    #[error("another process passed arguments in between")]
-    Mixed,
-    /// Too many wrong keys were stored.
-    #[error("too many wrong keys were stored")]
-    BadKey,
-    /// The method cannot carry this address or length.
-    #[error("the method cannot carry this address or length")]
-    NotAligned,
-    /// The method stores to the source's shadow page, which is mapped for loads only.
-    #[error("the method passes the source by a store, and the source is not writable")]
-    SourceNotWritable,
-    /// The method loads from the destination's shadow page, which is mapped for stores only.
-    #[error(
-        "the method loads from the destination's address, and the destination is not readable"
-    )]
-    DestinationNotReadable,
-    /// The source's page is not mapped out to this destination.
-    #[error("the source's page is not mapped out to this destination")]
-    NotMappedOut,
-    /// The initiation was begun anew as often as it may be, and was disturbed each time.
-    #[error("every attempt was disturbed by others")]
-    Contended,
-    /// There is no context: transfers are started by the kernel.
-    #[error("there is no register context")]
-    NoContext,
-    /// The context's method starts no transfers, or cannot do this operation.
-    #[error("the context's method cannot do this")]
-    OtherMethod,
-    /// A value that this library does not know.
-    #[error("unknown status {0}")]
-    Unknown(i64),
-}
-
-impl Refusal {
-    /// Translates `enum uldma_dma_status`; none for success.
-    pub fn from_status(status: u32) -> Option<Self> {
-        Some(match status {
-            uapi::ULDMA_DMA_OK => return None,
-            uapi::ULDMA_DMA_NO_ARGS => Self::NoArgs,
-            uapi::ULDMA_DMA_BAD_SIZE => Self::BadSize,
-            uapi::ULDMA_DMA_BAD_ACCESS => Self::BadAccess,
-            uapi::ULDMA_DMA_NOT_VALID => Self::NotValid,
-            uapi::ULDMA_DMA_NOT_OWNER => Self::NotOwner,
-            uapi::ULDMA_DMA_NO_RIGHT => Self::NoRight,
-            uapi::ULDMA_DMA_BOUNDS => Self::Bounds,
-            uapi::ULDMA_DMA_QUEUE_FULL => Self::QueueFull,
-            uapi::ULDMA_DMA_DISABLED => Self::Disabled,
-            uapi::ULDMA_DMA_LINK_DOWN => Self::LinkDown,
-            uapi::ULDMA_DMA_REMOTE => Self::Remote,
-            uapi::ULDMA_DMA_ABORTED => Self::Aborted,
-            uapi::ULDMA_DMA_BUS_ERROR => Self::BusError,
-            uapi::ULDMA_DMA_NOT_RUNNING => Self::NotRunning,
-            uapi::ULDMA_DMA_MIXED => Self::Mixed,
-            uapi::ULDMA_DMA_BAD_KEY => Self::BadKey,
-            uapi::ULDMA_DMA_NOT_ALIGNED => Self::NotAligned,
-            other => Self::Unknown(other.into()),
-        })
-    }
-
-    /// Translates what the initiating load returned, when it is not a ticket.
-    pub(crate) fn from_answer(answer: i64) -> Self {
-        let status = answer
-            .checked_neg()
-            .and_then(|status| u32::try_from(status).ok());
-        status
-            .and_then(Self::from_status)
-            .unwrap_or(Self::Unknown(answer))
-    }
-
-    fn hint(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::QueueFull => "wait for earlier transfers first",
-            Self::NoRight => "register with the access that the transfer needs",
-            Self::LinkDown => "import again once the link is up",
-            Self::Remote => "did the peer unregister or unexport the region?",
-            Self::Disabled => "the driver was unbound or the context destroyed",
-            Self::NotRunning => "start transfers in the process that took the context",
-            Self::Mixed => "try again",
-            Self::BadKey => "create the context anew",
-            Self::NotAligned => {
-                "atomic operations: multiples of eight; single-store: those, in the first 2 MiB of \
-                 the source; shrimp-1: the start of a page, and a multiple of eight"
-            }
-            Self::SourceNotWritable => "register the source for reading and writing",
-            Self::DestinationNotReadable => "register the destination for reading and writing",
-            Self::NotMappedOut => "map it out first (Context::map_out), or use another method",
-            Self::Contended => "allow more retries, or have the kernel start it (Context::dma)",
-            Self::NoContext => "use Context::dma",
-            _ => return None,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_translate_both_ways() {
-        assert_eq!(Refusal::from_answer(-7), Refusal::Bounds);
-        assert_eq!(Refusal::from_answer(-14), Refusal::NotRunning);
-        assert_eq!(Refusal::from_answer(-15), Refusal::Mixed);
-        assert_eq!(Refusal::from_answer(-16), Refusal::BadKey);
-        assert_eq!(Refusal::from_answer(-17), Refusal::NotAligned);
-        assert_eq!(Refusal::from_answer(0), Refusal::Unknown(0));
-        assert_eq!(Refusal::from_answer(i64::MIN), Refusal::Unknown(i64::MIN));
-        assert_eq!(Refusal::from_status(0), None);
-        assert_eq!(Refusal::from_status(99), Some(Refusal::Unknown(99)));
-    }
 
     #[test]
     fn an_insecure_method_names_the_modules_parameter() {

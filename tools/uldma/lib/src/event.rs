@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Events: completions, doorbells, stale regions and link changes, shared out among those who wait.
+//! Events: completions, doorbells, stale regions and link changes, distributed to the threads that
+//! wait for them.
 //!
-//! An open file has one stream of events, and several threads may wait for different ones. So
-//! one of them reads for all (it has the *reader's role*) and counts what came; the others sleep
-//! until the counts change or the role is free. That a region went stale is kept for whoever asks
-//! for events, as no count would say which.
+//! An open file has one stream of events, and several threads may wait for different ones. So one
+//! thread reads for all (it has the *reader's role*) and counts the events; the others sleep until
+//! the counts change or the role is free. Stale regions are kept by handle until a thread reads
+//! events, as a count cannot name them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -36,24 +37,24 @@ pub enum Event {
     },
     /// The link came up or went down.
     Link {
-        /// It is up.
+        /// True if the link is up.
         up: bool,
     },
     /// Addresses of a region were unmapped, moved, discarded or mapped anew.
     ///
-    /// The region still means the pages that it meant. What this process reads and writes at these
-    /// addresses is other memory: register it anew.
+    /// The region still refers to its original pages. The process now reads and writes other memory
+    /// at these addresses, and should register it again.
     Stale {
         /// The region, see [`crate::Registered::handle`].
         handle: u32,
-        /// Bytes of its pages whose addresses no longer mean them, as of this event.
+        /// Bytes of its pages whose addresses refer to other memory, as of this event.
         bytes: u64,
     },
     /// A type that this library does not know.
     Other(u32),
 }
 
-/// How often each event came.
+/// Number of events, by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) completions: u64,
@@ -62,7 +63,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// How often the other side of the segment rang.
+    /// Returns how often the other side of the segment rang.
     pub(crate) fn doorbells(&self, segment: u32) -> u64 {
         self.doorbells.get(&segment).copied().unwrap_or(0)
     }
@@ -81,7 +82,7 @@ impl Counts {
 struct State {
     counts: Counts,
     being_read: bool,
-    /// Regions that went stale while somebody waited for something else: bytes by handle.
+    /// Regions that went stale while threads waited for other events: bytes by handle.
     stale: BTreeMap<u32, u64>,
 }
 
@@ -100,7 +101,7 @@ impl Events {
         self.connected.store(true, Ordering::Relaxed);
     }
 
-    /// Reads what is pending, without waiting, unless somebody is about to.
+    /// Reads pending events without waiting, unless another thread is about to.
     pub(crate) fn collect(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let state = self.lock();
         if !state.being_read {
@@ -109,12 +110,14 @@ impl Events {
         Ok(())
     }
 
-    /// The counts now. Take them before looking at what the events are about.
+    /// Returns the current counts. To be called before checking the state that the events are
+    /// about.
     pub(crate) fn snapshot(&self) -> Counts {
         self.lock().counts.clone()
     }
 
-    /// Sleeps until `happened` says yes of the counts; false when the deadline comes first.
+    /// Sleeps until `happened` returns true for the counts; returns false when the deadline is
+    /// reached first.
     pub(crate) fn wait(
         &self,
         fd: BorrowedFd<'_>,
@@ -139,7 +142,7 @@ impl Events {
         }
     }
 
-    /// Reads for all, and keeps what counts do not tell.
+    /// Counts the events that were read, and keeps those that counts cannot represent.
     fn keep<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -155,12 +158,12 @@ impl Events {
         Ok(state)
     }
 
-    /// The region has ended: nobody needs to know that it went stale.
+    /// Drops the events of a region that has ended.
     pub(crate) fn forget(&self, handle: u32) {
         self.lock().stale.remove(&handle);
     }
 
-    /// Sleeps until events come and returns them; none when the deadline comes first.
+    /// Sleeps until events arrive and returns them; none when the deadline is reached first.
     pub(crate) fn next(&self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Event>> {
         let mut state = self.lock();
         loop {
@@ -187,7 +190,7 @@ impl Events {
         }
     }
 
-    /// Reads for all, once, with the lock released meanwhile.
+    /// Reads once for all threads, with the lock released while reading.
     fn read<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -213,7 +216,7 @@ impl Events {
     }
 }
 
-/// Sleeps in poll() for at most `left`, then reads what is pending.
+/// Sleeps in poll() for at most `left`, then reads the pending events.
 fn read_events(fd: BorrowedFd<'_>, left: Duration, connected: bool) -> Result<Vec<Event>> {
     let failed = |errno| Error::system("wait for events", errno);
     // Rounded up: to wake early would mean to spin.
@@ -352,7 +355,7 @@ mod tests {
         assert!(events.next(reader.as_fd(), now).unwrap().is_empty());
     }
 
-    /// The end of a pipe whose other end is closed looks like a connection that has ended.
+    /// A pipe whose other end is closed behaves like a connection that has ended.
     #[test]
     fn the_end_of_a_connection_ends_the_wait() {
         let (reader, writer) = nix::unistd::pipe().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Regions that one node offers and the other imports.
+//! Exports of regions to a peer, and imports of a peer's regions.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::region::{sealed, Entry};
+use crate::entry::Entry;
+use crate::region::sealed::{self, Registered as _};
 use crate::retry::Backoff;
-use crate::{sys, uapi, Access, Device, Error, Name, Peer, Registered, Result};
+use crate::{sys, uapi, Access, Borrowed, Device, Error, Name, Peer, Region, Registered, Result};
 
-/// An offer of a region to the peer, taken back on drop.
+/// An export of a region to the peer, which ends on drop.
 #[derive(Debug)]
 pub struct Export<'region> {
     region: &'region Entry,
@@ -32,15 +33,40 @@ impl<'region> Export<'region> {
         Ok(Self { region, name })
     }
 
-    /// The name that the peer must say.
+    /// Returns the name by which the peer imports the region.
     pub fn name(&self) -> Name {
         self.name
     }
 }
 
+impl Region {
+    /// Exports the region to the peer under a name, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EEXIST when the name is taken, EACCES when the region allows less,
+    /// ENOTCONN when there is no peer.
+    pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
+        Export::new(self.entry(), name, access)
+    }
+}
+
+impl Borrowed {
+    /// Exports the region to the peer, see [`Region::export`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EEXIST when the name is taken, EACCES when the region allows less,
+    /// ENOTCONN when there is no peer.
+    pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
+        Export::new(self.entry(), name, access)
+    }
+}
+
 impl Drop for Export<'_> {
     fn drop(&mut self) {
-        // It can fail only when the region or the device has gone, and the offer with it.
+        // This fails only after the region has ended or the device has been removed, which ends the
+        // export.
         let _ = sys::region_unexport(self.region.device.as_fd(), sys::handle(self.region.handle));
     }
 }
@@ -56,18 +82,18 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::import_from`]; [`Error::NoPeer`] where there are more nodes.
+    /// Errors of [`Device::import_from`]; [`Error::NoPeer`] where the link has more than two nodes.
     pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
         self.import_from(Peer::OTHER, name, access, timeout)
     }
 
-    /// Gains access to the region that a peer exports under `name`. Where the peer has none of
-    /// that name yet, asks again until `timeout` has passed.
+    /// Imports the region that a peer exports under `name`. While the peer has no export of that
+    /// name, retries until `timeout` has passed.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never offered it, EACCES when the
-    /// offer gives less than `access`, ENOTCONN when there is no peer.
+    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer did not export it in time, EACCES when
+    /// the export allows less than `access`, ENOTCONN when there is no peer.
     pub fn import_from(
         &self,
         peer: Peer,
@@ -110,7 +136,7 @@ impl sealed::Registered for Import {
 
 impl Registered for Import {}
 
-/// Asks the peer for something by name until it is there or the time is up.
+/// Retries a look-up at the peer until it succeeds or the time is up.
 pub(crate) fn retry_lookup<T>(
     what: &str,
     name: Name,

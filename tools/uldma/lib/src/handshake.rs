@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How two processes find each other: each creates a segment under the same name, attaches to the
-//! peer's, and greets.
+//! The handshake of a channel: each process creates a segment under the same name, attaches to the
+//! peer's, and writes a handshake record to it.
 //!
-//! A greeting is four words, written by the one who attached into the other's segment: what it
-//! speaks, the ring's capacity, a random number (the *nonce*) that stands for this one attempt,
-//! and the *echo*: the nonce that it found in its own segment. Who finds its own nonce echoed
-//! knows that the other reads the very segment that it writes, and not one of a process that has
-//! ended meanwhile under the same name.
+//! A record has four words, written by the side that attached into the other side's segment:
+//! protocol, the ring's capacity, a random number (the *nonce*) that identifies this attempt, and
+//! the *echo*: the nonce that it found in its own segment. A side that finds its own nonce echoed
+//! knows that the peer reads the very segment that it writes, and not one of an earlier process
+//! under the same name.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::link::{WindowLink, LONGEST_SLEEP};
+use crate::link::WindowLink;
 use crate::ring::{layout, Inbound, Outbound, Violation};
+use crate::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{sys, Device, Error, Name, Peer, Result};
 
@@ -27,10 +28,10 @@ const CAPACITY_WORD: usize = layout::HANDSHAKE + 8;
 const NONCE_WORD: usize = layout::HANDSHAKE + 16;
 const ECHO_WORD: usize = layout::HANDSHAKE + 24;
 
-/// How long to believe in an attachment that brings no answer, or to ask for one in vain.
+/// Interval after which an attachment without an answer, or a failed one, is tried again.
 const ATTACH_RETRY: Duration = Duration::from_millis(500);
 
-/// What the peer says of itself.
+/// The nonces of a handshake record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handshake {
     nonce: u64,
@@ -64,9 +65,9 @@ fn write(outbound: &impl Outbound, capacity: u64, handshake: Handshake) {
     outbound.publish(NONCE_WORD, handshake.nonce);
 }
 
-/// Meets the process that does the same at that peer; also returns whether this side is the first of the two
-/// to do something. While it is not there, asks `may_come`
-/// every half second whether it can still come: an error ends the waiting.
+/// Performs the handshake with the process that does the same at the peer. Returns the link, and
+/// true if this side is the first one of the two. While the peer's process is missing, calls
+/// `may_come` every half second; an error from it ends the wait.
 pub(crate) fn establish(
     device: &Device,
     (peer, name): (Peer, Name),
@@ -86,7 +87,8 @@ pub(crate) fn establish(
     let inbound = device.create_segment(name, length)?;
     let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
     loop {
-        // Whoever greeted before the attachment is surely whom the attachment reaches.
+        // A record that was written before the attachment surely comes from the process that the
+        // attachment reaches.
         let known = read(&inbound, capacity)?.map_or(0, |handshake| handshake.nonce);
         let left = deadline.saturating_duration_since(Instant::now());
         let outbound = match device.attach_segment_of(peer, name, left.min(ATTACH_RETRY)) {
@@ -150,7 +152,7 @@ fn await_echo(
                 return Ok(Some(handshake.nonce));
             }
             if handshake.nonce != known {
-                // Somebody who came after we attached and does not see what we write.
+                // A process that started after we attached, and does not see our writes.
                 return Ok(None);
             }
         }

@@ -16,7 +16,7 @@
 //!
 //!     let context = device.context()?;
 //!     let (from, to) = (context.shadow(&source)?, context.shadow(&destination)?);
-//!     // One store and one load; the kernel knows nothing of it.
+//!     // One store and one load, without the kernel.
 //!     let ticket = context.initiate(from.at(0)?, to.at(0)?, 1 << 20)?;
 //!     context.wait(ticket, Spin::Adaptive, Duration::from_secs(1))?;
 //!     Ok(())
@@ -25,28 +25,47 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | open a device, ask what it has | [`Device`], [`Query`] |
-//! | make memory known to it | [`Buffer`], [`Device::register`], [`Region`] |
-//! | register memory that is shared, or may go | [`Memory`], [`Device::register_memory`] |
-//! | know what is locked, and what it costs | [`Registered::query`], [`Device::charge`], [`Device::locked_memory`] |
+//! | open and query a device | [`Device`], [`Query`] |
+//! | register memory | [`Buffer`], [`Device::register`], [`Region`] |
+//! | register memory that is shared, or may be unmapped | [`Memory`], [`Device::register_memory`] |
+//! | query the locked memory and its charge | [`Registered::query`], [`Device::charge`], [`Device::locked_memory`] |
 //! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
-//! | choose how they are started | [`Method`], [`Device::context_with`], [`Context::dma`] |
-//! | start many at once, copy scattered memory, do atomic operations | [`Queue`], [`Context::fetch_add`] |
+//! | choose their method | [`Method`], [`Device::context_with`], [`Context::dma`] |
+//! | start many at once, copy scattered memory, execute atomic operations | [`Queue`], [`Context::fetch_add`] |
 //! | share memory that transfers touch with other processes | [`SharedLock`] |
 //! | start transfers through the kernel | [`Device::dma`], [`Device::dma_wait`] |
-//! | offer memory to the peer, use the peer's | [`Region::export`], [`Device::import`] |
+//! | export memory to the peer, import the peer's | [`Region::export`], [`Device::import`] |
 //! | share memory with the peer | [`Device::create_segment`], [`Device::attach_segment`] |
-//! | know what nodes there are | [`Device::peers`], [`Peer`] |
+//! | list the nodes | [`Device::peers`], [`Peer`] |
 //! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Chunk`] |
-//! | read and write it, by copies | [`Connection::into_stream`], [`Stream`] |
-//! | the same by the names of the paper | [`pcic`] |
+//! | read and write the stream, by copies | [`Connection::into_stream`], [`Stream`] |
+//! | connections under the names of the paper | [`pcic`] |
 //! | exchange messages | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
-//! | serve many channels in turns | [`Selector`] |
-//! | lock memory by the names of the paper, or by its other modes | [`lmm`], [`registrar`] |
-//! | know why it failed | [`Error`], [`Error::hint`] |
+//! | serve many channels in one thread | [`Selector`] |
+//! | lock memory under the names of the paper, or by its other modes | [`lmm`], [`registrar`] |
+//! | get the reason of a failure | [`Error`], [`Error::hint`] |
 //!
-//! `Documentation/uldma/user-api.rst` has the same from the kernel's side. Volatile accesses,
-//! fences and pointer arithmetic are all in `mmio.rs` and below it, system calls in `sys.rs`.
+//! `Documentation/uldma/user-api.rst` describes the kernel's interface to the same functions.
+//!
+//! # Layers
+//!
+//! A module uses only modules of its own layer and of those above it in this table, without circles.
+//!
+//! | layer | modules |
+//! | --- | --- |
+//! | numbers and time | `uapi`, `ticket`, `ticks`, `size_word`, `adaptive_poll`, `retry`, `spin`, `memlock` |
+//! | message rings over any memory | `ring` |
+//! | system calls | `sys`, `wakeup` |
+//! | volatile accesses, fences and pointer arithmetic | `mmio` |
+//! | the accesses of each method | `method`, `refusal` |
+//! | errors and names | `error`, `name` |
+//! | memory of the process | `buffer`, `memory`, `segment`, `shared_lock` |
+//! | the open file | `device`, `event`, `peer`, `locked_memory` |
+//! | entries of the region table | `entry`, `charge`, `region_info`, `blocks`, `chunk` |
+//! | regions | `region`, `export`, `shadow`, `lmm`, `registrar` |
+//! | transfers | `status`, `descriptor`, `dma`, `context`, `queue`, `transfer` |
+//! | segments and connections | `window`, `connection`, `pcic` |
+//! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
 
 #[path = "../../../../drivers/uldma/link/adaptive_poll.rs"]
 mod adaptive_poll;
@@ -58,8 +77,10 @@ mod charge;
 mod chunk;
 mod connection;
 mod context;
+mod descriptor;
 mod device;
 mod dma;
+mod entry;
 mod error;
 mod event;
 mod export;
@@ -77,11 +98,13 @@ mod name;
 pub mod pcic;
 mod peer;
 mod queue;
+mod refusal;
 mod region;
 mod region_info;
 pub mod registrar;
 mod retry;
 pub mod ring;
+mod segment;
 mod selector;
 mod shadow;
 mod shared_lock;
@@ -89,6 +112,7 @@ mod size_word;
 mod spin;
 mod status;
 mod sys;
+mod ticket;
 mod ticks;
 mod transfer;
 pub mod uapi;
@@ -97,17 +121,18 @@ mod window;
 
 pub use blocks::{Block, Blocks};
 pub use buffer::Buffer;
-pub use channel::Channel;
+pub use channel::{Channel, ChannelListener};
 pub use charge::Charge;
 pub use chunk::Chunk;
 pub use connection::{
-    ChannelListener, ConnectOptions, Connection, ConnectionInfo, ConnectionState, Listener, Ready,
-    Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
+    ConnectOptions, Connection, ConnectionInfo, ConnectionState, Listener, Ready, Receiving,
+    Rejected, Sending, Stream, StreamOptions, Wait,
 };
-pub use context::{Context, ContextOptions, ContextStats, Initiated, Ticket};
+pub use context::{Context, ContextOptions, ContextStats, Initiated};
+pub use descriptor::Order;
 pub use device::{Backend, Device, Query, UserShares};
-pub use dma::KernelTicket;
-pub use error::{Error, Refusal, Result};
+pub use entry::Access;
+pub use error::{Error, Result};
 pub use event::Event;
 pub use export::{Export, Import};
 pub use link::{Link, Pollable, WindowLink};
@@ -118,8 +143,9 @@ pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
 pub use name::{BadName, Name};
 pub use peer::{Peer, PeerInfo};
-pub use queue::{Batch, Order, Queue};
-pub use region::{Access, Borrowed, Region, Registered};
+pub use queue::{Batch, Queue};
+pub use refusal::Refusal;
+pub use region::{Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
 pub use registrar::Registrar;
 pub use selector::Selector;
@@ -129,5 +155,6 @@ pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;
 pub use status::Completion;
 pub use sys::calls;
+pub use ticket::{KernelTicket, Ticket};
 pub use transfer::{Start, Started};
 pub use window::{InboundSegment, OutboundSegment};

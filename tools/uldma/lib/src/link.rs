@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a channel runs over: a pair of segments and a doorbell.
+//! The links that channels use: a pair of segments and a doorbell.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 
@@ -15,9 +15,9 @@ use crate::{Connection, Device, Error, Peer, Result};
 
 /// Two halves of memory, and a way to wake the peer and to be woken.
 pub trait Link {
-    /// What the peer writes.
+    /// Memory that the peer writes.
     type In: Inbound;
-    /// What the peer reads.
+    /// Memory that the peer reads.
     type Out: Outbound;
 
     /// This side's memory.
@@ -30,42 +30,43 @@ pub trait Link {
     ///
     /// # Errors
     ///
-    /// As [`Link::wait`].
+    /// Errors of [`Link::wait`].
     fn ring(&self) -> Result<()>;
 
-    /// How often the peer rang so far.
+    /// Returns how often the peer has rung.
     fn rings(&self) -> u64;
 
-    /// Sleeps until the peer has rung more often than `seen`; false when the deadline comes first.
+    /// Sleeps until the peer has rung more than `seen` times; returns false when the deadline is
+    /// reached first.
     ///
     /// # Errors
     ///
-    /// [`Error::LinkDown`] when the link goes down meanwhile, [`Error::Closed`] when the peer's
-    /// process ends, and those of the device. After any of them, [`Link::outbound`] must not be
-    /// touched any more: that memory may be gone.
+    /// [`Error::LinkDown`] when the link goes down, [`Error::Closed`] when the peer's process ends,
+    /// [`Error::System`] of the device. After any of them, [`Link::outbound`] must not be accessed
+    /// any more: its memory may be unmapped.
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool>;
 }
 
 /// A link that poll() can wait for, together with others.
 pub trait Pollable: Link {
-    /// Makes [`Pollable::fd`] what tells of rings; to be called before waiting.
+    /// Makes [`Pollable::fd`] report rings. To be called before waiting.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// [`Error::System`] of eventfd().
     fn open(&self) -> Result<()>;
 
-    /// What poll() tells of rings by, once that has been opened.
+    /// Returns the file that poll() waits on, once [`Pollable::open`] was called.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Rings are told as urgent (POLLPRI) and not as data (POLLIN).
+    /// Returns true if rings are reported as POLLPRI, false for POLLIN.
     fn is_urgent(&self) -> bool;
 
-    /// Takes note of rings that [`Pollable::fd`] tells of, without waiting.
+    /// Counts the rings that [`Pollable::fd`] reports, without waiting.
     ///
     /// # Errors
     ///
-    /// As [`Link::wait`].
+    /// Errors of [`Link::wait`].
     fn collect(&self) -> Result<()>;
 }
 
@@ -82,7 +83,7 @@ pub struct WindowLink {
     peer: Peer,
     /// Generation of the link to the peer under which the segments were made.
     generation: u32,
-    /// Events about links, and about the peer's segment, that were looked into.
+    /// Counts of events about links, and about the peer's segment, that were handled.
     seen: SeenCounts,
 }
 
@@ -127,20 +128,20 @@ impl WindowLink {
         self.connection.as_ref()
     }
 
-    /// Looks into what has happened beside rings of the peer.
+    /// Handles events other than rings of the peer.
     fn check(&self, now: &Counts, idle: bool) -> Result<()> {
         let changed = |seen: &AtomicU64, now: u64| seen.swap(now, Ordering::Relaxed) != now;
         if changed(&self.seen.links, now.links) || idle {
             self.check_link()?;
         }
         if changed(&self.seen.attached, now.doorbells(self.outbound.handle())) {
-            // Something changed about the peer's segment, perhaps that it is gone.
+            // The state of the peer's segment changed; it may have ended.
             self.ring()?;
         }
         Ok(())
     }
 
-    /// Looks whether the link is the one under which the segments were made.
+    /// Checks that the link is still in the generation in which the segments were created.
     fn check_link(&self) -> Result<()> {
         // Down now, or down and up again: the segments belong to the link that was.
         let link = self.device.link_to(self.peer)?;
@@ -168,7 +169,7 @@ impl Link for WindowLink {
     fn ring(&self) -> Result<()> {
         match self.outbound.ring_doorbell() {
             Err(error) if error.errno() == Some(Errno::ESTALE) => {
-                // The peer's segment is gone: with the link, or with the process that had it.
+                // The peer's segment has ended: with the link, or with its process.
                 self.check_link()?;
                 Err(Error::Closed)
             }
@@ -215,10 +216,3 @@ impl Pollable for WindowLink {
         self.device.events().collect(self.device.as_fd())
     }
 }
-
-/// The longest sleep without another look.
-///
-/// Before it sleeps, each side says so and looks once more; on a coherent window one of the two
-/// sides always notices the other. Where stores of both directions can pass each other on their
-/// way (a real non-coherent link), neither may notice, and this bounds the delay.
-pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);

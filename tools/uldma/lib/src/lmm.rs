@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The locked memory manager by the names of the paper (§2.1), for those who come from there.
+//! The locked memory manager under the names of the paper (§2.1).
 //!
 //! | paper | here | otherwise |
 //! | --- | --- | --- |
@@ -10,8 +10,8 @@
 //! | "a list \[of\] consecutive page blocks" | [`lmm_get_blocks`] | [`crate::Region::blocks`] |
 //! | `lmm_cleanup()` | [`lmm_cleanup`] | [`Device::cleanup`], or close |
 //!
-//! What the paper passes OUT is returned; the manager, of which the paper's kernel has one, is
-//! the device's. Memory is locked for reading and writing by the device, as the paper knows no
+//! Parameters that the paper passes OUT are returned. The paper's kernel has one manager; here each
+//! device has one. Memory is locked for reading and writing by the device, as the paper knows no
 //! rights.
 
 use crate::{Access, Block, Borrowed, Device, Result};
@@ -19,16 +19,18 @@ use crate::{Access, Block, Borrowed, Device, Result};
 /// A locked area. It can be named in transfers, and is unlocked when it is dropped.
 pub type LaHandle = Borrowed;
 
-/// Locks the pages that a range touches, and returns a handle to it. The same range may be locked
-/// again, as may overlapping ones: each call returns a handle of its own.
+/// Locks the pages of a range, and returns a handle to the locked area. The same range may be
+/// locked again, as may overlapping ones: each call returns a new handle.
 ///
 /// # Errors
 ///
-/// As [`Device::register_at`].
+/// [`Error::System`](crate::Error::System): ENOMEM when the limit would be exceeded, ENOSPC when
+/// the device's table is full, EDQUOT when this user's share of it is used up, EFAULT when the
+/// addresses are not mapped for reading and writing.
 ///
 /// # Safety
 ///
-/// As [`Device::register_at`].
+/// The requirements of [`Device::register_at`].
 pub unsafe fn lmm_lock_area(device: &Device, start: u64, length: u64) -> Result<LaHandle> {
     // SAFETY: the caller keeps the same promise.
     unsafe { device.register_at(start, length, Access::ReadWrite) }
@@ -38,7 +40,8 @@ pub unsafe fn lmm_lock_area(device: &Device, start: u64, length: u64) -> Result<
 ///
 /// # Errors
 ///
-/// As [`Borrowed::unregister`].
+/// [`Error::System`](crate::Error::System): ETIMEDOUT when the device does not answer; the region
+/// has ended, and its pages stay pinned.
 pub fn lmm_unlock_area(la_handle: LaHandle) -> Result<()> {
     la_handle.unregister()
 }
@@ -47,7 +50,7 @@ pub fn lmm_unlock_area(la_handle: LaHandle) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`Borrowed::pages`]: EPERM without CAP_SYS_ADMIN.
+/// [`Error::System`](crate::Error::System): EPERM without CAP_SYS_ADMIN.
 pub fn lmm_get_pages(la_handle: &LaHandle) -> Result<Vec<u64>> {
     let pages = la_handle.pages()?;
     pages.map(|page| page.map(|page| page.address)).collect()
@@ -58,7 +61,7 @@ pub fn lmm_get_pages(la_handle: &LaHandle) -> Result<Vec<u64>> {
 ///
 /// # Errors
 ///
-/// As [`lmm_get_pages`].
+/// [`Error::System`](crate::Error::System): EPERM without CAP_SYS_ADMIN.
 pub fn lmm_get_blocks(la_handle: &LaHandle) -> Result<Vec<Block>> {
     la_handle.blocks()?.collect()
 }
@@ -68,7 +71,8 @@ pub fn lmm_get_blocks(la_handle: &LaHandle) -> Result<Vec<Block>> {
 ///
 /// # Errors
 ///
-/// As [`Device::cleanup`].
+/// [`Error::System`](crate::Error::System): ETIMEDOUT when the device does not answer (the regions
+/// have ended, and their pages stay pinned), ENODEV when it has been removed.
 pub fn lmm_cleanup(device: &Device) -> Result<()> {
     device.cleanup()
 }

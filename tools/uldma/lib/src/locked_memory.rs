@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use crate::{sys, uapi, Device, Error, Result};
 
-/// What the locked memory manager holds for this process's address space, see
+/// The state of the locked memory manager for this process's address space, see
 /// [`Device::locked_memory`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,15 +19,15 @@ pub struct LockedMemory {
     pub locked: u64,
     /// Of these, bytes that only the pin cache holds.
     pub cached: u64,
-    /// Ended regions whose pages the pin cache holds.
+    /// Ended regions whose pages the pin cache keeps.
     pub cached_regions: u32,
     /// Most ended regions that it holds.
     pub cache_max_regions: u64,
     /// Most bytes of ended regions that it holds.
     pub cache_max_bytes: u64,
-    /// Registrations that had to pin nothing.
+    /// Registrations that pinned nothing.
     pub cache_hits: u64,
-    /// Registrations that had to pin something.
+    /// Registrations that pinned at least one page.
     pub cache_misses: u64,
     /// Pages that registrations have pinned so far.
     pub pins: u64,
@@ -54,13 +54,14 @@ impl LockedMemory {
 }
 
 impl Device {
-    /// What this process's address space has locked, through all of its open files.
+    /// Returns the locked memory of this process's address space, through all of its open files.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EPERM when another process opened the device, ENODEV when it is gone.
+    /// [`Error::System`]: EPERM when another process opened the device, ENODEV when it has been
+    /// removed.
     pub fn locked_memory(&self) -> Result<LockedMemory> {
-        self.ask_lmm(0, "ask for the locked memory")
+        self.query_lmm(0, "query the locked memory")
     }
 
     /// Has the pins of regions that this open file ends kept from now on, or no longer.
@@ -71,17 +72,18 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::locked_memory`].
+    /// [`Error::System`]: EPERM when another process opened the device, ENODEV when it has been
+    /// removed.
     pub fn set_pin_cache(&self, on: bool) -> Result<LockedMemory> {
         let flag = if on {
             uapi::ULDMA_LMM_CACHE_ON
         } else {
             uapi::ULDMA_LMM_CACHE_OFF
         };
-        self.ask_lmm(flag, "switch the pin cache")
+        self.query_lmm(flag, "switch the pin cache")
     }
 
-    fn ask_lmm(&self, flags: u32, action: &str) -> Result<LockedMemory> {
+    fn query_lmm(&self, flags: u32, action: &str) -> Result<LockedMemory> {
         let argument = uapi::uldma_lmm {
             flags,
             ..Default::default()
@@ -93,14 +95,14 @@ impl Device {
 
     /// Ends all regions and imports of this open file, as closing it would.
     ///
-    /// Values that still stand for them ([`crate::Region`] and others) are dropped or unregistered
-    /// as usual, and give their buffers back; transfers that name them fail, and touching their
-    /// shadow pages is SIGBUS.
+    /// Values that refer to them ([`crate::Region`] and others) are dropped or unregistered as
+    /// usual, and return their buffers. Transfers that name the regions fail, and accesses to their
+    /// shadow pages raise SIGBUS.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ETIMEDOUT when the device does not answer (the regions are gone, and
-    /// their pages stay pinned), ENODEV when it is gone.
+    /// [`Error::System`]: ETIMEDOUT when the device does not answer (the regions have ended, and
+    /// their pages stay pinned), ENODEV when it has been removed.
     pub fn cleanup(&self) -> Result<()> {
         sys::region_cleanup(self.as_fd(), sys::handle(0))
             .map(drop)

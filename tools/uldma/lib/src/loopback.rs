@@ -18,7 +18,7 @@ struct Half {
     words: Vec<AtomicU64>,
     rings: Mutex<u64>,
     rung: Condvar,
-    /// The same for poll(), if somebody asked.
+    /// The doorbell for poll(), if it was requested.
     eventfd: OnceLock<EventFd>,
 }
 
@@ -48,7 +48,7 @@ pub struct Loopback {
     outbound: Arc<Half>,
 }
 
-/// The two sides of a link whose halves hold rings of `capacity` bytes.
+/// Returns the two sides of a link whose halves hold rings of `capacity` bytes.
 pub fn pair(capacity: u64) -> (Loopback, Loopback) {
     let (left, right) = (Half::new(capacity), Half::new(capacity));
     (
@@ -159,7 +159,7 @@ impl Pollable for Loopback {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         let eventfd =
             EventFd::from_flags(flags).map_err(|errno| Error::system("make an eventfd", errno))?;
-        // Where there is one already, that one will do.
+        // If another thread was first, its eventfd is used.
         let _ = self.inbound.eventfd.set(eventfd);
         Ok(())
     }

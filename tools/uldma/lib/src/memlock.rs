@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RLIMIT_MEMLOCK: what may be pinned, what is, and what to tell who wants more.
+//! RLIMIT_MEMLOCK: the limit, the use, and advice for programs that exceed it.
 
 use std::fmt::Write;
 
@@ -32,8 +32,8 @@ impl Memlock {
         }
     }
 
-    /// What to tell somebody whose registration found no room for `length` bytes more. `here` is
-    /// what uldma itself has pinned, when known.
+    /// Returns advice for a registration that found no room for `length` more bytes. `here` is the
+    /// amount that uldma itself has pinned, when known.
     pub(crate) fn advice(&self, length: u64, here: Option<u64>) -> String {
         let mut text = match self.limit {
             Some(limit) => format!("RLIMIT_MEMLOCK is {} KiB", limit / 1024),
@@ -53,7 +53,7 @@ impl Memlock {
         text
     }
 
-    /// What to tell somebody whose mlock() found no room: that counts apart from pinned memory.
+    /// Returns advice for an mlock() that found no room; mlock() counts apart from pinned memory.
     pub(crate) fn locking_advice(&self) -> String {
         let locked = self.locked / 1024;
         match self.limit {

@@ -12,11 +12,11 @@ use nix::errno::Errno;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::ProtFlags;
 
-use crate::registrar::Segment;
+use crate::segment::Segment;
 use crate::sys::{self, Mapping, ShmId};
 use crate::{Error, Result};
 
-/// Where memory comes from.
+/// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -26,7 +26,7 @@ pub enum Kind {
     Shared,
     /// A file without a name, see memfd_create().
     Memfd,
-    /// The same, of huge pages.
+    /// Anonymous shared memory of huge pages.
     Huge,
     /// A System V shared memory segment, see shmget().
     SysV,
@@ -44,7 +44,7 @@ pub struct Memory {
     shared: bool,
     writable: bool,
     shm: Option<ShmId>,
-    /// Where it lies, once somebody has asked.
+    /// Location of the memory, after the first look-up.
     segment: OnceLock<Segment>,
 }
 
@@ -78,12 +78,12 @@ impl Memory {
         .map_err(failed)
     }
 
-    /// The first `length` bytes of a file, shared with whoever else has it open or mapped.
+    /// Maps the first `length` bytes of a file, shared with all other users of the file.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: EACCES when the file is not open for that; [`Error::Range`] when it is
-    /// shorter. (Where it becomes shorter later, touching what is gone is SIGBUS.)
+    /// shorter. (If the file becomes shorter later, accesses beyond its end raise SIGBUS.)
     pub fn of_file(file: &File, length: u64, writable: bool) -> Result<Self> {
         let action = || format!("map {length} bytes of a file");
         let size = file.metadata().map(|meta| meta.len()).map_err(|error| {
@@ -108,7 +108,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EINVAL when there is none, EACCES when it belongs to somebody else.
+    /// [`Error::System`]: EINVAL when there is no such segment, EACCES when it belongs to another
+    /// user.
     pub fn attach(segment_id: i32, writable: bool) -> Result<Self> {
         let id = ShmId(segment_id);
         let attach = || {
@@ -147,7 +148,7 @@ impl Memory {
         self.shared
     }
 
-    /// It is mapped for writing.
+    /// Returns true if it is mapped for writing.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
     }
@@ -162,11 +163,12 @@ impl Memory {
         self.shm.map(|id| id.0)
     }
 
-    /// The mapping that it is, looked up in `/proc/self/maps` at the first call.
+    /// Returns the mapping that contains the memory. It is read from `/proc/self/maps` at the first
+    /// call.
     ///
     /// # Errors
     ///
-    /// As [`Segment::containing`].
+    /// Errors of [`Segment::containing`].
     pub fn segment(&self) -> Result<&Segment> {
         if let Some(segment) = self.segment.get() {
             return Ok(segment);
@@ -201,7 +203,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Has the kernel drop all pages: what is read next is zero. Regions keep the old pages.
+    /// Drops all pages: the next reads return zero. Regions keep the old pages.
     ///
     /// # Errors
     ///
@@ -269,7 +271,7 @@ fn memfd(length: u64, flags: MFdFlags) -> std::result::Result<Memory, Errno> {
 fn sysv(length: u64) -> std::result::Result<Memory, Errno> {
     let id = ShmId::create(length)?;
     let mapping = id.attach(true);
-    // From here on it lives as long as somebody maps it, and can be attached for as long.
+    // From here on it exists, and can be attached, as long as a process maps it.
     id.remove()?;
     let mut memory = Memory::own(mapping?, length, true);
     memory.shm = Some(id);

@@ -2,11 +2,11 @@
 
 //! All volatile accesses, fences and pointer arithmetic of this crate.
 //!
-//! Two kinds of memory are behind a [`Mapping`]: *registers* (shadow pages, context pages), where
-//! each access is an order to the device, and *shared memory* (status page, window, registered
-//! buffers), which somebody else may change at any time. Registers are in `mmio/register.rs`, a pair
-//! of accesses that begins anew when it is preempted is in `mmio/rseq.rs`, and what keeps accesses to
-//! shared memory in order is in `mmio/barrier.rs`.
+//! A [`Mapping`] is one of two kinds of memory: *registers* (shadow pages, context pages), where
+//! each access is a command to the device, and *shared memory* (status page, window, registered
+//! buffers), which the device or another process may change at any time. Registers are in
+//! `mmio/register.rs`, a pair of accesses that restarts after a preemption is in `mmio/rseq.rs`,
+//! and the barriers for shared memory are in `mmio/barrier.rs`.
 
 mod barrier;
 mod register;
@@ -33,7 +33,7 @@ impl Mapping {
     /// When the word does not lie in the mapping or is not aligned.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        // Where the offset is a constant in the first page, nothing is left to check at run time.
+        // If the offset is a constant in the first page, this check needs no code at run time.
         let there = offset <= PAGE - 8 || offset <= self.length() - 8;
         assert!(offset % 8 == 0 && there);
         // SAFETY: the word lies in the mapping, which consists of whole pages, and is aligned, as
@@ -50,9 +50,9 @@ impl Mapping {
     #[inline]
     pub(crate) fn read(&self, offset: usize, target: &mut [u8]) {
         assert!(self.holds(offset, target.len()));
-        // SAFETY: the source lies in the mapping, the target is ours alone, so they do not
-        // overlap. The bytes may change while they are copied; any value of them is a valid u8,
-        // and whoever calls checks what it got.
+        // SAFETY: the source lies in the mapping, and the target is an exclusive borrow, so they do
+        // not overlap. The bytes may change while they are copied; any value of them is a valid u8,
+        // and callers check what they read.
         unsafe {
             copy(
                 self.base().as_ptr().add(offset),
@@ -86,7 +86,7 @@ impl Mapping {
         offset <= self.length() && length <= self.length() - offset
     }
 
-    /// The bytes of a part that nobody else can change.
+    /// Returns the bytes of a part that no other code changes.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// For as long as the slice lives, nobody writes to that part.
+    /// While the slice exists, no other thread, process or device writes to that part.
     pub(crate) unsafe fn part(&self, start: usize, length: usize) -> &[u8] {
         assert!(self.holds(start, length));
         // SAFETY: the part lies in the mapping, is initialised (the kernel zeroes pages), and by the
@@ -102,7 +102,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base().as_ptr().add(start), length) }
     }
 
-    /// The bytes of a part that nobody else can reach.
+    /// Returns the bytes of a part that no other code accesses.
     ///
     /// # Panics
     ///
@@ -110,30 +110,30 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// For as long as the slice lives, nobody else reads or writes that part.
+    /// While the slice exists, no other thread, process or device reads or writes that part.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part_mut(&self, start: usize, length: usize) -> &mut [u8] {
         assert!(self.holds(start, length));
-        // SAFETY: as in `part`, and by the caller's promise nobody else has a reference to it.
+        // SAFETY: as in `part`, and the caller guarantees that there is no other reference.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr().add(start), length) }
     }
 
-    /// The bytes, for a mapping that nobody else can change.
+    /// Returns all bytes of a mapping that no other code changes.
     ///
     /// # Safety
     ///
-    /// For as long as the slice lives, nobody writes to the mapping.
+    /// While the slice exists, no other thread, process or device writes to the mapping.
     pub(crate) unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: the bytes are mapped readable and initialised (the kernel zeroes pages), and by
         // the caller's promise they do not change.
         unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.length()) }
     }
 
-    /// The bytes, for a mapping that nobody else can reach.
+    /// Returns all bytes of a mapping that no other code accesses.
     ///
     /// # Safety
     ///
-    /// For as long as the slice lives, nobody else reads or writes the mapping.
+    /// While the slice exists, no other thread, process or device reads or writes the mapping.
     pub(crate) unsafe fn as_slice_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.length()) }
@@ -146,7 +146,7 @@ impl Mapping {
 ///
 /// # Safety
 ///
-/// As [`std::ptr::copy_nonoverlapping`].
+/// The requirements of [`std::ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
     const BLOCK: usize = 2048;

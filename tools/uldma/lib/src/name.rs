@@ -15,15 +15,15 @@ const LONGEST_WORD: usize = 62;
 
 /// A name of an exported region or a window segment: a number other than zero.
 ///
-/// People write words: a word is hashed (FNV-1a, 64 bits), `0x` and hexadecimal digits are
-/// taken as the number itself. Names are equal whose numbers are.
+/// Users write words: a word is hashed (FNV-1a, 64 bits), `0x` and hexadecimal digits are the
+/// number itself. Names are equal if their numbers are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     number: NonZeroU64,
     word: Option<Word>,
 }
 
-/// The word that a name was made of, to be told in messages.
+/// The word that a name was made from, for messages.
 #[derive(Clone, Copy)]
 struct Word {
     bytes: [u8; LONGEST_WORD],
@@ -77,11 +77,11 @@ impl Name {
         }
     }
 
-    /// A name that nobody can guess.
+    /// Returns an unguessable name.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when the kernel has no random numbers to give.
+    /// [`Error::System`] when the kernel's random number generator fails.
     pub fn random() -> Result<Self> {
         let number = sys::random().map_err(|errno| Error::system("get a random name", errno))?;
         let number = NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections by the names of the paper (§5.1), for those who come from there.
+//! Connections under the names of the paper (§5.1).
 //!
 //! | paper | here | otherwise |
 //! | --- | --- | --- |
@@ -12,9 +12,9 @@
 //! | `pcic_send(fd, data, len)` | [`pcic_send`] | [`Connection::send`] |
 //! | `pcic_send_recycle(fd, &data, len)` | [`pcic_send_recycle`] | [`Connection::recycle`] |
 //!
-//! `fd` is an [`Fd`]. Memory is a [`Chunk`], which has its length with it, so a `len` is there only where
-//! it says how much to get. What the paper passes OUT is an argument here, too, and the bytes are
-//! returned. `samples/uldma/pcic.c` has the same for C.
+//! `fd` is an [`Fd`]. Memory is a [`Chunk`], which knows its length, so a function has a `len` only
+//! for the number of bytes to reap. Parameters that the paper passes OUT are arguments here, too,
+//! and the number of bytes is returned. `samples/uldma/pcic.c` does the same in C.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use nix::errno::Errno;
 
 use crate::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Rejected, Result};
 
-/// How long to wait for an answer to a connect.
+/// Limit of the time for the answer to a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the paper has a file descriptor for: a device, and one connection at most.
+/// The paper's file descriptor: a device, and at most one connection.
 #[derive(Debug)]
 pub struct Fd {
     device: Device,
@@ -66,7 +66,7 @@ impl Fd {
     }
 }
 
-/// Which peer `dev` names: nothing, `NODE`, `uldmaN` or `uldmaN:NODE`, `uldmaN` being this device.
+/// Parses `dev`: empty, `NODE`, `uldmaN` or `uldmaN:NODE`, where `uldmaN` is this device.
 fn parse(dev: &str, own: &str) -> Option<Peer> {
     let node = match dev.split_once(':') {
         Some((device, node)) => (device == own).then_some(node)?,
@@ -89,7 +89,7 @@ pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Connects to who listens at the peer.
+/// Connects to the process that listens at the peer.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn pcic_connect(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Ends the connection; waits until nothing is in flight. Memory that it still had is freed.
+/// Ends the connection; waits until nothing is in flight. Memory that it still owned is freed.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn pcic_disconnect(fd: &mut Fd) -> Result<()> {
     Ok(())
 }
 
-/// Gives memory to receive into; returns its bytes.
+/// Posts memory to receive into. Returns its number of bytes.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub fn pcic_recv(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize>
     Ok(data.as_ref().map_or(0, |data| data.len()))
 }
 
-/// Gives memory to send; returns its bytes.
+/// Posts memory to send. Returns its number of bytes.
 ///
 /// # Errors
 ///

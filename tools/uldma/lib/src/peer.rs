@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use crate::{sys, uapi, Device, Error, Result};
 
-/// Which node a call is about, see "DOC: peers" of the user interface.
+/// The node that a call addresses, see "DOC: peers" of the user interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Peer(u32);
 
@@ -20,7 +20,7 @@ impl Peer {
 
     /// The node of that number.
     pub const fn node(number: u32) -> Self {
-        // No link has so many nodes; the kernel says so.
+        // No link has that many nodes, and the kernel reports the error.
         Self(number.saturating_add(1))
     }
 
@@ -29,7 +29,8 @@ impl Peer {
         self.0.checked_sub(1)
     }
 
-    /// What is wrong with this peer, seen from node `own` of a link of `nodes`, if anything is.
+    /// Returns the reason for which node `own`, of a link of `nodes`, cannot address this peer, if
+    /// any.
     fn fault(self, own: u32, nodes: u32) -> Option<Error> {
         let reason = match self.number() {
             Some(number) if number == own => format!("node {number} is this node itself"),
@@ -79,7 +80,7 @@ pub struct PeerInfo {
     pub node: u32,
     /// The link to it is up.
     pub link_up: bool,
-    /// How often the link to it came up.
+    /// Number of times that the link to it came up.
     pub generation: u32,
     /// Version of the link protocol that both speak; zero while the link is down.
     pub version: u32,
@@ -89,7 +90,7 @@ pub struct PeerInfo {
     pub slots: u32,
     /// Messages that were sent to it.
     pub sent: u64,
-    /// Messages that came from it.
+    /// Messages received from it.
     pub received: u64,
     /// Times that its doorbell was rung for messages.
     pub doorbells: u64,
@@ -121,12 +122,12 @@ impl PeerInfo {
 }
 
 impl Device {
-    /// Asks for the link to the node of that number.
+    /// Returns the link to a node.
     ///
     /// # Errors
     ///
-    /// [`Error::NoPeer`] for this node's own number, and where there is no such node;
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::NoPeer`] for this node's own number, and for a node that does not exist;
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn peer(&self, node: u32) -> Result<PeerInfo> {
         let argument = uapi::uldma_peer_query {
             node,
@@ -140,7 +141,8 @@ impl Device {
             })
     }
 
-    /// The error of a call that named a peer. The kernel says no more than EINVAL where that is no peer.
+    /// Returns a more precise error for a call that named a peer, as the kernel only returns EINVAL
+    /// for a wrong one.
     pub(crate) fn about_peer(&self, peer: Peer, error: Error) -> Error {
         if error.errno() != Some(Errno::EINVAL) {
             return error;
@@ -154,7 +156,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn peers(&self) -> Result<Vec<PeerInfo>> {
         let query = self.query()?;
         let others = (0..query.nodes).filter(|&node| node != query.node);

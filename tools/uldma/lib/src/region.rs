@@ -3,66 +3,18 @@
 //! Regions: memory that is pinned and that the device may reach.
 
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno;
+use crate::entry::{Access, Entry};
+use crate::{Blocks, Buffer, Device, Error, Memory, RegionInfo, Result};
 
-use crate::export::Export;
-use crate::{sys, uapi, Blocks, Buffer, Device, Error, Memory, Name, RegionInfo, Result};
-
-/// What the device, or the peer, may do with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Read it: it is a source of transfers.
-    Read,
-    /// Write it: it is a destination.
-    Write,
-    /// Both.
-    ReadWrite,
-}
-
-impl Access {
-    /// The right that flags of the user interface stand for; none for neither.
-    pub(crate) fn from_flags(flags: u32) -> Option<Self> {
-        match (
-            flags & uapi::ULDMA_ACCESS_READ != 0,
-            flags & uapi::ULDMA_ACCESS_WRITE != 0,
-        ) {
-            (true, true) => Some(Self::ReadWrite),
-            (true, false) => Some(Self::Read),
-            (false, true) => Some(Self::Write),
-            (false, false) => None,
-        }
-    }
-
-    pub(crate) fn flags(self) -> u32 {
-        match self {
-            Self::Read => uapi::ULDMA_ACCESS_READ,
-            Self::Write => uapi::ULDMA_ACCESS_WRITE,
-            Self::ReadWrite => uapi::ULDMA_ACCESS_READ | uapi::ULDMA_ACCESS_WRITE,
-        }
-    }
-
-    /// It includes reading.
-    pub fn reads(self) -> bool {
-        self.flags() & uapi::ULDMA_ACCESS_READ != 0
-    }
-
-    /// It includes writing.
-    pub fn writes(self) -> bool {
-        self.flags() & uapi::ULDMA_ACCESS_WRITE != 0
-    }
-}
-
-/// What a transfer can name: a region of this process, or an import of the peer's.
+/// Memory that a transfer can name: a region of this process, or an import of a peer's.
 pub trait Registered: sealed::Registered {
     /// Bytes.
     fn length(&self) -> u64 {
         self.entry().length
     }
 
-    /// What transfers may do with it.
+    /// Returns the rights of transfers.
     fn access(&self) -> Access {
         self.entry().access
     }
@@ -72,16 +24,17 @@ pub trait Registered: sealed::Registered {
         self.entry().index
     }
 
-    /// What events and the kernel's calls name it by.
+    /// Returns the handle, which identifies it in events and ioctls.
     fn handle(&self) -> u32 {
         self.entry().handle
     }
 
-    /// Asks the kernel what it is now: pages, rights, and how much of it went stale.
+    /// Queries its current state: pages, rights, and stale bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENOENT after [`Device::cleanup`], ENODEV when the device is gone.
+    /// [`Error::System`]: ENOENT after [`Device::cleanup`], ENODEV when the device has been
+    /// removed.
     fn query(&self) -> Result<RegionInfo> {
         RegionInfo::query(self.entry())
     }
@@ -97,82 +50,10 @@ pub(crate) mod sealed {
     }
 }
 
-/// One entry of the open file's table of regions and imports, ended on drop.
-#[derive(Debug)]
-pub struct Entry {
-    pub(crate) device: Device,
-    pub(crate) handle: u32,
-    pub(crate) index: u32,
-    pub(crate) access: Access,
-    pub(crate) length: u64,
-    /// Shadow byte that stands for the first byte.
-    pub(crate) first: u64,
-    pub(crate) shadow_offset: u64,
-    pub(crate) shadow_length: u64,
-    /// There is nothing left to do on drop.
-    pub(crate) ended: AtomicBool,
-}
-
-impl Entry {
-    pub(crate) fn register(
-        device: &Device,
-        address: u64,
-        length: u64,
-        access: Access,
-    ) -> Result<Self> {
-        let argument = uapi::uldma_region_register {
-            flags: access.flags(),
-            addr: address,
-            length,
-            ..Default::default()
-        };
-        let answer = sys::region_register(device.as_fd(), argument).map_err(|errno| {
-            let pinned = device.query().ok().map(|query| query.mm_pinned);
-            // What is locked already needs no room.
-            let charge = device.charge(address, length, access).ok();
-            let needed = charge.map_or(length, |charge| charge.charge);
-            Error::registration(length, needed, pinned, errno)
-        })?;
-        Ok(Self {
-            device: device.clone(),
-            handle: answer.out_handle,
-            index: answer.out_index,
-            access,
-            length,
-            first: address.checked_rem(device.page_size()).unwrap_or(0),
-            shadow_offset: answer.out_shadow_offset,
-            shadow_length: answer.out_shadow_length,
-            ended: AtomicBool::new(false),
-        })
-    }
-
-    fn end(&self) -> std::result::Result<(), Errno> {
-        if self.ended.swap(true, Ordering::Relaxed) {
-            return Ok(());
-        }
-        let answer = sys::region_unregister(self.device.as_fd(), sys::handle(self.handle));
-        self.device.events().forget(self.handle);
-        match answer {
-            // A clean-up has ended it before, or with the device, all regions have ended. A handle
-            // never names anything else than what it was given out for.
-            Ok(_) | Err(Errno::ENOENT | Errno::ENODEV) => Ok(()),
-            Err(errno) => Err(errno),
-        }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        // If this fails, closing the file ends it; until then the pages stay pinned, so that the
-        // device never writes to memory of somebody else.
-        let _ = self.end();
-    }
-}
-
-/// A registered buffer: pinned, known to the device, and changing whenever a transfer says so.
+/// A registered buffer: pinned, named by transfers, and changed by them at any time.
 #[derive(Debug)]
 pub struct Region {
-    // Fields drop in this order: the registration ends before the memory goes.
+    // Fields drop in this order: the registration must end before the memory is unmapped.
     entry: Entry,
     buffer: Buffer,
 }
@@ -182,7 +63,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENOMEM when the limit would be exceeded ([`Error::hint`] says limit, use
+    /// [`Error::System`]: ENOMEM when the limit would be exceeded ([`Error::hint`] names limit, use
     /// and need), ENOSPC when the device's table is full, EDQUOT when this user's share of it is
     /// used up. The buffer is freed.
     pub fn register(&self, buffer: Buffer, access: Access) -> Result<Region> {
@@ -196,8 +77,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when there is no such part, otherwise as [`Device::register`]. EOPNOTSUPP
-    /// says that this kind of memory cannot be pinned.
+    /// [`Error::Range`] when the part does not exist; [`Error::System`]: ENOMEM when the limit
+    /// would be exceeded, ENOSPC when the device's table is full, EDQUOT when this user's share of
+    /// it is used up, EOPNOTSUPP when this kind of memory cannot be pinned.
     pub fn register_memory(
         &self,
         memory: &Memory,
@@ -213,15 +95,16 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::register`]; EFAULT when the addresses are not mapped with the rights that
-    /// `access` needs.
+    /// [`Error::System`]: ENOMEM when the limit would be exceeded, ENOSPC when the device's table
+    /// is full, EDQUOT when this user's share of it is used up, EFAULT when the addresses are not
+    /// mapped with the rights that `access` needs.
     ///
     /// # Safety
     ///
-    /// Until the registration has ended, the device may read (or write, as `access` says) these
-    /// pages whenever a transfer, here or at the peer, says so: for as long, no reference to bytes
-    /// that transfers write may be in use, and none of those bytes may belong to anybody who does
-    /// not expect it.
+    /// Until the registration has ended, the device may read (or write, depending on `access`)
+    /// these pages whenever a transfer, here or at the peer, names them. During that time, no
+    /// reference to bytes that transfers write may be in use, and none of those bytes may belong to
+    /// code that does not expect changes.
     pub unsafe fn register_at(&self, start: u64, length: u64, access: Access) -> Result<Borrowed> {
         let entry = Entry::register(self, start, length, access)?;
         Ok(Borrowed { entry })
@@ -234,7 +117,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::register`].
+    /// [`Error::System`]: ENOMEM when the limit would be exceeded, ENOSPC when the device's table
+    /// is full, EDQUOT when this user's share of it is used up.
     pub fn with_registered<R>(
         &self,
         memory: &mut [u8],
@@ -261,8 +145,8 @@ impl Device {
 }
 
 impl Region {
-    /// Copies `source` into the region at `offset`. A transfer that writes the same bytes
-    /// meanwhile mixes with it.
+    /// Copies `source` into the region at `offset`. If a transfer writes the same bytes at the same
+    /// time, the result is a mixture.
     ///
     /// # Errors
     ///
@@ -273,8 +157,8 @@ impl Region {
         Ok(())
     }
 
-    /// Copies from the region at `offset` into `target`. Bytes that a transfer writes meanwhile
-    /// may be old or new.
+    /// Copies from the region at `offset` into `target`. Bytes that a transfer writes at the same
+    /// time may be old or new.
     ///
     /// # Errors
     ///
@@ -297,16 +181,6 @@ impl Region {
         }
     }
 
-    /// Offers the region to the peer under a name, until the result is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`]: EEXIST when the name is taken, EACCES when the region gives less,
-    /// ENOTCONN when there is no peer.
-    pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
-        Export::new(&self.entry, name, access)
-    }
-
     /// The bus addresses of the region: runs of pages that are consecutive for the device.
     ///
     /// # Errors
@@ -316,17 +190,17 @@ impl Region {
         Blocks::merged(&self.entry)
     }
 
-    /// The same, one block for each page.
+    /// Returns the bus addresses of the region, one block for each page.
     ///
     /// # Errors
     ///
-    /// As [`Region::blocks`].
+    /// [`Error::System`]: EPERM without CAP_SYS_ADMIN.
     pub fn pages(&self) -> Result<Blocks<'_>> {
         Blocks::pages(&self.entry)
     }
 
-    /// Ends the registration, once no transfer can touch the memory any more, and gives the
-    /// buffer back.
+    /// Ends the registration, once no transfer can access the memory any more, and returns the
+    /// buffer.
     ///
     /// # Errors
     ///
@@ -348,7 +222,7 @@ impl sealed::Registered for Region {
 
 impl Registered for Region {}
 
-/// A registration of memory that somebody else keeps: see [`Device::with_registered`],
+/// A registration of memory that the caller keeps: see [`Device::with_registered`],
 /// [`Device::register_memory`] and [`Device::register_at`].
 #[derive(Debug)]
 pub struct Borrowed {
@@ -356,29 +230,20 @@ pub struct Borrowed {
 }
 
 impl Borrowed {
-    /// As [`Region::export`].
+    /// Returns the bus addresses of the region, as runs of consecutive pages.
     ///
     /// # Errors
     ///
-    /// As [`Region::export`].
-    pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
-        Export::new(&self.entry, name, access)
-    }
-
-    /// As [`Region::blocks`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::blocks`].
+    /// [`Error::System`]: EPERM without CAP_SYS_ADMIN.
     pub fn blocks(&self) -> Result<Blocks<'_>> {
         Blocks::merged(&self.entry)
     }
 
-    /// As [`Region::pages`].
+    /// Returns the bus addresses of the region, one block for each page.
     ///
     /// # Errors
     ///
-    /// As [`Region::blocks`].
+    /// [`Error::System`]: EPERM without CAP_SYS_ADMIN.
     pub fn pages(&self) -> Result<Blocks<'_>> {
         Blocks::pages(&self.entry)
     }
@@ -387,13 +252,13 @@ impl Borrowed {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ETIMEDOUT when the device does not answer; the region is gone, and its
+    /// [`Error::System`]: ETIMEDOUT when the device does not answer; the region has ended, and its
     /// pages stay pinned.
     pub fn unregister(self) -> Result<()> {
         self.end()
     }
 
-    /// The same for those who cannot give it away; does nothing the second time.
+    /// Ends the registration through a shared reference; later calls have no effect.
     pub(crate) fn end(&self) -> Result<()> {
         self.entry
             .end()

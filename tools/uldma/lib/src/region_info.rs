@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a region is now, as the kernel sees it.
+//! The current state of a region, as the kernel reports it.
 
 use std::os::fd::AsFd;
 
-use crate::region::Entry;
+use crate::entry::Entry;
 use crate::{sys, uapi, Access, Error, Result};
 
 /// The kernel's view of a region or an import, see [`crate::Registered::query`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {
-    /// What transfers may do with it.
+    /// Rights of transfers.
     pub access: Option<Access>,
-    /// It is a region of the peer.
+    /// True for an import of a peer's region.
     pub import: bool,
-    /// It is offered to the peer.
+    /// True if it is exported to a peer.
     pub exported: bool,
     /// Address of its first byte, as registered; zero for an import.
     pub address: u64,
@@ -23,8 +23,8 @@ pub struct RegionInfo {
     pub length: u64,
     /// Pages that it touches.
     pub pages: u64,
-    /// Bytes of these pages whose addresses no longer mean them: they were unmapped, moved,
-    /// discarded or mapped anew. The region still means the pages that it meant.
+    /// Bytes of these pages whose addresses now refer to other memory: they were unmapped, moved,
+    /// discarded or mapped anew. The region still refers to its original pages.
     pub stale: u64,
     /// Locked memory areas that make it up; zero for an import.
     pub areas: u32,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Asking again for what the peer may have at any time, and does not tell of.
+//! Retries of operations that may succeed at any time without a notification.
 
 use std::time::{Duration, Instant};
 
 /// Backoff at the same thing, until it succeeds or the time is up.
 ///
-/// Each pause is a part of the time that went by before it. So what comes is found at most that part
-/// later than it could have been, whatever the machine or the peer takes, and the number of attempts
-/// grows with the logarithm of the time alone.
+/// Each pause is a fixed fraction of the time that has passed. So success is noticed at most that
+/// fraction later than possible, for any machine and peer, and the number of attempts is
+/// logarithmic in the time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     began: Instant,
@@ -27,7 +27,7 @@ impl Backoff {
         Self { began, deadline }
     }
 
-    /// What is left of the time.
+    /// Returns the remaining time.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.map_or(Duration::MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now())
@@ -41,8 +41,8 @@ impl Backoff {
         next.is_some()
     }
 
-    /// None where the peer would have too little time to answer: then it would not be told what is
-    /// missing, but that the peer is late.
+    /// None if the peer would have too little time to answer: the caller would then see that the
+    /// peer is late, and not what is missing.
     fn next_pause(&self) -> Option<Duration> {
         let (went, left) = (self.began.elapsed(), self.left());
         let pause = went / Self::PART;

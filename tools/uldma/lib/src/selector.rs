@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Many channels, served in turns by one thread.
+//! Many channels, served in round-robin order by one thread.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use crate::link::{Pollable, LONGEST_SLEEP};
+use crate::link::Pollable;
 use crate::spin::{repeat, Poller};
+use crate::wakeup::LONGEST_SLEEP;
 use crate::{sys, wakeup, Channel, Error, Result, Spin, WindowLink};
 
 /// Channels that are waited for together. Each that has messages is served once before any is served
@@ -16,7 +17,7 @@ use crate::{sys, wakeup, Channel, Error, Result, Spin, WindowLink};
 #[derive(Debug)]
 pub struct Selector<L: Pollable = WindowLink> {
     slots: Vec<Option<Slot<L>>>,
-    /// Whose turn it is.
+    /// The slot to serve next.
     next: usize,
     poller: Poller,
     spin: Spin,
@@ -27,7 +28,7 @@ pub struct Selector<L: Pollable = WindowLink> {
 #[derive(Debug)]
 struct Slot<L: Pollable> {
     channel: Channel<L>,
-    /// That and why it has ended was told.
+    /// The end of the channel and its reason were reported.
     ended: bool,
 }
 
@@ -59,7 +60,7 @@ impl<L: Pollable> Selector<L> {
     ///
     /// # Errors
     ///
-    /// Those of [`Pollable::open`].
+    /// [`Error::System`] of eventfd(), by [`Pollable::open`].
     pub fn add(&mut self, channel: Channel<L>) -> Result<usize> {
         channel.link().open()?;
         if channel.wakeup() > self.wakeup {
@@ -88,14 +89,15 @@ impl<L: Pollable> Selector<L> {
         Some(&mut slot.channel)
     }
 
-    /// Takes a channel out; its place may be given to another one.
+    /// Removes a channel; its slot may be reused for another one.
     pub fn remove(&mut self, slot: usize) -> Option<Channel<L>> {
         Some(self.slots.get_mut(slot)?.take()?.channel)
     }
 
-    /// Takes one message, from the first channel that has one after the one that was served last, into
-    /// the start of `target`. Returns the channel's place and the message's length, or why that channel
-    /// has ended (once: remove it then) or cannot be read. Waits if there is none.
+    /// Receives one message into the start of `target`, from the first channel that has one after
+    /// the one that was served last. Returns the channel's slot and the message's length, or the
+    /// reason for which that channel has ended (reported once: remove it then) or cannot be read.
+    /// Waits if no message is pending.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ impl<L: Pollable> Selector<L> {
         self.poller.slept();
         let deadline = Instant::now() + timeout;
         loop {
-            // The order is what makes it safe: count rings, say it, look again, sleep.
+            // This order makes it safe: count rings, publish the flags, poll again, sleep.
             let seen: Vec<u64> = self
                 .open()
                 .map(|slot| slot.channel.link().rings())
@@ -138,7 +140,7 @@ impl<L: Pollable> Selector<L> {
         }
     }
 
-    /// Looks once at each channel, in turns.
+    /// Polls each channel once, in round-robin order.
     fn poll_once(&mut self, target: &mut [u8]) -> Option<(usize, Result<usize>)> {
         let count = self.slots.len();
         for turn in 0..count {

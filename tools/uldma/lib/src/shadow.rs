@@ -7,8 +7,9 @@ use std::os::fd::AsFd;
 
 use nix::sys::mman::ProtFlags;
 
+use crate::entry::Entry;
 use crate::mmio::RegisterAddress;
-use crate::region::{Entry, Registered};
+use crate::region::Registered;
 use crate::sys::Mapping;
 use crate::{Access, Error, Result};
 
@@ -73,7 +74,7 @@ impl<'region> Shadow<'region> {
     }
 }
 
-/// Maps the shadow pages of a region, with the rights that the region gives.
+/// Maps the shadow pages of a region, with the region's rights.
 fn map(entry: &Entry) -> Result<Mapping> {
     let mut prot = ProtFlags::empty();
     // A source's register is loaded from, a destination's is stored to.

@@ -2,19 +2,21 @@
 
 //! A lock for processes that share pages.
 //!
-//! The device cannot tell who passed it an address that several processes may pass, so those who
-//! share the pages of a transfer have to take turns (fn 8). This is a way to: a word of shared memory
-//! that a process sleeps on, and that the kernel releases for whoever dies.
+//! The device cannot tell processes apart that share the pages of a transfer, so they have to take
+//! turns (fn 8). This lock is a way to do so: a word of shared memory that a process sleeps on, and
+//! that the kernel releases when its holder dies.
 
+mod robust;
+
+use self::robust::{Held, Mutex};
 use crate::memory::Memory;
-use crate::sys::robust::{Held, Mutex};
 use crate::{Error, Result};
 
 /// A lock that several processes take: each has its own value of this type, over the same memory.
 ///
-/// One process makes it ([`SharedLock::create`]), the others open it ([`SharedLock::open`]) or
-/// inherit it by fork(), where the memory is shared. It keeps those apart who use it, and nobody
-/// else; a process that writes to the memory by other ways can make it fail for all.
+/// One process creates it ([`SharedLock::create`]), the others open it ([`SharedLock::open`]) or
+/// inherit it by fork(), where the memory is shared. It excludes only processes that use it; a
+/// process that writes to the memory in other ways can make it fail for all.
 #[derive(Debug)]
 pub struct SharedLock {
     mutex: Mutex,
@@ -34,7 +36,7 @@ pub struct SharedGuard<'lock> {
 }
 
 impl SharedLock {
-    /// Makes a lock in the first page of `memory`, which nobody uses yet and all share:
+    /// Creates a lock in the first page of `memory`, which no process may use yet and all share:
     /// [`crate::Kind::Shared`], [`crate::Kind::SysV`] or a file.
     ///
     /// # Errors
@@ -50,15 +52,15 @@ impl SharedLock {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EINVAL for memory as in [`SharedLock::create`], ENOENT when nobody has made
-    /// a lock there (yet).
+    /// [`Error::System`]: EINVAL for memory as in [`SharedLock::create`], ENOENT when no lock was
+    /// created there (yet).
     pub fn open(memory: Memory) -> Result<Self> {
         Mutex::open(memory)
             .map(|mutex| Self { mutex })
             .map_err(|errno| Error::system("use a lock in shared memory", errno))
     }
 
-    /// Waits until nobody holds it, and takes it.
+    /// Waits until no thread holds it, and takes it.
     ///
     /// # Errors
     ///
@@ -72,7 +74,8 @@ impl SharedLock {
 }
 
 impl SharedGuard<'_> {
-    /// Whoever held it before has died meanwhile: what it protects may be half-changed.
+    /// Returns true if the last holder died while holding it: the data that it protects may be
+    /// half-changed.
     pub fn holder_died(&self) -> bool {
         self.held.holder_died
     }
@@ -97,7 +100,7 @@ mod tests {
                     for _ in 0..10_000 {
                         let guard = lock.lock().unwrap();
                         assert!(!guard.holder_died());
-                        // Two steps, that somebody could come in between.
+                        // Two steps that another thread could interleave.
                         let now = count.load(Ordering::Relaxed);
                         count.store(now + 1, Ordering::Relaxed);
                     }

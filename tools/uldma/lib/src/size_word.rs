@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The size word: what the one store of an initiation says.
+//! The size word: the word of an initiation's single store.
 
 use crate::uapi;
 
 /// Bytes that one initiation can move at most, by the width of the field.
 pub const MAX_TRANSFER: u64 = uapi::ULDMA_SIZE_WORD_BYTES_MASK as u64;
 
-/// One side of a transfer, as the size word names it.
+/// One side of a transfer, as encoded in the size word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand {
     /// Shadow address modulo eight.

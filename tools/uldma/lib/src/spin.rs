@@ -11,13 +11,14 @@ mod adaptive;
 #[cfg(test)]
 mod simulation;
 
-/// How long calls poll memory before they sleep. Polling makes no system call, not even for the time.
+/// Time for which calls poll memory before they sleep. Polling makes no system call, not even for
+/// the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
     /// They sleep at once.
     Never,
-    /// About as long as sleeping and waking takes, which the library measures: on this machine, and for a
-    /// [`Channel`](crate::Channel) over its link, when the two sides meet.
+    /// About as long as sleeping and waking takes, which the library measures: on this machine, and
+    /// for a [`Channel`](crate::Channel) over its link, after the handshake.
     ///
     /// The processor's time is at most twice what the best choice would have cost, and where a peer
     /// answers faster than a wake-up, both sides find its messages by polling.
@@ -32,11 +33,11 @@ impl Spin {
     pub const MEASURE: Self = Self::For(Duration::from_millis(50));
 }
 
-/// One waiter, and how long it polls.
+/// One waiter, and its polling time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poller {
     policy: Policy,
-    /// Ticks for which it has polled in vain.
+    /// Ticks for which it has polled without success.
     polled: u64,
     /// Attempts between two readings of the time, see [`Poller::calibrate`].
     burst: u32,
@@ -82,9 +83,9 @@ impl Poller {
         }
     }
 
-    /// Notes that the last burst has taken `ticks`, where one may take `limit`. What a reading of the
-    /// time costs is paid by a message that waits meanwhile, so it is to be rare; a burst that took
-    /// long since something else had the processor says little, and the next ones mend it.
+    /// Adjusts the burst: the last one took `ticks`, where one may take `limit`. A message that
+    /// arrives while the time is read waits for that, so the time should be read rarely. A burst
+    /// that took long because another task had the processor is corrected by the next ones.
     #[inline]
     fn calibrate(&mut self, ticks: u64, limit: u64) {
         let (longest, burst) = (u64::from(Self::LONGEST_BURST), u64::from(self.burst));
@@ -101,9 +102,9 @@ impl Poller {
         }
     }
 
-    /// Attempts until one succeeds; none when none did in time. `attempts` makes as many in a row as
-    /// it is asked for, since some polls are quicker so. [`Poller::slept`] has to be called if the
-    /// waiter sleeps then.
+    /// Makes attempts until one succeeds; none when none did in time. `attempts` makes as many in a
+    /// row as it is asked for, since some polls are faster that way. [`Poller::slept`] has to be
+    /// called if the waiter sleeps afterwards.
     #[inline]
     pub(crate) fn until<T>(&mut self, mut attempts: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let limit = match &self.policy {
@@ -143,7 +144,7 @@ impl Poller {
         }
     }
 
-    /// The waiter has slept, after polling in vain.
+    /// Notes that the waiter has slept after polling without success.
     pub(crate) fn slept(&mut self) {
         if let Policy::Adaptive(policy) = &mut self.policy {
             policy.slept(self.polled);

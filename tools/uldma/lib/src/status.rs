@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The status page: memory in which the device says how transfers ended.
+//! The status page: memory in which the device reports the results of transfers.
 
 use std::mem::offset_of;
 use std::sync::atomic::{fence, Ordering};
@@ -17,19 +17,19 @@ const RECORD_TICKET: usize = offset_of!(uapi::uldma_completion, ticket);
 const RECORD_BYTES: usize = offset_of!(uapi::uldma_completion, bytes);
 const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
 
-/// How one transfer ended.
+/// Result of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which one.
+    /// Ticket of the transfer.
     pub ticket: Ticket,
     /// Bytes that were moved; of an atomic operation, what the word was before.
     pub bytes: u64,
-    /// Why it failed; none when it did not.
+    /// Reason of the failure; none if it succeeded.
     pub failure: Option<Refusal>,
 }
 
 impl Completion {
-    /// Makes a failed transfer an error.
+    /// Turns a failed transfer into an error.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl StatusPage {
         Ok(Self { mapping })
     }
 
-    /// Highest ticket that has ended; what its transfer did comes before this.
+    /// Returns the highest ticket that has ended; all effects of its transfer are visible then.
     #[inline]
     pub(crate) fn completed(&self) -> u64 {
         self.mapping.word(COMPLETED).load(Ordering::Acquire)
@@ -76,14 +76,14 @@ impl StatusPage {
         self.mapping.word(REFUSED).load(Ordering::Relaxed)
     }
 
-    /// The device does not look at the queue. Comes after a full barrier after what it is to find
-    /// there.
+    /// Returns true if the device does not poll the queue. To be called after a full barrier that
+    /// follows the descriptors.
     #[inline]
     pub(crate) fn wants_wakeup(&self) -> bool {
         self.mapping.word(WAKEUP).load(Ordering::Relaxed) != 0
     }
 
-    /// How the transfer ended; none while it has not.
+    /// Returns the result of a transfer; none while it has not ended.
     #[inline]
     pub(crate) fn ended(&self, ticket: Ticket) -> Result<Option<Completion>> {
         // Acquire: the device writes `completed` after the record and after the data.
@@ -104,7 +104,7 @@ impl StatusPage {
             (status >> 32) as u32
         };
         fence(Ordering::Acquire);
-        // A later transfer may have taken the record meanwhile.
+        // A later transfer may have overwritten the record in between.
         if first != ticket.0 || load(RECORD_TICKET) != ticket.0 {
             return Err(Error::RecordLost(ticket.0));
         }

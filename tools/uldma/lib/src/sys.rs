@@ -3,11 +3,11 @@
 //! The system calls that this crate makes, as safe functions: ioctl and a few small ones here, those
 //! that map and lock memory in the modules below.
 //!
-//! Every call is counted per thread ([`calls`]), so that programs can say what an operation costs.
+//! Every call is counted per thread ([`calls`]), so that programs can report the cost of an
+//! operation.
 
 mod lock;
 mod mapping;
-pub(crate) mod robust;
 mod shm;
 
 use std::cell::Cell;
@@ -56,7 +56,7 @@ macro_rules! ioctls {
         ) -> Result<uapi::$argument, Errno> {
             argument.size = size_of::<uapi::$argument>() as u32;
             count_call();
-            // SAFETY: `argument` is the structure that the command is defined with and says its
+            // SAFETY: `argument` is the structure that the command is defined with and contains its
             // own size, so the kernel stays within it; it lives until the call returns.
             let result = unsafe {
                 libc::ioctl(
@@ -71,7 +71,7 @@ macro_rules! ioctls {
 }
 
 ioctls! {
-    /// What the device is and has.
+    /// Queries the device.
     query(ULDMA_CMD_QUERY, uldma_query);
     /// Pins memory and names it.
     region_register(ULDMA_CMD_REGION_REGISTER, uldma_region_register);
@@ -79,25 +79,25 @@ ioctls! {
     region_unregister(ULDMA_CMD_REGION_UNREGISTER, uldma_handle);
     /// Offers a region to the peer.
     region_export(ULDMA_CMD_REGION_EXPORT, uldma_region_export);
-    /// Takes the offer back.
+    /// Ends an export.
     region_unexport(ULDMA_CMD_REGION_UNEXPORT, uldma_handle);
     /// Gains access to a region of the peer.
     region_import(ULDMA_CMD_REGION_IMPORT, uldma_region_import);
-    /// What a region is.
+    /// Queries a region.
     region_query(ULDMA_CMD_REGION_QUERY, uldma_region_query);
-    /// What a registration would charge.
+    /// Queries the charge of a registration.
     region_charge(ULDMA_CMD_REGION_CHARGE, uldma_region_charge);
     /// Ends all regions and imports of the open file.
     region_cleanup(ULDMA_CMD_REGION_CLEANUP, uldma_handle);
-    /// What the open file's address space has locked, and the switch of the pin cache.
+    /// Queries the locked memory of the open file's address space, and switches the pin cache.
     lmm(ULDMA_CMD_LMM, uldma_lmm);
-    /// Takes a register context.
+    /// Allocates a register context.
     context_create(ULDMA_CMD_CONTEXT_CREATE, uldma_context_create);
-    /// Gives the register context back.
+    /// Frees the register context.
     context_destroy(ULDMA_CMD_CONTEXT_DESTROY, uldma_handle);
     /// The device's counters of this open file's context.
     context_stats(ULDMA_CMD_CONTEXT_STATS, uldma_context_stats);
-    /// Says where pages go.
+    /// Maps pages out.
     context_map_out(ULDMA_CMD_CONTEXT_MAP_OUT, uldma_map_out);
     /// Sets the eventfd that pending events signal.
     eventfd(ULDMA_CMD_EVENTFD, uldma_eventfd);
@@ -105,7 +105,7 @@ ioctls! {
     dma(ULDMA_CMD_DMA, uldma_dma);
     /// Sleeps until a transfer has ended.
     dma_wait(ULDMA_CMD_DMA_WAIT, uldma_dma_wait);
-    /// Takes a part of this node's inbound window.
+    /// Allocates a part of this node's inbound window.
     segment_create(ULDMA_CMD_SEGMENT_CREATE, uldma_segment_create);
     /// Reaches a segment of the peer.
     segment_attach(ULDMA_CMD_SEGMENT_ATTACH, uldma_segment_attach);
@@ -117,21 +117,21 @@ ioctls! {
     peer_query(ULDMA_CMD_PEER_QUERY, uldma_peer_query);
     /// Waits for peers to connect.
     conn_listen(ULDMA_CMD_CONN_LISTEN, uldma_conn_listen);
-    /// Takes a connection that waits at a listener.
+    /// Accepts a connection that waits at a listener.
     conn_accept(ULDMA_CMD_CONN_ACCEPT, uldma_conn_accept);
     /// Connects to a listener of a peer.
     conn_connect(ULDMA_CMD_CONN_CONNECT, uldma_conn_connect);
     /// Ends the connection, or stops to listen.
     conn_disconnect(ULDMA_CMD_CONN_DISCONNECT, uldma_handle);
-    /// Gives memory to receive into.
+    /// Posts memory to receive into.
     conn_prepost(ULDMA_CMD_CONN_PREPOST, uldma_conn_buffer);
-    /// Gives memory to send.
+    /// Posts memory to send.
     conn_send(ULDMA_CMD_CONN_SEND, uldma_conn_buffer);
     /// Gets received memory back.
     conn_recv(ULDMA_CMD_CONN_RECV, uldma_conn_range);
     /// Gets sent memory back.
     conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
-    /// What the open file's connection is.
+    /// Queries the open file's connection.
     conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn handle(handle: u32) -> uapi::uldma_handle {
     uapi::uldma_handle { size: 0, handle }
 }
 
-/// A number that nobody can guess, never zero.
+/// Returns an unguessable number, never zero.
 pub(crate) fn random() -> Result<u64, Errno> {
     loop {
         let mut bytes = [0u8; 8];
         count_call();
-        // SAFETY: the buffer is as long as said.
+        // SAFETY: the pointer and the length are those of the buffer.
         let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         if Errno::result(got)? == 8 && bytes != [0; 8] {
             return Ok(u64::from_ne_bytes(bytes));
@@ -193,7 +193,7 @@ pub(crate) fn allow_tracer(tracer: u32) {
 
 /// A system call that does nothing and that a tracer recognises by its argument.
 pub(crate) fn mark(command: i32) {
-    // SAFETY: prctl() refuses an unknown command with EINVAL before it looks at anything else.
+    // SAFETY: prctl() refuses an unknown command with EINVAL before it uses its arguments.
     let _ = unsafe { libc::prctl(command, 0, 0, 0, 0) };
 }
 

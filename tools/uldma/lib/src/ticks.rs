@@ -2,8 +2,8 @@
 
 //! Time in units that cost next to nothing to read.
 //!
-//! In a guest, clock_gettime() may be a real system call that goes on to an emulated timer, which
-//! costs more than what is to be measured. So on x86 the time-stamp counter is read.
+//! In a guest, clock_gettime() may be a real system call that reads an emulated timer, which takes
+//! longer than the operations to measure. So on x86 the time-stamp counter is read.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ pub struct Started {
     pub initiations: u64,
     /// Of these, how many the kernel started.
     pub by_kernel: u64,
-    /// Bytes whose end was waited for.
+    /// Bytes whose end was observed.
     pub moved: u64,
 }
 
@@ -59,7 +59,7 @@ fn pieces(bytes: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     } else {
         most.max(1)
     };
-    // What fits in one initiation is one initiation.
+    // A transfer that fits in one initiation is not split.
     let piece = if bytes <= most { bytes.max(1) } else { piece };
     (0..bytes.div_ceil(piece)).map(move |index| {
         let offset = index * piece;
@@ -76,7 +76,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`], [`Error::Refused`]; what was started before goes on.
+    /// [`Error::Range`], [`Error::Refused`]; transfers that were started before continue.
     pub fn start(
         &self,
         started: &mut Started,
@@ -109,12 +109,13 @@ impl Context {
         Ok(())
     }
 
-    /// Waits for all that was started: polls and sleeps as [`Context::wait`] does, for each
-    /// initiation anew.
+    /// Waits for all started transfers: polls and sleeps as [`Context::wait`] does, separately for
+    /// each initiation.
     ///
     /// # Errors
     ///
-    /// As [`Context::wait`].
+    /// [`Error::Timeout`], [`Error::Transfer`], [`Error::RecordLost`], [`Error::System`], as for
+    /// [`Context::wait`].
     pub fn finish(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
         while !started.pending.is_empty() {
             self.finish_oldest(started, wait)?;
@@ -122,13 +123,13 @@ impl Context {
         Ok(())
     }
 
-    /// Looks whether all that was started has ended, for a bounded time and without any system
-    /// call; false when it has not, or when the kernel would have to be asked.
+    /// Polls for a bounded time, without any system call, whether all started transfers have ended.
+    /// Returns false if they have not, or if that takes a query of the kernel.
     ///
     /// # Errors
     ///
-    /// As [`Context::wait`].
-    pub fn look(&self, started: &mut Started, spin: Spin) -> Result<bool> {
+    /// [`Error::Transfer`], [`Error::RecordLost`], as for [`Context::wait`].
+    pub fn poll_ended(&self, started: &mut Started, spin: Spin) -> Result<bool> {
         while let Some(&(transfer, bytes)) = started.pending.front() {
             let Some(ticket) = transfer.ticket() else {
                 return Ok(false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What it costs to sleep and be woken on this machine, as measured once for each process.
+//! The cost of sleeping and being woken on this machine, measured once for each process.
 //!
 //! The measured sleep ends by a timer. A peer's doorbell takes a longer way than a timer's interrupt: ten
 //! times as long between emulated machines. See [`crate::calibration`].
@@ -18,8 +18,15 @@ const SLEEPS: usize = 3;
 /// The first length; it is doubled until a wake-up takes at most half of it. The time of a shorter sleep
 /// is over before the processor sleeps, and nothing is measured.
 const SHORTEST: Duration = Duration::from_micros(20);
-/// What the cost is at most, also where the machine stood still while it was measured.
+/// Limit of the cost, for a machine that stood still while it was measured.
 const LONGEST: Duration = Duration::from_millis(20);
+
+/// Longest sleep between two polls.
+///
+/// Before it sleeps, each side publishes that and polls once more; on a coherent window one of the
+/// two sides always notices the other. Where stores of both directions can pass each other (a real
+/// non-coherent link), neither may notice, and this constant bounds the delay.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Ticks that a wake-up takes at most.
 pub(crate) fn most() -> u64 {
@@ -46,7 +53,7 @@ fn measure() -> u64 {
         length *= 2;
     };
     if let (Some(slack), true) = (slack, exact) {
-        // The value is the one that it had.
+        // The value is the original one.
         let _ = prctl::set_timerslack(u64::try_from(slack).unwrap_or(0));
     }
     cost

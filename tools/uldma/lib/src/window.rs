@@ -20,8 +20,8 @@ use crate::{mmio, sys, uapi, Device, Error, Name, Peer, Result};
 pub struct InboundSegment {
     mapping: Mapping,
     end: SegmentHandle,
-    /// Doorbells that [`InboundSegment::wait_doorbell`] has told about.
-    told: AtomicU64,
+    /// Doorbells that [`InboundSegment::wait_doorbell`] has reported.
+    reported: AtomicU64,
 }
 
 /// A part of the peer's inbound window: this process writes it, the peer reads it.
@@ -42,7 +42,7 @@ struct SegmentHandle {
 
 impl Drop for SegmentHandle {
     fn drop(&mut self) {
-        // It can only fail when the device has gone, and the segment with it.
+        // This fails only after the device has been removed, and the segment with it.
         let _ = sys::segment_destroy(self.device.as_fd(), sys::handle(self.handle));
     }
 }
@@ -56,7 +56,8 @@ impl SegmentHandle {
 }
 
 impl Device {
-    /// Takes a part of this node's inbound window: `length` bytes, rounded up to pages, zeroed.
+    /// Allocates a segment in this node's inbound window: `length` bytes, rounded up to pages,
+    /// zeroed.
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl Device {
         Ok(InboundSegment {
             mapping,
             end,
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
         })
     }
 
@@ -86,13 +87,14 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::attach_segment_of`]; [`Error::NoPeer`] where there are more nodes.
+    /// Errors of [`Device::attach_segment_of`]; [`Error::NoPeer`] where the link has more than two
+    /// nodes.
     pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
         self.attach_segment_of(Peer::OTHER, name, timeout)
     }
 
-    /// Reaches the segment that a peer created under `name`. Where the peer has none of that
-    /// name yet, asks again until `timeout` has passed.
+    /// Attaches the segment that a peer created under `name`. While the peer has none of that name,
+    /// retries until `timeout` has passed.
     ///
     /// # Errors
     ///
@@ -111,7 +113,8 @@ impl Device {
         self.attached(&answer)
     }
 
-    /// As [`Device::attach_segment_of`], but asks once only, and waits that long for the answer.
+    /// Attaches the segment that a peer created under `name`, without retries. `timeout` limits the
+    /// time for the answer.
     pub(crate) fn attach_segment_now(
         &self,
         peer: Peer,
@@ -178,15 +181,15 @@ impl InboundSegment {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait_doorbell(&self, timeout: Duration) -> Result<bool> {
         let device = &self.end.device;
-        let told = self.told.load(Ordering::Relaxed);
+        let reported = self.reported.load(Ordering::Relaxed);
         let deadline = Instant::now() + timeout;
-        let rung = |now: &Counts| now.doorbells(self.handle()) != told;
+        let rung = |now: &Counts| now.doorbells(self.handle()) != reported;
         let rang = device.events().wait(device.as_fd(), deadline, rung)?;
         let now = device.events().snapshot().doorbells(self.handle());
-        self.told.store(now, Ordering::Relaxed);
+        self.reported.store(now, Ordering::Relaxed);
         Ok(rang)
     }
 }
@@ -212,7 +215,7 @@ impl OutboundSegment {
         self.end.handle
     }
 
-    /// Wakes whoever waits for this segment's doorbell at the peer: one system call.
+    /// Rings this segment's doorbell at the peer, which wakes its waiters. Takes one system call.
     ///
     /// # Errors
     ///

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a connection is and did, by the kernel's account.
+//! State and counters of a connection, as the kernel reports them.
 
 use std::os::fd::AsFd;
 
 use crate::{sys, uapi, Device, Error, Name, Result};
 
-/// What a connection is about, see `enum uldma_conn_state`.
+/// State of a connection, see `enum uldma_conn_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionState {
     /// There is none.
     None,
-    /// It waits for peers to connect.
+    /// It listens for peers that connect.
     Listening,
-    /// A peer has been asked.
+    /// A connect request was sent to a peer.
     Connecting,
     /// Data can be exchanged.
     Connected,
-    /// One of the sides has disconnected, or the link went down; what was received can still be
-    /// got.
+    /// One of the sides has disconnected, or the link went down; data that was received before can
+    /// still be reaped.
     Closing,
 }
 
@@ -40,15 +40,15 @@ impl ConnectionState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// What it is about.
+    /// State of the connection.
     pub state: ConnectionState,
     /// Receivers move the data.
     pub pull: bool,
     /// An engine moves the data.
     pub engine: bool,
-    /// The data goes through the window, by two copies.
+    /// True if the data goes through the window, by two copies.
     pub window: bool,
-    /// It was reset.
+    /// True if the connection was reset.
     pub reset: bool,
     /// The peer's number.
     pub node: u32,
@@ -58,28 +58,28 @@ pub struct ConnectionInfo {
     pub waiting: u32,
     /// Of a listener: connections refused since there was no room.
     pub refused: u32,
-    /// The same on both sides and known to nobody else: a name for segments and exports that belong to
-    /// the connection. None where there is no connection.
+    /// A name that only the two sides know, for segments and exports that belong to the connection.
+    /// None without a connection.
     pub name: Option<Name>,
     /// Bytes that are in the peer's memory.
     pub sent: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub received: u64,
-    /// Bytes that were given to receive into and are not filled.
+    /// Bytes of posted receive memory that are not filled yet.
     pub posted: u64,
-    /// Bytes that were given to send and have not been sent.
+    /// Bytes of posted send memory that are not sent yet.
     pub unsent: u64,
     /// Bytes that this node has copied for it. Over both sides, and over the bytes that they sent, this
     /// is the number of copies.
     pub copied: u64,
     /// Control messages that this side has sent for it.
     pub messages: u64,
-    /// Times that memory had to be pinned for it.
+    /// Times that memory was pinned for the connection.
     pub locks: u64,
 }
 
 impl ConnectionInfo {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub(super) fn query(device: &Device) -> Result<Self> {
         let failed = |errno| Error::system("query the connection", errno);
         let raw = sys::conn_query(device.as_fd(), Default::default()).map_err(failed)?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What kind of end a connection has at the peer: a stream, or a ring.
+//! Detects that one side of a connection is a stream and the other a ring.
 //!
-//! The kernel connects any two ends, and does not know what they are. A stream therefore creates a
-//! small segment, the *mark*, under a name that only the two sides know. An end that wants a ring
-//! tries to attach the mark while there is no ring at the peer. Where there is one, it writes into it
-//! that this side wants a ring, and gives up; the stream finds that word when the connection ends.
+//! The kernel connects any two sides, and does not know their kinds. A stream therefore creates a
+//! small segment, the *mark*, under a name that only the two sides know. A side that wants a ring
+//! tries to attach the mark while the peer has no ring. If there is a mark, it writes WANTS_RING to
+//! it and fails; the stream finds that word when the connection ends.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::ring::{Inbound, Outbound};
 use crate::window::InboundSegment;
 use crate::{Device, Error, Name, Peer, Result};
 
-/// Makes another name of a connection's: "uldmmark".
+/// Derives the mark's name from a connection's: "uldmmark".
 const OTHER_NAME: u64 = 0x756c_646d_6d61_726b;
-/// What a mark says where the other side wants a ring: "wantring".
+/// Value of a mark when the other side wants a ring: "wantring".
 const WANTS_RING: u64 = 0x7761_6e74_7269_6e67;
 const BYTES: u64 = 8;
-/// How long the peer may take to say whether there is a mark.
+/// Limit of the time in which the peer reports whether there is a mark.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The mark of a stream.
@@ -36,7 +36,7 @@ impl StreamMark {
         segment.ok().map(Self)
     }
 
-    /// What to tell instead of the end of the stream: that the other side wanted a ring.
+    /// Returns the error that replaces the end of the stream if the other side wanted a ring.
     pub(super) fn fault(&self) -> Option<Error> {
         (self.0.load(0) == WANTS_RING).then_some(Error::OtherKind {
             here: "a stream",
@@ -45,8 +45,8 @@ impl StreamMark {
     }
 }
 
-/// Fails where the other side of the connection of that name is a stream, and tells that side.
-pub(super) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Result<()> {
+/// Fails if the other side of the connection is a stream, and notifies that side.
+pub(crate) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Result<()> {
     let Some(name) = name_of(connection) else {
         return Ok(());
     };

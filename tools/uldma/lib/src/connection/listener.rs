@@ -13,7 +13,7 @@ use crate::{sys, uapi, Device, Error, Result};
 
 /// A port at which peers connect. Its file is ready to be read while a connection waits.
 ///
-/// Dropping it closes its file; connections that nobody has accepted end then.
+/// Dropping it closes its open file, which ends the connections that were not accepted.
 #[derive(Debug)]
 pub struct Listener {
     device: Device,
@@ -21,13 +21,13 @@ pub struct Listener {
 }
 
 impl Device {
-    /// Listens at a port (not zero), by an open file of its own; `backlog` connections can wait to be
-    /// accepted, 1 to 64.
+    /// Listens at a port (not zero), through an open file of its own. `backlog` connections can
+    /// wait for accept(), 1 to 64.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EADDRINUSE when somebody listens there already, EINVAL for a port or a
-    /// backlog that cannot be. As [`Device::open_path`].
+    /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
+    /// invalid port or backlog; [`Error::NoDevice`], [`Error::Permission`].
     pub fn listen(&self, port: u32, backlog: u32) -> Result<Listener> {
         let device = self.reopen()?;
         let argument = uapi::uldma_conn_listen {
@@ -47,8 +47,9 @@ impl Listener {
         self.port
     }
 
-    /// Takes the oldest connection that waits, by an open file of its own, and says who connected.
-    /// Waits for one; for ever with [`Duration::MAX`].
+    /// Accepts the oldest pending connection, through an open file of its own. Waits for one,
+    /// without limit for [`Duration::MAX`]. Returns the connection and the number of the node that
+    /// connected.
     ///
     /// # Errors
     ///
@@ -78,11 +79,11 @@ impl Listener {
         }
     }
 
-    /// Asks the kernel how many wait, and how many were refused.
+    /// Queries how many connections are pending, and how many were refused.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn query(&self) -> Result<ConnectionInfo> {
         ConnectionInfo::query(&self.device)
     }

@@ -3,9 +3,8 @@
 //! Connections: byte streams between memory here and memory at a peer, moved without copies by the
 //! processor where there is an engine.
 
-mod channel;
 mod info;
-mod kind;
+pub(crate) mod kind;
 mod listener;
 mod pool;
 mod stream;
@@ -20,23 +19,22 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::chunk::{Chunk, Chunks};
-use crate::link::LONGEST_SLEEP;
 use crate::retry::Backoff;
+use crate::wakeup::LONGEST_SLEEP;
 use crate::{sys, uapi, Device, Error, Peer, Result};
 
-pub use channel::ChannelListener;
 pub use info::{ConnectionInfo, ConnectionState};
 pub use listener::Listener;
 pub use stream::{Receiving, Sending, Stream, StreamOptions};
 
-/// How to connect, see [`Device::connect`].
+/// Options of [`Device::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The receiver moves the data, not the sender, in both directions.
     pub pull: bool,
-    /// Where nobody listens (yet), or the link is down, ask again until the time is over.
+    /// Retry until the timeout if no process listens (yet), or the link is down.
     pub retry: bool,
-    /// How long to wait for the peer's answer.
+    /// Limit of the time for the peer's answer.
     pub timeout: Duration,
 }
 
@@ -50,18 +48,18 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What [`Connection::wait`] is to wait for.
+/// The condition that [`Connection::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Received memory, or the end of the stream.
     Receive,
-    /// Sent memory that came back, or the end of the connection.
+    /// Sent memory can be reaped, or the connection has ended.
     Recycle,
     /// Any of the two.
     Either,
 }
 
-/// What a connection is ready for.
+/// The operations for which a connection is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ready {
@@ -69,7 +67,7 @@ pub struct Ready {
     pub receive: bool,
     /// [`Connection::try_recycle`] has an answer, or the connection has just been made.
     pub recycle: bool,
-    /// Nothing can be sent any more, and nothing more will come than has come already.
+    /// Nothing can be sent any more, and nothing can be received beyond what has arrived already.
     pub closed: bool,
     /// The connection was reset.
     pub reset: bool,
@@ -86,13 +84,13 @@ impl Ready {
     }
 }
 
-/// Why memory was not taken, and the memory.
+/// A chunk that could not be posted, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Rejected {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// What was to be given.
+    /// The chunk.
     pub memory: Chunk,
 }
 
@@ -104,13 +102,13 @@ impl From<Rejected> for Error {
 
 /// A connection to a process at a peer: one open file, with a byte stream in each direction.
 ///
-/// Data is moved from memory to memory. The receiver gives memory to receive into
-/// ([`Connection::prepost`]) and gets it back filled ([`Connection::recv`]); the sender gives
-/// memory to send ([`Connection::send`]) and gets it back to be used again
-/// ([`Connection::recycle`]), in the order in which it was given. Boundaries are not kept. Memory
-/// that was given is the connection's: no reference to it is left, and it comes back as
-/// [`Chunk`]s, or with [`Connection::disconnect`]. For memory of the program's own choice and copies into
-/// it, see [`Connection::into_stream`].
+/// Data is moved from memory to memory. The receiver posts receive memory ([`Connection::prepost`])
+/// and reaps it when it is filled ([`Connection::recv`]); the sender posts memory to send
+/// ([`Connection::send`]) and reaps it for reuse ([`Connection::recycle`]), both in the order of
+/// posting. Message boundaries are not kept. Posted memory belongs to the connection: the program
+/// keeps no reference to it, and it comes back as [`Chunk`]s, at the latest by
+/// [`Connection::disconnect`]. For copies to and from memory of the program's choice, see
+/// [`Connection::into_stream`].
 ///
 /// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight, or
 /// the time is over that the peer has to let go of it (`link_timeout_ms`, twice at most).
@@ -216,19 +214,20 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Connection::prepost`].
+    /// [`Rejected`], with the memory: [`Error::System`] ENOSPC when the connection has as many
+    /// buffers as it can, ENOMEM when memory may not be pinned, ENOTCONN, EPIPE, ECONNRESET.
     pub fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
         post(&self.unsent, memory, "send", |argument| {
             sys::conn_send(self.as_fd(), argument)
         })
     }
 
-    /// Gets back memory that was received into, at most `most` bytes of it, fewer where memory is
-    /// not contiguous or no more has come; none at the end of the stream. Does not wait.
+    /// Reaps at most `most` bytes of filled memory, without waiting; fewer where the memory is not
+    /// contiguous or less has arrived. None at the end of the stream.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ECONNRESET after what was received before, ENOTCONN.
+    /// [`Error::System`]: ECONNRESET after all that was received before the reset, ENOTCONN.
     pub fn try_recv(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
         self.receive(most, 0)
     }
@@ -244,7 +243,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Connection::try_recv`].
+    /// [`Error::System`]: ECONNRESET after all that was sent before the reset, ENOTCONN.
     pub fn try_recycle(&self, most: usize) -> Result<Poll<Option<Chunk>>> {
         self.reclaim(most, 0)
     }
@@ -258,22 +257,26 @@ impl Connection {
         )
     }
 
-    /// As [`Connection::try_recv`], but waits for memory; for ever with [`Duration::MAX`].
+    /// Reaps filled memory as [`Connection::try_recv`] does, but waits for it; without limit for
+    /// [`Duration::MAX`].
     ///
     /// # Errors
     ///
-    /// As [`Connection::try_recv`], and [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::System`]: ECONNRESET after all that was received before the
+    /// reset, ENOTCONN.
     pub fn recv(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.blocking(Wait::Receive, timeout, "data from the peer", || {
             self.receive(most, uapi::ULDMA_RANGE_SPIN)
         })
     }
 
-    /// As [`Connection::try_recycle`], but waits for memory; for ever with [`Duration::MAX`].
+    /// Reaps sent memory as [`Connection::try_recycle`] does, but waits for it; without limit for
+    /// [`Duration::MAX`].
     ///
     /// # Errors
     ///
-    /// As [`Connection::try_recycle`], and [`Error::Timeout`].
+    /// [`Error::Timeout`]; [`Error::System`]: ECONNRESET after all that was sent before the reset,
+    /// ENOTCONN.
     pub fn recycle(&self, most: usize, timeout: Duration) -> Result<Option<Chunk>> {
         self.blocking(Wait::Recycle, timeout, "memory that was sent", || {
             self.reclaim(most, uapi::ULDMA_RANGE_SPIN)
@@ -301,12 +304,12 @@ impl Connection {
         }
     }
 
-    /// Sleeps until there is what is waited for, the connection ends, or the time is over, and says
-    /// what it is ready for then. Waits for ever with [`Duration::MAX`].
+    /// Sleeps until the condition holds, the connection ends, or the time is over; without limit
+    /// for [`Duration::MAX`]. Returns the operations that are ready then.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait(&self, wait: Wait, timeout: Duration) -> Result<Ready> {
         self.poll(wait, Instant::now().checked_add(timeout))
             .map(Ready::new)
@@ -318,7 +321,8 @@ impl Connection {
             Wait::Recycle => PollFlags::POLLOUT,
             Wait::Either => PollFlags::POLLIN | PollFlags::POLLOUT,
         };
-        // Another thread may disconnect: a file without a connection has nothing to tell.
+        // Another thread may disconnect; poll() reports nothing for an open file without a
+        // connection.
         while !self.ended.load(Ordering::Acquire) {
             let slice = Instant::now() + LONGEST_SLEEP;
             let until = deadline.map_or(slice, |deadline| deadline.min(slice));
@@ -330,7 +334,7 @@ impl Connection {
         Ok(PollFlags::POLLHUP)
     }
 
-    /// Waits until somebody has connected to [`Device::listen_once`].
+    /// Waits until a peer has connected to [`Device::listen_once`].
     ///
     /// # Errors
     ///
@@ -350,21 +354,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks the kernel what the connection is and did.
+    /// Queries the state and the counters of the connection.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENODEV when the device is gone.
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn query(&self) -> Result<ConnectionInfo> {
         ConnectionInfo::query(&self.device)
     }
 
-    /// Ends the connection, waits until nothing is in flight, and gives back the memory that the
-    /// connection still had: what was to be received into, then what was to be sent.
+    /// Ends the connection, waits until nothing is in flight, and returns the memory that the
+    /// connection still owned: receive memory first, then send memory.
     ///
-    /// Memory that has not come back by [`Connection::recycle`] may or may not have been sent. What
-    /// was received and not got is lost. A peer that does not let go of the connection in time keeps
-    /// none of it: the connection is reset then.
+    /// Memory that was not reaped by [`Connection::recycle`] may or may not have been sent. Data
+    /// that was received and not reaped is lost. If the peer does not release the connection in
+    /// time, the connection is reset, and the peer keeps no access to the memory.
     ///
     /// # Errors
     ///
@@ -385,7 +389,7 @@ impl Connection {
         sys::set_nonblocking(self.as_fd(), false)?;
         loop {
             match sys::conn_disconnect(self.as_fd(), sys::handle(0)) {
-                // The kernel gives the peer a limited time, whatever interrupts this call.
+                // The kernel limits the time of the peer, even if a signal interrupts this call.
                 Ok(_) | Err(Errno::ENODEV | Errno::ETIMEDOUT) => break,
                 Err(Errno::EINTR) => {}
                 Err(errno) => match sys::conn_query(self.as_fd(), Default::default()) {
@@ -403,7 +407,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.end().is_err() {
-            // The kernel may still touch what it has, so it must never be anything else.
+            // The kernel may still access this memory, so it must never be reused.
             std::mem::forget(lock(&self.posted).drain());
             std::mem::forget(lock(&self.unsent).drain());
         }
@@ -416,7 +420,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Why there is no connection. Where the library has asked again in vain, it is the time.
+/// Builds the error of a failed connect(). After retries it is a timeout.
 fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -> Error {
     let what = match errno {
         Errno::ECONNREFUSED if options.retry => {
@@ -431,7 +435,7 @@ fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -
     }
 }
 
-/// Gives memory to the kernel. The lock keeps the order the same here and there.
+/// Posts memory to the kernel. The lock keeps the library's order equal to the kernel's.
 fn post(
     queue: &Mutex<Chunks>,
     memory: Chunk,
@@ -457,7 +461,7 @@ fn post(
     }
 }
 
-/// Gets memory from the kernel, and checks that it is what comes next.
+/// Reaps memory from the kernel, and checks that it is the oldest posted memory.
 fn get_back(
     queue: &Mutex<Chunks>,
     (most, flags): (usize, u32),
@@ -486,17 +490,17 @@ fn get_back(
 }
 
 fn lock(queue: &Mutex<Chunks>) -> MutexGuard<'_, Chunks> {
-    // Nothing panics between a call and the note of what it did.
+    // No code panics between a system call and the update of the queue.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The time that is left; none without an end.
-fn until(deadline: Option<Instant>) -> Option<Duration> {
+pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// Sleeps in poll() until one of the flags is set, or those that always count; none when the deadline
-/// comes first.
+/// Sleeps in poll() until one of the flags is set, or POLLHUP or POLLERR; none when the deadline is
+/// reached first.
 fn poll_until(
     fd: BorrowedFd<'_>,
     flags: PollFlags,

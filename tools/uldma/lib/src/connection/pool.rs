@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory that goes around: given to a connection, got back, and given again.
+//! Buffers of a stream: memory that is posted to a connection, reaped, and posted again.
 //!
-//! Each direction of a [`super::Stream`] has one area. What comes back lies right behind what came
-//! back before, so the free part is one run of bytes, or two where the area ends in between.
+//! Each direction of a [`super::Stream`] has one area. Memory is reaped in the order of posting, so
+//! the free part is one run of bytes, or two where it wraps around the end of the area.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use super::{Connection, Rejected};
 use crate::chunk::{Chunk, Chunks};
 use crate::{Error, Result};
 
-/// What memory is given to.
+/// The operations of a connection that buffers need; tests implement them by a queue.
 pub(super) trait ChunkTransport {
     fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected>;
     fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected>;
@@ -51,17 +51,17 @@ impl ChunkTransport for Connection {
 pub(super) struct ReceiveBuffers<C> {
     transport: Arc<C>,
     free: Chunks,
-    /// What came and has not been read.
+    /// Received memory that has not been read.
     current: Option<Chunk>,
     /// Bytes of one buffer.
     bytes: usize,
-    /// Bytes that are given.
+    /// Number of posted bytes.
     posted_bytes: usize,
     ended: bool,
 }
 
 impl<C: ChunkTransport> ReceiveBuffers<C> {
-    /// Gives all of `memory`, in buffers of `bytes` bytes.
+    /// Posts all of `memory`, in buffers of `bytes` bytes.
     pub(super) fn new(transport: Arc<C>, memory: Chunk, bytes: usize) -> Result<Self> {
         let mut inbox = Self {
             transport,
@@ -76,7 +76,8 @@ impl<C: ChunkTransport> ReceiveBuffers<C> {
         Ok(inbox)
     }
 
-    /// Copies what has come; waits for something. Zero at the end of the stream.
+    /// Copies received bytes to `target`; waits for at least one. Returns zero at the end of the
+    /// stream.
     pub(super) fn read(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
         if target.is_empty() || self.ended {
             return Ok(0);
@@ -101,8 +102,8 @@ impl<C: ChunkTransport> ReceiveBuffers<C> {
         Ok(length)
     }
 
-    /// Gives whole buffers, what is left before the end of the area, and anything where nothing is
-    /// given.
+    /// Posts whole buffers and the rest at the end of the area; if nothing is posted, posts any
+    /// free bytes.
     fn post(&mut self) -> Result<()> {
         loop {
             let run = self.free.run();
@@ -120,9 +121,9 @@ impl<C: ChunkTransport> ReceiveBuffers<C> {
             };
             self.free.push_front(rejected.memory);
             return match rejected.error.errno() {
-                // Some will come back.
+                // Posted buffers will come back.
                 Some(Errno::ENOSPC) if self.posted_bytes > 0 => Ok(()),
-                // What has come already can still be got; then the end is told.
+                // Data that has arrived can still be reaped; the end is reported afterwards.
                 Some(Errno::EPIPE | Errno::ENOTCONN | Errno::ECONNRESET) => Ok(()),
                 _ => Err(rejected.error),
             };
@@ -137,7 +138,7 @@ pub(super) struct SendBuffers<C> {
     free: Chunks,
     /// Bytes of one buffer.
     bytes: usize,
-    /// Bytes that are given.
+    /// Number of posted bytes.
     posted_bytes: usize,
 }
 
@@ -154,7 +155,8 @@ impl<C: ChunkTransport> SendBuffers<C> {
         }
     }
 
-    /// Copies and gives as much of `source` as one buffer holds; waits for a free one.
+    /// Copies at most one buffer of `source`, and posts it; waits for a free buffer. Returns the
+    /// number of bytes.
     pub(super) fn write(&mut self, source: &[u8], timeout: Duration) -> Result<usize> {
         let wanted = source.len().min(self.bytes);
         if wanted == 0 {
@@ -187,7 +189,7 @@ impl<C: ChunkTransport> SendBuffers<C> {
         }
     }
 
-    /// Waits until all that was given has come back, and so is in the peer's memory.
+    /// Waits until all posted memory has come back, so that its bytes are in the peer's memory.
     pub(super) fn flush(&mut self, timeout: Duration) -> Result<()> {
         while self.posted_bytes > 0 {
             self.wait(timeout)?;
@@ -215,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Mutex;
 
-    /// A connection to itself, that moves as many bytes at a time as it is told.
+    /// A connection to itself that moves a given number of bytes at a time.
     #[derive(Debug, Default)]
     struct Echo {
         state: Mutex<State>,

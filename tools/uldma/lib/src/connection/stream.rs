@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A connection that is read and written as files are, by copies to and from memory of its own.
+//! A connection that is read and written like a file, by copies to and from its own memory.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::pool::{ReceiveBuffers, SendBuffers};
 use super::Connection;
 use crate::{Chunk, Error, Result};
 
-/// How much memory a stream has, see [`Connection::into_stream`].
+/// Sizes of a stream's buffers, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Buffers in each direction.
@@ -38,11 +38,11 @@ impl StreamOptions {
     }
 }
 
-/// A connection as a file: [`Read`] and [`Write`], with memory of its own in both directions.
+/// A connection as a file: [`Read`] and [`Write`], with its own memory in both directions.
 ///
-/// Each byte is copied once more on each side, into and out of this memory; who cannot afford that
-/// uses [`Connection`] itself. What was written is sent at once, and has reached the peer's memory after
-/// [`Write::flush`]; dropping a stream before may lose it.
+/// Each byte is copied once more on each side, into and out of this memory; programs that need to
+/// avoid the copy use [`Connection`] itself. Written bytes are sent at once, and have reached the
+/// peer's memory after [`Write::flush`]; dropping a stream earlier may lose them.
 #[derive(Debug)]
 pub struct Stream {
     receiving: Receiving,
@@ -52,7 +52,7 @@ pub struct Stream {
 /// The half of a [`Stream`] that receives.
 #[derive(Debug)]
 pub struct Receiving {
-    // It ends before the connection.
+    // Dropped before the connection.
     mark: Option<Arc<StreamMark>>,
     connection: Arc<Connection>,
     inbox: ReceiveBuffers<Connection>,
@@ -69,8 +69,8 @@ pub struct Sending {
 }
 
 impl Connection {
-    /// Makes it a stream that is read and written by copies. Where the other side wanted a ring
-    /// ([`Channel::connect`](crate::Channel::connect)), reading and writing fail with
+    /// Turns the connection into a stream that is read and written by copies. If the other side
+    /// wanted a ring ([`Channel::connect`](crate::Channel::connect)), reading and writing fail with
     /// [`Error::OtherKind`].
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Stream {
         &self.receiving.connection
     }
 
-    /// Sets how long calls wait before they fail with `TimedOut`; for ever at first.
+    /// Sets the time after which calls fail with `TimedOut`; unlimited at first.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.receiving.set_timeout(timeout);
         self.sending.set_timeout(timeout);
@@ -128,14 +128,14 @@ impl Receiving {
         &self.connection
     }
 
-    /// As [`Stream::set_timeout`].
+    /// Sets the time after which calls fail with `TimedOut`; unlimited at first.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 }
 
 impl Sending {
-    /// Why sending has failed.
+    /// Returns the error to report for a failed write.
     fn cause(&self, error: Error) -> Error {
         let fault = self.mark.as_ref().and_then(|mark| mark.fault());
         fault.unwrap_or(error)
@@ -146,14 +146,14 @@ impl Sending {
         &self.connection
     }
 
-    /// As [`Stream::set_timeout`].
+    /// Sets the time after which calls fail with `TimedOut`; unlimited at first.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 }
 
 impl Read for Receiving {
-    /// Waits for data, and copies what has come; zero at the end of the stream.
+    /// Waits for data, and copies it to `target`. Returns zero at the end of the stream.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = self.inbox.read(target, self.timeout);
         let is_end = !target.is_empty() && matches!(read, Ok(0) | Err(_));
@@ -171,8 +171,8 @@ impl Write for Sending {
         Ok(written.map_err(|error| self.cause(error))?)
     }
 
-    /// Waits until all that was written is in the peer's memory, for which the peer has to receive
-    /// it.
+    /// Waits until all written bytes are in the peer's memory, which requires that the peer
+    /// receives them.
     fn flush(&mut self) -> io::Result<()> {
         let flushed = self.outbox.flush(self.timeout);
         Ok(flushed.map_err(|error| self.cause(error))?)

@@ -4,20 +4,22 @@
 
 use std::time::Duration;
 
-use super::{Context, Registers, Ticket};
+use super::{Context, Registers};
 use crate::method::repeated::{self, Accesses};
 use crate::method::{extended_shadow, key, pal, shrimp_1, single_store};
 use crate::mmio::{Register, RegisterAddress};
 use crate::size_word::{self, Operand};
-use crate::{Completion, KernelTicket, Method, Order, Refusal, Result, ShadowAddress, Spin};
+use crate::{
+    Completion, KernelTicket, Method, Order, Refusal, Result, ShadowAddress, Spin, Ticket,
+};
 
 /// A transfer that [`Context::dma`] started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Initiated {
-    /// Who started it: the context's method, or the kernel where that did not come through.
+    /// Method by which the transfer was started: the context's, or the kernel if that failed.
     pub via: Method,
-    /// How often it was begun anew.
+    /// Number of restarts of the initiation.
     pub retries: u32,
     by: TicketKind,
 }
@@ -41,10 +43,10 @@ impl Initiated {
 impl Context {
     /// Starts a transfer of `size` bytes by the context's method.
     ///
-    /// Where there is no context, or where others disturbed every attempt
-    /// ([`crate::ContextOptions::retries`]), the kernel starts it, which [`Initiated::via`] tells.
-    /// Returns before the bytes have moved; neither side may be touched until the transfer has ended
-    /// ([`Context::dma_wait`]).
+    /// Without a context, or when others disturbed every attempt
+    /// ([`crate::ContextOptions::retries`]), the kernel starts the transfer, which
+    /// [`Initiated::via`] reports. Returns before the bytes have moved; neither side may be
+    /// accessed until the transfer has ended ([`Context::dma_wait`]).
     ///
     /// # Errors
     ///
@@ -76,7 +78,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::wait`] and [`crate::Device::dma_wait`].
+    /// [`Error::Timeout`], [`Error::Transfer`] when the transfer failed, [`Error::System`]: ENODEV
+    /// when the device has been removed.
     pub fn dma_wait(
         &self,
         transfer: Initiated,
@@ -96,8 +99,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// What the device answered. What cannot be said in an initiation, or not by the method, is
-    /// refused here: [`Refusal::BadSize`], [`Refusal::NoRight`], [`Refusal::NotAligned`] and others.
+    /// The device's refusal. Arguments that an initiation or the method cannot express are refused
+    /// by the library: [`Refusal::BadSize`], [`Refusal::NoRight`], [`Refusal::NotAligned`] and
+    /// others.
     #[inline]
     pub fn initiate(
         &self,
@@ -109,11 +113,11 @@ impl Context {
             .map(|(ticket, _)| ticket)
     }
 
-    /// Adds one to the word of eight bytes at `place`, and returns what it was: one load (fn 3). Of
-    /// contexts for [`Method::FetchAdd`].
+    /// Atomically adds one to the word of eight bytes at `place`, and returns its old value. Takes
+    /// one load (fn 3). For contexts with [`Method::FetchAdd`].
     ///
-    /// The device answers all ones when that is not possible, so a word that was all ones cannot be
-    /// told from that.
+    /// The device returns all ones when it cannot do that, so an old value of all ones is not
+    /// distinguishable from an error.
     ///
     /// # Errors
     ///
@@ -134,7 +138,7 @@ impl Context {
         Ok(register.load() as u64)
     }
 
-    /// Starts a transfer by the context's method: its ticket, and how often it was begun anew.
+    /// Starts a transfer by the context's method. Returns its ticket, and the number of restarts.
     #[inline]
     fn begin(
         &self,
@@ -202,8 +206,9 @@ impl Context {
         }
     }
 
-    /// Begins anew while the device has lost what was passed, since the context's registers were lent
-    /// to others or the process was switched away from, or has mixed it with what others passed.
+    /// Restarts the initiation while the device has lost its arguments, because the context's
+    /// registers were lent to others or the process was preempted, or has mixed them with those of
+    /// others.
     #[inline]
     fn until_undisturbed(
         &self,
@@ -265,7 +270,7 @@ impl Context {
         let page = page.and_then(|page| RegisterAddress::new(page, 0));
         let page = page.ok_or(Refusal::OtherMethod)?;
         match key::initiate(to, from, page, registers.key, word) {
-            // What is still to go; the transfers are numbered in their order.
+            // Transfers that are still pending; transfers are numbered in order.
             0.. => Ok((self.use_up(self.next_ticket()), 0)),
             refusal => Err(Refusal::from_answer(refusal)),
         }
@@ -332,7 +337,7 @@ fn size_word_of(
     size_word::encode(bytes, side(source, from), side(destination, to)).ok_or(Refusal::BadSize)
 }
 
-/// What the load that starts a transfer returned.
+/// Decodes the value of the load that starts a transfer.
 #[inline]
 fn ticket(answer: i64) -> std::result::Result<Ticket, Refusal> {
     match answer {

@@ -8,8 +8,9 @@ use super::Context;
 use crate::{sys, uapi, Error, Registered, Result};
 
 impl Context {
-    /// Says where pages go: `pages` pages of `source.0` from page `source.1` on, to as many of
-    /// `destination`; with none they go nowhere any more. It lasts as long as both regions do.
+    /// Maps out `pages` pages of `source.0` from page `source.1` on, to as many pages of
+    /// `destination`; without a destination, removes the mapping. The mapping lasts as long as both
+    /// regions.
     ///
     /// # Errors
     ///

@@ -15,32 +15,21 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
+use crate::descriptor::Ring;
 use crate::method::{repeated::Disturbances, shrimp_1::MapOuts, single_store};
 use crate::mmio::RestartableThread;
-use crate::queue::Ring;
 use crate::region::Registered;
 use crate::shadow::Shadow;
 use crate::size_word::MAX_TRANSFER;
 use crate::spin::{repeat, Poller};
 use crate::status::{StatusPage, RECORDS};
 use crate::sys::{self, Mapping};
-use crate::{uapi, Completion, Device, Error, Method, Refusal, Result, Spin};
+use crate::{uapi, Completion, Device, Error, Method, Refusal, Result, Spin, Ticket};
 
 pub use initiate::Initiated;
 pub use stats::ContextStats;
 
-/// A transfer that was started by this context; greater for later ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(crate) u64);
-
-impl Ticket {
-    /// The number that the device gave.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-/// What a context is to be like, see [`Device::context_with`].
+/// Options of a context, see [`Device::context_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextOptions {
     /// Transfers end well at once and move nothing: to measure initiation alone.
@@ -64,8 +53,8 @@ impl Default for ContextOptions {
 
 /// What transfers of an open file are started by: its register context, or the kernel.
 ///
-/// It can be sent to another thread but not shared: an initiation is several steps, and nobody must
-/// come in between. For transfers from several threads, open the device once for each.
+/// It can be sent to another thread but not shared: an initiation has several steps, which must not
+/// be interleaved. For transfers from several threads, open the device once for each.
 #[derive(Debug)]
 pub struct Context {
     /// None where the kernel starts all transfers.
@@ -141,10 +130,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EBUSY as for [`Device::context`], and for a second context of this address
-    /// space whose method [`Method::needs_sched_notify`]; EPERM for a method that is not secure
-    /// where the module does not offer these, EOPNOTSUPP for one that the device lacks.
-    /// [`Error::Method`] for one that this system lacks.
+    /// [`Error::System`]: EBUSY when all contexts are in use, and for a second context of this
+    /// address space whose method [`Method::needs_sched_notify`]; EPERM for a method that is not
+    /// secure if the module does not offer these; EOPNOTSUPP for a method that the device lacks.
+    /// [`Error::Method`] for a method that this system lacks.
     pub fn context_with(&self, method: Method, options: ContextOptions) -> Result<Context> {
         let max_transfer = self.query()?.max_transfer.min(MAX_TRANSFER);
         let mut context = Context {
@@ -338,7 +327,7 @@ impl Context {
         more: u64,
         status: &StatusPage,
     ) -> std::result::Result<(), Refusal> {
-        // The device writes to that memory, so it is looked at only when needed.
+        // The device writes to that memory, so it is read only when needed.
         let known = self.last.get().saturating_sub(self.seen.get());
         if known + more <= RECORDS || self.under_way(status) + more <= RECORDS {
             Ok(())

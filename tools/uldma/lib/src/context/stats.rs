@@ -12,7 +12,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENXIO when there is no context, ENODEV when the device is gone.
+    /// [`Error::System`]: ENXIO when there is no context, ENODEV when the device has been removed.
     pub fn stats(&self) -> Result<ContextStats> {
         let raw = sys::context_stats(self.device.as_fd(), Default::default())
             .map_err(|errno| Error::system("read the context's counters", errno))?;
@@ -55,17 +55,17 @@ pub struct ContextStats {
 }
 
 impl ContextStats {
-    /// All loads from the device that the context's owner made.
+    /// Returns the number of loads from the device by the context's owner.
     pub fn loads(&self) -> u64 {
         self.shadow_loads + self.page_loads
     }
 
-    /// All stores to the device that the context's owner made.
+    /// Returns the number of stores to the device by the context's owner.
     pub fn stores(&self) -> u64 {
         self.shadow_stores + self.page_stores
     }
 
-    /// What was counted since `before`.
+    /// Returns the difference to `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             shadow_stores: self.shadow_stores.wrapping_sub(before.shadow_stores),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Contexts over plain memory: what is stored where, and what is refused before.
+//! Contexts over plain memory: checks the stores and the library's own refusals.
 
 use std::sync::atomic::Ordering;
 
@@ -42,7 +42,7 @@ impl Memory {
         self.shadow.word(offset).load(Ordering::Relaxed)
     }
 
-    /// Says that transfers have ended, as the device does.
+    /// Completes transfers as the device does.
     fn complete(&self, ticket: u64) {
         self.status.word(0).store(ticket, Ordering::Release);
     }
@@ -105,7 +105,7 @@ fn two_accesses_pass_the_size_word_and_return_the_ticket() {
             .word(8192)
             .store(-8i64 as u64, Ordering::Relaxed);
         assert_eq!(context.initiate(from, to, 1), Err(Refusal::QueueFull));
-        // Arguments that were lost on the way are passed again, but not for ever.
+        // Arguments that were lost are passed again, with a limit.
         memory
             .shadow
             .word(8192)
@@ -146,7 +146,7 @@ fn what_repeated_passing_cannot_do_is_said_before() {
     assert_eq!(context.initiate(from, to, 64), Err(Refusal::Contended));
     let disturbed = context.disturbances();
     assert_eq!((disturbed.attempts, disturbed.fails), (3, 3));
-    // The kernel is asked then, which here does not know how.
+    // The fallback is the kernel, which this memory does not emulate.
     let error = context.dma(from, to, 64).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::ENOTTY));
 }

@@ -8,41 +8,32 @@
 
 use std::collections::HashMap;
 
-use super::segment::{Key, Segment};
+use crate::segment::{Key, Segment, Span};
 
-/// A range of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: u64,
-    /// Bytes.
-    pub length: u64,
-}
-
-/// What the library has to do once the driver has answered (§4.1.2).
+/// Action of the library after the driver's answer (§4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing (`MLOCK_NOP`).
     Nop,
-    /// Lock the given range (`MLOCK_LOCK`).
+    /// Lock the range (`MLOCK_LOCK`).
     Lock,
-    /// Unlock the given range (`MLOCK_UNLOCK`).
+    /// Unlock the range (`MLOCK_UNLOCK`).
     Unlock,
 }
 
 /// An action code and the addresses that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Whereto: the whole segment, or where registering failed, the range that was given.
+    /// The range: the whole segment, or after a failed registration, the range of that.
     pub span: Span,
 }
 
 /// Counts the areas of this process in each segment.
 ///
-/// One counter per process *and* segment, for every process must lock: the first one may be the
-/// first to leave.
+/// There is one counter per process *and* segment, because every process must lock: the first one
+/// may be the first to leave.
 #[derive(Debug, Default)]
 pub(crate) struct Agent {
     areas: HashMap<Key, u64>,
@@ -52,8 +43,8 @@ impl Agent {
     /// An area in the segment was registered.
     pub(crate) fn registered(&mut self, segment: &Segment, given: Span) -> Answer {
         if !segment.shared() {
-            // Private memory is held by its pins alone (§2.2), which the library cannot know
-            // before it has asked.
+            // Only pins hold private memory (§2.2), and whether memory is private is known only
+            // after the query.
             return Answer {
                 action: Action::Unlock,
                 span: given,
@@ -111,8 +102,8 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::segment::tests::{private, shared};
     use super::*;
+    use crate::segment::tests::{private, shared};
 
     const GIVEN: Span = Span {
         start: 0x5000,

@@ -4,9 +4,8 @@
 
 use nix::errno::Errno;
 
-use super::agent::Span;
 use super::protocol::LockCalls;
-use super::segment::Segment;
+use crate::segment::{Segment, Span};
 use crate::sys::{self, ShmId};
 use crate::{Error, Result};
 
@@ -38,7 +37,7 @@ pub(super) struct ShmLockCalls<'a> {
 }
 
 impl<'a> ShmLockCalls<'a> {
-    /// None for what is no System V segment.
+    /// Returns none for memory that is no System V segment.
     pub(super) fn of(segment: &'a Segment) -> Option<Self> {
         let id = segment.shm_id().map(ShmId)?;
         Some(Self { id, segment })

@@ -30,56 +30,56 @@
 //!
 //! * Make one registrar per mode before the clock starts. A registration through
 //!   [`Mode::Pinned`] is the driver's one system call and nothing else.
-//! * Where a [`Memory`] lies is looked up in `/proc/self/maps` once in its life, at its first
-//!   registration in another mode than [`Mode::Pinned`]; [`Memory::segment`] does it beforehand.
-//!   The paper's driver knows without looking. [`Registrar::register_at`] looks every time.
+//! * The location of a [`Memory`] is read from `/proc/self/maps` once, at its first registration in
+//!   another mode than [`Mode::Pinned`]; [`Memory::segment`] does it in advance. The paper's driver
+//!   needs no look-up. [`Registrar::register_at`] makes one every time.
 //! * The *first* registration of a segment and *later* ones differ (the paper's Tables 2 and 1):
-//!   hold one area of the segment to measure later ones. The paper's Table 1 has it held by another
-//!   process: give that one [`Memory::segment_id`], for [`Memory::attach`].
+//!   hold one area of the segment to measure later ones. In the paper's Table 1 another process
+//!   holds it: pass that process [`Memory::segment_id`], for [`Memory::attach`].
 //! * [`crate::calls`] counts the system calls of either.
 //!
-//! What differs from the paper, on purpose:
+//! Intended differences from the paper:
 //!
-//! * The driver answers no action codes. The counters are in the library: areas per process and
-//!   segment for [`Mode::Mlock`]; for [`Mode::ShmCtl`] areas per segment of this process, beside
-//!   the number of attachments that the kernel tells.
-//! * No capability is granted at open. mlock() and SHM_LOCK are limited by RLIMIT_MEMLOCK, each
-//!   with an account of its own, apart from that of pinned pages.
+//! * The driver returns no action codes. The counters are in the library: areas per process and
+//!   segment for [`Mode::Mlock`]; for [`Mode::ShmCtl`] areas per segment of this process, in
+//!   addition to the number of attachments that the kernel reports.
+//! * No capability is granted at open. RLIMIT_MEMLOCK limits mlock() and SHM_LOCK, which the kernel
+//!   accounts separately from each other and from pinned pages.
 //! * Areas are never physically unlocked (§4.1.1): the driver pins in all modes.
 //! * The answer for private memory, which the paper leaves open, is `MLOCK_UNLOCK` of the range: its
 //!   pins hold it.
 //!
 //! Use one registrar per process and mode. mlock() does not nest: memory that the program had
-//! locked by itself is unlocked with its segment's last area. munlock() goes by address, so unmap
+//! locked itself is unlocked with its segment's last area. munlock() goes by address, so unmap
 //! memory only after its areas have ended.
 
 mod agent;
 mod lock_calls;
 mod protocol;
-mod segment;
 mod shm_counter;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use agent::{Action, Answer, Span};
-pub use segment::Segment;
+pub use crate::segment::{Segment, Span};
+pub use agent::{Action, Answer};
 
 use agent::Agent;
 use lock_calls::{MlockCalls, ShmLockCalls};
 use shm_counter::ShmCounter;
 
-use crate::region::{sealed, Entry};
+use crate::entry::Entry;
+use crate::region::sealed;
 use crate::{Access, Borrowed, Device, Memory, Registered, Result};
 
-/// What keeps the pages of a region in memory.
+/// The mechanism that keeps the pages of a region in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The driver's pins, and nothing else.
     #[default]
     Pinned,
-    /// Also mlock(), by the protocol of §4.1.2: the range first, then the driver, then what the
-    /// counters say.
+    /// Also mlock(), by the protocol of §4.1.2: lock the range, then call the driver, then act on
+    /// the counters.
     Mlock,
     /// For System V segments also shmctl(SHM_LOCK), from the first area to the last; for other
     /// memory as [`Mode::Pinned`].
@@ -119,7 +119,7 @@ impl Registrar {
         }
     }
 
-    /// What keeps the pages in memory.
+    /// Returns the mechanism that keeps the pages in memory.
     pub fn mode(&self) -> Mode {
         self.inner.mode
     }
@@ -128,9 +128,10 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// As [`Device::register_memory`]; and [`crate::Error::System`] ENOMEM or EPERM when mlock() or
-    /// SHM_LOCK would exceed RLIMIT_MEMLOCK. After an error nothing is registered or locked that
-    /// was not before.
+    /// [`crate::Error::Range`] when the part does not exist; [`crate::Error::System`]: ENOSPC,
+    /// EDQUOT and EOPNOTSUPP as for [`Device::register_memory`], ENOMEM or EPERM when pins, mlock()
+    /// or SHM_LOCK would exceed RLIMIT_MEMLOCK. After an error no other memory is registered or
+    /// locked than before.
     pub fn register(&self, memory: &Memory, part: Range<u64>, access: Access) -> Result<Area> {
         let (start, length) = memory.locate(&part)?;
         let given = Span { start, length };
@@ -146,11 +147,11 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// As [`Registrar::register`], and those of [`Segment::containing`].
+    /// Errors of [`Registrar::register`] and of [`Segment::containing`].
     ///
     /// # Safety
     ///
-    /// As [`Device::register_at`].
+    /// The requirements of [`Device::register_at`].
     pub unsafe fn register_at(&self, start: u64, length: u64, access: Access) -> Result<Area> {
         let segment = match self.inner.mode {
             Mode::Pinned => None,
@@ -162,7 +163,7 @@ impl Registrar {
 
     /// # Safety
     ///
-    /// As [`Device::register_at`].
+    /// The requirements of [`Device::register_at`].
     unsafe fn enter(&self, given: Span, segment: Option<Segment>, access: Access) -> Result<Area> {
         // SAFETY: the caller keeps the same promise.
         let driver = || unsafe {
@@ -243,16 +244,17 @@ impl Area {
         &self.region
     }
 
-    /// What had to be done when it was registered; none in other modes than [`Mode::Mlock`].
+    /// Returns the action of its registration; none in other modes than [`Mode::Mlock`].
     pub fn answer(&self) -> Option<Answer> {
         self.answer
     }
 
-    /// Ends it and tells what had to be done; none in other modes than [`Mode::Mlock`].
+    /// Ends the area, and returns the action of its end; none in other modes than [`Mode::Mlock`].
     ///
     /// # Errors
     ///
-    /// As [`Borrowed::unregister`]; the area is gone, and so is its lock.
+    /// [`crate::Error::System`]: ETIMEDOUT when the device does not answer; the area and its lock
+    /// have ended.
     pub fn unregister(mut self) -> Result<Option<Answer>> {
         self.over = true;
         self.registrar.end(&self.region, self.segment.as_ref())
@@ -262,8 +264,8 @@ impl Area {
 impl Drop for Area {
     fn drop(&mut self) {
         if !self.over {
-            // What cannot be ended ends with the device's file; what stays locked, with the
-            // process.
+            // A registration that cannot be ended ends with the device's file; memory that stays
+            // locked, with the process.
             let _ = self.registrar.end(&self.region, self.segment.as_ref());
         }
     }

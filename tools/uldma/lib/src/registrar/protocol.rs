@@ -2,9 +2,9 @@
 
 //! The library's side of the modes: in which order to lock, register and act.
 
-use super::agent::{Action, Agent, Answer, Span};
-use super::segment::Segment;
+use super::agent::{Action, Agent, Answer};
 use super::shm_counter::ShmCounter;
+use crate::segment::{Segment, Span};
 use crate::Result;
 
 /// Keeps memory where it is: by system calls here, in a model in tests.
@@ -19,7 +19,7 @@ pub(super) trait LockCalls {
 /// Registers by user-level mlock (§4.1.2, Fig. 6): locks the range *first*, then calls the driver,
 /// then acts on its answer. In any other order the pages may go between the two.
 ///
-/// The area that the driver gives ends when it is dropped.
+/// The area that `driver` returns ends when it is dropped.
 pub(super) fn register<A>(
     calls: &impl LockCalls,
     agent: &mut Agent,
@@ -46,8 +46,8 @@ pub(super) fn register<A>(
     }
 }
 
-/// Ends an area: calls the driver, with nothing done before, then acts on its answer. The area has
-/// ended, whatever the driver says.
+/// Ends an area: calls the driver first, then acts on its answer. The area has ended even if the
+/// driver fails.
 pub(super) fn deregister(
     calls: &impl LockCalls,
     agent: &mut Agent,
@@ -116,8 +116,8 @@ mod tests {
 
     use nix::errno::Errno;
 
-    use super::super::segment::tests::{private, shared};
     use super::*;
+    use crate::segment::tests::{private, shared};
     use crate::Error;
 
     const PAGE: u64 = 4096;
@@ -133,8 +133,8 @@ mod tests {
     }
     use Call::{Lock, Register, Unlock, Unregister};
 
-    /// Sixteen pages of memory, a driver that only looks at physical addresses (§4.1.1: an
-    /// *unlocked* area), and a swapper that moves every page that is not locked whenever it is let.
+    /// Sixteen pages of memory, a driver that uses physical addresses only (§4.1.1: an *unlocked*
+    /// area), and a swapper that moves every page that is not locked whenever it runs.
     #[derive(Default)]
     struct Machine {
         calls: RefCell<Vec<Call>>,

@@ -4,32 +4,33 @@
 
 use std::collections::HashMap;
 
-use super::segment::Segment;
+use crate::segment::Segment;
 
 /// Counts the areas of this process in each segment.
 ///
-/// In the paper (§4.1.2) the kernel counts over all processes. A library can count only its own,
-/// and ask how many others have attached the segment.
+/// In the paper (§4.1.2) the kernel counts over all processes. A library can count only its own
+/// areas, and query how many other processes have attached the segment.
 #[derive(Debug, Default)]
 pub(super) struct ShmCounter {
     areas: HashMap<i32, u64>,
 }
 
 impl ShmCounter {
-    /// Areas of this process in the segment; zero for what is no System V segment.
+    /// Returns the number of this process's areas in the segment; zero for memory that is no System
+    /// V segment.
     pub(super) fn areas(&self, segment: &Segment) -> u64 {
         let areas = segment.shm_id().and_then(|id| self.areas.get(&id));
         areas.copied().unwrap_or(0)
     }
 
-    /// One more.
+    /// Adds one area.
     pub(super) fn add(&mut self, segment: &Segment) {
         if let Some(id) = segment.shm_id() {
             *self.areas.entry(id).or_default() += 1;
         }
     }
 
-    /// One less; true when it was the last.
+    /// Removes one area. Returns true if it was the last one.
     pub(super) fn remove(&mut self, segment: &Segment) -> bool {
         let Some(id) = segment.shm_id() else {
             return false;
@@ -47,8 +48,8 @@ impl ShmCounter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::segment::tests::{private, shared};
     use super::*;
+    use crate::segment::tests::{private, shared};
 
     /// Two attachments of one segment are one counter.
     #[test]

@@ -2,10 +2,10 @@
 
 //! Rings: messages between the nodes over a pair of window segments.
 //!
-//! Each side writes into the peer's memory and reads its own; nobody reads across the link. The
+//! Each side writes into the peer's memory and reads its own; no side reads across the link. The
 //! layout, the memory ordering and the rules against a hostile peer are in
-//! `Documentation/uldma/ring.rst`. This module is that page as code, over any memory that has
-//! the two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window.
+//! `Documentation/uldma/ring.rst`. This module implements that page, over any memory that has the
+//! two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window.
 
 mod consumer;
 mod duplex;
@@ -18,7 +18,7 @@ pub use producer::{Producer, Pushed};
 
 /// Offsets in a segment. All words are 64 bits, little-endian.
 pub mod layout {
-    /// Words in which the writer says who it is, see [`super::super::Channel`].
+    /// Words of the writer's handshake record, see [`super::super::Channel`].
     pub const HANDSHAKE: usize = 0x000;
     /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. Here starts
     /// the *state line*: one cache line with all that a short message takes.
@@ -34,7 +34,7 @@ pub mod layout {
     pub const SLOT_SIZE: usize = 40;
     /// A word that no ring uses, for measuring the link itself.
     pub const PROBE: usize = 0x100;
-    /// The writer's rounds of finding out what a wake-up takes, which both sides do when they have met.
+    /// The writer's round in the measurement of wake-ups, which follows the handshake.
     pub const ROUND: usize = 0x108;
     /// The ring's bytes, a power of two of them.
     pub const DATA: usize = 0x1000;
@@ -48,9 +48,9 @@ pub mod layout {
     pub const ASLEEP: u64 = 1 << 0;
     /// Flag of both words: the writer will not touch the channel again.
     pub const CLOSED: u64 = 1 << 1;
-    /// Flag of the producer word: it waits for room; say what was consumed.
+    /// Flag of the producer word: the writer waits for room; publish the consumed index.
     pub const WANTS_ROOM: u64 = 1 << 2;
-    /// All flags; the rest of a word is the index.
+    /// All flags; the other bits of a word are the index.
     pub const FLAGS: u64 = ALIGN - 1;
 
     /// Smallest ring.
@@ -58,7 +58,7 @@ pub mod layout {
     /// Largest ring.
     pub const MAX_CAPACITY: u64 = 1 << 30;
 
-    /// Whether a ring can have this many bytes.
+    /// Returns true if a ring can have this many bytes.
     pub const fn is_capacity(capacity: u64) -> bool {
         capacity.is_power_of_two() && capacity >= MIN_CAPACITY && capacity <= MAX_CAPACITY
     }
@@ -78,18 +78,18 @@ pub mod layout {
 
 /// This side's segment: the peer writes it, at any time and anything.
 ///
-/// It may be write-combining memory, where loads pass each other however they are ordered for memory
-/// that is cached: only [`Inbound::acquire`] keeps them in order.
+/// It may be write-combining memory, where loads pass each other even if they would be ordered for
+/// cached memory: only [`Inbound::acquire`] keeps them in order.
 pub trait Inbound {
     /// Loads the word at `offset` (a multiple of eight) once. Later stores come after it.
     fn load(&self, offset: usize) -> u64;
 
-    /// Loads the word at `offset` (a multiple of eight) once. All later accesses come after it: what
-    /// the peer wrote before it published the word is seen.
+    /// Loads the word at `offset` (a multiple of eight) once. All later accesses come after it:
+    /// they see all that the peer wrote before it published the word.
     fn acquire(&self, offset: usize) -> u64;
 
-    /// As [`Inbound::acquire`], but loads the word until it is not `old`, `polls` times and once at
-    /// least; the last value.
+    /// Acquires the word until it differs from `old`, at most `polls` times and at least once.
+    /// Returns the last value.
     #[inline]
     fn await_change(&self, offset: usize, old: u64, polls: u32) -> u64 {
         let mut word = self.acquire(offset);
@@ -112,20 +112,21 @@ pub trait Inbound {
 /// The peer's segment, as this side may use it: there is no load.
 ///
 /// It may be write-combining memory, which stores reach in any order, and late: only
-/// [`Outbound::publish`] keeps them in order, and who then waits needs an [`Inbound::fence`].
+/// [`Outbound::publish`] keeps them in order, and a side that waits afterwards needs an
+/// [`Inbound::fence`].
 pub trait Outbound {
     /// Stores the word at `offset` (a multiple of eight).
     fn store(&self, offset: usize, value: u64);
 
-    /// Stores the word at `offset` (a multiple of eight) after all earlier accesses: whoever
-    /// acquires the word sees what was written before.
+    /// Stores the word at `offset` (a multiple of eight) after all earlier accesses: a reader that
+    /// acquires the word sees all that was written before.
     fn publish(&self, offset: usize, value: u64);
 
     /// Copies bytes to `offset`.
     fn write(&self, offset: usize, source: &[u8]);
 }
 
-/// How the peer broke the rules.
+/// A violation of the rules by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -135,15 +136,15 @@ pub enum Violation {
     /// A flag is set that does not exist.
     #[error("an unknown flag is set")]
     Flags,
-    /// A message is longer than what was written, or its header has bits that must be zero.
+    /// A message is longer than the written bytes, or its header has bits that must be zero.
     #[error("the length of a message is out of range")]
     Length,
-    /// The peer's greeting makes no sense.
-    #[error("the greeting is not of this protocol")]
+    /// The peer's handshake record is invalid.
+    #[error("the handshake is not of this protocol")]
     Handshake,
 }
 
-/// Why a message could not be passed on.
+/// Reason for which a message could not be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingError {
     /// The peer broke the rules; the ring stays unusable.
@@ -157,16 +158,6 @@ pub enum RingError {
         /// Bytes that there is room for.
         limit: usize,
     },
-}
-
-impl From<RingError> for crate::Error {
-    fn from(error: RingError) -> Self {
-        match error {
-            RingError::Violation(violation) => Self::Violation(violation),
-            RingError::Closed => Self::Closed,
-            RingError::TooLong { length, limit } => Self::TooLong { length, limit },
-        }
-    }
 }
 
 /// The parts of a range of the ring: where it starts and how many bytes lie before the wrap.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory that this process has mapped: of a device, of a file, or of nobody.
+//! Memory that this process has mapped: of a device, of a file, or anonymous.
 
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
@@ -30,7 +30,7 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: a mapping belongs to the process and not to a thread, and `&Mapping` gives access only
-// through functions that treat the bytes as memory shared with somebody else anyway.
+// through functions that treat the bytes as memory that others change.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -74,7 +74,7 @@ impl Mapping {
         Ok(Self::own(base, length))
     }
 
-    /// Takes what was just mapped.
+    /// Takes ownership of a new mapping.
     pub(super) fn own(base: NonNull<c_void>, length: NonZeroUsize) -> Self {
         Self {
             base: base.cast(),
@@ -132,8 +132,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         count_call();
-        // SAFETY: the range is ours, and with `self` the last way to name it goes.
-        // It can only fail for arguments that mmap() could not have returned.
+        // SAFETY: the range is owned by `self`, and no reference to it outlives `self`. It can only
+        // fail for arguments that mmap() could not have returned.
         let _ = unsafe { munmap(self.base.cast(), self.length.get()) };
     }
 }

@@ -14,7 +14,7 @@ use super::mapping::{length_of, Mapping};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShmId(pub(crate) i32);
 
-/// What the kernel knows of a segment.
+/// The kernel's state of a segment.
 pub(crate) struct ShmStat {
     /// Bytes.
     pub(crate) length: u64,
@@ -23,7 +23,7 @@ pub(crate) struct ShmStat {
 }
 
 impl ShmId {
-    /// Makes a segment that only processes of this user can attach.
+    /// Creates a segment that only processes of this user can attach.
     pub(crate) fn create(length: u64) -> Result<Self, Errno> {
         let length = length_of(length)?;
         count_call();
@@ -51,7 +51,7 @@ impl ShmId {
         self.control(libc::IPC_RMID)
     }
 
-    /// Keeps the segment's pages in memory, whoever maps it.
+    /// Keeps the segment's pages in memory, for all processes that map it.
     pub(crate) fn lock(self) -> Result<(), Errno> {
         self.control(libc::SHM_LOCK)
     }
@@ -67,7 +67,7 @@ impl ShmId {
         Errno::result(unsafe { libc::shmctl(self.0, command, std::ptr::null_mut()) }).map(drop)
     }
 
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub(crate) fn stat(self) -> Result<ShmStat, Errno> {
         let mut stat = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
         count_call();

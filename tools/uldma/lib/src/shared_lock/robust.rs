@@ -12,16 +12,16 @@ use nix::libc;
 
 use crate::memory::Memory;
 
-/// Says that the mutex has been made: "uldmlock".
+/// Marks an initialised mutex: "uldmlock".
 const MADE: u64 = 0x6b63_6f6c_6d64_6c75;
-/// Where the mutex lies, on a line of its own.
+/// Offset of the mutex, on its own cache line.
 const MUTEX: usize = 64;
 
 /// A mutex in the first page of memory that processes share.
 ///
 /// # Invariants
 ///
-/// The memory is shared, writable and large enough, and somebody has made the mutex.
+/// The memory is shared, writable and large enough, and contains an initialised mutex.
 #[derive(Debug)]
 pub(crate) struct Mutex(Memory);
 
@@ -29,25 +29,25 @@ pub(crate) struct Mutex(Memory);
 #[derive(Debug)]
 pub(crate) struct Held<'mutex> {
     mutex: &'mutex Mutex,
-    /// Whoever held it before died.
+    /// The last holder died.
     pub(crate) holder_died: bool,
     /// Only the thread that has locked it may unlock it.
     not_send: PhantomData<*const ()>,
 }
 
 impl Mutex {
-    /// Makes a mutex in memory that nobody uses yet.
+    /// Creates a mutex in memory that is not used yet.
     pub(crate) fn create(memory: Memory) -> Result<Self, Errno> {
         let mutex = pointer(&memory)?;
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
-        // SAFETY: the attributes are made before they are used and are ended after; the mutex lies
-        // in memory that is mapped and writable, is aligned, and is nobody's yet.
+        // SAFETY: the attributes are initialised before they are used and are destroyed after; the
+        // mutex lies in memory that is mapped and writable, is aligned, and is not used yet.
         let made = unsafe {
             check(libc::pthread_mutexattr_init(attributes))?;
             let shared = libc::PTHREAD_PROCESS_SHARED;
             let robust = libc::PTHREAD_MUTEX_ROBUST;
-            // Whoever locks it twice is told, and does not wait for itself.
+            // A second lock by the same thread is an error, and not a deadlock.
             let kind = libc::PTHREAD_MUTEX_ERRORCHECK;
             let made = check(libc::pthread_mutexattr_setpshared(attributes, shared))
                 .and_then(|()| check(libc::pthread_mutexattr_setrobust(attributes, robust)))
@@ -61,7 +61,8 @@ impl Mutex {
         Ok(Self(memory))
     }
 
-    /// Uses the mutex that somebody else has made in the same memory; ENOENT when nobody has.
+    /// Opens the mutex that another process has created in the same memory; ENOENT when there is
+    /// none.
     pub(crate) fn open(memory: Memory) -> Result<Self, Errno> {
         pointer(&memory)?;
         match memory.mapping().word(0).load(Ordering::Acquire) {
@@ -70,7 +71,7 @@ impl Mutex {
         }
     }
 
-    /// Waits until nobody holds it, and takes it; EDEADLK when this thread holds it already.
+    /// Waits until no thread holds it, and takes it; EDEADLK when this thread holds it already.
     pub(crate) fn lock(&self) -> Result<Held<'_>, Errno> {
         let mutex = pointer(&self.0)?;
         // SAFETY: it has been made, by the type's invariant, and stays mapped for as long as the
@@ -98,13 +99,13 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Ok(mutex) = pointer(&self.mutex.0) {
             // SAFETY: as in `lock`, and this thread holds it, as `Held` cannot be sent. It can only
-            // fail when somebody has overwritten it.
+            // fail when another process has overwritten it.
             let _ = unsafe { libc::pthread_mutex_unlock(mutex) };
         }
     }
 }
 
-/// Where the mutex is; EINVAL for memory that none can be in.
+/// Returns the address of the mutex; EINVAL for memory that cannot contain one.
 fn pointer(memory: &Memory) -> Result<*mut libc::pthread_mutex_t, Errno> {
     let end = MUTEX + size_of::<libc::pthread_mutex_t>();
     if !memory.is_shared() || !memory.is_writable() || end > memory.mapping().length() {

@@ -7,8 +7,16 @@
 
 use nix::errno::Errno;
 
-use super::agent::Span;
 use crate::{sys, Error, Result};
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+}
 
 /// A mapping of a file, of shared memory, or of private memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,15 +27,15 @@ pub struct Segment {
     shm: Option<i32>,
 }
 
-/// What tells one attached segment from another, also when one is unmapped and another is mapped
-/// at its addresses.
+/// Identifies an attached segment, even when one is unmapped and another is mapped at its
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     start: u64,
     file: FileId,
 }
 
-/// What tells one file from another.
+/// Identifies a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     device: String,
@@ -120,7 +128,7 @@ impl Line {
         })
     }
 
-    /// `next` goes on where this line ends, in the same segment.
+    /// Returns true if `next` continues this line in the same segment.
     fn continues_with(&self, next: &Self) -> bool {
         self.end == next.start
             && self.shared

@@ -2,15 +2,18 @@
 
 //! Channels by connections: found by a port, and ended by the kernel when the other side is.
 //!
-//! The connection carries no data. Its number that only the two sides know names the two segments,
-//! and its end tells each side that the other has gone.
+//! The connection carries no data. Its name, which only the two sides know, names the two segments;
+//! its end notifies each side that the other has ended.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::{kind, until, ConnectOptions, Connection, ConnectionState, Listener};
-use crate::{handshake, Channel, Device, Error, Peer, Result};
+use crate::connection::{kind, until};
+use crate::{
+    handshake, Channel, ConnectOptions, Connection, ConnectionState, Device, Error, Listener,
+};
+use crate::{Peer, Result};
 
 impl Channel {
     /// Connects to a [`ChannelListener`] at that port of a peer, with rings of `capacity` bytes (a
@@ -18,9 +21,9 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// As [`Device::connect`] and [`Device::channel_to`]; [`Error::OtherKind`] when the process that
-    /// listens there makes its side a [`Stream`](crate::Stream), [`Error::Timeout`] when it makes it
-    /// nothing, [`Error::Closed`] when it disconnects.
+    /// Errors of [`Device::connect`] and [`Device::channel_to`]; [`Error::OtherKind`] when the
+    /// process that listens there makes its side a [`Stream`](crate::Stream), [`Error::Timeout`]
+    /// when it makes it neither, [`Error::Closed`] when it disconnects.
     pub fn connect(
         device: &Device,
         peer: Peer,
@@ -33,9 +36,9 @@ impl Channel {
         Self::by(connection, capacity, deadline)
     }
 
-    /// Makes a connection that has carried no data a channel.
+    /// Turns a connection that has carried no data into a channel.
     fn by(connection: Connection, capacity: u64, deadline: Option<Instant>) -> Result<Self> {
-        /// How long to wait for the other side where the caller would for ever.
+        /// Limit of the handshake where the caller sets none.
         const LONGEST: Duration = Duration::from_secs(3600);
         let info = connection.query()?;
         let name = info
@@ -51,7 +54,7 @@ impl Channel {
         };
         let met = handshake::establish(device, (peer, name), capacity, left, may_come);
         let (link, first) = met.map_err(|error| match error {
-            // A user knows the port, and not this name.
+            // The user knows the port, and not this name.
             Error::Timeout { after, .. } => Error::Timeout {
                 what: format!("ring at {peer} on the connection by port {}", info.port),
                 after,
@@ -74,7 +77,8 @@ impl ChannelListener {
     ///
     /// # Errors
     ///
-    /// As [`Device::listen`].
+    /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
+    /// invalid port or backlog; [`Error::NoDevice`], [`Error::Permission`].
     pub fn new(device: &Device, port: u32, backlog: u32, capacity: u64) -> Result<Self> {
         Ok(Self {
             listener: device.listen(port, backlog)?,
@@ -82,12 +86,12 @@ impl ChannelListener {
         })
     }
 
-    /// Waits for a peer, and says who connected.
+    /// Waits for a connection. Returns its channel and the number of the node that connected.
     ///
     /// # Errors
     ///
-    /// As [`Listener::accept`] and [`Device::channel_to`]. Whoever connects and then says nothing
-    /// costs the time that is left.
+    /// [`Error::Timeout`], and errors of [`Device::channel_to`]. A peer that connects and does not
+    /// complete the handshake uses up the remaining time.
     pub fn accept(&self, timeout: Duration) -> Result<(Channel, u32)> {
         let deadline = Instant::now().checked_add(timeout);
         let (connection, node) = self.listener.accept(timeout)?;
