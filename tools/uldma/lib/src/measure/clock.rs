@@ -4,7 +4,7 @@
 
 use crate::ticks::Rate;
 
-/// Readings of a running clock, in ticks of unknown length until [`Clock::rate`] is asked.
+/// A running clock. Its readings are in ticks, whose length [`Clock::rate`] returns.
 ///
 /// The rate is taken from the real clock over the whole measurement.
 #[derive(Clone, Copy, Debug)]

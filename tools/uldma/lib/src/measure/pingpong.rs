@@ -8,7 +8,7 @@ use super::Clock;
 use crate::ring::{layout::PROBE, Inbound, Outbound};
 use crate::{Channel, Error, Link, Result};
 
-/// Looks between two looks at the time.
+/// Polls between two readings of the time.
 const LOOKS: u32 = 1 << 16;
 
 impl<L: Link> Channel<L> {
@@ -72,7 +72,7 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::receive`].
+    /// Errors of [`Channel::receive`].
     pub fn ping(
         &mut self,
         message: &[u8],
@@ -95,7 +95,7 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::receive`].
+    /// Errors of [`Channel::receive`].
     pub fn pong(&mut self, size: usize, count: u32, timeout: Duration) -> Result<()> {
         let mut target = vec![0; size.max(8)];
         for _ in 0..count {

@@ -2,9 +2,9 @@
 
 //! Counting system calls from outside, so that "none" is an observation and not a claim.
 //!
-//! A second process (the same program, started again) attaches to the calling thread with
-//! ptrace() and sees every system call that the thread makes. Two calls that do nothing mark the
-//! begin and the end of what is to be counted.
+//! A second process (the same program, started again) attaches to the calling thread with ptrace()
+//! and sees every system call that the thread makes. Two calls without effect mark the begin and
+//! the end of the counted section.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use nix::unistd::{gettid, Pid};
 
 use crate::{sys, Error, Result};
 
-/// First argument of the program when it is to be the tracer.
+/// First argument of the program when it is to act as the tracer.
 const ROLE: &str = "--uldma-count-syscalls-of";
 
 /// prctl() commands that no kernel has ("uldm").
@@ -29,9 +29,9 @@ const END: i32 = BEGIN + 1;
 /// The system calls of a section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyscallCount {
-    /// How many there were.
+    /// Total number of calls.
     pub total: u64,
-    /// How many of each number.
+    /// Number of calls, by system call number.
     pub by_number: BTreeMap<u64, u64>,
 }
 
@@ -42,8 +42,8 @@ pub struct Tracer {
     answers: BufReader<ChildStdout>,
 }
 
-/// Makes this process the tracer, if it was started as one, and ends it then. Programs that use
-/// [`Tracer`] call this first of all in `main`.
+/// Runs the tracer and exits, if this process was started as one. Programs that use [`Tracer`] must
+/// call this first in `main`.
 pub fn tracer_main() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ROLE) {
@@ -65,8 +65,8 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EPERM when this process must not be traced (by somebody else already,
-    /// or by policy).
+    /// [`Error::System`]: EPERM when this process must not be traced (another tracer is attached,
+    /// or the policy forbids it).
     pub fn attach() -> Result<Self> {
         let failed = |errno| Error::system("attach a tracer that counts system calls", errno);
         let from_io = |error: io::Error| {
@@ -86,7 +86,7 @@ impl Tracer {
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(Errno::EBADF));
         };
-        // Only now may it attach: the permission above is given.
+        // The tracer may attach only now: the permission above is granted.
         stdin.write_all(b"go\n").map_err(from_io)?;
         drop(stdin);
         let mut tracer = Self {
@@ -106,13 +106,13 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when the tracer has gone.
+    /// [`Error::System`] when the tracer has ended.
     pub fn count<R>(self, section: impl FnOnce() -> R) -> (R, Result<SyscallCount>) {
         let (result, watched) = self.watch(section);
         (result, watched.count())
     }
 
-    /// As [`Tracer::count`], but leaves the result with the tracer for later: what follows the
+    /// Counts as [`Tracer::count`] does, but leaves the result with the tracer: code after the
     /// section can be timed, too.
     pub fn watch<R>(self, section: impl FnOnce() -> R) -> (R, Watched) {
         sys::mark(BEGIN);
@@ -133,11 +133,11 @@ impl Tracer {
 pub struct Watched(Tracer);
 
 impl Watched {
-    /// Asks the tracer.
+    /// Fetches the count from the tracer.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when it has gone.
+    /// [`Error::System`] when the tracer has ended.
     pub fn count(mut self) -> Result<SyscallCount> {
         let line = self.0.answer().unwrap_or_default();
         parse(&line).ok_or_else(|| Error::system("count system calls", Errno::ECHILD))
@@ -146,7 +146,7 @@ impl Watched {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // It has ended by itself after a count; otherwise it is of no use any more. Its end
+        // The tracer has exited after a count; otherwise it is not needed any more. Its end
         // detaches it.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -211,7 +211,7 @@ fn trace(thread: Pid) -> nix::Result<()> {
 
 fn say(line: &str) {
     let mut out = io::stdout();
-    // Without a listener there is nothing to say.
+    // Errors are ignored: without a reader there is no receiver.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -221,7 +221,7 @@ fn entered(thread: Pid) -> nix::Result<Option<(u64, u64)>> {
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
         return Ok(None);
     }
-    // SAFETY: `op` says that this member is the one that is there.
+    // SAFETY: `op` names this member of the union.
     let entry = unsafe { info.u.entry };
     Ok(Some((entry.nr, entry.args[0])))
 }

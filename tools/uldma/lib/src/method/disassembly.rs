@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the compiler made of the sequences: it may neither merge, move nor leave out an access
-//! (§4.2, fn 10: the paper's assembler replaced the last one by the value that was stored before).
+//! Checks the machine code of the sequences: the compiler may neither merge, move nor leave out an
+//! access (§4.2, fn 10: the paper's assembler replaced the last one by the value that was stored
+//! before).
 
 use std::hint::black_box;
 use std::process::Command;
@@ -39,7 +40,7 @@ fn uldma_probe_repeated_5(to: RegisterAddress<'_>, from: RegisterAddress<'_>, wo
     repeated::five(to, from, word).unwrap_or(0)
 }
 
-/// What a peer must not see before what was stored first: a record, and its index.
+/// Two stores whose order the peer relies on: a record, and then its index.
 #[no_mangle]
 #[inline(never)]
 fn uldma_probe_publish(segment: &OutboundSegment, record: u64, index: u64) {
@@ -48,7 +49,7 @@ fn uldma_probe_publish(segment: &OutboundSegment, record: u64, index: u64) {
     segment.store(0x90, record);
 }
 
-/// What is not to be seen as it was before the index: a record.
+/// Two loads whose order this side relies on: an index, and then the record.
 #[no_mangle]
 #[inline(never)]
 fn uldma_probe_acquire(segment: &InboundSegment) -> u64 {
@@ -81,7 +82,7 @@ fn accesses(listing: &str) -> Vec<&'static str> {
         if nothing || ["%rsp", "%rbp", "%rip", ""].contains(&base) {
             continue;
         }
-        // Whoever compares with memory has it as the last operand, too, and only loads.
+        // Comparisons have the memory as the last operand, too, and only load.
         let compares = mnemonic.starts_with("cmp") || mnemonic.starts_with("test");
         let stores = operands.trim().ends_with(')') && before.contains(',') && !compares;
         found.push(if stores { "st" } else { "ld" });

@@ -3,8 +3,8 @@
 //! Two accesses: store the size word to the destination's shadow address, load from the source's
 //! (§2.5, fig. 2, and §3.2, fig. 4).
 //!
-//! What keeps the arguments of different processes apart is the device's business: shadow addresses
-//! that name the context, registers that a context switch clears or hands over, or nothing.
+//! The device keeps the arguments of different processes apart: by shadow addresses that name the
+//! context, by registers that a context switch clears or hands over, or not at all.
 
 use crate::mmio::Register;
 

@@ -2,8 +2,8 @@
 
 //! Initiation methods: how the arguments of a transfer reach the device.
 //!
-//! [`Method`] names them. The files beside this one have the accesses of each, in the order that the
-//! paper gives; [`crate::Context`] chooses among them.
+//! [`Method`] names them. The other files of this folder have the accesses of each method, in the
+//! paper's order; [`crate::Context`] selects one of them.
 
 #[cfg(test)]
 mod disassembly;
@@ -22,31 +22,32 @@ use crate::uapi;
 /// A way to start transfers, of those that *User-Level DMA without Operating System Kernel
 /// Modification* compares and a few more.
 ///
-/// `Documentation/uldma/initiation-methods.rst` says how each works and what it protects from.
+/// `Documentation/uldma/initiation-methods.rst` describes each method and its protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
     /// A system call (§2.2); needs no context.
     Kernel,
-    /// One load from a page that is mapped out to another one (§2.4).
+    /// One load from a page that is mapped out to another page (§2.4).
     Shrimp1,
-    /// A store and a load, of registers that all contexts share and nobody clears (§2.5). Not
-    /// secure.
+    /// A store and a load of registers that all contexts share and that no context switch clears
+    /// (§2.5). Not secure.
     Shrimp2,
-    /// The same, with registers for each CPU that a context switch clears (§2.5).
+    /// A store and a load of registers for each CPU, which a context switch clears (§2.5).
     Shrimp2Abort,
-    /// The same, where the context switch says who runs (§2.6).
+    /// A store and a load, where the context switch reports the running context (§2.6).
     Flash,
-    /// The same with one register for all CPUs (§2.6). Not secure on more than one CPU.
+    /// [`Method::Flash`] with one register for all CPUs (§2.6). Not secure on more than one CPU.
     FlashSingle,
-    /// The accesses of [`Method::Shrimp2`], begun anew when the thread was interrupted in between
-    /// (§2.7). Cooperative: it protects only those who all do so, from each other. Not secure.
+    /// The accesses of [`Method::Shrimp2`], restarted when the thread was interrupted in between
+    /// (§2.7). Cooperative: it protects only programs that all restart, from each other. Not
+    /// secure.
     Pal,
     /// A secret key is stored with each address (§3.1).
     Key,
-    /// A store and a load, whose addresses name the context (§3.2).
+    /// A store and a load whose addresses name the context (§3.2).
     ExtendedShadow,
-    /// The same, but all contexts share one set of registers (§3.2).
+    /// [`Method::ExtendedShadow`] with one set of registers for all contexts (§3.2).
     ExtendedShadowShared,
     /// Three accesses that pass arguments repeatedly (§3.3, fig. 5). Not secure.
     Repeated3,
@@ -54,9 +55,9 @@ pub enum Method {
     Repeated4,
     /// Five accesses that pass arguments repeatedly (§3.3, fig. 7).
     Repeated5,
-    /// One store, which nothing is loaded after. Not in the paper.
+    /// One store, without a load. Not in the paper.
     SingleStore,
-    /// Descriptors in memory, which the device looks for: see [`crate::Queue`]. Not in the paper.
+    /// Descriptors in memory, which the device polls: see [`crate::Queue`]. Not in the paper.
     Queue,
     /// No transfers but an atomic addition (fn 3): see [`crate::Context::fetch_add`].
     FetchAdd,
@@ -127,7 +128,7 @@ const ALL: [(Method, &str, Option<u32>); 16] = [
 ];
 
 impl Method {
-    /// All of them, the kernel's first.
+    /// Returns all methods, the kernel's first.
     pub fn all() -> impl Iterator<Item = Self> {
         ALL.iter().map(|entry| entry.0)
     }
@@ -155,8 +156,8 @@ impl Method {
         self.bit() & uapi::ULDMA_METHODS_INSECURE == 0
     }
 
-    /// The kernel tells the device at each context switch whose context runs now. It does so for one
-    /// context of each address space.
+    /// Returns true if the kernel must report the running context to the device at each context
+    /// switch. It does so for one context of each address space.
     pub fn needs_sched_notify(self) -> bool {
         self.bit() & uapi::ULDMA_METHODS_SCHED_NOTIFY != 0
     }
@@ -208,12 +209,12 @@ impl Methods {
         Self(mask)
     }
 
-    /// It is one of them; the kernel's always is.
+    /// Returns true if the set contains the method; it always contains the kernel's.
     pub fn contains(self, method: Method) -> bool {
         method == Method::Kernel || self.0 & method.bit() != 0
     }
 
-    /// All of them that this library knows, the kernel's first.
+    /// Returns the methods of the set that this library knows, the kernel's first.
     pub fn iter(self) -> impl Iterator<Item = Method> {
         Method::all().filter(move |&method| self.contains(method))
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The two accesses of [`super::extended_shadow`], begun anew when the thread was interrupted (§2.7).
+//! The two accesses of [`super::extended_shadow`], restarted when the thread was interrupted
+//! (§2.7).
 //!
-//! The paper's machine has routines that an administrator installs, anybody may call, and nothing
-//! interrupts. Linux has restartable sequences instead, which are *cooperative*: whoever keeps to them
-//! does not disturb others who do, and nothing stops those who do not.
+//! The paper's machine has uninterruptible routines that an administrator installs and any program
+//! may call. Linux has restartable sequences instead, which are *cooperative*: programs that use
+//! them do not disturb each other, but programs that do not use them are not stopped.
 
 use crate::mmio::{Register, RegisterAddress, RestartableThread};
 use crate::Refusal;

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Arguments that are passed repeatedly, so that the device sees when somebody came in between (§3.3).
+//! Repeated passing of arguments, by which the device detects interleaved accesses of others
+//! (§3.3).
 //!
-//! Each load is checked at once, and anything but what is due means to begin anew from the first
-//! access. The paper goes on for ever; here the attempts are counted.
+//! Each load is checked at once, and any value but the expected one restarts the sequence from its
+//! first access. The paper retries without limit; here the number of attempts is limited.
 
 use crate::mmio::Register;
 use crate::{uapi, Refusal};
 
-/// How many accesses.
+/// Number of accesses of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accesses {
     /// Load from the source, store to the destination, load from the source (fig. 5).
     Three,
     /// Store, load, store, load (fig. 6).
     Four,
-    /// The same and a load from the destination (fig. 7).
+    /// Four accesses and a load from the destination (fig. 7).
     Five,
 }
 
 /// An attempt that did not start the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailedAttempt {
-    /// Somebody came in between, and the answer is FAIL: begin anew.
+    /// Another process interfered, and the answer is FAIL: restart.
     Fail,
-    /// The answer is another code than is due: begin anew.
+    /// The answer is not the expected code: restart.
     UnexpectedCode,
     /// The device refuses, with this negative answer.
     Refused(i64),
@@ -34,7 +35,7 @@ pub(crate) enum FailedAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disturbances {
-    /// How many.
+    /// Number of attempts.
     pub attempts: u64,
     /// Of these, by the methods that pass arguments repeatedly, how many the device answered by FAIL,
     /// and not by a code that was not due.
@@ -45,7 +46,7 @@ pub struct Disturbances {
 ///
 /// # Errors
 ///
-/// What the device answered, or [`Refusal::Contended`] when more than `retries` attempts were
+/// The device's refusal, or [`Refusal::Contended`] when more than `retries` attempts were
 /// disturbed.
 #[inline]
 pub(crate) fn initiate<R: Register>(
@@ -122,7 +123,7 @@ pub(crate) fn five<R: Register>(
     check(destination.load(), uapi::ULDMA_REPEATED_OK3)
 }
 
-/// What comes above the code, if the code is the one that is due.
+/// Returns the bits above the code, if the code is the expected one.
 #[inline]
 fn check(answer: i64, due: u32) -> Result<u64, FailedAttempt> {
     let word = answer as u64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One load from a page that is mapped out (§2.4): the page says from where to where, and the place in
-//! it how much.
+//! One load from a page that is mapped out (§2.4): the page names source and destination, and the
+//! offset in it the size.
 //!
 //! The paper's access is an atomic exchange that carries the size as data. Guests' exchanges do not
 //! reach an emulated device as one access, so here the size is in the address.
@@ -19,7 +19,7 @@ pub(crate) fn initiate<R: Register>(register: R) -> i64 {
     register.load()
 }
 
-/// Where in a page to load for moving its first `bytes` bytes.
+/// Returns the offset of the load that moves the first `bytes` bytes of a page.
 ///
 /// # Errors
 ///
@@ -40,7 +40,8 @@ pub(crate) fn place(bytes: u64, page_size: u64) -> Result<u64, Refusal> {
 /// A page of a region: its handle and the page's number.
 pub(crate) type Page = (u32, u64);
 
-/// What this process has mapped out: the library refuses what the device would send elsewhere.
+/// The pages that this process has mapped out, by which the library refuses transfers that the
+/// device would send to another destination.
 #[derive(Debug, Default)]
 pub(crate) struct MapOuts {
     /// Runs of pages: first source, first destination, how many. The last one counts.
@@ -50,7 +51,7 @@ pub(crate) struct MapOuts {
 impl MapOuts {
     /// Pages are mapped out from now on, or with no destination not any more.
     pub(crate) fn set(&mut self, source: Page, destination: Option<Page>, pages: u64) {
-        // What is mapped out anew counts no more as what it was.
+        // A new mapping replaces the old ones of the same pages.
         let (start, end) = (source.1, source.1.saturating_add(pages));
         let mut kept = Vec::with_capacity(self.runs.len() + 2);
         for &(from, to, count) in &self.runs {
@@ -73,7 +74,7 @@ impl MapOuts {
         self.runs = kept;
     }
 
-    /// Where a page goes.
+    /// Returns the page that a page is mapped out to.
     #[inline]
     pub(crate) fn get(&self, source: Page) -> Option<Page> {
         self.runs.iter().find_map(|&(from, to, pages)| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One store: the destination is the shadow address, and the word names the source.
+//! One store: the shadow address names the destination, and the word the source.
 //!
-//! Nothing is loaded, so the thread does not wait for the device at all. Each store takes the next
-//! ticket, also one that the device refuses; the status page tells how it ended.
+//! No load follows, so the thread does not wait for the device at all. Each store takes the next
+//! ticket, even if the device refuses it; the status page has the result.
 
 use crate::mmio::Register;
 use crate::{uapi, Refusal};
@@ -25,8 +25,8 @@ pub(crate) fn initiate<R: Register>(destination: R, word: u64) {
 ///
 /// # Errors
 ///
-/// [`Refusal::BadSize`] for no bytes or too many, [`Refusal::NotAligned`] for what the word cannot
-/// say.
+/// [`Refusal::BadSize`] for no bytes or too many, [`Refusal::NotAligned`] for values that the word
+/// cannot express.
 #[inline]
 pub(crate) fn encode(
     bytes: u64,

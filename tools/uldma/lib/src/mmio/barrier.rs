@@ -9,7 +9,7 @@
 
 use std::arch::asm;
 
-/// Orders earlier stores before later ones: comes before the store that publishes them.
+/// Orders earlier stores before later ones. To be called before the store that publishes them.
 #[inline(always)]
 pub(crate) fn publish_barrier() {
     // SAFETY: a barrier has no operands and no effect but ordering.
@@ -24,7 +24,7 @@ pub(crate) fn publish_barrier() {
     };
 }
 
-/// Orders earlier loads before later ones: comes after the load that tells what was published.
+/// Orders earlier loads before later ones. To be called after the load of a published index.
 #[inline(always)]
 pub(crate) fn acquire_barrier() {
     // SAFETY: a barrier has no operands and no effect but ordering.
@@ -55,4 +55,6 @@ pub(crate) fn full_barrier() {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")))]
-compile_error!("say in barrier.rs how this architecture orders accesses to write-combining memory");
+compile_error!(
+    "define in barrier.rs how this architecture orders accesses to write-combining memory"
+);

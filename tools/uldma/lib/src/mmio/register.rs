@@ -12,23 +12,23 @@ use crate::sys::Mapping;
 /// order of the program.
 ///
 /// The paper needs a barrier wherever a write buffer could merge or delay accesses (§4.2, fig. 10).
-/// What initiates transfers says where, and this says how.
+/// The methods decide where, and this trait how.
 pub(crate) trait Register: Copy {
     /// Stores a word of eight bytes.
     fn store(self, word: u64);
 
-    /// Loads a word of eight bytes; the sign says whether it is a refusal.
+    /// Loads a word of eight bytes; a negative value is a refusal.
     fn load(self) -> i64;
 
     /// Orders all earlier stores to memory, and all earlier accesses to registers, before all later
-    /// accesses to registers: comes before the first access of an initiation.
+    /// accesses to registers. To be called before the first access of an initiation.
     fn begin(self);
 
     /// Orders earlier accesses to registers before later ones.
     fn barrier(self);
 }
 
-/// Where a register is mapped.
+/// The mapped address of a register.
 ///
 /// # Invariants
 ///
@@ -89,12 +89,12 @@ impl<'a> RegisterAddress<'a> {
     }
 }
 
-/// Whoever has an address has made sure that it is mapped for what it does with it.
+/// The owner of an address has checked that it is mapped with the rights for its accesses.
 impl Register for RegisterAddress<'_> {
     #[inline]
     fn store(self, word: u64) {
-        // SAFETY: by the type's invariant the word is mapped; it is aligned; it is a register and not
-        // memory, so nothing that Rust knows of changes.
+        // SAFETY: by the type's invariant the word is mapped; it is aligned; it is a register and
+        // not memory, so no Rust object changes.
         unsafe { self.word().write_volatile(word) };
     }
 
@@ -102,14 +102,16 @@ impl Register for RegisterAddress<'_> {
     fn load(self) -> i64 {
         // SAFETY: as above.
         let answer = unsafe { self.word().read_volatile() };
-        // What depends on the answer in other ways than by its value, such as the data, comes after.
+        // Accesses that depend on the answer other than by its value, such as those to the data,
+        // come after.
         compiler_fence(Ordering::SeqCst);
         answer as i64
     }
 
     #[inline]
     fn begin(self) {
-        // x86 does not let an uncached store pass an earlier store, so only the compiler is told.
+        // x86 does not let an uncached store pass an earlier store, so a compiler barrier is
+        // enough.
         compiler_fence(Ordering::SeqCst);
         #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
         other::memory_barrier();
@@ -143,18 +145,18 @@ mod other {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")))]
 mod other {
-    compile_error!("say in register.rs how this architecture orders accesses to registers");
+    compile_error!("define in register.rs how this architecture orders accesses to registers");
 }
 
 #[cfg(test)]
 pub(crate) mod fake {
-    //! A device that is asked, for tests of the sequences.
+    //! A device that answers loads, for tests of the sequences.
 
     use std::cell::RefCell;
 
     use super::Register;
 
-    /// One thing that the device saw.
+    /// One access as seen by the device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Access {
         Store(u64, u64),
@@ -163,10 +165,10 @@ pub(crate) mod fake {
         Barrier,
     }
 
-    /// What answers: the access (store: with its word) and the answer.
+    /// Maps an access (a store with its word) to its answer.
     type Answer<'a> = dyn FnMut(Access) -> i64 + 'a;
 
-    /// A device, and what it saw.
+    /// A device, and the accesses that it has seen.
     pub(crate) struct Bus<'a> {
         pub(crate) seen: RefCell<Vec<Access>>,
         answer: RefCell<Box<Answer<'a>>>,
@@ -184,7 +186,7 @@ pub(crate) mod fake {
             At { bus: self, address }
         }
 
-        /// What it saw, barriers left out.
+        /// Returns the accesses without the barriers.
         pub(crate) fn accesses(&self) -> Vec<Access> {
             let seen = self.seen.borrow();
             let real = |access: &&Access| !matches!(access, Access::Begin | Access::Barrier);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A store and a load of registers that begin anew when the thread was interrupted in between:
-//! a restartable sequence of the kernel, see rseq(2).
+//! A store and a load of registers that are restarted when the thread was interrupted in between: a
+//! restartable sequence of the kernel, see rseq(2).
 //!
-//! The C library registers each thread; this finds what it registered. While a thread is in the
-//! sequence, its area points to a descriptor of it, and whenever the kernel preempts, migrates or
-//! signals the thread there, it lets it go on at the descriptor's other address.
+//! The C library registers each thread; this module finds that registration. While a thread is in
+//! the sequence, its area points to a descriptor of it. When the kernel preempts, migrates or
+//! signals the thread there, it resumes the thread at the descriptor's abort address.
 
 use crate::mmio::RegisterAddress;
 
-/// The thread was interrupted in the sequence: the store may have happened, the load's answer is
-/// lost or never came.
+/// The thread was interrupted in the sequence: the store may have happened, and the load's answer
+/// is lost or was never read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interrupted;
 
@@ -23,11 +23,12 @@ pub(crate) struct RestartableThread {
 
 #[cfg(target_arch = "x86_64")]
 impl RestartableThread {
-    /// Asks the C library where each thread's area is; none when it registers none (glibc does so
-    /// from 2.35 on, unless its tunable `glibc.pthread.rseq` is zero).
+    /// Finds the area of each thread as registered by the C library; none when it registers none
+    /// (glibc does so from 2.35 on, unless its tunable `glibc.pthread.rseq` is zero).
     pub(crate) fn find() -> Option<Self> {
         use nix::libc::{c_uint, dlsym, RTLD_DEFAULT};
-        // SAFETY: the names are strings that end, and looking them up runs no code of theirs.
+        // SAFETY: the names are zero-terminated strings, and looking up data symbols runs no
+        // foreign code.
         let (offset, size) = unsafe {
             (
                 dlsym(RTLD_DEFAULT, c"__rseq_offset".as_ptr()),
@@ -40,7 +41,7 @@ impl RestartableThread {
         // SAFETY: the C library defines these two with these types, and never changes them once
         // the program runs.
         let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<c_uint>()) };
-        // Zero says that the kernel refused, or that somebody turned it off.
+        // Zero means that the kernel refused the registration, or that it was turned off.
         (size != 0).then_some(Self { offset })
     }
 
@@ -48,7 +49,7 @@ impl RestartableThread {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`]; whoever gets it begins anew.
+    /// [`Interrupted`]: the caller has to restart.
     #[inline(never)]
     pub(crate) fn store_load(
         self,
@@ -59,11 +60,11 @@ impl RestartableThread {
         let answer: i64;
         let interrupted: u64;
         // SAFETY: both registers are mapped and aligned, as in `Register`. The area belongs to this
-        // thread and lies where the C library says; writing its `rseq_cs` (at byte 8) is what it
-        // is for. The descriptor is as the kernel defines it: version and flags of zero, start,
-        // length, and where to go on, which the signature comes before that glibc registered. Between
-        // start and end nothing else is done, and when that is interrupted, all that is lost is
-        // registers that are outputs. The pointer is taken back before anything else runs.
+        // thread and lies where the C library says; its `rseq_cs` (at byte 8) is meant to be
+        // written. The descriptor has the kernel's format: version and flags of zero, start,
+        // length, and the abort address, which is preceded by the signature that glibc registered.
+        // The sequence has no other effects, and an interruption only loses registers that are
+        // outputs. The pointer is cleared before any other code runs.
         unsafe {
             std::arch::asm!(
                 ".pushsection __rseq_cs, \"aw\"",
@@ -77,7 +78,8 @@ impl RestartableThread {
                 "lea {scratch}, [rip + 2b]",
                 "mov qword ptr [{area} + 8], {scratch}",
                 "xor {interrupted:e}, {interrupted:e}",
-                // Only the load commits: an interruption before it has ended begins anew.
+                // Only the load commits: after an interruption before its end the sequence
+                // restarts.
                 "3:",
                 "mov qword ptr [{first}], {word}",
                 "mov {answer}, qword ptr [{second}]",
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(map.word(8).load(Ordering::Relaxed), 0x1234);
     }
 
-    /// One is interrupted at last, and those that were not have done both.
+    /// At last one attempt is interrupted, and the others have made both accesses.
     #[test]
     fn an_interrupted_thread_is_told() {
         let thread = RestartableThread::find().expect(NEEDS);

@@ -12,19 +12,19 @@ use super::{split, Inbound, Outbound, RingError, Violation};
 #[derive(Debug)]
 pub struct Consumer {
     capacity: u64,
-    /// Bytes ever written by the peer, as far as it said, checked.
+    /// Bytes ever written by the peer, as published by it; checked.
     produced: u64,
     /// Flags of the peer's producer word, as seen last.
     peer: u64,
     /// Bytes ever read.
     consumed: u64,
-    /// Of these, how many the peer was told.
-    told: u64,
+    /// Number of consumed bytes that was last published.
+    published: u64,
     /// Flags of the consumer word that the peer sees.
     flags: u64,
-    /// Producer word, and what it was told then, that the doorbell was rung for last.
+    /// Producer word, and the published index at that time, of the last doorbell.
     rung: (u64, u64),
-    /// Nobody listens any more: tell nothing.
+    /// The peer has ended: publish nothing.
     abandoned: bool,
     failed: Option<RingError>,
 }
@@ -39,14 +39,15 @@ pub struct Popped {
 }
 
 impl Consumer {
-    /// The end of an empty ring of `capacity` bytes; none when [`layout::is_capacity`] says no.
+    /// Creates the consumer of an empty ring of `capacity` bytes; none when [`layout::is_capacity`]
+    /// is false.
     pub fn new(capacity: u64) -> Option<Self> {
         layout::is_capacity(capacity).then_some(Self {
             capacity,
             produced: 0,
             peer: 0,
             consumed: 0,
-            told: 0,
+            published: 0,
             flags: 0,
             rung: (0, 0),
             abandoned: false,
@@ -54,12 +55,12 @@ impl Consumer {
         })
     }
 
-    /// Bytes ever written by the peer, as far as it said.
+    /// Returns the bytes ever written by the peer, as published by it.
     pub(super) fn produced(&self) -> u64 {
         self.produced
     }
 
-    /// Takes the next message, when there is one, into the start of `target`.
+    /// Consumes the next message, if there is one, into the start of `target`.
     ///
     /// # Errors
     ///
@@ -79,14 +80,15 @@ impl Consumer {
         Ok(Some(Popped { length, wake }))
     }
 
-    /// Takes all messages that are there now, but at most `most`, one after the other into the start
-    /// of `target`, and shows each to `taken`. The peer is told once of all of them. Returns how many
-    /// there were, and whether to ring the peer's doorbell.
+    /// Consumes all pending messages, at most `most`. Each is copied to the start of `target` and
+    /// passed to `taken`; the peer is notified once for all of them. Returns their number, and
+    /// whether to ring the peer's doorbell.
     ///
     /// # Errors
     ///
-    /// As [`Consumer::pop`], where it is the first message that cannot be taken; what stands in the way
-    /// of later ones is told by the next call.
+    /// The [`RingError`] of the first message; an error of a later one is returned by the next
+    /// call. After all but `TooLong` the ring stays unusable. `Closed` comes after the last
+    /// message.
     pub fn pop_batch(
         &mut self,
         inbound: &impl Inbound,
@@ -99,7 +101,7 @@ impl Consumer {
             self.accept(inbound.acquire(PRODUCER))?;
         }
         let mut count = 0;
-        // All that is there at one look, so that a quick peer cannot keep this side here.
+        // Only messages of one poll, so that a fast peer cannot keep this side here.
         while count < most && (count == 0 || self.produced != self.consumed) {
             match self.take(inbound, target) {
                 Ok(Some(length)) => taken(&target[..length]),
@@ -113,7 +115,7 @@ impl Consumer {
         Ok((count, wake))
     }
 
-    /// Takes the next message, and tells the peer nothing.
+    /// Consumes the next message, and publishes nothing.
     #[inline]
     fn take(
         &mut self,
@@ -132,7 +134,7 @@ impl Consumer {
                 return Ok(None);
             }
         }
-        // Lengths are read once: what is checked is what is used.
+        // Lengths are read once: the checked value is the one that is used.
         let slot = inbound
             .load(SLOT)
             .wrapping_sub(layout::slot_base(self.consumed));
@@ -171,14 +173,15 @@ impl Consumer {
         Ok(Some(length))
     }
 
-    /// Tells the peer what was taken, when that is much; returns whether to ring its doorbell.
+    /// Publishes the consumed index when enough has been consumed. Returns whether to ring the
+    /// peer's doorbell.
     #[inline]
     fn release_when_due(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        if self.consumed - self.told < self.capacity / 4 {
+        if self.consumed - self.published < self.capacity / 4 {
             return Ok(false);
         }
         self.release(inbound, outbound)
@@ -200,12 +203,12 @@ impl Consumer {
         }
     }
 
-    /// The index at which the next message will start, if there is none now, the ring works, and
-    /// taking a short one does not call for telling the peer.
+    /// Returns the index at which the next message will start, if the ring is empty and works, and
+    /// consuming a short message does not require publishing the index.
     #[inline(always)]
     pub(super) fn idle_at(&self) -> Option<u64> {
         let idle = self.produced == self.consumed
-            && self.consumed - self.told < self.capacity / 8
+            && self.consumed - self.published < self.capacity / 8
             && self.failed.is_none();
         idle.then_some(self.consumed)
     }
@@ -224,26 +227,26 @@ impl Consumer {
         self.peer = 0;
     }
 
-    /// Tells what was taken, if the peer does not know yet, for a message that goes there anyway.
-    /// When it returns true, [`Consumer::poll_once`] must follow after a fence.
+    /// Publishes the consumed index along with a message to the peer, if it has changed. When it
+    /// returns true, [`Consumer::poll_once`] must follow after a fence.
     #[inline]
-    pub fn tell_in_passing(&mut self, outbound: &impl Outbound) -> bool {
-        let untold = self.told != self.consumed;
-        if untold {
+    pub fn piggyback(&mut self, outbound: &impl Outbound) -> bool {
+        let unpublished = self.published != self.consumed;
+        if unpublished {
             self.publish_word(outbound, self.flags);
         }
-        untold
+        unpublished
     }
 
-    /// Looks whether the peer sleeps for want of room that it was told of; returns whether to ring
-    /// its doorbell.
+    /// Checks whether the peer sleeps for want of room that has been published. Returns whether to
+    /// ring its doorbell.
     ///
     /// # Errors
     ///
     /// [`RingError`].
     #[inline]
     pub fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        // What the word promises may be taken without another look at it.
+        // The bytes up to this index may be consumed without another poll of the word.
         let word = inbound.acquire(PRODUCER);
         if word & ASLEEP == 0 {
             return Ok(false);
@@ -252,14 +255,14 @@ impl Consumer {
         Ok(self.wakes(word))
     }
 
-    /// To be called when there is nothing to take: tells a peer that waits for room what was
-    /// taken. Returns whether to ring its doorbell.
+    /// To be called when the ring is empty: publishes the consumed index if the peer waits for
+    /// room. Returns whether to ring its doorbell.
     ///
     /// # Errors
     ///
     /// [`RingError`].
     #[inline]
-    pub fn feed(
+    pub fn notify_room(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
@@ -267,45 +270,45 @@ impl Consumer {
         if self.peer & layout::WANTS_ROOM == 0 {
             return Ok(false);
         }
-        if self.told != self.consumed {
+        if self.published != self.consumed {
             return self.release(inbound, outbound);
         }
-        // It was told, but may have gone to sleep just before that arrived.
+        // The index was published, but the peer may have gone to sleep just before.
         Ok(self.wakes(self.produced | self.peer))
     }
 
-    /// Says that this side is going to sleep until there is a message. Look for one once more
-    /// before sleeping; say [`Consumer::awake`] afterwards.
+    /// Publishes that this side goes to sleep until there is a message. Poll once more before
+    /// sleeping; call [`Consumer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         self.publish_word(outbound, ASLEEP);
         inbound.fence();
     }
 
-    /// Says that this side does not sleep any more.
+    /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 {
             self.publish_word(outbound, 0);
         }
     }
 
-    /// Says that nothing more will be taken.
+    /// Publishes that this side consumes nothing more.
     pub fn close(&mut self, outbound: &impl Outbound) {
         self.publish_word(outbound, CLOSED);
         self.failed.get_or_insert(RingError::Closed);
     }
 
-    /// Notes that the peer's memory may be gone: nothing is written there any more. What the peer
-    /// sent before can still be taken.
+    /// Notes that the peer's memory may be unmapped: it is not written any more. Messages that the
+    /// peer sent before can still be consumed.
     pub fn abandon(&mut self) {
         self.abandoned = true;
     }
 
-    /// Whether the peer has said that it closed; looks at its word when need be.
+    /// Returns true if the peer has published that it closed; reads its word if necessary.
     pub fn peer_closed(&self, inbound: &impl Inbound) -> bool {
         (self.peer | inbound.load(PRODUCER)) & CLOSED != 0
     }
 
-    /// Tells what was taken, then looks whether the peer sleeps for want of room.
+    /// Publishes the consumed index, then checks whether the peer sleeps for want of room.
     fn release(
         &mut self,
         inbound: &impl Inbound,
@@ -316,12 +319,13 @@ impl Consumer {
         self.poll_once(inbound)
     }
 
-    /// Whether the peer's word asks for a doorbell. One is enough until the peer is told more: it
-    /// may sleep again with the same word when the room is still too small for its message.
+    /// Returns true if the peer's word requires a doorbell. One doorbell is enough until a new
+    /// index is published: the peer may sleep again with the same word when the room is still too
+    /// small for its message.
     fn wakes(&mut self, word: u64) -> bool {
-        let wake = word & ASLEEP != 0 && self.rung != (word, self.told);
+        let wake = word & ASLEEP != 0 && self.rung != (word, self.published);
         if wake {
-            self.rung = (word, self.told);
+            self.rung = (word, self.published);
         }
         wake
     }
@@ -329,9 +333,9 @@ impl Consumer {
     #[inline]
     fn publish_word(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
-        self.told = self.consumed;
+        self.published = self.consumed;
         if !self.abandoned {
-            // Whoever sees the index may overwrite what was read.
+            // From this store on the peer may overwrite the consumed bytes.
             outbound.publish(CONSUMER, self.consumed | flags);
         }
     }
@@ -340,7 +344,7 @@ impl Consumer {
     #[inline]
     fn accept(&mut self, word: u64) -> Result<(), RingError> {
         let index = word & !FLAGS;
-        // Not back, and not more than the ring holds beyond what was taken.
+        // The index must not go back, nor exceed the ring's capacity beyond the consumed index.
         if index < self.produced || index - self.consumed > self.capacity {
             return Err(self.fail(RingError::Violation(Violation::Index)));
         }

@@ -6,8 +6,8 @@ use super::{Consumer, Inbound, Outbound, Popped, Producer, Pushed, RingError};
 
 /// The writing end of one ring and the reading end of the other, over one pair of segments.
 ///
-/// What was taken from the one ring is told along with what is put into the other: both words lie
-/// in one cache line.
+/// The consumed index of one ring is published along with messages of the other: both words lie in
+/// one cache line.
 #[derive(Debug)]
 pub struct Duplex {
     pub(super) producer: Producer,
@@ -15,7 +15,8 @@ pub struct Duplex {
 }
 
 impl Duplex {
-    /// Both ends, of rings of `capacity` bytes; none when [`super::layout::is_capacity`] says no.
+    /// Creates both ends, of rings of `capacity` bytes; none when [`super::layout::is_capacity`] is
+    /// false.
     pub fn new(capacity: u64) -> Option<Self> {
         let (producer, consumer) = (Producer::new(capacity)?, Consumer::new(capacity)?);
         Some(Self { producer, consumer })
@@ -32,7 +33,7 @@ impl Duplex {
         (self.producer.consumed(), self.consumer.produced())
     }
 
-    /// As [`Producer::push`].
+    /// Errors of [`Producer::push`].
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Duplex {
         self.push_vectored(inbound, outbound, &[message])
     }
 
-    /// As [`Producer::push_vectored`].
+    /// Errors of [`Producer::push_vectored`].
     ///
     /// # Errors
     ///
@@ -59,16 +60,16 @@ impl Duplex {
         outbound: &impl Outbound,
         parts: &[impl AsRef<[u8]>],
     ) -> Result<Pushed, RingError> {
-        let told = self.consumer.tell_in_passing(outbound);
+        let published = self.consumer.piggyback(outbound);
         let pushed = self.producer.push_vectored(inbound, outbound, parts)?;
-        if !told {
+        if !published {
             return Ok(pushed);
         }
         if matches!(pushed, Pushed::Full { .. }) {
             // Nothing was pushed, so there was no fence yet.
             inbound.fence();
         }
-        let wake = self.look_for_room(inbound)?;
+        let wake = self.check_room(inbound)?;
         Ok(match pushed {
             Pushed::Done { wake: already } => Pushed::Done {
                 wake: already || wake,
@@ -79,14 +80,15 @@ impl Duplex {
         })
     }
 
-    /// As [`Consumer::poll_once`], on the way of a message to the peer: after an error nothing more is sent, either.
-    pub(super) fn look_for_room(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
+    /// Calls [`Consumer::poll_once`] while sending a message to the peer: after an error nothing
+    /// more is sent, either.
+    pub(super) fn check_room(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         let looked = self.consumer.poll_once(inbound);
         looked.map_err(|error| self.producer.fail(error))
     }
 
-    /// Takes the next message, when there is one, into the start of `target`. Also returns whether
-    /// to ring the peer's doorbell, message or not.
+    /// Consumes the next message, if there is one, into the start of `target`. Also returns whether
+    /// to ring the peer's doorbell, with or without a message.
     ///
     /// # Errors
     ///
@@ -100,12 +102,12 @@ impl Duplex {
     ) -> Result<(Option<usize>, bool), RingError> {
         match self.consumer.pop(inbound, outbound, target)? {
             Some(Popped { length, wake }) => Ok((Some(length), wake)),
-            None => Ok((None, self.consumer.feed(inbound, outbound)?)),
+            None => Ok((None, self.consumer.notify_room(inbound, outbound)?)),
         }
     }
 
-    /// Takes all messages that are there, as [`Consumer::pop_batch`]. Also returns whether to ring the
-    /// peer's doorbell, messages or not.
+    /// Consumes all pending messages, see [`Consumer::pop_batch`]. Also returns whether to ring the
+    /// peer's doorbell, with or without messages.
     ///
     /// # Errors
     ///
@@ -122,41 +124,41 @@ impl Duplex {
             .consumer
             .pop_batch(inbound, outbound, target, most, taken)?;
         match popped {
-            (0, _) => Ok((0, self.consumer.feed(inbound, outbound)?)),
+            (0, _) => Ok((0, self.consumer.notify_room(inbound, outbound)?)),
             some => Ok(some),
         }
     }
 
-    /// Says that this side is going to sleep until there is a message; then look once more.
+    /// Publishes that this side goes to sleep until there is a message; poll once more afterwards.
     pub fn sleep_for_message(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         self.consumer.sleep(inbound, outbound);
     }
 
-    /// Says that this side is going to sleep until there is room; then look once more.
+    /// Publishes that this side goes to sleep until there is room; poll once more afterwards.
     pub fn sleep_for_room(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         self.producer.sleep(inbound, outbound);
     }
 
-    /// Says that this side sleeps no more.
+    /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         self.consumer.awake(outbound);
         self.producer.awake(outbound);
     }
 
-    /// Says that this side will not touch the channel again.
+    /// Publishes that this side will not access the channel again.
     pub fn close(&mut self, outbound: &impl Outbound) {
         self.producer.close(outbound);
         self.consumer.close(outbound);
     }
 
-    /// Notes that the peer's memory may be gone: nothing is written there any more. What the peer
-    /// sent before can still be taken.
+    /// Notes that the peer's memory may be unmapped: it is not written any more. Messages that the
+    /// peer sent before can still be consumed.
     pub fn abandon(&mut self) {
         self.producer.abandon();
         self.consumer.abandon();
     }
 
-    /// Whether the peer has said that, as far as its words in this side's segment go.
+    /// Returns true if the peer has published that it closed, by its words in this side's segment.
     pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
         self.consumer.peer_closed(inbound) || self.producer.peer_closed(inbound)
     }

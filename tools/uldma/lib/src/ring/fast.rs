@@ -10,7 +10,7 @@
 use super::layout::{self, ASLEEP, CONSUMER, PRODUCER, SLOT, SLOT_DATA};
 use super::{Duplex, Inbound, Outbound, RingError};
 
-/// Bytes of a message that goes the short way.
+/// Bytes of a message of the fast path.
 const SIZE: u64 = 8;
 /// Bytes that it takes in the ring.
 const RECORD: u64 = layout::record_size(SIZE);
@@ -39,13 +39,13 @@ impl Duplex {
         }
         outbound.store(SLOT_DATA, u64::from_ne_bytes(message));
         outbound.store(SLOT, layout::slot_base(index) + SIZE);
-        let told = self.consumer.tell_in_passing(outbound);
+        let published = self.consumer.piggyback(outbound);
         outbound.publish(PRODUCER, index + RECORD);
         self.producer.advance(RECORD);
         // As in `Producer::push`.
         inbound.fence();
         let mut asleep = inbound.load(CONSUMER);
-        if told {
+        if published {
             asleep |= inbound.load(PRODUCER);
         }
         if asleep & ASLEEP == 0 {
@@ -54,8 +54,8 @@ impl Duplex {
         Some(self.poll_once(inbound))
     }
 
-    /// Waits for a message of eight bytes, `polls` looks long, and takes it if it came by the
-    /// short way and is the only one.
+    /// Waits for a message of eight bytes, for `polls` polls, and consumes it if it came by the
+    /// fast path and is the only one.
     ///
     /// Returns none if this is another case; then nothing has happened, and a message may be there
     /// all the same.
@@ -78,11 +78,11 @@ impl Duplex {
         Some(SIZE as usize)
     }
 
-    /// Looks at both of the peer's words; returns whether to ring its doorbell.
+    /// Polls both of the peer's words. Returns whether to ring its doorbell.
     #[cold]
     fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         let consumer = self.producer.poll_once(inbound)?;
-        let producer = self.look_for_room(inbound)?;
+        let producer = self.check_room(inbound)?;
         Ok(consumer || producer)
     }
 }

@@ -7,15 +7,15 @@ use super::layout::{
 };
 use super::{split, Inbound, Outbound, RingError, Violation};
 
-/// What became of a message.
+/// Result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the ring; when `wake`, the peer sleeps and its doorbell must be rung.
+    /// The message is in the ring; if `wake`, the peer sleeps and its doorbell must be rung.
     Done {
         /// Ring the doorbell.
         wake: bool,
     },
-    /// There is no room for it now. The peer has been told that this side waits.
+    /// There is no room now. The flag that asks for room has been published.
     Full {
         /// Ring the doorbell all the same.
         wake: bool,
@@ -27,9 +27,9 @@ pub enum Pushed {
 #[derive(Debug)]
 pub struct Producer {
     capacity: u64,
-    /// Bytes ever written; what the peer was told.
+    /// Bytes ever written, as published.
     produced: u64,
-    /// Bytes ever read by the peer, as far as it said, checked.
+    /// Bytes ever read by the peer, as published by it; checked.
     consumed: u64,
     /// Flags of the producer word that the peer sees.
     flags: u64,
@@ -39,7 +39,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// The end of an empty ring of `capacity` bytes; none when [`layout::is_capacity`] says no.
+    /// Creates the producer of an empty ring of `capacity` bytes; none when [`layout::is_capacity`]
+    /// is false.
     pub fn new(capacity: u64) -> Option<Self> {
         layout::is_capacity(capacity).then_some(Self {
             capacity,
@@ -56,7 +57,7 @@ impl Producer {
         self.capacity as usize - HEADER
     }
 
-    /// Bytes ever read by the peer, as far as it said.
+    /// Returns the bytes ever read by the peer, as published by it.
     pub(super) fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -80,7 +81,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// As [`Producer::push`].
+    /// Errors of [`Producer::push`].
     #[inline]
     pub fn push_vectored(
         &mut self,
@@ -97,8 +98,8 @@ impl Producer {
             self.accept(inbound.load(CONSUMER))?;
         }
         if length <= SLOT_SIZE && self.produced == self.consumed {
-            // The peer has taken everything, the slot's last message included: a short one may go
-            // the short way, where it takes no cache line but the one that the peer looks at.
+            // The peer has consumed everything, the slot's last message included: a short message
+            // may use the slot, which takes only the cache line that the peer polls.
             if let [message] = parts {
                 fill_slot(outbound, message.as_ref());
             } else {
@@ -125,10 +126,10 @@ impl Producer {
             return Ok(Pushed::Full { wake: false });
         }
         self.produced += size;
-        // Whoever sees the index sees the record.
+        // A peer that sees the index sees the record.
         self.publish_word(outbound, 0);
-        // Store the index, then look whether the peer sleeps; the peer says that it sleeps, then
-        // looks at the index. The fences on both sides let one of the two see the other.
+        // Store the index, then check whether the peer sleeps; the peer publishes that it sleeps,
+        // then polls the index. The fences on both sides make one of the two see the other.
         inbound.fence();
         let wake = self.poll_once(inbound)?;
         Ok(Pushed::Done { wake })
@@ -151,8 +152,8 @@ impl Producer {
         }
     }
 
-    /// Says that this side is going to sleep until there is room. Look for room once more before
-    /// sleeping; say [`Producer::awake`] afterwards.
+    /// Publishes that this side goes to sleep until there is room. Check for room once more before
+    /// sleeping; call [`Producer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         if self.failed.is_none() {
             self.publish_word(outbound, WANTS_ROOM | ASLEEP);
@@ -160,25 +161,25 @@ impl Producer {
         }
     }
 
-    /// Says that this side does not sleep any more.
+    /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 && self.failed.is_none() {
             self.publish_word(outbound, self.flags & !ASLEEP);
         }
     }
 
-    /// Notes that the peer's memory may be gone: nothing is written there any more.
+    /// Notes that the peer's memory may be unmapped: it is not written any more.
     pub fn abandon(&mut self) {
         self.fail(RingError::Closed);
     }
 
-    /// Says that nothing will follow.
+    /// Publishes that no message will follow.
     pub fn close(&mut self, outbound: &impl Outbound) {
         self.publish_word(outbound, CLOSED);
         self.fail(RingError::Closed);
     }
 
-    /// Whether the peer has said that it closed; asks its word when need be.
+    /// Returns true if the peer has published that it closed; reads its word if necessary.
     pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
         self.failed.is_some() || self.accept(inbound.load(CONSUMER)).is_err()
     }
@@ -200,7 +201,7 @@ impl Producer {
         self.failed.is_none().then_some(self.produced)
     }
 
-    /// Notes that a record was written and the peer told of it, after it had taken all before.
+    /// Notes that a record was written and published, after the peer had consumed all earlier ones.
     #[inline(always)]
     pub(super) fn advance(&mut self, size: u64) {
         self.consumed = self.produced;
@@ -208,13 +209,14 @@ impl Producer {
         self.flags = 0;
     }
 
-    /// Looks whether the peer sleeps for want of messages; returns whether to ring its doorbell.
+    /// Checks whether the peer sleeps for want of messages. Returns whether to ring its doorbell.
     #[inline]
     pub(super) fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
         let word = inbound.load(CONSUMER);
         self.accept(word)?;
-        // Who sleeps with nothing left to take needs no ring: it will look before it sleeps again.
-        // Who has not taken what it was rung for needs no second ring: it is on its way.
+        // A peer that sleeps with an empty ring needs no doorbell: it polls before it sleeps again.
+        // A peer that has not consumed the messages of the last doorbell needs no second one: it is
+        // about to wake.
         let wake = word & ASLEEP != 0 && self.consumed != self.produced && word != self.rung;
         if wake {
             self.rung = word;
@@ -229,7 +231,7 @@ impl Producer {
         if word & FLAGS & !(ASLEEP | CLOSED) != 0 {
             return Err(self.fail(RingError::Violation(Violation::Flags)));
         }
-        // Not back, and not beyond what was written.
+        // The index must not go back, nor exceed the written bytes.
         if index < self.consumed || index > self.produced {
             return Err(self.fail(RingError::Violation(Violation::Index)));
         }
@@ -240,7 +242,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Makes the ring unusable; returns why it is.
+    /// Makes the ring unusable, and returns the reason.
     #[cold]
     pub(super) fn fail(&mut self, error: RingError) -> RingError {
         *self.failed.get_or_insert(error)
@@ -251,7 +253,7 @@ impl Producer {
 #[inline]
 fn total(parts: &[impl AsRef<[u8]>]) -> usize {
     let lengths = parts.iter().map(|part| part.as_ref().len());
-    // The same memory may be named often: what is more than this is too long for any ring.
+    // The same memory may be passed several times: a larger sum is too long for any ring.
     lengths.fold(0, |sum: usize, length| {
         sum.saturating_add(length)
             .min(2 * layout::MAX_CAPACITY as usize)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A waiter that knows when the other side sleeps.
+//! A polling policy that knows when the other side sleeps.
 //!
-//! A waiter that has just rung the other side's doorbell gets no answer before that side is awake. So it
-//! polls for longer than a wake-up, or not at all: for two wake-ups, and where that was in vain it sleeps at
-//! once the next four times, then polls for four wake-ups, and so on up to sixteen. So a pair of waiters that
-//! are both asleep is back to polling with the second message, such waits take less than twice what the best
-//! choice takes, and where the other side cannot run as long as this one polls, it polls rarely. All other
-//! waits are those of [`AdaptivePoll`].
+//! A waiter that has just rung the other side's doorbell gets no answer before that side is awake.
+//! So it polls either longer than a wake-up, or not at all: for two wake-ups, and if that fails it
+//! sleeps at once the next four times, then polls for four wake-ups, and so on up to sixteen. So a
+//! pair of waiters that are both asleep polls again from the second message on; such waits take
+//! less than twice the time of the best choice; and where the other side cannot run while this one
+//! polls, it polls rarely. All other waits are those of [`AdaptivePoll`].
 
 use crate::adaptive_poll::AdaptivePoll;
 
@@ -16,7 +16,7 @@ use crate::adaptive_poll::AdaptivePoll;
 pub(super) struct Adaptive {
     policy: AdaptivePoll,
     wakeup: u64,
-    /// It has rung the other side for what it waits for.
+    /// The awaited message is the answer to a doorbell.
     rang: bool,
     /// For how many wake-ups it polls after a ring.
     attempt: u64,
@@ -45,7 +45,7 @@ impl Adaptive {
         self.rang = rang;
     }
 
-    /// How long to poll.
+    /// Returns the polling time.
     pub(super) fn limit(&self) -> u64 {
         match (self.rang, self.skip) {
             (false, _) => self.policy.limit(self.wakeup),

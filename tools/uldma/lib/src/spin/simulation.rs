@@ -2,32 +2,32 @@
 
 //! Waiters that poll and sleep on processors that they share, in simulated time.
 //!
-//! *Pairs* answer each other as fast as they can: how long one waits depends on what the other does. A
-//! *single* waiter gets events at times that do not depend on it, so that what it spends can be compared
-//! with the least that a waiter could spend that knows the times before. All times are nanoseconds.
+//! *Pairs* answer each other as fast as they can: the time that one waits depends on the other. A
+//! *single* waiter gets events at times that do not depend on it, so that its cost can be compared
+//! with the least cost of a waiter that knows the times in advance. All times are nanoseconds.
 
 use std::collections::VecDeque;
 
 use super::adaptive::Adaptive;
 
-/// How long a program computes between a message and its answer.
+/// Time that a program computes between a message and its answer.
 const ANSWER: u64 = 300;
 /// For how long a processor runs one thread while others want it.
 const SLICE: u64 = 3_000_000;
-/// How long nothing comes before the first message, in wake-ups.
+/// Time before the first message, in wake-ups.
 const PAUSE: u64 = 100;
 /// Messages of each waiter of a pair.
 const MESSAGES: usize = 400;
-/// The same where waiters are preempted, so that each runs many times.
+/// Messages where waiters are preempted, so that each runs many times.
 const MANY_MESSAGES: usize = 20_000;
 /// Messages after which both of a pair have to find all by polling.
 const RECOVERY: usize = 8;
-/// The same where the wake-up is underestimated: probes have to become long first.
+/// Messages where the wake-up is underestimated: probes have to become long first.
 const LATE: usize = 300;
 /// Events of a single waiter.
 const EVENTS: usize = 20_000;
 
-/// What decides how long to poll.
+/// Decides how long to poll.
 trait Policy {
     fn begin(&mut self, _rang: bool) {}
     fn limit(&self) -> u64;
@@ -53,7 +53,8 @@ impl Policy for Adaptive {
     }
 }
 
-/// The policy that this one replaced: numbers of looks, and a constant that says which sleep was short.
+/// The policy that this one replaced: numbers of polls, and a constant that decides which sleep was
+/// short.
 struct ByConstant {
     looks: u64,
 }
@@ -123,7 +124,7 @@ struct Waiter<P> {
     state: State,
     has_message: bool,
     wakes_at: Option<u64>,
-    /// It rang the other for its last message.
+    /// It rang the other's doorbell for its last message.
     rang: bool,
     /// For each message, whether it slept for it.
     slept: Vec<bool>,
@@ -142,7 +143,7 @@ impl<P: Policy> Waiter<P> {
         self.state = State::Computing { left: ANSWER };
     }
 
-    /// Nanoseconds until it stops what it does, if it goes on running.
+    /// Returns the nanoseconds until it ends its current activity, if it continues to run.
     fn left(&self) -> u64 {
         match self.state {
             State::Computing { left } => left,
@@ -162,7 +163,7 @@ impl<P: Policy> Waiter<P> {
     }
 }
 
-/// Where and how often waiters run.
+/// Waiters and the processors on which they run.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     wakeup: u64,
@@ -187,7 +188,7 @@ impl<P: Policy> Pairs<P> {
         let waiter = |number: usize| {
             let mut waiter = Waiter {
                 policy: policy(),
-                // So long that all others sleep when the first messages come.
+                // So long that all others sleep when the first messages arrive.
                 state: State::Computing {
                     left: PAUSE * machine.wakeup,
                 },
@@ -223,7 +224,7 @@ impl<P: Policy> Pairs<P> {
         self
     }
 
-    /// Goes on to the next event.
+    /// Advances to the next event.
     fn step(&mut self) {
         while self.running.len() < self.machine.processors {
             let Some(number) = self.ready.pop_front() else {
@@ -262,7 +263,7 @@ impl<P: Policy> Pairs<P> {
             .expect("a pair never waits for good")
     }
 
-    /// Lets a running waiter do what is next; whether it still runs.
+    /// Lets a running waiter take its next step. Returns true if it still runs.
     fn settle(&mut self, number: usize) -> bool {
         let now = self.now;
         let waiter = &mut self.waiters[number];
@@ -335,12 +336,13 @@ impl<P: Policy> Pairs<P> {
 /// Waiters begin after up to so many events: as many as all lengths of probes take.
 const PHASES: u32 = 210;
 
-/// What a waiter spends for events after `gaps` nanoseconds each, against the least possible.
+/// Returns the cost of a waiter for events after `gaps` nanoseconds each, relative to the least
+/// possible.
 fn spent(policy: impl Policy, wakeup: u64, gap: impl FnMut(&mut Random) -> u64) -> f64 {
     spent_after(policy, wakeup, |_| false, gap)
 }
 
-/// The same where the waiter has rung before those waits of which `rang` says so.
+/// Returns the same where the waiter has rung before those waits for which `rang` returns true.
 fn spent_after(
     mut policy: impl Policy,
     wakeup: u64,
@@ -366,7 +368,7 @@ fn spent_after(
 
 const WAKEUPS: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// The machines for whose waiters and processors `wanted` holds.
+/// Returns the machines whose numbers of waiters and processors satisfy `wanted`.
 fn machines(wanted: impl Fn(usize, usize) -> bool) -> Vec<Machine> {
     let mut machines = Vec::new();
     for wakeup in WAKEUPS {
@@ -402,7 +404,7 @@ fn discouraged(wakeup: u64, events: u32) -> Adaptive {
 /// Measured wake-ups, in percent of the true ones: something else may run while they are measured, or later.
 const MEASURED: [u64; 5] = [10, 25, 100, 200, 800];
 
-/// Where answers come faster than a wake-up, both sides poll within a few messages, however it began.
+/// Where answers are faster than a wake-up, both sides poll within a few messages, from any start.
 #[test]
 fn pairs_that_answer_quickly_come_back_to_polling() {
     println!("wake-up in ns, processors, waiters, jitter: recovery, by measured/true wake-up");
@@ -438,8 +440,9 @@ fn pairs_that_answer_quickly_come_back_to_polling() {
     }
 }
 
-/// Where there are fewer processors than waiters, one can run only while another sleeps. Compared with
-/// sleeping at once, each waiter adds one wake-up for each message at most: what it may poll in vain.
+/// With fewer processors than waiters, one can run only while another sleeps. Compared with
+/// sleeping at once, each waiter adds at most one wake-up per message: the time that it polls
+/// without success.
 #[test]
 fn processors_are_shared() {
     for machine in machines(|waiters, processors| waiters > processors) {
@@ -458,7 +461,7 @@ fn processors_are_shared() {
     }
 }
 
-/// Where events take longer than a wake-up, or come at any time: at most twice the optimum.
+/// Where events take longer than a wake-up, or arrive at any time: at most twice the optimum.
 #[test]
 fn no_waiter_spends_more_than_twice_the_optimum() {
     for wakeup in WAKEUPS {
