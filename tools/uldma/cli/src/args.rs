@@ -21,7 +21,7 @@ Exit codes:
 
 With --json, results go to standard output and errors to standard error, one JSON value each.";
 
-/// Look at, try and use user-level DMA devices.
+/// Inspect, test and use user-level DMA devices.
 #[derive(Debug, Parser)]
 #[command(name = "uldma", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
@@ -39,7 +39,7 @@ pub(crate) struct Common {
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Give up waiting after this many seconds
+    /// Fail after waiting for this many seconds
     #[arg(long, global = true, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
 }
@@ -53,21 +53,21 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what devices are there and what they have
+    /// Show the devices and their properties
     Info,
     /// Show the counters of a device, and of all processes that have it open
     Stat,
-    /// Show what may be locked for a device, and what a process finds locked at its start
+    /// Show the limits of locked memory of a device, and what a new process has locked
     Lmm,
-    /// Say what registering memory would charge, and whether it fits
+    /// Show the charge of registering memory, and whether it fits the limit
     Charge(Charge),
-    /// Register memory of any kind, and show what the kernel makes of it
+    /// Register memory of any kind, and show the kernel's state of it
     Register(Register),
     /// Copy memory to memory on this node, and check it
     Dma(Dma),
-    /// Offer memory to the peer until a signal comes
+    /// Export memory to the peer until a signal arrives
     Export(Export),
-    /// Change a word of memory that the peer exports, at one stroke, and show what it was
+    /// Change a word of memory that the peer exports, atomically, and show its old value
     Atomic(Atomic),
     /// Send a file into the memory of a `recv-file` at the peer
     SendFile(SendFile),
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     RecvFile(RecvFile),
     /// Measure round trips to a `ping --serve` at the peer
     Ping(Ping),
-    /// Show the other nodes of the link, and what the link to each did
+    /// Show the other nodes of the link, with the state and the counters of each link
     Peers,
     /// Wait for a connection, and carry data between it and standard input and output
     Listen(Listen),
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Connect(Connect),
 }
 
-/// Which node a verb is about.
+/// The node that a command addresses.
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     /// The peer's number; needed where the link has more than two nodes
@@ -92,7 +92,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The peer that it names.
+    /// Returns the peer.
     pub(crate) fn peer(&self) -> uldma::Peer {
         self.number.into()
     }
@@ -103,8 +103,8 @@ Ends with the connection: with 0 when the peer has disconnected and all that it 
 when the connection was reset. --json reports on standard error then, as standard output has the data.";
 
 const CONNECT_HELP: &str = "\
-At the end of standard input it waits until the peer has received all, and disconnects. Exit code 1: the
-connection was reset, or the peer disconnected before it had received all. --json reports on standard
+At the end of standard input the program waits until the peer has received all, and disconnects. Exit code 1:
+the connection was reset, or the peer disconnected before it had received all. --json reports on standard
 error, as standard output has the data.";
 
 #[derive(Debug, Args)]
@@ -113,7 +113,7 @@ pub(crate) struct Listen {
     /// Port to listen at, not zero
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) port: u32,
-    /// Let the listener itself become the connection, so that nobody else can connect meanwhile
+    /// Turn the listener itself into the connection, so that no other peer can connect
     #[arg(long)]
     pub(crate) once: bool,
     /// Disconnect at the end of standard input, once the peer has received all
@@ -128,13 +128,13 @@ pub(crate) struct Listen {
 pub(crate) struct Connect {
     /// Number of the node
     pub(crate) node: u32,
-    /// Port that it listens at
+    /// Port at which the node listens
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) port: u32,
     /// Have receivers move the data, not senders
     #[arg(long, conflicts_with = "ring")]
     pub(crate) pull: bool,
-    /// Where nobody listens yet, or the link is down, ask again until --timeout
+    /// While no process listens there, or the link is down, retry until --timeout
     #[arg(long)]
     pub(crate) wait: bool,
     /// Stay connected after the end of standard input, until the peer disconnects
@@ -144,7 +144,7 @@ pub(crate) struct Connect {
     pub(crate) carry: StreamArgs,
 }
 
-/// Whether to show progress.
+/// Options of the progress display.
 #[derive(Debug, Args)]
 pub(crate) struct ProgressArgs {
     /// Show progress on standard error even where that is no terminal, or with --json
@@ -152,13 +152,13 @@ pub(crate) struct ProgressArgs {
     pub(crate) progress: bool,
 }
 
-/// How data is carried.
+/// Options of the data path.
 #[derive(Debug, Args)]
 pub(crate) struct StreamArgs {
     #[command(flatten)]
     pub(crate) progress: ProgressArgs,
-    /// StreamArgs data through a ring in the window, without system calls, and only from `connect` to
-    /// `listen`; to be said on both sides, which end with exit code 5 otherwise
+    /// Carry data through a ring in the window, without system calls, and only from `connect` to
+    /// `listen`; needed on both sides, which otherwise end with exit code 5
     #[arg(long)]
     pub(crate) ring: bool,
     /// Bytes of the ring, a power of two, the same on both sides (K, M, G: times 1024)
@@ -173,7 +173,7 @@ pub(crate) struct StreamArgs {
 }
 
 impl StreamArgs {
-    /// The memory that a stream is to have.
+    /// Returns the sizes of a stream's memory.
     pub(crate) fn stream(&self) -> uldma::StreamOptions {
         uldma::StreamOptions {
             buffers: self.buffers.into(),
@@ -188,13 +188,13 @@ pub(crate) struct MemoryArgs {
     /// Bytes (K, M, G: times 1024)
     #[arg(long, default_value = "1M", value_parser = at_least_one)]
     pub(crate) size: u64,
-    /// Where the memory comes from
+    /// Kind of memory
     #[arg(long, value_enum, default_value = "private", conflicts_with = "file")]
     pub(crate) kind: KindArg,
     /// Map the first bytes of this file, shared; for writing, if the device may write
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// What the device may do
+    /// Rights of the device
     #[arg(long, value_enum, default_value = "read-write")]
     pub(crate) access: AccessArg,
 }
@@ -209,7 +209,7 @@ pub(crate) struct Charge {
 pub(crate) struct Register {
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
-    /// What keeps the pages in memory; all but the first are the paper's, for comparison
+    /// Mechanism that keeps the pages in memory; all but the first are the paper's, for comparison
     #[arg(long, value_enum, default_value = "pinned")]
     pub(crate) mode: ModeArg,
     /// Register it this many times at once
@@ -218,10 +218,11 @@ pub(crate) struct Register {
     /// Show the bus addresses, one line for each run of pages (needs CAP_SYS_ADMIN)
     #[arg(long)]
     pub(crate) blocks: bool,
-    /// The same, one line for each page
+    /// Show the bus addresses, one line for each page (needs CAP_SYS_ADMIN)
     #[arg(long, conflicts_with = "blocks")]
     pub(crate) pages: bool,
-    /// Do this to the memory while it is registered, and wait to be told that it went stale
+    /// Do this to the memory while it is registered, and wait for the event that reports it as
+    /// stale
     #[arg(long, value_enum)]
     pub(crate) then: Option<Disturbance>,
     /// Turn the pin cache on, and register once more at the end
@@ -231,7 +232,7 @@ pub(crate) struct Register {
 
 #[derive(Debug, Args)]
 pub(crate) struct Dma {
-    /// How transfers are started; what the device and the module offer is in `uldma info`
+    /// Initiation method; `uldma info` lists those that the device and the module offer
     #[arg(long, default_value = "extended-shadow", value_parser = crate::method::parser())]
     pub(crate) method: uldma::Method,
     /// Bytes of each transfer (K, M, G: times 1024)
@@ -246,13 +247,13 @@ pub(crate) struct Dma {
 pub(crate) struct Export {
     /// A word, or 0x and hexadecimal digits
     pub(crate) name: Name,
-    /// Offer the contents of this file
+    /// Export the contents of this file
     #[arg(required_unless_present = "size", conflicts_with = "size")]
     pub(crate) file: Option<PathBuf>,
-    /// Offer this many zero bytes (K, M, G: times 1024)
+    /// Export this many zero bytes (K, M, G: times 1024)
     #[arg(long, value_parser = at_least_one)]
     pub(crate) size: Option<u64>,
-    /// What the peer may do
+    /// Rights of the peer
     #[arg(long, value_enum, default_value = "read")]
     pub(crate) access: AccessArg,
     /// Write the memory to this file at the end
@@ -272,10 +273,10 @@ pub(crate) struct Atomic {
     /// First byte of the word, a multiple of eight
     #[arg(long, default_value_t = 0)]
     pub(crate) offset: u64,
-    /// Add this to it
+    /// Add this number to the word
     #[arg(long, value_name = "NUMBER", required_unless_present = "swap")]
     pub(crate) add: Option<u64>,
-    /// Store this in its place, if it is what --expect says
+    /// Replace the word by this number, if it equals --expect
     #[arg(
         long,
         value_name = "NUMBER",
@@ -283,7 +284,7 @@ pub(crate) struct Atomic {
         conflicts_with = "add"
     )]
     pub(crate) swap: Option<u64>,
-    /// See --swap
+    /// Expected value for --swap
     #[arg(long, value_name = "NUMBER", requires = "swap")]
     pub(crate) expect: Option<u64>,
 }
@@ -292,19 +293,19 @@ pub(crate) struct Atomic {
 pub(crate) struct SendFile {
     /// The file to send
     pub(crate) path: PathBuf,
-    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
     #[arg(long)]
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) node: Node,
-    /// How to move the bytes
+    /// Method that moves the bytes
     #[arg(long, value_enum, default_value = "extended-shadow")]
     pub(crate) method: Method,
-    /// Move the bytes twice by DMA: the figures are of the second time, when the device has met the
-    /// memory
+    /// Move the bytes twice by DMA, and report the second time, when the device has touched the
+    /// memory before
     #[arg(long)]
     pub(crate) warm: bool,
-    /// The peer's IP address, for --method tcp [default: what the peer says]
+    /// The peer's IP address, for --method tcp [default: the one that the peer sends]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer_addr: Option<std::net::IpAddr>,
     #[command(flatten)]
@@ -317,7 +318,7 @@ pub(crate) struct SendFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecvFile {
-    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
     #[arg(long)]
     pub(crate) name: Name,
     #[command(flatten)]
@@ -333,7 +334,7 @@ pub(crate) struct RecvFile {
     /// Accept transfers by TCP (so it is anyway)
     #[arg(long, alias = "listen", hide = true, conflicts_with = "no_tcp")]
     pub(crate) tcp: bool,
-    /// TCP port to listen on, once a sender asks for it
+    /// TCP port to listen on, when a sender requests it
     #[arg(long, default_value_t = 7420)]
     pub(crate) port: u16,
     /// Refuse files that are larger (K, M, G: times 1024)
@@ -343,19 +344,19 @@ pub(crate) struct RecvFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ping {
-    /// Answer instead of asking
+    /// Answer the requests of a `ping` at the peer
     #[arg(long)]
     pub(crate) serve: bool,
-    /// Round trips to measure, at most (with --serve: ignored, the other side says it)
+    /// Largest number of round trips to measure (ignored with --serve: the peer sends it)
     #[arg(long, default_value_t = 10_000)]
     pub(crate) count: u32,
     /// Bytes of each message
     #[arg(long, default_value = "8", value_parser = size)]
     pub(crate) size: u64,
-    /// With --serve: how many others to serve before ending; 0: no end
+    /// With --serve: number of peers to serve before ending; 0: unlimited
     #[arg(long, default_value_t = 1)]
     pub(crate) sessions: u32,
-    /// Name that both sides say: a word, or 0x and hexadecimal digits
+    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
     #[arg(long, default_value = "ping")]
     pub(crate) name: Name,
     #[command(flatten)]
@@ -365,13 +366,13 @@ pub(crate) struct Ping {
 /// Kinds of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KindArg {
-    /// The process's own
+    /// Private memory of the process
     Private,
-    /// Shared with children
+    /// Anonymous memory, shared with children
     Shared,
     /// A file without a name
     Memfd,
-    /// The same, of huge pages
+    /// Anonymous shared memory of huge pages
     Huge,
     /// A System V shared memory segment
     Sysv,
@@ -389,7 +390,7 @@ impl From<KindArg> for uldma::Kind {
     }
 }
 
-/// What keeps pages in memory.
+/// A mechanism that keeps pages in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeArg {
@@ -411,7 +412,7 @@ impl From<ModeArg> for uldma::registrar::Mode {
     }
 }
 
-/// What can happen to registered memory.
+/// An action that makes registered memory stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Disturbance {
@@ -421,7 +422,7 @@ pub(crate) enum Disturbance {
     Discard,
 }
 
-/// Ways to move a file.
+/// A method that moves a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
@@ -435,7 +436,7 @@ pub(crate) enum Method {
     Tcp,
 }
 
-/// Rights.
+/// Access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessArg {
     Read,
@@ -463,7 +464,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "between 0 and 86400 seconds".to_owned())
 }
 
-/// Bytes of a buffer that a connection is given.
+/// Parses the bytes of a connection's buffer.
 fn buffer(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?)
         .ok()
@@ -471,7 +472,7 @@ fn buffer(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "between 1 and 256M bytes".to_owned())
 }
 
-/// Bytes of what cannot be empty.
+/// Parses a number of bytes that must not be zero.
 fn at_least_one(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("at least one byte".to_owned()),

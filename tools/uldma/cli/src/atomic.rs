@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma atomic`: changes a word of the peer's memory at one stroke.
+//! `uldma atomic`: changes a word of the peer's memory atomically.
 
 use serde::Serialize;
 use uldma::{Access, ContextOptions, Method, Order, Refusal, Spin};
@@ -15,9 +15,9 @@ struct Report {
     schema_version: u32,
     name: String,
     offset: u64,
-    /// What the word was.
+    /// The word's old value.
     before: u64,
-    /// It is another one now.
+    /// True if the word has changed.
     changed: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
-/// What a registration would charge, in bytes.
+/// Charge of a registration, in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Cost {
     charge: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Asks the kernel about memory that is mapped.
+    /// Queries the charge of mapped memory.
     pub(crate) fn ask(
         device: &uldma::Device,
         memory: &uldma::Memory,
@@ -37,7 +37,7 @@ impl Cost {
         })
     }
 
-    /// The same in words.
+    /// Returns the text for a user.
     pub(crate) fn words(&self) -> String {
         let limit = match self.limit {
             Some(limit) => format!("the limit is {limit} bytes"),

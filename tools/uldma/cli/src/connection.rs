@@ -18,7 +18,7 @@ use crate::output;
 use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 
-/// What to do at the end of standard input.
+/// Action at the end of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// Disconnect, once the peer has received all.
@@ -27,7 +27,7 @@ pub(crate) enum AtEnd {
     Stay,
 }
 
-/// What was carried, by the kernel's account.
+/// The report of a connection, from the kernel's counters.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema_version: u32,
@@ -43,11 +43,11 @@ pub(crate) struct Report {
     mb_per_s: f64,
     /// Bytes that this node has copied.
     copied: u64,
-    /// The same by the bytes of both directions: the sum of both sides' is the number of copies.
+    /// Copies per byte of both directions; the sum of both sides' is the number of copies.
     copies: Option<f64>,
     /// Control messages that this side has sent.
     messages: u64,
-    /// Times that memory had to be pinned.
+    /// Times that memory was pinned.
     locks: u64,
 }
 
@@ -73,7 +73,7 @@ impl Report {
     }
 }
 
-/// Prints the report where the data does not go, for those who want it.
+/// Prints the report to standard error, if it is requested.
 pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
     if common.json {
         let text =
@@ -83,7 +83,8 @@ pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// How to show progress. What people type and read is not to be disturbed.
+/// Returns the style of the progress display. It must not disturb the text that a user types and
+/// reads.
 pub(crate) fn style(common: &Common, carry: &StreamArgs) -> Style {
     let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
     if terminals && !carry.progress.progress {
@@ -92,7 +93,7 @@ pub(crate) fn style(common: &Common, carry: &StreamArgs) -> Style {
     Style::new(common, &carry.progress)
 }
 
-/// The progress of standard input, where its end is known, and else of what goes either way.
+/// Returns the progress of standard input if its size is known, otherwise of both directions.
 pub(crate) fn progress(style: Style) -> Progress {
     match bytes_left(io::stdin()) {
         Some(bytes) => Progress::new(style, "send", Some(bytes)),
@@ -100,7 +101,7 @@ pub(crate) fn progress(style: Style) -> Progress {
     }
 }
 
-/// Bytes from here to the end of a file; none for what is no file, or empty.
+/// Returns the number of bytes up to the end of a file; none if it is no regular file, or empty.
 fn bytes_left(file: impl AsFd) -> Option<u64> {
     let mut file = File::from(file.as_fd().try_clone_to_owned().ok()?);
     let metadata = file.metadata().ok().filter(Metadata::is_file)?;
@@ -120,11 +121,11 @@ pub(crate) fn carry(
     let (mut receiving, mut sending) = connection.into_stream(options)?.split();
     let (sender, sent) = mpsc::channel();
     let of_sender = Arc::clone(&progress);
-    // It may wait for standard input when all is over, and ends with the process then.
+    // This thread may still wait for standard input at the end, and ends with the process.
     thread::spawn(move || {
         let result = send(&mut sending, &of_sender);
         let failed = result.is_err();
-        // Said before disconnecting: whoever sees the connection end knows why.
+        // Reported before disconnecting, so that the reason is known when the connection ends.
         let _ = sender.send(result);
         if failed || at_end == AtEnd::Disconnect {
             let _ = sending.connection().disconnect();
@@ -133,7 +134,7 @@ pub(crate) fn carry(
     let received = receive(&mut receiving, &progress);
     progress.finish();
     let info = match sent.try_recv() {
-        // This side disconnects: what receiving says of that is of no interest.
+        // This side disconnects, so the result of receiving does not matter.
         Ok(Ok(info)) if at_end == AtEnd::Disconnect => info,
         Ok(Err(failure)) => return Err(cause(failure, received.err())),
         _ => received?,
@@ -152,7 +153,7 @@ pub(crate) fn carry(
     Ok(Report::new(&info, start.elapsed().as_secs_f64()))
 }
 
-/// Sends standard input, waits until all is in the peer's memory, and asks what that took.
+/// Sends standard input, waits until all of it is in the peer's memory, and returns the counters.
 fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
     let mut input = io::stdin().lock();
@@ -171,7 +172,7 @@ fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
     Ok(sending.connection().query()?)
 }
 
-/// Writes what comes to standard output until the end of the stream, and asks what that took.
+/// Writes received data to standard output until the end of the stream, and returns the counters.
 fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
     let mut output = io::stdout().lock();
@@ -192,15 +193,16 @@ fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionI
     }
 }
 
-/// Why both ended, where sending has failed, and receiving perhaps.
+/// Returns the reason of the end, after sending has failed, and perhaps receiving.
 fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
-    // Who cannot send disconnects, and whoever receives then finds no connection: that is no cause.
+    // A failed sender disconnects, after which the receiver finds no connection: that is not the
+    // reason.
     receiving
         .filter(|failure| failure.kind != Kind::Peer)
         .unwrap_or(sending)
 }
 
-/// What became of the library's error on its way through the standard library's.
+/// Recovers the library's error from the standard library's.
 fn failure(what: &str, error: io::Error) -> Failure {
     let plain = |error: &io::Error| Failure::io(what, error);
     if !error.get_ref().is_some_and(|inner| inner.is::<Error>()) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Counters by name.
 pub(crate) type Counters = BTreeMap<String, Value>;
 
-/// What the driver says of one thing.
+/// Value of a counter of the driver.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Value {

@@ -28,7 +28,7 @@ struct Report {
     initiations: u64,
     /// Of these, how many the kernel started.
     by_kernel: u64,
-    /// How often initiations were begun anew.
+    /// Number of restarted initiations.
     retries: u64,
     bad_keys: Option<u64>,
     verified: bool,
@@ -91,20 +91,20 @@ pub(crate) fn run(common: &Common, args: &Dma) -> Result<()> {
     }
 }
 
-/// What went other ways than the method's, if anything did.
+/// Describes restarts and transfers by another method, if there are any.
 fn disturbances(report: &Report) -> String {
     let mut text = String::new();
     if report.by_kernel > 0 && report.method != Method::Kernel.name() {
         text += &format!(", {} of them by the kernel instead", report.by_kernel);
     }
     if report.retries > 0 {
-        text += &format!(", {} begun anew", report.retries);
+        text += &format!(", {} restarted", report.retries);
     }
     text
 }
 
-/// What source and destination have to be registered for: some methods store to the one's addresses,
-/// or load from the other's.
+/// Returns the rights of source and destination: some methods store to the source's addresses, or
+/// load from the destination's.
 fn rights(method: Method) -> (Access, Access) {
     match method {
         Method::Key => (Access::ReadWrite, Access::Write),
@@ -113,7 +113,7 @@ fn rights(method: Method) -> (Access, Access) {
     }
 }
 
-/// Where pages have to be mapped out first, does that.
+/// Maps pages out, if the method requires it.
 fn map_out(context: &Context, source: &Region, destination: &Region, page: u64) -> Result<()> {
     if context.method() == Method::Shrimp1 {
         let pages = u32::try_from(source.length() / page)
@@ -196,7 +196,7 @@ fn transfer(
     })
 }
 
-/// A tracer that cannot be had costs the proof, not the transfer.
+/// Reports that the system calls are not counted; the transfer itself is not affected.
 pub(crate) fn warn(error: uldma::Error) {
     eprintln!("uldma: {error}: system calls are not counted");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma export`: offers memory to the peer until somebody says stop.
+//! `uldma export`: exports memory to the peer until a signal arrives.
 
 use std::fs::File;
 use std::io::Write;

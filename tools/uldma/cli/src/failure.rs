@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What went wrong, as people and programs get to see it.
+//! Failures, as reported to users and programs.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Why the program ends without having done what it should.
+/// Reason for which the program fails.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
@@ -64,7 +64,7 @@ impl Failure {
         Self::new(kind, format!("{what}: {error}"))
     }
 
-    /// Tells the user and gives the exit code.
+    /// Reports the failure and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if json {
             #[derive(Serialize)]

@@ -18,7 +18,7 @@ struct Report {
     devices: Vec<DeviceInfo>,
 }
 
-/// One device.
+/// Report of one device.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeviceInfo {
     device: String,
@@ -28,7 +28,7 @@ pub(crate) struct DeviceInfo {
     nodes: u32,
     /// Numbers of those that can be reached.
     peers: Vec<u32>,
-    /// What joins them: adapter, ivshmem or loopback.
+    /// Transport between the nodes: adapter, ivshmem or loopback.
     backend: &'static str,
     /// Connections of all open files.
     connections: u32,
@@ -47,11 +47,11 @@ pub(crate) struct DeviceInfo {
     max_pages: u32,
     window_size: u64,
     window_used: u64,
-    /// What the user has who asks, and can have.
+    /// This user's shares.
     user: UserInfo,
 }
 
-/// What one user has of what all users share.
+/// One user's shares of the resources that all users share.
 #[derive(Debug, Serialize)]
 struct UserInfo {
     regions: u32,
@@ -119,7 +119,7 @@ impl UserInfo {
 }
 
 impl DeviceInfo {
-    /// Asks the device.
+    /// Queries the device.
     pub(crate) fn read(device: &Device) -> uldma::Result<Self> {
         let query = device.query()?;
         Ok(Self::new(device.path().display().to_string(), &query))
@@ -152,7 +152,7 @@ impl DeviceInfo {
         }
     }
 
-    /// The same in words.
+    /// Returns the text for a user.
     pub(crate) fn words(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {

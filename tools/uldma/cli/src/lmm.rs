@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
-/// What a process has locked. Bytes, if not said otherwise.
+/// Locked memory of a process. Values are bytes, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct State {
     areas: u32,
@@ -41,7 +41,7 @@ impl From<&LockedMemory> for State {
 }
 
 impl State {
-    /// The same in words.
+    /// Returns the text for a user.
     pub(crate) fn words(&self) -> String {
         format!(
             "{} bytes (areas: {}); cached {} bytes (ended regions: {}); hits {}, misses {}, pages \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The memory that `--size`, `--kind` and `--file` ask for.
+//! The memory selected by `--size`, `--kind` and `--file`.
 
 use std::fs::OpenOptions;
 

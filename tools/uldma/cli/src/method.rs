@@ -5,29 +5,29 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use uldma::Method;
 
-/// What each is, in a few words; none for what starts no transfers.
+/// Describes a method in a few words; none if it starts no transfers.
 fn describe(method: Method) -> Option<&'static str> {
     Some(match method {
         Method::Kernel => "A system call",
         Method::Shrimp1 => "One load from a page that is mapped out to another one",
-        Method::Shrimp2 => "A store and a load, whoever makes them (not secure)",
-        Method::Shrimp2Abort => "The same, forgotten at each context switch",
-        Method::Flash => "The same, where the device is told who runs",
-        Method::FlashSingle => "The same, as for one processor (not secure)",
+        Method::Shrimp2 => "A store and a load, of any processes (not secure)",
+        Method::Shrimp2Abort => "A store and a load, cleared at each context switch",
+        Method::Flash => "A store and a load, where the driver reports the running context",
+        Method::FlashSingle => "As flash, for one processor only (not secure)",
         Method::Pal => "A store and a load, restarted when interrupted (not secure)",
         Method::Key => "Three stores and a load, with a secret key",
         Method::ExtendedShadow => "A store and a load at addresses that name the process",
-        Method::ExtendedShadowShared => "The same, with one set of registers for all",
+        Method::ExtendedShadowShared => "As extended-shadow, with one set of registers for all",
         Method::Repeated3 => "A load, a store, a load (not secure)",
         Method::Repeated4 => "A store, a load, a store, a load (not secure)",
-        Method::Repeated5 => "The same and one more load",
+        Method::Repeated5 => "As repeated-4, and one more load",
         Method::SingleStore => "One store",
         Method::Queue => "A descriptor in memory",
         _ => return None,
     })
 }
 
-/// Takes the name of a method that starts transfers.
+/// Returns a parser for the names of methods that start transfers.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Method> {
     let values = Method::all().filter_map(|method| {
         let help = describe(method)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which processes have a device open, and what the driver says of each open file.
+//! Lists the processes that have a device open, with the driver's state of each open file.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::counters::{self, Counters};
 
-/// Lines of fdinfo that come from the driver begin with this.
+/// Prefix of the driver's lines in fdinfo.
 const PREFIX: &str = "uldma-";
 
 /// An open file of the device, in a process.
@@ -19,7 +19,7 @@ pub(crate) struct OpenFile {
     /// Name of the program, as the kernel has it.
     pub(crate) command: String,
     pub(crate) fd: u32,
-    /// What the driver says of it.
+    /// The driver's counters.
     #[serde(flatten)]
     pub(crate) counters: Counters,
 }
@@ -48,7 +48,7 @@ impl OpenFiles {
         found
     }
 
-    /// Takes those of one process; it may end meanwhile.
+    /// Adds the open files of one process, which may end at any time.
     fn add(&mut self, process: &Path, device: &Path, pid: u32) {
         let fds = match numbers(&process.join("fd")) {
             Ok(fds) => fds,

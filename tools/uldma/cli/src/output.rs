@@ -22,7 +22,7 @@ pub(crate) fn print<T: Serialize>(
     };
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Ok(()) => Ok(()),
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::io("standard output", &error)),
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma ping`: round trips of messages, beside those of a bare cache line.
+//! `uldma ping`: measures round trips of messages, and those of a bare cache line.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::schema::SCHEMA_VERSION;
 
 /// Bytes of each ring.
 const CAPACITY: u64 = 64 * 1024;
-/// Round trips that nobody counts, to warm up.
+/// Round trips that are not measured, to warm up.
 const WARM_UP: u32 = 200;
 /// Round trips from which the time of many is foreseen.
 const FEW: u32 = 20;
@@ -24,7 +24,7 @@ const FEW: u32 = 20;
 const TIME: Duration = Duration::from_secs(4);
 const VERSION: u32 = 1;
 
-/// What the one who asks says first.
+/// First message of the measuring side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Request {
     version: u32,
@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, args: &Ping) -> Result<()> {
     while args.sessions == 0 || served < args.sessions {
         match device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout) {
             Ok(mut channel) => serve(&mut channel, common.timeout)?,
-            // Without an end, nobody has to come.
+            // With unlimited sessions, a peer need not arrive in time.
             Err(Error::Timeout { .. }) if args.sessions == 0 => continue,
             Err(error) => return Err(error.into()),
         }
@@ -73,7 +73,7 @@ pub(crate) fn run(common: &Common, args: &Ping) -> Result<()> {
     Ok(())
 }
 
-/// Asks for round trips and measures them.
+/// Requests round trips and measures them.
 fn ask(channel: &mut Channel<impl Link>, args: &Ping, timeout: Duration) -> Result<Report> {
     let fits = u32::try_from(args.size)
         .ok()
@@ -122,7 +122,7 @@ impl Samples {
         self.0[index]
     }
 
-    /// How many, `most` at most, are made in [`TIME`] if they take as long as these.
+    /// Returns how many of them fit into [`TIME`], at most `most`.
     fn fitting(&self, most: u32) -> u32 {
         let mean = self.0.iter().sum::<f64>() / self.0.len() as f64;
         let fitting = TIME.as_nanos() as f64 / mean.max(1.0);
@@ -154,10 +154,10 @@ fn measure(
     let mut answer = [0; 64];
     let length = channel.receive(&mut answer, timeout)?;
     if &answer[..length] != b"ok" {
-        let said = String::from_utf8_lossy(&answer[..length]).into_owned();
+        let reason = String::from_utf8_lossy(&answer[..length]).into_owned();
         return Err(Failure::new(
             Kind::Peer,
-            format!("the other side said: {said}"),
+            format!("the peer failed: {reason}"),
         ));
     }
 
@@ -176,7 +176,7 @@ fn measure(
     })
 }
 
-/// Answers one who asks, until they close.
+/// Answers a peer until it closes.
 fn serve(channel: &mut Channel<impl Link>, timeout: Duration) -> Result<()> {
     let mut text = [0; 512];
     loop {

@@ -10,24 +10,24 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Common, ProgressArgs};
 
-/// What is over sooner than both of these is over before it can be read.
+/// Smaller inputs end before a progress display can be read.
 const WORTH_SHOWING: u64 = 8 << 20;
 const WORTH_WAITING: Duration = Duration::from_secs(1);
 /// Time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How progress is shown.
+/// Style of the progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Hidden,
-    /// A bar that is drawn anew.
+    /// A bar that is redrawn.
     Bar,
-    /// Lines, for what is not a terminal.
+    /// Lines, for outputs that are not a terminal.
     Lines,
 }
 
 impl Style {
-    /// The style that the command line asks for. With --json, standard error is for programs.
+    /// Returns the style for the options. With --json, standard error is for programs.
     pub(crate) fn new(common: &Common, args: &ProgressArgs) -> Self {
         Self::choose(args.progress, common.json, std::io::stderr().is_terminal())
     }
@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// How many bytes there will be is known.
+    /// Returns true if the total number of bytes is known.
     pub(crate) fn has_total(&self) -> bool {
         self.bar.length().is_some()
     }
@@ -111,7 +111,7 @@ impl Progress {
         }
     }
 
-    /// It is over: the bar goes away, the last line says how much there was.
+    /// Ends the display: removes the bar, or prints a last line with the total.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
         if self.style == Style::Lines {
@@ -126,7 +126,7 @@ impl Progress {
 
     fn line(&self, time: Duration) {
         let text = words(self.what, self.bar.position(), self.bar.length(), time);
-        // Standard error may be closed: the data is what counts.
+        // Standard error may be closed, which must not stop the data.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }

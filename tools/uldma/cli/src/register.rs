@@ -22,17 +22,17 @@ struct Report {
     kind: String,
     bytes: u64,
     mode: ModeArg,
-    /// What the first registration was expected to charge.
+    /// Predicted charge of the first registration.
     before: Cost,
     registrations: Vec<Registration>,
     /// The first of them, as the kernel sees it.
     region: Info,
-    /// None where nobody asked.
+    /// None if not requested.
     blocks: Option<Vec<Block>>,
     registered: State,
     went_stale: Option<WentStale>,
     unregistered: State,
-    /// With the pin cache: one more registration, when all had ended.
+    /// With the pin cache: one more registration, after all had ended.
     again: Option<Registration>,
 }
 
@@ -41,7 +41,7 @@ struct Report {
 struct Registration {
     handle: u32,
     index: u32,
-    /// What had to be locked afterwards, in the mode that asks.
+    /// Lock or unlock action afterwards, in the mode that has it.
     action: Option<&'static str>,
     syscalls: u64,
     seconds: f64,
@@ -65,9 +65,9 @@ struct Block {
 #[derive(Debug, Serialize)]
 struct WentStale {
     then: Disturbance,
-    /// What the event said.
+    /// Stale bytes according to the event.
     event_bytes: u64,
-    /// What the region says.
+    /// Stale bytes according to the region.
     region_bytes: u64,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
     }
     let registrar = Registrar::new(&device, args.mode.into());
     if args.mode != ModeArg::Pinned {
-        // Once in the memory's life, and not a part of what is counted and timed.
+        // Looked up once per memory, and neither counted nor timed.
         memory.segment()?;
     }
     let before = Cost::ask(&device, &memory, &args.memory)?;
@@ -180,7 +180,7 @@ fn blocks(area: &Area, args: &Register) -> uldma::Result<Option<Vec<Block>>> {
         .map(Some)
 }
 
-/// Takes the memory from under the region, and waits until the kernel says so.
+/// Makes the memory of the region stale, and waits for the event.
 fn go_stale(
     common: &Common,
     device: &Device,
@@ -218,7 +218,7 @@ fn wait_stale(device: &Device, region: u32, timeout: Duration) -> Result<u64> {
             }
         }
         if left.is_zero() {
-            let message = format!("nobody said that the region is stale within {timeout:?}");
+            let message = format!("no event reported the region as stale within {timeout:?}");
             return Err(Failure::new(Kind::Timeout, message));
         }
     }
@@ -260,7 +260,7 @@ fn words(report: &Report) -> String {
         line(
             how,
             format!(
-                "the event says that {} bytes are stale, the region {}",
+                "the event reports {} stale bytes, the region {}",
                 stale.event_bytes, stale.region_bytes
             ),
         );

@@ -14,10 +14,10 @@ use crate::output;
 use crate::progress::Progress;
 use crate::schema::SCHEMA_VERSION;
 
-/// How long to sleep for data at a time: without an end.
+/// Time of one sleep for data: practically unlimited.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
-/// What went through the ring.
+/// The report of a ring.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     schema_version: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     mb_per_s: f64,
     /// Records of the ring.
     messages: u64,
-    /// System calls that the library made meanwhile.
+    /// System calls by the library during the transfer.
     syscalls: u64,
 }
 
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-/// Prints the report where the data does not go, for those who want it.
+/// Prints the report to standard error, if it is requested.
 pub(crate) fn print(common: &Common, mut report: Report) -> Result<()> {
     let bytes = report.bytes_sent + report.bytes_received;
     report.mb_per_s = output::megabytes_per_second(bytes, report.seconds);
@@ -92,7 +92,7 @@ pub(crate) fn send(
     })
 }
 
-/// Writes all that comes to `output` until the empty message.
+/// Writes all received data to `output`, until the empty message.
 pub(crate) fn receive(
     channel: &mut Channel<impl Link>,
     mut output: impl Write,

@@ -2,5 +2,5 @@
 
 //! The version of what `--json` prints.
 
-/// Grows when the meaning of a field changes; new fields may come at any time.
+/// Incremented when the meaning of a field changes; new fields may be added at any time.
 pub(crate) const SCHEMA_VERSION: u32 = 2;

@@ -64,7 +64,7 @@ fn words(stat: &Stat) -> String {
     text
 }
 
-/// One line for each open file.
+/// Appends one line for each open file.
 fn open_files(text: &mut String, found: &OpenFiles) {
     let _ = writeln!(text, "open files, without this one:");
     for open_file in &found.open_files {
@@ -87,7 +87,7 @@ fn open_files(text: &mut String, found: &OpenFiles) {
     }
 }
 
-/// All small files of a directory; none when there is no such directory.
+/// Returns all small files of a directory; none when there is no such directory.
 fn directory(path: &Path) -> Option<BTreeMap<String, Counters>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(path).ok()?.flatten() {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Command lines that are wrong, and those that ask for help.
+//! Reports wrong command lines, and prints help.
 
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Kind};
 
-/// Prints help or the version where the user asked for it, and what is wrong otherwise.
+/// Prints help or the version if the user requested it, and a usage error otherwise.
 pub(crate) fn report(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && json_asked_for() {
         return failure(&error.render().to_string()).report(true);
     }
-    // The streams may be closed: the exit code still tells.
+    // The streams may be closed; the exit code reports the error anyway.
     let _ = error.print();
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Whether the command line, which is wrong, has `--json` among its options.
+/// Returns true if the wrong command line has `--json` among its options.
 fn json_asked_for() -> bool {
     std::env::args_os()
         .skip(1)
@@ -24,8 +24,8 @@ fn json_asked_for() -> bool {
         .any(|argument| argument == "--json")
 }
 
-/// The failure that clap's text tells: paragraphs, of which the first says what is wrong, the last
-/// where help is, and one between them begins with "Usage:".
+/// Parses clap's text: paragraphs, of which the first is the error, the last refers to help, and
+/// one in between begins with "Usage:".
 fn failure(text: &str) -> Failure {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.trim().split("\n\n");

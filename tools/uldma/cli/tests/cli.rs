@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the command line says: help, usage errors, and a machine without a device.
+//! The texts of the command line: help, usage errors, and a machine without a device.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p uldma-cli` writes the golden files anew.
+//! `UPDATE_GOLDEN=1 cargo test -p uldma-cli` updates the golden files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -199,7 +199,7 @@ fn wrong_usage_is_json_when_asked_for() {
             "{error}"
         );
     }
-    // What comes after "--" is no option.
+    // Arguments after "--" are no options.
     let (code, _, stderr) = output(&["frobnicate", "--", "--json"]);
     assert_eq!(code, Some(2));
     assert!(stderr.starts_with("error: "), "{stderr}");

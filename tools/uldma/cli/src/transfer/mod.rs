@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Files from node to node: what both sides say to each other.
+//! Files from node to node: the protocol of both sides.
 //!
-//! The sender offers, the receiver says where the bytes shall go, the bytes move by the method
-//! that was offered, the sender says when they are there, the receiver answers with the digest of
-//! what it has. Control messages are JSON; with `window`, the messages between `Ready` and `Done`
-//! are the bytes themselves.
+//! The sender offers a file, the receiver sends its destination, the offered method moves the
+//! bytes, the sender reports the end, and the receiver answers with the digest of the received
+//! bytes. Control messages are JSON; with `window`, the messages between `Ready` and `Done` are the
+//! bytes themselves.
 
 pub(crate) mod recv;
 pub(crate) mod send;
@@ -48,18 +48,18 @@ pub(crate) enum Message {
     },
     /// All bytes have been moved.
     Done,
-    /// This is what arrived.
+    /// The digest of the received bytes.
     Digest { bytes: u64, sha256: String },
-    /// The side that says this gives up.
+    /// The sender of this message has failed.
     Failed { message: String },
 }
 
-/// Where the receiver listens.
+/// Address at which the receiver listens.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listening {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) port: u16,
-    /// What to say first, so that nobody else gets in between.
+    /// First bytes that the sender writes, so that the receiver can reject other connections.
     pub(crate) token: u64,
 }
 
@@ -93,18 +93,15 @@ pub(crate) fn receive_message(
             ))
         }
         Ok(message) => Ok(message),
-        Err(_) => Err(protocol_error("something that is no message")),
+        Err(_) => Err(protocol_error("no valid message")),
     }
 }
 
-/// The peer said what it should not have said now.
+/// Builds the failure for a message that is not allowed in this state.
 pub(crate) fn protocol_error(what: impl std::fmt::Debug) -> Failure {
     Failure {
         hint: Some("the programs on both nodes must be of the same release".into()),
-        ..Failure::new(
-            Kind::Peer,
-            format!("the other side said {what:?} out of turn"),
-        )
+        ..Failure::new(Kind::Peer, format!("the peer sent {what:?} out of order"))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::output;
 use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 
-/// How long to let the sender read the digest before going away.
+/// Time for which the receiver waits until the sender has read the digest.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize)]
@@ -30,12 +30,12 @@ struct Report {
     method: Method,
     bytes: u64,
     sha256: String,
-    /// From being ready until the sender said that everything was there.
+    /// From being ready until the sender reported the end.
     seconds: f64,
     mb_per_s: f64,
 }
 
-/// What arrived: the first `length` bytes of a buffer.
+/// The received bytes: the first `length` bytes of a buffer.
 pub(super) struct Received {
     buffer: Buffer,
     length: usize,
@@ -100,7 +100,7 @@ fn receive(
         Method::ExtendedShadow | Method::Kernel => by_dma(common, device, channel, length)?,
         Method::Window => by_window(common, args, channel, length)?,
         Method::Tcp if args.no_tcp => {
-            let text = "the receiver was told to refuse TCP";
+            let text = "the receiver refuses TCP (--no-tcp)";
             return Err(Failure::new(Kind::Failed, text));
         }
         Method::Tcp => by_tcp(common, args, channel, length)?,
@@ -135,7 +135,7 @@ fn by_dma(
     length: usize,
 ) -> Result<Received> {
     let region = device.register(Buffer::new(length.max(1))?, Access::Write)?;
-    // Only who was told the name can write there.
+    // Only a peer that has received the name can write there.
     let name = Name::random()?;
     let export = region.export(name, Access::Write)?;
     send_message(
@@ -149,7 +149,7 @@ fn by_dma(
     let start = Instant::now();
     done(common, channel)?;
     let seconds = start.elapsed().as_secs_f64();
-    // From here on nobody can write: what is hashed is what is kept.
+    // From here on no peer can write: the digest is that of the file.
     drop(export);
     Ok(Received {
         buffer: region.unregister()?,
@@ -181,7 +181,7 @@ pub(super) fn by_window(
     while filled < length {
         let arrived = channel.receive(&mut buffer[filled..length], common.timeout)?;
         if arrived == 0 {
-            return Err(protocol_error("an empty piece"));
+            return Err(protocol_error("an empty chunk"));
         }
         filled += arrived;
         progress.inc(arrived);
@@ -226,7 +226,7 @@ pub(super) fn by_tcp(
         let mut said = [0; 8];
         stream.read_exact(&mut said).map_err(failed)?;
         if u64::from_le_bytes(said) != token {
-            return Err(Failure::new(Kind::Peer, "somebody else connected by TCP"));
+            return Err(Failure::new(Kind::Peer, "another program connected by TCP"));
         }
         let progress = progress(common, args, length);
         for chunk in buffer[..length].chunks_mut(1 << 20) {
@@ -234,7 +234,7 @@ pub(super) fn by_tcp(
             progress.inc(chunk.len());
         }
         progress.finish();
-        // One byte says that everything is here.
+        // One byte reports that all bytes have arrived.
         stream.write_all(b"!").map_err(failed)?;
     }
     done(common, channel)?;

@@ -31,20 +31,20 @@ struct Report {
     /// From the first initiation until all bytes have arrived; no preparation, no digest.
     seconds: f64,
     mb_per_s: f64,
-    /// With `--warm`: of the first time, in which the device met the memory.
+    /// With `--warm`: time of the first transfer, in which the device touched the memory first.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_seconds: Option<f64>,
     #[serde(flatten)]
     counts: SendCounts,
 }
 
-/// What moving the bytes cost.
+/// Cost of moving the bytes.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct SendCounts {
-    /// System calls to start the transfer, and with extended-shadow to look for its end; with
-    /// window and tcp, to move the bytes.
+    /// System calls that start the transfer, and with extended-shadow wait for its end; with window
+    /// and tcp, those that move the bytes.
     syscalls: Option<u64>,
-    /// Who counted them: "ptrace" from outside, or the "library" itself.
+    /// Counter of the system calls: "ptrace" from outside, or the "library" itself.
     syscalls_counted_by: Option<&'static str>,
     /// System calls to wait for the end, counted by the library.
     wait_syscalls: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct SendCounts {
     initiations: Option<u64>,
 }
 
-/// Where the receiver wants the bytes.
+/// Destination at the receiver.
 pub(super) struct Target {
     pub(super) region: Option<Name>,
     pub(super) tcp: Option<Listening>,
@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, args: &SendFile) -> Result<()> {
     let length = file.metadata().map_err(failed)?.len();
     let too_long = || Failure::new(Kind::Failed, "the file does not fit in memory");
     let length = usize::try_from(length).map_err(|_| too_long())?;
-    // A buffer has at least one byte; what is sent is `length` of them.
+    // A buffer has at least one byte; `length` bytes of it are sent.
     let mut buffer = Buffer::new(length.max(1))?;
     std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
     let sha256 = digest(&buffer[..length], Style::new(common, &args.progress));
@@ -154,7 +154,7 @@ fn send(
     })
 }
 
-/// One store and one load; then wait.
+/// Moves the bytes by one store and one load, then waits.
 fn by_shadow(
     common: &Common,
     args: &SendFile,
@@ -180,7 +180,7 @@ fn by_shadow(
         if args.prove {
             context.finish(&mut started, wait)?;
         }
-        let done = context.look(&mut started, Spin::MEASURE)?;
+        let done = context.poll_ended(&mut started, Spin::MEASURE)?;
         end = clock.ticks();
         Ok::<bool, Error>(done)
     };
@@ -212,7 +212,7 @@ fn by_shadow(
     Ok((seconds, counts))
 }
 
-/// One system call to start, one to wait.
+/// Moves the bytes by one system call that starts the transfer, and one that waits.
 fn by_kernel(
     common: &Common,
     args: &SendFile,
@@ -295,7 +295,7 @@ pub(super) fn by_tcp(
             progress.inc(length);
             rest = &rest[length..];
         }
-        // The peer says that it has everything: the end of the movement, as with DMA.
+        // The peer reports that it has everything: the end of the transfer, as with DMA.
         calls += 2;
         stream.shutdown(std::net::Shutdown::Write)?;
         let mut end = [0; 1];
@@ -311,7 +311,7 @@ fn progress(common: &Common, args: &SendFile, bytes: &[u8]) -> Progress {
     Progress::new(style, "send", Some(bytes.len() as u64))
 }
 
-/// Connects to the first address that answers, and says the token there.
+/// Connects to the first address that answers, and writes the token.
 fn connect(listening: &Listening, only: Option<IpAddr>, timeout: Duration) -> Result<TcpStream> {
     let timeout = timeout.max(Duration::from_millis(1));
     let addresses = only.map_or(listening.addresses.clone(), |address| vec![address]);
@@ -362,7 +362,7 @@ impl From<TransferError> for Failure {
     }
 }
 
-/// Times the movement and, when asked to, counts its system calls from outside.
+/// Times a transfer and, if requested, counts its system calls from outside.
 fn watched(
     prove: bool,
     work: impl FnOnce() -> std::result::Result<(), TransferError>,
