@@ -29,7 +29,7 @@ fn main() -> uldma::Result<()> {
     }
 }
 
-/// Sends back what comes from each, in turns.
+/// Echoes the messages of all channels, in round-robin order.
 fn answer(device: &Device, port: u32) -> uldma::Result<()> {
     let listener = ChannelListener::new(device, port, CLIENTS, CAPACITY)?;
     eprintln!("listening");
@@ -50,7 +50,7 @@ fn answer(device: &Device, port: u32) -> uldma::Result<()> {
                 left -= 1;
             }
             (Err(error), _) => return Err(error),
-            (Ok(_), None) => unreachable!("nobody has taken it out"),
+            (Ok(_), None) => unreachable!("no other code removes channels"),
         }
     }
     println!("answered {answered} messages");
@@ -60,7 +60,7 @@ fn answer(device: &Device, port: u32) -> uldma::Result<()> {
 fn ask(device: &Device, port: u32, node: u32) -> uldma::Result<()> {
     let options = ConnectOptions::default();
     let mut channel = Channel::connect(device, Peer::node(node), port, CAPACITY, options)?;
-    // The first answer comes when all are there.
+    // The first answer arrives when all have connected.
     let (mut answer, mut calls) = ([0; 8], 0);
     for number in 0..=MESSAGES {
         channel.send(&number.to_ne_bytes(), TIMEOUT)?;

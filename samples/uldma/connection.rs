@@ -47,7 +47,7 @@ fn send(device: &Device, port: u32, node: u32) -> uldma::Result<()> {
     connection.send(memory)?;
     let mut left = LENGTH;
     while left > 0 {
-        // What has come back is in the peer's memory.
+        // Recycled memory is in the peer's memory.
         match connection.recycle(left, TIMEOUT)? {
             Some(memory) => left -= memory.len(),
             None => panic!("the peer has disconnected"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The shortest Rust program that is told when registered memory is gone.
+//! The shortest Rust program that is notified when registered memory is unmapped.
 //!
 //! Run it with `cargo run --manifest-path tools/uldma/Cargo.toml -p uldma --example stale`.
 
@@ -14,7 +14,7 @@ fn main() -> uldma::Result<()> {
     let memory = Memory::new(Kind::Private, LENGTH)?;
     let region = device.register_memory(&memory, 0..LENGTH, Access::ReadWrite)?;
 
-    // Unmaps it. The region keeps the pages, which nobody here can reach any more.
+    // Unmaps it. The region keeps the pages, which this process cannot access any more.
     drop(memory);
 
     loop {

@@ -54,12 +54,12 @@ impl Chance {
         usize::try_from(self.any() % limit).unwrap_or(0)
     }
 
-    /// Whether something happens that does in one of so many cases.
+    /// Returns true in one of `cases` cases.
     pub(crate) fn one_in(&mut self, cases: usize) -> bool {
         self.below(cases) == 0
     }
 
-    /// One of these.
+    /// Returns one of the values.
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         from.get(self.below(from.len())).cloned()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What of the driver's hardware the decoders need: words of the window.
+//! The subset of the driver's hardware that the decoders use: words of the window.
 
 use kernel::device::{Bound, Device};
 use kernel::error::Result;
@@ -9,7 +9,7 @@ use kernel::error::Result;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]
 pub(crate) mod layout;
 
-/// What does not change while the device is there.
+/// Properties that do not change while the device exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) node: u32,

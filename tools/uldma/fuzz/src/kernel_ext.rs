@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What of the driver's module of this name the decoders need.
+//! The subset of the driver's module of this name that the decoders use.
 
 /// Errors that the kernel's prelude lacks.
 pub(crate) mod errno {
@@ -21,7 +21,7 @@ pub(crate) mod errno {
 pub(crate) mod window {
     use std::sync::atomic::{fence, Ordering};
 
-    /// All before comes before all after.
+    /// Orders all earlier accesses before all later ones.
     pub(crate) fn full_fence() {
         fence(Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-fuzz`: feeds what comes from others with whatever they might say.
+//! `uldma-fuzz`: feeds random input to the code that reads data of other processes and nodes.
 //!
 //! The driver's decoders of messages are compiled into this program as they are: what they use of
 //! the kernel is in a crate of that name, and of the rest of the driver in modules of the same names.
@@ -40,7 +40,7 @@ mod link {
     pub(crate) mod handshake;
     pub(crate) mod message;
     pub(crate) mod ring;
-    // Sees what is private to the link.
+    // Needs access to items that are private to the link.
     #[path = "../../../tools/uldma/fuzz/src/peer.rs"]
     pub(crate) mod peer;
 }
@@ -48,24 +48,24 @@ mod link {
 use chance::Chance;
 use tools::Programs;
 
-/// What is fuzzed.
+/// Code to fuzz.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Target {
     /// The driver's decoders of messages and hellos, and the rings that carry messages.
     Messages,
     /// The library's rings.
     Ring,
-    /// What programs read from sockets and command lines.
+    /// The sockets and command lines of programs
     Tools,
 }
 
-/// Feeds what comes from others with whatever they might say.
+/// Feed random input to the code that reads data of other processes and nodes.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// What to fuzz
+    /// Code to fuzz
     target: Target,
-    /// How long
+    /// Time limit
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Of the first case; the next ones are those that follow
@@ -76,7 +76,7 @@ struct Options {
     cases: Option<u64>,
 }
 
-/// What came of the cases, by what it was.
+/// Number of cases, by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes(BTreeMap<String, u64>);
 
@@ -146,7 +146,7 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    /// What failed once.
+    /// Inputs that failed once.
     const FOUND: [(Target, u64); 1] = [(Target::Ring, 3_302_585_255)];
 
     #[test]

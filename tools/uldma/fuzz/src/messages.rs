@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages of the control channel: what decodes is what encoding makes, and the other way round.
+//! Messages of the control channel: decoding and encoding are inverse to each other.
 
 use crate::chance::Chance;
 use crate::hw::layout::size_word;
@@ -73,7 +73,7 @@ fn connection(chance: &mut Chance) -> Connection {
     }
 }
 
-/// Something that the driver could say.
+/// Returns a random message that the driver could send.
 pub(crate) fn message(chance: &mut Chance) -> Message {
     match chance.below(7) {
         0 => Message::Query(chance.half(), Query::Region(chance.word())),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A peer that writes what it likes where the driver looks for hellos and messages.
+//! A peer that writes random words where the driver reads hellos and messages.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,7 +22,7 @@ const KEY: u32 = 7;
 struct Hostile {
     geometry: Geometry,
     chance: RefCell<Chance>,
-    /// What it writes plausibly now and then: the counters of the two rings.
+    /// Plausible words, which it writes now and then: the counters of the two rings.
     counters: Cell<(u32, u32)>,
     message: RefCell<[u64; 8]>,
     written: Cell<u64>,
@@ -44,7 +44,7 @@ impl Hostile {
         }
     }
 
-    /// Every access is to a word of the area of whoever writes it.
+    /// Checks that an access is to a word of the writer's area.
     fn check(offset: usize, writer: u32) {
         let base = area(writer).unwrap_or(usize::MAX);
         assert!(offset >= base && offset - base <= AREA_SIZE - 8 && offset % 8 == 0);
@@ -94,11 +94,11 @@ impl Hardware for Hostile {
     }
 }
 
-/// Whatever a hello says, what is agreed on is within bounds.
+/// For any hello, the negotiated values are within bounds.
 pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
     let (dev, hw) = (Device::new(), Hostile::new(chance));
     let Ok(own) = Offer::own(&hw, chance.half()) else {
-        panic!("this node has nothing to say");
+        panic!("this node sends no message");
     };
     let said = Hello::read(&dev, &hw, PEER);
     let outcome = match said {
@@ -122,7 +122,8 @@ pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
     }
 }
 
-/// Whatever the counters say, no access is outside of the rings, and no more is in flight than fits.
+/// For any counters, no access is outside of the rings, and no more messages are in flight than
+/// fit.
 pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
     let (dev, hw) = (Device::new(), Hostile::new(chance));
     let wire = Wire {

@@ -2,7 +2,7 @@
 
 //! Rings of the library against a peer that writes whatever it likes.
 //!
-//! Nothing that it writes makes a panic, an access outside of the ring, a message longer than the
+//! No write of the peer causes a panic, an access outside of the ring, a message longer than the
 //! buffer, an index that goes back, or a ring that works again after it was found broken.
 
 use std::cell::{Cell, RefCell};
@@ -18,8 +18,8 @@ const CAPACITIES: [u64; 4] = [64, 128, 256, 4096];
 struct Hostile {
     capacity: u64,
     chance: RefCell<Chance>,
-    /// The indices that this side has told.
-    told: Cell<(u64, u64)>,
+    /// The indices that this side has published.
+    published: Cell<(u64, u64)>,
 }
 
 impl Hostile {
@@ -41,7 +41,7 @@ impl Inbound for Hostile {
         }
         assert_eq!(offset % 8, 0);
         let mut chance = self.chance.borrow_mut();
-        let (producer, consumer) = self.told.get();
+        let (producer, consumer) = self.published.get();
         let few = chance.any() % 20 * 8
             + if chance.one_in(4) {
                 chance.any() % 8
@@ -78,15 +78,15 @@ impl Outbound for Hostile {
     }
 
     fn publish(&self, offset: usize, value: u64) {
-        let (producer, consumer) = self.told.get();
+        let (producer, consumer) = self.published.get();
         match offset {
             layout::PRODUCER => {
                 assert!(value & !7 >= producer & !7, "the producer index went back");
-                self.told.set((value, consumer));
+                self.published.set((value, consumer));
             }
             layout::CONSUMER => {
                 assert!(value & !7 >= consumer & !7, "the consumer index went back");
-                self.told.set((producer, value));
+                self.published.set((producer, value));
             }
             offset => panic!("{offset:#x} is no word that tells anything"),
         }
@@ -97,7 +97,7 @@ impl Outbound for Hostile {
     }
 }
 
-/// What a side has found out: once broken, a ring stays so.
+/// State of one side: once broken, a ring stays so.
 #[derive(Default)]
 struct Side {
     broken: Option<RingError>,
@@ -123,12 +123,12 @@ impl Side {
     }
 }
 
-/// One ring of each direction, or both as one channel.
+/// Tests one ring of each direction, or both as one channel.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
     let memory = Hostile {
         capacity: chance.pick(&CAPACITIES).unwrap_or(128),
         chance: RefCell::new(Chance::new(chance.any())),
-        told: Cell::new((0, 0)),
+        published: Cell::new((0, 0)),
     };
     if chance.one_in(3) {
         channel(chance, &memory, outcomes);
@@ -180,15 +180,15 @@ fn rings(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
                 if let Ok((count, _)) = popped {
                     assert!(count == seen && count <= 5);
                 }
-                // A batch that ends in a broken record has given what came before.
+                // A batch that ends in a broken record has returned the earlier messages.
                 if popped.is_err() || popping.broken.is_none() {
                     popping.note("pop a batch", popped, outcomes);
                 }
             }
-            // A broken ring has nothing to tell, which is no error.
-            4 => match consumer.feed(memory, memory) {
-                Ok(_) => outcomes.add("feed"),
-                failed => popping.note("feed", failed, outcomes),
+            // A broken ring has nothing to publish, which is no error.
+            4 => match consumer.notify_room(memory, memory) {
+                Ok(_) => outcomes.add("notify room"),
+                failed => popping.note("notify room", failed, outcomes),
             },
             _ => {
                 producer.sleep(memory, memory);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs read: requests at the device model's control socket, what clients of the ivshmem
-//! server send, and command lines.
+//! Inputs of programs: requests at the device model's control socket, messages of clients to the
+//! ivshmem server, and command lines.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use crate::chance::Chance;
 use crate::Outcomes;
 
 const NODES: usize = 3;
-/// In which a program that is told nonsense says so.
+/// Time in which a program must reject wrong input.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const COMMANDS: [&str; 5] = ["stats", "link", "stall", "hold", "fault"];
@@ -69,7 +69,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a program, and waits until it says that its sockets are there.
+    /// Starts a program, and waits until it reports that its sockets exist.
     fn start(program: &Path, options: &[String], socket: PathBuf) -> io::Result<Self> {
         let mut child = Command::new(program)
             .args(options)
@@ -110,7 +110,7 @@ impl Drop for Server {
     }
 }
 
-/// The programs that were built beside this one.
+/// The programs that were built with this one.
 pub(crate) struct Programs {
     tool: PathBuf,
     device: Server,
@@ -123,7 +123,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// Whatever keeps them from running.
+    /// Any error that keeps them from running.
     pub(crate) fn start() -> io::Result<Self> {
         let beside = std::env::current_exe()?;
         let place = std::env::temp_dir().join(format!("uldma-fuzz-{}", std::process::id()));
@@ -285,7 +285,8 @@ fn outcome(reply: &str) -> String {
     format!("request: {}", words.join(" "))
 }
 
-/// A client that is to say nothing, and does not listen to the end; the next one is served.
+/// Connects a client, which must not send anything and does not read to the end; the next client
+/// must be served.
 fn client(chance: &mut Chance, server: &mut Server, outcomes: &mut Outcomes) {
     let mut bad = Vec::new();
     for _ in 0..chance.below(12) {
@@ -295,13 +296,13 @@ fn client(chance: &mut Chance, server: &mut Server, outcomes: &mut Outcomes) {
         };
         let bytes: Vec<u8> = (0..chance.below(100)).map(|_| 0x5a).collect();
         let written = stream.write_all(&bytes).is_ok();
-        outcomes.add(format!("client: said something: {written}"));
+        outcomes.add(format!("client: wrote output: {written}"));
         if chance.one_in(2) {
             bad.push(stream);
         }
     }
     drop(bad);
-    // Those who left may not be known to have left yet.
+    // The server may not have noticed yet that clients have left.
     let until = Instant::now() + DEADLINE;
     loop {
         let mut version = [0; 8];
@@ -351,7 +352,7 @@ fn command_line(chance: &mut Chance, program: &Path, outcomes: &mut Outcomes) {
             }
         }
     };
-    // 101 is what a panic ends with.
+    // A panic ends with 101.
     assert!(
         status.code().is_some_and(|code| code != 101),
         "{status}: {arguments:?}"

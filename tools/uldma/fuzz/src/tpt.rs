@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What of the driver's tables the decoders need.
+//! The subset of the driver's tables that the decoders use.
 
-/// What an entry for a peer's region names.
+/// The peer's region that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) node: u32,

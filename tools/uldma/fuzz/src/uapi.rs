@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What of the user interface the decoders need.
+//! The subset of the user interface that the decoders use.
 
 /// `ULDMA_ACCESS_READ`
 pub(crate) const ULDMA_ACCESS_READ: u32 = 1 << 0;

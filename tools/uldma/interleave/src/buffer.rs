@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a write buffer does to repeated passing of arguments without barriers (the paper, section
-//! 4.3 and footnote 7).
+//! The effect of a write buffer on repeated passing of arguments without barriers (the paper,
+//! section 4.3 and footnote 7).
 //!
-//! The buffer keeps stores until it is full or a barrier comes, merges a store with one to the same address
-//! that it still has, and answers loads from it; a second load from an address may be answered by what the
-//! first one brought. The processors of the nodes do none of that to uncached memory, and an emulator
-//! does not do it to any, so it is shown here.
+//! The buffer keeps stores until it is full or a barrier is executed, merges a store with a
+//! buffered one to the same address, and answers loads from it; a second load from an address may
+//! return the result of the first one. The processors of the nodes do none of that to uncached
+//! memory, and an emulator does not do it at all, so this simulation shows it.
 
 use uldma_device::method::{Compare, Machine, Repeated, Reply};
 
 use crate::world::{Access, Page, Process, Word};
 
-/// What stands between two accesses of the program.
+/// The barriers between two accesses of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// Nothing, and the pages are mapped so that accesses may be combined.
@@ -25,7 +25,7 @@ pub enum Between {
 struct Processor {
     machine: Repeated,
     stores: Vec<(Page, u64)>,
-    /// What loads have brought since the last barrier.
+    /// Results of loads since the last barrier.
     loaded: Vec<(Page, Reply)>,
     reached: usize,
 }
@@ -47,7 +47,7 @@ impl Processor {
         }
     }
 
-    /// What the program sees; none if the device was not asked for the answer.
+    /// Returns the value that the program reads; none if the device did not see the load.
     fn load(&mut self, page: Page) -> Option<Reply> {
         if self.stores.iter().any(|(kept, _)| *kept == page) {
             return None;
@@ -63,8 +63,8 @@ impl Processor {
     }
 }
 
-/// Makes the five accesses once; returns how many of them reached the device, and whether the last one
-/// started the transfer.
+/// Makes the five accesses once. Returns how many of them reached the device, and whether the last
+/// one started the transfer.
 pub fn five_accesses(between: Between) -> (usize, bool) {
     let mut processor = Processor {
         machine: Repeated::five(Compare::Full),

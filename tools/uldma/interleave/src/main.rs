@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-interleave`: prints what was found.
+//! `uldma-interleave`: prints the results of the studies.
 
 use std::process::ExitCode;
 

@@ -6,12 +6,12 @@ use uldma_device::abi::{REPEATED_OK1, REPEATED_OK2};
 
 use crate::world::{Access, Page, Process, Word};
 
-/// A method whose accesses others can come between.
+/// A method whose accesses others can interleave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Extended shadow addressing.
     ExtendedShadow,
-    /// The same with one set of registers.
+    /// Extended shadow addressing with one set of registers.
     ExtendedShadowShared,
     /// Keys.
     Key,
@@ -37,14 +37,14 @@ pub enum Method {
     Repeated4,
 }
 
-/// What the victim must be told to go on.
+/// Value that the victim must read to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing is told.
+    /// Nothing is read.
     Nothing,
     /// This number.
     Code(u64),
-    /// That a transfer was started.
+    /// The answer that a transfer was started.
     Start,
 }
 
@@ -52,7 +52,7 @@ pub enum Expect {
 pub type Step = (Access, Expect);
 
 impl Method {
-    /// All of them, those that are secure first.
+    /// All methods, the secure ones first.
     pub const ALL: [Method; 13] = [
         Self::ExtendedShadow,
         Self::ExtendedShadowShared,
@@ -69,7 +69,7 @@ impl Method {
         Self::Repeated4,
     ];
 
-    /// The name that programs know it by.
+    /// Returns the name under which programs know it.
     pub fn name(self) -> &'static str {
         match self {
             Self::ExtendedShadow => "extended-shadow",
@@ -88,7 +88,7 @@ impl Method {
         }
     }
 
-    /// Whether a context can have it without the administrator's permission.
+    /// Returns true if a context can have it without the administrator's permission.
     pub fn is_secure(self) -> bool {
         !matches!(
             self,
@@ -96,18 +96,18 @@ impl Method {
         )
     }
 
-    /// Whether the device is told who runs.
+    /// Returns true if the driver reports the running context to the device.
     pub fn needs_sched_notify(self) -> bool {
         matches!(self, Self::Shrimp2Abort | Self::Flash | Self::FlashSingle)
     }
 
-    /// Whether a victim that somebody came between begins anew, on one CPU.
+    /// Returns true if a disturbed victim restarts, on one CPU.
     pub fn restarts(self) -> bool {
         self == Self::Pal
     }
 
-    /// Whether both sides of a transfer have to be the memory of the process that starts it; else
-    /// each side is what the process that named it may use.
+    /// Returns true if both sides of a transfer have to be memory of the process that starts it;
+    /// otherwise each side may be any memory of the process that named it.
     pub fn is_of_one_process(self) -> bool {
         matches!(
             self,
@@ -121,7 +121,7 @@ impl Method {
         )
     }
 
-    /// What the victim does to have A copied to B.
+    /// Returns the victim's accesses that copy A to B.
     pub fn program(self) -> Vec<Step> {
         use Access::{Load, PageLoad, PageStore, Store};
         let store = (Store(Page::B, Word::Size), Expect::Nothing);
@@ -156,7 +156,7 @@ impl Method {
         }
     }
 
-    /// What an attacker can store, and whether it has any use for the context page.
+    /// Returns the words that an attacker can store, and whether the context page is of use to it.
     pub fn alphabet(self, attacker: Process) -> (Vec<Word>, bool) {
         match self {
             Self::Key => (vec![Word::Key(attacker), Word::Guess], true),

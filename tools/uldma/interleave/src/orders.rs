@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Each method's machine, given to the search.
+//! Passes each method's machine to the search.
 
 use uldma_device::method::{
     Compare, ExtendedShadow, ExtendedShadowShared, Flash, FlashSingle, KeyBased, Repeated, Shrimp1,
@@ -12,8 +12,8 @@ use crate::search::{search, Findings};
 use crate::world::{Cpus, Process, Sharing, Word};
 
 impl Method {
-    /// Tries every order in which the victim and `attackers`, who make up to `limit` accesses together,
-    /// can come.
+    /// Tries every order of the accesses of the victim and `attackers`, who make up to `limit`
+    /// accesses together.
     pub fn search(
         self,
         attackers: &[Process],

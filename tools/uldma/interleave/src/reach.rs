@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether the device can write to a page after the driver has unpinned it, in any order of what the
-//! device, programs and the driver do.
+//! Tests if the device can write to a page after the driver has unpinned it, in any order of the
+//! steps of device, programs and driver.
 //!
 //! The device looks a page entry up, and writes later to the frame that it found; the driver may do
-//! anything in between. So what the driver does when locks end is a list of steps here, and the search tries
-//! every order of the steps of all that end or begin locks at a time, of initiations, and of the device's
-//! chunks. The lists are those of `drivers/uldma/lmm` ([`Driver::Proven`]), and what that
-//! had before an invalidation had to follow every retraction ([`Driver::Unproven`]).
+//! anything in between. So the driver's work at the end of locks is a list of steps here, and the
+//! search tries every order of the steps of all workers that end or begin locks, of initiations,
+//! and of the device's chunks. The lists are those of `drivers/uldma/lmm` ([`Driver::Proven`]), and
+//! those from before an invalidation had to follow every retraction ([`Driver::Unproven`]).
 //!
 //! The world: the area A, of one page, has page entry 0. The region R and the buffer B of a connection are
 //! two locks of it, so both use that entry. The page S is mapped out to it. A third lock takes the
@@ -36,7 +36,7 @@ pub enum Region {
     N,
 }
 
-/// What ends or begins locks, each at its own pace.
+/// A worker that ends or begins locks, at its own pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Worker {
     /// Unregisters R.
@@ -49,25 +49,25 @@ pub enum Worker {
     Fail,
 }
 
-/// What the driver does when pages have no lock any more.
+/// Order of the driver's steps when pages have no lock any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// An invalidation follows every retraction of pages.
     Proven,
     /// None follows where the region was invalidated before, and where a lock failed.
     Unproven,
-    /// As [`Driver::Proven`], but the driver does not wait for its end.
+    /// [`Driver::Proven`] without waiting for the end of the invalidation.
     Hasty,
-    /// As [`Driver::Proven`], but pages are retracted only once it has ended.
+    /// [`Driver::Proven`] with the retraction of pages after the end of the invalidation.
     Late,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Takes the lock of the space.
     Lock,
-    /// Gives it back.
+    /// Releases it.
     Unlock,
     /// Pins the frame of N, and shows the device an entry with it.
     Enter,
@@ -83,27 +83,27 @@ enum Step {
     Release,
     /// Clears `VALID` of the page entry.
     RetractPages,
-    /// As [`Step::Invalidate`] of none, for pages.
-    Tell,
-    /// As [`Step::Wait`], for pages.
-    WaitTold,
-    /// Ends the DMA mapping, gives the entry back and unpins the page.
+    /// Starts an invalidation of no region, for pages.
+    Notify,
+    /// Waits for the end of that invalidation.
+    WaitNotified,
+    /// Ends the DMA mapping, frees the entry and unpins the page.
     Unpin,
 }
 
 impl Driver {
     /// From the last lock of pages on.
     fn end(self) -> &'static [Step] {
-        use Step::{RetractPages, Tell, Unpin, WaitTold};
+        use Step::{Notify, RetractPages, Unpin, WaitNotified};
         match self {
-            Self::Proven => &[RetractPages, Tell, WaitTold, Unpin],
+            Self::Proven => &[RetractPages, Notify, WaitNotified, Unpin],
             Self::Unproven => &[RetractPages, Unpin],
-            Self::Hasty => &[RetractPages, Tell, Unpin],
-            Self::Late => &[Tell, WaitTold, RetractPages, Unpin],
+            Self::Hasty => &[RetractPages, Notify, Unpin],
+            Self::Late => &[Notify, WaitNotified, RetractPages, Unpin],
         }
     }
 
-    /// What `worker` does, in this order.
+    /// Returns the steps of `worker`, in order.
     fn steps(self, worker: Worker) -> Vec<Step> {
         use Step::{Enter, Invalidate, Lock, Publish, Release, RetractRegion, Unlock, Wait};
         // Pages and the region share one invalidation.
@@ -133,7 +133,7 @@ impl Driver {
     }
 }
 
-/// What a transfer names.
+/// The memory that a transfer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
     /// A page entry, by a shadow page of a region that is registered.
@@ -152,14 +152,14 @@ struct Transfer {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Entry {
-    /// What the device sees, if it is valid.
+    /// The frame that the device sees, if the entry is valid.
     frame: Option<usize>,
     /// Locks that use it.
     users: u8,
     taken: bool,
 }
 
-/// How far a worker is.
+/// Progress of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Progress {
     made: usize,
@@ -168,7 +168,7 @@ struct Progress {
     frame: usize,
     /// Its lock was the last of the entry.
     ended: bool,
-    /// The chunk that was in flight when it told the device still is.
+    /// The chunk that was in flight at the start of the invalidation still is.
     pending: bool,
 }
 
@@ -186,7 +186,7 @@ struct State {
     lock: Option<usize>,
 }
 
-/// What happens next.
+/// The next step of any participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A program initiates a transfer.
@@ -210,14 +210,14 @@ impl fmt::Display for Move {
     }
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// The shortest way to a write to a page that is not pinned.
     pub write_after_unpin: Option<Vec<Move>>,
     /// States in which nothing is left to do.
     pub ends: usize,
-    /// Whether a worker is not at its end in one of them.
+    /// True if a worker did not finish in one of the orders.
     pub stuck: bool,
     /// Different states.
     pub states: usize,
@@ -231,19 +231,19 @@ impl Step {
             Self::Enter => "enters pages",
             Self::Publish(_) => "publishes",
             Self::RetractRegion(_) => "retracts the region",
-            Self::Invalidate(_) | Self::Tell => "invalidates",
-            Self::Wait | Self::WaitTold => "waited",
+            Self::Invalidate(_) | Self::Notify => "invalidates",
+            Self::Wait | Self::WaitNotified => "waited",
             Self::Release => "releases",
             Self::RetractPages => "retracts pages",
             Self::Unpin => "unpins",
         }
     }
 
-    /// Whether this is left out where the pages have another lock.
+    /// Returns true if the step is left out where the pages have another lock.
     fn is_for_pages(self) -> bool {
         matches!(
             self,
-            Self::RetractPages | Self::Tell | Self::WaitTold | Self::Unpin
+            Self::RetractPages | Self::Notify | Self::WaitNotified | Self::Unpin
         )
     }
 }
@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    /// What programs and the device can do now.
+    /// Returns the possible steps of programs and the device.
     fn others(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         if self.started < TRANSFERS {
@@ -300,7 +300,8 @@ impl State {
         self.entries[entry].frame
     }
 
-    /// Makes a move of programs or the device; false if it writes to a page that is not pinned.
+    /// Makes a step of programs or the device. Returns false if it writes to a page that is not
+    /// pinned.
     fn make(&mut self, made: Move) -> bool {
         match made {
             Move::Start(name) => {
@@ -341,13 +342,13 @@ impl State {
         }
     }
 
-    /// Whether worker `number` can make `step` now.
+    /// Returns true if worker `number` can make `step` now.
     fn can(&self, number: usize, step: Step) -> bool {
         let worker = self.workers[number];
         match step {
             Step::Lock => self.lock.is_none(),
             Step::Wait => !worker.pending,
-            Step::WaitTold => !worker.ended || !worker.pending,
+            Step::WaitNotified => !worker.ended || !worker.pending,
             _ => true,
         }
     }
@@ -375,7 +376,7 @@ impl State {
             }
             Step::Publish(region) => self.regions[region as usize] = Some(at),
             Step::RetractRegion(region) => self.regions[region as usize] = None,
-            Step::Invalidate(_) | Step::Tell => {
+            Step::Invalidate(_) | Step::Notify => {
                 worker.pending = self.chunk.is_some();
                 let Step::Invalidate(Some(region)) = step else {
                     return;
@@ -391,7 +392,7 @@ impl State {
                     }
                 }
             }
-            Step::Wait | Step::WaitTold => {}
+            Step::Wait | Step::WaitNotified => {}
             Step::Release => {
                 self.entries[at].users -= 1;
                 worker.ended = self.entries[at].users == 0;
@@ -450,7 +451,7 @@ pub fn search(driver: Driver, third: Worker) -> Findings {
     findings
 }
 
-/// How `last` was come to from node `at`.
+/// Returns the steps that lead to `last` from node `at`.
 fn way(nodes: &[(State, Option<(usize, Move)>)], mut at: usize, last: Move) -> Vec<Move> {
     let mut way = vec![last];
     while let Some((_, Some((before, made)))) = nodes.get(at) {

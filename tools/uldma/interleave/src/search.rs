@@ -11,7 +11,7 @@ use uldma_device::method::{Machine, Reply, Request};
 use crate::methods::{Expect, Method, Step};
 use crate::world::{Access, Cpus, Page, Process, Sharing, Word};
 
-/// Times that the victim begins anew. Attacks can use an access of one attempt in the next.
+/// Number of restarts of the victim. Attacks can use an access of one attempt in the next.
 const RETRIES: usize = 1;
 
 /// Something that must not happen.
@@ -21,10 +21,10 @@ pub enum Harm {
     Mixed,
     /// The victim's memory is copied to other memory than B.
     Leaked,
-    /// A is copied to B, and the victim is told that it is not.
-    ToldFailed,
-    /// The victim is told that A is copied to B, and it is not.
-    ToldStarted,
+    /// A is copied to B, and the victim reads that it is not.
+    ReportedFailed,
+    /// The victim reads that A is copied to B, and it is not.
+    ReportedStarted,
     /// A guessed key is taken.
     KeyTaken,
 }
@@ -34,18 +34,18 @@ impl Harm {
     pub const ALL: [Harm; 5] = [
         Self::Mixed,
         Self::Leaked,
-        Self::ToldFailed,
-        Self::ToldStarted,
+        Self::ReportedFailed,
+        Self::ReportedStarted,
         Self::KeyTaken,
     ];
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A process makes an access.
     Access(Process, Access),
-    /// A process is switched to, on its own CPU, and the device is told.
+    /// The kernel switches to a process, on its own CPU, and reports that to the device.
     Switch(Process),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Move {
     }
 }
 
-/// The shortest way to each harm that can be done, and how much was looked at.
+/// The shortest way to each harm that can be done, and the number of states that were tried.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// The ways.
@@ -67,34 +67,34 @@ pub struct Findings {
     pub states: usize,
 }
 
-/// Who takes part: attackers, what they may do with the victim's pages, CPUs, and the number of accesses
-/// and switches of attackers together.
-pub(crate) type Everybody<'a> = (&'a [Process], Sharing, Cpus, usize);
+/// The participants: attackers, their rights on the victim's pages, CPUs, and the number of
+/// accesses and switches of attackers together.
+pub(crate) type Participants<'a> = (&'a [Process], Sharing, Cpus, usize);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<M> {
     machine: M,
-    /// Who runs, where all share a CPU.
+    /// The running process, where all share a CPU.
     running: Option<Process>,
     /// Steps that the victim has made.
     made: usize,
-    /// Times that the victim will begin anew, should it be told something else than is due.
+    /// Remaining restarts of the victim.
     retries: usize,
-    /// What the victim believes in the end.
-    told: Option<bool>,
+    /// The victim's final belief: whether the transfer was started.
+    reported: Option<bool>,
     /// A was copied to B.
     ran: bool,
     left: usize,
 }
 
-/// A state, the one before it, and how it came about.
+/// A state, the one before it, and the step between them.
 struct Node<M> {
     state: State<M>,
     from: Option<(usize, Move)>,
 }
 
 /// Searches from `machine` on.
-pub(crate) fn search<M>(method: Method, machine: M, everybody: Everybody<'_>) -> Findings
+pub(crate) fn search<M>(method: Method, machine: M, everybody: Participants<'_>) -> Findings
 where
     M: Machine + Clone + Eq + Hash,
 {
@@ -110,7 +110,7 @@ where
         running: None,
         made: 0,
         retries: RETRIES,
-        told: None,
+        reported: None,
         ran: false,
         left: limit,
     };
@@ -128,7 +128,7 @@ where
     let mut next = 0;
     while let Some(node) = nodes.get(next) {
         let state = node.state.clone();
-        let step = program.get(state.made).filter(|_| state.told.is_none());
+        let step = program.get(state.made).filter(|_| state.reported.is_none());
         let victim = step.map(|(access, _)| Move::Access(Process::Victim, *access));
         let others = moves.iter().copied().filter(|_| state.left > 0);
         for made in victim.into_iter().chain(others) {
@@ -163,7 +163,7 @@ fn way_back<M>(nodes: &[Node<M>], node: usize) -> impl Iterator<Item = Move> + '
     })
 }
 
-/// All accesses of an attacker.
+/// Returns all accesses of an attacker.
 fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> {
     let own: &[Page] = match attacker {
         Process::Victim => &[],
@@ -186,7 +186,7 @@ fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> 
 }
 
 impl<M: Machine> State<M> {
-    /// Makes a move; says what harm it does.
+    /// Makes a step. Returns the harm that it does.
     fn make(
         &mut self,
         method: Method,
@@ -210,7 +210,7 @@ impl<M: Machine> State<M> {
         }
         if process.is_attacker() {
             self.left -= 1;
-            if method.restarts() && cpus == Cpus::One && self.told.is_none() {
+            if method.restarts() && cpus == Cpus::One && self.reported.is_none() {
                 self.made = 0;
             }
         }
@@ -236,15 +236,15 @@ impl<M: Machine> State<M> {
                 harms.push(Harm::Leaked);
             }
         }
-        if process == Process::Victim && !self.believe(program, reply, transfer.is_some()) {
+        if process == Process::Victim && !self.observe(program, reply, transfer.is_some()) {
             if self.ran {
-                harms.push(Harm::ToldFailed);
+                harms.push(Harm::ReportedFailed);
             }
             self.ran = false;
         }
-        match self.told {
-            Some(false) if self.ran => harms.push(Harm::ToldFailed),
-            Some(true) if !self.ran => harms.push(Harm::ToldStarted),
+        match self.reported {
+            Some(false) if self.ran => harms.push(Harm::ReportedFailed),
+            Some(true) if !self.ran => harms.push(Harm::ReportedStarted),
             _ => {}
         }
         let guess = matches!(access, Access::Store(_, Word::Guess));
@@ -254,8 +254,8 @@ impl<M: Machine> State<M> {
         harms
     }
 
-    /// The victim takes notice of what it was told of its last access; false if it begins anew.
-    fn believe(&mut self, program: &[Step], reply: Reply, started: bool) -> bool {
+    /// Passes the value of the victim's last access to it. Returns false if it restarts.
+    fn observe(&mut self, program: &[Step], reply: Reply, started: bool) -> bool {
         let Some((_, expected)) = program.get(self.made) else {
             return true;
         };
@@ -271,9 +271,9 @@ impl<M: Machine> State<M> {
             return false;
         }
         if !as_expected {
-            self.told = Some(false);
+            self.reported = Some(false);
         } else if self.made == program.len() {
-            self.told = Some(true);
+            self.reported = Some(true);
         }
         true
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How often processes that share one machine of five accesses disturb each other: the paper's
-//! verification run (section 4.4), without the clock.
+//! Counts how often processes that share one machine of five accesses disturb each other: the
+//! paper's verification run (section 4.4), without the clock.
 //!
-//! Some processes take turns on one CPU, each starting transfers as fast as it can. A switch comes between
-//! any two accesses. What is counted per switch does not depend on how fast anything is, so it can be
-//! compared with the paper's counts per second, which had 100 switches in each.
+//! Some processes take turns on one CPU, each starting transfers as fast as it can. A switch can
+//! happen between any two accesses. Rates per switch do not depend on any speed, so they can be
+//! compared with the paper's counts per second, which had 100 switches each.
 
 use uldma_device::abi::{REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2};
 use uldma_device::method::{Compare, Machine, Repeated, Reply, ShadowRef};
 
-/// What the processes were told.
+/// Rates of the processes' results.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Anything but what was due, per 100 switches.
+    /// Wrong values, per 100 switches.
     pub errors_per_100: f64,
     /// FAIL, per 100 switches.
     pub fails_per_100: f64,
@@ -22,7 +22,7 @@ pub struct Rates {
 /// Accesses of a turn, on average; the outcome does not depend on it as long as there are many.
 const TURN: u64 = 500;
 
-/// Numbers that look random, the same ones each time (Marsaglia's xorshift).
+/// Reproducible pseudo-random numbers (Marsaglia's xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -51,9 +51,9 @@ pub fn run(processes: u32, switches: u64, rearming: bool) -> Rates {
         for _ in 0..TURN / 2 + numbers.next() % TURN {
             match access(&mut machine, who, *step) {
                 Ok(after) => *step = after,
-                Err(told) => {
+                Err(reported) => {
                     errors += 1;
-                    fails += u64::from(told == REPEATED_FAIL);
+                    fails += u64::from(reported == REPEATED_FAIL);
                     *step = 0;
                 }
             }
@@ -66,7 +66,7 @@ pub fn run(processes: u32, switches: u64, rearming: bool) -> Rates {
     }
 }
 
-/// Makes access number `step` of a process; returns the number of the next one, or what it was told.
+/// Makes access number `step` of a process. Returns the number of the next one, or the final value.
 fn access(machine: &mut Repeated, who: u32, step: usize) -> Result<usize, u64> {
     let (source, destination) = (
         ShadowRef::of_entry(2 * who, 0),
@@ -85,9 +85,9 @@ fn access(machine: &mut Repeated, who: u32, step: usize) -> Result<usize, u64> {
         },
     };
     match reply {
-        Reply::Code(told) if told == due => Ok(step + 1),
-        Reply::Code(told) => Err(told),
-        // Something was started where an intermediate answer was due; the library begins anew.
+        Reply::Code(reported) if reported == due => Ok(step + 1),
+        Reply::Code(reported) => Err(reported),
+        // A transfer was started where an intermediate answer was due; the library restarts.
         _ => Err(u64::MAX),
     }
 }

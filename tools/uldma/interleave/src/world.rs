@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who there is, what they have, and what they can do.
+//! The participants, their memory, and their accesses.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl Process {
         }
     }
 
-    /// Whether it means harm.
+    /// Returns true for an attacker.
     pub fn is_attacker(self) -> bool {
         self != Self::Victim
     }
@@ -65,7 +65,7 @@ pub enum Page {
 }
 
 impl Page {
-    /// All of them.
+    /// All pages.
     pub const ALL: [Page; 8] = [
         Self::A,
         Self::B,
@@ -77,7 +77,8 @@ impl Page {
         Self::SharedB,
     ];
 
-    /// How the device sees it: each registration has entries of its own, for what may be the same memory.
+    /// Returns the page as seen by the device: each registration has its own entries, even for the
+    /// same memory.
     pub fn named(self) -> ShadowRef {
         ShadowRef::of_page(self as u32, 0, (self.memory() as u64 + 1) << 12)
     }
@@ -96,7 +97,7 @@ impl Page {
         }
     }
 
-    /// Who has registered it.
+    /// Returns the process that has registered it.
     pub fn owner(self) -> Process {
         match self {
             Self::A | Self::B => Process::Victim,
@@ -105,7 +106,7 @@ impl Page {
         }
     }
 
-    /// Where SHRIMP-1 has it mapped out to.
+    /// Returns the page that SHRIMP-1 has it mapped out to.
     pub fn mapped_out(self) -> Self {
         match self.owner() {
             Process::Victim => Self::B,
@@ -114,7 +115,7 @@ impl Page {
         }
     }
 
-    /// Whether the memory is the victim's.
+    /// Returns true if the memory is the victim's.
     pub fn is_victims(self) -> bool {
         matches!(self.memory(), Self::A | Self::B)
     }
@@ -139,10 +140,10 @@ pub enum Access {
     PageLoad,
 }
 
-/// What a store says.
+/// The word of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
-    /// How much: everybody moves as much as the victim, so that sizes give nothing away.
+    /// The size: all processes move as many bytes as the victim, so that sizes reveal nothing.
     Size,
     /// The key of a process.
     Key(Process),
@@ -166,7 +167,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// What the attackers may do with the victim's pages.
+/// The attackers' rights on the victim's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// Nothing.
@@ -182,7 +183,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// Pages that Mallory may load from, beside its own.
+    /// Returns the pages that Mallory may load from, in addition to its own.
     pub fn loads(self) -> &'static [Page] {
         match self {
             Self::Nothing => &[],
@@ -191,7 +192,7 @@ impl Sharing {
         }
     }
 
-    /// Pages that Mallory may store to, beside its own.
+    /// Returns the pages that Mallory may store to, in addition to its own.
     pub fn stores(self) -> &'static [Page] {
         match self {
             Self::WriteSource => &[Page::SharedA],
@@ -201,10 +202,10 @@ impl Sharing {
     }
 }
 
-/// How many processors there are for the processes.
+/// The number of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cpus {
-    /// One for all: whoever makes an access was switched to before.
+    /// One for all: a process is switched to before its accesses.
     One,
     /// One for each: all make accesses at the same time.
     Many,

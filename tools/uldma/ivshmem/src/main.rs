@@ -20,7 +20,8 @@ use uldma_ivshmem::{Server, MAX_NODES, MAX_VECTORS};
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Socket for all clients; given several times, that of the client with ID 0, 1 and so on
+    /// Socket for all clients; if given several times, the socket of the client with ID 0, 1 and so
+    /// on
     #[arg(long, value_name = "PATH", required = true)]
     socket: Vec<PathBuf>,
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a client is sent: numbers, some of which bring a file along.
+//! Messages to a client: numbers, some of which carry a file.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who is there, and what everybody has to know of whom.
+//! The connected clients, and the messages that each of them needs.
 
 use std::io::{self, IoSliceMut};
 use std::mem;
@@ -15,17 +15,18 @@ use crate::message::{self, send};
 
 /// Most clients at a time.
 pub const MAX_NODES: usize = 8;
-/// Most interrupt vectors of each client. All that a client is ever sent fits into the buffer of its
-/// socket, so one that does not read harms nobody.
+/// Limit of interrupt vectors of each client. All messages to a client fit into the buffer of its
+/// socket, so one that does not read does not block the server.
 pub const MAX_VECTORS: usize = 16;
 
 /// A place for a client.
 #[derive(Debug, Default)]
 struct Node {
-    /// Who is there.
+    /// The connected client.
     client: Option<UnixStream>,
-    /// What others write to interrupt it, once anybody was there. They are told of it once: QEMU
-    /// frees what it knows of a peer that leaves, and goes on using that when the peer comes back.
+    /// Eventfds that others write to interrupt it, once it has connected for the first time. Others
+    /// receive them once: QEMU drops the eventfds of a peer that leaves, and still uses them when
+    /// the peer comes back.
     vectors: Vec<OwnedFd>,
 }
 
@@ -40,8 +41,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with zeroed memory. At a single listener, clients get the lowest ID that is free of
-    /// `nodes`; of several, each has the client of its own ID.
+    /// Creates a server with zeroed memory. With a single listener, clients get the lowest free ID
+    /// of `nodes`; with several, each listener serves the client of its own ID.
     pub fn new(
         listeners: Vec<UnixListener>,
         nodes: usize,
@@ -73,12 +74,12 @@ impl Server {
 
     /// Serves until `stop` can be read.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
-        while self.turn(stop)? {}
+        while self.serve_event(stop)? {}
         Ok(())
     }
 
-    /// Waits until something happens, and takes care of it; says whether to go on.
-    fn turn(&mut self, stop: BorrowedFd<'_>) -> io::Result<bool> {
+    /// Waits for an event and handles it. Returns false to stop.
+    fn serve_event(&mut self, stop: BorrowedFd<'_>) -> io::Result<bool> {
         let listeners = self.listeners.iter().map(AsFd::as_fd);
         let streams = self.nodes.iter().filter_map(|node| node.client.as_ref());
         let files = [stop].into_iter().chain(listeners);
@@ -89,7 +90,8 @@ impl Server {
             return Ok(false);
         }
         let came: Vec<_> = ready.take(self.listeners.len()).collect();
-        // Who left before somebody came has to make room, and may not have been seen to leave yet.
+        // Clients that have left before this one connected must make room, even if that was not
+        // noticed yet.
         self.sweep()?;
         for (listener, came) in came.into_iter().enumerate() {
             if came {
@@ -99,7 +101,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Forgets clients that have left. They only listen, so one that says something is no client.
+    /// Removes clients that have left. Clients only receive, so one that sends is removed, too.
     fn sweep(&mut self) -> io::Result<()> {
         for (id, node) in self.nodes.iter_mut().enumerate() {
             let Some(stream) = &node.client else {
@@ -135,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Tells a new client all that it has to know, and the others of it.
+    /// Sends a new client its state, and the new client's vectors to the others.
     fn join(&mut self, id: usize, stream: UnixStream) -> io::Result<()> {
         let node = self.nodes.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
         let is_new = node.vectors.is_empty();
@@ -145,11 +147,11 @@ impl Server {
             node.vectors = vectors.collect::<Result<_, _>>()?;
         }
         for vector in &node.vectors {
-            // Nobody means the new client by what was rung for the old one.
+            // Rings for the old client are not for the new one.
             forget(vector)?;
         }
         if is_new {
-            self.tell_others(id);
+            self.announce(id);
         }
         send(&stream, message::VERSION, None)?;
         send(&stream, id as i64, None)?;
@@ -167,8 +169,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells all others of the vectors of a node.
-    fn tell_others(&mut self, id: usize) {
+    /// Sends the vectors of a node to all others.
+    fn announce(&mut self, id: usize) {
         let vectors = self
             .nodes
             .get_mut(id)
@@ -179,7 +181,7 @@ impl Server {
                 continue;
             };
             if let Err(error) = introduce(client, id, &vectors) {
-                log::warn!("node {other} cannot be told: {error}");
+                log::warn!("node {other} cannot be notified: {error}");
                 node.client = None;
             }
         }
@@ -189,7 +191,7 @@ impl Server {
     }
 }
 
-/// Waits for a while, or without an end, until something can be read or is over; says of which.
+/// Waits, with or without a limit, until a file is readable or closed. Returns which ones are.
 fn wait(files: &[BorrowedFd<'_>], limit: Option<&Timespec>) -> io::Result<Vec<bool>> {
     let files = files.iter();
     let mut files: Vec<_> = files
@@ -206,7 +208,7 @@ fn wait(files: &[BorrowedFd<'_>], limit: Option<&Timespec>) -> io::Result<Vec<bo
 /// Forgets how often a vector was rung. Does not wait, though clients, which share its flags, can have
 /// made it wait.
 fn forget(vector: &OwnedFd) -> io::Result<()> {
-    /// Where the file is, which is what one that has no places is read by.
+    /// Offset for files that have no position.
     const HERE: u64 = u64::MAX;
     let mut count = [0; 8];
     let mut parts = [IoSliceMut::new(&mut count)];

@@ -65,8 +65,8 @@ impl Server {
         stream
     }
 
-    /// Connects as often as it takes: a process that another test starts can have a copy of the
-    /// connection of who was there before, for a moment.
+    /// Connects with retries: for a moment, a process started by another test can hold a copy of
+    /// the former client's connection.
     fn join(&self, socket: usize, vectors: usize) -> Client {
         let limit = Instant::now() + Duration::from_secs(20);
         loop {
@@ -115,7 +115,7 @@ fn next(stream: &UnixStream) -> (i64, Option<File>) {
         .expect("the server closed the connection")
 }
 
-/// A number that comes with a file.
+/// Receives a number with a file.
 fn next_file(stream: &UnixStream, number: i64) -> File {
     let (found, file) = next(stream);
     assert_eq!(found, number);
@@ -133,7 +133,7 @@ fn ring(vector: &mut File) {
     vector.write_all(&1u64.to_ne_bytes()).unwrap();
 }
 
-/// How often a vector was rung since it was looked at last.
+/// Returns how often a vector was rung since the last call.
 fn rung(vector: &mut File) -> u64 {
     let mut count = [0; 8];
     match vector.read_exact(&mut count) {
@@ -145,7 +145,7 @@ fn rung(vector: &mut File) -> u64 {
     }
 }
 
-/// What a client has once it is set up.
+/// The state of a client after its setup.
 struct Client {
     stream: UnixStream,
     id: i64,
@@ -227,7 +227,7 @@ fn clients_come_and_go() {
     let mut again = server.join(0, 1);
     assert_eq!((again.id, again.other_ids()), (1, vec![0, 2]));
     assert_eq!(rung(&mut again.own[0]), 0, "that was for another one");
-    // The others have not been told of anything, and need not be.
+    // The others have received no message, and need none.
     ring(&mut to_second);
     ring(&mut clients[1].others[1].1);
     assert_eq!(rung(&mut again.own[0]), 2);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the driver's decoders use of the kernel's crate of this name, so that they can be compiled
-//! into a program as they are.
+//! The subset of the kernel crate that the driver's decoders use, so that they can be compiled into
+//! a program unchanged.
 
 pub mod error;
 
-/// What most files of the driver import.
+/// The prelude that most files of the driver import.
 pub mod prelude {
     pub use crate::error::{Error, Result, EBUSY, EINVAL, ENOTCONN};
     pub use uldma_fuzz_kunit::kunit_tests;

@@ -4,7 +4,7 @@
 
 use proc_macro::TokenStream;
 
-/// Makes the module one of ordinary tests.
+/// Turns the module into one of ordinary tests.
 #[proc_macro_attribute]
 pub fn kunit_tests(_suite: TokenStream, module: TokenStream) -> TokenStream {
     let Ok(mut tests) = "#[cfg(test)]".parse::<TokenStream>() else {
