@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How fast the device is on this machine: transfers against plain copies of the same memory,
-//! taken in turns, and accesses over the socket.
+//! Measures the speed of the device on this machine: transfers and, alternating with them, plain
+//! copies of the same memory, and accesses over the socket.
 
 // To panic is how a test fails.
 #![allow(clippy::unwrap_used)]
@@ -42,12 +42,12 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Where a page is among `pages` scattered ones.
+/// Returns the position of a page among `pages` scattered ones.
 fn frame(page: u64, pages: u64) -> u64 {
     page * 1021 % pages
 }
 
-/// Makes the memory of page entries scattered, as that of user pages can be.
+/// Scatters the memory of page entries, as user pages can be.
 fn scatter(host: &Host, first: u32, space: u32, address: u64) {
     let pages = LARGEST / PAGE;
     for page in 0..pages {
@@ -93,7 +93,7 @@ impl Floor {
     }
 }
 
-/// One transfer by context 1 from region 1, from the store that initiates to the interrupt.
+/// Makes one transfer by context 1 from region 1, from the store that initiates to the interrupt.
 fn transfer(host: &mut Host, to: (u64, u32), bytes: u64) -> Duration {
     let start = Instant::now();
     let ticket = host.initiate(SLICE, (0, 1), to, bytes as u32);

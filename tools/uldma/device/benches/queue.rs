@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How many descriptors per second go through one queue of the model, which the same thread fills
-//! and lets the model look at. Prints JSON, in the form of `uldma-bench`.
+//! Measures the descriptors per second of one queue of the model; the same thread fills the queue
+//! and makes the model poll it. Prints JSON, in the form of `uldma-bench`.
 
 // To panic is how a benchmark fails.
 #![allow(clippy::unwrap_used)]
@@ -47,7 +47,7 @@ fn median(asked: &Descriptor) -> f64 {
     rig.regions(1 << 20);
     rig.set_method(0, OURS, Method::Queue);
     for place in 0..STATUS_RECORDS {
-        // All but the ticket.
+        // All fields but the ticket.
         rig.guests[0].submit(OURS, place + STATUS_RECORDS, asked);
         let word = rig.guests[0].descriptors(OURS) + place * descriptor::SIZE;
         rig.guests[0].put64(word, 0);

@@ -17,7 +17,7 @@ use crate::common::rig::{at, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use crate::common::{memfd, pattern, Descriptor, ALL_RIGHTS, BASE, FREE, PAGE, PAGE_RIGHTS};
 use crate::input::Input;
 
-/// Where a guest has memory that no table names; nothing that an input is made of is near.
+/// Memory of a guest that no table names, and that is far from all addresses in inputs.
 const SECRET: u64 = 0x5ec7_3700_0000;
 /// Chunks that the engine may need for all that an input has queued.
 const ENOUGH: usize = 100_000;
@@ -289,7 +289,7 @@ impl Guests {
         }
     }
 
-    /// All that was queued ends, and both nodes work as if nothing had been.
+    /// Expects that all queued work ends, and that both nodes work as after a reset.
     fn expect_well(mut self) {
         for node in 0..2 {
             for fault in Fault::value_variants() {
@@ -311,7 +311,7 @@ impl Guests {
                 self.rig.guests[node].put(self.rig.guests[node].status_page(context), &[0; 4096]);
             }
         }
-        // What was written over.
+        // Restores the state that accesses may have overwritten.
         let fresh = Rig::new();
         for (old, new) in self.rig.guests.iter_mut().zip(fresh.guests) {
             *old = new;
@@ -357,7 +357,7 @@ impl Guests {
     }
 }
 
-/// Does what an input says; gives marks of what the device did.
+/// Executes an input. Returns marks of the device's reactions.
 pub(crate) fn run(bytes: &[u8]) -> Vec<String> {
     let mut rig = Rig::new();
     rig.regions(3 * PAGE);
@@ -391,7 +391,7 @@ fn hide(memory: &mut GuestMemory) -> std::fs::File {
     file
 }
 
-/// What was counted, by powers of four: an input that brings a new one is worth changing.
+/// Returns the counters, by powers of four: an input that has a new mark is worth changing.
 fn marks(rig: &Rig) -> Vec<String> {
     let report = serde_json::to_value(rig.model.report()).unwrap();
     let mut marks = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Bytes that decide about everything that is done, and where they come from.
+//! Inputs: bytes that decide about every step, and their sources.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::hash::Hash;
 /// Most bytes of an input.
 const LONGEST: usize = 2048;
 
-/// Numbers that look random and follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
         choice[self.below(choice.len())]
     }
 
-    /// Some bytes, perhaps fewer than are asked for.
+    /// Takes at most `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(count.min(self.bytes.len()));
         self.bytes = rest;
@@ -112,7 +112,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Inputs that did something new, and what was seen so far.
+/// Inputs that had new marks, and all marks so far.
 #[derive(Default)]
 pub(crate) struct Corpus<T> {
     pub(crate) inputs: Vec<Vec<u8>>,
@@ -120,7 +120,7 @@ pub(crate) struct Corpus<T> {
 }
 
 impl<T: Eq + Hash> Corpus<T> {
-    /// Keeps an input if anything that it did is new; says whether it is.
+    /// Keeps an input if one of its marks is new. Returns true if so.
     pub(crate) fn keep(&mut self, input: Vec<u8>, did: impl IntoIterator<Item = T>) -> bool {
         let before = self.seen.len();
         self.seen.extend(did);

@@ -16,7 +16,7 @@ use crate::common::{memfd, BASE, PAGE};
 use crate::input::Input;
 
 const HEADER: usize = 16;
-/// For answers that this client does not look at.
+/// Timeout of replies that this client does not need.
 const GLANCE: Duration = Duration::from_millis(1);
 
 fn file(input: &mut Input<'_>) -> File {
@@ -30,7 +30,7 @@ fn file(input: &mut Input<'_>) -> File {
     }
 }
 
-/// The body that a command has to have, with anything in it.
+/// Returns a body of the command's size, with random contents.
 fn body(input: &mut Input<'_>, command: u16) -> Vec<u8> {
     let known = [BASE, PAGE, 0, 2, (1 << 5) | (1 << 2)];
     let words = |input: &mut Input<'_>, count: usize| {
@@ -62,7 +62,7 @@ fn body(input: &mut Input<'_>, command: u16) -> Vec<u8> {
     }
 }
 
-/// Says what an input tells, and looks whether the other node is well.
+/// Sends the messages of an input, and checks that the other node works.
 pub(crate) fn run(bytes: &[u8], hostile: &Path, honest: &Path) {
     let mut input = Input::new(bytes);
     let mut raw = Raw::connect(hostile);
@@ -86,7 +86,7 @@ pub(crate) fn run(bytes: &[u8], hostile: &Path, honest: &Path) {
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         raw.send(command, size, &body, &files);
     }
-    // It takes no answers, and is gone.
+    // The client reads no replies, and disconnects.
     drop(raw);
     let mut raw = Raw::greet(honest);
     raw.write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0x04])

@@ -133,7 +133,7 @@ impl Device {
         }
         match self.with(|model, _| model.broken_node()) {
             Some(node) => self.give_up(node),
-            None => log::error!("a thread has failed, and begins anew"),
+            None => log::error!("a thread panicked and is restarted"),
         }
     }
 
@@ -423,7 +423,7 @@ mod tests {
         device.guard(|device| {
             device.with(|model, _| {
                 model.begin_for(1);
-                panic!("as asked for");
+                panic!("as requested");
             })
         });
         assert_eq!((id(&device, 0), id(&device, 1)), (ID_MAGIC, u32::MAX));

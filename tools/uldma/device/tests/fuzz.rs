@@ -2,8 +2,8 @@
 
 //! Guests and clients that do anything, by bytes at random: `make fuzz TARGET=device`.
 //!
-//! The corpus are inputs each of which does something that no other does, as the device's own
-//! counters tell. Every run of the tests does them again, and a few more.
+//! The corpus consists of inputs that each have a mark of their own, from the device's counters.
+//! Every run of the tests executes them and a few new ones.
 
 // To panic is how a test fails.
 #![allow(clippy::unwrap_used)]
@@ -39,7 +39,7 @@ const SHAPE: Shape = Shape {
 const CORPUS: &str = include_str!("../fuzz/corpus.txt");
 /// New inputs of a run that is not about them.
 const FEW: u64 = 500;
-/// Of so many inputs, one is what a client says rather than what a guest does.
+/// One in this many inputs is messages of a client instead of accesses of a guest.
 const MESSAGES: u64 = 8;
 
 fn hex(bytes: &[u8]) -> String {
@@ -58,7 +58,7 @@ fn unhex(text: &str) -> Vec<u8> {
     pairs.map(|pair| ((pair[0] << 4) | pair[1]) as u8).collect()
 }
 
-/// What the caller has set, or else something that is the same in all runs.
+/// Returns the caller's setting, or a default that is the same in all runs.
 fn setting<T: FromStr>(name: &str, otherwise: T) -> T {
     let value = std::env::var(name).ok();
     value
@@ -90,7 +90,7 @@ impl Fuzz {
         fuzz
     }
 
-    /// Does something; if it fails, says first how to do it again.
+    /// Runs an action; if it fails, first prints how to repeat it.
     fn telling<T>(&mut self, what: &str, bytes: &[u8], act: impl FnOnce(&[u8]) -> T) -> T {
         self.done += 1;
         catch_unwind(AssertUnwindSafe(|| act(bytes))).unwrap_or_else(|panic| {
@@ -142,7 +142,7 @@ fn what_was_found_and_a_little_more() {
     }
 }
 
-/// As long as `ULDMA_FUZZ_SECONDS` says. `ULDMA_FUZZ_INPUT` is done instead, if it is set, and
+/// Runs for `ULDMA_FUZZ_SECONDS`. `ULDMA_FUZZ_INPUT` is executed instead, if it is set, and
 /// `ULDMA_FUZZ_KEEP` names a file for the corpus of the run.
 #[test]
 #[ignore = "make fuzz TARGET=device"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Chunks that are held between the look-up of their bus addresses and the access to these.
+//! Chunks that are held between the look-up of their bus addresses and the access.
 
 mod common;
 
@@ -12,7 +12,7 @@ use uldma_device::layout::{
     context_control, control, ctx, invalidate, reg, status, PageEntry, BAR_CONTEXT,
 };
 
-/// Where [`Rig::regions`] has the first byte of region 2.
+/// The first byte of region 2 in [`Rig::regions`].
 const TARGET: u64 = FREE + (4 << 20) + 0x456;
 
 fn held(rig: &Rig, node: usize) -> Vec<(usize, u64)> {
@@ -41,7 +41,7 @@ fn bytes_of(guest: &Guest, address: u64) -> Vec<u8> {
 fn an_access_uses_what_was_looked_up_before() {
     let mut rig = Rig::new();
     let data = copy_held(&mut rig, 2);
-    // The driver takes the entries back, and does not tell the device.
+    // The driver removes the entries without an invalidation.
     for page in 0..2 {
         rig.guests[0].put_page(500 + page, &PageEntry::default());
     }
@@ -107,7 +107,7 @@ fn other_contexts_and_nodes_go_on() {
     assert_eq!(rig.initiate(1, OURS, from, to, 8), 1);
     rig.run();
     assert_eq!(rig.guests[1].completed(OURS), (1, 0));
-    // The same, for a whole node.
+    // Holds the chunks of a whole node.
     rig.fault(1, Fault::Hold, true);
     assert_eq!(rig.initiate(1, OURS, from, to, 8), 2);
     rig.run();

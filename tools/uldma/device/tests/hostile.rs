@@ -122,7 +122,7 @@ fn a_full_eventfd_hangs_nobody() {
         honest.get(reg::ID)
     });
     assert_eq!(identity, u64::from(ID_MAGIC));
-    // And whoever comes next at the same socket is served.
+    // The next client of the same socket is served.
     drop(hostile);
     let identity = in_time(move || {
         let mut next = Host::connect(&b, MEMORY);
@@ -157,7 +157,7 @@ fn long_accesses_are_refused() {
         assert!(raw.write(bar, 0, &vec![0; 64 << 20]).is_err());
         assert_eq!(raw.read(bar, 0, 4096).unwrap().len(), 4096);
     }
-    // What was refused was taken off the stream.
+    // The refused message was read from the stream.
     enable_memory(&mut raw);
     assert_eq!(id(&mut raw), ID_MAGIC.to_le_bytes());
     assert!(raw.read(BAR_CONTROL, 0, u32::MAX).is_err());
@@ -173,7 +173,7 @@ fn messages_whose_sizes_contradict_each_other() {
     assert!(raw.ask(REGION_WRITE, &body, &[]).is_err());
     enable_memory(&mut raw);
     assert_eq!(id(&mut raw), ID_MAGIC.to_le_bytes());
-    // Less than the command has to have.
+    // Fewer bytes than the command needs.
     for command in 0..20 {
         assert!(
             raw.ask(command, &[], &[]).is_err() || command == 13,
@@ -208,7 +208,7 @@ fn files_are_not_kept() {
         raw.map(number * 2 * PAGE, PAGE, guest.file.as_fd())
             .unwrap();
     }
-    // Other tests open and close theirs meanwhile.
+    // Other tests open and close files at the same time.
     wait_for("files are closed", || {
         open_files() < before + RANGES as usize / 2
     });

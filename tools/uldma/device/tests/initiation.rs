@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What initiations answer, move and count.
+//! The answers, transfers and counters of initiations.
 
 mod common;
 
@@ -374,7 +374,7 @@ fn the_peer_decides_what_it_exports() {
     }
     rig.guests[1].put_region(3, &good);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 8), 1);
-    // Taken back between initiation and the engine's turn.
+    // Removed between initiation and the engine's turn.
     rig.guests[1].put_region(3, &bad[1]);
     rig.run();
     assert_eq!(rig.guests[0].record(OURS, 1), (1, 0, Status::Remote as u64));

@@ -431,7 +431,7 @@ fn counters_go_on_from_whatever_a_guest_has_written() {
         rig.guests[0].put64(page + counter, u64::MAX);
     }
     rig.set_ctx(0, OURS, ctx::CONTROL, u64::from(context_control::ENABLE));
-    // The ticket after the last one is no success to who loads it, but the engine goes on.
+    // The ticket after the last one looks like an error to the load, but the engine continues.
     rig.initiate(0, OURS, at(1, 0), at(2, 0), 8);
     rig.run();
     assert_eq!(rig.get_ctx(0, OURS, ctx::TICKET), 0);

@@ -18,7 +18,7 @@ use uldma_device::layout::{
 
 const NODES: usize = 3;
 const LENGTH: u64 = 1 << 20;
-/// Where the memory of region 1 and of the exported region 3 starts, on each node.
+/// First byte of region 1 and of the exported region 3, on each node.
 const NEAR: u64 = FREE + 0x123;
 const FAR: u64 = FREE + (4 << 20) + 0x456;
 
@@ -27,7 +27,7 @@ fn import_of(node: usize) -> (u32, u32) {
     (10 + node as u32, 1000 + 400 * node as u32)
 }
 
-/// Three nodes; each has a region 1 of its own, exports a region 3 and imports those of the others.
+/// Three nodes; each has its own region 1, exports a region 3 and imports those of the others.
 fn rig() -> Rig {
     let mut rig = Rig::of_nodes(NODES, SHAPE, Speed::default());
     for node in 0..NODES {
@@ -125,7 +125,7 @@ fn doorbells_and_scratchpads_of_each_pair() {
         let report = rig.model.report();
         let counters = &report.nodes[node].counters;
         assert_eq!((counters.doorbells, counters.doorbells_dropped), (2, 6));
-        // Bit 0, which only the first node rang, has a vector of its own.
+        // Bit 0, which only the first node rang, has its own vector.
         assert_eq!(report.nodes[node].interrupts[1], u64::from(node != 0));
         assert_ne!(rig.get(node, reg::EVENT) & u64::from(event::DOORBELL), 0);
     }
@@ -284,7 +284,7 @@ fn registers_that_read_ones() {
         assert_eq!(rig.get(1, register), u64::from(u32::MAX));
         assert_ne!(rig.get(0, register), u64::from(u32::MAX));
     }
-    // All else works.
+    // Everything else works.
     assert_eq!(push(&mut rig, 1, 0, 8), 1);
     rig.run();
     assert_eq!(end(&rig, 1, 1), Status::Ok);

@@ -32,7 +32,7 @@ const OK2: i64 = REPEATED_OK2 as i64;
 const FAIL: i64 = REPEATED_FAIL as i64;
 const STARTED: i64 = (1 << 12) | REPEATED_OK3 as i64;
 
-/// Where a page entry of [`rig`] is.
+/// Returns the bus address of a page entry of [`rig`].
 fn place((entry, offset): (u32, u64)) -> u64 {
     FREE + u64::from(entry) * PAGE + offset
 }
@@ -77,7 +77,7 @@ fn page_register(context: u32, register: usize) -> u64 {
     u64::from(context) * PAGE + register as u64
 }
 
-/// Initiates A to B by a method, as its program does; says what the last access answered.
+/// Initiates a transfer from A to B by a method, as its program does. Returns the last answer.
 fn initiate(rig: &mut Rig, method: Method, context: u32) -> i64 {
     match method {
         Method::Key => {
@@ -179,7 +179,8 @@ fn what_the_device_has() {
     assert_eq!(few.ld(OURS, A), disabled);
 }
 
-/// D-026, D-083: a lone load takes what a victim has stored; and who is safe from that.
+/// D-026, D-083: a lone load uses the arguments that a victim has stored; and the contexts that are
+/// safe from that.
 #[test]
 fn mixing_arguments() {
     for method in [
@@ -244,8 +245,8 @@ fn who_runs_has_to_be_told() {
     }
 }
 
-/// Interleaving B (D-056) with a page that two processes share, who have an entry each: who may
-/// only read A starts the transfer, and its owner is told no.
+/// Interleaving B (D-056) with a page that two processes share, with an entry each: the process
+/// that may only read A starts the transfer, and its owner reads FAIL.
 #[test]
 fn shared_pages_are_one_address() {
     let mut rig = rig(Method::Repeated4);
@@ -311,7 +312,7 @@ fn rights_that_repeated_passing_needs() {
     let no_right = refused(Status::NoRight);
     assert_eq!(initiate(&mut rig, Method::Repeated5, OURS), no_right);
     rig.set_method(0, OURS, Method::Repeated4);
-    // Tickets go on from what the status page says.
+    // Tickets continue from the status page's counters.
     let second = STARTED + (1 << 12);
     assert_eq!(initiate(&mut rig, Method::Repeated4, OURS), second);
 }
@@ -392,7 +393,7 @@ fn keys() {
     rig.store(0, BAR_CONTEXT, page, 8, word.pack());
     assert_eq!(rig.load(0, BAR_CONTEXT, page, 8) as i64, no_right);
 
-    // Whoever knows a key passes addresses to its context, which has to own them.
+    // A process that knows a key passes addresses to the key's context, which has to own them.
     rig.st(THEIRS, D, Rig::key(OURS));
     rig.st(THEIRS, C, Rig::key(OURS));
     rig.store(0, BAR_CONTEXT, page, 8, size());
@@ -581,7 +582,7 @@ fn refusals_are_told_by_the_status_page() {
     rig.ld(OURS, C);
     assert_eq!(rig.guests[0].refused(OURS), 2);
     assert_eq!(rig.get_ctx(0, OURS, ctx::REFUSED), 2);
-    // One that is off does not write.
+    // A disabled context writes nothing.
     rig.set_ctx(0, OURS, ctx::CONTROL, 0);
     rig.ld(OURS, A);
     assert_eq!(rig.guests[0].refused(OURS), 2);

@@ -43,7 +43,8 @@ fn switch_on(rig: &mut Rig, node: usize, more: u32) {
     assert_eq!(rig.get_ctx(node, THEIRS, ctx::CONTROL), u64::from(control));
 }
 
-/// What names a peer's region beside its index: generation, node and generation of the link.
+/// Fields that name a peer's region, in addition to its index: generation, node and generation of
+/// the link.
 fn named(asked: Descriptor, flag: u32, generation: u64, node: u64, link: u64) -> Descriptor {
     Descriptor {
         operand: generation,
@@ -88,7 +89,7 @@ fn end(rig: &Rig, node: usize, ticket: u64) -> (u64, Status) {
     (bytes, Status::ALL[status as usize])
 }
 
-/// How descriptors of node 0 end.
+/// Returns the results of descriptors of node 0.
 fn ends(rig: &mut Rig, first: u64, asked: &[Descriptor]) -> Vec<(u64, Status)> {
     ask(rig, 0, first, asked);
     run(rig);
@@ -145,7 +146,7 @@ fn regions_of_every_space() {
     ];
     let fine = [8, 8, 0].map(|bytes| (bytes, Status::Ok));
     assert_eq!(ends(&mut rig, 1, &asked), fine);
-    // The same queue without the privilege, which can be had only while it is switched on.
+    // The same queue without the privilege, which can be set only while the context is enabled.
     switch_on(&mut rig, 0, 0);
     let all = context_control::ENABLE | context_control::PRIVILEGED;
     rig.set_ctx(0, THEIRS, ctx::CONTROL, all.into());
@@ -285,7 +286,7 @@ fn what_ends_a_copy_between_its_chunks() {
         run(&mut rig);
         assert_eq!(end(&rig, 0, 1), (256 << 10, status), "case {number}");
     }
-    // What others of the same number are does not matter.
+    // The state of the other node's context of the same number does not matter.
     let mut rig = rig();
     ask(&rig, 0, 1, &[push((1, 0), 0, LENGTH)]);
     assert_eq!(rig.poll(), Polled::Found);
@@ -348,7 +349,8 @@ fn invalidation_takes_its_turn() {
     ];
     let expected = [LENGTH, 0, LENGTH, 0, 0].map(|bytes| (bytes, Status::Ok));
     assert_eq!(ends(&mut rig, 1, &asked), expected);
-    // One whose predecessor fails is not done, and ends at once when the queue is switched off.
+    // A descriptor whose predecessor fails is not executed, and ends when the queue is switched
+    // off.
     let refused = [push((9, 0), 0, 8).flags(queue::DST_OF_PEER | descriptor::LINK)];
     ask(&rig, 0, 6, &[refused[0], invalidation(1)]);
     run(&mut rig);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What holds whatever the hosts do.
+//! Properties that hold for any actions of the hosts.
 
 // To panic is how a test fails.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ use uldma_device::layout::{
 };
 use uldma_device::shadow::SizeWord;
 
-/// One access by a guest that knows where the registers are.
+/// One access by a guest that knows the locations of the registers.
 #[derive(Clone, Debug)]
 enum Access {
     Store(usize, u32, u64, usize, u64),
@@ -101,8 +101,8 @@ fn access() -> impl Strategy<Value = Access> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever two hosts do to the registers, nothing panics, and memory that no table names
-    /// keeps its contents.
+    /// For any register accesses of two hosts, nothing panics, and memory that no table names keeps
+    /// its contents.
     #[test]
     fn any_accesses_are_harmless(
         accesses in prop::collection::vec(access(), 1..120),
@@ -116,7 +116,7 @@ proptest! {
             guest.put(place, &secret);
         }
         if let Some((seed, offset)) = garbage {
-            // A driver gone mad: entries at random, but none that names the secret.
+            // A faulty driver: random entries, of which none names the secret.
             let junk: Vec<u8> = pattern(4096, seed)
                 .chunks(8)
                 .flat_map(|word| {
@@ -177,7 +177,7 @@ proptest! {
         }
     }
 
-    /// Two contexts whose accesses are interleaved in any way never use each other's arguments.
+    /// Two contexts with interleaved accesses never use each other's arguments.
     #[test]
     fn interleaved_contexts_never_mix(order in prop::collection::vec(any::<bool>(), 2..40)) {
         let mut rig = Rig::new();

@@ -43,7 +43,7 @@ fn place(region: u32, position: u64) -> u64 {
         }
 }
 
-/// Asks for all of it, from a ticket on, and lets it be done.
+/// Submits descriptors, from a ticket on, and executes them.
 fn submit(rig: &mut Rig, first: u64, asked: &[Descriptor]) -> Vec<(u64, Status)> {
     for (ticket, descriptor) in (first..).zip(asked) {
         rig.guests[0].submit(OURS, ticket, descriptor);
@@ -116,7 +116,7 @@ fn many_rounds() {
         assert!(ends.iter().all(|end| *end == (0, Status::Ok)));
     }
     assert_eq!(rig.guests[0].completed(OURS), (640, 0));
-    // What is at the place of another ticket is not taken for it.
+    // A descriptor in another ticket's slot is not executed.
     rig.guests[0].submit(OURS, 641 + STATUS_RECORDS, &Descriptor::NOP);
     assert_eq!(rig.poll(), Polled::Nothing);
 }
@@ -270,8 +270,8 @@ fn without_patience_each_look_may_be_the_last() {
     assert_eq!(rig.guests[0].wakeup(OURS), 1);
 }
 
-/// The ways to end a queue. After each, nothing of the context's pages is read or written: they
-/// could be somebody else's.
+/// All ways to end a queue. After each, the context's pages are neither read nor written: they
+/// could belong to another process.
 #[test]
 fn pages_of_a_queue_that_was_ended_are_not_touched() {
     type End = fn(&mut Rig);
@@ -319,7 +319,7 @@ fn disabling_aborts_what_the_engine_has() {
     let Ok(job) = rig.model.next(Instant::now()) else {
         panic!("nothing to do");
     };
-    // More comes while a chunk is being moved.
+    // More descriptors arrive while a chunk is being moved.
     rig.guests[0].submit(OURS, 3, &Descriptor::NOP);
     assert_eq!(rig.poll(), Polled::Found);
     rig.set_ctx(0, OURS, ctx::CONTROL, 0);
@@ -406,7 +406,7 @@ fn a_full_queue_lets_the_device_sleep() {
     assert_eq!(rig.guests[0].wakeup(OURS), 1);
 }
 
-/// A program that does not keep to the rules harms nobody but itself.
+/// A program that breaks the rules harms only itself.
 #[test]
 fn places_that_are_used_again_too_early() {
     let mut rig = rig();

@@ -236,8 +236,8 @@ fn accesses_of_any_width_and_place() {
     assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
 }
 
-/// A queue of descriptors that goes on and off, polled by the device's own thread, while a long
-/// transfer by another context is under way.
+/// A queue of descriptors that is switched on and off, polled by the device's own thread, during a
+/// long transfer by another context.
 #[test]
 fn a_queue_sleeps_and_wakes() {
     let poll = Duration::from_micros(200);
@@ -275,7 +275,7 @@ fn a_queue_sleeps_and_wakes() {
     wait_for("the long one", || first.guest.completed(1) == (1, 0));
     assert_eq!(first.guest.get64(counter), 500);
 
-    // Off, and its page is given to somebody else.
+    // The queue is off, and its page belongs to another context.
     first.set(other + ctx::CONTROL, 0);
     assert_eq!(first.get(other + ctx::CONTROL), 0);
     first.guest.put(status, &[0; PAGE as usize]);

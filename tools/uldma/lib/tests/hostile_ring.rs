@@ -12,7 +12,7 @@ use uldma::ring::{layout, Consumer, Duplex, Inbound, Outbound, Producer, Pushed,
 
 const CAPACITY: u64 = 128;
 
-/// Memory of which every load gives what the peer's script says next.
+/// Memory whose loads return the values of the peer's script.
 #[derive(Default)]
 struct Hostile {
     script: RefCell<VecDeque<u64>>,
@@ -180,7 +180,7 @@ proptest! {
                     }
                 }
                 Action::Feed => {
-                    if consumer.feed(&memory, &memory).is_err() {
+                    if consumer.notify_room(&memory, &memory).is_err() {
                         pop_failed = true;
                     }
                 }
@@ -200,7 +200,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// The same for both directions together, the short way included.
+    /// Both directions together, the fast path included.
     #[test]
     fn a_hostile_peer_costs_itself_the_channel(
         script in proptest::collection::vec(word(), 0..60),
@@ -282,8 +282,8 @@ impl Outbound for Honest {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// A ring is a queue: whatever the order of calls, messages come out whole and in order, and
-    /// it is full only when the records that are in it leave no room.
+    /// A ring is a queue: for any order of calls, messages come out whole and in order, and the
+    /// ring is full only when its records leave no room.
     #[test]
     fn a_ring_is_a_queue(
         actions in proptest::collection::vec((any::<bool>(), 0..121usize, any::<u8>()), 1..400),
@@ -298,13 +298,14 @@ proptest! {
                 match producer.push(&left, &right, &message).unwrap() {
                     Pushed::Done { .. } => model.push_back(message),
                     Pushed::Full { .. } => {
-                        // What was taken is told at the latest when the ring is found empty.
+                        // The consumed index is published at the latest when the ring is found
+                        // empty.
                         let mut target = [0; 128];
                         while let Some(popped) = consumer.pop(&right, &left, &mut target).unwrap() {
                             let expected = model.pop_front().unwrap();
                             prop_assert_eq!(&target[..popped.length], &expected[..]);
                         }
-                        consumer.feed(&right, &left).unwrap();
+                        consumer.notify_room(&right, &left).unwrap();
                         let pushed = producer.push(&left, &right, &message).unwrap();
                         prop_assert!(is_done(pushed));
                         model.push_back(message);
@@ -328,7 +329,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Messages in pieces arrive whole, by batches, and the reader says once for each batch what it took.
+    /// Vectored messages arrive whole, in batches, and the reader publishes its index once per
+    /// batch.
     #[test]
     fn what_is_gathered_arrives_in_batches(
         rounds in proptest::collection::vec(
@@ -366,7 +368,7 @@ proptest! {
             for message in batch {
                 prop_assert_eq!(message, model.pop_front().unwrap());
             }
-            consumer.feed(&right, &left).unwrap();
+            consumer.notify_room(&right, &left).unwrap();
         }
     }
 }

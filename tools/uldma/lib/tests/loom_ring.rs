@@ -18,7 +18,7 @@ const WORDS: usize = CAPACITY as usize / 8;
 /// Words of the state line.
 const STATE: usize = 8;
 
-/// What one side writes and the other reads, as far as one ring needs it.
+/// The words that one side writes and the other reads, for one ring.
 struct Half {
     /// The state line and the ring's bytes, in this order.
     words: Vec<AtomicU64>,
@@ -44,7 +44,8 @@ impl Half {
     }
 }
 
-/// One side. `fences` is what the rules ask for; without them the model must find the lost wake-up.
+/// One side. `fences` switches the required fences; without them the model must find the lost
+/// wake-up.
 #[derive(Clone)]
 struct Side {
     inbound: Arc<Half>,
@@ -250,7 +251,7 @@ fn a_full_ring_goes_on() {
     one_way(2, 7, true, 3);
 }
 
-/// Question and answer: what was taken is told in passing.
+/// Requests and answers: the consumed index is published along with messages.
 #[test]
 fn round_trips_come_back() {
     explore(3, || {
@@ -271,8 +272,8 @@ fn round_trips_come_back() {
     });
 }
 
-/// Both sides fill their rings before they take anything from the other's: room is made, and told
-/// of, while both sleep for it or for messages.
+/// Both sides fill their rings before they consume anything: room is made, and published, while
+/// both sleep for it or for messages.
 #[test]
 fn both_directions_at_once() {
     explore(2, || {
@@ -293,8 +294,8 @@ fn both_directions_at_once() {
     });
 }
 
-/// The model sees what the fences are for: without them, both sides sleep. Loom cannot unwind from
-/// a deadlock, so that one ends a process of its own.
+/// The model shows the need for the fences: without them, both sides sleep. Loom cannot unwind from
+/// a deadlock, so this runs in a process of its own.
 #[test]
 fn without_fences_a_wake_up_is_lost() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What both ends of a ring do, access by access: where memory is write-combining, only what is
-//! published and acquired is in order.
+//! The accesses of both ends of a ring, in order: where memory is write-combining, only published
+//! and acquired words are in order.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ use Access::{Acquire, Fence, Load, Publish, Store};
 #[derive(Default)]
 struct Segment(RefCell<HashMap<usize, u64>>);
 
-/// One side, and what it did.
+/// One side, and its accesses.
 struct Side<'a> {
     inbound: &'a Segment,
     outbound: &'a Segment,
@@ -54,7 +54,7 @@ impl<'a> Side<'a> {
         words.get(&offset).copied().unwrap_or(0)
     }
 
-    /// What it did since it was asked last.
+    /// Returns the accesses since the last call.
     fn seen(&self) -> Vec<Access> {
         self.seen.take()
     }
@@ -139,7 +139,7 @@ fn the_short_way_publishes_after_the_slot_and_acquires_before_it() {
         right.seen(),
         [Acquire(PRODUCER), Load(SLOT), Load(SLOT_DATA)]
     );
-    // The answer tells what was taken before the index that says that there is one.
+    // The answer publishes the consumed index before its own index.
     assert_eq!(to.push_fast(&right, &right, &target), Some(Ok(false)));
     assert_eq!(
         right.seen(),
@@ -180,7 +180,7 @@ fn the_general_way_publishes_after_the_record_and_acquires_before_it() {
     expected.extend((1..7).map(|word| Load(DATA + 8 * word)));
     assert_eq!(right.seen(), expected);
 
-    // All of a batch, after one look.
+    // The whole batch, after one poll.
     for _ in 0..2 {
         done(from.push(&left, &left, &long).unwrap());
     }
@@ -199,7 +199,7 @@ fn the_general_way_publishes_after_the_record_and_acquires_before_it() {
     assert_eq!(seen[0], Acquire(PRODUCER));
 }
 
-/// What is learnt from a look at whether the peer sleeps is taken without another look.
+/// The index read while checking for a sleeping peer is used without another poll.
 #[test]
 fn a_look_at_a_sleeper_acquires() {
     let (a, b) = (Segment::default(), Segment::default());

@@ -27,7 +27,7 @@ fn main() {
             return;
         }
     }
-    // A tracer that was dropped has let go.
+    // A tracer that was dropped has detached.
     let mut sum = 0u64;
     assert_eq!(count(|| sum = black_box((0..1000).sum())), 0);
     assert_eq!(sum, 499_500);
@@ -41,7 +41,7 @@ fn main() {
     let error = uldma::Device::open_path("/dev/null").unwrap_err();
     let own = uldma::calls() - calls;
     assert!(error.errno().is_some());
-    // The library's own count leaves out only what it does not do itself: closing the file.
+    // The library's own count lacks only the call that it does not make itself: closing the file.
     let outside = count(|| drop(black_box(uldma::Device::open_path("/dev/null"))));
     assert!(
         outside >= own && outside <= own + 2,

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(
             machine.clone().page_load(1),
             Reply::Refused(Status::NoArgs),
-            "the third key begins anew"
+            "the third key starts a new sequence"
         );
         machine.store(1, page(22), key);
         machine.page_store(1, Some(16));

@@ -36,7 +36,7 @@ pub(crate) fn start(directory: &Path, shape: Shape, speed: Speed) -> Arc<Device>
     device
 }
 
-/// Calls `ready` until it says yes.
+/// Calls `ready` until it returns true.
 pub(crate) fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);
     while !ready() {
@@ -123,8 +123,8 @@ impl Host {
         self.set(reg::CONTROL, control::ENABLE.into());
     }
 
-    /// One initiation by context 1, whose shadow space starts at `slice`: page entry and region of
-    /// both sides.
+    /// Makes one initiation by context 1, whose shadow space starts at `slice`: page entry and
+    /// region of both sides.
     pub(crate) fn initiate(
         &mut self,
         slice: u64,

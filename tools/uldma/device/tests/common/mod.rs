@@ -165,7 +165,7 @@ impl Guest {
         DESCRIPTORS + u64::from(context) * PAGE
     }
 
-    /// Asks for something by a context's queue.
+    /// Writes a descriptor to a context's queue.
     pub(crate) fn submit(&self, context: u32, ticket: u64, asked: &Descriptor) {
         let page = self.descriptors(context);
         let place = page + ticket % STATUS_RECORDS * descriptor::SIZE;
@@ -187,12 +187,12 @@ impl Guest {
         }
     }
 
-    /// Whether the device has to be woken to look at a context's queue.
+    /// Returns the flag that asks for a wake-up of the device for a context's queue.
     pub(crate) fn wakeup(&self, context: u32) -> u64 {
         self.get64(self.status_page(context) + status_page::WAKEUP)
     }
 
-    /// How many initiations of a context got no ticket.
+    /// Returns the number of a context's initiations that got no ticket.
     pub(crate) fn refused(&self, context: u32) -> u64 {
         self.get64(self.status_page(context) + status_page::REFUSED)
     }

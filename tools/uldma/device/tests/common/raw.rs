@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A client that says what it likes, byte by byte.
+//! A client that sends any bytes.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -29,11 +29,11 @@ pub(crate) struct Raw {
     pub(crate) stream: UnixStream,
 }
 
-/// What came back: the errno of an error, or the body.
+/// A reply: the errno of an error, or the body.
 pub(crate) type Answer = Result<Vec<u8>, u32>;
 
 impl Raw {
-    /// Connects, and says nothing yet.
+    /// Connects without sending anything.
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -49,7 +49,7 @@ impl Raw {
         raw
     }
 
-    /// Sends a message, and says whether all of it was taken.
+    /// Sends a message. Returns true if the device read all of it.
     pub(crate) fn send(&mut self, command: u16, size: u32, body: &[u8], files: &[BorrowedFd<'_>]) {
         let mut message = Vec::new();
         for word in [7, command] {
@@ -75,7 +75,7 @@ impl Raw {
         }
     }
 
-    /// What the device answers; an error also if it ends the connection.
+    /// Receives a reply; also an error if the device closes the connection.
     pub(crate) fn answer(&mut self) -> Answer {
         let mut header = [0; HEADER];
         if let Err(error) = self.stream.read_exact(&mut header) {
@@ -107,7 +107,7 @@ impl Raw {
         self.ask(DMA_MAP, &body, &[file])
     }
 
-    /// Takes memory back.
+    /// Unmaps memory.
     pub(crate) fn unmap(&mut self, address: u64, size: u64) -> Answer {
         let mut body = [24u32.to_le_bytes(), 0u32.to_le_bytes()].concat();
         for word in [address, size] {
@@ -116,7 +116,7 @@ impl Raw {
         self.ask(DMA_UNMAP, &body, &[])
     }
 
-    /// Gives an eventfd, or whatever it is, for an interrupt.
+    /// Passes a file, usually an eventfd, for an interrupt.
     pub(crate) fn set_vector(&mut self, vector: u32, file: BorrowedFd<'_>) -> Answer {
         // An eventfd that triggers, of MSI-X.
         let words = [20u32, (1 << 2) | (1 << 5), 2, vector, 1];

@@ -41,17 +41,17 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Two nodes whose drivers are not there yet.
+    /// Starts two nodes without drivers.
     pub(crate) fn cold(speed: Speed) -> Self {
         Self::of_shape(SHAPE, speed)
     }
 
-    /// The same with other sizes.
+    /// Starts two nodes of other sizes.
     pub(crate) fn of_shape(shape: Shape, speed: Speed) -> Self {
         Self::of_nodes(2, shape, speed)
     }
 
-    /// Any number of nodes whose drivers are not there yet.
+    /// Starts any number of nodes without drivers.
     pub(crate) fn of_nodes(nodes: usize, shape: Shape, speed: Speed) -> Self {
         let guests: Vec<_> = (0..nodes).map(|_| Guest::new(16 << 20)).collect();
         let memories = guests.iter().map(Guest::memory).collect();
@@ -188,12 +188,12 @@ impl Rig {
         self.load(0, BAR_SHADOW, Self::shadow(context, entry, offset), 8) as i64
     }
 
-    /// Node 0 says who runs on a CPU.
+    /// Reports the running context of a CPU to node 0.
     pub(crate) fn run_on(&mut self, cpu: u64, context: u32) {
         self.set(0, reg::RUNNING, (cpu << 32) | u64::from(context));
     }
 
-    /// One initiation by extended shadow addressing.
+    /// Makes one initiation by extended shadow addressing.
     pub(crate) fn initiate(
         &mut self,
         node: usize,
@@ -215,7 +215,7 @@ impl Rig {
         self.load(node, BAR_SHADOW, slice + (source & !7), 8) as i64
     }
 
-    /// Looks at the queues once.
+    /// Polls the queues once.
     pub(crate) fn poll(&mut self) -> Polled {
         let memories: Vec<_> = self.memories.iter().collect();
         let now = Instant::now();

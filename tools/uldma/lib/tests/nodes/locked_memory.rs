@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the library makes of the locked memory manager. It needs a device, and CAP_SYS_ADMIN for bus
-//! addresses: `make test` runs it on a node.
+//! Tests the library's interface to the locked memory manager. It needs a device, and CAP_SYS_ADMIN
+//! for bus addresses: `make test` runs it on a node.
 //!
-//! It has a main function of its own, as what a process has pinned is the whole process's, and
-//! tests in several threads would see each other's.
+//! It has its own main function, as pinned memory is accounted per process, and tests in several
+//! threads would see each other's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use uldma::lmm::{
 use uldma::registrar::{Action, Mode, Registrar};
 use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
 
-/// A name and what it names.
+/// A test and its name.
 type Test = (&'static str, fn(&Device));
 
 const PAGE: u64 = 4096;
@@ -237,7 +237,7 @@ fn main() {
         ),
     ];
     for (name, test) in tests {
-        // An open file of its own, so that nothing is left of the others.
+        // Each test has its own open file, so that nothing is left of the others.
         test(&Device::open(0).unwrap());
         assert_eq!((locked(), pinned()), (0, 0), "{name} left something");
         println!("test {name} ... ok");

@@ -126,7 +126,7 @@ fn interleaving_b_misinforms() {
         ..page('A')
     };
     assert_eq!(machine.load(2, theirs, true), copy('A', 'B'));
-    assert_eq!(replay(&mut machine, "-A"), [FAIL], "the owner is told no");
+    assert_eq!(replay(&mut machine, "-A"), [FAIL], "the owner reads FAIL");
 }
 
 /// The run of section 4.4: two processes, switched after steps 4 and 8.
@@ -170,7 +170,7 @@ fn prototype_takes_aliases_for_equal() {
         address: page('B').address + 2048,
         ..page('B')
     };
-    assert_eq!(machine.load(1, near, true), FAIL, "2 KiB are told apart");
+    assert_eq!(machine.load(1, near, true), FAIL, "2 KiB are distinguished");
 }
 
 #[test]
