@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory to register: whole pages that nothing else lives in.
+//! Memory to register: whole pages that contain no other objects.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};

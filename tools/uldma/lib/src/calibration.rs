@@ -14,9 +14,9 @@ use crate::link::Link;
 use crate::ring::{layout, Inbound, Outbound};
 use crate::ticks;
 
-/// Times that each side rings the other.
+/// Number of rounds.
 const ROUNDS: u64 = 12;
-/// Of these, the first ones, which do not count if there are more.
+/// Number of first rounds that do not count if there are more.
 const WARM_UP: usize = 4;
 /// Limit of the measurement's time, if the caller's deadline is not earlier.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -50,20 +50,20 @@ fn usual(mut rounds: Vec<u64>) -> Option<u64> {
     lower_quartile(rounds)
 }
 
-/// A quarter of these take at most as long as that.
+/// Returns a value that a quarter of these do not exceed.
 fn lower_quartile(mut wakeups: Vec<u64>) -> Option<u64> {
     wakeups.sort_unstable();
     wakeups.get(wakeups.len() / 4).copied()
 }
 
-/// Rings, for that round; when.
+/// Rings the peer for a round. Returns the time.
 fn ring<L: Link>(link: &L, round: u64) -> Option<u64> {
     link.outbound().publish(layout::ROUND, round);
     let now = ticks::now();
     link.ring().ok().map(|()| now)
 }
 
-/// Sleeps until the peer has rung for that round; false if it does not in time.
+/// Sleeps until the peer has rung for that round; returns false when the deadline is reached first.
 fn rung<L: Link>(link: &L, round: u64, deadline: Instant) -> bool {
     loop {
         let seen = link.rings();

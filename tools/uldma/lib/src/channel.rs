@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Channels: messages in both directions between a process here and one at the peer.
+//! Channels: messages in both directions between a process of this node and one of a peer.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{calibration, handshake, wakeup, Device, Error, Name, Peer, Result, S
 
 /// A channel to one process at the peer: two rings over one pair of segments.
 ///
-/// Messages arrive whole and in order. The peer is not trusted: whatever it writes, a call
+/// Messages arrive whole and in order. The peer is not trusted: for anything that it writes, a call
 /// returns the message, or an error.
 #[derive(Debug)]
 pub struct Channel<L: Link = WindowLink> {
@@ -103,7 +103,7 @@ impl<L: Link> Channel<L> {
         Ok(channel)
     }
 
-    /// Ticks that sleeping and waking takes here.
+    /// Returns the ticks that sleeping and waking takes here.
     pub(crate) fn wakeup(&self) -> u64 {
         self.wakeup
     }
@@ -113,7 +113,7 @@ impl<L: Link> Channel<L> {
         self.poller = Poller::new(spin, self.wakeup);
     }
 
-    /// Bytes that a message can have.
+    /// Returns the largest number of bytes of a message.
     pub fn max_message(&self) -> usize {
         self.rings.max_message()
     }
@@ -423,7 +423,7 @@ impl<L: Link> Channel<L> {
                 deadline.saturating_duration_since(Instant::now()),
             ) {
                 Ok(_) if Instant::now() < deadline => {}
-                // A peer that always has one more message does not keep this side here.
+                // A peer that sends without end must not keep this side here.
                 Ok(_) => {
                     return Err(Error::Timeout {
                         what: "end of the peer's messages".into(),

@@ -12,7 +12,7 @@ use crate::{sys, uapi, Access, Device, Error, Result};
 pub struct Charge {
     /// Bytes that the registration would add to the pinned memory of the process.
     pub charge: u64,
-    /// Of the range's pages, those that are locked already and cost nothing.
+    /// Bytes of the range's pages that are locked already and add nothing.
     pub locked: u64,
     /// Bytes that the process has pinned, by uldma and others (`VmPin`).
     pub pinned: u64,
@@ -21,7 +21,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The limit has room for the registration.
+    /// Returns true if the limit has room for the registration.
     pub fn fits(&self) -> bool {
         self.limit
             .is_none_or(|limit| self.pinned.saturating_add(self.charge) <= limit)

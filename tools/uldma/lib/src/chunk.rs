@@ -27,7 +27,7 @@ pub struct Chunk {
 ///
 /// # Invariants
 ///
-/// The mapping is reached through pieces only, and no byte of it belongs to two of them.
+/// The mapping is accessed through chunks only, and no byte of it belongs to two of them.
 #[derive(Debug)]
 struct Area {
     // Fields drop in this order: the registration must end before the memory is unmapped.
@@ -77,7 +77,7 @@ impl Chunk {
         }
     }
 
-    /// Splits off the first bytes, at most as many as there are; what follows stays.
+    /// Splits off the first bytes, at most as many as there are; the rest stays.
     #[must_use]
     pub fn split_to(&mut self, length: usize) -> Self {
         let length = length.min(self.length);
@@ -95,7 +95,7 @@ impl Chunk {
     ///
     /// # Errors
     ///
-    /// The piece, when it lies elsewhere.
+    /// The chunk, when it does not start there.
     pub fn join(&mut self, next: Self) -> std::result::Result<(), Self> {
         if !self.is_before(&next) {
             return Err(next);
@@ -108,7 +108,7 @@ impl Chunk {
         Arc::ptr_eq(&self.area, &next.area) && self.start + self.length == next.start
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.area.mapping.base().as_ptr() as u64 + self.start as u64
     }
@@ -137,7 +137,7 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-/// Chunks in a row, of which those that lie behind each other become one.
+/// A queue of chunks, of which adjacent ones are joined.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks(VecDeque<Chunk>);
 
@@ -151,7 +151,7 @@ impl Chunks {
         self.0.extend(alone.filter(|chunk| !chunk.is_empty()));
     }
 
-    /// Puts a piece before all others, from where it was taken.
+    /// Puts a chunk back at the front.
     pub(crate) fn push_front(&mut self, mut chunk: Chunk) {
         if let Some(first) = self.0.pop_front() {
             if let Err(first) = chunk.join(first) {
@@ -161,12 +161,12 @@ impl Chunks {
         self.0.push_front(chunk);
     }
 
-    /// Runs of bytes that lie behind each other.
+    /// Returns the number of contiguous runs.
     pub(crate) fn runs(&self) -> usize {
         self.0.len()
     }
 
-    /// The bytes that lie behind each other at the front.
+    /// Returns the number of contiguous bytes at the front.
     pub(crate) fn run(&self) -> usize {
         self.0.front().map_or(0, |first| first.len())
     }

@@ -30,7 +30,7 @@ mod field {
 pub struct Order {
     /// The operation begins only after all earlier ones have ended.
     pub fence: bool,
-    /// If it ends badly, the next one ends as [`Refusal::Aborted`].
+    /// If the operation fails, the next one ends as [`Refusal::Aborted`](crate::Refusal::Aborted).
     pub link: bool,
 }
 
@@ -45,7 +45,7 @@ impl Order {
         fence: true,
         link: false,
     };
-    /// The next one depends on it.
+    /// The next operation depends on it.
     pub const LINK: Self = Self {
         fence: false,
         link: true,
@@ -99,7 +99,7 @@ impl Ring {
     }
 }
 
-/// Two fields of four bytes that lie in one word.
+/// Packs two fields of four bytes into a word.
 #[inline]
 fn pair(first: u32, second: u32) -> u64 {
     let (first, second) = (u64::from(first), u64::from(second));

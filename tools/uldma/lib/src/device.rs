@@ -16,7 +16,7 @@ use nix::libc;
 use crate::event::Events;
 use crate::{sys, uapi, Error, Event, Methods, Result};
 
-/// An open device. Clones share the open file: one *open file* for the kernel.
+/// An open device. Clones share the open file.
 ///
 /// An open file belongs to the process that opened it: after fork(), open the device again.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Device {
 struct Inner {
     file: File,
     path: PathBuf,
-    /// Bytes that one shadow page stands for.
+    /// Bytes that one shadow page covers.
     page_size: u64,
     events: Events,
 }
@@ -44,12 +44,12 @@ impl Device {
         Self::open_path(Self::path_of(number))
     }
 
-    /// The device file of that number.
+    /// Returns the path of the device file of that number.
     pub fn path_of(number: u32) -> PathBuf {
         PathBuf::from(format!("/dev/uldma{number}"))
     }
 
-    /// The numbers of all devices that this machine has, in ascending order.
+    /// Returns the numbers of all devices of this machine, in ascending order.
     pub fn numbers() -> Vec<u32> {
         let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
         let mut numbers: Vec<u32> = entries
@@ -119,7 +119,7 @@ impl Device {
         Self::open_path(self.path())
     }
 
-    /// A device that answers nothing, for tests of what needs no answers.
+    /// Opens a device that does not answer, for tests that need no answers.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
         Self {
@@ -154,7 +154,7 @@ impl Device {
         ask(self.as_fd(), self.path())
     }
 
-    /// Enters and leaves the kernel: what every ioctl costs at least.
+    /// Makes an ioctl without effect: the minimum cost of every ioctl.
     ///
     /// # Errors
     ///
@@ -189,9 +189,9 @@ impl Device {
         }
     }
 
-    /// Sleeps until events are pending and returns them; none when `timeout` passes before.
+    /// Sleeps until events are pending and returns them; none when `timeout` has passed.
     ///
-    /// Waiting functions of this crate see the events, too, so that none is lost to them.
+    /// The crate's other waiting functions see these events, too.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Device {
         self.events().next(self.as_fd(), Instant::now() + timeout)
     }
 
-    /// Has the kernel signal `eventfd` whenever an event becomes pending; none ends it.
+    /// Makes the kernel signal `eventfd` whenever an event becomes pending; none stops it.
     ///
     /// # Errors
     ///
@@ -240,13 +240,13 @@ pub struct Query {
     pub abi_version: u32,
     /// Number of this node on its link.
     pub node: u32,
-    /// A link to a peer is up.
+    /// True if the link to a peer is up.
     pub link_up: bool,
     /// Number of times that a link to a peer came up.
     pub link_generation: u32,
     /// Register contexts that open files can share.
     pub contexts: u32,
-    /// Of these, how many are taken.
+    /// Number of these that are in use.
     pub contexts_used: u32,
     /// Bytes of the page that one shadow page stands for.
     pub page_size: u64,
@@ -256,23 +256,23 @@ pub struct Query {
     pub max_transfer: u64,
     /// Regions that the device can hold.
     pub max_regions: u32,
-    /// Regions that it holds, of all open files.
+    /// Regions in use, of all open files.
     pub regions: u32,
     /// Pages that the translation table can hold.
     pub max_pages: u32,
-    /// Pages that it holds, of all open files.
+    /// Pages in use, of all open files.
     pub pages: u32,
     /// Bytes of the inbound half of the window.
     pub window_size: u64,
-    /// Of these, how many segments take.
+    /// Bytes of the window that segments use.
     pub window_used: u64,
     /// Regions and imports of this open file.
     pub file_regions: u32,
     /// Bytes that this open file's address space has pinned here.
     pub mm_pinned: u64,
-    /// Initiation methods that a context can have here and now.
+    /// Initiation methods that a context can have on this system.
     pub methods: Methods,
-    /// Nodes that the link joins, numbered from zero, with this one.
+    /// Number of nodes of the link, including this one; they are numbered from zero.
     pub nodes: u32,
     /// Mask of the nodes that can be reached now.
     pub peers: u32,
@@ -294,9 +294,9 @@ pub struct UserShares {
     pub pages: (u32, u32),
     /// Register contexts.
     pub contexts: (u32, u32),
-    /// Of them, exclusive ones, which the driver cannot take back while they are idle.
+    /// Number of exclusive contexts, which the driver cannot take back while they are idle.
     pub exclusive_contexts: (u32, u32),
-    /// Connections, those that peers made among them.
+    /// Connections, including those that peers opened.
     pub connections: (u32, u32),
     /// Ports that have a listener.
     pub listeners: (u32, u32),
@@ -353,7 +353,7 @@ impl Query {
         }
     }
 
-    /// The numbers of the nodes that can be reached now, in ascending order.
+    /// Returns the numbers of the nodes that can be reached now, in ascending order.
     pub fn reachable(&self) -> impl Iterator<Item = u32> + '_ {
         (0..u32::BITS).filter(|node| self.peers & (1 << node) != 0)
     }

@@ -12,16 +12,16 @@ use crate::{sys, uapi, Device, Error, Result};
 /// Access rights of the device, or of the peer, to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read it: it is a source of transfers.
+    /// Reading: the memory can be a source of transfers.
     Read,
-    /// Write it: it is a destination.
+    /// Writing: the memory can be a destination.
     Write,
     /// Both.
     ReadWrite,
 }
 
 impl Access {
-    /// The right that flags of the user interface stand for; none for neither.
+    /// Decodes flags of the user interface; none for no right.
     pub(crate) fn from_flags(flags: u32) -> Option<Self> {
         match (
             flags & uapi::ULDMA_ACCESS_READ != 0,
@@ -61,11 +61,11 @@ pub struct Entry {
     pub(crate) index: u32,
     pub(crate) access: Access,
     pub(crate) length: u64,
-    /// Shadow byte that stands for the first byte.
+    /// Offset of the first byte in shadow space.
     pub(crate) first: u64,
     pub(crate) shadow_offset: u64,
     pub(crate) shadow_length: u64,
-    /// There is nothing left to do on drop.
+    /// The entry is unregistered already.
     pub(crate) ended: AtomicBool,
 }
 

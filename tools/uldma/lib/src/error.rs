@@ -25,10 +25,10 @@ pub enum Error {
     /// There is no such device file.
     #[error("no device: {}", .0.display())]
     NoDevice(PathBuf),
-    /// The device file is there and may not be opened.
+    /// The device file exists and may not be opened.
     #[error("no permission to open {}", .0.display())]
     Permission(PathBuf),
-    /// The kernel module speaks another version of the interface than this library.
+    /// The kernel module has another version of the interface than this library.
     #[error("the kernel module has interface version {kernel}, this program has {library}")]
     Abi {
         /// Version of the kernel module.
@@ -46,7 +46,7 @@ pub enum Error {
         /// Advice for the user, when known.
         hint: Option<String>,
     },
-    /// The call names a peer that cannot be, or none where there are several.
+    /// The call names a peer that cannot be addressed, or none where there are several.
     #[error("{reason}")]
     NoPeer {
         /// The reason for which it cannot be used.
@@ -67,7 +67,7 @@ pub enum Error {
         /// Reason of the failure.
         status: Refusal,
     },
-    /// The method needs something that this system does not have.
+    /// The method needs a feature that this system does not have.
     #[error("the method {method} cannot be used here: {why}")]
     Method {
         /// The method.
@@ -78,7 +78,7 @@ pub enum Error {
     /// The record of a transfer's end was overwritten by later ones before it was read.
     #[error("the completion record of transfer {0} was overwritten")]
     RecordLost(u64),
-    /// Something did not happen in time.
+    /// An event did not happen in time.
     #[error("no {what} within {after:?}")]
     Timeout {
         /// The event that was awaited.
@@ -86,7 +86,7 @@ pub enum Error {
         /// For how long.
         after: Duration,
     },
-    /// An offset or length leaves the object that it is about.
+    /// An offset or length is outside of the object.
     #[error("{length} bytes at offset {offset} do not fit in {size} bytes")]
     Range {
         /// First byte.
@@ -118,13 +118,13 @@ pub enum Error {
     TooLong {
         /// Bytes of the message.
         length: usize,
-        /// Bytes that there is room for.
+        /// Largest number of bytes that fits.
         limit: usize,
     },
 }
 
 impl Error {
-    /// An error of a system call, with the advice that fits it.
+    /// Builds the error of a system call, with advice for the errno.
     pub(crate) fn system(action: impl Into<String>, errno: Errno) -> Self {
         Self::System {
             action: action.into(),
@@ -165,7 +165,7 @@ impl Error {
         }
     }
 
-    /// An error of mlock() or shmctl(), which have a limit of their own.
+    /// Builds the error of mlock() or shmctl(), which have their own limit.
     pub(crate) fn locking(action: impl Into<String>, errno: Errno) -> Self {
         let hint = matches!(errno, Errno::ENOMEM | Errno::EPERM | Errno::EAGAIN)
             .then(|| Memlock::read().locking_advice());
@@ -176,7 +176,7 @@ impl Error {
         }
     }
 
-    /// An error of a call that is about a connection.
+    /// Builds the error of a connection's call.
     pub(crate) fn connection(action: impl Into<String>, errno: Errno) -> Self {
         let hint = match errno {
             Errno::ENOTCONN => {
@@ -228,7 +228,7 @@ impl Error {
         }
     }
 
-    /// An error of taking a context for a method.
+    /// Builds the error of creating a context.
     pub(crate) fn context(method: Method, errno: Errno) -> Self {
         let hint = match errno {
             Errno::EPERM if !method.is_secure() => Some(format!(
@@ -274,12 +274,12 @@ impl Error {
         }
     }
 
-    /// The connection was reset: by the peer, or as the link went down.
+    /// Returns true if the connection was reset: by the peer, or because the link went down.
     pub fn is_reset(&self) -> bool {
         self.errno() == Some(Errno::ECONNRESET)
     }
 
-    /// The errno behind it, for what system calls refuse.
+    /// Returns the errno of a failed system call.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { errno, .. } => Some(*errno),
@@ -312,7 +312,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Advice that depends on nothing but the errno; the meanings are those of the uAPI header.
+/// Returns advice for an errno of the user interface.
 fn hint(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::ENOTTY => "the file is not a uldma device, or the module is older than this program",

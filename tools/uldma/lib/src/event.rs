@@ -21,7 +21,7 @@ use nix::unistd;
 
 use crate::{sys, uapi, Error, Result};
 
-/// Something that happened at the device.
+/// An event of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -30,9 +30,9 @@ pub enum Event {
         /// Highest ticket that has ended.
         completed: u64,
     },
-    /// The other side of a segment rang.
+    /// The other side of a segment rang its doorbell.
     Doorbell {
-        /// Handle of the segment here.
+        /// Handle of this side's segment.
         segment: u32,
     },
     /// The link came up or went down.
@@ -91,12 +91,12 @@ struct State {
 pub(crate) struct Events {
     state: Mutex<State>,
     changed: Condvar,
-    /// The open file has a connection, so that poll() reports events apart from data.
+    /// The open file has a connection, so that poll() reports events separately from data.
     connected: AtomicBool,
 }
 
 impl Events {
-    /// The open file is about to have a connection: from now on its end ends the waits.
+    /// Notes that the open file is about to have a connection: from now on its end ends the waits.
     pub(crate) fn set_connected(&self) {
         self.connected.store(true, Ordering::Relaxed);
     }

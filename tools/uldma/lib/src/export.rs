@@ -71,14 +71,14 @@ impl Drop for Export<'_> {
     }
 }
 
-/// A region of the peer that transfers of this process can name.
+/// A peer's region, which transfers of this process can name.
 #[derive(Debug)]
 pub struct Import {
     entry: Entry,
 }
 
 impl Device {
-    /// Gains access to the region that the other node of a link of two exports under `name`.
+    /// Imports the region that the other node of a link of two exports under `name`.
     ///
     /// # Errors
     ///

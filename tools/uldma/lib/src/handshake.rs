@@ -19,7 +19,7 @@ use crate::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{sys, Device, Error, Name, Peer, Result};
 
-/// "uldmring", and the version of layout and rules in the lowest byte's place.
+/// "uldmring", with the version of layout and rules in the lowest byte.
 const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
 const VERSION: u64 = 2;
 

@@ -13,7 +13,7 @@ use crate::ring::{Inbound, Outbound};
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{Connection, Device, Error, Peer, Result};
 
-/// Two halves of memory, and a way to wake the peer and to be woken.
+/// A pair of segments, with a doorbell in each direction.
 pub trait Link {
     /// Memory that the peer writes.
     type In: Inbound;
@@ -47,7 +47,7 @@ pub trait Link {
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool>;
 }
 
-/// A link that poll() can wait for, together with others.
+/// A link that poll() can wait for, together with other files.
 pub trait Pollable: Link {
     /// Makes [`Pollable::fd`] report rings. To be called before waiting.
     ///
@@ -73,15 +73,15 @@ pub trait Pollable: Link {
 /// A pair of window segments between two nodes.
 #[derive(Debug)]
 pub struct WindowLink {
-    // The attachment ends before the segment, both before the connection, and all before the device is
-    // closed.
+    // The attachment ends before the segment, both before the connection, and all before the device
+    // is closed.
     outbound: OutboundSegment,
     inbound: InboundSegment,
-    /// By which the two processes found each other, if they did so.
+    /// The connection over which the link was made, if any.
     connection: Option<Connection>,
     device: Device,
     peer: Peer,
-    /// Generation of the link to the peer under which the segments were made.
+    /// Generation of the link to the peer in which the segments were created.
     generation: u32,
     /// Counts of events about links, and about the peer's segment, that were handled.
     seen: SeenCounts,
@@ -117,13 +117,13 @@ impl WindowLink {
         })
     }
 
-    /// Keeps the connection by which the processes found each other for as long as the link lives.
+    /// Keeps the connection over which the link was made for as long as the link lives.
     pub(crate) fn with(mut self, connection: Connection) -> Self {
         self.connection = Some(connection);
         self
     }
 
-    /// The connection by which the processes found each other, if they did so.
+    /// Returns the connection over which the link was made, if any.
     pub fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
     }
@@ -143,7 +143,7 @@ impl WindowLink {
 
     /// Checks that the link is still in the generation in which the segments were created.
     fn check_link(&self) -> Result<()> {
-        // Down now, or down and up again: the segments belong to the link that was.
+        // The link is down now, or was: the segments belong to the former generation.
         let link = self.device.link_to(self.peer)?;
         if !link.link_up || link.generation != self.generation {
             return Err(Error::LinkDown);

@@ -46,7 +46,7 @@ pub fn lmm_unlock_area(la_handle: LaHandle) -> Result<()> {
     la_handle.unregister()
 }
 
-/// The bus addresses of an area's pages, in order.
+/// Returns the bus addresses of an area's pages, in order.
 ///
 /// # Errors
 ///
@@ -56,8 +56,8 @@ pub fn lmm_get_pages(la_handle: &LaHandle) -> Result<Vec<u64>> {
     pages.map(|page| page.map(|page| page.address)).collect()
 }
 
-/// The runs of pages of an area that are consecutive for the device, as a scatter/gather list
-/// needs them. The paper has the function and does not name it.
+/// Returns the runs of pages of an area that are consecutive for the device, for a scatter/gather
+/// list. The paper has the function but does not name it.
 ///
 /// # Errors
 ///
@@ -66,8 +66,8 @@ pub fn lmm_get_blocks(la_handle: &LaHandle) -> Result<Vec<Block>> {
     la_handle.blocks()?.collect()
 }
 
-/// Unlocks all areas of this process that were locked through `device`. Handles that are still
-/// there are dropped as usual.
+/// Unlocks all areas of this process that were locked through `device`. Remaining handles are
+/// dropped as usual.
 ///
 /// # Errors
 ///

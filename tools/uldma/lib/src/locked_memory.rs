@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The locked memory of this process: how much there is, the pin cache, and ending all of it.
+//! The locked memory of this process: its amount, the pin cache, and the clean-up.
 
 use std::os::fd::AsFd;
 
@@ -21,9 +21,9 @@ pub struct LockedMemory {
     pub cached: u64,
     /// Ended regions whose pages the pin cache keeps.
     pub cached_regions: u32,
-    /// Most ended regions that it holds.
+    /// Limit of ended regions in the cache.
     pub cache_max_regions: u64,
-    /// Most bytes of ended regions that it holds.
+    /// Limit of bytes of ended regions in the cache.
     pub cache_max_bytes: u64,
     /// Registrations that pinned nothing.
     pub cache_hits: u64,
@@ -31,7 +31,7 @@ pub struct LockedMemory {
     pub cache_misses: u64,
     /// Pages that registrations have pinned so far.
     pub pins: u64,
-    /// Times that the driver checked whether locked addresses still mean the pinned pages.
+    /// Number of times that the driver checked if locked addresses still refer to the pinned pages.
     pub revalidations: u64,
 }
 
@@ -64,11 +64,11 @@ impl Device {
         self.query_lmm(0, "query the locked memory")
     }
 
-    /// Has the pins of regions that this open file ends kept from now on, or no longer.
+    /// Switches the pin cache on or off, which keeps the pins of regions that this open file ends.
     ///
-    /// Off at first. What the cache holds stays charged to RLIMIT_MEMLOCK; it makes room when
-    /// memory is short, when a registration would exceed a limit, and when the last open file of
-    /// this process is closed.
+    /// The cache is off at first. Its pages stay charged to RLIMIT_MEMLOCK; it shrinks when memory
+    /// is short, when a registration would exceed a limit, and when the last open file of this
+    /// process is closed.
     ///
     /// # Errors
     ///

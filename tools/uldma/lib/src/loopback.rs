@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A link within one process, for tests and for trying out programs without a device.
+//! A link within one process, for tests and for programs without a device.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{fence, AtomicU64, AtomicU8, Ordering};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory of every kind that can be registered, and some that cannot.
+//! Memory of every kind that can be registered, and some kinds that cannot.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -32,11 +32,11 @@ pub enum Kind {
     SysV,
 }
 
-/// Mapped memory that others may change at any time: the device, other processes, the kernel.
+/// Mapped memory that the device, other processes or the kernel may change at any time.
 ///
-/// So it is never lent out as a slice, only copied from and to. In return it may be registered in
-/// parts, several times, and unmapped (dropped) or discarded while it is: the regions keep the
-/// pages. [`crate::Buffer`] is the simpler choice for memory of one region.
+/// So it is never lent as a slice, only copied from and to. It may be registered in parts, several
+/// times, and unmapped (dropped) or discarded while it is registered: the regions keep the pages.
+/// [`crate::Buffer`] is the simpler choice for memory of one region.
 #[derive(Debug)]
 pub struct Memory {
     mapping: Mapping,
@@ -51,7 +51,7 @@ pub struct Memory {
 impl Memory {
     /// New memory of `length` zero bytes; with [`Kind::Huge`], rounded up to huge pages.
     ///
-    /// A System V segment of it ends with its last mapping.
+    /// A System V segment is removed with its last mapping.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> u64 {
         self.mapping.base().as_ptr() as u64
     }
@@ -143,7 +143,7 @@ impl Memory {
         self.length
     }
 
-    /// Other processes may see the same bytes.
+    /// Returns true if other processes may see the same bytes.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
@@ -157,8 +157,8 @@ impl Memory {
         &self.mapping
     }
 
-    /// The number of the System V segment that this is, for [`Memory::attach`] in any process of
-    /// this user; none for other kinds.
+    /// Returns the number of the System V segment, for [`Memory::attach`] in any process of this
+    /// user; none for other kinds.
     pub fn segment_id(&self) -> Option<i32> {
         self.shm.map(|id| id.0)
     }
@@ -223,7 +223,7 @@ impl Memory {
         })
     }
 
-    /// Address and length of a part.
+    /// Returns address and length of a part.
     pub(crate) fn locate(&self, part: &Range<u64>) -> Result<(u64, u64)> {
         let length = part.end.checked_sub(part.start);
         match length.filter(|_| part.end <= self.length) {

@@ -22,7 +22,7 @@ pub(crate) use register::fake;
 pub(crate) use register::{Register, RegisterAddress};
 pub(crate) use rseq::RestartableThread;
 
-/// Bytes of the smallest page that Linux has: each mapping has as many at least.
+/// Bytes of Linux's smallest page, which is the minimum size of a mapping.
 const PAGE: usize = 4096;
 
 impl Mapping {
@@ -140,9 +140,9 @@ impl Mapping {
     }
 }
 
-/// Copies memory in pieces that memcpy() moves with vector registers. What is longer it may leave
-/// to one string instruction, which emulators carry out byte by byte, and which on some processors
-/// does not fill the write-combining buffers that a window is written through.
+/// Copies memory in blocks that memcpy() moves with vector registers. For longer copies memcpy()
+/// may use one string instruction, which emulators execute byte by byte, and which on some
+/// processors does not fill the write-combining buffers of the window.
 ///
 /// # Safety
 ///

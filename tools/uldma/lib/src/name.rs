@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Names by which the two nodes find each other's regions and segments.
+//! Names of exported regions and segments, which peers look up.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::{sys, Error, Result};
 /// Longest word, in bytes, that a name keeps.
 const LONGEST_WORD: usize = 62;
 
-/// A name of an exported region or a window segment: a number other than zero.
+/// The name of an exported region or a window segment: a number other than zero.
 ///
 /// Users write words: a word is hashed (FNV-1a, 64 bits), `0x` and hexadecimal digits are the
 /// number itself. Names are equal if their numbers are equal.
@@ -31,7 +31,7 @@ struct Word {
 }
 
 impl Word {
-    /// Keeps a word; none where it is too long, or not to be printed.
+    /// Keeps a word; none if it is too long or not printable.
     fn new(word: &str) -> Option<Self> {
         let mut bytes = [0; LONGEST_WORD];
         bytes
@@ -57,7 +57,7 @@ impl fmt::Debug for Word {
 }
 
 impl Name {
-    /// The name with this number; none for zero.
+    /// Returns the name with this number; none for zero.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self::of_number)
     }
@@ -66,7 +66,7 @@ impl Name {
         Self { number, word: None }
     }
 
-    /// The name that the word stands for.
+    /// Returns the name for a word.
     pub fn of_word(word: &str) -> Self {
         let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -120,7 +120,7 @@ impl Ord for Name {
     }
 }
 
-/// The word that it was made of, or the number where there is none, or a very long one.
+/// Prints the word from which the name was made, otherwise the number.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.word {
@@ -130,7 +130,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// The text is not a name.
+/// The error for a text that is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name is a word, or 0x and one to sixteen hexadecimal digits, and not zero")]
 pub struct BadName;

@@ -51,7 +51,7 @@ impl Fd {
         self.connection.as_ref().ok_or_else(none)
     }
 
-    /// The peer that `dev` names, if it names this device.
+    /// Returns the peer that `dev` names, if it names this device.
     fn peer(&self, dev: &str) -> Result<Peer> {
         if self.connection.is_some() {
             return Err(Error::connection(format!("open {dev}"), Errno::EISCONN));
@@ -77,7 +77,7 @@ fn parse(dev: &str, own: &str) -> Option<Peer> {
     digits.then(|| node.parse().ok().map(Peer::node))?
 }
 
-/// Listens for one peer; [`Connection::wait_connected`] waits for it. A node in `dev` is of no interest.
+/// Listens for one peer; [`Connection::wait_connected`] waits for it. A node in `dev` is ignored.
 ///
 /// # Errors
 ///
@@ -124,8 +124,8 @@ pub fn pcic_prepost_recv(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rej
     post(fd, data, Connection::prepost)
 }
 
-/// Gets received memory back, at most `len` bytes, and waits for some; zero and no memory at the end of
-/// the stream.
+/// Reaps received memory, at most `len` bytes, and waits for it. Returns zero and no memory at the
+/// end of the stream.
 ///
 /// # Errors
 ///
@@ -144,7 +144,8 @@ pub fn pcic_send(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
     post(fd, data, Connection::send)
 }
 
-/// Gets sent memory back, as [`pcic_recv`].
+/// Reaps sent memory, at most `len` bytes, and waits for it. Returns zero and no memory when the
+/// connection has ended.
 ///
 /// # Errors
 ///

@@ -18,13 +18,13 @@ impl Peer {
     /// [`Error::NoPeer`].
     pub const OTHER: Self = Self(0);
 
-    /// The node of that number.
+    /// Returns the peer with a number.
     pub const fn node(number: u32) -> Self {
         // No link has that many nodes, and the kernel reports the error.
         Self(number.saturating_add(1))
     }
 
-    /// The number; none for [`Peer::OTHER`].
+    /// Returns the number; none for [`Peer::OTHER`].
     pub const fn number(self) -> Option<u32> {
         self.0.checked_sub(1)
     }
@@ -51,7 +51,7 @@ impl Peer {
         Some(Error::NoPeer { reason, hint })
     }
 
-    /// The field `peer` of the user interface.
+    /// Returns the field `peer` of the user interface.
     pub(crate) fn field(self) -> u32 {
         self.0
     }
@@ -78,11 +78,11 @@ impl fmt::Display for Peer {
 pub struct PeerInfo {
     /// The peer's number.
     pub node: u32,
-    /// The link to it is up.
+    /// True if the link to it is up.
     pub link_up: bool,
     /// Number of times that the link to it came up.
     pub generation: u32,
-    /// Version of the link protocol that both speak; zero while the link is down.
+    /// Version of the link protocol in use; zero while the link is down.
     pub version: u32,
     /// Features that both have.
     pub features: u32,
@@ -152,7 +152,7 @@ impl Device {
         fault.unwrap_or(error)
     }
 
-    /// The links to all other nodes, up or down, in ascending order.
+    /// Returns the links to all other nodes, up or down, in ascending order.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Device {
         others.map(|node| self.peer(node)).collect()
     }
 
-    /// The link to a peer.
+    /// Returns the link to a peer.
     pub(crate) fn link_to(&self, peer: Peer) -> Result<PeerInfo> {
         if let Some(node) = peer.number() {
             return self.peer(node);

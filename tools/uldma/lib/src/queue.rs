@@ -14,8 +14,8 @@ use crate::{uapi, Completion, Context, Error, Refusal, Result, ShadowAddress, Sp
 
 /// The queue of a context for [`crate::Method::Queue`].
 ///
-/// Operations are numbered as they are pushed, and end in this order. What is pushed is only sure to
-/// be seen after [`Queue::submit`]: call it once for many.
+/// Operations are numbered in the order of pushing, and end in this order. The device surely sees
+/// them only after [`Queue::submit`]: call it once for many.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'context> {
     context: &'context Context,
@@ -34,7 +34,7 @@ pub struct Batch {
 }
 
 impl Context {
-    /// The queue; none for contexts of other methods.
+    /// Returns the queue; none for contexts of other methods.
     pub fn queue(&self) -> Option<Queue<'_>> {
         let registers = self.registers()?;
         Some(Queue {
@@ -114,7 +114,7 @@ impl Queue<'_> {
         self.atomic(uapi::ULDMA_OP_COMPARE_SWAP, word, new, expected, order)
     }
 
-    /// Pushes an operation that does nothing, and ends after all before it.
+    /// Pushes an operation without effect, which ends after all earlier ones.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl Queue<'_> {
         })
     }
 
-    /// Gathers or scatters: copies all pieces (source, destination, bytes), in order and each only
-    /// if those before it ended well, and submits them. Pushes all or none.
+    /// Gathers or scatters: copies all entries (source, destination, bytes) in order, each only if
+    /// the earlier ones succeeded, and submits them. Pushes all or none.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub enum Refusal {
     /// Too many transfers of this context are waiting.
     #[error("the context's queue is full")]
     QueueFull,
-    /// The context or the device is off.
+    /// The context or the device is disabled.
     #[error("the context or the device is disabled")]
     Disabled,
     /// The peer is not reachable, or the import is stale.
@@ -73,10 +73,10 @@ pub enum Refusal {
     /// The initiation was restarted as often as allowed, and was disturbed each time.
     #[error("every attempt was disturbed by others")]
     Contended,
-    /// There is no context: transfers are started by the kernel.
+    /// There is no context: the kernel starts all transfers.
     #[error("there is no register context")]
     NoContext,
-    /// The context's method starts no transfers, or cannot do this operation.
+    /// The context's method starts no transfers, or cannot execute this operation.
     #[error("the context's method cannot do this")]
     OtherMethod,
     /// A value that this library does not know.
@@ -110,7 +110,7 @@ impl Refusal {
         })
     }
 
-    /// Translates what the initiating load returned, when it is not a ticket.
+    /// Translates the value of the initiating load, when it is not a ticket.
     pub(crate) fn from_answer(answer: i64) -> Self {
         let status = answer
             .checked_neg()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Regions: memory that is pinned and that the device may reach.
+//! Regions: memory that is pinned for the device.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub trait Registered: sealed::Registered {
         self.entry().access
     }
 
-    /// Index in the device's region table.
+    /// Returns the index in the device's region table.
     fn index(&self) -> u32 {
         self.entry().index
     }
@@ -43,7 +43,7 @@ pub trait Registered: sealed::Registered {
 pub(crate) mod sealed {
     use super::Entry;
 
-    /// Keeps [`super::Registered`] to this crate.
+    /// Restricts implementations of [`super::Registered`] to this crate.
     pub trait Registered {
         #[doc(hidden)]
         fn entry(&self) -> &Entry;
@@ -59,7 +59,7 @@ pub struct Region {
 }
 
 impl Device {
-    /// Pins the buffer and makes it known to the device. Its pages are charged to RLIMIT_MEMLOCK.
+    /// Pins the buffer and registers it with the device. Its pages are charged to RLIMIT_MEMLOCK.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl Device {
         Ok(Region { entry, buffer })
     }
 
-    /// Registers a part of memory that the caller keeps, and may unmap while it is registered: the
-    /// region means the pages that are mapped now, until it is dropped.
+    /// Registers a part of memory that the caller keeps. The caller may unmap it while it is
+    /// registered: the region refers to the pages that are mapped now, until it is dropped.
     ///
     /// # Errors
     ///
@@ -91,7 +91,8 @@ impl Device {
         Ok(Borrowed { entry })
     }
 
-    /// Registers whatever is mapped at `start`, until the result is dropped. Nothing is borrowed.
+    /// Registers the memory that is mapped at `start`, until the result is dropped. Nothing is
+    /// borrowed.
     ///
     /// # Errors
     ///
@@ -112,8 +113,8 @@ impl Device {
 
     /// Registers borrowed memory, of any alignment, for as long as `work` runs.
     ///
-    /// While `work` runs, the memory is the device's: neither the caller nor `work` can see it.
-    /// Aborts the process in the unheard-of case that the registration cannot be ended.
+    /// While `work` runs, the memory is the device's: neither the caller nor `work` can access it.
+    /// Aborts the process if the registration cannot be ended.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl Device {
         impl Drop for End {
             fn drop(&mut self) {
                 if self.0.entry.end().is_err() {
-                    // The caller is about to see memory that the device may still write.
+                    // The caller would access memory that the device may still write.
                     std::process::abort();
                 }
             }
@@ -181,7 +182,8 @@ impl Region {
         }
     }
 
-    /// The bus addresses of the region: runs of pages that are consecutive for the device.
+    /// Returns the bus addresses of the region, as runs of pages that are consecutive for the
+    /// device.
     ///
     /// # Errors
     ///

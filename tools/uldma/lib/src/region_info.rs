@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use crate::entry::Entry;
 use crate::{sys, uapi, Access, Error, Result};
 
-/// The kernel's view of a region or an import, see [`crate::Registered::query`].
+/// The kernel's state of a region or an import, see [`crate::Registered::query`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {
@@ -26,7 +26,7 @@ pub struct RegionInfo {
     /// Bytes of these pages whose addresses now refer to other memory: they were unmapped, moved,
     /// discarded or mapped anew. The region still refers to its original pages.
     pub stale: u64,
-    /// Locked memory areas that make it up; zero for an import.
+    /// Number of its locked memory areas; zero for an import.
     pub areas: u32,
 }
 

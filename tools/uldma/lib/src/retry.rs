@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Backoff at the same thing, until it succeeds or the time is up.
+/// Retries of one operation, with growing pauses, until it succeeds or the time is up.
 ///
 /// Each pause is a fixed fraction of the time that has passed. So success is noticed at most that
 /// fraction later than possible, for any machine and peer, and the number of attempts is
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Backoff {
     began: Instant,
-    /// None: there is no end to the patience.
+    /// None for no limit.
     deadline: Option<Instant>,
 }
 
 impl Backoff {
-    /// The part is one of so many: an attempt may be late by 6 %.
+    /// The pause is one of so many parts: an attempt may be late by 6 %.
     const PART: u32 = 16;
 
     /// The first attempt begins now.

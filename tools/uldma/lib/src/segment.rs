@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The segment that a range lies in, found in `/proc/self/maps`.
+//! Finds the segment of a range in `/proc/self/maps`.
 //!
 //! The kernel splits a mapping where only a part of it is locked, so one segment may be several
-//! lines there: those of the same file that follow each other in the addresses and in the file.
+//! lines there: those of the same file that are consecutive in the addresses and in the file.
 
 use nix::errno::Errno;
 
@@ -43,8 +43,8 @@ pub(crate) struct FileId {
 }
 
 impl Segment {
-    /// The segment that a range of this process's addresses lies in. Private memory counts as one
-    /// segment, whatever it is made of.
+    /// Finds the segment that contains a range of this process's addresses. Private memory counts
+    /// as one segment.
     ///
     /// # Errors
     ///
@@ -63,13 +63,13 @@ impl Segment {
         self.span
     }
 
-    /// Other processes may map it.
+    /// Returns true if other processes may map it.
     pub fn shared(&self) -> bool {
         self.shared
     }
 
-    /// The *shmid* of a System V segment. In the paper it "is not known anymore" to a library that
-    /// has only an address (§4.1.2); Linux shows it as the inode's number nowadays.
+    /// Returns the *shmid* of a System V segment. In the paper it "is not known anymore" to a
+    /// library that has only an address (§4.1.2); Linux reports it as the inode's number.
     pub fn shm_id(&self) -> Option<i32> {
         self.shm
     }
@@ -78,7 +78,7 @@ impl Segment {
         self.key.clone()
     }
 
-    /// Mappings of the same file in this process, as the kernel counts them.
+    /// Returns the number of mappings of the same file in this process, as the kernel counts them.
     pub(crate) fn own_mappings(&self) -> u64 {
         sys::count_call();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -147,7 +147,7 @@ fn find(maps: &str, given: Span) -> std::result::Result<Segment, Errno> {
         .start
         .checked_add(given.length)
         .ok_or(Errno::EOVERFLOW)?;
-    // Joined, so that a segment is one line whatever is locked of it.
+    // Joined, so that a segment is one line even if parts of it are locked.
     let mut joined: Vec<Line> = Vec::new();
     for line in lines(maps) {
         match joined.last_mut() {

@@ -12,8 +12,7 @@ use crate::spin::{repeat, Poller};
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{sys, wakeup, Channel, Error, Result, Spin, WindowLink};
 
-/// Channels that are waited for together. Each that has messages is served once before any is served
-/// twice.
+/// A set of channels to wait for. Each that has messages is served once before any is served twice.
 #[derive(Debug)]
 pub struct Selector<L: Pollable = WindowLink> {
     slots: Vec<Option<Slot<L>>>,
@@ -56,7 +55,7 @@ impl<L: Pollable> Selector<L> {
         self.poller = Poller::new(spin, self.wakeup);
     }
 
-    /// Adds a channel, and returns its place.
+    /// Adds a channel, and returns its slot.
     ///
     /// # Errors
     ///
@@ -83,7 +82,7 @@ impl<L: Pollable> Selector<L> {
         }
     }
 
-    /// The channel at a place.
+    /// Returns the channel of a slot.
     pub fn get_mut(&mut self, slot: usize) -> Option<&mut Channel<L>> {
         let slot = self.slots.get_mut(slot)?.as_mut()?;
         Some(&mut slot.channel)
@@ -156,7 +155,7 @@ impl<L: Pollable> Selector<L> {
         None
     }
 
-    /// Channels that have not ended.
+    /// Returns the channels that have not ended.
     fn open(&mut self) -> impl Iterator<Item = &mut Slot<L>> {
         let slots = self.slots.iter_mut().flatten();
         slots.filter(|slot| !slot.ended)

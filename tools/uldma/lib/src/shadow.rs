@@ -40,7 +40,7 @@ impl<'region> Shadow<'region> {
         })
     }
 
-    /// The place `offset` bytes from the region's start.
+    /// Returns the shadow address of the byte at `offset` in the region.
     ///
     /// # Errors
     ///
@@ -92,10 +92,10 @@ fn map(entry: &Entry) -> Result<Mapping> {
     })
 }
 
-/// A byte of a region, as the start of one side of a transfer.
+/// The shadow address of a byte of a region: the start of one side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct ShadowAddress<'shadow> {
-    /// The register that stands for the byte, where the method needs one.
+    /// The register of the byte, where the method needs one.
     pub(crate) address: Option<RegisterAddress<'shadow>>,
     /// From the region's start.
     pub(crate) offset: u64,

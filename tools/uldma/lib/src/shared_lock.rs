@@ -12,7 +12,7 @@ use self::robust::{Held, Mutex};
 use crate::memory::Memory;
 use crate::{Error, Result};
 
-/// A lock that several processes take: each has its own value of this type, over the same memory.
+/// A lock for several processes: each has its own value of this type, over the same memory.
 ///
 /// One process creates it ([`SharedLock::create`]), the others open it ([`SharedLock::open`]) or
 /// inherit it by fork(), where the memory is shared. It excludes only processes that use it; a
@@ -48,7 +48,7 @@ impl SharedLock {
             .map_err(|errno| Error::system("make a lock in shared memory", errno))
     }
 
-    /// Uses the lock that another process has made in the same memory.
+    /// Opens the lock that another process has created in the same memory.
     ///
     /// # Errors
     ///

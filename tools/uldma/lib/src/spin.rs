@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Polling memory for a while before going to sleep.
+//! Polls memory for a while before going to sleep.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub enum Spin {
     /// About as long as sleeping and waking takes, which the library measures: on this machine, and
     /// for a [`Channel`](crate::Channel) over its link, after the handshake.
     ///
-    /// The processor's time is at most twice what the best choice would have cost, and where a peer
-    /// answers faster than a wake-up, both sides find its messages by polling.
+    /// The processor's time is at most twice that of the best choice, and where a peer answers
+    /// faster than a wake-up, both sides find its messages by polling.
     #[default]
     Adaptive,
     /// This long.
@@ -29,7 +29,7 @@ pub enum Spin {
 }
 
 impl Spin {
-    /// For measuring: so long that no wake-up is part of the figure.
+    /// For measurements: so long that no wake-up is part of the result.
     pub const MEASURE: Self = Self::For(Duration::from_millis(50));
 }
 
@@ -51,15 +51,15 @@ enum Policy {
 }
 
 impl Poller {
-    /// The part of the time in which attempts follow each other without a pause, and without a reading
-    /// of the time. A pause leaves the processor to its other thread, and an emulated one to other
-    /// programs, but may take longer than a message.
+    /// The fraction of the time in which attempts follow each other without a pause, and without a
+    /// reading of the time. A pause leaves the processor to its other thread, and an emulated one
+    /// to other programs, but may take longer than a message.
     const WITHOUT_PAUSE: u64 = 16;
-    /// Attempts in a row before it is known how long they take, and at most.
+    /// First and largest number of attempts in a row.
     const FIRST_BURST: u32 = 64;
     const LONGEST_BURST: u32 = 1 << 16;
 
-    /// A waiter that has not waited yet, where sleeping and waking takes `wakeup` ticks.
+    /// Creates a poller, where sleeping and waking takes `wakeup` ticks.
     pub(crate) fn new(spin: Spin, wakeup: u64) -> Self {
         let policy = match spin {
             Spin::Never => Policy::Fixed(0),
@@ -73,8 +73,8 @@ impl Poller {
         }
     }
 
-    /// Attempts to make at once, before [`Poller::until`]; what they find is noted by
-    /// [`Poller::found_at_once`].
+    /// Returns the number of attempts to make at once, before [`Poller::until`]; their success is
+    /// noted by [`Poller::found_at_once`].
     #[inline(always)]
     pub(crate) fn burst(&self) -> u32 {
         match self.policy {
@@ -94,7 +94,7 @@ impl Poller {
         self.burst = u32::try_from(next).unwrap_or(Self::LONGEST_BURST);
     }
 
-    /// An attempt succeeded before [`Poller::until`] was called.
+    /// Notes that an attempt succeeded before [`Poller::until`] was called.
     #[inline(always)]
     pub(crate) fn found_at_once(&mut self) {
         if let Policy::Adaptive(policy) = &mut self.policy {
@@ -137,7 +137,7 @@ impl Poller {
         }
     }
 
-    /// The next wait is for something that a peer does that was just rung, or not.
+    /// Begins a wait. `rang` is true if it is for an answer of a peer whose doorbell was just rung.
     pub(crate) fn begin(&mut self, rang: bool) {
         if let Policy::Adaptive(policy) = &mut self.policy {
             policy.begin(rang);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Channels by connections: found by a port, and ended by the kernel when the other side is.
+//! Channels over connections: addressed by a port, and ended by the kernel with the other side.
 //!
 //! The connection carries no data. Its name, which only the two sides know, names the two segments;
 //! its end notifies each side that the other has ended.
@@ -65,7 +65,7 @@ impl Channel {
     }
 }
 
-/// A port at which peers connect to have a channel, see [`Channel::connect`].
+/// A listener for channels, see [`Channel::connect`].
 #[derive(Debug)]
 pub struct ChannelListener {
     listener: Listener,

@@ -44,7 +44,7 @@ pub struct ConnectionInfo {
     pub state: ConnectionState,
     /// Receivers move the data.
     pub pull: bool,
-    /// An engine moves the data.
+    /// True if an engine moves the data.
     pub engine: bool,
     /// True if the data goes through the window, by two copies.
     pub window: bool,
@@ -54,14 +54,14 @@ pub struct ConnectionInfo {
     pub node: u32,
     /// The port.
     pub port: u32,
-    /// Of a listener: connections to accept.
+    /// Of a listener: number of connections that wait for accept().
     pub waiting: u32,
-    /// Of a listener: connections refused since there was no room.
+    /// Of a listener: number of connections refused because the backlog was full.
     pub refused: u32,
     /// A name that only the two sides know, for segments and exports that belong to the connection.
     /// None without a connection.
     pub name: Option<Name>,
-    /// Bytes that are in the peer's memory.
+    /// Bytes sent, which are in the peer's memory.
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
@@ -69,8 +69,8 @@ pub struct ConnectionInfo {
     pub posted: u64,
     /// Bytes of posted send memory that are not sent yet.
     pub unsent: u64,
-    /// Bytes that this node has copied for it. Over both sides, and over the bytes that they sent, this
-    /// is the number of copies.
+    /// Bytes that the processor of this node has copied. Divided by the bytes sent, the sum of both
+    /// sides is the number of copies.
     pub copied: u64,
     /// Control messages that this side has sent for it.
     pub messages: u64,

@@ -63,7 +63,7 @@ pub(crate) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Re
     }
 }
 
-/// The mark's name; none for the one name of which there would be zero.
+/// Returns the mark's name; none for the one name that would give zero.
 fn name_of(connection: Name) -> Option<Name> {
     Name::new(connection.get() ^ OTHER_NAME)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Listeners: where peers connect to.
+//! Listeners: ports at which peers connect.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use nix::poll::PollFlags;
 use super::{poll_until, Connection, ConnectionInfo};
 use crate::{sys, uapi, Device, Error, Result};
 
-/// A port at which peers connect. Its file is ready to be read while a connection waits.
+/// A port at which peers connect. Its file is readable while a connection waits.
 ///
 /// Dropping it closes its open file, which ends the connections that were not accepted.
 #[derive(Debug)]

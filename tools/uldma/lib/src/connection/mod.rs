@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections: byte streams between memory here and memory at a peer, moved without copies by the
-//! processor where there is an engine.
+//! Connections: byte streams between memory of this node and memory of a peer. With an engine, the
+//! processor copies no data.
 
 mod info;
 pub(crate) mod kind;
@@ -30,7 +30,7 @@ pub use stream::{Receiving, Sending, Stream, StreamOptions};
 /// Options of [`Device::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// The receiver moves the data, not the sender, in both directions.
+    /// True if the receiver moves the data, in both directions, instead of the sender.
     pub pull: bool,
     /// Retry until the timeout if no process listens (yet), or the link is down.
     pub retry: bool,
@@ -110,8 +110,8 @@ impl From<Rejected> for Error {
 /// [`Connection::disconnect`]. For copies to and from memory of the program's choice, see
 /// [`Connection::into_stream`].
 ///
-/// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight, or
-/// the time is over that the peer has to let go of it (`link_timeout_ms`, twice at most).
+/// Threads may share a connection. Dropping it disconnects, and waits until nothing is in flight,
+/// or until the peer's time to release it is over (`link_timeout_ms`, at most twice).
 #[derive(Debug)]
 pub struct Connection {
     device: Device,
@@ -123,7 +123,7 @@ pub struct Connection {
 }
 
 impl Device {
-    /// Connects to whoever listens at that port of a peer, by an open file of its own.
+    /// Connects to the process that listens at a port of a peer, through an open file of its own.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Device {
         }
     }
 
-    /// Listens at a port for one connection, which this becomes: see
+    /// Listens at a port for one connection, which the result becomes: see
     /// [`Connection::wait_connected`].
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Device {
 }
 
 impl Connection {
-    /// What an open file becomes that has, or is about to have, a connection.
+    /// Wraps an open file that has, or is about to have, a connection.
     fn new(device: Device) -> Self {
         device.events().set_connected();
         Self {
@@ -193,12 +193,12 @@ impl Connection {
         }
     }
 
-    /// The open file whose connection this is.
+    /// Returns the open file of the connection.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Gives memory to receive into. Never waits.
+    /// Posts memory to receive into. Never waits.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl Connection {
         })
     }
 
-    /// Gives memory to send. Never waits.
+    /// Posts memory to send. Never waits.
     ///
     /// # Errors
     ///
@@ -238,8 +238,8 @@ impl Connection {
         })
     }
 
-    /// Gets back memory that was sent, as [`Connection::try_recv`]; none when the connection has
-    /// ended. Does not wait.
+    /// Reaps at most `most` bytes of sent memory, without waiting. None when the connection has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -385,7 +385,7 @@ impl Connection {
         if self.ended.load(Ordering::Acquire) {
             return Ok(());
         }
-        // To disconnect is to wait. The file is this connection's own.
+        // Disconnecting waits, so the file must be blocking; it belongs to this connection alone.
         sys::set_nonblocking(self.as_fd(), false)?;
         loop {
             match sys::conn_disconnect(self.as_fd(), sys::handle(0)) {
@@ -469,7 +469,7 @@ fn get_back(
     call: impl FnOnce(uapi::uldma_conn_range) -> std::result::Result<uapi::uldma_conn_range, Errno>,
 ) -> Result<Poll<Option<Chunk>>> {
     let mut queue = lock(queue);
-    // No more than lies in one area: neighbours in memory may be different areas.
+    // A run lies in one area; adjacent memory may belong to different areas.
     let run = queue.run();
     let length = if run == 0 { most } else { most.min(run) };
     let argument = uapi::uldma_conn_range {
@@ -494,7 +494,7 @@ fn lock(queue: &Mutex<Chunks>) -> MutexGuard<'_, Chunks> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time that is left; none without an end.
+/// Returns the remaining time; none without a deadline.
 pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }

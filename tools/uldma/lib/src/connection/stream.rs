@@ -81,7 +81,7 @@ impl Connection {
         let mark = StreamMark::make(&connection).map(Arc::new);
         let area = options.area()?;
         let memory = || match Chunk::pinned(connection.device(), area) {
-            // Nothing but a connection could use a region here.
+            // Only connections could use a region with this backend.
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Chunk::new(area),
             other => other,
         };
@@ -116,7 +116,8 @@ impl Stream {
         self.sending.set_timeout(timeout);
     }
 
-    /// The two halves, for two threads. The connection lives as long as one of them.
+    /// Splits the stream into two halves, for two threads. The connection lives as long as one of
+    /// them.
     pub fn split(self) -> (Receiving, Sending) {
         (self.receiving, self.sending)
     }

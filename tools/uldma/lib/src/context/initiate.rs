@@ -31,7 +31,7 @@ enum TicketKind {
 }
 
 impl Initiated {
-    /// The context's ticket; none when the kernel started it.
+    /// Returns the context's ticket; none when the kernel started it.
     pub fn ticket(&self) -> Option<Ticket> {
         match self.by {
             TicketKind::Context(ticket) => Some(ticket),
@@ -290,7 +290,7 @@ impl Context {
         if from.in_page(page_size) != 0 || to.in_page(page_size) != 0 {
             return Err(Refusal::NotAligned);
         }
-        // A region's first page is where it begins, also where that is inside of a page.
+        // A region's first page is the one that it begins in, even if it begins inside of the page.
         let page =
             |place: ShadowAddress<'_>| (place.handle, place.offset.div_ceil(page_size.max(1)));
         if self.map_outs.borrow().get(page(source)) != Some(page(destination)) {
@@ -321,7 +321,7 @@ impl Context {
     }
 }
 
-/// The size word of a transfer.
+/// Encodes the size word of a transfer.
 #[inline]
 fn size_word_of(
     source: ShadowAddress<'_>,

@@ -8,7 +8,7 @@ use super::*;
 use crate::mmio::RegisterAddress;
 use crate::{Access, Order, ShadowAddress};
 
-/// The memory that stands for a device's.
+/// Memory that emulates a device's.
 struct Memory {
     shadow: Mapping,
     page: Mapping,
@@ -27,7 +27,7 @@ impl Memory {
         }
     }
 
-    /// The place `offset` bytes from the start of a region that fills the memory.
+    /// Returns the address `offset` bytes from the start of a region that fills the memory.
     fn place(&self, offset: usize, access: Access) -> ShadowAddress<'_> {
         ShadowAddress {
             address: RegisterAddress::new(&self.shadow, offset),

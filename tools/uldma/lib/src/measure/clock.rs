@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A clock that costs next to nothing to read.
+//! A clock that is cheap to read.
 
 use crate::ticks::Rate;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Measuring what this crate promises: system calls, times, and the link's own round trip.
+//! Measurements: system calls, times, and the link's own round trip.
 
 mod clock;
 mod pingpong;

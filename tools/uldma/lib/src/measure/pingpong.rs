@@ -16,7 +16,7 @@ impl<L: Link> Channel<L> {
     /// segment and loads of the own one until the peer has stored the same. The peer must call
     /// [`Channel::raw_pong`] with the same count.
     ///
-    /// This is the floor: no two processes on the two nodes can be faster.
+    /// This is the lower bound: no two processes on the two nodes can be faster.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counting system calls from outside, so that "none" is an observation and not a claim.
+//! Counts system calls from outside, so that "none" is an observation and not a claim.
 //!
 //! A second process (the same program, started again) attaches to the calling thread with ptrace()
 //! and sees every system call that the thread makes. Two calls without effect mark the begin and
@@ -153,7 +153,7 @@ impl Drop for Tracer {
     }
 }
 
-/// "count 16=3 257=1": number and times.
+/// Parses "count 16=3 257=1": system call numbers and counts.
 fn parse(line: &str) -> Option<SyscallCount> {
     let mut count = SyscallCount::default();
     for pair in line.trim_end().strip_prefix("count")?.split_whitespace() {
@@ -165,7 +165,7 @@ fn parse(line: &str) -> Option<SyscallCount> {
     Some(count)
 }
 
-/// The tracer's part: attach to the thread, count between the marks, detach.
+/// Runs the tracer: attaches to the thread, counts between the marks, detaches.
 fn trace(thread: Pid) -> nix::Result<()> {
     let mut go = String::new();
     let _ = io::stdin().read_line(&mut go);
@@ -215,7 +215,8 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The system call that the thread is entering, and its first argument; none when it leaves one.
+/// Returns the system call that the thread is entering, and its first argument; none when it leaves
+/// one.
 fn entered(thread: Pid) -> nix::Result<Option<(u64, u64)>> {
     let info = ptrace::syscall_info(thread)?;
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
@@ -226,7 +227,7 @@ fn entered(thread: Pid) -> nix::Result<Option<(u64, u64)>> {
     Ok(Some((entry.nr, entry.args[0])))
 }
 
-/// Signals go through to the thread, but not the stops that belong to tracing.
+/// Returns a signal that the thread should receive; none for stops that belong to tracing.
 fn deliverable(signal: Signal) -> Option<Signal> {
     (signal != Signal::SIGTRAP).then_some(signal)
 }

@@ -90,7 +90,7 @@ fn accesses(listing: &str) -> Vec<&'static str> {
     found
 }
 
-/// The code of a function of this program.
+/// Returns the machine code of a function of this program.
 fn disassemble(function: &str) -> String {
     let output = Command::new("objdump")
         .args(["--no-show-raw-insn", &format!("--disassemble={function}")])

@@ -8,7 +8,7 @@
 
 use crate::mmio::Register;
 
-/// Starts a transfer; the ticket, or a negated status.
+/// Starts a transfer. Returns the ticket, or a negated status.
 #[inline]
 pub(crate) fn initiate<R: Register>(destination: R, source: R, size_word: u64) -> i64 {
     destination.begin();

@@ -7,7 +7,7 @@
 
 use crate::mmio::Register;
 
-/// Starts a transfer; the bytes still to go, or a negated status.
+/// Starts a transfer. Returns the bytes still to move, or a negated status.
 #[inline]
 pub(crate) fn initiate<R: Register>(
     destination: R,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Initiation methods: how the arguments of a transfer reach the device.
+//! Initiation methods: the ways in which the arguments of a transfer reach the device.
 //!
 //! [`Method`] names them. The other files of this folder have the accesses of each method, in the
 //! paper's order; [`crate::Context`] selects one of them.
@@ -59,7 +59,7 @@ pub enum Method {
     SingleStore,
     /// Descriptors in memory, which the device polls: see [`crate::Queue`]. Not in the paper.
     Queue,
-    /// No transfers but an atomic addition (fn 3): see [`crate::Context::fetch_add`].
+    /// Starts no transfers but an atomic addition (fn 3): see [`crate::Context::fetch_add`].
     FetchAdd,
 }
 
@@ -133,12 +133,12 @@ impl Method {
         ALL.iter().map(|entry| entry.0)
     }
 
-    /// Its name, as programs take and print it.
+    /// Returns its name, as programs accept and print it.
     pub fn name(self) -> &'static str {
         self.entry().1
     }
 
-    /// Its number in `enum uldma_method`; none for [`Method::Kernel`].
+    /// Returns its number in `enum uldma_method`; none for [`Method::Kernel`].
     pub fn number(self) -> Option<u32> {
         self.entry().2
     }
@@ -150,8 +150,8 @@ impl Method {
             .unwrap_or(0)
     }
 
-    /// Other processes cannot misuse it. Those that are not secure exist for comparison, and need a
-    /// module that was loaded with `insecure_methods=1`.
+    /// Returns true if other processes cannot misuse it. Methods that are not secure exist for
+    /// comparison, and need a module that was loaded with `insecure_methods=1`.
     pub fn is_secure(self) -> bool {
         self.bit() & uapi::ULDMA_METHODS_INSECURE == 0
     }
@@ -162,19 +162,19 @@ impl Method {
         self.bit() & uapi::ULDMA_METHODS_SCHED_NOTIFY != 0
     }
 
-    /// Addresses are passed by touching shadow pages.
+    /// Returns true if addresses are passed by accesses to shadow pages.
     pub(crate) fn uses_shadow_pages(self) -> bool {
         !matches!(self, Self::Kernel | Self::Queue)
     }
 
-    /// The context page is one of its registers.
+    /// Returns true if the context page is one of its registers.
     pub(crate) fn uses_context_page(self) -> bool {
         matches!(self, Self::Key | Self::Queue)
     }
 
     fn entry(self) -> &'static (Self, &'static str, Option<u32>) {
         let found = ALL.iter().find(|entry| entry.0 == self);
-        // The table has every one, which a test sees to.
+        // A test checks that the table contains every method.
         found.unwrap_or(&ALL[0])
     }
 }
@@ -185,7 +185,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// There is no such method.
+/// The error for an unknown name of a method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such initiation method: {0}")]
 pub struct UnknownMethod(String);
@@ -204,7 +204,7 @@ impl FromStr for Method {
 pub struct Methods(u32);
 
 impl Methods {
-    /// The set that a mask of `enum uldma_method` stands for.
+    /// Decodes a mask of `enum uldma_method`.
     pub(crate) fn from_mask(mask: u32) -> Self {
         Self(mask)
     }

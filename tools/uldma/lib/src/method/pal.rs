@@ -10,10 +10,10 @@
 use crate::mmio::{Register, RegisterAddress, RestartableThread};
 use crate::Refusal;
 
-/// Interruptions in a row that are taken for bad luck.
+/// Limit of interruptions in a row.
 const MOST: u32 = 1000;
 
-/// Starts a transfer: the ticket or a negated status, and how often it was interrupted.
+/// Starts a transfer. Returns the ticket or a negated status, and the number of interruptions.
 ///
 /// # Errors
 ///

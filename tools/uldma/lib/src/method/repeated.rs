@@ -37,12 +37,12 @@ pub(crate) enum FailedAttempt {
 pub struct Disturbances {
     /// Number of attempts.
     pub attempts: u64,
-    /// Of these, by the methods that pass arguments repeatedly, how many the device answered by FAIL,
-    /// and not by a code that was not due.
+    /// Number of those, of methods that pass arguments repeatedly, that the device answered by
+    /// FAIL.
     pub fails: u64,
 }
 
-/// Starts a transfer: its ticket; counts the attempts that did not.
+/// Starts a transfer and returns its ticket; counts the failed attempts.
 ///
 /// # Errors
 ///

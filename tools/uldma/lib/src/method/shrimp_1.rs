@@ -9,10 +9,10 @@
 use crate::mmio::Register;
 use crate::Refusal;
 
-/// Bytes by which sizes differ.
+/// Granularity of sizes in bytes.
 const STEP: u64 = 8;
 
-/// Starts a transfer; the ticket, or a negated status. `register` is that of [`place`].
+/// Starts a transfer. Returns the ticket, or a negated status. `register` is that of [`place`].
 #[inline]
 pub(crate) fn initiate<R: Register>(register: R) -> i64 {
     register.begin();
@@ -44,12 +44,13 @@ pub(crate) type Page = (u32, u64);
 /// device would send to another destination.
 #[derive(Debug, Default)]
 pub(crate) struct MapOuts {
-    /// Runs of pages: first source, first destination, how many. The last one counts.
+    /// Runs of pages: first source, first destination, number of pages. Later runs override earlier
+    /// ones.
     runs: Vec<(Page, Page, u64)>,
 }
 
 impl MapOuts {
-    /// Pages are mapped out from now on, or with no destination not any more.
+    /// Adds a run of pages; without a destination, removes their mapping.
     pub(crate) fn set(&mut self, source: Page, destination: Option<Page>, pages: u64) {
         // A new mapping replaces the old ones of the same pages.
         let (start, end) = (source.1, source.1.saturating_add(pages));

@@ -14,14 +14,14 @@ pub(crate) const UNIT: u64 = 8;
 /// Bytes that one store can move at most.
 pub(crate) const MAX_TRANSFER: u64 = uapi::ULDMA_SINGLE_STORE_LENGTH_MASK as u64 * UNIT;
 
-/// Starts a transfer, if it is none that the device refuses.
+/// Starts a transfer, unless the device refuses it.
 #[inline]
 pub(crate) fn initiate<R: Register>(destination: R, word: u64) {
     destination.begin();
     destination.store(word);
 }
 
-/// Packs a word; the regions are indices, `offset` is the first byte in the source's.
+/// Encodes a word. The regions are indices, and `offset` is the first byte in the source's region.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Registers of the device: each access is an order, so none may be merged, moved or left out.
+//! Registers of the device: each access is a command, so none may be merged, moved or left out.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -8,8 +8,8 @@ use std::sync::atomic::{compiler_fence, Ordering};
 
 use crate::sys::Mapping;
 
-/// A register that takes stores and answers loads: each reaches the device exactly once, in the
-/// order of the program.
+/// A register that takes stores and answers loads. Each access reaches the device exactly once, in
+/// program order.
 ///
 /// The paper needs a barrier wherever a write buffer could merge or delay accesses (§4.2, fig. 10).
 /// The methods decide where, and this trait how.
@@ -40,7 +40,7 @@ pub(crate) struct RegisterAddress<'a> {
 }
 
 impl<'a> RegisterAddress<'a> {
-    /// The register at `offset` of a mapping of registers; none outside of it.
+    /// Returns the register at `offset` of a mapping of registers; none outside of it.
     pub(crate) fn new(mapping: &'a Mapping, offset: usize) -> Option<Self> {
         if offset >= mapping.length() {
             return None;
@@ -53,13 +53,13 @@ impl<'a> RegisterAddress<'a> {
         })
     }
 
-    /// The address modulo eight, which the size word carries.
+    /// Returns the address modulo eight, for the size word.
     #[inline]
     pub(crate) fn low(self) -> u64 {
         self.address.as_ptr() as u64 & 7
     }
 
-    /// The address modulo a size of pages.
+    /// Returns the address modulo the page size.
     #[inline]
     pub(crate) fn in_page(self, page_size: u64) -> u64 {
         (self.address.as_ptr() as u64)
@@ -67,7 +67,7 @@ impl<'a> RegisterAddress<'a> {
             .unwrap_or(0)
     }
 
-    /// The register `bytes` further on; none where that leaves the page, of which no more is known.
+    /// Returns the register `bytes` further on; none on another page, which may not be mapped.
     #[inline]
     pub(crate) fn further(self, bytes: u64) -> Option<Self> {
         let page = super::PAGE as u64;

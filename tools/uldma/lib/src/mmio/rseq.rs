@@ -17,7 +17,7 @@ pub(crate) struct Interrupted;
 /// Restartable sequences of the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RestartableThread {
-    /// From the thread pointer to the area that is registered with the kernel.
+    /// Offset from the thread pointer to the area that is registered with the kernel.
     offset: isize,
 }
 
@@ -112,7 +112,7 @@ impl RestartableThread {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl RestartableThread {
-    /// None: this architecture's sequence has not been written.
+    /// Returns none: this architecture's sequence has not been written.
     pub(crate) fn find() -> Option<Self> {
         None
     }
@@ -137,8 +137,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     const NEEDS: &str = "this test needs a C library with restartable sequences (glibc 2.35)";
-    /// Time after which no thread will be preempted between the store and the load, which on memory
-    /// are over in a nanosecond.
+    /// Time after which a preemption between the store and the load must have happened, which on
+    /// memory take a nanosecond.
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]

@@ -2,9 +2,9 @@
 
 //! The driver's side of the mlock protocol: counters in, action codes out.
 //!
-//! In the paper (§4.1.2) the counters live in the kernel and the codes are what its ioctl returns.
-//! Here the driver pins, so that it has no use for them, and they live in the library. The rules
-//! are the paper's.
+//! In the paper (§4.1.2) the counters live in the kernel and the codes are the results of its
+//! ioctl. Here the driver pins and needs no counters, so they live in the library. The rules are
+//! the paper's.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub enum Action {
     Unlock,
 }
 
-/// An action code and the addresses that it is about.
+/// An action code and its range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The action.
@@ -40,7 +40,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// An area in the segment was registered.
+    /// Counts a new area in the segment.
     pub(crate) fn registered(&mut self, segment: &Segment, given: Span) -> Answer {
         if !segment.shared() {
             // Only pins hold private memory (§2.2), and whether memory is private is known only
@@ -62,7 +62,7 @@ impl Agent {
         }
     }
 
-    /// Registering an area in the segment failed.
+    /// Returns the answer to a failed registration of an area in the segment.
     pub(crate) fn failed(&self, segment: &Segment, given: Span) -> Answer {
         let action = match self.areas(segment) {
             // As for private memory always. The smaller range is cheaper to unlock.
@@ -75,7 +75,7 @@ impl Agent {
         }
     }
 
-    /// An area in the segment was unregistered.
+    /// Counts the end of an area in the segment.
     pub(crate) fn deregistered(&mut self, segment: &Segment) -> Answer {
         let action = match self.areas.get_mut(&segment.key()) {
             Some(areas) if *areas > 1 => {
@@ -94,7 +94,7 @@ impl Agent {
         }
     }
 
-    /// Areas of this process in the segment.
+    /// Returns the number of this process's areas in the segment.
     pub(crate) fn areas(&self, segment: &Segment) -> u64 {
         self.areas.get(&segment.key()).copied().unwrap_or(0)
     }

@@ -20,7 +20,7 @@ impl LockCalls for MlockCalls {
 
     fn unlock(&self, span: Span) -> Result<()> {
         match sys::munlock(span.start, span.length) {
-            // Memory that is not there any more is not locked.
+            // Memory that was unmapped is not locked.
             Ok(()) | Err(Errno::ENOMEM) => Ok(()),
             Err(errno) => {
                 let action = format!("unlock {} bytes", span.length);
@@ -43,7 +43,7 @@ impl<'a> ShmLockCalls<'a> {
         Some(Self { id, segment })
     }
 
-    /// Other processes have the segment attached, or may have.
+    /// Returns true if other processes have the segment attached, or if that is unknown.
     pub(super) fn others_attach(&self) -> bool {
         self.id
             .stat()

@@ -28,15 +28,15 @@
 //!
 //! To measure:
 //!
-//! * Make one registrar per mode before the clock starts. A registration through
-//!   [`Mode::Pinned`] is the driver's one system call and nothing else.
+//! * Make one registrar per mode before the clock starts. A registration through [`Mode::Pinned`]
+//!   is only the driver's one system call.
 //! * The location of a [`Memory`] is read from `/proc/self/maps` once, at its first registration in
 //!   another mode than [`Mode::Pinned`]; [`Memory::segment`] does it in advance. The paper's driver
 //!   needs no look-up. [`Registrar::register_at`] makes one every time.
 //! * The *first* registration of a segment and *later* ones differ (the paper's Tables 2 and 1):
 //!   hold one area of the segment to measure later ones. In the paper's Table 1 another process
 //!   holds it: pass that process [`Memory::segment_id`], for [`Memory::attach`].
-//! * [`crate::calls`] counts the system calls of either.
+//! * [`crate::calls`] counts the system calls of each mode.
 //!
 //! Intended differences from the paper:
 //!
@@ -75,7 +75,7 @@ use crate::{Access, Borrowed, Device, Memory, Registered, Result};
 /// The mechanism that keeps the pages of a region in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The driver's pins, and nothing else.
+    /// Only the driver's pins.
     #[default]
     Pinned,
     /// Also mlock(), by the protocol of §4.1.2: lock the range, then call the driver, then act on
@@ -96,8 +96,8 @@ pub struct Registrar {
 struct Inner {
     device: Device,
     mode: Mode,
-    /// Locked for as long as a registration takes, for the protocol is one step to other threads:
-    /// one that fails must not unlock what another is about to register.
+    /// Locked during a registration, as the protocol must be one step for other threads: one that
+    /// fails must not unlock memory that another is about to register.
     counters: Mutex<Counters>,
 }
 
@@ -108,7 +108,7 @@ struct Counters {
 }
 
 impl Registrar {
-    /// A registrar that has registered nothing so far.
+    /// Creates a registrar without areas.
     pub fn new(device: &Device, mode: Mode) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -143,7 +143,7 @@ impl Registrar {
         unsafe { self.enter(given, segment, access) }
     }
 
-    /// Registers whatever is mapped at `start`.
+    /// Registers the memory that is mapped at `start`.
     ///
     /// # Errors
     ///
@@ -234,12 +234,12 @@ pub struct Area {
     region: Borrowed,
     segment: Option<Segment>,
     answer: Option<Answer>,
-    /// There is nothing left to do on drop.
+    /// The area has ended already.
     over: bool,
 }
 
 impl Area {
-    /// The region that it is to the driver.
+    /// Returns the driver's region of the area.
     pub fn region(&self) -> &Borrowed {
         &self.region
     }

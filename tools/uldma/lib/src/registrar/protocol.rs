@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The library's side of the modes: in which order to lock, register and act.
+//! The library's side of the modes: the order in which to lock, register and act.
 
 use super::agent::{Action, Agent, Answer};
 use super::shm_counter::ShmCounter;
 use crate::segment::{Segment, Span};
 use crate::Result;
 
-/// Keeps memory where it is: by system calls here, in a model in tests.
+/// Locks memory: by system calls here, in a model in tests.
 pub(super) trait LockCalls {
     /// Locks the memory.
     fn lock(&self, span: Span) -> Result<()>;
@@ -17,7 +17,7 @@ pub(super) trait LockCalls {
 }
 
 /// Registers by user-level mlock (§4.1.2, Fig. 6): locks the range *first*, then calls the driver,
-/// then acts on its answer. In any other order the pages may go between the two.
+/// then acts on its answer. In any other order the pages may be swapped out between the two.
 ///
 /// The area that `driver` returns ends when it is dropped.
 pub(super) fn register<A>(
@@ -69,7 +69,7 @@ fn act(calls: &impl LockCalls, answer: Answer) -> Result<()> {
 }
 
 /// Registers by a counter for the segment as a whole (§4.1.2, shm_ctl): the first area locks it,
-/// before the driver learns the addresses.
+/// before the driver receives the addresses.
 pub(super) fn shm_register<A>(
     calls: &impl LockCalls,
     counter: &mut ShmCounter,

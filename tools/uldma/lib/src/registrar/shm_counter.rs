@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The counter of the shm_ctl mode: areas in each System V segment, however it is attached.
+//! The counter of the shm_ctl mode: areas in each System V segment, for all of its attachments.
 
 use std::collections::HashMap;
 

@@ -14,13 +14,13 @@ pub struct Consumer {
     capacity: u64,
     /// Bytes ever written by the peer, as published by it; checked.
     produced: u64,
-    /// Flags of the peer's producer word, as seen last.
+    /// Flags of the peer's producer word when it was last read.
     peer: u64,
     /// Bytes ever read.
     consumed: u64,
     /// Number of consumed bytes that was last published.
     published: u64,
-    /// Flags of the consumer word that the peer sees.
+    /// Flags of the published consumer word.
     flags: u64,
     /// Producer word, and the published index at that time, of the last doorbell.
     rung: (u64, u64),
@@ -29,7 +29,7 @@ pub struct Consumer {
     failed: Option<RingError>,
 }
 
-/// A message that was taken out of the ring.
+/// A message that was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Popped {
     /// Bytes.
@@ -187,7 +187,7 @@ impl Consumer {
         self.release(inbound, outbound)
     }
 
-    /// Length of the next record, as its header in the ring has it.
+    /// Returns the length of the next record, from its header in the ring.
     fn header(&self, inbound: &impl Inbound) -> u64 {
         inbound.load(split(self.consumed, HEADER, self.capacity).0)
     }
@@ -213,13 +213,13 @@ impl Consumer {
         idle.then_some(self.consumed)
     }
 
-    /// The peer's word as it was when there was no message.
+    /// Returns the peer's word for an empty ring.
     #[inline(always)]
     pub(super) fn idle_word(&self) -> u64 {
         self.produced | self.peer
     }
 
-    /// Notes that a record was seen, as the only one, and taken.
+    /// Notes that one record was seen and consumed.
     #[inline(always)]
     pub(super) fn advance(&mut self, size: u64) {
         self.consumed += size;
@@ -340,7 +340,7 @@ impl Consumer {
         }
     }
 
-    /// Checks the peer's producer word and takes it over.
+    /// Checks the peer's producer word and stores it.
     #[inline]
     fn accept(&mut self, word: u64) -> Result<(), RingError> {
         let index = word & !FLAGS;

@@ -22,13 +22,13 @@ impl Duplex {
         Some(Self { producer, consumer })
     }
 
-    /// Bytes that a message can have.
+    /// Returns the largest number of bytes of a message.
     pub fn max_message(&self) -> usize {
         self.producer.max_message()
     }
 
-    /// Bytes that the peer has ever taken and written, as far as is known: as long as these stay, it has not
-    /// shown that it is awake.
+    /// Returns the known numbers of bytes that the peer has ever consumed and written: while these
+    /// do not change, the peer has not shown that it is awake.
     pub(crate) fn peer_position(&self) -> (u64, u64) {
         (self.producer.consumed(), self.consumer.produced())
     }
@@ -66,7 +66,7 @@ impl Duplex {
             return Ok(pushed);
         }
         if matches!(pushed, Pushed::Full { .. }) {
-            // Nothing was pushed, so there was no fence yet.
+            // Nothing was pushed, so no fence was executed yet.
             inbound.fence();
         }
         let wake = self.check_room(inbound)?;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The short way of a short message: one word from an idle side to an idle side.
+//! The fast path of short messages: one word from an idle side to an idle side.
 //!
 //! A round trip of such messages costs little more than one of a bare word, so every instruction
-//! counts here. Each function first makes sure, by comparing whole words, that the general way
-//! would do exactly this, and otherwise leaves everything to it: whatever a hostile peer writes
-//! that is not the one expected word ends up there.
+//! counts here. Each function first checks, by comparing whole words, that the general path would
+//! do exactly this, and otherwise uses the general path, which handles all other words of a hostile
+//! peer.
 
 use super::layout::{self, ASLEEP, CONSUMER, PRODUCER, SLOT, SLOT_DATA};
 use super::{Duplex, Inbound, Outbound, RingError};
 
 /// Bytes of a message of the fast path.
 const SIZE: u64 = 8;
-/// Bytes that it takes in the ring.
+/// Bytes of its record in the ring.
 const RECORD: u64 = layout::record_size(SIZE);
 
 impl Duplex {

@@ -20,8 +20,8 @@ pub use producer::{Producer, Pushed};
 pub mod layout {
     /// Words of the writer's handshake record, see [`super::super::Channel`].
     pub const HANDSHAKE: usize = 0x000;
-    /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. Here starts
-    /// the *state line*: one cache line with all that a short message takes.
+    /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. The *state
+    /// line* starts here: one cache line with all words of a short message.
     pub const PRODUCER: usize = 0x080;
     /// The writer's consumer word: bytes that it ever read on its own side, and flags.
     pub const CONSUMER: usize = 0x088;
@@ -63,20 +63,20 @@ pub mod layout {
         capacity.is_power_of_two() && capacity >= MIN_CAPACITY && capacity <= MAX_CAPACITY
     }
 
-    /// Bytes that a message of `length` bytes takes in the ring.
+    /// Returns the bytes that a message of `length` bytes takes in the ring.
     #[inline]
     pub const fn record_size(length: u64) -> u64 {
         (length + HEADER as u64).next_multiple_of(ALIGN)
     }
 
-    /// The slot word of an empty message at `index`; longer ones add their length.
+    /// Returns the slot word of an empty message at `index`; longer ones add their length.
     #[inline]
     pub(super) const fn slot_base(index: u64) -> u64 {
         (index << 5) + 1
     }
 }
 
-/// This side's segment: the peer writes it, at any time and anything.
+/// This side's segment, to which the peer may write any bytes at any time.
 ///
 /// It may be write-combining memory, where loads pass each other even if they would be ordered for
 /// cached memory: only [`Inbound::acquire`] keeps them in order.
@@ -109,7 +109,7 @@ pub trait Inbound {
     fn fence(&self);
 }
 
-/// The peer's segment, as this side may use it: there is no load.
+/// The peer's segment, which this side only writes.
 ///
 /// It may be write-combining memory, which stores reach in any order, and late: only
 /// [`Outbound::publish`] keeps them in order, and a side that waits afterwards needs an
@@ -130,7 +130,7 @@ pub trait Outbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// An index went back, or further than there is room or data.
+    /// An index went back, or beyond the room or the data.
     #[error("an index is out of range")]
     Index,
     /// A flag is set that does not exist.
@@ -155,12 +155,12 @@ pub enum RingError {
     TooLong {
         /// Bytes of the message.
         length: usize,
-        /// Bytes that there is room for.
+        /// Largest number of bytes that fits.
         limit: usize,
     },
 }
 
-/// The parts of a range of the ring: where it starts and how many bytes lie before the wrap.
+/// Splits a range of the ring: returns its start, and how many bytes lie before the wrap.
 #[inline]
 fn split(position: u64, length: usize, capacity: u64) -> (usize, usize) {
     let start = (position & (capacity - 1)) as usize;

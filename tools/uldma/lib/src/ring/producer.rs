@@ -17,7 +17,7 @@ pub enum Pushed {
     },
     /// There is no room now. The flag that asks for room has been published.
     Full {
-        /// Ring the doorbell all the same.
+        /// The doorbell must be rung nevertheless.
         wake: bool,
     },
 }
@@ -31,9 +31,9 @@ pub struct Producer {
     produced: u64,
     /// Bytes ever read by the peer, as published by it; checked.
     consumed: u64,
-    /// Flags of the producer word that the peer sees.
+    /// Flags of the published producer word.
     flags: u64,
-    /// Consumer word that the doorbell was rung for last.
+    /// Consumer word at the last doorbell.
     rung: u64,
     failed: Option<RingError>,
 }
@@ -52,7 +52,7 @@ impl Producer {
         })
     }
 
-    /// Bytes that a message can have.
+    /// Returns the largest number of bytes of a message.
     pub fn max_message(&self) -> usize {
         self.capacity as usize - HEADER
     }
@@ -195,7 +195,7 @@ impl Producer {
         outbound.publish(PRODUCER, self.produced | flags);
     }
 
-    /// The index at which the next record will start, if the ring works.
+    /// Returns the index at which the next record will start, if the ring works.
     #[inline(always)]
     pub(super) fn index(&self) -> Option<u64> {
         self.failed.is_none().then_some(self.produced)
@@ -224,7 +224,7 @@ impl Producer {
         Ok(wake)
     }
 
-    /// Checks the peer's consumer word and takes it over.
+    /// Checks the peer's consumer word and stores it.
     #[inline]
     fn accept(&mut self, word: u64) -> Result<(), RingError> {
         let index = word & !FLAGS;
@@ -260,7 +260,7 @@ fn total(parts: &[impl AsRef<[u8]>]) -> usize {
     })
 }
 
-/// Stores a message that fits there into the slot.
+/// Stores a message that fits into the slot.
 #[inline]
 fn fill_slot(outbound: &impl Outbound, message: &[u8]) {
     let mut words = message.chunks_exact(8);
@@ -274,7 +274,7 @@ fn fill_slot(outbound: &impl Outbound, message: &[u8]) {
     }
 }
 
-/// Up to eight bytes as a word, zeroes after them.
+/// Packs up to eight bytes into a word, followed by zeroes.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Ok(all) = bytes.try_into() {

@@ -11,25 +11,25 @@
 
 use crate::adaptive_poll::AdaptivePoll;
 
-/// When to stop polling. All times are ticks.
+/// Decides when to stop polling. All times are ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Adaptive {
     policy: AdaptivePoll,
     wakeup: u64,
     /// The awaited message is the answer to a doorbell.
     rang: bool,
-    /// For how many wake-ups it polls after a ring.
+    /// Polling time after a ring, in wake-ups.
     attempt: u64,
     /// Waits after a ring until it polls in one again.
     skip: u64,
 }
 
 impl Adaptive {
-    /// Wake-ups for which it polls after a ring, at first and at most.
+    /// First and largest polling time after a ring, in wake-ups.
     const SHORTEST: u64 = 2;
     const LONGEST: u64 = 16;
 
-    /// A waiter that has not waited yet, where sleeping and waking takes `wakeup`.
+    /// Creates the policy, where sleeping and waking takes `wakeup`.
     pub(super) fn new(wakeup: u64) -> Self {
         Self {
             policy: AdaptivePoll::new(),
@@ -40,7 +40,7 @@ impl Adaptive {
         }
     }
 
-    /// The next wait begins, for an answer of a side that was just rung or not.
+    /// Begins a wait. `rang` is true if it is for an answer of a side whose doorbell was just rung.
     pub(super) fn begin(&mut self, rang: bool) {
         self.rang = rang;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Waiters that poll and sleep on processors that they share, in simulated time.
+//! Simulates waiters that poll and sleep on processors that they share.
 //!
 //! *Pairs* answer each other as fast as they can: the time that one waits depends on the other. A
 //! *single* waiter gets events at times that do not depend on it, so that its cost can be compared
@@ -12,7 +12,7 @@ use super::adaptive::Adaptive;
 
 /// Time that a program computes between a message and its answer.
 const ANSWER: u64 = 300;
-/// For how long a processor runs one thread while others want it.
+/// Time slice of a processor while several threads are ready.
 const SLICE: u64 = 3_000_000;
 /// Time before the first message, in wake-ups.
 const PAUSE: u64 = 100;
@@ -91,7 +91,7 @@ impl Policy for ByConstant {
     }
 }
 
-/// Random numbers that are the same in each run.
+/// Reproducible random numbers.
 struct Random(u64);
 
 impl Random {
