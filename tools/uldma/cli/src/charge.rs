@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma charge`: what registering memory would cost, without registering it.
+//! `uldma charge`: shows the charge of registering memory, without registering it.
 
 use serde::Serialize;
 

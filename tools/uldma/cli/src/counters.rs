@@ -15,7 +15,8 @@ pub(crate) type Counters = BTreeMap<String, Value>;
 #[serde(untagged)]
 pub(crate) enum Value {
     Number(u64),
-    /// Of a number of things, how many are in use, and by how many more open files they are wanted.
+    /// A resource that open files share: the number in use, and the number of further open files
+    /// that need one.
     Share {
         used: u64,
         of: u64,
@@ -27,7 +28,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// "3", "3 of 8", "3 of 8, wanted by 2 more" and "none"; the rest is text.
+    /// Parses "3", "3 of 8", "3 of 8, wanted by 2 more" and "none"; anything else is text.
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text
             .split([' ', ','])
@@ -70,7 +71,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// "name: value" or "name value" or, for a file with one value, just that.
+/// Parses "name: value" or "name value" or, for a file with one value, just that.
 pub(crate) fn parse(text: &str) -> Counters {
     let pair = |line: &str| {
         let (name, value) = line

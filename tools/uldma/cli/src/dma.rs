@@ -39,7 +39,7 @@ pub(crate) fn run(common: &Common, args: &Dma) -> Result<()> {
     let device = common.open()?;
     let length = usize::try_from(args.size)
         .map_err(|_| Failure::new(Kind::Failed, "--size is more than this machine can address"))?;
-    // Of pages that are mapped out, regions have to have all.
+    // All pages of a region have to be mapped out, so its size is rounded up.
     let page = usize::try_from(device.query()?.page_size)
         .unwrap_or(1)
         .max(1);

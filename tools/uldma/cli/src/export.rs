@@ -39,7 +39,7 @@ pub(crate) fn run(common: &Common, args: &Export) -> Result<()> {
         }
         (None, size) => Buffer::new(to_usize(size.unwrap_or(0))?)?,
     };
-    // Signals end the wait below and not the process, from here on.
+    // From here on, signals end the wait below and not the process.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);

@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// A failure of the operating system, at something that has a name.
+    /// Builds the failure of an operation of the operating system.
     pub(crate) fn io(what: impl Display, error: &std::io::Error) -> Self {
         let kind = match error.kind() {
             std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => Kind::Timeout,

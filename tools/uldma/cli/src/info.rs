@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma info`: what devices are there and what they have.
+//! `uldma info`: shows the devices and their properties.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub(crate) struct DeviceInfo {
     device: String,
     abi_version: u32,
     node: u32,
-    /// Nodes that the link joins, with this one.
+    /// Number of nodes of the link, including this one.
     nodes: u32,
     /// Numbers of those that can be reached.
     peers: Vec<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct DeviceInfo {
     link_generation: u32,
     contexts: u32,
     contexts_used: u32,
-    /// Names of the initiation methods that a context can have here and now.
+    /// Names of the initiation methods that a context can have on this system.
     methods: Vec<&'static str>,
     page_size: u64,
     shadow_bytes_per_context: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The command line of uldma: one file for each verb.
+//! The command line of uldma: one file for each command.
 
 mod args;
 mod atomic;

@@ -22,7 +22,7 @@ impl MemoryArgs {
         Ok(Memory::of_file(&file, self.size, writable)?)
     }
 
-    /// The name of the kind.
+    /// Returns the name of the kind.
     pub(crate) fn kind(&self) -> String {
         let kind = self.kind.to_possible_value();
         match (&self.file, kind) {

@@ -29,12 +29,12 @@ pub(crate) struct OpenFile {
 pub(crate) struct OpenFiles {
     /// Of processes other than this one.
     pub(crate) open_files: Vec<OpenFile>,
-    /// No process was left out since this user may not read its files.
+    /// True if no process was left out because this user may not read its files.
     pub(crate) all_files: bool,
 }
 
 impl OpenFiles {
-    /// Finds those of `device` in the processes of `proc`, without process `own`.
+    /// Finds the open files of `device` in the processes of `proc`, except those of process `own`.
     pub(crate) fn find(proc: &Path, device: &Path, own: u32) -> Self {
         let mut found = Self {
             all_files: true,
@@ -75,7 +75,7 @@ impl OpenFiles {
     }
 }
 
-/// The names in a directory that are numbers, in ascending order.
+/// Returns the names in a directory that are numbers, in ascending order.
 fn numbers(directory: &Path) -> std::io::Result<Vec<u32>> {
     let mut numbers: Vec<u32> = fs::read_dir(directory)?
         .flatten()
@@ -85,7 +85,7 @@ fn numbers(directory: &Path) -> std::io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The counters that the driver adds to a file's fdinfo, as fields of JSON are called.
+/// Returns the driver's counters in a file's fdinfo, under their names in JSON.
 fn of_driver(fdinfo: &str) -> Counters {
     counters::parse(fdinfo)
         .into_iter()

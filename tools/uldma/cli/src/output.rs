@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Prints a result: as one line of JSON, or in words.
+/// Prints a result: as one line of JSON, or as text.
 pub(crate) fn print<T: Serialize>(
     json: bool,
     value: &T,
@@ -28,7 +28,7 @@ pub(crate) fn print<T: Serialize>(
     }
 }
 
-/// Millions of bytes per second.
+/// Returns millions of bytes per second.
 pub(crate) fn megabytes_per_second(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         bytes as f64 / 1e6 / seconds
@@ -47,7 +47,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// A count, or a dash where there is none.
+/// Returns a count as text, or a dash for none.
 pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

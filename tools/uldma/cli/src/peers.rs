@@ -27,7 +27,7 @@ struct Peer {
     node: u32,
     link: &'static str,
     generation: u32,
-    /// Version of the protocol that both speak; none while the link is down.
+    /// Version of the protocol in use; none while the link is down.
     version: Option<u32>,
     features: u32,
     slots: u32,

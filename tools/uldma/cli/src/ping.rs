@@ -17,9 +17,9 @@ use crate::schema::SCHEMA_VERSION;
 const CAPACITY: u64 = 64 * 1024;
 /// Round trips that are not measured, to warm up.
 const WARM_UP: u32 = 200;
-/// Round trips from which the time of many is foreseen.
+/// Round trips from which the time of many is estimated.
 const FEW: u32 = 20;
-/// About how long the round trips of each kind may take. Where both nodes share one processor, each of
+/// Approximate time of the round trips of each kind. Where both nodes share one processor, each of
 /// them waits for the host's scheduler.
 const TIME: Duration = Duration::from_secs(4);
 const VERSION: u32 = 1;
@@ -47,7 +47,7 @@ struct Report {
     raw_min_ns: f64,
     raw_p50_ns: f64,
     raw_p99_ns: f64,
-    /// p50 of messages by p50 of bare words.
+    /// p50 of messages divided by p50 of bare words.
     ratio: f64,
 }
 

@@ -52,23 +52,23 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the first bytes were there.
+    /// Time of the first bytes.
     start: Option<Instant>,
     /// The bar is drawn.
     drawn: bool,
-    /// After how long the last line was printed.
+    /// Time of the last line, from the start.
     line: Duration,
 }
 
 impl State {
-    /// The time since the first bytes.
+    /// Returns the time since the first bytes.
     fn time(&mut self) -> Duration {
         self.start.get_or_insert_with(Instant::now).elapsed()
     }
 }
 
 impl Progress {
-    /// Nothing is shown before there is something worth it.
+    /// Creates a display, which shows nothing until the bytes are worth it.
     pub(crate) fn new(style: Style, what: &'static str, total: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let template = match total {
@@ -92,7 +92,7 @@ impl Progress {
         self.bar.length().is_some()
     }
 
-    /// So many more bytes are there.
+    /// Adds a number of bytes.
     pub(crate) fn inc(&self, bytes: usize) {
         if self.style == Style::Hidden {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma register`: registers memory of any kind and shows what the kernel makes of it.
+//! `uldma register`: registers memory of any kind and shows the kernel's state of it.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ struct Report {
     /// Predicted charge of the first registration.
     before: Cost,
     registrations: Vec<Registration>,
-    /// The first of them, as the kernel sees it.
+    /// State of the first of them.
     region: Info,
     /// None if not requested.
     blocks: Option<Vec<Block>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Data through a ring, from `connect` to `listen`.
+//! Carries data through a ring, from `connect` to `listen`.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ pub(crate) fn receive(
     })
 }
 
-/// The other side went away before the end.
+/// Builds the failure for a peer that ended too early.
 fn ended(error: Error) -> Failure {
     if matches!(error, Error::Closed | Error::LinkDown) || error.is_reset() {
         return Failure::new(

@@ -22,9 +22,10 @@ use crate::failure::{Failure, Kind, Result};
 use crate::output;
 use crate::progress::{Progress, Style};
 
-/// Bytes of each ring: as much as a window transfer keeps on its way.
+/// Bytes of each ring: as much as a window transfer has in flight.
 pub(crate) const CAPACITY: u64 = 1 << 20;
-/// Bytes of one message of a window transfer: several fit in the ring, so that both sides work.
+/// Bytes of one message of a window transfer: several fit in the ring, so that both sides work at
+/// the same time.
 pub(crate) const CHUNK: usize = 128 * 1024;
 /// Version of these messages.
 pub(crate) const VERSION: u32 = 1;
@@ -35,13 +36,14 @@ const LONGEST: usize = 4096;
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Message {
-    /// The sender has a file.
+    /// The sender offers a file.
     Offer {
         version: u32,
         method: Method,
         bytes: u64,
     },
-    /// The receiver is ready: name of its exported region, or where it listens, where need be.
+    /// The receiver is ready, with the name of its exported region or its address, if the method
+    /// needs one.
     Ready {
         region: Option<u64>,
         tcp: Option<Listening>,
@@ -105,7 +107,7 @@ pub(crate) fn protocol_error(what: impl std::fmt::Debug) -> Failure {
     }
 }
 
-/// Digest of the bytes, with progress.
+/// Returns the digest of the bytes, and shows progress.
 pub(crate) fn digest(bytes: &[u8], style: Style) -> String {
     let progress = Progress::new(style, "digest", Some(bytes.len() as u64));
     let mut hasher = Sha256::new();

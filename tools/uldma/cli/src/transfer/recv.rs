@@ -54,14 +54,14 @@ impl Deref for Received {
 pub(crate) fn run(common: &Common, args: &RecvFile) -> Result<()> {
     let device = common.open()?;
     let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
-    // Control messages have time; the processors are for the bytes.
+    // Control messages are not urgent; the processors should move the bytes.
     channel.set_spin(Spin::Never);
     let report = receive(common, args, &device, &mut channel);
     if let Err(failure) = &report {
         let message = failure.message.clone();
         let _ = send_message(&mut channel, &Message::Failed { message }, Duration::ZERO);
     }
-    // The sender has the last word's echo: let it go first.
+    // The sender still reads the last message: let it close first.
     let _ = channel.wait_closed(FAREWELL);
     output::print(common.json, &report?, |report| {
         format!(
@@ -127,7 +127,7 @@ fn receive(
     })
 }
 
-/// The sender's device writes into a region of ours.
+/// Receives by DMA: the sender's device writes into an exported region.
 fn by_dma(
     common: &Common,
     device: &Device,
@@ -158,7 +158,7 @@ fn by_dma(
     })
 }
 
-/// The sender writes into the ring; we copy out.
+/// Receives by the window: the sender writes into the ring, and this side copies out of it.
 pub(super) fn by_window(
     common: &Common,
     args: &RecvFile,
@@ -250,7 +250,7 @@ fn progress(common: &Common, args: &RecvFile, length: usize) -> Progress {
     Progress::new(style, "receive", Some(length as u64))
 }
 
-/// This machine's addresses, other than those of the loopback interface.
+/// Returns this machine's addresses, except those of the loopback interface.
 fn own_addresses() -> Vec<IpAddr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces

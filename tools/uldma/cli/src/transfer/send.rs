@@ -28,7 +28,7 @@ struct Report {
     method: Method,
     bytes: u64,
     sha256: String,
-    /// From the first initiation until all bytes have arrived; no preparation, no digest.
+    /// From the first initiation until all bytes have arrived, without preparation and digest.
     seconds: f64,
     mb_per_s: f64,
     /// With `--warm`: time of the first transfer, in which the device touched the memory first.
@@ -46,7 +46,7 @@ pub(super) struct SendCounts {
     syscalls: Option<u64>,
     /// Counter of the system calls: "ptrace" from outside, or the "library" itself.
     syscalls_counted_by: Option<&'static str>,
-    /// System calls to wait for the end, counted by the library.
+    /// System calls that wait for the end, counted by the library.
     wait_syscalls: Option<u64>,
     /// Loads from the device by this process, by the device's count.
     mmio_loads: Option<u64>,
@@ -74,7 +74,7 @@ pub(crate) fn run(common: &Common, args: &SendFile) -> Result<()> {
     let sha256 = digest(&buffer[..length], Style::new(common, &args.progress));
 
     let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
-    // Control messages have time; the processors are for the bytes.
+    // Control messages are not urgent; the processors should move the bytes.
     channel.set_spin(Spin::Never);
     let report = send(common, args, &device, &mut channel, buffer, length, sha256);
     if let Err(failure) = &report {
@@ -173,8 +173,8 @@ fn by_shadow(
     let clock = Clock::start();
     let (mut start, mut end) = (0, 0);
     let mut initiate = || {
-        // The tracer's marks take longer than the transfer: it is timed in between, with a clock
-        // that makes no system call.
+        // The tracer's marks take longer than the transfer. So it is timed between them, with a
+        // clock that makes no system call.
         start = clock.ticks();
         context.start(&mut started, (&from, 0), (&to, 0), bytes, wait)?;
         if args.prove {
@@ -252,7 +252,7 @@ fn by_kernel(
     Ok((seconds, counts))
 }
 
-/// Stores into the peer's memory, through the ring.
+/// Sends by stores into the peer's memory, through the ring.
 pub(super) fn by_window(
     common: &Common,
     args: &SendFile,
