@@ -16,7 +16,7 @@ pub enum Status {
     NoArgs = 1,
     /// Zero bytes.
     BadSize = 2,
-    /// Not an aligned access of eight (or four) bytes.
+    /// An access that is not aligned, or not of eight (or four) bytes.
     BadAccess = 3,
     /// No such page or region.
     NotValid = 4,
@@ -28,7 +28,7 @@ pub enum Status {
     Bounds = 7,
     /// Too many transfers of this context are waiting.
     QueueFull = 8,
-    /// The context or the device is off.
+    /// The context or the device is disabled.
     Disabled = 9,
     /// The peer is not reachable, or the import is stale.
     LinkDown = 10,
@@ -114,7 +114,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Mask of all of them.
+    /// Mask of all methods.
     pub const ALL: u32 = {
         let (mut mask, mut index) = (0, 0);
         while index < Self::NAMES.len() {
@@ -156,7 +156,7 @@ impl Method {
             .map_or("", |(_, name)| name)
     }
 
-    /// The method of this name.
+    /// Returns the method of a name.
     pub fn of_name(name: &str) -> Option<Self> {
         let mut names = Self::NAMES.into_iter();
         let found = names.find(|(_, other)| *other == name)?;
@@ -178,12 +178,12 @@ impl Method {
             || matches!(self, Method::Pal | Method::Shrimp2 | Method::FlashSingle)
     }
 
-    /// Its bit in a mask of methods.
+    /// Returns the method's bit in a mask of methods.
     pub fn bit(self) -> u32 {
         1 << self as u32
     }
 
-    /// The method that a mask has the bit of, if it is one bit.
+    /// Returns the method of a mask with exactly one bit.
     pub fn of_mask(mask: u32) -> Option<Self> {
         Self::all().find(|method| method.bit() == mask)
     }
@@ -232,9 +232,9 @@ pub const STATUS_RECORDS: u64 = 64;
 pub mod status_page {
     /// u64: highest ticket that has ended.
     pub const COMPLETED: u64 = 0;
-    /// u64: how many did not end well.
+    /// u64: number of tickets that ended with an error.
     pub const FAILED: u64 = 8;
-    /// u64: how many initiations got no ticket.
+    /// u64: number of initiations that got no ticket.
     pub const REFUSED: u64 = 16;
     /// u64: not zero if a store to the context page is needed to make the device poll the queue.
     pub const WAKEUP: u64 = 24;
@@ -294,7 +294,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The operation of this number.
+    /// Returns the operation of a number.
     pub fn of(number: u32) -> Option<Self> {
         let mut all = [Op::Copy, Op::FetchAdd, Op::CompareSwap, Op::Nop].into_iter();
         all.find(|op| *op as u32 == number)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Accesses to the BARs: from bar, offset and width to what the model does.
+//! Accesses to the BARs: decodes bar, offset and width, and calls the model.
 
 use crate::fault::Fault;
 use crate::layout::{
@@ -13,7 +13,8 @@ use crate::node::{CPUS, LARGEST_PAGE_SHIFT, SMALLEST_PAGE_SHIFT};
 use crate::registers::{self, Register, RegisterFile};
 
 impl Model {
-    /// A load from a BAR, by the host of a node; fills all of `data`, with ones where nothing is.
+    /// Loads from a BAR, for the host of a node. Fills all of `data`, with ones where no register
+    /// is.
     pub fn load(
         &mut self,
         node: usize,
@@ -63,7 +64,7 @@ impl Model {
         }
     }
 
-    /// A store to a BAR, by the host of a node.
+    /// Stores to a BAR, for the host of a node.
     pub fn store(
         &mut self,
         node: usize,

@@ -7,9 +7,9 @@ use crate::memory::{BusError, GuestMemory};
 /// An atomic read-modify-write operation on one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// Add a number, and wrap around.
+    /// Add a number, wrapping around.
     Add(u64),
-    /// Replace the word if it is the one that is expected.
+    /// Replace the word if it equals the expected value.
     CompareSwap {
         /// The expected value.
         compare: u64,

@@ -35,7 +35,7 @@ mod dma_flags {
 /// Time from a failed accept() to the next attempt.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// Serves one node to one client after the other, forever.
+/// Serves one node to one client at a time, forever.
 pub fn serve(device: Arc<Device>, node: usize, listener: UnixListener) {
     loop {
         let stream = match listener.accept() {
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         let mut capability = Vec::new();
         if index == BAR_WINDOW {
             flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
-            // Its kind and version, the next one, the areas that follow, and one of these.
+            // Kind and version, offset of the next capability, number of areas, and one area.
             for word in [VFIO_REGION_INFO_CAP_SPARSE_MMAP | (1 << 16), 0, 1, 0] {
                 capability.extend(word.to_le_bytes());
             }

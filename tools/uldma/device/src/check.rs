@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The checks of an initiation: from arguments to the two sides of a transfer, or a refusal.
+//! The checks of an initiation: turn arguments into the two sides of a transfer, or refuse it.
 //!
 //! A process reaches its own memory and what its peers exported to it, and nothing else. The checks
 //! here are repeated for every chunk (`walk`), because the driver changes tables meanwhile.
@@ -40,7 +40,7 @@ pub enum Location {
         /// The byte in the peer's memory that the import leads to.
         remote: PeerLocation,
     },
-    /// In a region of a peer that was named itself.
+    /// In a region of a peer that a privileged descriptor named.
     Peer(PeerLocation),
 }
 
@@ -96,7 +96,7 @@ pub struct CheckedTransfer {
     pub bytes: u64,
 }
 
-/// The tables of all nodes as seen from one of them.
+/// The tables of all nodes as seen from one of them, for checking accesses.
 pub struct AccessCheck<'a, B: ?Sized> {
     /// Tables of the node that initiates.
     pub own: View<'a, B>,
@@ -106,7 +106,7 @@ pub struct AccessCheck<'a, B: ?Sized> {
 }
 
 impl<'a, B: Bus + ?Sized> AccessCheck<'a, B> {
-    /// The tables of a node, if the link to it is still the one of a generation.
+    /// Returns the tables of a node, if the link to it still has the generation.
     pub fn peer(&self, node: u32, link_generation: u32) -> Result<&View<'a, B>, Status> {
         match self.peers.get(node as usize) {
             Some(Some((view, current))) if *current == link_generation => Ok(view),
@@ -156,7 +156,8 @@ fn usable_page<B: Bus + ?Sized>(
     Ok(page)
 }
 
-/// A region entry that `space` (or, for `None`, the kernel) may use for this.
+/// Returns a region entry that `space` may use with these rights; with `None`, the kernel may use
+/// it.
 fn usable_region<B: Bus + ?Sized>(
     view: &View<'_, B>,
     index: u32,
@@ -176,7 +177,7 @@ fn usable_region<B: Bus + ?Sized>(
     Ok(region)
 }
 
-/// The peer's region behind an import, if the peer allows this access.
+/// Returns the peer's region behind an import, if the peer allows this access.
 pub fn exported_region<B: Bus + ?Sized>(
     peer: &View<'_, B>,
     index: u32,
@@ -252,7 +253,7 @@ pub struct PeerRegion {
 }
 
 impl PeerRegion {
-    /// The tables of its node, if they can be reached.
+    /// Returns the tables of its node, if the node can be reached.
     fn view<'a, 's, B: Bus + ?Sized>(
         &self,
         access_check: &'s AccessCheck<'a, B>,
@@ -260,7 +261,7 @@ impl PeerRegion {
         access_check.peer(self.node, self.link_generation)
     }
 
-    /// A place in it, if the peer allows this access.
+    /// Returns a location in it, if the peer allows this access.
     fn place<B: Bus + ?Sized>(
         &self,
         view: &View<'_, B>,
@@ -306,7 +307,7 @@ struct UserSide<'a> {
     region: u32,
     /// The accesses that the transfer makes to the memory.
     does: &'a [Right],
-    /// This, and what the way in which it is named takes.
+    /// These rights, and those that its way of naming requires.
     needs: &'a [Right],
 }
 

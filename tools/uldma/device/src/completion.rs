@@ -14,11 +14,11 @@ use crate::memory::{BusError, GuestMemory, Right};
 pub struct Completion {
     /// The transfer's ticket.
     pub ticket: u64,
-    /// Bytes moved, or what the word was that was changed.
+    /// Bytes moved, or the old value of the word that was changed.
     pub bytes: u64,
     /// Result of the transfer.
     pub status: Status,
-    /// Transfers that did not end well, this one included.
+    /// Number of tickets that ended with an error, including this one.
     pub failed: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct StatusPage<'a> {
 }
 
 impl<'a> StatusPage<'a> {
-    /// The page at a bus address.
+    /// Returns the page at a bus address.
     pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
         let slice = memory.slice(address, status_page::SIZE, Right::Write)?;
         // The page must not leave the mapped range that it begins in.

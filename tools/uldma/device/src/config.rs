@@ -53,7 +53,7 @@ impl BarSizes {
     }
 }
 
-/// The registers, and which of their bits can be written.
+/// The registers, and their writable bits.
 #[derive(Clone, Debug)]
 pub struct Config {
     bytes: [u8; CONFIG_SIZE],
@@ -61,7 +61,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The state after a reset.
+    /// Returns the state after a reset.
     pub fn new(sizes: &BarSizes) -> Self {
         let mut config = Self {
             bytes: [0; CONFIG_SIZE],

@@ -30,7 +30,7 @@ pub struct Setup {
 /// Effect of a store to the control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlChange {
-    /// The context is on, and was off.
+    /// The context was enabled.
     Enabled,
     /// The context was disabled.
     Disabled,
@@ -41,7 +41,7 @@ pub enum ControlChange {
 /// Polling state of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PollState {
-    /// Not before it is woken.
+    /// The device does not poll the queue before it is woken.
     #[default]
     Asleep,
     /// The device polls the queue; the time is that of the first poll that found it empty.
@@ -62,9 +62,9 @@ pub struct Context {
     last_refusal: Option<Status>,
     no_data: bool,
     privileged: bool,
-    /// The transfer that ended last was linked to the next, and ended badly.
+    /// The transfer that ended last was linked to the next, and failed.
     abort_next: bool,
-    /// Initiations refused when the context was on before.
+    /// Refusals before the context was last enabled.
     refused_before: u64,
     watch: PollState,
     /// Setup registers.
@@ -131,7 +131,7 @@ impl Context {
         self.refused_before = counts.refused;
     }
 
-    /// Initiations refused, as the status page counts them.
+    /// Returns the number of refused initiations, as the status page counts them.
     pub fn refused(&self) -> u64 {
         self.refused_before.wrapping_add(self.counters.refused)
     }
@@ -184,7 +184,7 @@ impl Context {
         self.ticket.wrapping_add(1)
     }
 
-    /// Highest ticket that has ended.
+    /// Returns the highest ticket that has ended.
     pub fn completed(&self) -> u64 {
         self.completed
     }
@@ -194,7 +194,7 @@ impl Context {
         self.failed
     }
 
-    /// Bytes to go of the last initiation, or its negated status.
+    /// Returns the bytes still to move of the last initiation, or its negated status.
     pub fn remaining(&self) -> i64 {
         if !self.enabled {
             return Status::Disabled.negated();
@@ -253,13 +253,13 @@ impl Context {
         self.last_refusal = Some(status);
     }
 
-    /// The transfer that the engine works on.
+    /// Returns the transfer that the engine works on.
     pub fn head(&self) -> Option<&Transfer> {
         self.queue.front()
     }
 
-    /// Lets the transfers that touch memory which `which` picks end with a status, unless their end
-    /// is known already.
+    /// Ends the transfers of which `which` selects a side with a status, unless their result is
+    /// known already.
     pub fn end_all(&mut self, status: Status, which: impl Fn(&CheckedSide) -> bool) {
         for transfer in &mut self.queue {
             if transfer.ending.is_none() && transfer.work.sides().any(&which) {
@@ -268,14 +268,14 @@ impl Context {
         }
     }
 
-    /// Lets all transfers end as aborted, unless their end is known already.
+    /// Ends all transfers as aborted, unless their result is known already.
     pub fn end_everything(&mut self) {
         for transfer in &mut self.queue {
             transfer.ending.get_or_insert(Status::Aborted);
         }
     }
 
-    /// The engine did a part of a transfer, and perhaps failed then.
+    /// Reports that the engine executed a part of a transfer, or failed to.
     pub fn advance(&mut self, ticket: u64, outcome: Outcome) {
         let Some(head) = self.queue.front_mut().filter(|head| head.ticket == ticket) else {
             return;

@@ -10,7 +10,7 @@ use crate::method::{self, Machine, Reply};
 use crate::model::Model;
 
 impl Model {
-    /// The context and the byte in its page that an offset in BAR1 names.
+    /// Decodes an offset in BAR1: the context, and the byte in its page.
     fn in_context_page(&self, node: usize, address: u64) -> Option<(usize, usize)> {
         let node = self.nodes.get(node)?;
         let shift = node.registers.tables.page_shift;
@@ -19,8 +19,8 @@ impl Model {
         (context < node.contexts.len()).then_some((context, offset))
     }
 
-    /// A load from the context pages; `None` for one that is not served. The key-based method
-    /// starts a transfer by it.
+    /// Loads from the context pages; `None` for an access that is not served. The key-based method
+    /// starts transfers by this load.
     pub(crate) fn page_load(
         &mut self,
         node: usize,
@@ -59,8 +59,8 @@ impl Model {
         Some(value >> (offset % 8 * 8))
     }
 
-    /// A store to the context pages: the size word of the key-based method, or the end of a queue's
-    /// sleep; `None` if there is no such page.
+    /// Stores to the context pages: the size word of the key-based method, or a wake-up for a
+    /// queue; `None` if there is no such page.
     pub(crate) fn page_store(
         &mut self,
         node: usize,

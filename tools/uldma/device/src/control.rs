@@ -25,25 +25,25 @@ pub enum Request {
     Link {
         /// True to plug or restore.
         up: bool,
-        /// At one node; at all if absent.
+        /// The node; all nodes if absent.
         node: Option<usize>,
-        /// Only the link between this one and that.
+        /// The peer, for the link between this node and it only.
         peer: Option<usize>,
     },
-    /// Stop the engine, or let it go on: shorthand for the fault of this name.
+    /// Stops or resumes the engine: shorthand for the fault of this name.
     Stall {
         /// Stopped.
         on: bool,
-        /// At one node; at all if absent.
+        /// The node; all nodes if absent.
         node: Option<usize>,
     },
     /// Holds chunks between the look-up of their bus addresses and the access, or releases them.
     Hold {
         /// Held.
         on: bool,
-        /// At one node; at all if absent.
+        /// The node; all nodes if absent.
         node: Option<usize>,
-        /// Of one context; of all if absent.
+        /// The context; all contexts if absent.
         context: Option<usize>,
     },
     /// Misbehave, or stop to.
@@ -52,7 +52,7 @@ pub enum Request {
         kind: Fault,
         /// True to switch the fault on.
         on: bool,
-        /// At one node; at all if absent.
+        /// The node; all nodes if absent.
         node: Option<usize>,
     },
 }
@@ -103,7 +103,7 @@ fn at_nodes(
     })
 }
 
-/// Switches a fault on or off, at one node or at all.
+/// Switches a fault on or off, at one node or at all nodes.
 pub fn set_fault(
     device: &Device,
     kind: Fault,
@@ -115,7 +115,7 @@ pub fn set_fault(
     })
 }
 
-/// Holds chunks of one context or of all, at one node or at all, or lets them go on.
+/// Holds chunks of one context or of all, at one node or at all nodes, or releases them.
 pub fn set_hold(
     device: &Device,
     node: Option<usize>,

@@ -29,7 +29,7 @@ use crate::poll::Polled;
 use crate::ratelimit::RateLimitedLog;
 use crate::transfer::Outcome;
 
-/// Time between two tries to free a thread from a client that has left.
+/// Interval of the attempts to free a thread from a client that has left.
 const RELEASE: Duration = Duration::from_millis(10);
 
 /// A device with its engine's state, shared by all threads.
@@ -47,7 +47,7 @@ pub struct Device {
     interrupts: Vec<Condvar>,
     memories: Vec<RwLock<GuestMemory>>,
     most_ranges: usize,
-    /// By the node that they are about.
+    /// Error logs, by node.
     error_logs: Vec<RateLimitedLog>,
     window: File,
 }
@@ -77,7 +77,7 @@ impl Device {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let window = File::from(rustix::fs::memfd_create("uldma-window", flags)?);
         window.set_len(shape.window_size)?;
-        // A client that cut it short would kill the others, which have it mapped.
+        // A client that shrinks the file would kill the other clients, which have it mapped.
         rustix::fs::fcntl_add_seals(
             &window,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
@@ -126,7 +126,7 @@ impl Device {
         Ok(())
     }
 
-    /// Does something that must not end if it panics: what made it do so pays for it.
+    /// Runs `act`, which must not end by a panic: the node that caused a panic is disabled.
     fn guard(&self, act: impl FnOnce(&Self)) {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_ok() {
             return;
@@ -137,7 +137,7 @@ impl Device {
         }
     }
 
-    /// Turns a function off that has made the model fail.
+    /// Disables a function that has made the model panic.
     fn give_up(&self, node: usize) {
         self.complain(node, format_args!("the model fails; off until a reset"));
         self.with(|model, memories| model.give_up(node, memories));
@@ -165,7 +165,7 @@ impl Device {
         self.speed
     }
 
-    /// The window, mapped by the clients.
+    /// Returns the window's file, which clients map.
     pub fn window(&self) -> &File {
         &self.window
     }
@@ -296,7 +296,7 @@ impl Device {
         }
     }
 
-    /// The engine: moves chunk after chunk, forever.
+    /// Runs the engine, forever: moves one chunk after the other.
     fn run_engine(&self) {
         let mut scratch = Scratch::default();
         let mut model = self.lock();

@@ -11,7 +11,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A peer rings; returns the bits that interrupt.
+    /// Sets bits for a peer; returns the bits that interrupt.
     #[must_use]
     pub fn ring(&mut self, bits: u32) -> u32 {
         self.bits |= bits;
@@ -31,12 +31,12 @@ impl Doorbell {
         self.bits & uncovered
     }
 
-    /// Pending bits, masked or not.
+    /// Returns the pending bits, masked or not.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// Bits that do not interrupt.
+    /// Returns the bits that do not interrupt.
     pub fn mask(&self) -> u32 {
         self.mask
     }

@@ -16,7 +16,7 @@ use crate::walk::{self, Owner, Segment};
 /// Timing parameters of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
-    /// Time that each access to a BAR takes at least.
+    /// Minimum time of each access to a BAR.
     pub access: Duration,
     /// Time for which an empty queue is polled continuously.
     pub poll: Duration,
@@ -24,20 +24,20 @@ pub struct Speed {
     pub doze: Duration,
     /// Interval between two polls of a queue that is no longer polled continuously.
     pub nap: Duration,
-    /// Time from one interrupt of a node to the next, at least.
+    /// Minimum interval of two interrupts of a node.
     pub interrupt: Duration,
-    /// Time from one interrupt of a storm to the next.
+    /// Interval of the doorbells of a storm.
     pub storm: Duration,
     /// Limit of how often per second each link comes up.
     pub link_ups: u32,
     /// Time from an initiation to its first byte.
     pub delay: Duration,
-    /// Bytes per second of all transfers together; `None` for as fast as the host copies.
+    /// Bytes per second of all transfers together; `None` for no limit.
     pub bandwidth: Option<u64>,
 }
 
 impl Default for Speed {
-    /// As fast as the host is.
+    /// No delays and no limits.
     fn default() -> Self {
         Self {
             access: Duration::ZERO,
@@ -77,12 +77,12 @@ pub struct Schedule {
     speed: Speed,
     /// The place that was served last.
     last: usize,
-    /// The engine is busy until then.
+    /// Time until which the engine is busy.
     busy_until: Instant,
 }
 
 impl Schedule {
-    /// A schedule of an engine that is idle.
+    /// Creates the schedule of an idle engine.
     pub fn new(speed: Speed) -> Self {
         Self {
             speed,
@@ -101,7 +101,7 @@ impl Schedule {
         self.speed.delay.is_zero() && self.speed.bandwidth.is_none()
     }
 
-    /// When a transfer that is initiated now may start.
+    /// Returns the earliest start of a transfer that is initiated now.
     pub fn ready(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.speed.delay).unwrap_or(now)
@@ -143,8 +143,8 @@ impl Schedule {
 pub struct TableView {
     /// The initiating node's tables.
     pub own: Tables,
-    /// By the numbers of the nodes that can be reached, their tables and the generations of the
-    /// links to them.
+    /// The tables of the other nodes and the generations of the links to them, by node number;
+    /// `None` for nodes that cannot be reached.
     pub peers: [Option<(Tables, u32)>; MAX_NODES],
 }
 
@@ -164,7 +164,7 @@ pub enum Stage {
 pub enum Progress {
     /// The chunk was moved, or failed.
     Ended(Outcome),
-    /// Its bus addresses are known, and nothing was touched.
+    /// Its bus addresses are known, and no memory was accessed.
     LookedUp(Scratch),
 }
 
@@ -203,7 +203,7 @@ struct Found {
     segments: Vec<Segment>,
 }
 
-/// The bus addresses that a chunk touches; their room is kept from one chunk to the next.
+/// The bus addresses that a chunk touches; the allocations are reused for the next chunk.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     source: Found,

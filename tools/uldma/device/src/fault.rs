@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Misbehaviour on demand, for the driver's tests.
+//! Faults that can be injected, for the driver's tests.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ pub enum Fault {
     Hold,
     /// Transfers end, but no completion is written.
     DropCompletion,
-    /// Completions name a ticket that was never given out, with impossible numbers.
+    /// Completions name a ticket that was never issued, with impossible numbers.
     ForgeCompletion,
     /// Interrupts are not sent.
     DropInterrupt,
     /// Doorbells that are rung at the node are lost.
     DropDoorbell,
-    /// Bit 0 of the node's doorbell is set, and interrupts, again and again.
+    /// Bit 0 of the node's doorbell is set, and interrupts, repeatedly.
     Storm,
     /// One bit of every transfer's data arrives inverted.
     Corrupt,
-    /// One bit of what each transfer reads is inverted where it was read from.
+    /// One bit of the source of each transfer is inverted.
     Trespass,
     /// No bus address answers the engine.
     BusError,

@@ -29,7 +29,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// The engine begins with a chunk.
+    /// Notes that the engine begins with a chunk.
     pub(crate) fn begin(&mut self, job: &Job) {
         self.moving = Some((job.node, job.context));
     }
@@ -72,7 +72,7 @@ impl InFlight {
         self.moving.is_some() || self.held.iter().any(|held| held.touches(node))
     }
 
-    /// The held chunks of a node.
+    /// Returns the held chunks of a node.
     pub(crate) fn report(&self, node: usize) -> Vec<HeldReport> {
         let of_node = self.held.iter().filter(|held| held.job.node == node);
         of_node

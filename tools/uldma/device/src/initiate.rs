@@ -16,7 +16,7 @@ use crate::shadow::ShadowAddress;
 use crate::transfer::{Transfer, Work};
 
 impl Model {
-    /// A store to shadow space.
+    /// Stores to shadow space.
     pub(crate) fn shadow_store(
         &mut self,
         node: usize,
@@ -226,7 +226,7 @@ impl Model {
         Ok(word)
     }
 
-    /// A store to the register that starts a kernel-initiated transfer.
+    /// Stores to the register that starts a kernel-initiated transfer.
     pub(crate) fn kernel_start(&mut self, node: usize, bytes: u64, memories: &[&GuestMemory]) {
         let Some(own) = self.nodes.get(node) else {
             return;
@@ -299,7 +299,7 @@ impl Model {
         Ok(ticket)
     }
 
-    /// Counts an initiation that gets no ticket, or an access that passes nothing.
+    /// Counts an initiation that gets no ticket, or an access that passes no arguments.
     pub(crate) fn refuse(
         &mut self,
         node: usize,

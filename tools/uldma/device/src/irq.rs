@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! MSI-X vectors as a vfio-user server sees them: one eventfd each, handed over by the client,
-//! which keeps the MSI-X table and the pending bits itself.
+//! MSI-X vectors of a vfio-user server: one eventfd each, passed by the client, which keeps the
+//! MSI-X table and the pending bits itself.
 //!
 //! Raising an interrupt only records it here. A thread of the node sends it, because a client can
 //! make its eventfd block at any time: the file that it passed shares its flags as well as its
@@ -72,7 +72,7 @@ impl Event {
 #[derive(Debug, Default)]
 pub struct Vectors {
     events: [Option<Event>; MSIX_VECTORS as usize],
-    /// Raised, and not sent yet.
+    /// Vectors that were raised and not sent yet.
     due: [bool; MSIX_VECTORS as usize],
     raised: [u64; MSIX_VECTORS as usize],
     /// Eventfds to which the node's thread is sending interrupts.
@@ -80,7 +80,7 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// The client sets, removes or tests vectors (`VFIO_DEVICE_SET_IRQS`).
+    /// Sets, removes or tests vectors for the client (`VFIO_DEVICE_SET_IRQS`).
     pub fn configure(
         &mut self,
         flags: u32,
@@ -118,7 +118,7 @@ impl Vectors {
         Ok(())
     }
 
-    /// Notes an interrupt; those that were not sent yet become one.
+    /// Records an interrupt; interrupts of one vector that were not sent yet are merged.
     pub fn raise(&mut self, vector: u16) {
         let vector = usize::from(vector);
         if let Some(raised) = self.raised.get_mut(vector) {

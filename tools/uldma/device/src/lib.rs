@@ -5,9 +5,9 @@
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
 //! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
-//! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], put together in
-//! [`model`]. What makes a running device of them is in [`memory`], [`irq`], [`device`],
-//! [`wire`], [`backend`], [`control`], [`ratelimit`] and [`socket`].
+//! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], combined in [`model`].
+//! The running device around them is in [`memory`], [`irq`], [`device`], [`wire`], [`backend`],
+//! [`control`], [`ratelimit`] and [`socket`].
 
 #![forbid(unsafe_code)]
 

@@ -59,7 +59,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// The links of a number of nodes, all plugged and down.
+    /// Creates the links of a number of nodes, all plugged and down.
     pub fn new(nodes: usize) -> Self {
         Self {
             nodes: nodes.min(MAX_NODES),
@@ -75,7 +75,7 @@ impl Links {
         self.most = most;
     }
 
-    /// When to call [`Links::update`] again, if a link waits.
+    /// Returns the time at which to call [`Links::update`] again, if a link waits.
     pub fn retry(&self) -> Option<Instant> {
         self.retry
     }
@@ -104,7 +104,7 @@ impl Links {
         }
     }
 
-    /// Plugs or pulls the cable of one node; false if there is no such node.
+    /// Plugs or unplugs the cable of one node. Returns false if there is no such node.
     pub fn plug_node(&mut self, node: usize, plugged: bool) -> bool {
         match self.plugged.get_mut(node).filter(|_| node < self.nodes) {
             Some(cable) => *cable = plugged,
@@ -164,13 +164,13 @@ impl Links {
         self.link(one, other).map_or(0, |link| link.generation)
     }
 
-    /// The generation of a link while it is up.
+    /// Returns the generation of a link while it is up.
     pub fn current(&self, one: usize, other: usize) -> Option<u32> {
         let link = self.link(one, other).filter(|link| link.up)?;
         Some(link.generation)
     }
 
-    /// Mask of the nodes that a node can reach.
+    /// Returns the mask of the nodes that a node can reach.
     pub fn mask(&self, node: usize) -> u32 {
         let reached = (0..self.nodes).filter(|other| self.is_up(node, *other));
         reached.fold(0, |mask, other| mask | (1 << other))

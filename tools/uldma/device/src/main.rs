@@ -38,12 +38,12 @@ struct Options {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 
-    /// Register contexts per node, the kernel's included
+    /// Register contexts per node, including the kernel's
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CONTEXTS,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONTEXTS)))]
     contexts: u32,
 
-    /// Bytes of the window, the sections of all nodes together; a power of two
+    /// Bytes of the window, with the sections of all nodes; a power of two
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = window_size)]
     window_size: u64,
 
@@ -52,7 +52,7 @@ struct Options {
           value_parser = clap::value_parser!(u32).range(20..=44))]
     shadow_bits: u32,
 
-    /// Write the counters to this file, in JSON, at the end
+    /// Write the counters to this file at the end, in JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
@@ -86,7 +86,7 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = Speed::NAP.as_nanos() as u64)]
     nap_ns: u64,
 
-    /// Nanoseconds from one interrupt of a node to the next, at least
+    /// Minimum nanoseconds between two interrupts of a node
     #[arg(long, value_name = "NS", default_value_t = 0)]
     interrupt_ns: u64,
 
@@ -95,20 +95,20 @@ struct Options {
           value_parser = clap::value_parser!(u32).range(1..))]
     link_ups: u32,
 
-    /// Nanoseconds from one interrupt of the fault "storm" to the next
+    /// Nanoseconds between two interrupts of the fault "storm"
     #[arg(long, value_name = "NS", default_value_t = Speed::STORM.as_nanos() as u64)]
     storm_ns: u64,
 
-    /// Nanoseconds that each access to the function takes at least
+    /// Minimum nanoseconds of each access to the function
     #[arg(long, value_name = "NS", default_value_t = 0)]
     access_ns: u64,
 
-    /// Misbehave from the start, at one node or at all
+    /// Inject a fault from the start, at one node or at all
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
 }
 
-/// Fewest bytes of the window for each node.
+/// Minimum bytes of the window for each node.
 const SMALLEST_SECTION: u64 = 4096;
 
 fn window_size(text: &str) -> Result<u64, String> {
@@ -145,7 +145,7 @@ fn fault(text: &str) -> Result<(Fault, Option<usize>), String> {
 }
 
 fn fault_help() -> String {
-    let mut help = String::from("Misbehave from the start, at one node or at all; repeatable:\n");
+    let mut help = String::from("Inject a fault from the start, at one node or at all; repeatable:\n");
     for kind in Fault::value_variants() {
         if let Some(value) = kind.to_possible_value() {
             let what = value.get_help().map(ToString::to_string);
@@ -156,7 +156,7 @@ fn fault_help() -> String {
 }
 
 fn run(options: &Options) -> io::Result<()> {
-    // From here on a signal waits for the loop below, so the sockets are always removed.
+    // From here on signals wait for the loop below, so the sockets are always removed.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let shape = Shape {
         contexts: options.contexts,
@@ -210,7 +210,7 @@ fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Panics that are caught can be caused again and again, as all that is complained of.
+/// Limits the rate of messages about panics, which a guest may cause repeatedly.
 fn limit_panics() {
     let errors = RateLimitedLog::default();
     std::panic::set_hook(Box::new(move |panic| errors.error(format_args!("{panic}"))));

@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, SealFlags};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
 
-/// No memory of the node answers at a bus address, or not for this kind of access.
+/// No memory of the node answers at a bus address, or it does not allow this kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusError;
 
@@ -27,7 +27,8 @@ pub trait Bus {
     /// Loads the little-endian word at a multiple of 8, with acquire ordering.
     fn load64(&self, address: u64) -> Result<u64, BusError>;
 
-    /// Loads consecutive pairs of words: of each the first, the second, and the first once more.
+    /// Loads consecutive pairs of words: of each pair the first word, the second, and the first
+    /// again.
     fn load_pairs(&self, address: u64, pairs: &mut [[u64; 3]]) -> Result<(), BusError> {
         let mut first = address;
         for pair in pairs {
@@ -62,7 +63,7 @@ struct Mapping {
     writable: bool,
 }
 
-/// Most files of a node that are kept open, each for all ranges that are of it.
+/// Limit of a node's open files, each for all ranges of that file.
 const MAX_FILES: usize = 64;
 
 /// Identity of a file: device, inode, and access mode.
@@ -72,7 +73,7 @@ type Identity = (u64, u64, OFlags);
 #[derive(Debug)]
 pub struct GuestMemory {
     mappings: Vec<Mapping>,
-    /// Most ranges that there can be.
+    /// Limit of the number of ranges.
     limit: usize,
     /// The files behind ranges.
     files: Vec<(Identity, Weak<File>)>,
@@ -85,7 +86,7 @@ impl Default for GuestMemory {
 }
 
 impl GuestMemory {
-    /// Memory of so many ranges at most.
+    /// Creates a memory map without ranges, and with a limit for them.
     pub fn limited(limit: usize) -> Self {
         Self {
             mappings: Vec::new(),
@@ -99,7 +100,7 @@ impl GuestMemory {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` and `AlreadyExists` for a range that cannot be, `StorageFull` beyond the limit.
+    /// `InvalidInput` and `AlreadyExists` for an invalid range, `StorageFull` beyond the limit.
     pub fn map(
         &mut self,
         address: u64,
@@ -146,7 +147,8 @@ impl GuestMemory {
         Ok(problem)
     }
 
-    /// The file behind a range, which other ranges may have brought already: only one is kept.
+    /// Returns the file behind a range; if other ranges have passed it already, only one is kept
+    /// open.
     fn keep(&mut self, file: File) -> io::Result<Arc<File>> {
         let data = file.metadata()?;
         let opened = rustix::fs::fcntl_getfl(&file)? & OFlags::RWMODE;
@@ -214,8 +216,8 @@ impl GuestMemory {
     ) -> Result<u64, BusError> {
         let read = self.slice(source, length, Right::Read)?;
         let write = to.slice(destination, read.len() as u64, Right::Write)?;
-        // The host maps pages around one that is read for the first time, but not around one that
-        // is written: reading first saves most of the page faults of memory that is new here.
+        // For a read, the host maps pages around the accessed one, but not for a write: reading
+        // first saves most of the page faults of memory that is not mapped yet.
         write.copy_to(&mut [0u8]);
         read.copy_to_volatile_slice(write);
         Ok(read.len().min(write.len()) as u64)
@@ -245,7 +247,7 @@ impl GuestMemory {
         Ok(u64::from_le(old))
     }
 
-    /// Inverts the lowest bit of a byte; what a device with a broken data path does.
+    /// Inverts the lowest bit of a byte, as a device with a broken data path does.
     pub fn invert_bit(&self, address: u64) {
         if let Ok(byte) = self.slice(address, 1, Right::Write) {
             let mut value = [0u8];

@@ -14,7 +14,7 @@ pub struct Machines {
     compare: Compare,
     extended_shadow: ExtendedShadow,
     extended_shadow_shared: ExtendedShadowShared,
-    /// The one that keeps keys.
+    /// The machine that keeps keys.
     pub key: KeyBased,
     single_store: SingleStore,
     repeated_5: Repeated,
@@ -30,7 +30,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Machines that have seen nothing.
+    /// Creates machines without arguments.
     pub fn new(compare: Compare) -> Self {
         Self {
             compare,
@@ -51,7 +51,7 @@ impl Machines {
         }
     }
 
-    /// The machine of a method; none for one that takes no accesses to shadow space.
+    /// Returns the machine of a method; none for a method without accesses to shadow space.
     pub fn get(&mut self, method: Method) -> Option<&mut dyn Machine> {
         Some(match method {
             Method::ExtendedShadow => &mut self.extended_shadow,

@@ -32,7 +32,7 @@ pub struct Model {
     pub(crate) links: Links,
     pub(crate) schedule: Schedule,
     pub(crate) in_flight: InFlight,
-    /// The node that something is being done for.
+    /// The node that the model works for.
     broken_node: Option<usize>,
     /// The engine has new work.
     pub(crate) wake: bool,
@@ -43,7 +43,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A device to which no client is connected.
+    /// Creates a device to which no client is connected.
     pub fn new(shape: Shape, nodes: usize, speed: Speed) -> Self {
         let mut links = Links::new(nodes);
         links.limit(speed.link_ups);
@@ -70,12 +70,12 @@ impl Model {
         self.broken_node = before;
     }
 
-    /// After a panic: the node that something was being done for. Nothing is any more.
+    /// Returns the node that the model worked for when it panicked, and ends that work.
     pub fn broken_node(&mut self) -> Option<usize> {
         self.broken_node.take()
     }
 
-    /// Turns a function off until it is reset; its transfers vanish.
+    /// Disables a function until it is reset; its transfers are dropped.
     pub fn give_up(&mut self, node: usize, memories: &[&GuestMemory]) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.reset();
@@ -105,7 +105,7 @@ impl Model {
         std::mem::take(&mut self.wake_storm)
     }
 
-    /// A client connects to a node: its host is switched on.
+    /// Attaches a client to a node: its host counts as switched on.
     pub fn attach(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.attached = true;
@@ -121,7 +121,7 @@ impl Model {
         self.reset_function(node, memories);
     }
 
-    /// Resets all of a function, as a bus reset does. What was held is never done.
+    /// Resets a whole function, as a bus reset does. Held chunks are dropped.
     pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.reset_registers(node, memories);
         while let Some(job) = self.in_flight.take_touching(node) {
@@ -135,7 +135,7 @@ impl Model {
         }
     }
 
-    /// Resets registers and contexts. Ends once nothing of the node is in flight.
+    /// Resets registers and contexts. The reset ends when nothing of the node is in flight.
     pub(crate) fn reset_registers(&mut self, node: usize, memories: &[&GuestMemory]) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.reset();
@@ -145,7 +145,7 @@ impl Model {
         self.settle(memories);
     }
 
-    /// Lets the administrator plug or pull cables.
+    /// Plugs or unplugs cables for the administrator.
     pub fn with_links<R>(
         &mut self,
         memories: &[&GuestMemory],
@@ -156,7 +156,7 @@ impl Model {
         result
     }
 
-    /// A load from a node's configuration space.
+    /// Loads from a node's configuration space.
     pub fn config_load(&self, node: usize, offset: u64, data: &mut [u8]) {
         match self.nodes.get(node) {
             Some(node) if !node.faults.has(Fault::Gone) => node.config.read(offset, data),
@@ -164,7 +164,7 @@ impl Model {
         }
     }
 
-    /// A store to a node's configuration space.
+    /// Stores to a node's configuration space.
     pub fn config_store(&mut self, node: usize, offset: u64, data: &[u8]) {
         if let Some(node) = self.nodes.get_mut(node) {
             if !node.faults.has(Fault::Gone) {
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// The client of a node sets, removes or tests interrupt vectors.
+    /// Sets, removes or tests interrupt vectors for the client of a node.
     pub fn set_vectors(
         &mut self,
         node: usize,
@@ -189,18 +189,18 @@ impl Model {
         }
     }
 
-    /// The interrupts of a node, if it has any to be sent.
+    /// Takes the interrupts of a node, if it has any to send.
     pub fn due_vectors(&mut self, node: usize) -> Option<&mut Vectors> {
         let node = self.nodes.get_mut(node)?;
         Some(&mut node.vectors).filter(|vectors| vectors.is_due())
     }
 
-    /// The interrupts of a node.
+    /// Returns the interrupts of a node.
     pub fn vectors(&mut self, node: usize) -> Option<&mut Vectors> {
         Some(&mut self.nodes.get_mut(node)?.vectors)
     }
 
-    /// Switches a fault of a node on or off; false if there is no such node.
+    /// Switches a fault of a node on or off. Returns false if there is no such node.
     pub fn set_fault(
         &mut self,
         node: usize,
@@ -227,7 +227,8 @@ impl Model {
         true
     }
 
-    /// Holds the chunks of one context of a node, or of all; false if there is no such context.
+    /// Holds the chunks of one context of a node, or of all. Returns false if there is no such
+    /// context.
     pub fn set_hold(
         &mut self,
         node: usize,
@@ -335,7 +336,7 @@ impl Model {
         })
     }
 
-    /// A store to the invalidation register.
+    /// Stores to the invalidation register.
     pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
         let kind = value >> invalidate::KIND_SHIFT;
         self.end_users(node, kind, value as u32, None);
@@ -389,7 +390,7 @@ impl Model {
         }
     }
 
-    /// A store to the register that rings a peer.
+    /// Stores to the register that rings a peer.
     pub(crate) fn ring_peer(&mut self, node: usize, peer: usize, bits: u32) {
         let up = self.links.is_up(node, peer);
         if let Some(own) = self.nodes.get_mut(node) {
@@ -447,7 +448,7 @@ impl Model {
         self.links.retry()
     }
 
-    /// A chunk that is held no more, and has its access before it.
+    /// Returns a chunk that is not held any more; its access remains.
     fn resume(&mut self) -> Option<Job> {
         let nodes = &self.nodes;
         let (mut job, reached) = self.in_flight.take(|job| {
@@ -528,7 +529,8 @@ impl Model {
                     context.advance(job.ticket, outcome);
                 }
                 if let Work::Invalidate { region } = job.work {
-                    // Nothing that concerns the node is in flight now, so that is all.
+                    // No chunk that concerns the node is in flight now, so nothing else has to be
+                    // waited for.
                     self.end_users(job.node, invalidate::REGION, region, Some(job.context));
                 }
             }

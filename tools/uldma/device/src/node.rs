@@ -47,14 +47,14 @@ impl Shape {
     }
 }
 
-/// Registers of a node that do nothing but keep their value.
+/// Registers of a node that only keep their value.
 #[derive(Clone, Copy, Debug)]
 pub struct Registers {
     /// The driver is there.
     pub enabled: bool,
     /// Pending causes of the event vector.
     pub event: u32,
-    /// Places of the tables, and the page shift.
+    /// Locations of the tables, and the page shift.
     pub tables: Tables,
     /// Kernel-initiated transfer: source.
     pub dma_source: u64,
@@ -116,7 +116,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that no client is connected to.
+    /// Creates a node without a client.
     pub fn new(shape: Shape) -> Self {
         Self {
             shape,
@@ -140,7 +140,7 @@ impl Node {
         (0..shape.contexts).map(|_| Context::default()).collect()
     }
 
-    /// Back to the reset values; transfers vanish without a completion.
+    /// Restores the reset values; transfers are dropped without a completion.
     pub fn reset(&mut self) {
         self.registers = Registers::default();
         self.doorbell = Doorbell::default();
@@ -301,7 +301,7 @@ impl Node {
         }
     }
 
-    /// A context went on or off.
+    /// Handles the enabling or disabling of a context.
     fn follow(&mut self, index: usize, change: ControlChange) {
         let (Ok(number), true) = (u32::try_from(index), change != ControlChange::None) else {
             return;

@@ -16,7 +16,7 @@ use crate::model::{self, Model};
 use crate::queue::Ring;
 use crate::transfer::{Transfer, Work};
 
-/// Descriptors that are taken from one queue before others get their turn.
+/// Limit of descriptors that are taken from one queue before the next one is polled.
 const BATCH: u64 = 64;
 
 /// Limit of bytes that are moved during a poll; the engine moves longer transfers.

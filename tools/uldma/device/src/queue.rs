@@ -106,7 +106,7 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// The page at a bus address.
+    /// Returns the page at a bus address.
     pub fn new(memory: &'a GuestMemory, address: u64) -> Result<Self, BusError> {
         const BYTES: u64 = STATUS_RECORDS * descriptor::SIZE;
         let slice = memory.slice(address, BYTES, Right::Read)?;
@@ -115,7 +115,7 @@ impl<'a> Ring<'a> {
         whole.then_some(Self { slice }).ok_or(BusError)
     }
 
-    /// The descriptor with this ticket, once it is there.
+    /// Reads the descriptor with this ticket; `None` if it is not written yet.
     pub fn read(&self, ticket: u64) -> Result<Option<Descriptor>, BusError> {
         let place = ticket % STATUS_RECORDS * descriptor::SIZE;
         let place = usize::try_from(place).map_err(|_| BusError)?;

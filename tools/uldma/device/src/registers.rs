@@ -2,9 +2,9 @@
 
 //! Decodes the registers of BAR0.
 //!
-//! Registers are read with 4 or 8 bytes at a multiple of that, and written with their own width; an
-//! 8-byte access to two adjacent 4-byte registers does the lower one first. A register of 8 bytes
-//! can be read in halves, but is written at once.
+//! Registers are read with 4 or 8 bytes at a multiple of that, and written with their own width. An
+//! 8-byte access to two adjacent 4-byte registers accesses the lower one first. A register of 8
+//! bytes can be read in halves, but is written at once.
 
 use crate::layout::{ctx, reg, MSIX_TABLE_OFFSET};
 
@@ -23,7 +23,7 @@ pub enum Register {
 }
 
 impl Register {
-    /// The register at a byte offset in BAR0.
+    /// Returns the register at a byte offset in BAR0.
     pub fn at(offset: usize) -> Self {
         match offset.checked_sub(reg::CONTEXT_BLOCKS) {
             Some(in_blocks) if offset < MSIX_TABLE_OFFSET => Register::Context {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The shadow space: what an address in it means, and the size word that is stored there.
+//! The shadow space: the layout of its addresses, and the size word that is stored there.
 //!
 //! Extended shadow addressing ("user-level DMA" paper, section 3.2): the highest bits of a shadow
 //! address name the context. The operating system sets them when it maps a shadow page, so a
@@ -31,7 +31,7 @@ pub struct ShadowAddress {
 }
 
 impl Geometry {
-    /// log2 of the bytes of shadow space of each context.
+    /// Returns log2 of the bytes of shadow space of each context.
     pub fn shadow_shift(&self) -> u32 {
         self.shadow_bits - self.contexts.next_power_of_two().ilog2()
     }
@@ -48,7 +48,7 @@ impl Geometry {
     }
 }
 
-/// The size word of a user-level initiation, taken apart.
+/// The decoded size word of a user-level initiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SizeWord {
     /// Bytes to move.
@@ -76,7 +76,7 @@ impl SizeWord {
         }
     }
 
-    /// The word that a program stores for this; fields that are too wide lose their upper bits.
+    /// Encodes the word that a program stores; fields that are too wide lose their upper bits.
     pub fn pack(&self) -> u64 {
         let field = |value: u32, shift: u32, mask: u64| (u64::from(value) & mask) << shift;
         field(self.bytes, 0, bits::BYTES_MASK)

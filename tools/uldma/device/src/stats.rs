@@ -42,7 +42,7 @@ pub struct MethodCounters {
     pub page_loads: u64,
     /// Tickets issued, and atomic loads served.
     pub initiations: u64,
-    /// Initiations refused, and accesses that passed nothing.
+    /// Initiations refused, and accesses that passed no arguments.
     pub refused: u64,
     /// Loads that returned FAIL, so that the sequence starts again.
     pub fails: u64,
@@ -63,7 +63,7 @@ pub struct NodeCounters {
     pub shadow_loads: u64,
     /// Stores to BAR2.
     pub shadow_stores: u64,
-    /// Accesses to the window that were not direct.
+    /// Accesses to the window that were trapped.
     pub window_accesses: u64,
     /// Accesses of a width, at a place or in a state that the device does not serve.
     pub bad_accesses: u64,
@@ -94,7 +94,7 @@ pub struct NodeCounters {
 }
 
 impl NodeCounters {
-    /// The counters of a method.
+    /// Returns the counters of a method.
     pub fn method(&mut self, method: Method) -> &mut MethodCounters {
         self.methods.entry(method).or_default()
     }
@@ -115,7 +115,7 @@ impl NodeCounters {
     }
 }
 
-/// The state of one context, as shown.
+/// State of one context, for reports.
 #[derive(Debug, Serialize)]
 pub struct ContextReport {
     /// Its number.
@@ -139,7 +139,7 @@ pub struct ContextReport {
     pub counters: ContextCounters,
 }
 
-/// A chunk that is held, as shown.
+/// A held chunk, for reports.
 #[derive(Debug, Serialize)]
 pub struct HeldReport {
     /// The context.
@@ -148,7 +148,7 @@ pub struct HeldReport {
     pub ticket: u64,
 }
 
-/// The state of one node, as shown.
+/// State of one node, for reports.
 #[derive(Debug, Serialize)]
 pub struct NodeReport {
     /// Its number.
@@ -173,7 +173,7 @@ pub struct NodeReport {
     pub contexts: Vec<ContextReport>,
 }
 
-/// The state of the link between two nodes, as shown.
+/// State of the link between two nodes, for reports.
 #[derive(Debug, Serialize)]
 pub struct LinkReport {
     /// The nodes.
@@ -187,7 +187,7 @@ pub struct LinkReport {
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Changes when a field changes its meaning.
+    /// Incremented when a field changes its meaning.
     pub schema_version: u32,
     /// All links.
     pub links: Vec<LinkReport>,

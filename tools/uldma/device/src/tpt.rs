@@ -15,8 +15,8 @@ const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;
 const REGION_ENTRY_SIZE: u64 = size_of::<RegionEntry>() as u64;
 const RUN_SIZE: u64 = size_of::<Run>() as u64;
 
-/// Most runs that are searched for a page entry; a region with more can be used through its other
-/// runs and by the kernel only.
+/// Limit of runs that are searched for a page entry; the other runs of a region can be used by the
+/// kernel only.
 pub const MAX_RUNS_SEARCHED: u32 = 1 << 16;
 
 /// Locations of the tables, from the node's registers.
@@ -58,7 +58,7 @@ impl From<EntryError> for Status {
     }
 }
 
-/// Page entries that stand for consecutive pages: as many as are left of a run.
+/// Page entries of consecutive pages, up to the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRange {
     /// Index of the first of them.
@@ -67,7 +67,7 @@ pub struct EntryRange {
     pub pages: u32,
 }
 
-/// Entries that were read already, each at the only place that its index has.
+/// A direct-mapped cache of entries.
 struct EntryCache<T, const SLOTS: usize>([Cell<Option<(u32, T)>>; SLOTS]);
 
 impl<T: Copy, const SLOTS: usize> EntryCache<T, SLOTS> {
@@ -101,7 +101,7 @@ pub struct View<'a, B: ?Sized> {
 }
 
 impl<'a, B: Bus + ?Sized> View<'a, B> {
-    /// Tables at the places named by `tables` in the memory behind `bus`.
+    /// Creates a view of the tables that `tables` locates in the memory behind `bus`.
     pub fn new(tables: &'a Tables, bus: &'a B) -> Self {
         Self {
             tables,
@@ -116,7 +116,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         self.tables.page_shift
     }
 
-    /// Bus address of an entry.
+    /// Returns the bus address of an entry.
     fn locate(
         &self,
         directory: u64,
@@ -202,7 +202,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         Ok(())
     }
 
-    /// A valid region entry; index 0 names none.
+    /// Reads a valid region entry; index 0 names none.
     pub fn region(&self, index: u32) -> Result<RegionEntry, EntryError> {
         let tables = self.tables;
         if index == 0 {
@@ -255,7 +255,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         })
     }
 
-    /// Pages that the region touches.
+    /// Returns the number of pages that the region touches.
     fn page_count(&self, region: &RegionEntry) -> u64 {
         let bytes = region.offset.saturating_add(region.length);
         bytes.div_ceil(1 << self.tables.page_shift)
@@ -280,7 +280,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         Err(EntryError::NotValid)
     }
 
-    /// Page entries that stand for a page of the region and for the pages after it.
+    /// Returns the page entries of a page of the region and of the pages after it.
     pub fn entries_of_page(
         &self,
         region: &RegionEntry,
@@ -316,7 +316,8 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
     }
 }
 
-/// A valid page entry from its first word, its second, and its first once more.
+/// Decodes a page entry from its first word, its second, and its first again; fails if it is not
+/// valid.
 fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     if word & page_flags::VALID == 0 || word != again {
         return Err(EntryError::NotValid);
@@ -328,7 +329,7 @@ fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     })
 }
 
-/// The only run of a region that has one.
+/// Returns the only run of a region that has one.
 fn single_run(region: &RegionEntry) -> Run {
     Run {
         page: 0,
@@ -338,7 +339,7 @@ fn single_run(region: &RegionEntry) -> Run {
     }
 }
 
-/// The bit that a page entry must have for an access.
+/// Returns the bit that a page entry must have for an access.
 pub fn page_right(right: Right) -> u64 {
     match right {
         Right::Read => page_flags::READ,
@@ -346,7 +347,7 @@ pub fn page_right(right: Right) -> u64 {
     }
 }
 
-/// The bit that a region entry must have for an access by its own node.
+/// Returns the bit that a region entry must have for an access by its own node.
 pub fn region_right(right: Right) -> u32 {
     match right {
         Right::Read => region_flags::READ,
@@ -354,7 +355,7 @@ pub fn region_right(right: Right) -> u32 {
     }
 }
 
-/// The bit that a region entry must have for an access by the peer.
+/// Returns the bit that a region entry must have for an access by the peer.
 pub fn export_right(right: Right) -> u32 {
     match right {
         Right::Read => region_flags::EXPORT_READ,

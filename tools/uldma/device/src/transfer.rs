@@ -20,17 +20,17 @@ pub enum Work {
         /// The change.
         operation: Atomic,
     },
-    /// End what uses a region of this node.
+    /// End all transfers that use a region of this node.
     Invalidate {
         /// Its index.
         region: u32,
     },
-    /// Nothing: how it ends is known from the start.
+    /// Nothing: the result is known from the start.
     Nothing,
 }
 
 impl Work {
-    /// The memory that it touches.
+    /// Returns the sides that it touches.
     pub fn sides(&self) -> impl Iterator<Item = &CheckedSide> {
         let (one, other) = match self {
             Work::Copy(checked) => (Some(&checked.source), Some(&checked.destination)),
@@ -64,7 +64,7 @@ pub struct Transfer {
     pub ready: Instant,
     /// The result, once it is known.
     pub ending: Option<Status>,
-    /// If it ends badly, the next one ends as aborted.
+    /// If it fails, the next one ends as aborted.
     pub linked: bool,
 }
 

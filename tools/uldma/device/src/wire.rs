@@ -16,14 +16,14 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Most bytes of a region that one message reads or writes.
+/// Limit of bytes of a region that one message reads or writes.
 pub const MAX_ACCESS: u32 = 4096;
 /// Limit of files per message.
 pub const MAX_FILES: usize = 16;
 
 /// Bytes of what each message begins with.
 const HEADER: usize = 16;
-/// Most bytes of what follows it: the longest is a write to a region.
+/// Limit of bytes after the header: the longest message is a write to a region.
 const MAX_BODY: usize = 16 + MAX_ACCESS as usize;
 
 const FLAG_REPLY: u32 = 1;
@@ -44,7 +44,7 @@ pub mod command {
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
     /// Returns the properties of an interrupt index.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
-    /// Set, take back or test interrupts.
+    /// Sets, removes or tests interrupts.
     pub const DEVICE_SET_IRQS: u16 = 8;
     /// Read a region.
     pub const REGION_READ: u16 = 9;
@@ -90,7 +90,7 @@ impl Header {
 #[derive(Debug)]
 pub struct Request {
     header: Header,
-    /// `None` if it was longer than any may be.
+    /// `None` if it was longer than the limit.
     body: Option<Vec<u8>>,
     files: Vec<File>,
 }
@@ -144,33 +144,33 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// `FileTooLarge` if that was more than a message may have.
+    /// `FileTooLarge` if the body was longer than the limit.
     pub fn body(&self) -> io::Result<&[u8]> {
         let too_large = || io::ErrorKind::FileTooLarge.into();
         self.body.as_deref().ok_or_else(too_large)
     }
 
-    /// The bytes from an offset of the body on.
+    /// Returns the bytes from an offset of the body on.
     pub fn rest(&self, offset: usize) -> io::Result<&[u8]> {
         let rest = self.body()?.get(offset..);
         rest.ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// The number of 4 bytes at an offset of the body.
+    /// Returns the number of 4 bytes at an offset of the body.
     pub fn word(&self, offset: usize) -> io::Result<u32> {
         let bytes = self.rest(offset)?.first_chunk();
         let word = bytes.copied().map(u32::from_le_bytes);
         word.ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// The number of 8 bytes at an offset of the body.
+    /// Returns the number of 8 bytes at an offset of the body.
     pub fn wide(&self, offset: usize) -> io::Result<u64> {
         let bytes = self.rest(offset)?.first_chunk();
         let wide = bytes.copied().map(u64::from_le_bytes);
         wide.ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// Answers, with a file or without.
+    /// Replies, with or without a file.
     pub fn reply(
         &self,
         stream: &UnixStream,
@@ -186,7 +186,7 @@ impl Request {
         send(stream, &[&header.encode(0), body].concat(), file)
     }
 
-    /// Answers that it was not done, and why.
+    /// Replies with an error.
     pub fn refuse(&self, stream: &UnixStream, errno: u32) -> io::Result<()> {
         let header = Header {
             size: HEADER as u32,

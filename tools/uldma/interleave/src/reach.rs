@@ -9,9 +9,9 @@
 //! and of the device's chunks. The lists are those of `drivers/uldma/lmm` ([`Driver::Proven`]), and
 //! those from before an invalidation had to follow every retraction ([`Driver::Unproven`]).
 //!
-//! The world: the area A, of one page, has page entry 0. The region R and the buffer B of a connection are
-//! two locks of it, so both use that entry. The page S is mapped out to it. A third lock takes the
-//! first free entry, which is entry 0 again once nothing has it.
+//! The world: the area A, of one page, has page entry 0. The region R and the buffer B of a
+//! connection are two locks of it, so both use that entry. The page S is mapped out to it. A third
+//! lock takes the first free entry, which is entry 0 again once it is free.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -45,7 +45,7 @@ pub enum Worker {
     Disconnect,
     /// Registers N, and unregisters it.
     Register,
-    /// Pins and enters the page of N, finds that something is missing, and takes it back.
+    /// Pins and enters the page of N, fails, and undoes it.
     Fail,
 }
 
@@ -79,7 +79,7 @@ enum Step {
     Invalidate(Option<Region>),
     /// Waits for `INVALIDATE_PENDING` to be 0.
     Wait,
-    /// Counts one lock less. Without any left, steps with pages follow; else they do nothing.
+    /// Drops one lock. If no lock is left, steps with pages follow; otherwise they are skipped.
     Release,
     /// Clears `VALID` of the page entry.
     RetractPages,
@@ -215,7 +215,7 @@ impl fmt::Display for Move {
 pub struct Findings {
     /// The shortest way to a write to a page that is not pinned.
     pub write_after_unpin: Option<Vec<Move>>,
-    /// States in which nothing is left to do.
+    /// Number of states in which no step is left.
     pub ends: usize,
     /// True if a worker did not finish in one of the orders.
     pub stuck: bool,
@@ -406,8 +406,8 @@ impl State {
     }
 }
 
-/// Tries every order of `driver`'s unregistering R, closing the connection of B, and what `third` does,
-/// with every order of initiations and chunks.
+/// Tries every order of unregistering R and closing the connection of B by `driver`, and of the
+/// work of `third`, with every order of initiations and chunks.
 pub fn search(driver: Driver, third: Worker) -> Findings {
     let workers = [Worker::Unregister, Worker::Disconnect, third];
     let steps = workers.map(|worker| driver.steps(worker));

@@ -27,7 +27,7 @@ impl Running {
         };
     }
 
-    /// A CPU that the context runs on.
+    /// Returns a CPU that the context runs on.
     fn cpu_of(&self, context: u32) -> Option<u32> {
         self.cpus_of(context).next()
     }
@@ -76,7 +76,7 @@ impl Machine for Shrimp2Abort {
     }
 }
 
-/// FLASH: what a process has passed stays with it while others run, and never meets theirs.
+/// FLASH: the arguments of a process are kept while others run, and never mixed with theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flash {
     running: Running,

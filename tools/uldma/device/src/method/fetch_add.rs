@@ -6,7 +6,7 @@
 use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::Status;
 
-/// Fetch and add; nothing is kept from one access to the next.
+/// Fetch and add; has no state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FetchAdd;
 

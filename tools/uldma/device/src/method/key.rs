@@ -28,7 +28,7 @@ struct Registers {
 /// The keys of all contexts, and the arguments passed by them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyBased {
-    /// By context; 0 where there is no key.
+    /// Keys by context; 0 for no key.
     keys: [u64; KEY_CONTEXTS as usize],
     registers: [Registers; KEY_CONTEXTS as usize],
     /// Number of wrong keys, by the context through whose pages they were passed.
@@ -74,7 +74,7 @@ impl Machine for KeyBased {
         };
         let number = (key & KEY_CONTEXT_MASK) as usize;
         let stored = self.keys.get(number).copied().unwrap_or(0);
-        // A context without a key has 0, which is no key.
+        // A context without a key has 0, which is not a valid key.
         let right = equal(stored, key) & (stored != 0);
         let registers = self.registers.get_mut(number).filter(|_| right);
         let Some(registers) = registers else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Initiation methods: how the arguments of a transfer reach the engine by plain loads and stores.
+//! Initiation methods: the ways in which plain loads and stores pass the arguments of a transfer to
+//! the engine.
 //!
 //! Each method is a state machine that maps accesses to replies. It has no access to memory, tables
 //! or rights: its caller checks what it starts. Machines are plain values that can be compared and
@@ -40,7 +41,7 @@ pub struct ShadowRef {
 }
 
 impl ShadowRef {
-    /// A byte of a page that is the same as no other entry's.
+    /// Names a byte of a page by an address that differs from all other entries'.
     pub fn of_entry(entry: u32, offset: u32) -> Self {
         /// Above all bus addresses.
         const NO_BUS_ADDRESS: u64 = 1 << 63;
@@ -61,7 +62,7 @@ impl ShadowRef {
     }
 }
 
-/// Arguments of which both addresses were named by shadow accesses.
+/// Arguments with both addresses named by shadow accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arguments {
     /// The memory to read.
@@ -116,18 +117,18 @@ pub enum Reply {
 /// `context` is the context through whose pages the access was made, which the MMU guarantees. A
 /// method trusts it only if its paper does.
 pub trait Machine {
-    /// A store of `word` to a shadow address; `None` if the access is malformed.
+    /// Handles a store of `word` to a shadow address; `None` if the access is malformed.
     fn store(&mut self, context: u32, at: ShadowRef, word: Option<u64>) -> Reply;
 
-    /// A load from a shadow address.
+    /// Handles a load from a shadow address.
     fn load(&mut self, context: u32, at: ShadowRef, well_formed: bool) -> Reply;
 
-    /// A store to the context's own page; `None` if the access is malformed.
+    /// Handles a store to the context's own page; `None` if the access is malformed.
     fn page_store(&mut self, _context: u32, _word: Option<u64>) -> Reply {
         Reply::Nothing
     }
 
-    /// A load from the context's own page, of the bytes to go.
+    /// Handles a load from the context's own page, of the bytes still to move.
     fn page_load(&mut self, _context: u32) -> Reply {
         Reply::Nothing
     }

@@ -8,7 +8,7 @@
 use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::Status;
 
-/// SHRIMP-1; nothing is kept from one access to the next.
+/// SHRIMP-1; has no state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shrimp1;
 

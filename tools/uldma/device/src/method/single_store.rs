@@ -6,7 +6,7 @@
 use super::{Machine, Reply, Request, ShadowRef};
 use crate::abi::{single_store as bits, Status};
 
-/// The word that is stored, taken apart. Lengths and offsets are counted in units of 8 bytes.
+/// The decoded word. Lengths and offsets are in units of 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PutWord {
     /// Length / 8.
@@ -31,7 +31,7 @@ impl PutWord {
         }
     }
 
-    /// The word that a program stores for this; fields that are too wide lose their upper bits.
+    /// Encodes the word that a program stores; fields that are too wide lose their upper bits.
     pub fn pack(&self) -> u64 {
         let field = |value: u32, shift: u32, mask: u64| (u64::from(value) & mask) << shift;
         field(self.length, 0, bits::LENGTH_MASK)
@@ -45,7 +45,7 @@ impl PutWord {
     }
 }
 
-/// Single store; nothing is kept from one access to the next.
+/// Single store; has no state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SingleStore;
 
