@@ -31,7 +31,7 @@ static struct region make_region(int fd, __u32 access)
 		.flags = access,
 		.length = LENGTH,
 	};
-	/* What the device writes is stored to, what it reads is loaded from. */
+	/* A destination is named by a store, a source by a load. */
 	int prot = access == ULDMA_ACCESS_WRITE ? PROT_WRITE : PROT_READ;
 	struct region region;
 	void *shadow;
@@ -71,7 +71,7 @@ int main(void)
 	from = make_region(fd, ULDMA_ACCESS_READ);
 	to = make_region(fd, ULDMA_ACCESS_WRITE);
 
-	/* The memory is written before the device is told (x86: the compiler only). */
+	/* Orders the writes to memory before the initiation (x86: a compiler barrier). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*to.shadow = (__u64)LENGTH | from.index << ULDMA_SIZE_WORD_SRC_REGION_SHIFT |
 		     to.index << ULDMA_SIZE_WORD_DST_REGION_SHIFT;
@@ -79,7 +79,7 @@ int main(void)
 	if (ticket <= 0)
 		errx(1, "refused: uldma_dma_status %lld", (long long)-ticket);
 
-	/* A real program looks for a moment and then sleeps in poll(). */
+	/* A real program polls for a moment and then sleeps in poll(). */
 	while (__atomic_load_n(&status->completed, __ATOMIC_ACQUIRE) < (__u64)ticket)
 		;
 	if (status->records[ticket % ULDMA_STATUS_RECORDS].status != ULDMA_DMA_OK)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# A crate of your own: makes one in a new directory, builds it in the toolchain
+# Creates a crate of your own in a new directory, builds it in the toolchain
 # root, and runs it on a node. To be run from the top of the tree:
 #
 #	make build && samples/uldma/own-program.sh DIRECTORY
@@ -32,8 +32,8 @@ fn main() -> uldma::Result<()> {
 }
 EOF
 
-# The root sees this tree, and of other directories those that it is told of.
+# The root contains this tree, and other directories only if they are named.
 $enter cargo build --release --manifest-path "$crate/Cargo.toml" --target-dir "$crate/target"
 
-# /files is where a node has what is named here.
+# A node has the files that are named here in /files.
 echo /files/own-program | $shell b "$crate/target/release/own-program"

@@ -14,7 +14,7 @@
 
 #define CONNECT_TIMEOUT_NS 30000000000ULL
 
-/* A decimal number that nothing but end follows; -1 if it is none. */
+/* Parses a decimal number that is followed by end only; -1 on error. */
 static long number(const char *text, char end, const char **rest)
 {
 	char *stop;
@@ -30,7 +30,7 @@ static long number(const char *text, char end, const char **rest)
 	return value;
 }
 
-/* Whether the file is /dev/uldmaN. */
+/* Returns true if the file is /dev/uldmaN. */
 static int is_device(int fd, long n)
 {
 	struct stat file, node;
@@ -41,7 +41,7 @@ static int is_device(int fd, long n)
 	       S_ISCHR(file.st_mode) && file.st_rdev == node.st_rdev;
 }
 
-/* Which peer dev names, as in DOC: peers. */
+/* Finds the peer that dev names, as in DOC: peers. */
 static int parse(int fd, const char *dev, int cid, __u32 *peer)
 {
 	long value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Receives what a pcic_send sends, to standard output: pcic_recv CID, with
+ * Receives the data of a pcic_send to standard output: pcic_recv CID, with
  * ULDMA_DEVICE set if the device is not /dev/uldma0.
  */
 #include <err.h>
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 			if (n < 0)
 				err(1, "standard output");
 		}
-		/* Memory comes back in the order in which it was given. */
+		/* Memory comes back in the order of posting. */
 		if (taken >= LENGTH) {
 			taken -= LENGTH;
 			give(fd, i++);

@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 	while ((length = read(STDIN_FILENO, buffer, sizeof(buffer))) > 0) {
 		if (pcic_send(fd, buffer, length) < 0)
 			err(1, "send");
-		/* What has come back is in the peer's memory. */
+		/* Recycled memory is in the peer's memory. */
 		for (back = 0; back < length; back += n) {
 			n = pcic_send_recycle(fd, &data, length - back);
 			if (n <= 0)

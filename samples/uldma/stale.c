@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The shortest C program that is told when registered memory is gone.
+ * The shortest C program that is notified when registered memory is unmapped.
  *
- * The region keeps the pages that were mapped when it was registered. Once
- * something else is mapped there, or nothing, the process has no way to reach
- * them, and should end the region.
+ * The region keeps the pages that were mapped when it was registered. After
+ * the addresses were unmapped or mapped anew, the process cannot access these
+ * pages any more, and should unregister the region.
  */
 #include <err.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ int main(void)
 	if (ioctl(fd, ULDMA_IOC_REGION_REGISTER, &reg))
 		err(1, "register (ulimit -l?)");
 
-	/* What free() does with a large buffer. */
+	/* free() does the same with a large buffer. */
 	munmap(memory, LENGTH);
 
 	/* Other events may come first. A real program sleeps in poll(). */

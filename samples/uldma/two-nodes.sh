@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Two nodes by a shell script: node a sends a file to node b by a connection.
+# A shell script with two nodes: node a sends a file to node b by a connection.
 # The first of the two scripts boots the pair, the other joins it, and the pair
 # ends with the last of them. To be run from the top of the tree:
 #

@@ -99,7 +99,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    /// A directory that is like /proc, gone with the test.
+    /// A directory like /proc, removed with the test.
     struct Proc(PathBuf);
 
     impl Drop for Proc {

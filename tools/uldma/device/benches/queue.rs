@@ -23,7 +23,7 @@ use vm_memory::{Bytes, VolatileSlice};
 const ROUNDS: u64 = 5_000;
 const REPEATS: usize = 11;
 
-/// Descriptors per second, in a run of rounds that fill the whole queue. Whoever fills it stores
+/// Descriptors per second, in a run of rounds that fill the whole queue. The program that fills it stores
 /// all words of the descriptors that have to change: the tickets.
 fn rate(rig: &mut Rig, ring: &VolatileSlice<'_>, first: u64) -> f64 {
     let memories: Vec<&GuestMemory> = rig.memories.iter().collect();

@@ -179,8 +179,8 @@ impl Device {
         model
     }
 
-    /// Lets other threads take the model. Locks are not fair, so a thread that takes one in a loop
-    /// must yield.
+    /// Yields the model to waiting threads. Locks are not fair, so a thread that takes one in a
+    /// loop must yield.
     fn give_way(&self) {
         /// Bound on the yields, since other threads may arrive without end.
         const PATIENCE: u32 = 1000;

@@ -180,7 +180,7 @@ pub struct LinkReport {
     pub nodes: [usize; 2],
     /// True if the link is up.
     pub up: bool,
-    /// How often the link has come up.
+    /// Number of times that the link has come up.
     pub generation: u32,
 }
 

@@ -112,7 +112,7 @@ fn doorbells_and_scratchpads_of_each_pair() {
         }
     }
     for node in 0..NODES {
-        // Nobody rings at itself.
+        // No node rings at itself.
         assert_eq!(rig.get(node, reg::DOORBELL), 0b111 & !(1 << node));
         for peer in 0..MAX_NODES {
             let expected = match peer {

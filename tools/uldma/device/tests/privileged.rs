@@ -146,7 +146,8 @@ fn regions_of_every_space() {
     ];
     let fine = [8, 8, 0].map(|bytes| (bytes, Status::Ok));
     assert_eq!(ends(&mut rig, 1, &asked), fine);
-    // The same queue without the privilege, which can be set only while the context is enabled.
+    // Without the privilege the same queue is refused. The privilege can be set only while the
+    // context is enabled.
     switch_on(&mut rig, 0, 0);
     let all = context_control::ENABLE | context_control::PRIVILEGED;
     rig.set_ctx(0, THEIRS, ctx::CONTROL, all.into());

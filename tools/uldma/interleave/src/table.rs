@@ -86,9 +86,9 @@ fn shared() -> Vec<(Method, Row)> {
 pub struct Study {
     /// One attacker, with its own pages only.
     alone: Vec<(Method, Row)>,
-    /// Two attackers who cooperate.
+    /// Two attackers that cooperate.
     together: Vec<(Method, Row)>,
-    /// An attacker who may read A.
+    /// An attacker that may read A.
     reading: Vec<(Method, Row)>,
     /// An attacker with any right on A or B, against `repeated-5`.
     shared: Vec<(Method, Row)>,
@@ -155,7 +155,7 @@ mod tests {
         !row.1 .1.harms.is_empty()
     }
 
-    /// Which methods are called secure is what the search finds, and nothing else.
+    /// The search must confirm the methods that are called secure.
     #[test]
     fn the_secure_methods_are_those_that_nobody_breaks() {
         let all = [&STUDY.alone, &STUDY.together, &STUDY.reading];
@@ -188,7 +188,7 @@ mod tests {
         assert!((1..=6).contains(&leaked.len()), "{leaked:?}");
         assert!(way(rows, "flash-single, one CPU", Harm::Mixed).is_empty());
         assert!(!way(rows, "flash-single, more CPUs", Harm::Mixed).is_empty());
-        // Whoever has no right on A needs the victim's second attempt for it.
+        // An attacker without rights on A needs the victim's second attempt for it.
         assert_eq!(way(rows, "repeated-4", Harm::ReportedFailed).len(), 7);
         // Figure 6.
         let reported = way(&STUDY.reading, "repeated-4", Harm::ReportedFailed);

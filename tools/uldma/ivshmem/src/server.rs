@@ -115,7 +115,7 @@ impl Server {
         Ok(())
     }
 
-    /// Somebody connects.
+    /// Accepts a client.
     fn accept(&mut self, listener: usize) {
         let Some(accepted) = self.listeners.get(listener).map(UnixListener::accept) else {
             return;

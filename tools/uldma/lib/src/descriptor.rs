@@ -114,7 +114,7 @@ fn pair(first: u32, second: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// What the device reads, written a second time on purpose: eight words.
+    /// The words that the device reads, decoded independently on purpose: eight words.
     fn words(mapping: &Mapping, place: usize) -> [u64; 8] {
         std::array::from_fn(|index| mapping.word(64 * place + 8 * index).load(Ordering::Relaxed))
     }

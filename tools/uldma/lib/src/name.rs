@@ -191,7 +191,7 @@ mod tests {
         let longest = "x".repeat(LONGEST_WORD);
         assert_eq!(Name::of_word(&longest).to_string(), longest);
         assert_eq!(Name::new(0xbeef).unwrap().to_string(), "0xbeef");
-        // What would disturb a terminal, or a line of words, is a number.
+        // Characters that would disturb a terminal, or a line of words, are replaced by the number.
         assert!(Name::of_word("a\x1b[2J").to_string().starts_with("0x"));
     }
 }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the device does with the word, written a second time on purpose.
+    /// Decodes the word as the device does, implemented independently on purpose.
     fn decode(word: u64) -> (u64, u64, u64, u32, u32) {
         let bits = |from: u32, count: u32| (word >> from) & ((1 << count) - 1);
         (

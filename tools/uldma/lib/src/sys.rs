@@ -184,7 +184,7 @@ pub(crate) fn random() -> Result<u64, Errno> {
     }
 }
 
-/// Lets the process `tracer` trace this one where Yama would forbid it.
+/// Allows the process `tracer` to trace this one, which Yama would forbid.
 pub(crate) fn allow_tracer(tracer: u32) {
     // SAFETY: this command takes a number and touches no memory. Where it fails (no Yama),
     // there is nothing to allow.

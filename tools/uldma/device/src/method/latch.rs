@@ -116,7 +116,7 @@ mod tests {
         ShadowRef::of_entry(entry, 8)
     }
 
-    /// What the latch must answer, from the history alone: a load starts a transfer if and only if
+    /// Returns the expected reply, from the history alone: a load starts a transfer if and only if
     /// the access before it in the same context was a well-formed store.
     fn reference(history: &[Access], context: u32) -> Option<(u32, u64)> {
         let last = history.iter().rev().find(|access| match access {

@@ -230,7 +230,7 @@ impl Rig {
         self.set_ctx(node, context, ctx::CONTROL, enable);
     }
 
-    /// Lets the engine do its next chunk; false if it has none.
+    /// Moves the engine's next chunk. Returns false if it has none.
     pub(crate) fn step(&mut self) -> bool {
         let memories: Vec<_> = self.memories.iter().collect();
         match self.model.next(Instant::now()) {

@@ -127,9 +127,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ECONNREFUSED when nobody listens or too many wait, ENOTCONN when the link is
-    /// down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here. [`Error::Timeout`] instead of
-    /// the first two, if it was to ask again. [`Error::NoPeer`]. As [`Device::open_path`].
+    /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN
+    /// when the link is down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here.
+    /// [`Error::Timeout`] instead of the first two, with [`ConnectOptions::retry`].
+    /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
         let connection = Connection::new(self.reopen()?);
         let backoff = Backoff::within(options.timeout);

@@ -34,10 +34,11 @@ pub use stats::ContextStats;
 pub struct ContextOptions {
     /// Transfers end well at once and move nothing: to measure initiation alone.
     pub no_data: bool,
-    /// How often an initiation that others disturbed is begun anew; after that the kernel starts it
+    /// Limit of restarts of a disturbed initiation; after that the kernel starts the transfer
     /// ([`Context::dma`]).
     pub retries: u32,
-    /// Where no context is free, have the kernel start all transfers instead of failing.
+    /// If no context is free, the kernel starts all transfers; otherwise creating the context
+    /// fails.
     pub or_kernel: bool,
 }
 
@@ -51,7 +52,7 @@ impl Default for ContextOptions {
     }
 }
 
-/// What transfers of an open file are started by: its register context, or the kernel.
+/// The starter of an open file's transfers: its register context, or the kernel.
 ///
 /// It can be sent to another thread but not shared: an initiation has several steps, which must not
 /// be interleaved. For transfers from several threads, open the device once for each.
@@ -75,13 +76,13 @@ pub struct Context {
     device: Device,
 }
 
-/// What is mapped of a register context.
+/// The mappings of a register context.
 #[derive(Debug)]
 pub(crate) struct Registers {
     pub(crate) status: StatusPage,
     /// The context page, for the methods that use it.
     pub(crate) page: Option<Mapping>,
-    /// What [`Method::Key`] stores.
+    /// The key for [`Method::Key`].
     key: u64,
     /// TicketKind [`Method::Queue`].
     pub(crate) ring: Option<Ring>,
@@ -189,7 +190,7 @@ impl Device {
     }
 }
 
-/// What [`Method::Pal`] needs of the C library.
+/// Finds the C library's registration that [`Method::Pal`] needs.
 fn restartable(method: Method) -> Result<Option<RestartableThread>> {
     if method != Method::Pal {
         return Ok(None);
@@ -206,7 +207,7 @@ impl Context {
         self.number
     }
 
-    /// How transfers are started; [`Method::Kernel`] where no context was free.
+    /// Returns the method that starts transfers; [`Method::Kernel`] if no context was free.
     pub fn method(&self) -> Method {
         self.method
     }
@@ -237,7 +238,7 @@ impl Context {
         Shadow::new(region, self.method.uses_shadow_pages())
     }
 
-    /// How the transfer ended; none while it has not.
+    /// Returns the result of the transfer; none while it has not ended.
     ///
     /// # Errors
     ///
@@ -340,7 +341,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.registers.is_some() {
-            // It can only fail when the device has gone.
+            // This fails only after the device has been removed.
             let _ = sys::context_destroy(self.device.as_fd(), sys::handle(0));
         }
     }

@@ -139,7 +139,7 @@ mod tests {
     struct Machine {
         calls: RefCell<Vec<Call>>,
         locked: RefCell<BTreeSet<u64>>,
-        /// How often the swapper has moved each page: where it is now.
+        /// How often the swapper has moved each page, which gives its present frame.
         frames: RefCell<[u64; 16]>,
         fails: Cell<Option<Call>>,
     }

@@ -263,7 +263,7 @@ impl<P: Policy> Pairs<P> {
             .expect("a pair never waits for good")
     }
 
-    /// Lets a running waiter take its next step. Returns true if it still runs.
+    /// Executes the next step of a running waiter. Returns true if it still runs.
     fn settle(&mut self, number: usize) -> bool {
         let now = self.now;
         let waiter = &mut self.waiters[number];
