@@ -125,7 +125,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "nodes:soak",
     ),
     # What no node with the debug kernel runs.
-    r"tools/uldma/(bench|fuzz|interleave|ivshmem)/.*|tools/uldma/clippy\.toml": (),
+    r"tools/uldma/(fuzz|ivshmem|papers)/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
     r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),

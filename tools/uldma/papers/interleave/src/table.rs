@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_these_tables() {
-        let file = "../../../Documentation/uldma/initiation-attacks.rst";
+        let file = "../../../../Documentation/uldma/initiation-attacks.rst";
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
