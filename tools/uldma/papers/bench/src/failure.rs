@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why there are no figures.
+//! Errors of a measurement.
 
-/// Why a measurement ended.
+/// The reason why a measurement ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The library or the device.
+    /// An error of the library or the device.
     #[error("{0}")]
     Uldma(#[from] uldma::Error),
-    /// TCP, which is not needed.
+    /// An error of TCP, which other transports do without.
     #[error("TCP: {0}")]
     Tcp(String),
-    /// The operating system.
+    /// An error of the operating system.
     #[error("{0}: {1}")]
     Io(&'static str, std::io::Error),
-    /// The other side.
+    /// A failure of the peer, or a message of it that cannot be understood.
     #[error("the other side {0}")]
     Peer(String),
 }
 
 impl Failure {
-    /// What to do about it.
+    /// Returns advice, if any.
     pub(crate) fn hint(&self) -> Option<&str> {
         match self {
             Self::Uldma(error) => error.hint(),

@@ -39,7 +39,7 @@ struct Common {
     /// Use /dev/uldma<N>
     #[arg(long, global = true, value_name = "N", default_value_t = 0)]
     device: u32,
-    /// Name that both sides say
+    /// Name of the meeting, the same on both nodes
     #[arg(long, global = true, default_value = "bench")]
     name: Name,
     /// Give up waiting after this many seconds
@@ -55,27 +55,27 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Answer a `link` of the peer, then end
+    /// Answer one `link` of the peer
     Serve,
-    /// Measure what it costs to register memory, beside io_uring and mlock(); needs no peer
+    /// Measure the cost to register memory, beside io_uring and mlock(); needs no peer
     Lmm(lmm::Options),
-    /// Measure what it costs to start a transfer, by every method; needs no peer
+    /// Measure the cost to start a transfer, by every method; needs no peer
     Initiation(initiation::Options),
     /// Measure round trips and streams by size, with the help of a `serve` at the peer
     Link(link::Options),
     /// Pass arguments repeatedly in turns with others: a process of `initiation`
     #[command(hide = true)]
-    InitiationContender { segment: i32 },
-    /// Register and deregister when told to, for who counts what reaches the device
+    InitiationWorker { segment: i32 },
+    /// Register and deregister step by step, as a FIFO says: `make bench` counts accesses to the device
     #[command(hide = true)]
     LmmSteps { go: PathBuf },
-    /// Register shared memory as told by the input: the second process of `lmm`
+    /// Register shared memory as the input says: the second process of `lmm`
     #[command(hide = true)]
     LmmNeighbour,
 }
 
 fn main() -> ExitCode {
-    // Started by ourselves to count system calls?
+    // The tracer starts this program, too, to count system calls.
     uldma::measure::tracer_main();
     let cli = Cli::parse();
     let result = match &cli.verb {
@@ -92,8 +92,8 @@ fn main() -> ExitCode {
             link::run(common.device, common.name, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
-        Verb::InitiationContender { segment } => {
-            initiation::contend(cli.common.device, *segment, cli.common.timeout())
+        Verb::InitiationWorker { segment } => {
+            initiation::take_turns(cli.common.device, *segment, cli.common.timeout())
         }
         Verb::LmmSteps { go } => with_device(&cli.common, |device| lmm::steps(device, go)),
         Verb::LmmNeighbour => with_device(&cli.common, lmm::be_neighbour),

@@ -19,11 +19,11 @@ const LONGEST: usize = 4096;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// First of all.
-    Hello { version: u32 },
+    /// Check the version, before all else.
+    Handshake { version: u32 },
     /// Serve `link`, which has messages of its own, to its end.
     Link,
-    /// That was all.
+    /// End.
     Quit,
 }
 
@@ -46,14 +46,14 @@ impl Peer {
     pub(crate) fn meet(device: &Device, name: Name, timeout: Duration) -> Result<Self, Failure> {
         let channel = device.channel(name, CAPACITY, timeout)?;
         let mut peer = Self { channel, timeout };
-        peer.ask(&Request::Hello { version: VERSION })?;
+        peer.ask(&Request::Handshake { version: VERSION })?;
         Ok(peer)
     }
 
     /// Asks, and waits for the answer.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<(), Failure> {
-        say(&mut self.channel, request, self.timeout)?;
-        match hear(&mut self.channel, self.timeout)? {
+        send(&mut self.channel, request, self.timeout)?;
+        match receive(&mut self.channel, self.timeout)? {
             Answer::Ready => Ok(()),
             Answer::Failed { message } => Err(Failure::Peer(format!("failed: {message}"))),
         }
@@ -66,7 +66,7 @@ impl Peer {
 }
 
 /// Sends a message.
-pub(crate) fn say(
+pub(crate) fn send(
     channel: &mut Channel,
     message: &impl Serialize,
     timeout: Duration,
@@ -76,7 +76,7 @@ pub(crate) fn say(
 }
 
 /// Receives a message.
-pub(crate) fn hear<T: for<'a> Deserialize<'a>>(
+pub(crate) fn receive<T: for<'a> Deserialize<'a>>(
     channel: &mut Channel,
     timeout: Duration,
 ) -> Result<T, Failure> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uldma::{Channel, Device, Error};
 
 use crate::failure::Failure;
-use crate::peer::{hear, say, Answer, Request, CAPACITY, VERSION};
+use crate::peer::{receive, send, Answer, Request, CAPACITY, VERSION};
 use crate::{link, Common};
 
 /// Serves one peer that measures.
@@ -18,7 +18,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     match serve(&device, &mut channel, timeout) {
         Ok(()) | Err(Failure::Uldma(Error::Closed)) => {}
         Err(failure) => {
-            let _ = say(
+            let _ = send(
                 &mut channel,
                 &Answer::Failed {
                     message: failure.to_string(),
@@ -33,14 +33,14 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
 
 fn serve(device: &Device, channel: &mut Channel, timeout: Duration) -> Result<(), Failure> {
     loop {
-        match hear(channel, timeout)? {
-            Request::Hello { version: VERSION } => say(channel, &Answer::Ready, timeout)?,
-            Request::Hello { version } => {
+        match receive(channel, timeout)? {
+            Request::Handshake { version: VERSION } => send(channel, &Answer::Ready, timeout)?,
+            Request::Handshake { version } => {
                 let text = format!("speaks version {version}, this side {VERSION}");
                 return Err(Failure::Peer(text));
             }
             Request::Link => link::serve(device, channel, timeout)?,
-            Request::Quit => return say(channel, &Answer::Ready, timeout),
+            Request::Quit => return send(channel, &Answer::Ready, timeout),
         }
     }
 }

@@ -18,23 +18,23 @@ impl Times {
         Self(Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and digits"))
     }
 
-    /// Quantile in nanoseconds, 0.5 for the median.
+    /// Returns a quantile in nanoseconds, 0.5 for the median.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         self.0.value_at_quantile(part) as f64
     }
 
-    /// Median in nanoseconds.
+    /// Returns the median in nanoseconds.
     pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 }
 
-/// Nanoseconds out of ticks of a clock, each tick count standing for `events` events.
+/// Converts ticks of a clock to nanoseconds, each tick count standing for `events` events.
 pub(crate) fn times(clock: &Clock, ticks: &[u64], events: u32) -> Times {
     let scale = clock.rate() / f64::from(events.max(1));
     let mut times = Times::new();
     for &sample in ticks {
-        // Up to an hour; longer ones count as that.
+        // Longer times than an hour count as an hour.
         times
             .0
             .saturating_record((sample as f64 * scale).round() as u64);
@@ -42,7 +42,7 @@ pub(crate) fn times(clock: &Clock, ticks: &[u64], events: u32) -> Times {
     times
 }
 
-/// Millions of bytes per second.
+/// Returns millions of bytes per second.
 pub(crate) fn throughput(bytes: u64, nanoseconds: f64) -> f64 {
     bytes as f64 * 1e3 / nanoseconds.max(1.0)
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-bench initiation`: what *User-Level DMA without Operating System Kernel Modification*
-//! measured, for all initiation methods.
+//! `uldma-bench initiation`: the measurements of *User-Level DMA without Operating System Kernel
+//! Modification*, for all initiation methods.
 //!
 //! An emulator distorts times: an access to an emulated device leaves the guest and costs far more
-//! than a system call, where on the paper's machine it was the other way round. What holds anywhere is
-//! counted: accesses, system calls, errors by switch.
+//! than a system call; on the paper's machine it was the other way round. Counts hold on any machine:
+//! accesses, system calls, errors by switch.
 
 mod realtime;
 mod subject;
@@ -20,10 +20,10 @@ use uldma::{Device, Method};
 use crate::failure::Failure;
 use crate::figure::Figures;
 
-pub(crate) use self::switches::contend;
+pub(crate) use self::switches::take_turns;
 pub(crate) use self::table::nop;
 
-/// What can be measured for itself.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// The paper's table 1, for all methods
@@ -32,7 +32,7 @@ pub(crate) enum Part {
     Switches,
 }
 
-/// What to measure.
+/// Options of `uldma-bench initiation`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Only this part; can be repeated

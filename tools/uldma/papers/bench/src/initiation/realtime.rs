@@ -14,17 +14,17 @@ use crate::failure::Failure;
 const QUANTUM_MS: &str = "10";
 const PRIORITY: i32 = 10;
 
-/// A file of settings, and what it said before.
+/// A setting, and its former value.
 struct Setting {
     path: &'static Path,
     before: String,
 }
 
-/// Settings of the system, put back on drop.
+/// Settings of the system, restored on drop.
 pub(crate) struct Settings(Vec<Setting>);
 
 impl Settings {
-    /// Turns of 10 ms; and processes may use a CPU up, which the system prevents otherwise.
+    /// Sets turns of 10 ms, and lets real-time processes use all of a CPU.
     pub(crate) fn for_round_robin() -> std::io::Result<Self> {
         let mut settings = Self(Vec::new());
         for (path, value) in [
@@ -58,7 +58,7 @@ impl Drop for Settings {
 pub(crate) struct RoundRobin(());
 
 impl RoundRobin {
-    /// Begins to, on the CPU with the highest number: the others have more to do.
+    /// Enters the turns, on the CPU with the highest number, as the others have more load.
     pub(crate) fn enter() -> Result<Self, Failure> {
         cpus()?.last().copied().map_or(Ok(()), keep_to)?;
         schedule(libc::SCHED_RR, PRIORITY)
@@ -69,12 +69,12 @@ impl RoundRobin {
 
 impl Drop for RoundRobin {
     fn drop(&mut self) {
-        // Nothing is needed for that; and if it fails, the process ends anyway.
+        // This needs no privilege; if it fails, the process ends anyway.
         let _ = schedule(libc::SCHED_OTHER, 0);
     }
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(crate) fn cpus() -> Result<Vec<usize>, Failure> {
     let mask = sched_getaffinity(Pid::from_raw(0))
         .map_err(|errno| Failure::Io("CPUs of this process", errno.into()))?;

@@ -16,7 +16,7 @@ pub(crate) const PAGES: usize = 50;
 /// Bytes of each transfer: as few as make sense, since only the start is measured.
 const BYTES: u64 = 64;
 
-/// What source and destination have to be registered for.
+/// Returns the rights that source and destination need.
 fn rights(method: Method) -> (Access, Access) {
     match method {
         Method::Key => (Access::ReadWrite, Access::Write),
@@ -26,7 +26,7 @@ fn rights(method: Method) -> (Access, Access) {
     }
 }
 
-/// What is done again and again.
+/// Transfers to measure, and their memory and context.
 pub(crate) struct Subject<'a> {
     context: &'a Context,
     /// Source and destination of each operation of a batch.
@@ -38,7 +38,7 @@ pub(crate) struct Subject<'a> {
     timeout: Duration,
 }
 
-/// Has `work` done with a subject, and the context's device.
+/// Calls `work` with a subject.
 pub(crate) fn with<R>(
     number: u32,
     method: Method,
@@ -46,7 +46,7 @@ pub(crate) fn with<R>(
     timeout: Duration,
     work: impl FnOnce(&mut Subject<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    // A context for each, and one open file has one.
+    // Each subject has a context, and an open file has only one.
     let device = Device::open(number)?;
     let page = device.query()?.page_size;
     let length = PAGES * usize::try_from(page).unwrap_or(4096);
@@ -110,14 +110,14 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Starts one operation, of page `number`, and does not look how it ends.
+    /// Starts one operation, of page `number`, and does not wait for it.
     #[inline]
     pub(crate) fn one(&mut self, number: usize) -> uldma::Result<Initiated> {
         let (from, to) = self.places[number % self.places.len()];
         self.context.dma(from, to, BYTES)
     }
 
-    /// Waits for all that was started; how many the kernel had to start.
+    /// Waits for all transfers; returns how many of them the kernel had to start.
     pub(crate) fn wait(&mut self) -> uldma::Result<u64> {
         let mut by_kernel = 0;
         for transfer in self.started.drain(..) {
@@ -131,7 +131,7 @@ impl<'a> Subject<'a> {
         Ok(by_kernel)
     }
 
-    /// The device's counters; none without a context.
+    /// Returns the device's counters; none without a context.
     pub(crate) fn stats(&self) -> uldma::Result<Option<ContextStats>> {
         match self.context.method() {
             Method::Kernel => Ok(None),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The paper's verification run (§4.4): processes that pass arguments repeatedly, on one CPU and in turns
-//! of 10 ms, and what a switch between them costs each.
+//! of 10 ms, and the cost of a switch between them for each.
 //!
-//! The CPU goes from process to process at any of their accesses. Whoever is disturbed gets FAIL, or a
-//! code that was not due, and begins anew; both count as errors. Errors by switch tell whether the
-//! device's state machine is the printed one, whatever the machine that it runs on.
+//! The CPU switches between processes at any of their accesses. The device answers a disturbed process
+//! FAIL, or an unexpected code, and the process begins anew; both count as errors. Errors by switch show
+//! whether the device's state machine is the printed one, on any machine.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,17 +18,17 @@ use super::subject;
 use crate::failure::Failure;
 use crate::figure::Figures;
 
-/// How many processes take turns, as in the paper.
+/// Numbers of processes that take turns, as in the paper.
 const PROCESSES: [usize; 3] = [2, 3, 4];
-/// How long each run takes.
+/// Duration of each run.
 const SECONDS: Duration = Duration::from_secs(10);
-/// Operations between two looks at the time.
+/// Operations between two readings of the clock.
 const STRIDE: usize = 64;
 
-/// What was counted, of one process or of all.
+/// Counts of one process or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
-    /// Times that this process came after another one.
+    /// Times that this process ran after another one.
     switches: u64,
     started: u64,
     errors: u64,
@@ -67,8 +67,8 @@ impl Count {
     }
 }
 
-/// One of the processes, which this program is started as once more.
-struct Contender {
+/// One of the processes, which run this program, too.
+struct Worker {
     process: Child,
     go: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -78,10 +78,10 @@ fn failed(error: std::io::Error) -> Failure {
     Failure::Io("a process of the verification run", error)
 }
 
-impl Contender {
+impl Worker {
     fn start(number: u32, segment: i32) -> Result<Self, Failure> {
         let mut process = Command::new("/proc/self/exe")
-            .args(["--device", &number.to_string(), "initiation-contender"])
+            .args(["--device", &number.to_string(), "initiation-worker"])
             .arg(segment.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -90,13 +90,13 @@ impl Contender {
         let (Some(go), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
         };
-        let mut contender = Self {
+        let mut worker = Self {
             process,
             go: Some(go),
             answers: BufReader::new(answers),
         };
-        match contender.answer()?.trim() {
-            "ready" => Ok(contender),
+        match worker.answer()?.trim() {
+            "ready" => Ok(worker),
             _ => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
         }
     }
@@ -113,7 +113,7 @@ impl Contender {
     }
 }
 
-impl Drop for Contender {
+impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.go.take());
         // After an answer it ends by itself.
@@ -125,7 +125,7 @@ impl Drop for Contender {
 /// Adds `switch.N.*` for each number of processes and `switch.*` for all, per 100 switches.
 pub(crate) fn measure(number: u32, figures: &mut Figures) -> Result<(), Failure> {
     if realtime::cpus()?.len() < 2 {
-        // The first one would leave nobody else the CPU to begin on.
+        // The first process would leave no CPU for the others to begin on.
         eprintln!("uldma-bench: no verification run: it needs a second CPU");
         return Ok(());
     }
@@ -174,23 +174,23 @@ fn run(number: u32, processes: usize) -> Result<Count, Failure> {
     let segment = memory
         .segment_id()
         .ok_or_else(|| failed(std::io::ErrorKind::Unsupported.into()))?;
-    let mut contenders = (0..processes)
-        .map(|_| Contender::start(number, segment))
+    let mut workers = (0..processes)
+        .map(|_| Worker::start(number, segment))
         .collect::<Result<Vec<_>, _>>()?;
-    for contender in &mut contenders {
-        if let Some(go) = &mut contender.go {
+    for worker in &mut workers {
+        if let Some(go) = &mut worker.go {
             go.write_all(b"go\n").map_err(failed)?;
         }
     }
     let mut all = Count::default();
-    for contender in &mut contenders {
-        all = all.add(contender.count()?);
+    for worker in &mut workers {
+        all = all.add(worker.count()?);
     }
     Ok(all)
 }
 
-/// The part of each process.
-pub(crate) fn contend(number: u32, segment: i32, timeout: Duration) -> Result<(), Failure> {
+/// Runs one of the processes.
+pub(crate) fn take_turns(number: u32, segment: i32, timeout: Duration) -> Result<(), Failure> {
     let last_runner = Memory::attach(segment, true)?;
     let me = std::process::id().to_ne_bytes();
     let options = ContextOptions {
@@ -201,7 +201,7 @@ pub(crate) fn contend(number: u32, segment: i32, timeout: Duration) -> Result<()
         // Pages are mapped at the first touch.
         subject.batch()?;
         subject.wait()?;
-        say("ready")?;
+        print("ready")?;
         let mut go = String::new();
         std::io::stdin().read_line(&mut go).map_err(failed)?;
         let mut last = [0; 4];
@@ -214,7 +214,7 @@ pub(crate) fn contend(number: u32, segment: i32, timeout: Duration) -> Result<()
                 last_runner.read(0, &mut last)?;
                 if last != me {
                     last_runner.write(0, &me)?;
-                    // Whoever comes first of all comes after nobody.
+                    // The very first process runs after no other.
                     count.switches += u64::from(last != [0; 4]);
                 }
                 let transfer = subject.one(number)?;
@@ -226,11 +226,11 @@ pub(crate) fn contend(number: u32, segment: i32, timeout: Duration) -> Result<()
         let after = subject.context().disturbances();
         count.errors = after.attempts - before.attempts;
         count.fails = after.fails - before.fails;
-        say(&count.line())
+        print(&count.line())
     })
 }
 
-fn say(line: &str) -> Result<(), Failure> {
+fn print(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")
         .and_then(|()| out.flush())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Table 1: what an initiation costs by each method, in time, accesses to the device, and system
+//! Table 1: the cost of an initiation by each method, in time, accesses to the device, and system
 //! calls.
 
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::failure::Failure;
 use crate::figure::Figures;
 use crate::timing::times;
 
-/// All methods are gone through this often, so that drift hits all.
+/// Passes over all methods, so that drift hits all.
 const PASSES: usize = 5;
 /// Batches that are timed in each pass: with [`PAGES`] operations each, the paper's 1,000.
 const BATCHES: usize = 4;
 /// First batches, which do not count: pages are mapped at the first touch.
 const WARM_UP: usize = 2;
-/// How often 1,000 initiations are tried until nobody disturbs them.
+/// Attempts to count 1,000 initiations without a context switch between them.
 const TRIES: usize = 10;
 const NOPS_PER_BATCH: u32 = 100;
 
@@ -39,7 +39,7 @@ pub(crate) fn nop(device: &Device, figures: &mut Figures) -> Result<(), Failure>
     Ok(())
 }
 
-/// Measures these methods. What a context cannot have here is said, and left out.
+/// Measures these methods. Those that a context cannot have here are reported and left out.
 pub(crate) fn measure(
     number: u32,
     methods: &[Method],
@@ -70,7 +70,7 @@ pub(crate) fn times_only(
     measure_times(number, &methods, &[What::Arguments], timeout, figures)
 }
 
-/// The methods that a context can have here.
+/// Returns the methods that a context can have here.
 fn present(number: u32, methods: &[Method], timeout: Duration) -> Result<Vec<Method>, Failure> {
     let mut present = Vec::new();
     for &method in methods {
@@ -85,7 +85,7 @@ fn present(number: u32, methods: &[Method], timeout: Duration) -> Result<Vec<Met
     Ok(present)
 }
 
-/// What is timed of a method.
+/// A kind of timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     /// Arguments are passed, and nothing is moved.
@@ -192,7 +192,7 @@ fn arguments_only() -> ContextOptions {
     What::Arguments.options()
 }
 
-/// The device, the module or this system does not have the method.
+/// Returns true if the device, the module or this system lacks the method.
 fn is_absent(error: &uldma::Error) -> bool {
     use nix::errno::Errno;
     matches!(error, uldma::Error::Method { .. })
@@ -212,7 +212,7 @@ fn add_times(name: &str, clock: &Clock, samples: &[u64], figures: &mut Figures) 
     }
 }
 
-/// Adds what the device counted of each initiation, of those that nobody disturbed.
+/// Adds the device's counts of each initiation, from a run without disturbances.
 fn accesses(
     method: Method,
     subject: &mut Subject<'_>,
@@ -226,7 +226,7 @@ fn accesses(
             subject.batch()?;
             subject.wait()?;
         }
-        // A context switch may have cleared what was passed, and then it was passed again.
+        // A context switch may have cleared arguments, which then were passed again.
         if subject.context().disturbances() != disturbed {
             continue;
         }
@@ -245,7 +245,7 @@ fn accesses(
     Ok(())
 }
 
-/// Adds what a tracer counted of each initiation.
+/// Adds a tracer's counts of each initiation.
 fn syscalls(
     method: Method,
     subject: &mut Subject<'_>,

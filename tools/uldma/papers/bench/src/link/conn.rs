@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections: messages of a byte stream, in memory that goes around.
+//! Connections: messages of a byte stream, in memory that is used again.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use uldma::measure::Clock;
 use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer};
 
-use super::contender::{Far, Near, Setup};
 use super::counters::Counted;
 use super::order::Kind;
 use super::sizes::depth;
+use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
 /// Messages of one direction: those that are here, and one that came back in part.
@@ -26,7 +26,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// As many as are on their way at a time.
+    /// Makes as many as are in flight at a time.
     fn new(setup: Setup<'_>) -> Result<Self, Failure> {
         let (size, count) = (setup.size, depth(setup.size));
         let mut all = match setup.kind {
@@ -44,12 +44,12 @@ impl Messages {
         })
     }
 
-    /// One, if there is one.
+    /// Returns a message, if any is here.
     fn take(&mut self) -> Option<Chunk> {
         self.here.pop()
     }
 
-    /// Gets back parts until one is whole.
+    /// Reaps parts until a message is whole.
     fn get(
         &mut self,
         mut back: impl FnMut(usize) -> uldma::Result<Option<Chunk>>,
@@ -79,7 +79,7 @@ impl Messages {
 /// Both directions of one end.
 #[derive(Debug)]
 struct Ends {
-    // It goes first, so that nothing is in flight when memory goes.
+    // Dropped first, so that nothing is in flight when the memory is freed.
     connection: Connection,
     inbox: Messages,
     outbox: Messages,
@@ -110,7 +110,7 @@ impl Ends {
         self.inbox.get(|most| connection.recv(most, timeout))
     }
 
-    /// Sends a message, once there is one.
+    /// Sends a message, once one is here.
     fn send(&mut self) -> Result<(), Failure> {
         let piece = loop {
             match self.outbox.take() {
@@ -121,7 +121,7 @@ impl Ends {
         Ok(self.connection.send(piece).map_err(Error::from)?)
     }
 
-    /// Waits until the oldest message on its way is in the peer's memory.
+    /// Waits until the oldest message in flight is in the peer's memory.
     fn reclaim(&mut self) -> Result<(), Failure> {
         let (connection, timeout) = (&self.connection, self.timeout);
         self.outbox.get(|most| connection.recycle(most, timeout))

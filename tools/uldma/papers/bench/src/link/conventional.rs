@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a driver with read() and write() does: from user memory into bounce memory, across, and
+//! The copies of a driver with read() and write(): from user memory into bounce memory, across, and
 //! out of bounce memory at the other side. Three copies, each counted where it is made.
 
 use std::time::Duration;
@@ -11,16 +11,16 @@ use uldma::{
     OutboundSegment, Region,
 };
 
-use super::contender::{Far, Near, Setup};
 use super::counters::Counted;
 use super::engine::exported;
+use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
 /// Bytes of one bounce buffer.
 const BOUNCE: usize = 64 * 1024;
 /// Bounce buffers.
 const SLOTS: usize = 8;
-/// Bytes of the rings that say what has been written, and what has been read.
+/// Bytes of the rings that report what was written and what was read.
 const CAPACITY: u64 = 4096;
 
 fn slot(number: u64) -> usize {
@@ -31,7 +31,7 @@ fn has_engine(device: &Device) -> Result<bool, Failure> {
     Ok(device.query()?.backend == Backend::Adapter)
 }
 
-/// Where the two sides tell each other what they did.
+/// A channel on which both ends report their progress.
 struct Notes {
     device: Device,
     name: Name,
@@ -62,12 +62,12 @@ impl Notes {
         Ok((self.channel.as_mut().ok_or_else(none)?, self.timeout))
     }
 
-    fn tell(&mut self, bytes: usize) -> Result<(), Failure> {
+    fn send(&mut self, bytes: usize) -> Result<(), Failure> {
         let (channel, timeout) = self.channel()?;
         Ok(channel.send(&(bytes as u64).to_le_bytes(), timeout)?)
     }
 
-    fn hear(&mut self) -> Result<usize, Failure> {
+    fn receive(&mut self) -> Result<usize, Failure> {
         let (channel, timeout) = self.channel()?;
         let mut bytes = [0; 8];
         channel.receive(&mut bytes, timeout)?;
@@ -80,7 +80,7 @@ impl Notes {
 
 /// The second copy.
 enum Across {
-    /// The engine makes it, started by the kernel, which hears of its end by an interrupt.
+    /// The engine makes it, started by the kernel, which gets an interrupt at its end.
     Engine { bounce: Region, target: Import },
     /// The processor makes it.
     Window {
@@ -133,7 +133,7 @@ impl Writer {
     /// One bounce buffer or less.
     fn write(&mut self, start: usize, length: usize) -> Result<(), Failure> {
         if self.written - self.read == SLOTS as u64 {
-            self.notes.hear()?;
+            self.notes.receive()?;
             self.read += 1;
         }
         let place = slot(self.written);
@@ -153,21 +153,21 @@ impl Writer {
         self.copied += 2 * length as u64;
         self.written += 1;
         match started {
-            // The next buffer is filled while this one is on its way.
+            // The next buffer is filled while this one is in flight.
             Some(ticket) => {
                 self.finish()?;
                 self.under_way = Some((ticket, length));
                 Ok(())
             }
-            None => self.notes.tell(length),
+            None => self.notes.send(length),
         }
     }
 
-    /// Says that the last transfer is there, once it is.
+    /// Waits for the last transfer, and reports it.
     fn finish(&mut self) -> Result<(), Failure> {
         if let Some((ticket, length)) = self.under_way.take() {
             self.device.dma_wait(ticket, self.notes.timeout)?;
-            self.notes.tell(length)?;
+            self.notes.send(length)?;
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Near for Writer {
         }
         self.finish()?;
         while self.read < self.written {
-            self.notes.hear()?;
+            self.notes.receive()?;
             self.read += 1;
         }
         Ok(began)
@@ -247,7 +247,7 @@ impl Far for Reader {
         for _ in 0..count {
             let mut filled = 0;
             while filled < self.target.len() {
-                let length = self.notes.hear()?.min(self.target.len() - filled);
+                let length = self.notes.receive()?.min(self.target.len() - filled);
                 let (place, target) = (slot(self.read), &mut self.target[filled..filled + length]);
                 match &self.inbox {
                     Inbox::Region(region) => region.read(place as u64, target)?,
@@ -256,7 +256,7 @@ impl Far for Reader {
                 self.copied += length as u64;
                 self.read += 1;
                 filled += length;
-                self.notes.tell(length)?;
+                self.notes.send(length)?;
             }
         }
         Ok(())

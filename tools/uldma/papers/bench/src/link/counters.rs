@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What both nodes count while data moves.
+//! Counters of both nodes while data moves.
 
 use std::ops::{Add, Sub};
 
@@ -21,7 +21,7 @@ pub(crate) struct Counted {
 pub(crate) struct Counters {
     /// Doorbell interrupts of the device.
     pub(crate) interrupts: u64,
-    /// Interrupts by which its engine says that something ended.
+    /// Completion interrupts of its engine.
     pub(crate) events: u64,
     /// Interrupts of network devices.
     pub(crate) network: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Counters {
     pub(crate) doorbells: u64,
     /// Messages of the control channel.
     pub(crate) messages: u64,
-    /// Looks for work that no interrupt caused.
+    /// Polls for work that no interrupt caused.
     pub(crate) polls: u64,
     /// System calls of this program for the device.
     pub(crate) calls: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Those of this node's device and of this process; nothing of what is measured.
+    /// Reads those of this node's device and of this process, without those of the transport.
     pub(crate) fn read(device: &Device) -> Result<Self, Failure> {
         let calls = uldma::calls();
         let node = device.query()?.node;
@@ -60,7 +60,7 @@ impl Counters {
         })
     }
 
-    /// The same, with what one end of what is measured has counted.
+    /// Returns the same with the counts of a transport's end.
     pub(crate) fn with(self, counted: Counted) -> Self {
         Self {
             copied: counted.copied,
@@ -92,7 +92,7 @@ impl Add for Counters {
     }
 }
 
-/// What was counted since; counters of a connection that is new start anew.
+/// Counts since `before`; counters of a new connection start at zero.
 impl Sub for Counters {
     type Output = Self;
 
@@ -101,12 +101,12 @@ impl Sub for Counters {
     }
 }
 
-/// A queue of a virtio network device.
+/// Returns true for a queue of a virtio network device.
 fn is_network(name: &str) -> bool {
     name.contains("-input.") || name.contains("-output.")
 }
 
-/// The sum over all processors of the rows of /proc/interrupts that have such a name in them.
+/// Sums the rows of /proc/interrupts with such a name over all processors.
 fn interrupts(table: &str, is_meant: impl Fn(&str) -> bool) -> u64 {
     let mut lines = table.lines();
     let processors = lines

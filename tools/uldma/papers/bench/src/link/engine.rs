@@ -9,11 +9,11 @@ use std::time::Duration;
 use uldma::measure::Clock;
 use uldma::{Access, Buffer, Context, ContextOptions, Device, Import, Method, Order, Region, Spin};
 
-use super::contender::{Far, Near, Setup};
 use super::sizes::depth;
+use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
-/// Memory here and there, as much as a connection has on its way.
+/// Memory on both nodes, as much as a connection has in flight.
 pub(crate) struct Engine {
     context: Context,
     source: Region,
@@ -92,7 +92,7 @@ impl Target {
 
 impl Far for Target {}
 
-/// A region that can be written to under that name for as long as it is there.
+/// Registers a region and exports it for writing under a name, until it is dropped.
 pub(crate) fn exported(
     device: &Device,
     name: uldma::Name,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Plain copies into the window: what no ring can be faster than.
+//! Plain copies into the window: the bound of every ring.
 
 use uldma::measure::Clock;
 use uldma::{InboundSegment, OutboundSegment};
 
-use super::contender::{Far, Near, Setup};
+use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
 /// Bytes that are written to again and again, as many as those of a ring.
@@ -47,7 +47,7 @@ impl Near for Memcpy {
     }
 }
 
-/// The window of the other side, which nobody reads.
+/// The window of the other process, which does not read it.
 pub(crate) struct Window {
     _segment: InboundSegment,
 }

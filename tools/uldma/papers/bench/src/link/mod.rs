@@ -5,14 +5,13 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`contender`], [`opening`] | who moves data: an end here and one at the peer |
+//! | [`transport`], [`opening`] | transports: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
-//! | [`order`], [`serve`], [`rounds`] | how both sides take part in one round, and all in turns |
+//! | [`order`], [`serve`], [`rounds`] | rounds, in which all transports take turns |
 //! | [`counters`] | interrupts, doorbells, copies |
 //! | [`sizes`], [`names`] | sizes of messages, names of figures |
 
 mod conn;
-mod contender;
 mod conventional;
 mod counters;
 mod engine;
@@ -25,6 +24,7 @@ mod rounds;
 mod serve;
 mod sizes;
 mod tcp;
+mod transport;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use uldma::{Device, Name, Spin};
 
 use self::names::{Names, QUANTILES};
 use self::order::{Kind, What};
-use self::rounds::{Contender, Samples, Session};
+use self::rounds::{Samples, Session, Transport};
 use self::sizes::{SHORTEST, SIZES};
 use crate::failure::Failure;
 use crate::figure::Figures;
@@ -47,16 +47,16 @@ pub(crate) use self::serve::serve;
 /// Sizes of a brief run, and of one about rings.
 const BRIEF: [&str; 4] = [SHORTEST, SMALL, MIDDLE, LARGE];
 const OF_RINGS: [&str; 2] = [SHORTEST, MIDDLE];
-/// Of messages whose stream by ring is to be as fast as memcpy.
+/// Of messages owner stream by ring is to be as fast as memcpy.
 const MIDDLE: &str = "64k";
-/// Of messages whose interrupts are counted by message, and of those by bytes.
+/// Of messages owner interrupts are counted by message, and of those by bytes.
 const SMALL: &str = "4k";
 const LARGE: &str = "256k";
 
 /// Sizes that take TCP seconds.
 const SLOW: [&str; 2] = ["4m", "16m"];
 
-/// What to measure.
+/// Options of `uldma-bench link`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Few sizes only, and no copies to compare with
@@ -112,7 +112,7 @@ pub(crate) fn run(
         suffix: suffix.as_deref().unwrap_or_default(),
     };
     let mut peer = Peer::meet(&device, name, timeout)?;
-    // Whoever sleeps here has to be woken, and that would be counted.
+    // A wake-up of this process would be counted.
     peer.channel.set_spin(Spin::MEASURE);
     peer.ask(&Request::Link)?;
     let clock = Clock::start();
@@ -135,7 +135,7 @@ pub(crate) fn run(
     Ok(figures)
 }
 
-/// Who is measured with messages of this size.
+/// Returns the transports to measure with messages of this size.
 fn kinds(size: &str, scope: Scope) -> Vec<Kind> {
     use Kind::{Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned};
     let mut kinds = vec![Ring, Memcpy];
@@ -173,7 +173,7 @@ fn makes_streams(kind: Kind, size: &str, scope: Scope) -> bool {
     kind != Kind::Raw && (scope == Scope::All || size != SHORTEST)
 }
 
-/// All that there are, with one size. Who is not there is said.
+/// Measures all transports with one size, and reports those that are absent.
 fn measure(
     session: &mut Session<'_>,
     kinds: &[Kind],
@@ -181,13 +181,13 @@ fn measure(
     scope: Scope,
     absent: &mut BTreeSet<Kind>,
 ) -> Result<Vec<(Kind, Samples)>, Failure> {
-    let mut all: Vec<Contender> = Vec::new();
+    let mut all: Vec<Transport> = Vec::new();
     for &kind in kinds {
         match session.open(kind, bytes) {
-            Ok(contender) => all.push(contender),
+            Ok(transport) => all.push(transport),
             Err(failure) => {
-                let who = kind.title();
-                eprintln!("uldma-bench: no figures of {who} from {size} bytes on: {failure}");
+                let transport = kind.title();
+                eprintln!("uldma-bench: no figures of {transport} from {size} bytes on: {failure}");
                 absent.insert(kind);
             }
         }
@@ -196,18 +196,18 @@ fn measure(
         (What::RoundTrips, makes_round_trips as fn(_, _, _) -> _),
         (What::Stream, makes_streams),
     ] {
-        let mut some: Vec<&mut Contender> = all
+        let mut some: Vec<&mut Transport> = all
             .iter_mut()
-            .filter(|contender| takes_part(contender.kind, size, scope))
+            .filter(|transport| takes_part(transport.kind, size, scope))
             .collect();
         session.measure(&mut some, what, size == SHORTEST)?;
     }
     all.into_iter()
-        .map(|contender| session.close(contender))
+        .map(|transport| session.close(transport))
         .collect()
 }
 
-/// Adds what was measured of one of them with one size.
+/// Adds the figures of one transport with one size.
 fn add(
     figures: &mut Figures,
     names: Names<'_>,
@@ -216,31 +216,31 @@ fn add(
     samples: &Samples,
     clock: &Clock,
 ) {
-    let (who, mode) = (kind.name(), kind.suffix());
+    let (transport, mode) = (kind.name(), kind.suffix());
     if !samples.trips.is_empty() {
         let trips = times(clock, &samples.trips, 1);
         for (quantile, part) in QUANTILES {
-            let name = names.rtt(who, size, quantile, mode);
+            let name = names.rtt(transport, size, quantile, mode);
             figures.add(name, trips.quantile(part), "ns");
         }
     }
     if !samples.streams.is_empty() {
         let median = times(clock, &samples.streams, 1).median();
         let value = throughput(u64::from(samples.count) * bytes as u64, median);
-        figures.add(names.stream(who, size, mode), value, "MB/s");
+        figures.add(names.stream(transport, size, mode), value, "MB/s");
     }
     for (what, value) in counts(kind, (size, bytes), samples) {
         figures.add(names.of(&format!("{what}{mode}")), value, "count");
     }
 }
 
-/// What was counted, by message and by bytes.
+/// Returns the counts, by message and by bytes.
 fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(String, f64)> {
-    let who = kind.name();
-    // What is counted of connections is counted of the link.
-    let whose = match kind {
+    let transport = kind.name();
+    // The link counts for connections.
+    let owner = match kind {
         Kind::Push | Kind::Pull | Kind::Unpinned => String::new(),
-        _ => format!("{who}."),
+        _ => format!("{transport}."),
     };
     let (tripped, streamed) = (samples.tripped, samples.streamed);
     let mut found = Vec::new();
@@ -252,15 +252,15 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
         let (counters, base) = (tripped.counters, tripped.messages as f64 / 2.0);
         found.extend([
             (
-                format!("{whose}irqs_per_round_trip"),
+                format!("{owner}irqs_per_round_trip"),
                 by(interrupts(kind, samples).0, base),
             ),
             (
-                format!("{whose}doorbells_per_round_trip"),
+                format!("{owner}doorbells_per_round_trip"),
                 by(counters.doorbells, base),
             ),
             (
-                format!("{who}.calls_per_round_trip"),
+                format!("{transport}.calls_per_round_trip"),
                 by(counters.calls, base),
             ),
         ]);
@@ -272,40 +272,46 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
     let (irqs, megabytes) = (interrupts(kind, samples).1, messages * bytes as f64 / 1e6);
     if size == SMALL {
         found.extend([
-            (format!("{whose}irqs_per_message"), by(irqs, messages)),
+            (format!("{owner}irqs_per_message"), by(irqs, messages)),
             (
-                format!("{whose}doorbells_per_message"),
+                format!("{owner}doorbells_per_message"),
                 by(counters.doorbells, messages),
             ),
             (
-                format!("{who}.calls_per_message"),
+                format!("{transport}.calls_per_message"),
                 by(counters.calls, messages),
             ),
         ]);
     }
     if size == LARGE {
-        found.push((format!("{whose}irqs_per_mb"), by(irqs, megabytes)));
+        found.push((format!("{owner}irqs_per_mb"), by(irqs, megabytes)));
         if counters.copied > 0 {
             let copies = by(counters.copied, messages * bytes as f64);
             found.extend([
-                (format!("{who}.copies"), copies),
+                (format!("{transport}.copies"), copies),
                 (
-                    format!("{who}.event_irqs_per_mb"),
+                    format!("{transport}.event_irqs_per_mb"),
                     by(counters.events, megabytes),
                 ),
                 (
-                    format!("{who}.control_messages_per_mb"),
+                    format!("{transport}.control_messages_per_mb"),
                     by(counters.messages, megabytes),
                 ),
-                (format!("{who}.polls_per_mb"), by(counters.polls, megabytes)),
-                (format!("{who}.locks_per_mb"), by(counters.locks, megabytes)),
+                (
+                    format!("{transport}.polls_per_mb"),
+                    by(counters.polls, megabytes),
+                ),
+                (
+                    format!("{transport}.locks_per_mb"),
+                    by(counters.locks, megabytes),
+                ),
             ]);
         }
     }
     found
 }
 
-/// Interrupts of the round trips and of the streams, by what the contender is interrupted.
+/// Returns the transport's interrupts of the round trips and of the streams.
 fn interrupts(kind: Kind, samples: &Samples) -> (u64, u64) {
     let of = |counters: counters::Counters| match kind {
         Kind::Tcp => counters.network,

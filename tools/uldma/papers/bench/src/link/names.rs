@@ -7,10 +7,10 @@ use uldma::Backend;
 
 use super::sizes::SHORTEST;
 
-/// Quantiles of round trips, and what they are called.
+/// Quantiles of round trips and their names.
 pub(crate) const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)];
 
-/// What joins the nodes, and how the run was special.
+/// The parts of names that are the same for all figures of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     /// `link`, or `link.` and a backend.
@@ -19,7 +19,7 @@ pub(crate) struct Names<'a> {
     pub(crate) suffix: &'a str,
 }
 
-/// Where names of a backend begin.
+/// Returns the beginning of the names of a backend.
 pub(crate) fn prefix(backend: Backend) -> &'static str {
     match backend {
         Backend::Ivshmem => "link.ivshmem",
@@ -29,21 +29,21 @@ pub(crate) fn prefix(backend: Backend) -> &'static str {
 }
 
 impl Names<'_> {
-    /// Round trips; the shortest have no size in their name.
-    pub(crate) fn rtt(self, who: &str, size: &str, quantile: &str, mode: &str) -> String {
+    /// Names round trips; the shortest have no size in their name.
+    pub(crate) fn rtt(self, transport: &str, size: &str, quantile: &str, mode: &str) -> String {
         let size = match size {
             SHORTEST => String::new(),
             _ => format!(".{size}"),
         };
-        self.of(&format!("{who}.rtt{size}.{quantile}{mode}"))
+        self.of(&format!("{transport}.rtt{size}.{quantile}{mode}"))
     }
 
-    /// Throughput.
-    pub(crate) fn stream(self, who: &str, size: &str, mode: &str) -> String {
-        self.of(&format!("{who}.stream.{size}{mode}"))
+    /// Names throughput.
+    pub(crate) fn stream(self, transport: &str, size: &str, mode: &str) -> String {
+        self.of(&format!("{transport}.stream.{size}{mode}"))
     }
 
-    /// Anything else.
+    /// Names any figure.
     pub(crate) fn of(self, what: &str) -> String {
         format!("{}.{what}{}", self.prefix, self.suffix)
     }

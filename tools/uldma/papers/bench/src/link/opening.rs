@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which ends go with which contender.
+//! Opens the ends of each transport.
 
 use std::net::IpAddr;
 
 use super::conn::{Connected, Listening};
-use super::contender::{Far, Near, Opened, Setup};
 use super::conventional::{Reader, Writer};
 use super::engine::{Engine, Target};
 use super::memcpy::{Memcpy, Window};
 use super::order::Kind;
 use super::ring::Ring;
 use super::tcp::{Client, Server};
+use super::transport::{Far, Near, Opened, Setup};
 use crate::failure::Failure;
 
 /// Opens the end that measures; the other one is open.
@@ -30,7 +30,7 @@ pub(crate) fn near(
     })
 }
 
-/// Opens the end that answers. Nothing here waits for the other one.
+/// Opens the end that answers, without waiting for the other one.
 pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
     let end: Box<dyn Far> = match setup.kind {
         Kind::Raw | Kind::Ring | Kind::Polling => Box::new(Ring::new(setup)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the side that measures asks for, contender by contender and round by round.
+//! Orders of the process that measures, transport by transport and round by round.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
 
-/// Who moves data.
+/// The transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// Bare words in the window.
     Raw,
-    /// A copy into the window that nobody reads.
+    /// A copy into the window that no process reads.
     Memcpy,
-    /// A user-level ring channel as a program gets it that sets nothing.
+    /// A user-level ring channel with default settings.
     Ring,
-    /// One whose ends are told to poll for longer than any message takes.
+    /// A ring channel whose ends poll for longer than any message takes.
     Polling,
     /// Copies of the engine into an import, started at user level.
     Engine,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// In the names of figures.
+    /// Returns its part of the names of figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// At the end of the names of figures.
+    /// Returns the mode in the names of figures.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Polling => ".busy",
@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// For people.
+    /// Returns its description.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Raw => "bare words",
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// What one round does.
+/// A kind of round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
@@ -83,7 +83,7 @@ pub(crate) enum What {
     Stream,
 }
 
-/// What the one who measures asks for.
+/// An order to the process that answers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Order {
@@ -96,27 +96,27 @@ pub(crate) enum Order {
     },
     /// Take part in one round of so many messages.
     Round { kind: Kind, what: What, count: u32 },
-    /// It was opened, and is not needed any more.
+    /// Close an open transport.
     Close { kind: Kind },
-    /// That was all.
+    /// End.
     End,
 }
 
-/// What the other answers.
+/// An answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Report {
-    /// It is open; where TCP is to connect to.
+    /// The transport is open; TCP is to connect to these.
     Open { addresses: Vec<IpAddr>, port: u16 },
     /// The round can begin.
     Ready,
-    /// It is over.
+    /// The round is over.
     Finished,
-    /// What was counted here meanwhile.
+    /// Counts of this node during the round.
     Done { counters: Counters },
-    /// Nothing is open any more.
+    /// The transport is closed.
     Closed,
-    /// It cannot be opened.
+    /// The transport cannot be opened.
     Failed { message: String },
 }
 

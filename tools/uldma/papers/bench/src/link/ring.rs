@@ -7,8 +7,8 @@ use std::time::Duration;
 use uldma::measure::Clock;
 use uldma::{Channel, Device, Name, Spin};
 
-use super::contender::{Far, Near, Setup};
 use super::order::Kind;
+use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
 /// Bytes of each ring.

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Rounds: all contenders take turns with one size of messages, so that drift hits all.
+//! Rounds: all transports take turns with one size of messages, so that drift hits all.
 
 use uldma::measure::Clock;
 use uldma::{Device, Name};
 
-use super::contender::{Near, Setup};
 use super::counters::Counters;
 use super::opening::near;
 use super::order::{Kind, Order, Report, What};
+use super::transport::{Near, Setup};
 use crate::failure::Failure;
-use crate::peer::{hear, say, Peer};
+use crate::peer::{receive, send, Peer};
 
 /// Rounds that count.
 const ROUNDS: usize = 5;
-/// Who has had this many and has taken this long in all, in nanoseconds, has had enough.
+/// A transport ends early after this many rounds and this many nanoseconds in all.
 const FEW: usize = 2;
 const LONG: f64 = 300e6;
 /// How long a round should take, in nanoseconds.
@@ -24,24 +24,25 @@ const ROUND_TRIPS: f64 = 25e6;
 const MANY_ROUND_TRIPS: f64 = 100e6;
 /// Messages of a round, between these two bounds.
 const COUNT: std::ops::RangeInclusive<u32> = 1..=100_000;
-/// Most rounds that find out how many messages make one, and the part of a round that tells.
+/// Limit of the rounds that calibrate the number of messages, and the part of a round's time that is long
+/// enough to calibrate by.
 const TRIES: usize = 10;
 const ENOUGH: f64 = 0.25;
 /// First port to listen at.
 const PORT: u32 = 4000;
 
-/// What was measured of one contender with one size.
+/// Samples of one transport with one size.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     /// Ticks of all round trips.
     pub(crate) trips: Vec<u64>,
-    /// What was counted of them.
+    /// Their counts.
     pub(crate) tripped: Totals,
     /// Ticks of each stream.
     pub(crate) streams: Vec<u64>,
     /// Messages of each stream.
     pub(crate) count: u32,
-    /// What was counted of them.
+    /// Their counts.
     pub(crate) streamed: Totals,
 }
 
@@ -52,14 +53,14 @@ pub(crate) struct Totals {
     pub(crate) counters: Counters,
 }
 
-/// One contender, open at both ends.
-pub(crate) struct Contender {
+/// One transport, open at both ends.
+pub(crate) struct Transport {
     pub(crate) kind: Kind,
     near: Box<dyn Near>,
     pub(crate) samples: Samples,
 }
 
-/// The other side, and who is open there.
+/// A session with the process that answers.
 pub(crate) struct Session<'a> {
     peer: &'a mut Peer,
     device: &'a Device,
@@ -67,7 +68,7 @@ pub(crate) struct Session<'a> {
     port: u32,
 }
 
-/// How one round went.
+/// The result of one round.
 struct Round {
     /// Of each round trip, or of the whole stream.
     ticks: Vec<u64>,
@@ -75,7 +76,7 @@ struct Round {
 }
 
 impl<'a> Session<'a> {
-    /// The other side serves already.
+    /// Begins a session; the other process serves already.
     pub(crate) fn new(peer: &'a mut Peer, device: &'a Device, clock: &'a Clock) -> Self {
         Self {
             peer,
@@ -86,20 +87,20 @@ impl<'a> Session<'a> {
     }
 
     fn ask(&mut self, order: Order) -> Result<Report, Failure> {
-        say(&mut self.peer.channel, &order, self.peer.timeout)?;
-        self.hear()
+        send(&mut self.peer.channel, &order, self.peer.timeout)?;
+        self.receive()
     }
 
-    fn hear(&mut self) -> Result<Report, Failure> {
-        // The other side's failures may come instead of anything.
-        match hear(&mut self.peer.channel, self.peer.timeout)? {
+    fn receive(&mut self) -> Result<Report, Failure> {
+        // A failure may come instead of any answer.
+        match receive(&mut self.peer.channel, self.peer.timeout)? {
             Report::Failed { message } => Err(Failure::Peer(format!("failed: {message}"))),
             report => Ok(report),
         }
     }
 
-    /// Opens a contender for messages of `size` bytes.
-    pub(crate) fn open(&mut self, kind: Kind, size: usize) -> Result<Contender, Failure> {
+    /// Opens a transport for messages of `size` bytes.
+    pub(crate) fn open(&mut self, kind: Kind, size: usize) -> Result<Transport, Failure> {
         let name = Name::random()?;
         self.port += 1;
         let order = Order::Open {
@@ -121,7 +122,7 @@ impl<'a> Session<'a> {
             timeout: self.peer.timeout,
         };
         match near(setup, &addresses, tcp_port) {
-            Ok(near) => Ok(Contender {
+            Ok(near) => Ok(Transport {
                 kind,
                 near,
                 samples: Samples::default(),
@@ -133,27 +134,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends a contender; what was measured of it.
-    pub(crate) fn close(&mut self, contender: Contender) -> Result<(Kind, Samples), Failure> {
-        let Contender {
+    /// Closes a transport, and returns its samples.
+    pub(crate) fn close(&mut self, transport: Transport) -> Result<(Kind, Samples), Failure> {
+        let Transport {
             kind,
             near,
             samples,
-        } = contender;
+        } = transport;
         drop(near);
         self.ask(Order::Close { kind })?;
         Ok((kind, samples))
     }
 
-    /// That was all.
+    /// Ends the session.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         self.ask(Order::End).map(drop)
     }
 
-    /// Has all of them take turns, as many rounds as count.
+    /// Lets all of them take turns.
     pub(crate) fn measure(
         &mut self,
-        contenders: &mut [&mut Contender],
+        transports: &mut [&mut Transport],
         what: What,
         shortest: bool,
     ) -> Result<(), Failure> {
@@ -163,36 +164,36 @@ impl<'a> Session<'a> {
             What::RoundTrips => ROUND_TRIPS,
         };
         let mut counts = Vec::new();
-        for contender in contenders.iter_mut() {
-            counts.push(self.calibrate(contender, what, target)?);
+        for transport in transports.iter_mut() {
+            counts.push(self.calibrate(transport, what, target)?);
         }
-        let all = contenders.len();
+        let all = transports.len();
         for round in 0..ROUNDS {
             for turn in 0..all {
                 let number = (turn + round) % all;
-                let contender = &mut *contenders[number];
-                let taken = contender.samples.ticks(what) as f64 * self.clock.rate();
+                let transport = &mut *transports[number];
+                let taken = transport.samples.ticks(what) as f64 * self.clock.rate();
                 if round >= FEW && taken > LONG {
                     continue;
                 }
-                let done = self.round(contender, what, counts[number])?;
-                contender.samples.add(what, counts[number], done);
+                let done = self.round(transport, what, counts[number])?;
+                transport.samples.add(what, counts[number], done);
             }
         }
         Ok(())
     }
 
-    /// How many messages make a round that takes about so long. The first ones have to wake the other
-    /// side, so short rounds tell little.
+    /// Returns the number of messages of a round that takes about `target` nanoseconds. The first ones
+    /// have to wake the other process, so short rounds are not representative.
     fn calibrate(
         &mut self,
-        contender: &mut Contender,
+        transport: &mut Transport,
         what: What,
         target: f64,
     ) -> Result<u32, Failure> {
         let mut count = *COUNT.start();
         for _ in 0..TRIES {
-            let done = self.round(contender, what, count)?;
+            let done = self.round(transport, what, count)?;
             let ticks: u64 = done.ticks.iter().sum();
             let took = ticks as f64 * self.clock.rate();
             count = next_count(count, took, target);
@@ -205,14 +206,14 @@ impl<'a> Session<'a> {
 
     fn round(
         &mut self,
-        contender: &mut Contender,
+        transport: &mut Transport,
         what: What,
         count: u32,
     ) -> Result<Round, Failure> {
-        let kind = contender.kind;
-        let near = contender.near.as_mut();
+        let kind = transport.kind;
+        let near = transport.near.as_mut();
         let order = Order::Round { kind, what, count };
-        say(&mut self.peer.channel, &order, self.peer.timeout)?;
+        send(&mut self.peer.channel, &order, self.peer.timeout)?;
         near.begin()?;
         self.expect(|report| matches!(report, Report::Ready))?;
         let before = Counters::read(self.device)?.with(near.counted()?);
@@ -229,7 +230,7 @@ impl<'a> Session<'a> {
             }
         };
         let here = Counters::read(self.device)?.with(near.counted()?) - before;
-        match self.hear()? {
+        match self.receive()? {
             Report::Done { counters } => Ok(Round {
                 ticks,
                 counters: here + counters,
@@ -239,7 +240,7 @@ impl<'a> Session<'a> {
     }
 
     fn expect(&mut self, is_meant: impl Fn(&Report) -> bool) -> Result<(), Failure> {
-        let report = self.hear()?;
+        let report = self.receive()?;
         if is_meant(&report) {
             Ok(())
         } else {
@@ -258,7 +259,7 @@ impl Samples {
 
     fn add(&mut self, what: What, count: u32, round: Round) {
         let (ticks, totals, messages) = match what {
-            // There and back.
+            // A round trip is two messages.
             What::RoundTrips => (&mut self.trips, &mut self.tripped, 2 * u64::from(count)),
             What::Stream => {
                 self.count = count;
@@ -271,7 +272,7 @@ impl Samples {
     }
 }
 
-/// So many messages as take `target` nanoseconds, if `count` of them took `took`.
+/// Returns the number of messages that take `target` nanoseconds, if `count` of them took `took`.
 fn next_count(count: u32, took: f64, target: f64) -> u32 {
     let fitting = f64::from(count) * target / took.max(1.0);
     (fitting as u32).clamp(*COUNT.start(), *COUNT.end())

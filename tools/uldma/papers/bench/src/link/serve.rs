@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The side that answers: opens ends as told, and takes part in their rounds.
+//! The process that answers: opens ends and takes part in their rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use uldma::{Channel, Device, Name};
 
-use super::contender::{Far, Opened, Setup};
 use super::counters::Counters;
 use super::opening::far;
 use super::order::{Kind, Order, Report, What};
 use super::sizes::LARGEST;
+use super::transport::{Far, Opened, Setup};
 use crate::failure::Failure;
-use crate::peer::{hear, say};
+use crate::peer::{receive, send};
 
-/// Serves until the other side has seen enough.
+/// Serves until the end of the session.
 pub(crate) fn serve(
     device: &Device,
     channel: &mut Channel,
     timeout: Duration,
 ) -> Result<(), Failure> {
     let mut ends: BTreeMap<Kind, Box<dyn Far>> = BTreeMap::new();
-    say(channel, &Report::Ready, timeout)?;
+    send(channel, &Report::Ready, timeout)?;
     loop {
-        match hear(channel, timeout)? {
+        match receive(channel, timeout)? {
             Order::Open {
                 kind,
                 size,
@@ -44,7 +44,7 @@ pub(crate) fn serve(
                         message: failure.to_string(),
                     },
                 };
-                say(channel, &report, timeout)?;
+                send(channel, &report, timeout)?;
             }
             Order::Round { kind, what, count } => {
                 let end = ends
@@ -54,9 +54,9 @@ pub(crate) fn serve(
             }
             Order::Close { kind } => {
                 drop(ends.remove(&kind));
-                say(channel, &Report::Closed, timeout)?;
+                send(channel, &Report::Closed, timeout)?;
             }
-            Order::End => return say(channel, &Report::Closed, timeout),
+            Order::End => return send(channel, &Report::Closed, timeout),
         }
     }
 }
@@ -91,15 +91,15 @@ fn round(
 ) -> Result<(), Failure> {
     end.begin()?;
     let before = counters(device, end)?;
-    say(channel, &Report::Ready, timeout)?;
+    send(channel, &Report::Ready, timeout)?;
     match what {
         What::RoundTrips => end.round_trips(count)?,
         What::Stream => end.stream(count)?,
     }
-    // What is counted is looked up only now, since the other side has its eye on the clock.
-    say(channel, &Report::Finished, timeout)?;
+    // Counters are read only now, since the other process takes the time.
+    send(channel, &Report::Finished, timeout)?;
     let counters = counters(device, end)? - before;
-    say(channel, &Report::Done { counters }, timeout)
+    send(channel, &Report::Done { counters }, timeout)
 }
 
 fn counters(device: &Device, end: &dyn Far) -> Result<Counters, Failure> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sizes of messages, and how many of them are on their way.
+//! Sizes of messages, and how many of them are in flight.
 
 /// 8 bytes to 16 MiB, under the names that figures have.
 pub(crate) const SIZES: [(&str, usize); 10] = [
@@ -17,15 +17,15 @@ pub(crate) const SIZES: [(&str, usize); 10] = [
 ];
 /// The size of round trips whose figures name no size.
 pub(crate) const SHORTEST: &str = SIZES[0].0;
-/// The largest: nobody may ask for more.
+/// The largest size that a peer may ask for.
 pub(crate) const LARGEST: usize = SIZES[SIZES.len() - 1].1;
 
-/// Messages on their way, between these two bounds.
+/// Messages in flight, between these two bounds.
 const DEPTH: std::ops::RangeInclusive<usize> = 2..=32;
-/// Bytes on their way, if the bounds allow.
+/// Bytes in flight, if the bounds allow.
 const IN_FLIGHT: usize = 8 << 20;
 
-/// How many messages of `size` bytes are on their way at a time, whoever moves them.
+/// Returns the number of messages of `size` bytes in flight at a time, by all transports.
 pub(crate) fn depth(size: usize) -> usize {
     (IN_FLIGHT / size.max(1)).clamp(*DEPTH.start(), *DEPTH.end())
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_large_ones_are_on_their_way() {
+    fn few_large_ones_are_in_flight() {
         let depths = [8, 256 << 10, 1 << 20, LARGEST].map(depth);
         assert_eq!(depths, [32, 32, 8, 2]);
     }

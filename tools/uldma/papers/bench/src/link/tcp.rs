@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use uldma::measure::Clock;
 
-use super::contender::{Far, Near, Opened, Setup};
+use super::transport::{Far, Near, Opened, Setup};
 use crate::failure::Failure;
 
 /// How long a client tries one address.
@@ -83,7 +83,7 @@ impl Server {
     }
 
     fn parts(&mut self) -> Result<(&mut TcpStream, &mut [u8]), Failure> {
-        let none = || Failure::Tcp("nobody connected".into());
+        let none = || Failure::Tcp("no client connected".into());
         let stream = self.stream.as_mut().ok_or_else(none)?;
         Ok((stream, &mut self.target))
     }
@@ -104,7 +104,7 @@ impl Far for Server {
         if u64::from_le_bytes(said) == token {
             Ok(())
         } else {
-            Err(Failure::Tcp("somebody else connected".into()))
+            Err(Failure::Tcp("an unknown client connected".into()))
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What one more registration costs with many pages locked, and with many locked memory areas.
+//! The cost of one more registration with many pages locked, and with many locked memory areas.
 //!
 //! Few frames are enough: shared memory is mapped again and again, and each of its virtual pages
 //! is locked for itself.
@@ -8,7 +8,7 @@
 use uldma::measure::Clock;
 use uldma::{Borrowed, Device};
 
-use super::contender::{add, Contender, Ring, Uldma};
+use super::backend::{add, Backend, Ring, Uldma};
 use super::memory::{Range, Repeated};
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};
@@ -35,8 +35,8 @@ pub(crate) fn pages(device: &Device, figures: &mut Figures) -> Result<(), Failur
 }
 
 /// Adds `lmm.lmas.N`: a page is registered once more with N areas, in their middle; and
-/// `lmm.lmas.new.N`: a page in their middle that was not locked. False if areas are merged, so
-/// that they cannot be made.
+/// `lmm.lmas.new.N`: a page in their middle that was not locked. Returns false if the module merges
+/// areas, so that they cannot be made.
 pub(crate) fn areas(device: &Device, figures: &mut Figures) -> Result<bool, Failure> {
     let memory = Repeated::new(FRAMES, TIMES)?;
     let range = memory.range();
@@ -77,7 +77,7 @@ pub(crate) fn areas(device: &Device, figures: &mut Figures) -> Result<bool, Fail
     Ok(true)
 }
 
-/// Whether an area that was split is one again when its parts have the same count again.
+/// Returns true if the module merges the parts of an area once they have the same count again.
 pub(crate) fn merges(device: &Device, range: Range) -> Result<bool, Failure> {
     let before = device.locked_memory()?.areas;
     let held = add(device, range.pages(0, 3))?;
@@ -98,8 +98,8 @@ fn measure(
     one_more(device, "lmm.lmas.new", count, hole, figures)
 }
 
-/// Median of registrations of `page`, with its time for one page or area as floor and that of
-/// io_uring, at the same time, as rival.
+/// Adds median and minimum of registrations of `page`; the floor is the time for one page or area, the
+/// rival is io_uring's at the same time.
 fn one_more(
     device: &Device,
     name: &str,
@@ -107,15 +107,15 @@ fn one_more(
     page: Range,
     figures: &mut Figures,
 ) -> Result<(), Failure> {
-    let mut contenders: [&mut dyn Contender; 2] = [&mut Uldma::new(device), &mut Ring::new()?];
+    let mut backends: [&mut dyn Backend; 2] = [&mut Uldma::new(device), &mut Ring::new()?];
     let clock = Clock::start();
     let mut samples = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS + WARM_UP {
-        for (contender, samples) in contenders.iter_mut().zip(&mut samples) {
+        for (backend, samples) in backends.iter_mut().zip(&mut samples) {
             let before = clock.ticks();
-            contender.register(page)?;
+            backend.register(page)?;
             let after = clock.ticks();
-            contender.deregister()?;
+            backend.deregister()?;
             if round >= WARM_UP {
                 samples.push(after - before);
             }

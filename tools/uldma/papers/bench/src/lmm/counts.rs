@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is counted beside the times: system calls and pins here, accesses to the device by whoever
-//! runs the device.
+//! Counts beside the times: system calls and pins. `make bench` reads the device's own counters between
+//! the steps of `lmm-steps`.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use uldma::measure::Tracer;
 use uldma::{Borrowed, Device};
 
-use super::contender::{add, Contender, Locking, Ring, Uldma};
+use super::backend::{add, Backend, Locking, Ring, Uldma};
 use super::memory::{Pages, Subject};
 use super::series::LARGEST;
 use super::verbs::{Domain, Verbs};
@@ -65,11 +65,11 @@ pub(crate) fn measure(
 
 fn syscalls(
     name: &str,
-    contender: &mut dyn Contender,
+    backend: &mut dyn Backend,
     subject: &Subject,
     figures: &mut Figures,
 ) -> Result<(), Failure> {
-    contender.begin(subject)?;
+    backend.begin(subject)?;
     let tracer = match Tracer::attach() {
         Ok(tracer) => tracer,
         Err(error) => {
@@ -78,8 +78,8 @@ fn syscalls(
         }
     };
     let (result, count) = tracer.count(|| {
-        contender.register(subject.range())?;
-        contender.deregister()
+        backend.register(subject.range())?;
+        backend.deregister()
     });
     result?;
     let total = count?.total as f64;
@@ -87,9 +87,9 @@ fn syscalls(
     Ok(())
 }
 
-/// Registers and deregisters step by step, for who reads the device's counters in between: each
-/// step begins when somebody writes to the FIFO `go`, and has ended when its name is printed. The
-/// first line says that all is ready.
+/// Registers and deregisters step by step, so that `make bench` can read the device's counters in
+/// between. Each step begins with a write to the FIFO `go` and ends with a line with its name. The first
+/// line is "ready".
 pub(crate) fn steps(device: &Device, go: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::Io("steps", error);
     let subject = Subject::new(Pages::Private, STEPS * STEP_PAGES)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether it pays to merge neighbouring areas with the same count, which the paper left open.
+//! A load that shows if it pays to merge neighbouring areas with the same count, which the paper leaves
+//! open.
 //!
 //! A buffer stays registered as a whole while parts of it come and go, as a message-passing
 //! library does it. The same load runs on a module that merges and on one that does not.
@@ -11,7 +12,7 @@ use uldma::measure::Clock;
 use uldma::{Borrowed, Device};
 
 use super::areas::merges;
-use super::contender::add;
+use super::backend::add;
 use super::memory::{Pages, Subject};
 use crate::failure::Failure;
 use crate::figure::Figures;
@@ -89,7 +90,7 @@ pub(crate) fn measure(device: &Device, figures: &mut Figures) -> Result<(), Fail
     Ok(())
 }
 
-/// KiB that the kernel has in small objects and in pages that vmalloc() mapped.
+/// Returns the KiB that the kernel has in small objects and in pages that vmalloc() mapped.
 fn kernel_memory() -> Option<f64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let of = |name: &str| -> Option<f64> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The memory that is registered: present, of pages whose size is known, private or shared.
+//! Memory to register: present, of a known page size, private or shared.
 //!
-//! Every page is written to before anything is timed, for uldma and its rivals alike. So it must
-//! have been in the paper: clearing a page takes its machine longer than the 1.3 us per page that
-//! its tables show.
+//! Every page is written to before anything is timed, for uldma and its rivals alike. The
+//! paper must have done so, too: its machine needs longer to clear a page than the 1.3 us per page of its
+//! tables.
 
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
@@ -36,7 +36,7 @@ impl Range {
         self.base.as_ptr() as u64
     }
 
-    /// The same as a pointer, for calls that want one. What is there may change at any time.
+    /// The same as a pointer. The device may change the memory at any time.
     pub(crate) fn base(self) -> NonNull<c_void> {
         self.base
     }
@@ -66,8 +66,7 @@ impl Range {
         self.pages(number, number + 1)
     }
 
-    /// Gives advice on how the pages are to be. Where it cannot be followed, the pages are those
-    /// that this machine has.
+    /// Advises the kernel on the size of pages. If it cannot follow, the pages are of another size.
     fn advise(self, advice: MmapAdvise) {
         // SAFETY: the range is mapped, by a `Memory` or a `Repeated`, which promise nothing about
         // its bytes; no advice that is given here changes them.
@@ -79,14 +78,14 @@ fn failed(errno: nix::errno::Errno) -> Failure {
     Failure::Io("memory to register", errno.into())
 }
 
-/// What kind of pages.
+/// A kind of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
     /// Private, of 4 KiB.
     Private,
     /// Of a System V segment, as the paper has it; these have 4 KiB.
     Shared,
-    /// Private, of 2 MiB where there are any, and beginning with such.
+    /// Private, of 2 MiB if the machine has any, and aligned to these.
     Huge,
 }
 
@@ -140,7 +139,7 @@ impl Subject {
         self.range
     }
 
-    /// What the library knows it as; the range is all of it, but for huge pages.
+    /// The library's object; the range is all of it, except with huge pages.
     pub(crate) fn memory(&self) -> &Rc<Memory> {
         &self.memory
     }
@@ -174,7 +173,7 @@ impl Repeated {
             unsafe { mmap(address, size(length)?, both, flags, &file, 0) }.map_err(failed)?;
         }
         for page in 0..repeated.0.count {
-            // SAFETY: the page is of our mapping, which nobody has a reference to.
+            // SAFETY: the page is of our mapping, to which no reference exists.
             unsafe { repeated.0.page(page).base.cast::<u8>().write_volatile(1) };
         }
         Ok(repeated)
@@ -216,7 +215,7 @@ mod tests {
         let repeated = Repeated::new(2 * PAGE, 3).unwrap();
         assert_eq!(repeated.range().count(), 6);
         let byte = |page| repeated.range().page(page).base().cast::<u8>();
-        // SAFETY: both pages are mapped, and nobody has references to them.
+        // SAFETY: both pages are mapped, and no references to them exist.
         let seen = unsafe {
             byte(1).write_volatile(7);
             byte(5).read_volatile()

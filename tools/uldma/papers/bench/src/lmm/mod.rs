@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma-bench lmm`: what it costs to register memory, as the paper of the locked memory manager
+//! `uldma-bench lmm`: the cost to register memory, as the paper of the locked memory manager
 //! measured it, beside io_uring, ibv_reg_mr() and mlock() with the same memory in the same run.
 //!
 //! | | |
 //! | --- | --- |
-//! | [`memory`] | what is registered |
-//! | [`contender`], [`verbs`] | who registers it |
+//! | [`memory`] | memory to register |
+//! | [`backend`], [`verbs`] | uldma, io_uring, mlock(), ibv_reg_mr() |
 //! | [`series`] | registrations of 13 sizes |
 //! | [`neighbour`] | the second process of the paper's Table 1 |
 //! | [`areas`], [`load`] | many pages, many areas, merging |
 //! | [`counts`] | system calls, pins, accesses to the device |
 
 mod areas;
-mod contender;
+mod backend;
 mod counts;
 mod load;
 mod memory;
@@ -26,7 +26,7 @@ use std::rc::Rc;
 use clap::{Args, ValueEnum};
 use uldma::Device;
 
-use self::contender::{Again, Contender, Locking, Mlock, Ring, Uldma};
+use self::backend::{Again, Backend, Locking, Mlock, Ring, Uldma};
 use self::memory::Pages;
 use self::neighbour::Beside;
 use self::series::Named;
@@ -37,7 +37,7 @@ use crate::figure::Figures;
 pub(crate) use self::counts::steps;
 pub(crate) use self::neighbour::be_neighbour;
 
-/// What can be measured for itself.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// The paper's tables and its figures 7 and 8: 13 sizes, private and shared
@@ -48,13 +48,13 @@ pub(crate) enum Part {
     Pages,
     /// One more registration with many locked memory areas; needs a module that does not merge
     Areas,
-    /// A load that areas can be merged under, or not
+    /// A load under which areas are merged or not
     Load,
     /// Registrations that find their pins in the cache
     Cache,
 }
 
-/// What to measure.
+/// Options of `uldma-bench lmm`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Only this part; can be repeated
@@ -88,14 +88,14 @@ pub(crate) fn run(number: u32, options: &Options) -> Result<Figures, Failure> {
     if wanted(Part::Load) {
         load::measure(&device, &mut figures)?;
     }
-    // Last, as what it leaves in the cache is found by registrations of the same addresses.
+    // Last, as later registrations of the same addresses would find its pins in the cache.
     if wanted(Part::Cache) {
         cache(number, &mut figures)?;
     }
     Ok(figures)
 }
 
-/// Where ibv_reg_mr() registers, if it can be measured.
+/// Opens the domain of ibv_reg_mr(), if it can be measured.
 fn rdma() -> Option<Rc<Domain>> {
     Domain::new()
         .map(Rc::new)
@@ -103,7 +103,7 @@ fn rdma() -> Option<Rc<Domain>> {
         .ok()
 }
 
-/// All contenders with private, shared and huge pages.
+/// All backends with private, shared and huge pages.
 fn sizes(
     number: u32,
     device: &Device,
@@ -166,13 +166,13 @@ fn sizes(
     )
 }
 
-/// A contender that may not be there.
-fn named<'a>(name: &'static str, contender: &'a mut Option<impl Contender>) -> Option<Named<'a>> {
-    let contender: &mut dyn Contender = contender.as_mut()?;
-    Some((name, contender))
+/// Names a backend, if it can be measured.
+fn named<'a>(name: &'static str, backend: &'a mut Option<impl Backend>) -> Option<Named<'a>> {
+    let backend: &mut dyn Backend = backend.as_mut()?;
+    Some((name, backend))
 }
 
-/// Contenders, and those who are there of some more.
+/// Joins backends and those of some more that can be measured.
 fn with<'a, const ALL: usize, const MORE: usize>(
     all: [Named<'a>; ALL],
     more: [Option<Named<'a>>; MORE],
@@ -180,7 +180,7 @@ fn with<'a, const ALL: usize, const MORE: usize>(
     all.into_iter().chain(more.into_iter().flatten()).collect()
 }
 
-/// The pin cache: registrations that pin nothing, since what ended before left its pins.
+/// Measures the pin cache: registrations that find the pins of earlier ones.
 fn cache(number: u32, figures: &mut Figures) -> Result<(), Failure> {
     // The cache is turned on for one open file.
     let device = Device::open(number)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Another process that has the same shared memory, and has it registered or not.
+//! A second process with the same shared memory, registered or not.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use uldma::{Access, Borrowed, Device, Memory};
 
-use super::contender::{Contender, Uldma};
+use super::backend::{Backend, Uldma};
 use super::memory::{Pages, Range, Subject};
 use crate::failure::Failure;
 
@@ -17,11 +17,11 @@ fn failed(error: std::io::Error) -> Failure {
     Failure::Io("second process", error)
 }
 
-/// What the other process is told, and says when it is done.
+/// An order to the second process, and its answer when it has carried it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     segment: i32,
-    /// It is to be registered.
+    /// The segment is to be registered.
     registered: bool,
 }
 
@@ -41,7 +41,7 @@ impl Order {
     }
 }
 
-/// The other process; it ends when its input does.
+/// The second process; it ends with its input.
 #[derive(Debug)]
 struct Neighbour {
     process: Child,
@@ -62,7 +62,7 @@ impl Neighbour {
         Ok(Self { process, pipes })
     }
 
-    /// Gives an order, and returns when it has been carried out.
+    /// Gives an order, and waits until it has been carried out.
     fn order(&mut self, order: Order) -> Result<(), Failure> {
         let mut line = String::new();
         if let Some((stdin, stdout)) = &mut self.pipes {
@@ -84,7 +84,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The other process's part: does as its input says.
+/// Runs the second process: carries out the orders of its input.
 pub(crate) fn be_neighbour(device: &Device) -> Result<(), Failure> {
     let mut attached: Option<(i32, Memory)> = None;
     let mut held: Option<Borrowed> = None;
@@ -106,9 +106,9 @@ pub(crate) fn be_neighbour(device: &Device) -> Result<(), Failure> {
     Ok(())
 }
 
-/// uldma beside the other process: in the paper's Table 1 that one has registered the memory, in
-/// Table 2 it has not. Before both, the two talk to each other and this one registers something
-/// else, so that both find the caches alike.
+/// uldma beside the second process, which has registered the memory in the paper's Table 1, and has not
+/// in Table 2. Before each registration this process sends an order to the second one and registers other
+/// memory, so that caches are alike for both tables.
 pub(crate) struct Beside {
     neighbour: Rc<RefCell<Neighbour>>,
     registers: bool,
@@ -118,7 +118,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// That of Table 1 and that of Table 2.
+    /// Returns the backend of Table 1 and that of Table 2.
     pub(crate) fn both(number: u32, device: &Device) -> Result<[Self; 2], Failure> {
         let neighbour = Rc::new(RefCell::new(Neighbour::start(number)?));
         let other = Subject::new(Pages::Private, 1)?;
@@ -139,7 +139,7 @@ impl Beside {
     }
 }
 
-impl Contender for Beside {
+impl Backend for Beside {
     fn begin(&mut self, subject: &Subject) -> Result<(), Failure> {
         self.segment = subject.memory().segment_id().unwrap_or(-1);
         Ok(())

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Registrations of the paper's 13 sizes, all contenders in one loop, so that drift hits all.
+//! Registrations of the paper's 13 sizes, all backends in one loop, so that drift hits all.
 
 use uldma::measure::Clock;
 
-use super::contender::Contender;
+use super::backend::Backend;
 use super::memory::{Pages, Range, Subject};
 use crate::failure::Failure;
 use crate::figure::Figures;
@@ -21,18 +21,18 @@ pub(crate) const LARGEST: usize = pages(SIZES.len() - 1);
 const ROUNDS: std::ops::RangeInclusive<usize> = 31..=201;
 /// Pages to register in all with one size, between these two bounds.
 const BUDGET: usize = 40_000;
-/// First rounds, which do not count.
+/// Number of first rounds that are left out.
 const WARM_UP: usize = 3;
 
-/// Pages of size number `index`.
+/// Returns the pages of size number `index`.
 pub(crate) const fn pages(index: usize) -> usize {
     1 << index
 }
 
-/// A contender, under the name that its figures have.
-pub(crate) type Named<'a> = (&'static str, &'a mut dyn Contender);
+/// A backend and the name of its figures.
+pub(crate) type Named<'a> = (&'static str, &'a mut dyn Backend);
 
-/// Ticks that one contender took to register and to deregister: in the first of its two times in
+/// Ticks that one backend took to register and to deregister: in the first of its two times in
 /// a turn, and in the second.
 #[derive(Default)]
 struct Samples {
@@ -40,23 +40,23 @@ struct Samples {
     warm: [Vec<u64>; 2],
 }
 
-/// Has every contender register and deregister memory of this kind, as large as each of the sizes,
-/// and adds `lmm.register.NAME.SIZE`, `lmm.deregister.NAME.SIZE` (the medians) and the same with
-/// `lmm.min` (the shortest) and `lmm.cold` (the medians of the first of two times in a row).
+/// Lets every backend register and deregister memory of this kind in all sizes. Adds
+/// `lmm.register.NAME.SIZE`, `lmm.deregister.NAME.SIZE` (the medians) and the same with `lmm.min` (the
+/// shortest) and `lmm.cold` (the medians of the first of two times in a row).
 pub(crate) fn measure(
-    contenders: &mut [Named<'_>],
+    backends: &mut [Named<'_>],
     kind: Pages,
     figures: &mut Figures,
 ) -> Result<(), Failure> {
     for (index, size) in SIZES.into_iter().enumerate() {
         let rounds = (BUDGET / pages(index)).clamp(*ROUNDS.start(), *ROUNDS.end());
         let subject = Subject::new(kind, pages(index))?;
-        for (_, contender) in contenders.iter_mut() {
-            contender.begin(&subject)?;
+        for (_, backend) in backends.iter_mut() {
+            backend.begin(&subject)?;
         }
         let clock = Clock::start();
-        let samples = run(contenders, subject.range(), rounds, &clock)?;
-        for ((name, _), samples) in contenders.iter().zip(samples) {
+        let samples = run(backends, subject.range(), rounds, &clock)?;
+        for ((name, _), samples) in backends.iter().zip(samples) {
             let phases = ["register", "deregister"];
             for ((what, cold), warm) in phases.into_iter().zip(samples.cold).zip(samples.warm) {
                 let (cold, warm) = (times(&clock, &cold, 1), times(&clock, &warm, 1));
@@ -75,23 +75,23 @@ pub(crate) fn measure(
 }
 
 fn run(
-    contenders: &mut [Named<'_>],
+    backends: &mut [Named<'_>],
     range: Range,
     rounds: usize,
     clock: &Clock,
 ) -> Result<Vec<Samples>, Failure> {
-    let count = contenders.len();
+    let count = backends.len();
     let mut samples: Vec<Samples> = (0..count).map(|_| Samples::default()).collect();
     for round in 0..rounds + WARM_UP {
         for turn in 0..count {
             let number = (turn + round) % count;
-            let contender = &mut *contenders[number].1;
-            contender.prepare(range)?;
-            // The one before has left caches and TLBs cold, which under an emulator costs more than
+            let backend = &mut *backends[number].1;
+            backend.prepare(range)?;
+            // The previous backend has left caches and TLBs cold, which under an emulator costs more than
             // a small registration.
-            let cold = once(contender, range, clock)?;
-            let warm = once(contender, range, clock)?;
-            contender.clean_up()?;
+            let cold = once(backend, range, clock)?;
+            let warm = once(backend, range, clock)?;
+            backend.clean_up()?;
             if round >= WARM_UP {
                 let samples = &mut samples[number];
                 for what in 0..2 {
@@ -104,12 +104,12 @@ fn run(
     Ok(samples)
 }
 
-/// Ticks to register and to deregister.
-fn once(contender: &mut dyn Contender, range: Range, clock: &Clock) -> Result<[u64; 2], Failure> {
+/// Returns the ticks to register and to deregister.
+fn once(backend: &mut dyn Backend, range: Range, clock: &Clock) -> Result<[u64; 2], Failure> {
     let before = clock.ticks();
-    contender.register(range)?;
+    backend.register(range)?;
     let between = clock.ticks();
-    contender.deregister()?;
+    backend.deregister()?;
     Ok([between - before, clock.ticks() - between])
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_contender_gets_its_figures() {
+    fn each_backend_gets_its_figures() {
         let mut figures = Figures::default();
         let (mut one, mut other) = (Nothing(0), Nothing(0));
         let both: &mut [Named<'_>] = &mut [("one", &mut one), ("other", &mut other)];
@@ -131,7 +131,7 @@ mod tests {
     /// Counts its calls.
     struct Nothing(usize);
 
-    impl Contender for Nothing {
+    impl Backend for Nothing {
         fn register(&mut self, range: Range) -> Result<(), Failure> {
             self.0 += range.count();
             Ok(())

@@ -2,8 +2,8 @@
 
 //! ibv_reg_mr(), by which RDMA programs register memory.
 //!
-//! libibverbs is loaded when it is to be measured, so that this program runs where there is none.
-//! Its objects stay what they are to C programs that only pass them on: pointers.
+//! libibverbs is loaded at run time, so that this program runs without it, too. Its objects are opaque
+//! pointers.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use libloading::Library;
 
-use super::contender::Contender;
+use super::backend::Backend;
 use super::memory::Range;
 use crate::failure::Failure;
 
@@ -41,7 +41,7 @@ struct Functions {
 
 impl Functions {
     fn load() -> Result<Self, libloading::Error> {
-        // SAFETY: what libibverbs does when it is loaded asks nothing of who loads it.
+        // SAFETY: what libibverbs does when it is loaded asks nothing of its caller.
         let library = unsafe { Library::new(LIBRARY) }?;
         // SAFETY: the types are those of the library's prototypes.
         unsafe {
@@ -61,7 +61,7 @@ impl Functions {
 
     /// Opens the first device.
     fn open(&self) -> Result<NonNull<c_void>, Failure> {
-        // SAFETY: the function may be told not to store the number of devices.
+        // SAFETY: a null pointer means not to store the number of devices.
         let list = unsafe { (self.get_device_list)(std::ptr::null_mut()) };
         let list = NonNull::new(list).ok_or_else(|| failed("ibv_get_device_list()"))?;
         // SAFETY: the list ends with a null pointer, so there is a first element.
@@ -94,7 +94,7 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// Fails where there is no library, or no device.
+    /// Fails without the library, and without a device.
     pub(crate) fn new() -> Result<Self, Failure> {
         let functions = Functions::load()
             .map_err(|error| Failure::Io("libibverbs", io::Error::other(error)))?;
@@ -118,7 +118,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: both are ours; who has a registration in the domain has the domain, too.
+        // SAFETY: both are ours; a registration keeps its domain.
         unsafe {
             (self.functions.dealloc_pd)(self.pd.as_ptr());
             (self.functions.close_device)(self.context.as_ptr());
@@ -142,7 +142,7 @@ impl Verbs {
     }
 }
 
-impl Contender for Verbs {
+impl Backend for Verbs {
     fn register(&mut self, range: Range) -> Result<(), Failure> {
         let (pd, base) = (self.domain.pd.as_ptr(), range.base().as_ptr());
         // SAFETY: the domain is there, and nothing here starts a transfer.
@@ -169,7 +169,7 @@ impl Contender for Verbs {
 
 impl Drop for Verbs {
     fn drop(&mut self) {
-        // What is left comes from a failure, which is told already.
+        // A registration is left only by a failure, which was reported.
         let _ = self.deregister();
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who moves data, as rounds see it: one end here, the other at the peer.
+//! Transports, as rounds use them: one end here, the other at the peer.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::counters::Counted;
 use super::order::Kind;
 use crate::failure::Failure;
 
-/// What both ends know before they meet.
+/// Parameters that both ends know from the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) device: &'a Device,
@@ -26,18 +26,18 @@ pub(crate) struct Setup<'a> {
 
 /// The end that measures.
 pub(crate) trait Near {
-    /// Gets ready for a round, while the other end does the same.
+    /// Prepares for a round, while the other end does the same.
     fn begin(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Sends so many messages, each after the answer to the one before; the ticks of each.
+    /// Sends so many messages, each after the answer to the previous one; returns the ticks of each.
     fn round_trips(&mut self, count: u32, clock: &Clock) -> Result<Vec<u64>, Failure>;
 
-    /// Sends so many messages, as fast as they go; when the first one began.
+    /// Sends so many messages, as fast as possible; returns the time at which the first one began.
     fn stream(&mut self, count: u32, clock: &Clock) -> Result<u64, Failure>;
 
-    /// What it copied so far.
+    /// Returns its counts so far.
     fn counted(&self) -> Result<Counted, Failure> {
         Ok(Counted::default())
     }
@@ -45,7 +45,7 @@ pub(crate) trait Near {
 
 /// The end that answers.
 pub(crate) trait Far {
-    /// Gets ready for a round, while the other end does the same.
+    /// Prepares for a round, while the other end does the same.
     fn begin(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -60,13 +60,13 @@ pub(crate) trait Far {
         Ok(())
     }
 
-    /// What it copied so far.
+    /// Returns its counts so far.
     fn counted(&self) -> Result<Counted, Failure> {
         Ok(Counted::default())
     }
 }
 
-/// An end that answers, and where TCP is to connect to.
+/// An end that answers, and the addresses for TCP.
 pub(crate) struct Opened {
     pub(crate) end: Box<dyn Far>,
     pub(crate) addresses: Vec<IpAddr>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who registers memory: uldma in its ways, io_uring, and mlock(). ibv_reg_mr() is in
+//! Backends that register memory: uldma in its modes, io_uring, and mlock(). ibv_reg_mr() is in
 //! [`super::verbs`].
 
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use uldma::{Access, Borrowed, Device, Memory, Registrar};
 use super::memory::{Range, Subject};
 use crate::failure::Failure;
 
-/// One who can register memory and end that again. Only these two are timed.
-pub(crate) trait Contender {
-    /// Comes before all else with this memory.
+/// A way to register and deregister memory. Only these two calls are timed.
+pub(crate) trait Backend {
+    /// Prepares for this memory, before all else.
     fn begin(&mut self, _subject: &Subject) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Comes before the first [`Contender::register`] of a turn.
+    /// Begins a turn, before its first [`Backend::register`].
     fn prepare(&mut self, _range: Range) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Registers a range. What was registered before has been ended.
+    /// Registers a range. The previous registration has ended.
     fn register(&mut self, range: Range) -> Result<(), Failure>;
 
-    /// Ends what was registered last.
+    /// Ends the last registration.
     fn deregister(&mut self) -> Result<(), Failure>;
 
-    /// Comes after the last [`Contender::deregister`] of a turn.
+    /// Ends a turn, after its last [`Backend::deregister`].
     fn clean_up(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Uldma {
     }
 }
 
-impl Contender for Uldma {
+impl Backend for Uldma {
     fn register(&mut self, range: Range) -> Result<(), Failure> {
         self.region = Some(add(&self.device, range)?);
         Ok(())
@@ -73,7 +73,7 @@ impl Contender for Uldma {
     }
 }
 
-/// A contender where this process has registered the same range already.
+/// A backend in a process that has registered the same range before.
 #[derive(Debug)]
 pub(crate) struct Again<C> {
     first: C,
@@ -90,7 +90,7 @@ impl<C> Again<C> {
     }
 }
 
-impl<C: Contender> Contender for Again<C> {
+impl<C: Backend> Backend for Again<C> {
     fn prepare(&mut self, range: Range) -> Result<(), Failure> {
         self.first.register(range)
     }
@@ -136,9 +136,9 @@ impl Locking {
     }
 }
 
-impl Contender for Locking {
+impl Backend for Locking {
     fn begin(&mut self, subject: &Subject) -> Result<(), Failure> {
-        // The paper's driver knows where a segment lies; the library has to look, once.
+        // The paper's driver knows where a segment lies; the library has to find it, once.
         subject.memory().segment()?;
         self.memory = Some(Rc::clone(subject.memory()));
         Ok(())
@@ -171,7 +171,7 @@ impl Ring {
     }
 }
 
-impl Contender for Ring {
+impl Backend for Ring {
     fn register(&mut self, range: Range) -> Result<(), Failure> {
         let buffer = libc::iovec {
             iov_base: range.base().as_ptr(),
@@ -190,11 +190,11 @@ impl Contender for Ring {
     }
 }
 
-/// mlock(), which gives no device anything, but keeps memory in place as users know it.
+/// mlock(), which keeps memory resident and gives it to no device.
 #[derive(Debug, Default)]
 pub(crate) struct Mlock(Option<Range>);
 
-impl Contender for Mlock {
+impl Backend for Mlock {
     fn register(&mut self, range: Range) -> Result<(), Failure> {
         self.0 = Some(range);
         // SAFETY: locking changes nothing that a program can see.
