@@ -43,12 +43,13 @@ use crate::{
 };
 
 mod buffer;
+mod conn_handle;
+mod connections;
 mod copy;
-mod held;
+mod invalidation;
 mod listener;
 mod message;
 mod outbox;
-mod places;
 mod progress;
 mod queues;
 mod site;
@@ -56,18 +57,17 @@ mod state;
 mod stream;
 mod table;
 mod transport;
-mod withdrawal;
 
-pub(crate) use held::Held;
+pub(crate) use conn_handle::ConnHandle;
+pub(crate) use connections::Connections;
 pub(crate) use listener::Listener;
-pub(crate) use places::{
+pub(crate) use queues::Queues;
+pub(crate) use site::Site;
+pub(crate) use table::{
     MAX_CONNECTIONS,
     MAX_LISTENERS, //
 };
-pub(crate) use queues::Queues;
-pub(crate) use site::Site;
-pub(crate) use table::Connections;
-pub(crate) use transport::Carrier;
+pub(crate) use transport::Transport;
 
 use buffer::Buffer;
 use state::{
@@ -82,7 +82,7 @@ const WINDOW: u32 = 1 << 1;
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// From this node.
     Send,
     /// To this node.
@@ -111,14 +111,14 @@ pub(crate) struct Connection {
     /// Which session with it, by how often the link came up.
     session: u32,
     port: u32,
-    carrier: Carrier,
+    transport: Transport,
     pull: bool,
     /// The user that connected, if it was this side.
     user: Option<Kuid>,
     /// The user gave it up, and the peer has not answered.
     given_up: Atomic<bool>,
     /// It is among those that have something to do.
-    listed: Atomic<bool>,
+    queued: Atomic<bool>,
     #[pin]
     state: Mutex<State>,
     #[pin]
@@ -130,7 +130,7 @@ impl Connection {
         id: u32,
         (node, session): (u32, u32),
         port: u32,
-        carrier: Carrier,
+        transport: Transport,
         pull: bool,
         user: Option<Kuid>,
         state: State,
@@ -140,11 +140,11 @@ impl Connection {
             node,
             session,
             port,
-            carrier,
+            transport,
             pull,
             user,
             given_up: Atomic::new(false),
-            listed: Atomic::new(false),
+            queued: Atomic::new(false),
             state <- new_mutex!(state, "uldma::Connection::state"),
             changed <- kernel::new_poll_condvar!("uldma::Connection::changed"),
         });
@@ -156,16 +156,16 @@ impl Connection {
         self.node
     }
 
-    /// Whether this side moves the data that goes `way`.
-    fn moves(&self, way: Way) -> bool {
-        (way == Way::Send) != self.pull
+    /// Whether this side moves the data that goes `direction`.
+    fn moves(&self, direction: Direction) -> bool {
+        (direction == Direction::Send) != self.pull
     }
 
     /// Tells all who wait for something of the connection.
     fn wake(&self, state: &State) {
         self.changed.notify_all();
         if let Some(watcher) = &state.watcher {
-            watcher.nudge();
+            watcher.wake();
         }
     }
 
@@ -206,46 +206,46 @@ impl Connection {
     ///
     /// Those of [`Buffer::new`]; `ENOTCONN`, `EPIPE`, `ECONNRESET`, `ENOSPC` when there is too much
     /// already.
-    pub(crate) fn give(
+    pub(crate) fn post(
         self: &Arc<Self>,
         site: &Site<'_>,
         space: &Arc<Space>,
-        way: Way,
+        direction: Direction,
         (addr, length): (u64, u64),
         keep: bool,
     ) -> Result {
         let check = |state: &mut State| {
             state.check_open()?;
-            match state.direction(way).stream.has_room() {
+            match state.half(direction).stream.has_room() {
                 true => Ok(()),
                 false => Err(ENOSPC),
             }
         };
         check(&mut self.state.lock())?;
         let access = Access {
-            read: way == Way::Send,
-            write: way == Way::Receive,
+            read: direction == Direction::Send,
+            write: direction == Direction::Receive,
         };
-        let export = !self.moves(way);
+        let export = !self.moves(direction);
         let range = (addr, length);
-        let buffer = Buffer::new(site, space, self.carrier, range, access, export)?;
+        let buffer = Buffer::new(site, space, self.transport, range, access, export)?;
         let pinned = buffer.was_pinned();
         let left = {
             let mut state = self.state.lock();
             state.counters.locks += u64::from(pinned);
             match check(&mut state) {
                 Ok(()) => {
-                    let stream = &mut state.direction(way).stream;
-                    let given = stream.give(buffer, range, self.carrier == Carrier::Engine);
-                    given.map_err(|buffer| (buffer, ENOSPC))
+                    let stream = &mut state.half(direction).stream;
+                    let posted = stream.post(buffer, range, self.transport == Transport::Engine);
+                    posted.map_err(|buffer| (buffer, ENOSPC))
                 }
                 Err(err) => Err((buffer, err)),
             }
         };
         match left {
             Ok(()) => {
-                site.connections.list(self);
-                site.pump.now();
+                site.connections.enqueue(self);
+                site.worker.kick();
                 Ok(())
             }
             Err((buffer, err)) => {
@@ -261,25 +261,25 @@ impl Connection {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR`, `ECONNRESET`, `ENODEV`.
-    pub(crate) fn take(
+    pub(crate) fn reap(
         &self,
         site: &Site<'_>,
-        way: Way,
+        direction: Direction,
         limit: u64,
         (nonblock, spin): (bool, bool),
         keep: bool,
     ) -> Result<(u64, u64)> {
         if !nonblock || spin {
-            self.spin(site, way);
-        } else if !self.has_answer(way) {
+            self.spin(site, direction);
+        } else if !self.has_answer(direction) {
             site.work_if_polling();
         }
         let mut state = self.state.lock();
         let range = loop {
-            if let Some(range) = state.direction(way).stream.take(limit) {
+            if let Some(range) = state.half(direction).stream.reap(limit) {
                 break Ok(range);
             }
-            if state.is_over(way) {
+            if state.is_over(direction) {
                 break match state.reset {
                     true if site.gate.is_open() => Err(econnreset()),
                     true => Err(ENODEV),
@@ -294,7 +294,7 @@ impl Connection {
             }
         };
         drop(state);
-        while let Some(buffer) = self.pop(|state| state.direction(way).stream.pop_finished()) {
+        while let Some(buffer) = self.pop(|state| state.half(direction).stream.pop_finished()) {
             buffer.release(site, keep);
         }
         range
@@ -305,24 +305,28 @@ impl Connection {
         pop(&mut self.state.lock())
     }
 
-    /// Whether [`Connection::take`] does not have to wait.
-    fn has_answer(&self, way: Way) -> bool {
+    /// Whether [`Connection::reap`] does not have to wait.
+    fn has_answer(&self, direction: Direction) -> bool {
         let mut state = self.state.lock();
-        state.is_over(way) || state.direction(way).stream.has_ready()
+        state.is_over(direction) || state.half(direction).stream.has_ready()
     }
 
     /// Does the work of the link until memory can be taken, for as long as that is cheaper than to
     /// sleep.
-    fn spin(&self, site: &Site<'_>, way: Way) {
-        if self.has_answer(way) {
+    fn spin(&self, site: &Site<'_>, direction: Direction) {
+        if self.has_answer(direction) {
             return;
         }
         let most = params::link_spin();
-        let limit = self.state.lock().direction(way).polling.limit(most);
+        let limit = self.state.lock().half(direction).polling.limit(most);
         let since: Instant<Monotonic> = Instant::now();
-        let found = site.pump.work_until(limit, || self.has_answer(way));
+        let found = site.worker.poll_until(limit, || self.has_answer(direction));
         let polled = since.elapsed();
-        self.state.lock().direction(way).polling.note(polled, found);
+        self.state
+            .lock()
+            .half(direction)
+            .polling
+            .note(polled, found);
     }
 
     /// What holds now.
@@ -330,8 +334,8 @@ impl Connection {
         let state = self.state.lock();
         let over = state.reset || state.closing.has_begun();
         Readiness {
-            readable: state.is_over(Way::Receive) || state.receiving.stream.has_ready(),
-            writable: state.is_over(Way::Send)
+            readable: state.is_over(Direction::Receive) || state.receiving.stream.has_ready(),
+            writable: state.is_over(Direction::Send)
                 || state.sending.stream.has_ready()
                 || (state.is_connected() && state.sending.stream.is_empty()),
             ended: state.reset || state.closing.theirs || state.closing.cut,
@@ -346,8 +350,8 @@ impl Connection {
         out.out_state = state.number();
         out.out_flags = [
             (self.pull, uapi::ULDMA_CONN_PULL),
-            (self.carrier == Carrier::Engine, uapi::ULDMA_CONN_ENGINE),
-            (self.carrier == Carrier::Window, uapi::ULDMA_CONN_WINDOW),
+            (self.transport == Transport::Engine, uapi::ULDMA_CONN_ENGINE),
+            (self.transport == Transport::Window, uapi::ULDMA_CONN_WINDOW),
             (state.reset, uapi::ULDMA_CONN_RESET),
         ]
         .into_iter()
@@ -412,12 +416,12 @@ impl Connection {
         self.state.lock().watcher = None;
         self.end(site, true);
         self.release_all(site, keep);
-        self.let_go();
+        self.orphan();
         site.connections.forget_if_over(site, self);
     }
 
     /// Notes that it has no holder any more.
-    fn let_go(&self) {
+    fn orphan(&self) {
         let mut state = self.state.lock();
         state.watcher = None;
         state.end(true);
@@ -433,8 +437,8 @@ impl Connection {
             state.end(lose);
             self.wake(&state);
         }
-        site.connections.list(self);
-        site.pump.now();
+        site.connections.enqueue(self);
+        site.worker.kick();
     }
 
     /// Takes all memory out of reach, and unlocks it.
@@ -450,10 +454,10 @@ impl Connection {
 }
 
 impl State {
-    fn direction(&mut self, way: Way) -> &mut state::Direction {
-        match way {
-            Way::Send => &mut self.sending,
-            Way::Receive => &mut self.receiving,
+    fn half(&mut self, direction: Direction) -> &mut state::HalfConn {
+        match direction {
+            Direction::Send => &mut self.sending,
+            Direction::Receive => &mut self.receiving,
         }
     }
 }

@@ -6,15 +6,15 @@
 //! has a file open; each file has its [`OpenFile`](crate::user::open_file::OpenFile).
 //!
 //! Lock order, outermost first: `Members::door`; an open file's `objects`; `mmap_lock`;
-//! `Space::state`; the gate; `Pump::running`; `Pump::pace`;
+//! `Space::state`; the gate; `ProgressWorker::running`; `ProgressWorker::pace`;
 //! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
-//! `Segments::state`; `Peer::state`; `Requests::state`; `Running::state`; `Contexts::state`;
+//! `Segments::state`; `Peer::state`; `Requests::state`; `SchedNotify::state`; `Contexts::state`;
 //! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
-//! hardware. `Attachment::state` is taken alone, but to ask what it holds. `Maps::ranges` is taken by
+//! hardware. `Attachment::state` is taken alone, but to ask what it holds. `MmapOffsets::ranges` is taken by
 //! faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called under it. `Lmm::spaces`,
-//! `SpaceIds::pool`, `Parts::shares`, `Ledger::accounts`, `Shared::open_files`, `Shared::stuck` and the
+//! `SpaceIds::pool`, `WindowAllocator::shares`, `Ledger::accounts`, `Shared::open_files`, `Shared::retained` and the
 //! exports' lock are innermost, but for `open_files`, under which `Events::state` is taken. What the memory manager
-//! calls takes only `Origin::doubt` and `Attention::space`, one after the other; what context
+//! calls takes only `Subscription::invalidations` and `DeferredWork::space`, one after the other; what context
 //! switches call takes none.
 
 use kernel::{
@@ -47,7 +47,7 @@ use crate::{
     dma::{
         context::Contexts,
         engine::Engine,
-        sched_notify::Running, //
+        sched_notify::SchedNotify, //
     },
     hw::{
         layout::event,
@@ -73,27 +73,27 @@ use crate::{
         },
         peer::Peer,
         progress_worker::{
-            Pump,
-            Pumped, //
+            ProgressOps, //
+            ProgressWorker,
         },
         requests::{
             Asking,
-            Places, //
+            RequestSlots, //
         },
         segment::{
             Epoch,
             Segments,
             Site, //
         },
-        window_alloc::Parts,
+        window_alloc::WindowAllocator,
         Handler,
         Link, //
     },
     mem::{
         lmm::{
             device_ops::{
-                Host,
-                Locker, //
+                DeviceAccess, //
+                DeviceOps,
             },
             space::Space,
             Lmm, //
@@ -109,7 +109,7 @@ use crate::{
             Ledger,
             Payer, //
         },
-        mmap_offset::Maps,
+        mmap_offset::MmapOffsets,
         status_page::StatusPage, //
     }, //
 };
@@ -127,11 +127,11 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) lmm: Lmm,
     #[pin]
-    pub(crate) maps: Maps,
+    pub(crate) mmap_offsets: MmapOffsets,
     #[pin]
     pub(crate) contexts: Contexts,
     #[pin]
-    pub(crate) running: Running,
+    pub(crate) sched_notify: SchedNotify,
     #[pin]
     pub(crate) engine: Engine,
     /// The kernel's queues of descriptors, if the device can have such.
@@ -139,10 +139,10 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) link: Link,
     #[pin]
-    pub(crate) parts: Parts,
+    pub(crate) window_alloc: WindowAllocator,
     #[pin]
     pub(crate) connections: Connections,
-    pub(crate) pump: Arc<Pump>,
+    pub(crate) worker: Arc<ProgressWorker>,
     #[pin]
     pub(crate) exports: Exports,
     #[pin]
@@ -153,12 +153,12 @@ pub(crate) struct Shared {
     /// The last space with memory that the device did not let go of in time, which keeps the one
     /// before: kept, and so pinned, until it is unbound.
     #[pin]
-    stuck: Mutex<Option<Arc<Space>>>,
+    retained: Mutex<Option<Arc<Space>>>,
 }
 
-impl Host for Shared {
-    fn locker(&self) -> Locker<'_> {
-        Locker {
+impl DeviceOps for Shared {
+    fn access(&self) -> DeviceAccess<'_> {
+        DeviceAccess {
             gate: &self.gate,
             tpt: &self.tpt,
             hw: &*self.hw,
@@ -166,7 +166,7 @@ impl Host for Shared {
     }
 
     fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>> {
-        self.stuck.lock().replace(space)
+        self.retained.lock().replace(space)
     }
 }
 
@@ -175,8 +175,8 @@ impl Shrink for Shared {
         self.lmm.cached()
     }
 
-    fn give_up(&self, objects: usize) {
-        self.lmm.give_up(objects);
+    fn request_shrink(&self, objects: usize) {
+        self.lmm.request_shrink(objects);
     }
 }
 
@@ -187,7 +187,7 @@ impl Shared {
         let (capacity, limits) = limits::of(&geometry)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
-        let running = Running::new(gate.clone(), hw.clone())?;
+        let sched_notify = SchedNotify::new(gate.clone(), hw.clone())?;
         let queues = match hw.kernel_queues() {
             Some(contexts) => Some(KBox::pin_init(Queues::new(contexts)?, GFP_KERNEL)?),
             None => None,
@@ -199,20 +199,20 @@ impl Shared {
                 ledger: Ledger::new(capacity, limits)?,
                 tpt <- Tpt::new(dev, &geometry),
                 lmm <- Lmm::new(limits::lmm()),
-                maps <- Maps::new()?,
+                mmap_offsets <- MmapOffsets::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
-                running <- running,
+                sched_notify <- sched_notify,
                 engine <- Engine::new(page),
                 queues,
                 link <- Link::new(geometry.node, geometry.nodes)?,
-                parts <- Parts::new(geometry.window_size),
+                window_alloc <- WindowAllocator::new(geometry.window_size),
                 connections <- Connections::new(),
-                pump: Pump::new()?,
+                worker: ProgressWorker::new()?,
                 exports <- Exports::new(),
                 segments <- Segments::new(),
                 open_files <- new_mutex!(RBTree::new(), "uldma::Shared::open_files"),
                 next_file: Atomic::new(1),
-                stuck <- new_mutex!(None, "uldma::Shared::stuck"),
+                retained <- new_mutex!(None, "uldma::Shared::retained"),
             }),
             GFP_KERNEL,
         )?;
@@ -232,8 +232,8 @@ impl Shared {
         Site {
             gate: &self.gate,
             hw: &*self.hw,
-            maps: &self.maps,
-            parts: &self.parts,
+            mmap_offsets: &self.mmap_offsets,
+            window_alloc: &self.window_alloc,
             link: &self.link,
             segments: &self.segments,
         }
@@ -247,9 +247,9 @@ impl Shared {
             tpt: &self.tpt,
             queues: self.queues.as_deref(),
             link: &self.link,
-            parts: &self.parts,
+            window_alloc: &self.window_alloc,
             connections: &self.connections,
-            pump: &self.pump,
+            worker: &self.worker,
         }
     }
 
@@ -272,9 +272,9 @@ impl Shared {
         self.open_files.lock().keys().count()
     }
 
-    fn tell_files(&self, tell: impl Fn(&Events)) {
+    fn for_each_file(&self, update: impl Fn(&Events)) {
         for events in self.open_files.lock().values() {
-            tell(events);
+            update(events);
         }
     }
 
@@ -286,13 +286,13 @@ impl Shared {
     /// [`Requests::open`](link::requests::Requests::open).
     pub(crate) fn ask(
         &self,
-        (places, payer): (&Places, &Arc<Payer>),
+        (slots, payer): (&RequestSlots, &Arc<Payer>),
         peer: &Peer,
         query: Query,
         timeout_ns: u64,
     ) -> Result<Answer> {
         let epoch = self.segments.epoch(peer.node());
-        let asking = self.link.requests.open(peer.node(), places, payer)?;
+        let asking = self.link.requests.open(peer.node(), slots, payer)?;
         let answer = self.ask_as(peer, &asking, query, timeout_ns);
         if let Some(late) = asking.close() {
             self.decline(peer.node(), late, epoch);
@@ -363,19 +363,19 @@ impl Shared {
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events & event::LINK != 0 {
-            self.pump.link_changed();
+            self.worker.link_changed();
         } else if done {
-            self.pump.interrupt();
+            self.worker.interrupt();
         }
         if events & event::DOORBELL != 0 {
             let bits = self.hw.take_doorbells(dev)?;
             if bits & LINK_DOORBELL != 0 {
-                self.pump.rung_silently();
+                self.worker.rung_silently();
             }
-            if self.pump.segments_rung(bits) {
+            if self.worker.segments_rung(bits) {
                 // They ring faster than is passed on.
                 self.hw.mask_doorbells(dev, !LINK_DOORBELL, true)?;
-                self.pump.segments_masked();
+                self.worker.segments_masked();
             }
         }
         if events & event::KEY != 0 {
@@ -391,9 +391,9 @@ impl Shared {
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
         if bits & LINK_DOORBELL != 0 {
-            self.pump.rung();
+            self.worker.rung();
         }
-        self.pump.segments_rung(bits);
+        self.worker.segments_rung(bits);
         Ok(())
     }
 }
@@ -434,26 +434,27 @@ impl Handler for Shared {
         }
     }
 
-    fn connection(&self, peer: u32, words: &message::Connection) {
-        self.connections.hear(&self.connection_site(), peer, words);
+    fn connection(&self, peer: u32, msg: &message::Connection) {
+        self.connections
+            .handle_msg(&self.connection_site(), peer, msg);
     }
 
     fn link_up(&self, peer: u32) {
         self.segments.peer_began(&self.site(), peer);
         self.connections.peer_began(&self.connection_site(), peer);
-        self.tell_files(|open_file| open_file.link_changed(self.link.is_up()));
+        self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }
 
     fn link_down(&self, peer: u32) {
         self.segments.revoke(&self.site(), peer);
         self.connections.cut(peer);
-        self.pump.release();
-        self.tell_files(|open_file| open_file.link_changed(self.link.is_up()));
+        self.worker.release();
+        self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }
 }
 
-impl Pumped for Shared {
-    fn turn(&self, ask_hw: bool) -> bool {
+impl ProgressOps for Shared {
+    fn poll_once(&self, ask_hw: bool) -> bool {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
@@ -467,7 +468,7 @@ impl Pumped for Shared {
         heard || ended || moved
     }
 
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
@@ -490,22 +491,22 @@ impl Pumped for Shared {
             let _ = self.queues.as_ref().map(|queues| queues.arm(dev, hw));
         }
         let heard = self.link.set_asleep(dev, hw, asleep);
-        asleep && (heard.unwrap_or(false) || self.has_news())
+        asleep && (heard.unwrap_or(false) || self.has_work())
     }
 
-    fn beat(&self) {
+    fn heartbeat(&self) {
         if let Some(guard) = self.gate.enter() {
-            // As in `turn`.
-            let _ = self.link.beat(guard.dev(), &*self.hw);
+            // As in `poll_once`.
+            let _ = self.link.heartbeat(guard.dev(), &*self.hw);
             self.ask_after(guard.dev());
         }
-        if self.connections.look_after(&self.connection_site()) {
-            self.pump.release();
+        if self.connections.tick(&self.connection_site()) {
+            self.worker.release();
         }
     }
 
     fn release(&self) {
-        self.connections.release_cut(&self.connection_site());
+        self.connections.release_ended(&self.connection_site());
     }
 
     fn ring_segments(&self, bits: u32) {
@@ -514,7 +515,7 @@ impl Pumped for Shared {
 
     fn mask(&self, bits: u32, masked: bool) {
         if let Some(guard) = self.gate.enter() {
-            // As in `turn`.
+            // As in `poll_once`.
             let _ = self.hw.mask_doorbells(guard.dev(), bits, masked);
         }
     }
@@ -528,10 +529,10 @@ impl Drop for Working {
     fn drop(&mut self) {
         let Self(shared) = self;
         // What waits for the device to be quiet can end now.
-        shared.pump.stop();
-        let mut stuck = shared.stuck.lock().take();
-        while let Some(space) = stuck {
-            stuck = space.take_kept_before();
+        shared.worker.stop();
+        let mut retained = shared.retained.lock().take();
+        while let Some(space) = retained {
+            retained = space.take_retained_before();
         }
     }
 }
@@ -569,7 +570,7 @@ impl<'bound> Binding<'bound> {
         if let Some(queues) = &shared.queues {
             queues.enable(self.dev, &*shared.hw)?;
         }
-        shared.pump.start(shared.clone());
+        shared.worker.start(shared.clone());
         Ok(Working(shared.clone()))
     }
 }
@@ -577,12 +578,12 @@ impl<'bound> Binding<'bound> {
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
         let (dev, shared) = (self.dev, &self.shared);
-        shared.pump.wind_down();
+        shared.worker.wind_down();
         // No call is inside of the gate from here on.
         self.keeper = None;
         shared.link.end(dev, &*shared.hw, &**shared);
-        shared.tell_files(Events::gone);
-        shared.maps.mapping().zap_all();
+        shared.for_each_file(Events::gone);
+        shared.mmap_offsets.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {
             dev_err!(dev, "adapter does not reset: {err:?}\n");
         }

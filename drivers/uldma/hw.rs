@@ -38,7 +38,7 @@ use health::Health;
 pub(crate) use command::{
     Command,
     CpuCopy,
-    PeerPlace, //
+    PeerRegionOffset, //
 };
 
 /// Doorbell bit that asks a peer to poll its control ring.
@@ -114,14 +114,14 @@ pub(crate) enum Backend {
 
 /// State of the link to a peer, as far as the hardware knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct LinkState {
     /// Whether the peer can be reached.
     pub(crate) up: bool,
     /// Counts how often the link came up.
     pub(crate) generation: u32,
 }
 
-impl Link {
+impl LinkState {
     /// What is said of peers where the hardware does not know.
     const ALWAYS_UP: Self = Self {
         up: true,
@@ -189,7 +189,7 @@ pub(crate) struct KernelQueues {
 
 /// A place in a region.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RegionOffset {
     /// The region's index.
     pub(crate) region: u32,
     /// Byte offset from its start.
@@ -259,7 +259,7 @@ pub(crate) trait Hardware: Send + Sync {
     fn frame(&self, page: DevicePage) -> Option<usize>;
 
     /// State of the link to node `peer`; always up where the hardware does not know.
-    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<Link>;
+    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState>;
 
     /// Sets doorbell bits of node `peer`.
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
@@ -349,7 +349,13 @@ pub(crate) trait Hardware: Send + Sync {
     ///
     /// The refusal, as errno: `EBUSY`, `EACCES`, `EINVAL`, `ENOTCONN`, `EIO`; `EOPNOTSUPP` without an
     /// engine.
-    fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {
+    fn start(
+        &self,
+        dev: &Device<Bound>,
+        src: RegionOffset,
+        dst: RegionOffset,
+        length: u64,
+    ) -> Result<u64> {
         Err(eopnotsupp())
     }
 
@@ -377,7 +383,7 @@ pub(crate) trait Hardware: Send + Sync {
     /// Tells the device that `context`, or none, runs on `cpu` from now on.
     ///
     /// Does not sleep: context switches call it.
-    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
+    fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         Ok(())
     }
 
@@ -401,17 +407,17 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(ContextCounters::default())
     }
 
-    /// Lends pages to the peers, under the token that this returns, until [`Hardware::take_back`].
+    /// Lends pages to the peers, under the token that this returns, until [`Hardware::unexport_pages`].
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP`, also by [`Hardware::copy`], where peers' memory is out of a CPU's reach.
-    fn lend(&self, pages: Arc<PageList>) -> Result<u64> {
+    fn export_pages(&self, pages: Arc<PageList>) -> Result<u64> {
         Err(eopnotsupp())
     }
 
     /// Ends a lending; nobody touches the pages any more when this returns.
-    fn take_back(&self, token: u64) {}
+    fn unexport_pages(&self, token: u64) {}
 
     /// Copies bytes between pages of this node and pages that `peer` lent.
     fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {

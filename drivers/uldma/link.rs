@@ -165,7 +165,7 @@ impl Link {
                 true => Some(hw.link(dev, peer.node())?),
                 false => None,
             };
-            match peer.look(dev, hw, hw_link)? {
+            match peer.update(dev, hw, hw_link)? {
                 Change::None => (),
                 Change::Up => {
                     handler.link_up(peer.node());
@@ -184,8 +184,8 @@ impl Link {
     }
 
     /// Tells all peers that this node is alive.
-    pub(crate) fn beat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
-        self.peers().try_for_each(|peer| peer.beat(dev, hw))
+    pub(crate) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+        self.peers().try_for_each(|peer| peer.heartbeat(dev, hw))
     }
 
     /// Whether a message has come.
@@ -238,7 +238,7 @@ impl Link {
                 Ok(None) => return Ok(false),
                 Ok(Some(message)) => self.handle(dev, hw, handler, peer, &message)?,
                 Err(err) if err == eproto() => {
-                    peer.shun(dev);
+                    peer.quarantine(dev);
                     handler.link_down(peer.node());
                     peer.begin(dev, hw)?;
                     return Ok(true);
@@ -246,7 +246,7 @@ impl Link {
                 Err(err) => return Err(err),
             }
         }
-        peer.feed(dev, hw)?;
+        peer.return_credits(dev, hw)?;
         Ok(true)
     }
 

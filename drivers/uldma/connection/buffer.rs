@@ -9,7 +9,7 @@ use kernel::{
 };
 
 use super::{
-    transport::Carrier,
+    transport::Transport,
     Site, //
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     mem::{
         lmm::{
             members::Member,
-            pinned_range::Locked,
+            pinned_range::PinnedRange,
             range::{
                 offset_in_page,
                 PageRange, //
@@ -28,9 +28,9 @@ use crate::{
             space::Space, //
         },
         tpt::{
+            InvalidateScope,
             RegionSetup,
             RegionSlot,
-            Tell,
             Tpt, //
         }, //
     },
@@ -46,18 +46,18 @@ use crate::{
 /// How the memory is reached.
 enum Reach {
     /// By the engine, as a region that no program has a handle of.
-    Engine(RegionSlot, Withdrawn),
+    Engine(RegionSlot, RegionState),
     /// By CPUs; with the token under which peers reach it, if they do.
     Cpu(Arc<PageList>, Option<u64>),
 }
 
 /// Whether the engine can still reach a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Withdrawn {
-    No,
+enum RegionState {
+    Valid,
     /// The device was asked.
-    Asked,
-    Yes,
+    Requested,
+    Invalidated,
     /// The device did not do as it was told.
     Failed,
 }
@@ -65,7 +65,7 @@ enum Withdrawn {
 /// Memory of a connection. [`Buffer::release`] has to be called in the end.
 pub(super) struct Buffer {
     space: Arc<Space>,
-    locked: Locked,
+    pinned: PinnedRange,
     reach: Reach,
     /// Dropped last, when the device cannot find it any more.
     _member: Member,
@@ -81,7 +81,7 @@ impl Buffer {
     pub(super) fn new(
         site: &Site<'_>,
         space: &Arc<Space>,
-        carrier: Carrier,
+        transport: Transport,
         (addr, length): (u64, u64),
         access: Access,
         export: bool,
@@ -95,32 +95,32 @@ impl Buffer {
             return Err(ENOSPC);
         }
         let member = space.add_member();
-        let place = match carrier {
-            Carrier::Engine => Some(Share::new(space.payer(), Resource::Regions, 1)?),
-            Carrier::Memory | Carrier::Window => None,
+        let place = match transport {
+            Transport::Engine => Some(Share::new(space.payer(), Resource::Regions, 1)?),
+            Transport::Memory | Transport::Window => None,
         };
-        let locked = space.lock(mm, pages, access, None)?;
+        let pinned = space.pin(mm, pages, access, None)?;
         let offset = offset_in_page(addr)?;
         let reach = match place {
             Some(place) => {
                 let range = (offset, length);
-                engine(site, space, place, &locked, range, access, export)
+                engine(site, space, place, &pinned, range, access, export)
             }
             None => {
-                let lend = export && carrier == Carrier::Memory;
-                cpu(site, space, &locked, (offset, length), lend)
+                let export_pages = export && transport == Transport::Memory;
+                cpu(site, space, &pinned, (offset, length), export_pages)
             }
         };
         match reach {
             Ok(reach) => Ok(Self {
                 space: space.clone(),
-                locked,
+                pinned,
                 reach,
                 _member: member,
             }),
             Err(err) => {
                 // No region has it, but there may be others over its pages, or were.
-                let _ = space.unlock(locked, Tell::Pages, false);
+                let _ = space.unpin(pinned, InvalidateScope::Pages, false);
                 Err(err)
             }
         }
@@ -128,7 +128,7 @@ impl Buffer {
 
     /// Whether pages had to be pinned for it.
     pub(super) fn was_pinned(&self) -> bool {
-        self.locked.was_pinned()
+        self.pinned.was_pinned()
     }
 
     /// What the peer has to name to reach it, and the generation.
@@ -151,9 +151,9 @@ impl Buffer {
     /// invalidated before the memory is the program's again.
     pub(super) fn retract(&mut self, tpt: &Tpt) -> Result<u32> {
         match &mut self.reach {
-            Reach::Engine(slot, withdrawn) => {
+            Reach::Engine(slot, region_state) => {
                 tpt.retract_region(*slot);
-                *withdrawn = Withdrawn::Asked;
+                *region_state = RegionState::Requested;
                 Ok(slot.index)
             }
             Reach::Cpu(..) => Err(EINVAL),
@@ -161,11 +161,11 @@ impl Buffer {
     }
 
     /// Notes that the device has invalidated the region, or failed to.
-    pub(super) fn set_withdrawn(&mut self, result: Result) {
-        if let Reach::Engine(_, withdrawn) = &mut self.reach {
-            *withdrawn = match result {
-                Ok(()) => Withdrawn::Yes,
-                Err(_) => Withdrawn::Failed,
+    pub(super) fn set_region_state(&mut self, result: Result) {
+        if let Reach::Engine(_, region_state) = &mut self.reach {
+            *region_state = match result {
+                Ok(()) => RegionState::Invalidated,
+                Err(_) => RegionState::Failed,
             };
         }
     }
@@ -184,35 +184,35 @@ impl Buffer {
     /// Not to be called under locks that moving data takes: this waits for the device.
     pub(super) fn release(self, site: &Site<'_>, keep: bool) {
         let mut free = None;
-        let tell = match self.reach {
-            Reach::Engine(slot, withdrawn) => {
-                let is_out_of_reach = match withdrawn {
-                    Withdrawn::Yes => true,
-                    Withdrawn::Failed => false,
-                    Withdrawn::No | Withdrawn::Asked => {
+        let scope = match self.reach {
+            Reach::Engine(slot, region_state) => {
+                let is_out_of_reach = match region_state {
+                    RegionState::Invalidated => true,
+                    RegionState::Failed => false,
+                    RegionState::Valid | RegionState::Requested => {
                         site.tpt.retract_region(slot);
-                        let asked = withdrawn == Withdrawn::Asked;
-                        site.invalidate(slot.index, asked).is_ok()
+                        let requested = region_state == RegionState::Requested;
+                        site.invalidate(slot.index, requested).is_ok()
                     }
                 };
                 if is_out_of_reach {
                     free = Some(slot);
                     // The region is gone, but what names its pages only was not ended with it.
-                    Tell::Pages
+                    InvalidateScope::Pages
                 } else {
                     // Descriptors may still name the slot, so nobody can have it any more.
-                    Tell::Region(slot.index)
+                    InvalidateScope::Region(slot.index)
                 }
             }
             Reach::Cpu(_, token) => {
                 if let Some(token) = token {
-                    site.hw.take_back(token);
+                    site.hw.unexport_pages(token);
                 }
-                Tell::Pages
+                InvalidateScope::Pages
             }
         };
         // What the device does not let go of is kept for it, and was logged.
-        let result = self.space.unlock(self.locked, tell, keep);
+        let result = self.space.unpin(self.pinned, scope, keep);
         if let (Ok(()), Some(slot)) = (result, free) {
             site.tpt.free_region(slot);
         }
@@ -223,7 +223,7 @@ fn engine(
     site: &Site<'_>,
     space: &Space,
     place: Share,
-    locked: &Locked,
+    pinned: &PinnedRange,
     (offset, length): (usize, u64),
     access: Access,
     export: bool,
@@ -235,7 +235,7 @@ fn engine(
         access,
         offset,
         length,
-        runs: locked.runs(),
+        runs: pinned.runs(),
         remote: None,
         export: export.then_some(access),
     };
@@ -243,20 +243,20 @@ fn engine(
         .set_region(guard.dev(), slot, &setup)
         // The entry was never made, so there is nothing to invalidate.
         .inspect_err(|_| site.tpt.free_region(slot))?;
-    Ok(Reach::Engine(slot, Withdrawn::No))
+    Ok(Reach::Engine(slot, RegionState::Valid))
 }
 
 fn cpu(
     site: &Site<'_>,
     space: &Space,
-    locked: &Locked,
+    pinned: &PinnedRange,
     (offset, length): (usize, u64),
-    lend: bool,
+    export_pages: bool,
 ) -> Result<Reach> {
-    let pages = space.page_list(locked, offset, usize::try_from(length)?)?;
+    let pages = space.page_list(pinned, offset, usize::try_from(length)?)?;
     let pages = Arc::new(pages, GFP_KERNEL_ACCOUNT)?;
-    let token = match lend {
-        true => Some(site.hw.lend(pages.clone())?),
+    let token = match export_pages {
+        true => Some(site.hw.export_pages(pages.clone())?),
         false => None,
     };
     Ok(Reach::Cpu(pages, token))

@@ -16,20 +16,20 @@ use crate::{
         Command,
         CpuCopy,
         Hardware,
-        PeerPlace,
-        Place, //
+        PeerRegionOffset,
+        RegionOffset, //
     },
     kernel_ext::{
         gate::GateGuard,
         page_list::PageList,
         window::Window, //
     },
-    link::window_alloc::Part, //
+    link::window_alloc::WindowRange, //
 };
 
 /// The peer's side of a copy.
 #[derive(Clone, Copy)]
-pub(super) struct Peer {
+pub(super) struct PeerSide {
     pub(super) node: u32,
     /// Generation of the hardware's link to it.
     pub(super) link_generation: u32,
@@ -41,17 +41,17 @@ pub(super) struct Peer {
 pub(super) fn command(
     piece: &Piece<'_, Buffer>,
     offer: &Offer,
-    peer: Peer,
+    peer: PeerSide,
     length: u64,
 ) -> Result<Command> {
-    let here = Place {
+    let here = RegionOffset {
         region: piece.buffer.region()?,
         offset: piece.offset,
     };
-    let there = PeerPlace {
+    let there = PeerRegionOffset {
         node: peer.node,
         link_generation: peer.link_generation,
-        place: Place {
+        at: RegionOffset {
             region: u32::try_from(offer.token)?,
             offset: offer.offset,
         },
@@ -76,7 +76,7 @@ pub(super) fn by_cpu(
     hw: &dyn Hardware,
     piece: &Piece<'_, Buffer>,
     offer: &Offer,
-    peer: Peer,
+    peer: PeerSide,
     length: u64,
 ) -> Result {
     let copy = CpuCopy {
@@ -94,7 +94,7 @@ pub(super) fn by_cpu(
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) node: u32,
-    pub(super) part: Part,
+    pub(super) window: WindowRange,
 }
 
 impl Lane {
@@ -106,14 +106,14 @@ impl Lane {
         length: usize,
         mut visit: impl FnMut(usize, usize, usize) -> Result,
     ) -> Result {
-        let size = self.part.length();
+        let size = self.window.length();
         let at = position.checked_rem(u64::try_from(size)?).ok_or(EINVAL)?;
         let at = usize::try_from(at)?;
         let first = length.min(size - at);
-        visit(self.part.offset() + at, 0, first)?;
+        visit(self.window.offset() + at, 0, first)?;
         match length - first {
             0 => Ok(()),
-            rest if rest <= size => visit(self.part.offset(), first, rest),
+            rest if rest <= size => visit(self.window.offset(), first, rest),
             _ => Err(EINVAL),
         }
     }

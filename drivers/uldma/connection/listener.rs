@@ -13,8 +13,8 @@ use kernel::{
 };
 
 use super::{
+    ConnHandle, //
     Connection,
-    Held, //
 };
 use crate::{
     kernel_ext::errno::{
@@ -30,7 +30,7 @@ use crate::{
 };
 
 struct State {
-    waiting: KVec<Held>,
+    waiting: KVec<ConnHandle>,
     /// Connections that were refused for want of room.
     refused: u32,
     closed: bool,
@@ -126,13 +126,13 @@ impl Listener {
             false => err,
         })?;
         // There is room.
-        let held = Held::new(connection.clone());
-        let _ = state.waiting.push_within_capacity(held);
+        let handle = ConnHandle::new(connection.clone());
+        let _ = state.waiting.push_within_capacity(handle);
         // One is all that it ever takes.
         state.closed = self.once;
         drop(state);
         self.changed.notify_all();
-        self.events.nudge();
+        self.events.wake();
         Ok(connection)
     }
 
@@ -141,7 +141,7 @@ impl Listener {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR`, `ENOTCONN` when the listener is gone.
-    pub(crate) fn accept(&self, nonblock: bool) -> Result<Held> {
+    pub(crate) fn accept(&self, nonblock: bool) -> Result<ConnHandle> {
         let mut state = self.state.lock();
         loop {
             if !state.waiting.is_empty() {
@@ -160,7 +160,7 @@ impl Listener {
     }
 
     /// Lets nobody connect any more; returns who waited.
-    pub(super) fn close(&self) -> KVec<Held> {
+    pub(super) fn close(&self) -> KVec<ConnHandle> {
         let waiting = {
             let mut state = self.state.lock();
             state.closed = true;

@@ -18,10 +18,10 @@ use super::{
         Phase,
         State, //
     },
-    Carrier,
     Connection,
+    Direction,
     Site,
-    Way,
+    Transport,
     PULL,
     WINDOW, //
 };
@@ -34,10 +34,10 @@ use crate::{
     },
     link::{
         message::{
-            Connection as Words,
-            Place, //
+            Connection as ConnMsg,
+            RawWindowRange, //
         },
-        window_alloc::Part, //
+        window_alloc::WindowRange, //
     },
     user_abi::ledger::Payer, //
 };
@@ -58,18 +58,22 @@ pub(super) struct Request {
     pub(super) port: u32,
     pub(super) flags: u32,
     pub(super) name: u64,
-    pub(super) part: Place,
+    pub(super) window: RawWindowRange,
 }
 
 /// The part of a peer's section that carries data to it, where data goes that way.
-fn peer_part(site: &Site<'_>, carrier: Carrier, part: Place) -> Result<Option<Part>> {
-    match carrier {
-        Carrier::Window => {
+fn peer_window(
+    site: &Site<'_>,
+    transport: Transport,
+    window: RawWindowRange,
+) -> Result<Option<WindowRange>> {
+    match transport {
+        Transport::Window => {
             let size = site.hw.geometry().window_size;
-            Part::of_peer(part.0, part.1, size).map(Some)
+            WindowRange::of_peer(window.0, window.1, size).map(Some)
         }
-        Carrier::Engine | Carrier::Memory if part == (0, 0) => Ok(None),
-        Carrier::Engine | Carrier::Memory => Err(eproto()),
+        Transport::Engine | Transport::Memory if window == (0, 0) => Ok(None),
+        Transport::Engine | Transport::Memory => Err(eproto()),
     }
 }
 
@@ -83,24 +87,24 @@ impl Request {
         node: u32,
         id: u32,
     ) -> Result<Arc<Connection>> {
-        let carrier = Carrier::of(site.hw);
+        let transport = Transport::of(site.hw);
         let window = self.flags & WINDOW != 0;
         let pull = self.flags & PULL != 0;
         if self.flags & !(PULL | WINDOW) != 0
-            || window != (carrier == Carrier::Window)
+            || window != (transport == Transport::Window)
             || (window && pull)
         {
             return Err(eopnotsupp());
         }
         let mut state = State::new(Phase::Answering, self.from, self.name)?;
-        state.peer_part = peer_part(site, carrier, self.part)?;
-        state.own_part = site.connections.take_part(site, payer, carrier)?;
-        let part = state.own_part;
+        state.peer_window = peer_window(site, transport, self.window)?;
+        state.own_window = site.connections.alloc_window(site, payer, transport)?;
+        let window = state.own_window;
         let whose = (node, site.link.session(node).unwrap_or(0));
-        Connection::new(id, whose, self.port, carrier, pull, None, state).inspect_err(|_| {
-            if let Some(part) = part {
+        Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {
+            if let Some(window) = window {
                 // The peer never heard of it.
-                site.parts.give_back(part);
+                site.window_alloc.free(window);
             }
         })
     }
@@ -108,48 +112,50 @@ impl Request {
 
 impl Connection {
     /// Handles a message of the peer, which named this connection.
-    pub(super) fn hear(self: &Arc<Self>, site: &Site<'_>, words: &Words) {
+    pub(super) fn handle_msg(self: &Arc<Self>, site: &Site<'_>, msg: &ConnMsg) {
         {
             let mut state = self.state.lock();
             let state = &mut *state;
             // Once the end has begun here, what is on its way is not for anybody.
-            let deaf = state.closing.ours;
-            let result = match *words {
-                Words::Connected {
+            let closing = state.closing.ours;
+            let result = match *msg {
+                ConnMsg::Connected {
                     error,
                     from,
                     name,
-                    part,
+                    window,
                     ..
-                } => self.answered(site, state, error, (from, name, part)),
-                Words::Disconnect { reset, .. } if state.is_connected() => {
-                    state.reset |= reset && !deaf;
+                } => self.answered(site, state, error, (from, name, window)),
+                ConnMsg::Disconnect { reset, .. } if state.is_connected() => {
+                    state.reset |= reset && !closing;
                     state.closing.theirs = true;
                     Ok(())
                 }
-                Words::Disconnected { .. } if state.closing.said => {
+                ConnMsg::Disconnected { .. } if state.closing.sent => {
                     state.closing.answered = true;
                     Ok(())
                 }
-                Words::Export { .. } | Words::Done { .. } if deaf => Ok(()),
-                Words::Export {
+                ConnMsg::Export { .. } | ConnMsg::Done { .. } if closing => Ok(()),
+                ConnMsg::Export {
                     bytes,
                     token,
                     generation,
                     ..
                 } => self.exported(state, (token, generation), bytes),
-                Words::Done { bytes, .. } => self.moved_by_peer(site, state, bytes),
-                Words::Connect { .. } | Words::Disconnect { .. } | Words::Disconnected { .. } => {
-                    Err(eproto())
-                }
+                ConnMsg::Done { bytes, .. } => self.moved_by_peer(site, state, bytes),
+                ConnMsg::Connect { .. }
+                | ConnMsg::Disconnect { .. }
+                | ConnMsg::Disconnected { .. } => Err(eproto()),
             };
-            match (result, words) {
+            match (result, msg) {
                 (Err(_), _) => self.fail(state),
-                (Ok(()), Words::Export { .. } | Words::Done { .. }) => self.wake_if_ready(state),
+                (Ok(()), ConnMsg::Export { .. } | ConnMsg::Done { .. }) => {
+                    self.wake_if_ready(state)
+                }
                 (Ok(()), _) => self.wake(state),
             }
         }
-        site.connections.list(self);
+        site.connections.enqueue(self);
     }
 
     fn answered(
@@ -157,7 +163,7 @@ impl Connection {
         site: &Site<'_>,
         state: &mut State,
         error: u32,
-        (from, name, part): (u32, u64, Place),
+        (from, name, window): (u32, u64, RawWindowRange),
     ) -> Result {
         if state.phase != Phase::Asked || name != state.name {
             return Err(eproto());
@@ -167,40 +173,40 @@ impl Connection {
             state.phase = Phase::Refused(refusal(error));
             // Nothing is to be said about it any more, and the peer does not write the part.
             state.closing.cut = true;
-            if let Some(part) = state.own_part.take() {
-                site.parts.give_back(part);
+            if let Some(window) = state.own_window.take() {
+                site.window_alloc.free(window);
             }
             return Ok(());
         }
         state.remote = from;
         state.phase = Phase::Connected;
-        state.peer_part = peer_part(site, self.carrier, part)?;
+        state.peer_window = peer_window(site, self.transport, window)?;
         Ok(())
     }
 
     /// The direction of which the peer, or this side, offers memory.
-    fn way(&self, peer_moves: bool) -> Way {
-        match self.moves(Way::Send) != peer_moves {
-            true => Way::Send,
-            false => Way::Receive,
+    fn direction(&self, peer_moves: bool) -> Direction {
+        match self.moves(Direction::Send) != peer_moves {
+            true => Direction::Send,
+            false => Direction::Receive,
         }
     }
 
     fn exported(&self, state: &mut State, token: (u64, u64), bytes: u64) -> Result {
-        let is_possible = match self.carrier {
-            Carrier::Engine => token.0 <= size_word::REGION_MASK,
-            Carrier::Memory => true,
-            Carrier::Window => token == (0, 0),
+        let is_possible = match self.transport {
+            Transport::Engine => token.0 <= size_word::REGION_MASK,
+            Transport::Memory => true,
+            Transport::Window => token == (0, 0),
         };
         if !state.is_connected() || state.closing.theirs || !is_possible {
             return Err(eproto());
         }
         // Through the window there is no more to fill than the peer's part.
-        let room = match state.peer_part {
-            Some(part) => u64::try_from(part.length())?,
+        let room = match state.peer_window {
+            Some(window) => u64::try_from(window.length())?,
             None => u64::MAX,
         };
-        let offers = &mut state.direction(self.way(false)).offers;
+        let offers = &mut state.half(self.direction(false)).offers;
         offers.add(token.0, token.1, bytes, room)
     }
 
@@ -208,6 +214,6 @@ impl Connection {
         if !state.is_connected() || state.closing.theirs || bytes == 0 {
             return Err(eproto());
         }
-        self.done(site, state, self.way(true), bytes)
+        self.done(site, state, self.direction(true), bytes)
     }
 }

@@ -54,15 +54,15 @@ impl<T: Copy> Outbox<T> {
         Ok(queue.waiting.push(message, GFP_KERNEL)?)
     }
 
-    /// Has `say` say what waits, to each peer in order until it fails with `EBUSY`; whether anything
+    /// Has `send` say what waits, to each peer in order until it fails with `EBUSY`; whether anything
     /// was said. What cannot be said at all is forgotten.
-    pub(super) fn flush(&mut self, mut say: impl FnMut(u32, &T) -> Result) -> bool {
+    pub(super) fn flush(&mut self, mut send: impl FnMut(u32, &T) -> Result) -> bool {
         let mut any = false;
         for queue in &mut self.queues {
             let node = queue.node;
             let mut busy = false;
             queue.waiting.retain(|message| {
-                busy = busy || say(node, message) == Err(EBUSY);
+                busy = busy || send(node, message) == Err(EBUSY);
                 any |= !busy;
                 busy
             });
@@ -88,7 +88,7 @@ mod tests {
             outbox.add(5, 10 * message)?;
         }
         // The ring of 7 takes one message, that of 5 all.
-        let mut said = KVec::new();
+        let mut sent = KVec::new();
         let mut room = 1;
         assert!(outbox.flush(|node, message| {
             if node == 7 {
@@ -97,13 +97,13 @@ mod tests {
                 }
                 room -= 1;
             }
-            Ok(said.push((node, *message), GFP_KERNEL)?)
+            Ok(sent.push((node, *message), GFP_KERNEL)?)
         }));
-        assert_eq!(&*said, &[(7, 1), (5, 10), (5, 20), (5, 30)]);
+        assert_eq!(&*sent, &[(7, 1), (5, 10), (5, 20), (5, 30)]);
         // What had to wait is said later, in order.
-        let mut said = KVec::new();
-        assert!(outbox.flush(|node, message| Ok(said.push((node, *message), GFP_KERNEL)?)));
-        assert_eq!(&*said, &[(7, 2), (7, 3)]);
+        let mut sent = KVec::new();
+        assert!(outbox.flush(|node, message| Ok(sent.push((node, *message), GFP_KERNEL)?)));
+        assert_eq!(&*sent, &[(7, 2), (7, 3)]);
         assert!(!outbox.flush(|_, _| Ok(())));
         Ok(())
     }

@@ -17,14 +17,14 @@ use super::{
         Lane, //
     },
     state::{
+        CloseMsg,
         Phase,
-        Say,
         State, //
     },
-    transport::Carrier,
+    transport::Transport,
     Connection,
+    Direction,
     Site,
-    Way,
     PULL,
     WINDOW, //
 };
@@ -38,12 +38,12 @@ use crate::{
     },
     link::{
         message::{
-            Connection as Words,
+            Connection as ConnMsg,
             Message,
-            Place, //
+            RawWindowRange, //
         },
         peer::Peer,
-        window_alloc::Part, //
+        window_alloc::WindowRange, //
     },
     uapi,
     user_abi::status_page::Outcome, //
@@ -55,7 +55,7 @@ const STEPS: usize = 8;
 /// A command of the kernel's queue that moves data of a connection.
 pub(super) struct Job {
     connection: Arc<Connection>,
-    way: Way,
+    direction: Direction,
     bytes: u64,
 }
 
@@ -81,9 +81,12 @@ impl Tools<'_> {
     }
 }
 
-fn place(part: Option<Part>) -> Result<Place> {
-    match part {
-        Some(part) => Ok((u64::try_from(part.offset())?, u64::try_from(part.length())?)),
+fn raw_range(window: Option<WindowRange>) -> Result<RawWindowRange> {
+    match window {
+        Some(window) => Ok((
+            u64::try_from(window.offset())?,
+            u64::try_from(window.length())?,
+        )),
         None => Ok((0, 0)),
     }
 }
@@ -118,12 +121,12 @@ impl Connection {
         turn
     }
 
-    /// Says `words`, counted as of this connection.
-    fn say(&self, tools: &Tools<'_>, state: &mut State, words: Words, turn: &mut Turn) -> Result {
+    /// Says `msg`, counted as of this connection.
+    fn send(&self, tools: &Tools<'_>, state: &mut State, msg: ConnMsg, turn: &mut Turn) -> Result {
         let hw = tools.site.hw;
         tools
             .peer
-            .send(tools.dev(), hw, &Message::Connection(words))?;
+            .send(tools.dev(), hw, &Message::Connection(msg))?;
         state.counters.messages += 1;
         turn.progress = true;
         Ok(())
@@ -135,29 +138,29 @@ impl Connection {
         }
         match state.phase {
             Phase::Asking => {
-                let window = match self.carrier {
-                    Carrier::Window => WINDOW,
-                    Carrier::Engine | Carrier::Memory => 0,
+                let window = match self.transport {
+                    Transport::Window => WINDOW,
+                    Transport::Engine | Transport::Memory => 0,
                 };
-                let words = Words::Connect {
+                let msg = ConnMsg::Connect {
                     from: self.id,
                     port: self.port,
                     flags: window | if self.pull { PULL } else { 0 },
                     name: state.name,
-                    part: place(state.own_part)?,
+                    window: raw_range(state.own_window)?,
                 };
-                self.say(tools, state, words, turn)?;
+                self.send(tools, state, msg, turn)?;
                 state.phase = Phase::Asked;
             }
             Phase::Answering => {
-                let words = Words::Connected {
+                let msg = ConnMsg::Connected {
                     to: state.remote,
                     error: 0,
                     from: self.id,
                     name: state.name,
-                    part: place(state.own_part)?,
+                    window: raw_range(state.own_window)?,
                 };
-                self.say(tools, state, words, turn)?;
+                self.send(tools, state, msg, turn)?;
                 state.phase = Phase::Connected;
             }
             Phase::Asked | Phase::Connected | Phase::Refused(_) => (),
@@ -165,29 +168,29 @@ impl Connection {
         if state.phase != Phase::Connected {
             return Ok(());
         }
-        for way in [Way::Send, Way::Receive] {
-            match self.moves(way) {
-                true => self.move_data(tools, state, way, turn)?,
-                false => self.offer(tools, state, way, turn)?,
+        for direction in [Direction::Send, Direction::Receive] {
+            match self.moves(direction) {
+                true => self.move_data(tools, state, direction, turn)?,
+                false => self.offer(tools, state, direction, turn)?,
             }
-            turn.progress |= self.withdraw(tools.site, tools.guard, state, way)?;
+            turn.progress |= self.start_invalidations(tools.site, tools.guard, state, direction)?;
         }
-        match state.closing.say() {
+        match state.closing.next_msg() {
             _ if state.is_in_flight() => (),
-            Say::Nothing => (),
-            Say::Disconnect => {
-                let words = Words::Disconnect {
+            CloseMsg::Nothing => (),
+            CloseMsg::Disconnect => {
+                let msg = ConnMsg::Disconnect {
                     to: state.remote,
                     from: self.id,
                     reset: state.reset,
                 };
-                self.say(tools, state, words, turn)?;
-                state.said_end();
+                self.send(tools, state, msg, turn)?;
+                state.disconnect_sent();
             }
-            Say::Disconnected => {
-                let words = Words::Disconnected { to: state.remote };
-                self.say(tools, state, words, turn)?;
-                state.closing.answer_said = true;
+            CloseMsg::Disconnected => {
+                let msg = ConnMsg::Disconnected { to: state.remote };
+                self.send(tools, state, msg, turn)?;
+                state.closing.answer_sent = true;
             }
         }
         Ok(())
@@ -198,14 +201,14 @@ impl Connection {
         self: &Arc<Self>,
         tools: &Tools<'_>,
         state: &mut State,
-        way: Way,
+        direction: Direction,
         turn: &mut Turn,
     ) -> Result {
         let mut steps = 0;
         while !state.closing.has_begun() {
-            let direction = state.direction(way);
-            let piece = direction.stream.next(self.carrier.step());
-            let (Some(piece), Some(offer)) = (piece, direction.offers.next()) else {
+            let half = state.half(direction);
+            let piece = half.stream.next(self.transport.step());
+            let (Some(piece), Some(offer)) = (piece, half.offers.next()) else {
                 break;
             };
             if steps == STEPS {
@@ -214,23 +217,23 @@ impl Connection {
             }
             steps += 1;
             let bytes = piece.length.min(offer.length);
-            let there = copy::Peer {
+            let there = copy::PeerSide {
                 node: self.node,
                 link_generation: tools.peer.hw_generation()?,
-                push: way == Way::Send,
+                push: direction == Direction::Send,
             };
             let hw = tools.site.hw;
-            match self.carrier {
-                Carrier::Engine => {
+            match self.transport {
+                Transport::Engine => {
                     let command = copy::command(&piece, &offer, there, bytes)?;
                     let job = Job {
                         connection: self.clone(),
-                        way,
+                        direction,
                         bytes,
                     };
                     let queues = tools.site.queues.ok_or(ENODEV)?;
                     match queues.copy(tools.dev(), hw, &command, job) {
-                        Ok(()) => direction.commands += 1,
+                        Ok(()) => half.commands += 1,
                         // What was moved is told all the same.
                         Err(EBUSY) => {
                             turn.more = true;
@@ -239,76 +242,82 @@ impl Connection {
                         Err(err) => return Err(err),
                     }
                 }
-                Carrier::Memory => {
+                Transport::Memory => {
                     if copy::by_cpu(hw, &piece, &offer, there, bytes).is_err() {
                         self.fail(state);
                         break;
                     }
                 }
-                Carrier::Window => {
-                    let position = direction.stream.total();
-                    let part = state.peer_part.ok_or(EINVAL)?;
+                Transport::Window => {
+                    let position = half.stream.total();
+                    let window = state.peer_window.ok_or(EINVAL)?;
                     let lane = Lane {
                         node: self.node,
-                        part,
+                        window,
                     };
-                    let direction = &state.sending;
-                    let piece = direction.stream.next(bytes).ok_or(EINVAL)?;
+                    let half = &state.sending;
+                    let piece = half.stream.next(bytes).ok_or(EINVAL)?;
                     lane.push(tools.guard, hw, position, &piece, bytes)?;
                 }
             }
-            let direction = state.direction(way);
-            direction.stream.claim(bytes);
-            direction.offers.claim(bytes);
-            if self.carrier != Carrier::Engine {
-                direction.stream.moved(bytes)?;
-                direction.unsaid += bytes;
+            let half = state.half(direction);
+            half.stream.claim(bytes);
+            half.offers.claim(bytes);
+            if self.transport != Transport::Engine {
+                half.stream.moved(bytes)?;
+                half.unreported += bytes;
                 state.counters.copied += bytes;
             }
             turn.progress = true;
         }
-        let bytes = state.direction(way).unsaid;
+        let bytes = state.half(direction).unreported;
         if bytes > 0 {
-            let words = Words::Done {
+            let msg = ConnMsg::Done {
                 to: state.remote,
                 bytes,
             };
-            self.say(tools, state, words, turn)?;
-            state.direction(way).unsaid = 0;
+            self.send(tools, state, msg, turn)?;
+            state.half(direction).unreported = 0;
         }
         Ok(())
     }
 
     /// Offers memory of this side to the peer, which moves the data.
-    fn offer(&self, tools: &Tools<'_>, state: &mut State, way: Way, turn: &mut Turn) -> Result {
+    fn offer(
+        &self,
+        tools: &Tools<'_>,
+        state: &mut State,
+        direction: Direction,
+        turn: &mut Turn,
+    ) -> Result {
         while !state.closing.has_begun() {
-            let limit = match (self.carrier, state.own_part) {
-                (Carrier::Window, Some(part)) => {
-                    let size = u64::try_from(part.length())?;
-                    size.saturating_sub(state.direction(way).stream.in_flight())
+            let limit = match (self.transport, state.own_window) {
+                (Transport::Window, Some(window)) => {
+                    let size = u64::try_from(window.length())?;
+                    size.saturating_sub(state.half(direction).stream.in_flight())
                 }
                 _ => u64::MAX,
             };
-            let direction = state.direction(way);
-            let Some(piece) = direction.stream.next(limit) else {
+            let half = state.half(direction);
+            let Some(piece) = half.stream.next(limit) else {
                 break;
             };
-            if direction.offered.len() == direction.offered.capacity() {
+            if half.offered.len() == half.offered.capacity() {
                 break;
             }
             let bytes = piece.length;
             let (token, generation) = piece.buffer.token();
-            let words = Words::Export {
+            let msg = ConnMsg::Export {
                 to: state.remote,
                 bytes,
                 token,
                 generation,
             };
-            self.say(tools, state, words, turn)?;
-            let direction = state.direction(way);
-            direction.stream.claim(bytes);
+            self.send(tools, state, msg, turn)?;
+            let half = state.half(direction);
+            half.stream.claim(bytes);
             // There is room.
-            let _ = direction.offered.push_within_capacity(bytes);
+            let _ = half.offered.push_within_capacity(bytes);
         }
         Ok(())
     }
@@ -332,23 +341,29 @@ impl Connection {
     }
 
     /// The peer has moved `bytes` bytes, so they are here, or on their way to be.
-    pub(super) fn done(&self, site: &Site<'_>, state: &mut State, way: Way, bytes: u64) -> Result {
-        if self.carrier == Carrier::Window {
+    pub(super) fn done(
+        &self,
+        site: &Site<'_>,
+        state: &mut State,
+        direction: Direction,
+        bytes: u64,
+    ) -> Result {
+        if self.transport == Transport::Window {
             self.fetch(site, state, bytes)?;
         } else {
-            state.direction(way).stream.moved(bytes)?;
+            state.half(direction).stream.moved(bytes)?;
         }
-        state.direction(way).settle(bytes);
+        state.half(direction).settle(bytes);
         Ok(())
     }
 
     /// Copies `bytes` bytes out of the window.
     fn fetch(&self, site: &Site<'_>, state: &mut State, bytes: u64) -> Result {
         let guard = site.gate.try_enter()?;
-        let part = state.own_part.ok_or(EINVAL)?;
+        let window = state.own_window.ok_or(EINVAL)?;
         let lane = Lane {
             node: site.hw.geometry().node,
-            part,
+            window,
         };
         if bytes > state.receiving.stream.in_flight() {
             return Err(eproto());
@@ -374,24 +389,24 @@ impl Job {
         {
             let mut state = connection.state.lock();
             let state = &mut *state;
-            let direction = state.direction(self.way);
-            direction.commands = direction.commands.saturating_sub(1);
+            let half = state.half(self.direction);
+            half.commands = half.commands.saturating_sub(1);
             let moved = outcome.status == uapi::ULDMA_DMA_OK && outcome.bytes == self.bytes;
             // What was taken away meanwhile is not counted.
-            if moved && direction.stream.moved(self.bytes).is_ok() {
-                direction.unsaid += self.bytes;
+            if moved && half.stream.moved(self.bytes).is_ok() {
+                half.unreported += self.bytes;
                 state.counters.copied += self.bytes;
                 connection.wake_if_ready(state);
             } else {
                 connection.fail(state);
             }
         }
-        site.connections.list(connection);
+        site.connections.enqueue(connection);
     }
 
     /// The device is gone, and with it the command.
     pub(super) fn lost(self) {
         let mut state = self.connection.state.lock();
-        state.direction(self.way).commands = 0;
+        state.half(self.direction).commands = 0;
     }
 }

@@ -12,8 +12,8 @@ use kernel::{
 };
 
 use super::{
+    invalidation::Invalidation,
     progress::Job,
-    withdrawal::Withdrawal,
     Site, //
 };
 use crate::{
@@ -29,21 +29,21 @@ use crate::{
 /// Who is told of the end of a command.
 enum Waiter {
     Job(Job),
-    Withdrawal(Withdrawal),
+    Invalidation(Invalidation),
 }
 
 impl Waiter {
     fn ended(self, site: &Site<'_>, outcome: Outcome) {
         match self {
             Self::Job(job) => job.ended(site, outcome),
-            Self::Withdrawal(withdrawal) => withdrawal.ended(outcome),
+            Self::Invalidation(invalidation) => invalidation.ended(outcome),
         }
     }
 
     fn lost(self) {
         match self {
             Self::Job(job) => job.lost(),
-            Self::Withdrawal(_) => (),
+            Self::Invalidation(_) => (),
         }
     }
 }
@@ -100,19 +100,19 @@ impl Queues {
     /// # Errors
     ///
     /// Those of [`Queue::submit`].
-    pub(super) fn withdraw(
+    pub(super) fn invalidate_async(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        withdrawal: Withdrawal,
+        invalidation: Invalidation,
     ) -> Result {
         // The device may still look at a queue in which something has just ended.
         let queue = match self.copies.is_busy() {
             true => &self.invalidations,
             false => &self.copies,
         };
-        let command = withdrawal.command();
-        queue.submit(dev, hw, &command, Waiter::Withdrawal(withdrawal))
+        let command = invalidation.command();
+        queue.submit(dev, hw, &command, Waiter::Invalidation(invalidation))
     }
 
     /// Ends what uses `region`; bounded. If it was `asked` for before, that has ended then, too.

@@ -25,8 +25,8 @@ use crate::{
         wakeup, //
     },
     link::{
-        progress_worker::Pump,
-        window_alloc::Parts,
+        progress_worker::ProgressWorker,
+        window_alloc::WindowAllocator,
         Link, //
     },
     mem::tpt::Tpt,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How long is waited for room in the queue.
-const PATIENCE: Delta = Delta::from_secs(2);
+const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// Where connections find what they need.
 pub(crate) struct Site<'a> {
@@ -44,16 +44,16 @@ pub(crate) struct Site<'a> {
     /// The kernel's queues of descriptors, if the device can have such.
     pub(crate) queues: Option<&'a Queues>,
     pub(crate) link: &'a Link,
-    pub(crate) parts: &'a Parts,
+    pub(crate) window_alloc: &'a WindowAllocator,
     pub(crate) connections: &'a Connections,
-    pub(crate) pump: &'a Arc<Pump>,
+    pub(crate) worker: &'a Arc<ProgressWorker>,
 }
 
 impl Site<'_> {
     /// Does what there is to do, where nobody is interrupted.
     pub(crate) fn work_if_polling(&self) {
         if params::link_poll().is_some() {
-            self.pump.now();
+            self.worker.kick();
         }
     }
 
@@ -71,9 +71,9 @@ impl Site<'_> {
                 queues.invalidate(guard.dev(), self.hw, region, asked)
             };
             // Who hears of the end of commands makes room for more.
-            self.pump.now();
+            self.worker.kick();
             match result {
-                Err(EBUSY) if since.elapsed() < PATIENCE => fsleep(wakeup::cost()),
+                Err(EBUSY) if since.elapsed() < TIMEOUT => fsleep(wakeup::cost()),
                 Err(EBUSY) => {
                     let guard = self.gate.try_enter()?;
                     return Err(self.hw.health().timed_out(guard.dev()));

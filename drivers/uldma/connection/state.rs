@@ -18,7 +18,7 @@ use super::{
         Offers,
         Stream, //
     },
-    Way, //
+    Direction, //
 };
 use crate::{
     kernel_ext::errno::{
@@ -27,7 +27,7 @@ use crate::{
     },
     link::{
         polling::Polling,
-        window_alloc::Part, //
+        window_alloc::WindowRange, //
     },
     uapi,
     user_abi::events::Events, //
@@ -41,13 +41,13 @@ pub(super) struct Closing {
     /// This side has ended it.
     pub(super) ours: bool,
     /// Our *disconnect* is said.
-    pub(super) said: bool,
+    pub(super) sent: bool,
     /// The peer has answered it.
     pub(super) answered: bool,
     /// The peer has ended it.
     pub(super) theirs: bool,
     /// The peer's *disconnect* is answered.
-    pub(super) answer_said: bool,
+    pub(super) answer_sent: bool,
     /// The link is down, or the peer does not know of the connection: nothing can be said any
     /// more.
     pub(super) cut: bool,
@@ -57,7 +57,7 @@ pub(super) struct Closing {
 
 /// What has to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
+pub(super) enum CloseMsg {
     Nothing,
     Disconnect,
     Disconnected,
@@ -70,21 +70,21 @@ impl Closing {
     }
 
     /// What has to be said now that nothing is in flight.
-    pub(super) fn say(&self) -> Say {
+    pub(super) fn next_msg(&self) -> CloseMsg {
         if self.cut || self.expired {
-            Say::Nothing
-        } else if self.theirs && !self.answer_said {
-            Say::Disconnected
-        } else if self.ours && !self.said && !self.theirs {
-            Say::Disconnect
+            CloseMsg::Nothing
+        } else if self.theirs && !self.answer_sent {
+            CloseMsg::Disconnected
+        } else if self.ours && !self.sent && !self.theirs {
+            CloseMsg::Disconnect
         } else {
-            Say::Nothing
+            CloseMsg::Nothing
         }
     }
 
     /// Whether the peer uses nothing of this side any more, and this side nothing of the peer.
     pub(super) fn is_done(&self) -> bool {
-        let answered = !self.theirs || self.answer_said;
+        let answered = !self.theirs || self.answer_sent;
         self.cut || self.expired || (answered && (self.theirs || self.answered))
     }
 }
@@ -104,28 +104,28 @@ pub(super) enum Phase {
 }
 
 /// One direction.
-pub(super) struct Direction {
+pub(super) struct HalfConn {
     pub(super) stream: Stream<Buffer>,
     /// What the peer has offered, where this side moves the data.
     pub(super) offers: Offers,
     /// Lengths of what this side has offered and the peer has not moved, where it does.
     pub(super) offered: KVec<u64>,
     /// Bytes that were moved and of which the peer was not told.
-    pub(super) unsaid: u64,
+    pub(super) unreported: u64,
     /// Commands that have not ended.
     pub(super) commands: u32,
     /// Of calls that wait to get memory back.
     pub(super) polling: Polling,
 }
 
-impl Direction {
+impl HalfConn {
     pub(super) fn new() -> Result<Self> {
         let room = KVec::with_capacity(uapi::ULDMA_CONN_MAX_BUFFERS as usize, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             stream: Stream::new()?,
             offers: Offers::new()?,
             offered: room,
-            unsaid: 0,
+            unreported: 0,
             commands: 0,
             polling: Polling::new(),
         })
@@ -168,12 +168,12 @@ pub(super) struct State {
     pub(super) remote: u32,
     /// A random number that both sides know.
     pub(super) name: u64,
-    pub(super) sending: Direction,
-    pub(super) receiving: Direction,
+    pub(super) sending: HalfConn,
+    pub(super) receiving: HalfConn,
     /// Part of this node's section into which the peer writes what it sends, if data goes that way.
-    pub(super) own_part: Option<Part>,
+    pub(super) own_window: Option<WindowRange>,
     /// The same of the peer's section.
-    pub(super) peer_part: Option<Part>,
+    pub(super) peer_window: Option<WindowRange>,
     /// Who is told that something has changed, besides those who wait.
     pub(super) watcher: Option<Arc<Events>>,
     pub(super) counters: Counters,
@@ -189,10 +189,10 @@ impl State {
             since: None,
             remote,
             name,
-            sending: Direction::new()?,
-            receiving: Direction::new()?,
-            own_part: None,
-            peer_part: None,
+            sending: HalfConn::new()?,
+            receiving: HalfConn::new()?,
+            own_window: None,
+            peer_window: None,
             watcher: None,
             counters: Counters::default(),
         })
@@ -216,8 +216,8 @@ impl State {
     }
 
     /// Notes that the peer was told of the end.
-    pub(super) fn said_end(&mut self) {
-        self.closing.said = true;
+    pub(super) fn disconnect_sent(&mut self) {
+        self.closing.sent = true;
         self.since = Some(Instant::now());
     }
 
@@ -240,8 +240,8 @@ impl State {
         if !late || self.closing.is_done() {
             return false;
         }
-        let heard = self.closing.said || self.phase == Phase::Asked;
-        self.closing.expired = heard && self.own_part.is_none();
+        let heard = self.closing.sent || self.phase == Phase::Asked;
+        self.closing.expired = heard && self.own_window.is_none();
         !self.closing.expired
     }
 
@@ -279,13 +279,13 @@ impl State {
         }
     }
 
-    /// Whether nothing more comes back of what was given to go one `way`.
-    pub(super) fn is_over(&self, way: Way) -> bool {
-        let direction = match way {
-            Way::Send => &self.sending,
-            Way::Receive => &self.receiving,
+    /// Whether nothing more comes back of what was given to go one `direction`.
+    pub(super) fn is_over(&self, direction: Direction) -> bool {
+        let half = match direction {
+            Direction::Send => &self.sending,
+            Direction::Receive => &self.receiving,
         };
-        (self.reset || self.closing.has_begun()) && !direction.stream.is_withheld()
+        (self.reset || self.closing.has_begun()) && !half.stream.is_withheld()
     }
 
     /// Whether data moves, and messages about it make sense.
@@ -300,7 +300,7 @@ impl State {
 
     /// Whether commands have not ended, or the peer was not told of some that have.
     pub(super) fn is_in_flight(&self) -> bool {
-        let busy = |direction: &Direction| direction.commands > 0 || direction.unsaid > 0;
+        let busy = |half: &HalfConn| half.commands > 0 || half.unreported > 0;
         busy(&self.sending) || busy(&self.receiving)
     }
 }
@@ -311,14 +311,14 @@ mod tests {
 
     /// Lets a side say what it has to, and the other hear it.
     fn exchange(from: &mut Closing, to: &mut Closing) -> bool {
-        match from.say() {
-            Say::Nothing => return false,
-            Say::Disconnect => {
-                from.said = true;
+        match from.next_msg() {
+            CloseMsg::Nothing => return false,
+            CloseMsg::Disconnect => {
+                from.sent = true;
                 to.theirs = true;
             }
-            Say::Disconnected => {
-                from.answer_said = true;
+            CloseMsg::Disconnected => {
+                from.answer_sent = true;
                 to.answered = true;
             }
         }
@@ -360,7 +360,7 @@ mod tests {
             ..Closing::default()
         };
         side.cut = true;
-        assert_eq!(side.say(), Say::Nothing);
+        assert_eq!(side.next_msg(), CloseMsg::Nothing);
         assert!(side.is_done());
     }
 
@@ -372,8 +372,8 @@ mod tests {
         assert!(state.reset && !state.is_forgettable());
         // The peer has made it all the same.
         state.phase = Phase::Connected;
-        assert_eq!(state.closing.say(), Say::Disconnect);
-        state.said_end();
+        assert_eq!(state.closing.next_msg(), CloseMsg::Disconnect);
+        state.disconnect_sent();
         assert!(!state.is_forgettable());
         state.closing.answered = true;
         assert!(state.is_forgettable());
@@ -400,7 +400,7 @@ mod tests {
         assert!(!state.is_overdue(later) && state.time_left(later) > 0);
         // Until the peer was told, it may not forget, even where it can do no harm.
         assert!(state.is_overdue(now) && !state.is_forgettable());
-        state.said_end();
+        state.disconnect_sent();
         assert!(!state.is_overdue(later));
         assert!(!state.is_overdue(now) && state.is_forgettable());
         Ok(())
@@ -409,10 +409,10 @@ mod tests {
     #[test]
     fn a_part_stays_until_the_peer_lets_go() -> Result {
         let mut state = State::new(Phase::Connected, 0, 1)?;
-        state.own_part = Some(Part::of_peer(65536, 65536, 1 << 20)?);
+        state.own_window = Some(WindowRange::of_peer(65536, 65536, 1 << 20)?);
         state.orphan = true;
         state.end(false);
-        state.said_end();
+        state.disconnect_sent();
         assert!(state.is_overdue(Delta::ZERO) && !state.is_forgettable());
         // An own command is not the peer's fault.
         state.receiving.commands = 1;

@@ -17,7 +17,7 @@ use crate::{
 const MAX_BUFFERS: usize = uapi::ULDMA_CONN_MAX_BUFFERS as usize;
 
 /// Memory that was given. The counts are bytes from its start, each at most the one before it.
-struct Given<B> {
+struct PostedBuffer<B> {
     buffer: B,
     addr: u64,
     length: u64,
@@ -27,37 +27,37 @@ struct Given<B> {
     moved: u64,
     /// Given back.
     returned: u64,
-    hold: Hold,
+    inval: InvalState,
 }
 
 /// Whether memory of which all was moved can be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum InvalState {
     /// Somebody has to be asked.
-    Held,
+    Needed,
     /// Somebody was asked.
-    Asked,
-    Free,
+    Requested,
+    Done,
 }
 
-impl<B> Given<B> {
+impl<B> PostedBuffer<B> {
     /// Bytes that can be given back.
     fn ready(&self) -> u64 {
-        match self.moved == self.length && self.hold != Hold::Free {
+        match self.moved == self.length && self.inval != InvalState::Done {
             true => 0,
             false => self.moved - self.returned,
         }
     }
 
     /// Whether somebody has to be asked before it can be given back.
-    fn is_to_be_asked_about(&self) -> bool {
-        self.moved == self.length && self.hold == Hold::Held
+    fn needs_invalidation(&self) -> bool {
+        self.moved == self.length && self.inval == InvalState::Needed
     }
 }
 
 /// Memory of a program, and how much of it was moved.
 pub(super) struct Stream<B> {
-    given: KVec<Given<B>>,
+    posted: KVec<PostedBuffer<B>>,
     /// Buffers of which nothing is left, to be released.
     finished: KVec<B>,
     /// Bytes that were moved, of all that was ever given.
@@ -76,7 +76,7 @@ impl<B> Stream<B> {
     /// An empty stream, with room for all that it can have.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            given: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
+            posted: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
             finished: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
             total: 0,
         })
@@ -84,41 +84,41 @@ impl<B> Stream<B> {
 
     /// Whether there is room for one more buffer.
     pub(super) fn has_room(&self) -> bool {
-        self.given.len() + self.finished.len() < MAX_BUFFERS
+        self.posted.len() + self.finished.len() < MAX_BUFFERS
     }
 
     /// Adds memory; gives it back if there is no room. The last of what is `held` comes back only
-    /// after [`Stream::let_go`].
-    pub(super) fn give(
+    /// after [`Stream::invalidated`].
+    pub(super) fn post(
         &mut self,
         buffer: B,
         (addr, length): (u64, u64),
-        held: bool,
+        by_engine: bool,
     ) -> Result<(), B> {
         if !self.has_room() {
             return Err(buffer);
         }
-        let given = Given {
+        let posted = PostedBuffer {
             buffer,
             addr,
             length,
             claimed: 0,
             moved: 0,
             returned: 0,
-            hold: match held {
-                true => Hold::Held,
-                false => Hold::Free,
+            inval: match by_engine {
+                true => InvalState::Needed,
+                false => InvalState::Done,
             },
         };
         // There is room.
-        let pushed = self.given.push_within_capacity(given);
+        let pushed = self.posted.push_within_capacity(posted);
         pushed.map_err(|err| err.0.buffer)
     }
 
     /// The next bytes that were not claimed, at most `limit` of one buffer.
     pub(super) fn next(&self, limit: u64) -> Option<Piece<'_, B>> {
-        let mut given = self.given.iter();
-        let next = given.find(|given| given.claimed < given.length)?;
+        let mut posted = self.posted.iter();
+        let next = posted.find(|posted| posted.claimed < posted.length)?;
         let length = (next.length - next.claimed).min(limit);
         (length > 0).then_some(Piece {
             buffer: &next.buffer,
@@ -129,16 +129,16 @@ impl<B> Stream<B> {
 
     /// Claims the `length` bytes that [`Stream::next`] has told.
     pub(super) fn claim(&mut self, length: u64) {
-        let mut given = self.given.iter_mut();
-        if let Some(next) = given.find(|given| given.claimed < given.length) {
+        let mut posted = self.posted.iter_mut();
+        if let Some(next) = posted.find(|posted| posted.claimed < posted.length) {
             next.claimed = next.claimed.saturating_add(length).min(next.length);
         }
     }
 
     /// The buffer that the next moved byte is in, and where in it.
     pub(super) fn unmoved(&self) -> Option<Piece<'_, B>> {
-        let mut given = self.given.iter();
-        let next = given.find(|given| given.moved < given.length)?;
+        let mut posted = self.posted.iter();
+        let next = posted.find(|posted| posted.moved < posted.length)?;
         Some(Piece {
             buffer: &next.buffer,
             offset: next.moved,
@@ -156,9 +156,9 @@ impl<B> Stream<B> {
             return Err(eproto());
         }
         let mut left = bytes;
-        for given in &mut self.given {
-            let step = left.min(given.claimed - given.moved);
-            given.moved += step;
+        for posted in &mut self.posted {
+            let step = left.min(posted.claimed - posted.moved);
+            posted.moved += step;
             left -= step;
         }
         self.total = self.total.wrapping_add(bytes);
@@ -166,32 +166,33 @@ impl<B> Stream<B> {
     }
 
     /// The next buffer of which all was moved and that is held.
-    pub(super) fn held(&mut self) -> Option<&mut B> {
-        let mut given = self.given.iter_mut();
-        let next = given.find(|given| given.is_to_be_asked_about())?;
+    pub(super) fn next_to_invalidate(&mut self) -> Option<&mut B> {
+        let mut posted = self.posted.iter_mut();
+        let next = posted.find(|posted| posted.needs_invalidation())?;
         Some(&mut next.buffer)
     }
 
-    /// Notes that somebody was asked about what [`Stream::held`] has told.
-    pub(super) fn asked(&mut self) {
-        let mut given = self.given.iter_mut();
-        if let Some(next) = given.find(|given| given.is_to_be_asked_about()) {
-            next.hold = Hold::Asked;
+    /// Notes that somebody was asked about what [`Stream::next_to_invalidate`] has told.
+    pub(super) fn invalidation_requested(&mut self) {
+        let mut posted = self.posted.iter_mut();
+        if let Some(next) = posted.find(|posted| posted.needs_invalidation()) {
+            next.inval = InvalState::Requested;
         }
     }
 
     /// Lets the buffer go that `is` the one that somebody was asked about.
-    pub(super) fn let_go(&mut self, is: impl Fn(&B) -> bool) -> Option<&mut B> {
-        let mut given = self.given.iter_mut();
-        let given = given.find(|given| given.hold == Hold::Asked && is(&given.buffer))?;
-        given.hold = Hold::Free;
-        Some(&mut given.buffer)
+    pub(super) fn invalidated(&mut self, is: impl Fn(&B) -> bool) -> Option<&mut B> {
+        let mut posted = self.posted.iter_mut();
+        let posted =
+            posted.find(|posted| posted.inval == InvalState::Requested && is(&posted.buffer))?;
+        posted.inval = InvalState::Done;
+        Some(&mut posted.buffer)
     }
 
     /// Gives at most `limit` moved bytes back, as address and length.
-    pub(super) fn take(&mut self, limit: u64) -> Option<(u64, u64)> {
+    pub(super) fn reap(&mut self, limit: u64) -> Option<(u64, u64)> {
         let mut range: Option<(u64, u64)> = None;
-        while let Some(first) = self.given.first_mut() {
+        while let Some(first) = self.posted.first_mut() {
             let ready = first.ready();
             let addr = first.addr.wrapping_add(first.returned);
             let (start, length) = range.unwrap_or((addr, 0));
@@ -204,9 +205,9 @@ impl<B> Stream<B> {
             if first.returned < first.length {
                 break;
             }
-            if let Ok(given) = self.given.remove(0) {
+            if let Ok(posted) = self.posted.remove(0) {
                 // There is room for all that were given.
-                let _ = self.finished.push_within_capacity(given.buffer);
+                let _ = self.finished.push_within_capacity(posted.buffer);
             }
         }
         range
@@ -219,44 +220,44 @@ impl<B> Stream<B> {
 
     /// Any buffer, whatever became of it, to be released.
     pub(super) fn pop(&mut self) -> Option<B> {
-        let given = || self.given.pop().map(|given| given.buffer);
-        self.finished.pop().or_else(given)
+        let posted = || self.posted.pop().map(|posted| posted.buffer);
+        self.finished.pop().or_else(posted)
     }
 
     /// Whether there are bytes to give back.
     pub(super) fn has_ready(&self) -> bool {
-        self.given.first().is_some_and(|given| given.ready() > 0)
+        self.posted.first().is_some_and(|posted| posted.ready() > 0)
     }
 
     /// Whether there would be, if it were not held.
     pub(super) fn is_withheld(&self) -> bool {
-        let mut given = self.given.iter();
-        given
+        let mut posted = self.posted.iter();
+        posted
             .next()
-            .is_some_and(|given| given.moved > given.returned && given.ready() == 0)
+            .is_some_and(|posted| posted.moved > posted.returned && posted.ready() == 0)
     }
 
     /// Whether nothing was given that was not given back.
     pub(super) fn is_empty(&self) -> bool {
-        self.given.is_empty()
+        self.posted.is_empty()
     }
 
     /// Whether no buffer is left to be released.
     pub(super) fn is_released(&self) -> bool {
-        self.given.is_empty() && self.finished.is_empty()
+        self.posted.is_empty() && self.finished.is_empty()
     }
 
     /// Bytes that were claimed and not moved.
     pub(super) fn in_flight(&self) -> u64 {
-        self.given.iter().fold(0, |sum, given| {
-            sum.saturating_add(given.claimed - given.moved)
+        self.posted.iter().fold(0, |sum, posted| {
+            sum.saturating_add(posted.claimed - posted.moved)
         })
     }
 
     /// Bytes that were given and not moved.
     pub(super) fn left(&self) -> u64 {
-        self.given.iter().fold(0, |sum, given| {
-            sum.saturating_add(given.length - given.moved)
+        self.posted.iter().fold(0, |sum, posted| {
+            sum.saturating_add(posted.length - posted.moved)
         })
     }
 
@@ -334,8 +335,8 @@ mod tests {
         let mut stream = Stream::new()?;
         for (number, (addr, length)) in buffers.iter().enumerate() {
             let number = u32::try_from(number)?;
-            let given = stream.give(number, (*addr, *length), false);
-            given.map_err(|_| ENOSPC)?;
+            let posted = stream.post(number, (*addr, *length), false);
+            posted.map_err(|_| ENOSPC)?;
         }
         Ok(stream)
     }
@@ -355,14 +356,14 @@ mod tests {
     fn memory_comes_back_in_order() -> Result {
         // Two buffers side by side, then one elsewhere.
         let mut stream = stream(&[(1000, 100), (1100, 50), (5000, 10)])?;
-        assert_eq!(stream.take(10), None);
+        assert_eq!(stream.reap(10), None);
         run(&mut stream, 155)?;
-        assert_eq!(stream.take(30), Some((1000, 30)));
+        assert_eq!(stream.reap(30), Some((1000, 30)));
         assert_eq!(stream.pop_finished(), None);
-        assert_eq!(stream.take(1000), Some((1030, 120)));
+        assert_eq!(stream.reap(1000), Some((1030, 120)));
         assert_eq!(stream.pop_finished(), Some(1));
         assert_eq!(stream.pop_finished(), Some(0));
-        assert_eq!(stream.take(1000), Some((5000, 5)));
+        assert_eq!(stream.reap(1000), Some((5000, 5)));
         assert!(!stream.has_ready() && !stream.is_empty());
         assert_eq!(stream.left(), 5);
         Ok(())
@@ -386,28 +387,28 @@ mod tests {
     fn what_is_held_comes_back_when_it_is_let_go() -> Result {
         let mut stream = Stream::new()?;
         for (number, addr) in [(1, 0), (2, 100)] {
-            let given = stream.give(number, (addr, 100), true);
-            given.map_err(|_| ENOSPC)?;
+            let posted = stream.post(number, (addr, 100), true);
+            posted.map_err(|_| ENOSPC)?;
         }
         run(&mut stream, 60)?;
         // Not all was moved, so what was can come back.
-        assert_eq!(stream.held(), None);
-        assert_eq!(stream.take(50), Some((0, 50)));
+        assert_eq!(stream.next_to_invalidate(), None);
+        assert_eq!(stream.reap(50), Some((0, 50)));
         run(&mut stream, 140)?;
-        assert_eq!(stream.held(), Some(&mut 1));
-        stream.asked();
-        assert_eq!(stream.held(), Some(&mut 2));
-        stream.asked();
-        assert_eq!(stream.held(), None);
-        assert!(stream.take(1000).is_none() && !stream.has_ready());
+        assert_eq!(stream.next_to_invalidate(), Some(&mut 1));
+        stream.invalidation_requested();
+        assert_eq!(stream.next_to_invalidate(), Some(&mut 2));
+        stream.invalidation_requested();
+        assert_eq!(stream.next_to_invalidate(), None);
+        assert!(stream.reap(1000).is_none() && !stream.has_ready());
         assert!(stream.is_withheld());
         // Out of order: the first one still holds the second up.
-        assert_eq!(stream.let_go(|number| *number == 2), Some(&mut 2));
-        assert_eq!(stream.take(1000), None);
-        assert_eq!(stream.let_go(|number| *number == 1), Some(&mut 1));
-        assert_eq!(stream.let_go(|number| *number == 1), None);
+        assert_eq!(stream.invalidated(|number| *number == 2), Some(&mut 2));
+        assert_eq!(stream.reap(1000), None);
+        assert_eq!(stream.invalidated(|number| *number == 1), Some(&mut 1));
+        assert_eq!(stream.invalidated(|number| *number == 1), None);
         assert!(stream.has_ready() && !stream.is_withheld());
-        assert_eq!(stream.take(1000), Some((50, 150)));
+        assert_eq!(stream.reap(1000), Some((50, 150)));
         Ok(())
     }
 
@@ -415,9 +416,9 @@ mod tests {
     fn buffers_are_limited() -> Result {
         let mut stream = Stream::new()?;
         for number in 0..uapi::ULDMA_CONN_MAX_BUFFERS {
-            assert!(stream.give(number, (0, 1), false).is_ok());
+            assert!(stream.post(number, (0, 1), false).is_ok());
         }
-        assert_eq!(stream.give(77, (0, 1), true), Err(77));
+        assert_eq!(stream.post(77, (0, 1), true), Err(77));
         Ok(())
     }
 

@@ -1,486 +1,161 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections and listeners of one device, and which of them have something to do.
+//! The places of connections and listeners of one device.
+//!
+//! Each place has its share of the ledger, which is given back with the place: a connection that its
+//! program has left, and of which the peer has not let go, is paid for as long as it takes a place.
 
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::Relaxed,
-        Arc,
-        Mutex, //
+        Arc, //
     },
     task::Kuid, //
 };
 
 use super::{
-    message::Request,
-    outbox::Outbox,
-    places::{
-        Places,
-        MAX_CONNECTIONS, //
-    },
-    state::{
-        Phase,
-        State, //
-    },
-    Carrier,
     Connection,
-    Held,
-    Listener,
-    Site, //
+    Listener, //
 };
 use crate::{
-    hw::layout::MAX_NODES,
-    kernel_ext::{
-        errno::{
-            econnrefused,
-            eopnotsupp, //
-        },
-        gate::GateGuard,
-        random, //
-    },
-    link::{
-        message::{
-            Connection as Words,
-            Message, //
-        },
-        peer::Peer,
-        window_alloc::Part, //
-    },
-    mem::lmm::space::Space,
-    params,
+    kernel_ext::errno::eaddrinuse,
     user_abi::{
-        events::Events,
-        ledger::{
-            Payer,
-            Resource,
-            Share, //
-        }, //
+        handles::Handles,
+        ledger::Share, //
     }, //
 };
 
-/// Connections of which a peer can fail to let go in time before its session ends.
-const MAX_OVERDUE: usize = 16;
-/// The part of the section that parts can take of which it does not let go.
-const OVERDUE_SHARE: u64 = 4;
-/// Bytes of the window that carry one direction of a connection.
-const LANE_BYTES: u64 = 128 << 10;
+/// Connections that a device can have.
+pub(crate) const MAX_CONNECTIONS: usize = 1024;
+/// Listeners that a device can have.
+pub(crate) const MAX_LISTENERS: usize = 1024;
+/// Connections that one user can have given up before the peer had answered.
+const MAX_GIVEN_UP: usize = 16;
 
-/// What there is to do.
-struct ToDo {
-    /// Connections that have something to do, each once; there is room for all.
-    listed: KVec<Arc<Connection>>,
-    /// Answers about connections that there are not.
-    answers: Outbox<Words>,
-    /// Parts of the own section that peers may still write until they begin a new session.
-    left: KVec<(u32, Part)>,
+/// What has a place, and what is paid for it.
+struct Entry<T> {
+    object: Arc<T>,
+    _share: Share,
 }
 
-/// The connections of one device.
-#[pin_data]
-pub(crate) struct Connections {
-    #[pin]
-    table: Mutex<Places>,
-    #[pin]
-    to_do: Mutex<ToDo>,
+/// The connections by number, and the listeners.
+pub(super) struct Table {
+    connections: Handles<Entry<Connection>>,
+    count: usize,
+    listeners: KVec<Entry<Listener>>,
 }
 
-impl Connections {
-    /// Creates an empty set.
-    pub(crate) fn new() -> impl PinInit<Self> {
-        let to_do = ToDo {
-            listed: KVec::new(),
-            // A peer that keeps to the rules has no more connections that ask.
-            answers: Outbox::new(MAX_CONNECTIONS),
-            left: KVec::new(),
-        };
-        pin_init!(Self {
-            table <- new_mutex!(Places::new(), "uldma::Connections::table"),
-            to_do <- new_mutex!(to_do, "uldma::Connections::to_do"),
-        })
+impl Table {
+    /// No connections, and no listeners.
+    pub(super) fn new() -> Self {
+        Self {
+            connections: Handles::new(),
+            count: 0,
+            listeners: KVec::new(),
+        }
     }
 
     /// How many connections there are.
-    pub(crate) fn count(&self) -> usize {
-        self.table.lock().count()
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
-    /// Listens at `port`, for open files of `space`.
+    /// The connections, in no order.
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.connections.iter().map(|entry| &entry.object)
+    }
+
+    /// The connection of number `id`.
+    pub(super) fn connection(&self, id: u32) -> Option<&Arc<Connection>> {
+        let entry = self.connections.get(id).ok();
+        entry.map(|entry| &entry.object)
+    }
+
+    /// Fails unless there is a place for one more connection, of `user` if it is this side that
+    /// connects.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `ENOSPC`, those of [`Share::new`].
-    pub(crate) fn listen(
-        &self,
-        port: u32,
-        backlog: usize,
-        once: bool,
-        space: &Arc<Space>,
-        events: &Arc<Events>,
-    ) -> Result<Arc<Listener>> {
-        let listener = Listener::new(port, backlog, once, space.clone(), events.clone())?;
-        let share = Share::new(space.payer(), Resource::Listeners, 1)?;
-        self.table.lock().listen(listener.clone(), share)?;
-        Ok(listener)
+    /// `ENOSPC`.
+    pub(super) fn check_room(&self, user: Option<Kuid>) -> Result {
+        let given_up = user.map_or(0, |user| self.given_up(user));
+        if self.count >= MAX_CONNECTIONS || given_up >= MAX_GIVEN_UP {
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
+
+    /// How many connections `user` gave up that the peer may still make.
+    fn given_up(&self, user: Kuid) -> usize {
+        let given_up = self.connections().filter(|connection| {
+            connection.given_up.load(Relaxed) && connection.user == Some(user)
+        });
+        given_up.count()
+    }
+
+    /// Gives the connection that `make` makes a number, which it is told, and a place, for which
+    /// `share` is paid.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Handles::reserve`] and of `make`.
+    pub(super) fn add(
+        &mut self,
+        share: Share,
+        make: impl FnOnce(u32) -> Result<Arc<Connection>>,
+    ) -> Result<Arc<Connection>> {
+        let id = self.connections.reserve()?;
+        let made = make(id).and_then(|connection| {
+            let entry = Entry {
+                object: connection.clone(),
+                _share: share,
+            };
+            self.connections.insert(id, entry)?;
+            Ok(connection)
+        });
+        match made {
+            Ok(_) => self.count += 1,
+            Err(_) => self.connections.cancel(id),
+        }
+        made
+    }
+
+    /// Takes the place of connection `id` away; whether it had one.
+    pub(super) fn remove(&mut self, id: u32) -> bool {
+        let removed = self.connections.remove(id).is_ok();
+        self.count -= usize::from(removed);
+        removed
     }
 
     /// The listener at `port`.
-    pub(crate) fn listener(&self, port: u32) -> Option<Arc<Listener>> {
-        self.table.lock().listener(port).cloned()
+    pub(super) fn listener(&self, port: u32) -> Option<&Arc<Listener>> {
+        let mut listeners = self.listeners.iter().map(|entry| &entry.object);
+        listeners.find(|listener| listener.port() == port)
     }
 
-    /// Ends a listener; those who wait at it are reset.
-    pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
-        self.close_port(listener);
-        for held in listener.close() {
-            held.state.lock().reset = true;
-            held.abandon(site, false);
-        }
-    }
-
-    /// Lets the port of a listener be used anew.
-    pub(crate) fn close_port(&self, listener: &Arc<Listener>) {
-        self.table.lock().close_port(listener);
-    }
-
-    /// Connects to `port` of `peer`, and waits for the answer for at most `timeout_ns`; `payer` pays
-    /// for the connection.
+    /// Gives `listener` its port, for which `share` is paid.
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ECONNRESET` when the peer breaks
-    /// the rules, `EOPNOTSUPP` when data cannot be pulled here, those of [`Share::new`].
-    pub(crate) fn connect(
-        &self,
-        site: &Site<'_>,
-        payer: &Arc<Payer>,
-        peer: &Peer,
-        port: u32,
-        pull: bool,
-        timeout_ns: u64,
-    ) -> Result<Held> {
-        let carrier = Carrier::of(site.hw);
-        if pull && carrier == Carrier::Window {
-            return Err(eopnotsupp());
+    /// `EADDRINUSE`, `ENOSPC`, `ENOMEM`.
+    pub(super) fn listen(&mut self, listener: Arc<Listener>, share: Share) -> Result {
+        if self.listener(listener.port()).is_some() {
+            return Err(eaddrinuse());
         }
-        let user = kernel::current!().uid();
-        let made = self.insert(payer, Some(user), |id| {
-            // An end of this session cuts what is in the table, which is locked here.
-            let session = peer.session()?;
-            let mut state = State::new(Phase::Asking, 0, random::u64())?;
-            state.own_part = self.take_part(site, payer, carrier)?;
-            let part = state.own_part;
-            let whose = (peer.node(), session);
-            Connection::new(id, whose, port, carrier, pull, Some(user), state).inspect_err(|_| {
-                if let Some(part) = part {
-                    site.parts.give_back(part);
-                }
-            })
-        });
-        let held = Held::new(made?);
-        self.list(&held);
-        site.pump.now();
-        match held.wait_answer(timeout_ns) {
-            Ok(()) => Ok(held),
-            Err(err) => {
-                held.abandon(site, false);
-                Err(err)
-            }
+        if self.listeners.len() >= MAX_LISTENERS {
+            return Err(ENOSPC);
         }
-    }
-
-    /// Makes a connection for which `payer` pays, of `user` if it is this side that connects, and
-    /// gives it a number.
-    fn insert(
-        &self,
-        payer: &Arc<Payer>,
-        user: Option<Kuid>,
-        make: impl FnOnce(u32) -> Result<Arc<Connection>>,
-    ) -> Result<Arc<Connection>> {
-        let share = Share::new(payer, Resource::Connections, 1)?;
-        let mut table = self.table.lock();
-        table.check_room(user)?;
-        {
-            // Those that are over may still be listed.
-            let mut to_do = self.to_do.lock();
-            let count = table.count() + 1;
-            to_do.listed.reserve(count, GFP_KERNEL_ACCOUNT)?;
-            to_do.left.reserve(count, GFP_KERNEL_ACCOUNT)?;
-        }
-        table.add(share, make)
-    }
-
-    /// A part of the own section for what peers send, where data goes that way; `payer` pays.
-    pub(super) fn take_part(
-        &self,
-        site: &Site<'_>,
-        payer: &Arc<Payer>,
-        carrier: Carrier,
-    ) -> Result<Option<Part>> {
-        if carrier != Carrier::Window {
-            return Ok(None);
-        }
-        let part = site.parts.take(payer, LANE_BYTES)?;
-        let zeroed = site.gate.try_enter().and_then(|guard| {
-            let (hw, length) = (site.hw, part.length());
-            hw.zero_window(guard.dev(), part.offset(), length)
-        });
-        match zeroed {
-            Ok(()) => Ok(Some(part)),
-            Err(err) => {
-                site.parts.give_back(part);
-                Err(err)
-            }
-        }
-    }
-
-    /// Notes that a connection has something to do.
-    pub(crate) fn list(&self, connection: &Arc<Connection>) {
-        if !connection.listed.xchg(true, Relaxed) {
-            let mut to_do = self.to_do.lock();
-            let pushed = to_do.listed.push_within_capacity(connection.clone());
-            // There is room for all.
-            connection.listed.store(pushed.is_ok(), Relaxed);
-        }
-    }
-
-    /// Takes the number of a connection away that is over.
-    pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
-        let removed = self.table.lock().remove(connection.id);
-        let (part, cut, heard) = {
-            let mut state = connection.state.lock();
-            let heard = state.phase != Phase::Asking;
-            (state.own_part.take(), state.closing.cut, heard)
+        let entry = Entry {
+            object: listener,
+            _share: share,
         };
-        let Some(part) = part.filter(|_| removed) else {
-            return;
-        };
-        // A peer that has begun a session since then does not write it either.
-        let same = site.link.session(connection.node) == Some(connection.session);
-        if cut && heard && same {
-            // There is room for all that can be in use.
-            let mut to_do = self.to_do.lock();
-            let _ = to_do.left.push_within_capacity((connection.node, part));
-        } else {
-            site.parts.give_back(part);
-        }
+        Ok(self.listeners.push(entry, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Forgets a connection without a holder if it is over.
-    pub(super) fn forget_if_over(&self, site: &Site<'_>, connection: &Arc<Connection>) {
-        let over = connection.state.lock().is_forgettable();
-        if over {
-            self.forget(site, connection);
-        }
-    }
-
-    /// Does what has to be done at times for connections without a holder; whether any has memory
-    /// to be released.
-    ///
-    /// A peer that has not let go of too many of them in time has broken the rules.
-    pub(crate) fn look_after(&self, site: &Site<'_>) -> bool {
-        let limit = params::link_timeout();
-        let mut overdue = [0; MAX_NODES];
-        let mut has_memory = false;
-        {
-            let table = self.table.lock();
-            for connection in table.connections() {
-                let (orphan, late) = {
-                    let mut state = connection.state.lock();
-                    has_memory |= state.orphan && state.has_memory();
-                    (state.orphan, state.is_overdue(limit))
-                };
-                let count = usize::try_from(connection.node).map(|node| overdue.get_mut(node));
-                match count {
-                    Ok(Some(count)) if late => *count += 1,
-                    // It may be over now.
-                    _ if orphan => self.list(connection),
-                    _ => (),
-                }
-            }
-        }
-        let most = most_overdue(site);
-        for peer in site.link.peers() {
-            let count = usize::try_from(peer.node()).map(|node| overdue.get(node).copied());
-            if matches!(count, Ok(Some(count)) if count > most) {
-                peer.give_up();
-            }
-        }
-        has_memory
-    }
-
-    /// Lets connections do what they have to do, in turns; whether any did something.
-    pub(crate) fn work(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
-        let mut progress = self.answer(site, guard);
-        let count = self.to_do.lock().listed.len();
-        for _ in 0..count {
-            let Ok(connection) = self.to_do.lock().listed.remove(0) else {
-                break;
-            };
-            connection.listed.store(false, Relaxed);
-            let turn = connection.work(site, guard);
-            progress |= turn.progress;
-            if turn.more {
-                self.list(&connection);
-            }
-            self.forget_if_over(site, &connection);
-        }
-        progress
-    }
-
-    /// Sends the answers that had to wait; whether there were any.
-    fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
-        self.to_do.lock().answers.flush(|node, words| {
-            let message = Message::Connection(*words);
-            site.link.peer(node)?.send(guard.dev(), site.hw, &message)
-        })
-    }
-
-    /// Answers a message that no connection answers. A peer for which more answers wait than it can
-    /// have connections breaks the rules.
-    fn reply(&self, site: &Site<'_>, node: u32, words: Words) {
-        let added = self.to_do.lock().answers.add(node, words);
-        if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
-            peer.give_up();
-        }
-    }
-
-    /// Handles a message of `node`.
-    pub(crate) fn hear(&self, site: &Site<'_>, node: u32, words: &Words) {
-        let to = match *words {
-            Words::Connect {
-                from,
-                port,
-                flags,
-                name,
-                part,
-            } => {
-                let request = Request {
-                    from,
-                    port,
-                    flags,
-                    name,
-                    part,
-                };
-                return self.asked(site, node, &request);
-            }
-            Words::Connected { to, .. }
-            | Words::Disconnect { to, .. }
-            | Words::Disconnected { to }
-            | Words::Export { to, .. }
-            | Words::Done { to, .. } => to,
-        };
-        let found = self.table.lock().connection(to).cloned();
-        match found.filter(|connection| connection.node == node) {
-            Some(connection) => connection.hear(site, words),
-            None => match *words {
-                // It was given up, and has expired.
-                Words::Connected { error: 0, from, .. } => self.reply(
-                    site,
-                    node,
-                    Words::Disconnect {
-                        to: from,
-                        from: to,
-                        reset: true,
-                    },
-                ),
-                Words::Disconnect { from, .. } => {
-                    self.reply(site, node, Words::Disconnected { to: from });
-                }
-                _ => (),
-            },
-        }
-    }
-
-    /// `node` asks for a connection.
-    fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
-        let made = match self.listener(request.port) {
-            Some(listener) => {
-                let made = listener.offer(|| {
-                    let payer = listener.payer();
-                    self.insert(payer, None, |id| request.accept(site, payer, node, id))
-                });
-                if made.is_ok() && listener.is_once() {
-                    self.close_port(&listener);
-                }
-                made
-            }
-            None => Err(econnrefused()),
-        };
-        match made {
-            Ok(connection) => self.list(&connection),
-            Err(err) => self.reply(
-                site,
-                node,
-                Words::Connected {
-                    to: request.from,
-                    error: err.to_errno().unsigned_abs(),
-                    from: 0,
-                    name: request.name,
-                    part: (0, 0),
-                },
-            ),
-        }
-    }
-
-    /// The link to `node` is down: nothing of its connections is used any more.
-    pub(crate) fn cut(&self, node: u32) {
-        let table = self.table.lock();
-        for connection in table.connections() {
-            if connection.node == node {
-                connection.cut();
-                self.list(connection);
-            }
-        }
-        drop(table);
-        self.to_do.lock().answers.clear(node);
-    }
-
-    /// `node` has begun a new session, before which it stopped to write what it had been given.
-    pub(crate) fn peer_began(&self, site: &Site<'_>, node: u32) {
-        self.to_do.lock().left.retain(|(other, part)| {
-            if *other == node {
-                site.parts.give_back(*part);
-            }
-            *other != node
-        });
-    }
-
-    /// Takes the memory of connections whose link is down, or that have no holder, out of reach and
-    /// unlocks it.
-    pub(crate) fn release_cut(&self, site: &Site<'_>) {
-        let mut after = 0;
-        // The next one is looked up anew each time, since this may wait for a process.
-        loop {
-            let next = {
-                let table = self.table.lock();
-                let mut cut = table.connections().filter(|connection| {
-                    connection.id > after && connection.state.lock().is_to_be_released()
-                });
-                // Numbers are in no order, so the smallest beyond the last.
-                let first = cut.next().cloned();
-                cut.fold(first, |least, other| match least {
-                    Some(least) if least.id < other.id => Some(least),
-                    _ => Some(other.clone()),
-                })
-            };
-            let Some(connection) = next else {
-                return;
-            };
-            after = connection.id;
-            connection.release_all(site, false);
-            connection.wake(&connection.state.lock());
-        }
-    }
-}
-
-/// Connections of which a peer can fail to let go in time before its session ends.
-fn most_overdue(site: &Site<'_>) -> usize {
-    let section = u64::try_from(site.hw.geometry().window_size).unwrap_or(0);
-    let share = usize::try_from(section / LANE_BYTES / OVERDUE_SHARE).unwrap_or(0);
-    match Carrier::of(site.hw) {
-        Carrier::Window => share.min(MAX_OVERDUE),
-        Carrier::Engine | Carrier::Memory => MAX_OVERDUE,
+    /// Lets the port of `listener` be used anew.
+    pub(super) fn close_port(&mut self, listener: &Arc<Listener>) {
+        self.listeners
+            .retain(|entry| !Arc::ptr_eq(&entry.object, listener));
     }
 }

@@ -9,7 +9,7 @@ use crate::hw::{
 
 /// What moves the data of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum Transport {
     /// The engine of the mover, from memory to memory.
     Engine,
     /// A CPU of the mover, from memory to memory.
@@ -22,7 +22,7 @@ pub(crate) enum Carrier {
 const ENGINE_STEP: u64 = 1 << 20;
 const CPU_STEP: u64 = 64 << 10;
 
-impl Carrier {
+impl Transport {
     /// The one that moves data on `hw`.
     pub(crate) fn of(hw: &dyn Hardware) -> Self {
         match hw.geometry().backend {

@@ -10,7 +10,7 @@ use crate::{
     kernel_ext::compat::parameter,
     link::{
         requests::MAX_REQUESTS,
-        window_alloc::Parts, //
+        window_alloc::WindowAllocator, //
     },
     mem::lmm,
     module_parameters,
@@ -65,7 +65,7 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
         ),
         (
             Resource::Window,
-            Parts::capacity(geometry.window_size),
+            WindowAllocator::capacity(geometry.window_size),
             &module_parameters::user_window_bytes,
         ),
         (

@@ -48,15 +48,15 @@ use crate::{
     },
     params,
     user_abi::{
-        mmap_offset::Maps,
+        mmap_offset::MmapOffsets,
         status_page::StatusPage, //
     }, //
 };
 
 mod virtual_context;
 
-pub(crate) use virtual_context::Claim;
 use virtual_context::Shares;
+pub(crate) use virtual_context::VirtualContext;
 
 struct Slot {
     page: Arc<StatusPage>,
@@ -64,7 +64,7 @@ struct Slot {
     /// The descriptors, and where the device finds them.
     queue: Option<(Arc<SharedPage>, DmaAddress)>,
     /// None for the kernel's context.
-    claim: Option<Arc<Claim>>,
+    vctx: Option<Arc<VirtualContext>>,
     since: Instant<Monotonic>,
     /// Wrong keys that were told of.
     bad_keys: u32,
@@ -75,7 +75,7 @@ struct Slot {
 struct State {
     slots: KVec<Option<Slot>>,
     /// Claims that have no context at the moment.
-    parked: KVec<Arc<Claim>>,
+    detached: KVec<Arc<VirtualContext>>,
 }
 
 /// The contexts of one device.
@@ -97,7 +97,7 @@ impl Contexts {
         }
         let state = State {
             slots,
-            parked: KVec::new(),
+            detached: KVec::new(),
         };
         Ok(pin_init!(Self {
             state <- new_mutex!(state, "uldma::Contexts::state"),
@@ -123,20 +123,20 @@ impl Contexts {
         Ok(())
     }
 
-    /// Gets a context for `claim`, whose open file can map it from now on; returns its number and, if the method
+    /// Gets a context for `vctx`, whose open file can map it from now on; returns its number and, if the method
     /// needs one, its key.
     ///
     /// # Errors
     ///
     /// `EBUSY` when all are taken and none can be taken back now.
-    pub(crate) fn take(
+    pub(crate) fn attach(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        maps: &Maps,
-        claim: &Arc<Claim>,
+        offsets: &MmapOffsets,
+        vctx: &Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
-        self.state.lock().give(dev, hw, maps, claim)
+        self.state.lock().attach(dev, hw, offsets, vctx)
     }
 
     /// Waits until `open_file` has registers for its context again, if it has a context; until a signal
@@ -150,7 +150,7 @@ impl Contexts {
         &self,
         gate: &Gate,
         hw: &dyn Hardware,
-        maps: &Maps,
+        offsets: &MmapOffsets,
         open_file: u64,
         interruptible: bool,
     ) -> Result {
@@ -159,7 +159,8 @@ impl Contexts {
         loop {
             // Before the look, so that no change is missed.
             let seen = self.changes.count();
-            let Some(pause) = self.revive(gate.try_enter()?.dev(), hw, maps, open_file)? else {
+            let Some(pause) = self.reattach(gate.try_enter()?.dev(), hw, offsets, open_file)?
+            else {
                 return Ok(());
             };
             let left = limit - begun.elapsed();
@@ -174,23 +175,23 @@ impl Contexts {
 
     /// Gets a context again for the claim of `open_file`, if it has one without. Returns after which
     /// time it is worth trying again, whether or not there is a change before; none if it has one.
-    fn revive(
+    fn reattach(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        maps: &Maps,
+        offsets: &MmapOffsets,
         open_file: u64,
     ) -> Result<Option<Delta>> {
         let mut state = self.state.lock();
-        let mut parked = state.parked.iter();
-        let Some(place) = parked.position(|claim| claim.open_file == open_file) else {
+        let mut detached = state.detached.iter();
+        let Some(place) = detached.position(|vctx| vctx.open_file == open_file) else {
             // Another thread has revived it, or it has ended.
             return Ok(None);
         };
-        let claim = state.parked.get(place).ok_or(EINVAL)?.clone();
-        match state.give(dev, hw, maps, &claim) {
+        let vctx = state.detached.get(place).ok_or(EINVAL)?.clone();
+        match state.attach(dev, hw, offsets, &vctx) {
             Ok(_) => {
-                let _ = state.parked.remove(place);
+                let _ = state.detached.remove(place);
                 Ok(None)
             }
             Err(EBUSY) => Ok(Some(state.next_idle(dev, hw)?)),
@@ -204,17 +205,17 @@ impl Contexts {
     ///
     /// `ETIMEDOUT` when the device does not let go of its context: that stays taken until the device
     /// is unbound, since the device may still write its status page.
-    pub(crate) fn give_back(
+    pub(crate) fn release(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        claim: &Arc<Claim>,
+        vctx: &Arc<VirtualContext>,
     ) -> Result {
         let mut state = self.state.lock();
-        state.parked.retain(|other| !Arc::ptr_eq(other, claim));
+        state.detached.retain(|other| !Arc::ptr_eq(other, vctx));
         // Who waits for one looks when the lock is free.
-        self.changes.tell();
-        let number = claim.number.xchg(0, Relaxed);
+        self.changes.notify();
+        let number = vctx.number.xchg(0, Relaxed);
         if number == 0 {
             return Ok(());
         }
@@ -234,34 +235,34 @@ impl Contexts {
     }
 
     /// How many claims have no context at the moment.
-    pub(crate) fn parked(&self) -> usize {
-        self.state.lock().parked.len()
+    pub(crate) fn detached(&self) -> usize {
+        self.state.lock().detached.len()
     }
 
-    /// The last ticket that was given out for `claim`.
+    /// The last ticket that was given out for `vctx`.
     pub(crate) fn last_ticket(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        claim: &Claim,
+        vctx: &VirtualContext,
     ) -> Result<u64> {
         let _state = self.state.lock();
-        match claim.number() {
-            0 => Ok(claim.past.lock().ticket),
+        match vctx.number() {
+            0 => Ok(vctx.past.lock().ticket),
             number => hw.last_ticket(dev, number),
         }
     }
 
-    /// What was counted for `claim`.
+    /// What was counted for `vctx`.
     pub(crate) fn counters(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        claim: &Claim,
+        vctx: &VirtualContext,
     ) -> Result<ContextCounters> {
         let _state = self.state.lock();
-        let past = claim.past.lock().counters;
-        match claim.number() {
+        let past = vctx.past.lock().counters;
+        match vctx.number() {
             0 => Ok(past),
             number => Ok(past + hw.context_counters(dev, number)?),
         }
@@ -273,20 +274,20 @@ impl Contexts {
         for (number, slot) in state.slots.iter().enumerate() {
             let Some(Slot {
                 page,
-                claim: Some(claim),
+                vctx: Some(vctx),
                 ..
             }) = slot
             else {
                 continue;
             };
             let completed = page.completed();
-            claim.events.context_progress();
-            if claim.events.has_eventfd() {
+            vctx.events.context_progress();
+            if vctx.events.has_eventfd() {
                 hw.arm_context(dev, u32::try_from(number)?, completed)?;
             }
         }
         drop(state);
-        self.changes.tell();
+        self.changes.notify();
         Ok(())
     }
 
@@ -327,34 +328,34 @@ impl State {
         self.slots.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Gets a context for `claim`.
-    fn give(
+    /// Gets a context for `vctx`.
+    fn attach(
         &mut self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        maps: &Maps,
-        claim: &Arc<Claim>,
+        offsets: &MmapOffsets,
+        vctx: &Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
-        let (number, shares) = match claim.pay() {
-            Ok(shares) => match self.free(claim) {
+        let (number, shares) = match vctx.pay() {
+            Ok(shares) => match self.free(vctx) {
                 Some(number) => (number, shares),
-                None => (self.take_back(dev, hw, maps, claim, false)?, shares),
+                None => (self.detach_oldest(dev, hw, offsets, vctx, false)?, shares),
             },
             Err(err) if err == edquot() => {
-                let number = self.take_back(dev, hw, maps, claim, true)?;
-                (number, claim.pay().map_err(|_| EBUSY)?)
+                let number = self.detach_oldest(dev, hw, offsets, vctx, true)?;
+                (number, vctx.pay().map_err(|_| EBUSY)?)
             }
             Err(err) => return Err(err),
         };
-        let key = match claim.method.needs_key() {
+        let key = match vctx.method.needs_key() {
             true => virtual_context::new_key(number),
             false => 0,
         };
         let setup = ContextSetup {
-            space: claim.space,
-            methods: claim.method.bit(),
+            space: vctx.space,
+            methods: vctx.method.bit(),
             key,
-            no_data: claim.no_data,
+            no_data: vctx.no_data,
             ..ContextSetup::default()
         };
         let slot = Slot::enable(
@@ -362,29 +363,29 @@ impl State {
             hw,
             number,
             setup,
-            claim.page.clone(),
-            claim.queue.clone(),
-            Some(claim.clone()),
+            vctx.page.clone(),
+            vctx.queue.clone(),
+            Some(vctx.clone()),
         )?;
         *self.slot(number).ok_or(EBUSY)? = Some(Slot {
             _shares: Some(shares),
             ..slot
         });
-        claim.number.store(number, Relaxed);
-        claim.events.set_registers(Some(number));
-        maps.move_context(claim.open_file, Some(number));
+        vctx.number.store(number, Relaxed);
+        vctx.events.set_registers(Some(number));
+        offsets.move_context(vctx.open_file, Some(number));
         // Somebody may wait already. A device that does not take it has left the bus.
-        let _ = hw.arm_context(dev, number, claim.page.completed());
+        let _ = hw.arm_context(dev, number, vctx.page.completed());
         Ok((number, key))
     }
 
-    /// A context that is free and that `claim` can have.
-    fn free(&self, claim: &Claim) -> Option<u32> {
+    /// A context that is free and that `vctx` can have.
+    fn free(&self, vctx: &VirtualContext) -> Option<u32> {
         let numbers = 1..u32::try_from(self.slots.len()).ok()?;
         let is_free = |number: &u32| {
             let place = usize::try_from(*number).ok();
             let slot = place.and_then(|place| self.slots.get(place));
-            slot.is_some_and(Option::is_none) && fits(*number, claim)
+            slot.is_some_and(Option::is_none) && fits(*number, vctx)
         };
         // A key can name the first ones only, so they are left for those who need one.
         let mut last_first = numbers.rev();
@@ -398,50 +399,50 @@ impl State {
         let slice = Delta::from_millis(params::context_slice_ms());
         let mut pause = slice;
         for (number, slot) in self.slots.iter().enumerate().skip(1) {
-            let claim = slot
+            let vctx = slot
                 .as_ref()
-                .and_then(|slot| Some((slot, slot.claim.as_ref()?)));
-            let Some((slot, claim)) = claim.filter(|(_, claim)| claim.is_movable()) else {
+                .and_then(|slot| Some((slot, slot.vctx.as_ref()?)));
+            let Some((slot, vctx)) = vctx.filter(|(_, vctx)| vctx.is_movable()) else {
                 continue;
             };
             let left = slice - slot.since.elapsed();
             match left > Delta::ZERO {
                 true => pause = pause.min(left),
-                false => hw.arm_context(dev, u32::try_from(number)?, claim.page.completed())?,
+                false => hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?,
             }
         }
         Ok(pause)
     }
 
-    /// Takes a context back that `claim` can have, from the open file that has had it for longest;
+    /// Takes a context back that `vctx` can have, from the open file that has had it for longest;
     /// with `own` from one of the same user.
     ///
     /// # Errors
     ///
     /// `EBUSY` when nobody is idle who has had one for long enough.
-    fn take_back(
+    fn detach_oldest(
         &mut self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        maps: &Maps,
-        claim: &Claim,
+        offsets: &MmapOffsets,
+        vctx: &VirtualContext,
         own: bool,
     ) -> Result<u32> {
-        self.parked.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        self.detached.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let slice = Delta::from_millis(params::context_slice_ms());
-        let mut oldest: Option<(Delta, u32, Arc<Claim>)> = None;
+        let mut oldest: Option<(Delta, u32, Arc<VirtualContext>)> = None;
         for (number, slot) in self.slots.iter().enumerate().skip(1) {
             let Some((slot, owner)) = slot
                 .as_ref()
-                .and_then(|slot| Some((slot, slot.claim.as_ref()?)))
+                .and_then(|slot| Some((slot, slot.vctx.as_ref()?)))
             else {
                 continue;
             };
             let number = u32::try_from(number)?;
             let age = slot.since.elapsed();
             if owner.is_movable()
-                && fits(number, claim)
-                && (!own || owner.payer.is_same_user(&claim.payer))
+                && fits(number, vctx)
+                && (!own || owner.payer.is_same_user(&vctx.payer))
                 && age >= slice
                 && oldest.as_ref().is_none_or(|(other, ..)| age > *other)
                 && is_idle(dev, hw, number, owner)?
@@ -450,10 +451,10 @@ impl State {
             }
         }
         let (_, number, owner) = oldest.ok_or(EBUSY)?;
-        maps.move_context(owner.open_file, None);
+        offsets.move_context(owner.open_file, None);
         // Nobody can start anything from here on, but may have just now.
         if !is_idle(dev, hw, number, &owner)? {
-            maps.move_context(owner.open_file, Some(number));
+            offsets.move_context(owner.open_file, Some(number));
             return Err(EBUSY);
         }
         {
@@ -467,12 +468,12 @@ impl State {
             owner.page.ask_to_wake();
         }
         // There is room.
-        let _ = self.parked.push_within_capacity(owner);
+        let _ = self.detached.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(dev, number) {
             hw.health().keeps_context();
             // It stays taken, as the device may still write the status page, and is nobody's.
             if let Some(Some(slot)) = self.slot(number) {
-                slot.claim = None;
+                slot.vctx = None;
             }
             return Err(err);
         }
@@ -484,14 +485,19 @@ impl State {
 }
 
 /// Whether a claim can have context `number`.
-fn fits(number: u32, claim: &Claim) -> bool {
-    !claim.method.needs_key() || number < layout::KEY_CONTEXTS
+fn fits(number: u32, vctx: &VirtualContext) -> bool {
+    !vctx.method.needs_key() || number < layout::KEY_CONTEXTS
 }
 
 /// Whether nothing of a context is under way, nor will be unless its process touches a register.
-fn is_idle(dev: &Device<Bound>, hw: &dyn Hardware, number: u32, claim: &Claim) -> Result<bool> {
-    let asleep = !claim.method.needs_queue() || claim.page.is_asleep();
-    Ok(asleep && hw.last_ticket(dev, number)? == claim.page.completed())
+fn is_idle(
+    dev: &Device<Bound>,
+    hw: &dyn Hardware,
+    number: u32,
+    vctx: &VirtualContext,
+) -> Result<bool> {
+    let asleep = !vctx.method.needs_queue() || vctx.page.is_asleep();
+    Ok(asleep && hw.last_ticket(dev, number)? == vctx.page.completed())
 }
 
 impl Slot {
@@ -503,13 +509,13 @@ impl Slot {
         setup: ContextSetup,
         page: Arc<StatusPage>,
         queue: Option<Arc<SharedPage>>,
-        claim: Option<Arc<Claim>>,
+        vctx: Option<Arc<VirtualContext>>,
     ) -> Result<Self> {
         let mut slot = Self {
             address: page.map(dev)?,
             page,
             queue: None,
-            claim,
+            vctx,
             since: Instant::now(),
             bad_keys: 0,
             _shares: None,

@@ -29,7 +29,7 @@ use crate::{
     hw::{
         layout,
         Hardware,
-        Place, //
+        RegionOffset, //
     },
     kernel_ext::ratelimit::dev_err_ratelimited,
     uapi,
@@ -123,8 +123,8 @@ impl Engine {
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        src: Place,
-        dst: Place,
+        src: RegionOffset,
+        dst: RegionOffset,
         length: u64,
         events: &Arc<Events>,
     ) -> Result<Arc<Transfer>> {

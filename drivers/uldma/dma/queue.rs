@@ -31,7 +31,7 @@ use crate::{
         Command,
         ContextSetup,
         Hardware,
-        PeerPlace, //
+        PeerRegionOffset, //
     },
     kernel_ext::{
         dma::{
@@ -55,7 +55,7 @@ use crate::{
 const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
 
 /// How long an invalidation is waited for, which ends after all that is before it.
-const PATIENCE: Delta = Delta::from_secs(2);
+const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// How a command ended of which the device says nothing.
 const ABORTED: Outcome = Outcome {
@@ -65,17 +65,17 @@ const ABORTED: Outcome = Outcome {
 
 /// Who waits for a ticket.
 enum Waiter<T> {
-    Nobody,
+    None,
     /// Whoever is told by [`Queue::reap`].
-    Told(T),
+    Queued(T),
     /// A caller that asks; nobody else has the place until it has its answer.
-    Asks,
+    Sync,
     /// The answer for that caller.
-    Answered(Outcome),
+    Done(Outcome),
 }
 
 /// A ticket's place.
-struct Place<T> {
+struct Slot<T> {
     waiter: Waiter<T>,
     /// How its command ended, once that was seen: the device may overwrite its record later.
     outcome: Outcome,
@@ -83,9 +83,9 @@ struct Place<T> {
 
 struct State<T> {
     /// By ticket modulo the depth; none once it is torn down.
-    places: KVec<Place<T>>,
+    slots: KVec<Slot<T>>,
     /// Last ticket that was given out.
-    given: u64,
+    submitted: u64,
     /// Last ticket whose end was seen.
     seen: u64,
     /// Last ticket whose end was told.
@@ -94,24 +94,24 @@ struct State<T> {
     mapped: Option<(DmaAddress, DmaAddress)>,
 }
 
-impl<T> Place<T> {
+impl<T> Slot<T> {
     const EMPTY: Self = Self {
-        waiter: Waiter::Nobody,
+        waiter: Waiter::None,
         outcome: ABORTED,
     };
 
     /// Notes how the command ended.
     fn ended(&mut self, outcome: Outcome) {
         self.outcome = outcome;
-        if matches!(self.waiter, Waiter::Asks) {
-            self.waiter = Waiter::Answered(outcome);
+        if matches!(self.waiter, Waiter::Sync) {
+            self.waiter = Waiter::Done(outcome);
         }
     }
 
     /// Takes who is to be told.
-    fn take_told(&mut self) -> Option<T> {
-        match core::mem::replace(&mut self.waiter, Waiter::Nobody) {
-            Waiter::Told(told) => Some(told),
+    fn take_queued(&mut self) -> Option<T> {
+        match core::mem::replace(&mut self.waiter, Waiter::None) {
+            Waiter::Queued(waiter) => Some(waiter),
             other => {
                 self.waiter = other;
                 None
@@ -120,13 +120,13 @@ impl<T> Place<T> {
     }
 
     fn is_free(&self) -> bool {
-        !matches!(self.waiter, Waiter::Asks | Waiter::Answered(_))
+        !matches!(self.waiter, Waiter::Sync | Waiter::Done(_))
     }
 }
 
 impl<T> State<T> {
-    fn place(&mut self, ticket: u64) -> Option<&mut Place<T>> {
-        self.places.get_mut(slot(ticket))
+    fn slot(&mut self, ticket: u64) -> Option<&mut Slot<T>> {
+        self.slots.get_mut(slot_of(ticket))
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
 }
 
-fn slot(ticket: u64) -> usize {
+fn slot_of(ticket: u64) -> usize {
     // The remainder is less than the depth, which is a usize.
     (ticket % DEPTH as u64) as usize
 }
@@ -151,13 +151,13 @@ impl<T: Unpin> Queue<T> {
         let page = StatusPage::new()?;
         let descriptors = SharedPage::new()?;
         // Too much for a stack.
-        let mut places = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
+        let mut slots = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
         for _ in 0..DEPTH {
-            places.push(Place::EMPTY, GFP_KERNEL)?;
+            slots.push(Slot::EMPTY, GFP_KERNEL)?;
         }
         let state = State {
-            places,
-            given: 0,
+            slots,
+            submitted: 0,
             seen: 0,
             ended: 0,
             mapped: None,
@@ -191,23 +191,23 @@ impl<T: Unpin> Queue<T> {
 
     /// Unmaps the pages, which the device no longer uses; gives `end` who still waits.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>, mut end: impl FnMut(T)) {
-        let mut places = {
+        let mut slots = {
             let mut state = self.state.lock();
             if let Some((status_page, queue)) = state.mapped.take() {
                 dma::unmap(dev, status_page);
                 dma::unmap(dev, queue);
             }
-            state.seen = state.given;
-            state.ended = state.given;
-            core::mem::take(&mut state.places)
+            state.seen = state.submitted;
+            state.ended = state.submitted;
+            core::mem::take(&mut state.slots)
         };
-        places
+        slots
             .iter_mut()
-            .filter_map(Place::take_told)
+            .filter_map(Slot::take_queued)
             .for_each(&mut end);
     }
 
-    /// Gives the device a command; `told` is given back by [`Queue::reap`] when it has ended.
+    /// Gives the device a command; `waiter` is given back by [`Queue::reap`] when it has ended.
     ///
     /// # Errors
     ///
@@ -217,9 +217,9 @@ impl<T: Unpin> Queue<T> {
         dev: &Device<Bound>,
         hw: &dyn Hardware,
         command: &Command,
-        told: T,
+        waiter: T,
     ) -> Result {
-        self.submit_for(dev, hw, command, Waiter::Told(told))
+        self.submit_for(dev, hw, command, Waiter::Queued(waiter))
             .map(drop)
     }
 
@@ -234,7 +234,7 @@ impl<T: Unpin> Queue<T> {
         if state.mapped.is_none() {
             return Err(ENODEV);
         }
-        let ticket = self.give(&mut state, command, waiter)?;
+        let ticket = self.enqueue(&mut state, command, waiter)?;
         window::full_fence();
         if self.page.is_asleep() {
             hw.wake_context(dev, self.context)?;
@@ -243,29 +243,29 @@ impl<T: Unpin> Queue<T> {
     }
 
     /// Writes a command to the next place; returns its ticket.
-    fn give(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
-        let ticket = state.given + 1;
+    fn enqueue(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
+        let ticket = state.submitted + 1;
         if ticket - state.ended > DEPTH as u64 {
             return Err(EBUSY);
         }
-        let place = state.place(ticket).filter(|place| place.is_free());
-        let place = place.ok_or(EBUSY)?;
+        let slot = state.slot(ticket).filter(|slot| slot.is_free());
+        let slot = slot.ok_or(EBUSY)?;
         self.write(ticket, command)?;
-        place.waiter = waiter;
-        state.given = ticket;
+        slot.waiter = waiter;
+        state.submitted = ticket;
         Ok(ticket)
     }
 
     /// Keeps how commands ended whose end was not seen yet.
     fn collect(&self, state: &mut State<T>) {
         // A device that says nonsense cannot make us end what was not given.
-        let completed = self.page.completed().min(state.given);
+        let completed = self.page.completed().min(state.submitted);
         while state.seen < completed {
             let ticket = state.seen + 1;
             let outcome = self.page.record(ticket).unwrap_or(ABORTED);
             state.seen = ticket;
-            if let Some(place) = state.place(ticket) {
-                place.ended(outcome);
+            if let Some(slot) = state.slot(ticket) {
+                slot.ended(outcome);
             }
         }
     }
@@ -273,23 +273,23 @@ impl<T: Unpin> Queue<T> {
     /// Writes the descriptor of `ticket`, the ticket last.
     fn write(&self, ticket: u64, command: &Command) -> Result {
         const MASK_LOW: u64 = 0xffff_ffff;
-        let base = slot(ticket) * size_of::<uldma_descriptor>();
+        let base = slot_of(ticket) * size_of::<uldma_descriptor>();
         let put = |at: usize, value: u64| self.descriptors.write_u64(base + at, value);
         let peer =
-            |place: &PeerPlace| u64::from(place.node) << 32 | u64::from(place.link_generation);
+            |slot: &PeerRegionOffset| u64::from(slot.node) << 32 | u64::from(slot.link_generation);
         let copy = u64::from(uapi::ULDMA_OP_COPY);
         let (op, flags, src, dst, length, remote) = match *command {
             Command::Push { src, dst, length } => {
                 let remote = (dst.generation, peer(&dst));
-                (copy, queue::DST_OF_PEER, src, dst.place, length, remote)
+                (copy, queue::DST_OF_PEER, src, dst.at, length, remote)
             }
             Command::Pull { src, dst, length } => {
                 let remote = (src.generation, peer(&src));
-                (copy, queue::SRC_OF_PEER, src.place, dst, length, remote)
+                (copy, queue::SRC_OF_PEER, src.at, dst, length, remote)
             }
             Command::Invalidate { region } => {
-                let place = hw::Place { region, offset: 0 };
-                (queue::OP_INVALIDATE.into(), 0, place, place, 0, (0, 0))
+                let slot = hw::RegionOffset { region, offset: 0 };
+                (queue::OP_INVALIDATE.into(), 0, slot, slot, 0, (0, 0))
             }
         };
         // Two fields of 32 bits make one word, little-endian.
@@ -314,20 +314,20 @@ impl<T: Unpin> Queue<T> {
     pub(crate) fn has_ended(&self) -> bool {
         let state = self.state.lock();
         // As in `collect`.
-        self.page.completed().min(state.given) > state.ended
+        self.page.completed().min(state.submitted) > state.ended
     }
 
     /// Whether commands have not ended.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state.lock();
-        state.given > state.ended
+        state.submitted > state.ended
     }
 
     /// Gives `end` whoever waited for commands that have ended, in order; whether any has.
     pub(crate) fn reap(&self, mut end: impl FnMut(T, Outcome)) -> bool {
         let mut progress = false;
         loop {
-            let (told, outcome) = {
+            let (waiter, outcome) = {
                 let mut state = self.state.lock();
                 self.collect(&mut state);
                 if state.ended >= state.seen {
@@ -335,14 +335,14 @@ impl<T: Unpin> Queue<T> {
                 }
                 let ticket = state.ended + 1;
                 state.ended = ticket;
-                let Some(place) = state.place(ticket) else {
+                let Some(slot) = state.slot(ticket) else {
                     continue;
                 };
-                (place.take_told(), place.outcome)
+                (slot.take_queued(), slot.outcome)
             };
             progress = true;
-            if let Some(told) = told {
-                end(told, outcome);
+            if let Some(waiter) = waiter {
+                end(waiter, outcome);
             }
         }
     }
@@ -362,7 +362,7 @@ impl<T: Unpin> Queue<T> {
         let health = hw.health();
         health.check()?;
         let command = Command::Invalidate { region };
-        let ticket = self.submit_for(dev, hw, &command, Waiter::Asks)?;
+        let ticket = self.submit_for(dev, hw, &command, Waiter::Sync)?;
         let since: Instant<Monotonic> = Instant::now();
         let outcome = loop {
             if let Some(outcome) = self.answer(ticket) {
@@ -371,13 +371,13 @@ impl<T: Unpin> Queue<T> {
             match since.elapsed() {
                 // Others that wait have noticed the same.
                 _ if health.is_sick() => break Err(ETIMEDOUT),
-                elapsed if elapsed > PATIENCE => break Err(health.timed_out(dev)),
+                elapsed if elapsed > TIMEOUT => break Err(health.timed_out(dev)),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
                 _ => cpu_relax(),
             }
         };
         if outcome.is_err() {
-            self.ask_no_more(ticket);
+            self.cancel_wait(ticket);
         }
         outcome?.check()
     }
@@ -386,18 +386,18 @@ impl<T: Unpin> Queue<T> {
     fn answer(&self, ticket: u64) -> Option<Outcome> {
         let mut state = self.state.lock();
         self.collect(&mut state);
-        let place = state.place(ticket)?;
-        let Waiter::Answered(outcome) = place.waiter else {
+        let slot = state.slot(ticket)?;
+        let Waiter::Done(outcome) = slot.waiter else {
             return None;
         };
-        place.waiter = Waiter::Nobody;
+        slot.waiter = Waiter::None;
         Some(outcome)
     }
 
     /// The caller that asks for `ticket` does so no longer.
-    fn ask_no_more(&self, ticket: u64) {
-        if let Some(place) = self.state.lock().place(ticket) {
-            place.waiter = Waiter::Nobody;
+    fn cancel_wait(&self, ticket: u64) {
+        if let Some(slot) = self.state.lock().slot(ticket) {
+            slot.waiter = Waiter::None;
         }
     }
 }
@@ -416,14 +416,14 @@ mod tests {
         KBox::pin_init(Queue::new(1)?, GFP_KERNEL)
     }
 
-    fn give(queue: &Queue<u64>, waiter: Waiter<u64>) -> Result<u64> {
-        queue.give(&mut queue.state.lock(), &COMMAND, waiter)
+    fn enqueue(queue: &Queue<u64>, waiter: Waiter<u64>) -> Result<u64> {
+        queue.enqueue(&mut queue.state.lock(), &COMMAND, waiter)
     }
 
     /// Gives and ends `count` commands for others.
     fn pass(queue: &Queue<u64>, count: u64) -> Result {
         for _ in 0..count {
-            let ticket = give(queue, Waiter::Told(7))?;
+            let ticket = enqueue(queue, Waiter::Queued(7))?;
             queue.page.end_as_device(ticket, OK)?;
             queue.reap(|_, _| ());
         }
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn forged_completions_are_no_news() -> Result {
         let queue = queue()?;
-        let ticket = give(&queue, Waiter::Told(7))?;
+        let ticket = enqueue(&queue, Waiter::Queued(7))?;
         queue.page.end_as_device(ticket + 1000, OK)?;
         assert!(queue.has_ended());
         assert!(queue.reap(|_, _| ()));
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn an_answer_is_kept_for_its_caller() -> Result {
         let queue = queue()?;
-        let ticket = give(&queue, Waiter::Asks)?;
+        let ticket = enqueue(&queue, Waiter::Sync)?;
         queue.page.end_as_device(ticket, OK)?;
         assert!(queue.reap(|_, _| ()));
         // All other places are used meanwhile, and the caller's is not.
@@ -463,8 +463,8 @@ mod tests {
     #[test]
     fn a_place_is_free_when_its_caller_gave_up() -> Result {
         let queue = queue()?;
-        let ticket = give(&queue, Waiter::Asks)?;
-        queue.ask_no_more(ticket);
+        let ticket = enqueue(&queue, Waiter::Sync)?;
+        queue.cancel_wait(ticket);
         assert_eq!(queue.answer(ticket).map(|outcome| outcome.status), None);
         queue.page.end_as_device(ticket, OK)?;
         assert!(queue.reap(|_, _| ()));

@@ -61,7 +61,7 @@ struct Table {
     hw: Arc<dyn Hardware>,
     entries: [Entry; SPACES],
     /// What the device was told of each CPU last.
-    told: KVec<Atomic<u32>>,
+    reported: KVec<Atomic<u32>>,
 }
 
 impl Table {
@@ -75,19 +75,19 @@ impl Table {
 impl Switched for Table {
     fn switched(&self, cpu: u32, mm: usize) {
         let place = usize::try_from(cpu).ok();
-        let Some(told) = place.and_then(|cpu| self.told.get(cpu)) else {
+        let Some(reported) = place.and_then(|cpu| self.reported.get(cpu)) else {
             return;
         };
         let context = self.context(mm);
         // Only this CPU changes its entry. A context that goes on is told of again: whoever shares
         // it may have been in the middle of passing arguments.
-        if context.is_none() && told.load(Relaxed) == 0 {
+        if context.is_none() && reported.load(Relaxed) == 0 {
             return;
         }
         if let Some(guard) = self.gate.enter() {
-            told.store(context.unwrap_or(0), Relaxed);
+            reported.store(context.unwrap_or(0), Relaxed);
             // A device that does not take it has left the bus.
-            let _ = self.hw.announce(guard.dev(), cpu, context);
+            let _ = self.hw.sched_notify(guard.dev(), cpu, context);
         }
     }
 }
@@ -99,25 +99,25 @@ struct State {
 
 /// The contexts of one device that it is told of.
 #[pin_data]
-pub(crate) struct Running {
+pub(crate) struct SchedNotify {
     table: Arc<Table>,
     #[pin]
     state: Mutex<State>,
 }
 
-impl Running {
+impl SchedNotify {
     /// Creates an empty table.
     pub(crate) fn new(gate: Arc<Gate>, hw: Arc<dyn Hardware>) -> Result<impl PinInit<Self>> {
         let cpus = hw.geometry().cpus.min(possible_cpus());
-        let mut told = KVec::with_capacity(usize::try_from(cpus)?, GFP_KERNEL)?;
+        let mut reported = KVec::with_capacity(usize::try_from(cpus)?, GFP_KERNEL)?;
         for _ in 0..cpus {
-            told.push(Atomic::new(0), GFP_KERNEL)?;
+            reported.push(Atomic::new(0), GFP_KERNEL)?;
         }
         let table = Table {
             gate,
             hw,
             entries: [const { Entry::none() }; SPACES],
-            told,
+            reported,
         };
         let state = State {
             users: 0,
@@ -126,12 +126,12 @@ impl Running {
         let table = Arc::new(table, GFP_KERNEL)?;
         Ok(pin_init!(Self {
             table,
-            state <- new_mutex!(state, "uldma::Running::state"),
+            state <- new_mutex!(state, "uldma::SchedNotify::state"),
         }))
     }
 
     /// Tells the device from now on, and at once, where threads of the address space at `mm` run:
-    /// there `context` does. Until [`Running::remove`].
+    /// there `context` does. Until [`SchedNotify::remove`].
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Running {
         Ok(())
     }
 
-    /// Ends what [`Running::add`] began, if it did for this address space.
+    /// Ends what [`SchedNotify::add`] began, if it did for this address space.
     pub(crate) fn remove(&self, mm: usize) {
         let mut state = self.state.lock();
         let mut entries = self.table.entries.iter();

@@ -57,7 +57,7 @@ struct ControlHandler(Arc<Shared>);
 
 impl IrqHandler for ControlHandler {
     fn handle(&self, _device: &Device<Bound>) -> IrqReturn {
-        self.0.pump.rung();
+        self.0.worker.rung();
         IrqReturn::Handled
     }
 }

@@ -19,9 +19,9 @@ use crate::{
         Shared, //
     },
     hw::loopback::{
-        Answer,
-        Answering,
+        DoorbellRegistration,
         Loopback,
+        OnDoorbell,
         Wire, //
     },
     kernel_ext::faux,
@@ -34,7 +34,7 @@ struct Driver;
 /// Handles the doorbell of a node.
 struct DoorbellHandler(Arc<Shared>);
 
-impl Answer for DoorbellHandler {
+impl OnDoorbell for DoorbellHandler {
     fn rung(&self) {
         // Unlike an interrupt, this can come after the end of the binding.
         if let Some(guard) = self.0.gate.enter() {
@@ -47,7 +47,7 @@ impl Answer for DoorbellHandler {
 impl faux::Driver for Driver {
     /// The wire, and the number of the node.
     type Info = (Arc<Wire>, u32);
-    type Data<'bound> = Node<'bound, Answering>;
+    type Data<'bound> = Node<'bound, DoorbellRegistration>;
 
     fn probe<'bound>(
         dev: &'bound Device<Bound>,

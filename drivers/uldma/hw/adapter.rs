@@ -45,8 +45,8 @@ use super::{
     Geometry,
     Hardware,
     KernelQueues,
-    Link,
-    Place,
+    LinkState,
+    RegionOffset,
     TableSetup,
     LINK_DOORBELL,
     MIN_SECTION, //
@@ -354,14 +354,14 @@ impl Hardware for Adapter {
         }
     }
 
-    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<Link> {
+    fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState> {
         let generation = self.of_peer(reg::LINK_GENERATION, peer)?;
         let bar = self.registers.access(dev)?;
         let links = bar.read32(reg::LINKS);
         if links == GONE {
             return Err(ENODEV);
         }
-        Ok(Link {
+        Ok(LinkState {
             up: links & 1 << peer != 0,
             generation: bar.try_read32(generation)?,
         })
@@ -436,8 +436,14 @@ impl Hardware for Adapter {
         self.invalidate(dev, invalidate::SPACE, space)
     }
 
-    fn start(&self, dev: &Device<Bound>, src: Place, dst: Place, length: u64) -> Result<u64> {
-        let address = |place: Place| {
+    fn start(
+        &self,
+        dev: &Device<Bound>,
+        src: RegionOffset,
+        dst: RegionOffset,
+        length: u64,
+    ) -> Result<u64> {
+        let address = |place: RegionOffset| {
             u64::from(place.region) << kernel_address::REGION_SHIFT
                 | place.offset & kernel_address::OFFSET_MASK
         };
@@ -493,7 +499,7 @@ impl Hardware for Adapter {
         bar.try_write64(0, page + context_page::REMAINING)
     }
 
-    fn announce(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
+    fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         let bar = self.registers.access(dev)?;
         let word = u64::from(cpu) << 32 | u64::from(context.unwrap_or(0));
         bar.try_write64(word, reg::RUNNING)?;

@@ -2,7 +2,7 @@
 
 //! How the kernel says what is to be copied between nodes: by an engine or by a CPU.
 
-use super::Place;
+use super::RegionOffset;
 use crate::kernel_ext::page_list::PageList;
 
 /// What a kernel's descriptor asks for.
@@ -10,14 +10,14 @@ use crate::kernel_ext::page_list::PageList;
 pub(crate) enum Command {
     /// Copies bytes from a place here to a place at a peer.
     Push {
-        src: Place,
-        dst: PeerPlace,
+        src: RegionOffset,
+        dst: PeerRegionOffset,
         length: u64,
     },
     /// Copies bytes from a place at a peer to a place here.
     Pull {
-        src: PeerPlace,
-        dst: Place,
+        src: PeerRegionOffset,
+        dst: RegionOffset,
         length: u64,
     },
     /// Ends what uses a region.
@@ -26,11 +26,11 @@ pub(crate) enum Command {
 
 /// A place in a region of a peer, which has to be exported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerPlace {
+pub(crate) struct PeerRegionOffset {
     pub(crate) node: u32,
     /// Generation of the hardware's link to it.
     pub(crate) link_generation: u32,
-    pub(crate) place: Place,
+    pub(crate) at: RegionOffset,
     /// Generation of the region.
     pub(crate) generation: u64,
 }

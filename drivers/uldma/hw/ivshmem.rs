@@ -27,7 +27,7 @@ use super::{
     DevicePage,
     Geometry,
     Hardware,
-    Link,
+    LinkState,
     MIN_SECTION, //
 };
 use crate::kernel_ext::{
@@ -152,9 +152,9 @@ impl Hardware for Ivshmem {
         Some(self.window_frame + (offset >> PAGE_SHIFT))
     }
 
-    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<Link> {
+    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<LinkState> {
         self.geometry.check_peer(peer)?;
-        Ok(Link::ALWAYS_UP)
+        Ok(LinkState::ALWAYS_UP)
     }
 
     fn ring(&self, dev: &Device<Bound>, peer: u32, _bits: u32) -> Result {

@@ -43,7 +43,7 @@ use super::{
     DevicePage,
     Geometry,
     Hardware,
-    Link,
+    LinkState,
     MIN_SECTION, //
 };
 use crate::kernel_ext::{
@@ -56,7 +56,7 @@ use crate::kernel_ext::{
 const PAGE_CAPACITY: u32 = 1 << 18;
 
 /// Who answers the doorbell of a node.
-pub(crate) trait Answer: Send + Sync {
+pub(crate) trait OnDoorbell: Send + Sync {
     /// The doorbell was rung since the last call. May sleep.
     fn rung(&self);
 }
@@ -73,7 +73,7 @@ struct Bell {
 /// A doorbell is not rung while nobody answers it.
 struct BellState {
     bits: u32,
-    answer: Option<Arc<dyn Answer>>,
+    answer: Option<Arc<dyn OnDoorbell>>,
 }
 
 impl_has_work! {
@@ -117,9 +117,9 @@ impl Bell {
 }
 
 /// Somebody answers a doorbell as long as this object lives.
-pub(crate) struct Answering(Arc<Bell>);
+pub(crate) struct DoorbellRegistration(Arc<Bell>);
 
-impl Drop for Answering {
+impl Drop for DoorbellRegistration {
     fn drop(&mut self) {
         let answer = self.0.state.lock().answer.take();
         // Nobody queues it any more.
@@ -130,7 +130,7 @@ impl Drop for Answering {
 
 /// Pages that a node lent to the others.
 #[pin_data]
-struct Lending {
+struct ExportedPages {
     node: u32,
     /// Locked while they are used, none once they were taken back.
     #[pin]
@@ -138,8 +138,8 @@ struct Lending {
 }
 
 /// What has been lent.
-struct Lent {
-    by_token: RBTree<u64, Arc<Lending>>,
+struct Exports {
+    by_token: RBTree<u64, Arc<ExportedPages>>,
     last_token: u64,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Wire {
     bells: KVec<Arc<Bell>>,
     window_size: usize,
     #[pin]
-    lent: Mutex<Lent>,
+    exports: Mutex<Exports>,
 }
 
 impl Wire {
@@ -167,7 +167,7 @@ impl Wire {
         for _ in 0..nodes {
             bells.push(Bell::new()?, GFP_KERNEL)?;
         }
-        let lent = Lent {
+        let exports = Exports {
             by_token: RBTree::new(),
             last_token: 0,
         };
@@ -177,7 +177,7 @@ impl Wire {
                 window,
                 bells,
                 window_size,
-                lent <- new_mutex!(lent, "uldma::Wire::lent"),
+                exports <- new_mutex!(exports, "uldma::Wire::exports"),
             }),
             GFP_KERNEL,
         )
@@ -195,14 +195,18 @@ impl Wire {
     }
 
     /// Lets `answer` answer the doorbell of `node`, until the result is dropped.
-    pub(crate) fn answer(&self, node: u32, answer: Arc<dyn Answer>) -> Result<Answering> {
+    pub(crate) fn answer(
+        &self,
+        node: u32,
+        answer: Arc<dyn OnDoorbell>,
+    ) -> Result<DoorbellRegistration> {
         let bell = self.bell(node)?;
         let mut state = bell.state.lock();
         if state.answer.is_some() {
             return Err(EBUSY);
         }
         state.answer = Some(answer);
-        Ok(Answering(bell.clone()))
+        Ok(DoorbellRegistration(bell.clone()))
     }
 }
 
@@ -259,9 +263,9 @@ impl Hardware for Loopback {
         self.wire.window.frame(offset).ok()
     }
 
-    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<Link> {
+    fn link(&self, _dev: &Device<Bound>, peer: u32) -> Result<LinkState> {
         self.geometry.check_peer(peer)?;
-        Ok(Link::ALWAYS_UP)
+        Ok(LinkState::ALWAYS_UP)
     }
 
     fn ring(&self, _dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
@@ -275,37 +279,37 @@ impl Hardware for Loopback {
         Ok(core::mem::take(&mut bell.state.lock().bits))
     }
 
-    fn lend(&self, pages: Arc<PageList>) -> Result<u64> {
-        let lending = Arc::pin_init(
-            pin_init!(Lending {
+    fn export_pages(&self, pages: Arc<PageList>) -> Result<u64> {
+        let exported = Arc::pin_init(
+            pin_init!(ExportedPages {
                 node: self.geometry.node,
-                pages <- new_mutex!(Some(pages), "uldma::Lending::pages"),
+                pages <- new_mutex!(Some(pages), "uldma::ExportedPages::pages"),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut lent = self.wire.lent.lock();
-        lent.last_token += 1;
-        let token = lent.last_token;
-        lent.by_token.insert(reserved.into_node(token, lending));
+        let mut exports = self.wire.exports.lock();
+        exports.last_token += 1;
+        let token = exports.last_token;
+        exports.by_token.insert(reserved.into_node(token, exported));
         Ok(token)
     }
 
-    fn take_back(&self, token: u64) {
-        let lending = self.wire.lent.lock().by_token.remove(&token);
-        if let Some(lending) = lending {
+    fn unexport_pages(&self, token: u64) {
+        let exported = self.wire.exports.lock().by_token.remove(&token);
+        if let Some(exported) = exported {
             // Waits for a copy that has begun; one that found them before finds none from here on.
-            let pages = lending.pages.lock().take();
+            let pages = exported.pages.lock().take();
             drop(pages);
         }
     }
 
     fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {
-        let lending = self.wire.lent.lock().by_token.get(&copy.token).cloned();
-        let lending = lending
-            .filter(|lending| lending.node == peer)
+        let exported = self.wire.exports.lock().by_token.get(&copy.token).cloned();
+        let exported = exported
+            .filter(|exported| exported.node == peer)
             .ok_or(ENOENT)?;
-        let pages = lending.pages.lock();
+        let pages = exported.pages.lock();
         let there = pages.as_ref().ok_or(ENOENT)?;
         if copy.push {
             copy.here.copy_to(copy.from, there, copy.at, copy.length)

@@ -59,7 +59,7 @@ impl Changes {
     }
 
     /// Something has changed: wakes all who wait.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         // SAFETY: Queue and count are alive and initialized.
         unsafe { uldma_count_up(self.queue.get(), self.count.get()) }
     }

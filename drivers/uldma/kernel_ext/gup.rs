@@ -202,7 +202,7 @@ impl PinnedPages {
     ///
     /// Faults nothing in: an address that has no page now means the page that touching it would
     /// bring. `lock` is the `mmap_lock` of `mm`.
-    pub(crate) fn look(
+    pub(crate) fn compare(
         &self,
         (mm, lock): (&MmWithUser, &MmapReadGuard<'_>),
         start: usize,
@@ -270,7 +270,7 @@ pub(crate) fn untagged(addr: u64) -> u64 {
 /// The first address from `start` up to `end` at which a file is mapped to which something is being
 /// done by which pages are taken out of it after they were unmapped. What begins later is told of
 /// anew.
-pub(crate) fn first_unsettled(mm: &MmWithUser, start: usize, end: usize) -> Option<usize> {
+pub(crate) fn first_locked_file(mm: &MmWithUser, start: usize, end: usize) -> Option<usize> {
     let mut address = start;
     while address < end {
         let mut next = address;

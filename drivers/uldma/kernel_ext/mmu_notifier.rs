@@ -122,7 +122,7 @@ impl<W: Watcher> IntervalNotifier<W> {
     ///
     /// Of what the memory manager tells afterwards about these addresses, the watcher learns when it
     /// changes. Not to be called under `mmap_lock`.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn wait_for_changes(&self) {
         // SAFETY: The notifier is inserted by the type invariant.
         unsafe { bindings::mmu_interval_read_begin(self.notifier.get()) };
     }
@@ -138,7 +138,7 @@ impl<W: Watcher> IntervalNotifier<W> {
         // SAFETY: The notifier is the field of an object of this type, which is alive as long as the
         // notifier is inserted.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(notifier), Self, notifier) };
-        // This is `mmu_interval_set_seq()`, which `settle` relies on.
+        // This is `mmu_interval_set_seq()`, which `wait_for_changes` relies on.
         // SAFETY: The field is written here only, and read with `READ_ONCE()`.
         unsafe { (&raw mut (*notifier).invalidate_seq).write_volatile(seq) };
         // SAFETY: The range is valid during this call.

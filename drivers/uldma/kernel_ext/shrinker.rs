@@ -20,7 +20,7 @@ pub(crate) trait Shrink: Send + Sync + 'static {
     /// Gets `objects` objects given up later, by somebody who holds no locks of those who allocate.
     ///
     /// Called by whoever needs memory, with whatever it has locked, so this takes no lock.
-    fn give_up(&self, objects: usize);
+    fn request_shrink(&self, objects: usize);
 }
 
 /// A shrinker that is asked as long as this object lives.
@@ -88,7 +88,7 @@ impl<T: Shrink> Registration<T> {
         // SAFETY: The control block is valid during this call.
         let objects = unsafe { (*control).nr_to_scan };
         // SAFETY: The shrinker is registered.
-        unsafe { Self::who(shrinker) }.give_up(objects);
+        unsafe { Self::who(shrinker) }.request_shrink(objects);
         // Nothing has been given up yet; this is `SHRINK_STOP`.
         c_ulong::MAX
     }

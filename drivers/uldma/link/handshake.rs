@@ -37,7 +37,7 @@ const SECTION_AT: usize = 0x018;
 const SHAPE_AT: usize = 0x020;
 const SESSION_AT: usize = 0x028;
 const ECHO_AT: usize = 0x030;
-const BEAT_AT: usize = 0x038;
+const HEARTBEAT_AT: usize = 0x038;
 
 /// Offset of the area that `writer` writes, in the section of whoever reads it.
 pub(super) fn area(writer: u32) -> Result<usize> {
@@ -125,14 +125,14 @@ impl Offer {
 
 /// A hello, as it stands in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
+pub(super) struct Handshake {
     pub(super) session: u32,
     /// The session of the reader that the writer has met; 0 for none.
     pub(super) echo: u32,
     pub(super) offer: Offer,
 }
 
-impl Hello {
+impl Handshake {
     /// Writes the hello into the section of `peer`, session last.
     pub(super) fn write(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
         let base = area(hw.geometry().node)?;
@@ -182,17 +182,22 @@ impl Hello {
 }
 
 /// Says that this node is alive.
-pub(super) fn write_beat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32, beat: u64) -> Result {
+pub(super) fn write_heartbeat(
+    dev: &Device<Bound>,
+    hw: &dyn Hardware,
+    peer: u32,
+    heartbeat: u64,
+) -> Result {
     let base = area(hw.geometry().node)?;
-    hw.publish_window(dev, peer, base + BEAT_AT, beat)
+    hw.publish_window(dev, peer, base + HEARTBEAT_AT, heartbeat)
 }
 
 /// What `peer` says to be alive by.
-pub(super) fn read_beat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<u64> {
-    hw.read_window(dev, area(peer)? + BEAT_AT)
+pub(super) fn read_heartbeat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<u64> {
+    hw.read_window(dev, area(peer)? + HEARTBEAT_AT)
 }
 
-#[kunit_tests(uldma_link_hello)]
+#[kunit_tests(uldma_link_handshake)]
 mod tests {
     use super::*;
 

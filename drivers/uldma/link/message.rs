@@ -19,7 +19,7 @@ mod connection;
 
 pub(crate) use connection::{
     Connection,
-    Place, //
+    RawWindowRange, //
 };
 
 /// u64s of a message.
@@ -204,14 +204,14 @@ mod tests {
                 port: u32::MAX,
                 flags: 1,
                 name: u64::MAX,
-                part: (65536, 4096),
+                window: (65536, 4096),
             }),
             Message::Connection(Connection::Connected {
                 to: 1,
                 error: 111,
                 from: u32::MAX,
                 name: 5,
-                part: (0, 0),
+                window: (0, 0),
             }),
             Message::Connection(Connection::Disconnect {
                 to: 7,

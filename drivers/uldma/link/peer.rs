@@ -27,7 +27,7 @@ use super::{
     backoff::Backoff,
     handshake::{
         self,
-        Hello,
+        Handshake,
         Misfit,
         Offer,
         Terms, //
@@ -35,8 +35,8 @@ use super::{
     message::Message,
     owed::Owed,
     ring::{
+        Channel, //
         Rings,
-        Wire, //
     },
     session::{
         Session,
@@ -92,13 +92,13 @@ struct State {
     session: Session,
     terms: Terms,
     rings: Rings,
-    hw_link: hw::Link,
+    hw_link: hw::LinkState,
     /// How often the link came up.
     generation: u32,
     /// What was written for the peer to know that this node is alive.
-    beat: u64,
+    heartbeat: u64,
     /// What the peer wrote last, and when that was seen to change.
-    heard: (u64, Instant<Monotonic>),
+    last_heartbeat: (u64, Instant<Monotonic>),
     /// The peer broke the rules, which was seen while something was sent.
     broken: bool,
     /// How long the peer is not spoken to, since it broke the rules or ends sessions all the time.
@@ -108,7 +108,7 @@ struct State {
     /// Answers that the peer may give.
     owed: Owed,
     /// Whether it was said that the peer does not fit.
-    complained: bool,
+    misfit_reported: bool,
     counters: Counters,
 }
 
@@ -134,18 +134,18 @@ impl Peer {
             session,
             terms: Terms::default(),
             rings: Rings::default(),
-            hw_link: hw::Link {
+            hw_link: hw::LinkState {
                 up: false,
                 generation: 0,
             },
             generation: 0,
-            beat: 0,
-            heard: (0, Instant::now()),
+            heartbeat: 0,
+            last_heartbeat: (0, Instant::now()),
             broken: false,
             backoff: Backoff::new(params::link_backoff().as_nanos()),
             born: Instant::now(),
             owed: Owed::default(),
-            complained: false,
+            misfit_reported: false,
             counters: Counters::default(),
         };
         pin_init!(Self {
@@ -214,25 +214,25 @@ impl Peer {
             up: false,
         };
         if state.has_to_wait() {
-            return state.write_hello(dev, hw, self.node);
+            return state.write_handshake(dev, hw, self.node);
         }
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
-        state.write_hello(dev, hw, self.node)?;
+        state.write_handshake(dev, hw, self.node)?;
         hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
     /// Looks what became of the peer; `hw_link` is the hardware's state, if that may have changed.
-    pub(super) fn look(
+    pub(super) fn update(
         &self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        hw_link: Option<hw::Link>,
+        hw_link: Option<hw::LinkState>,
     ) -> Result<Change> {
         let mut state = self.state.lock();
         if core::mem::take(&mut state.broken) {
             drop(state);
-            self.shun(dev);
+            self.quarantine(dev);
             return Ok(Change::Down);
         }
         let before = state.hw_link;
@@ -255,8 +255,8 @@ impl Peer {
             Step::Meet(session) => {
                 state.session.met = session;
                 state.owed = Owed::default();
-                state.rings = Rings::begin(&state.wire(dev, hw, self.node))?;
-                state.write_hello(dev, hw, self.node)?;
+                state.rings = Rings::begin(&state.channel(dev, hw, self.node))?;
+                state.write_handshake(dev, hw, self.node)?;
                 // The peer may have looked too early.
                 hw.ring(dev, self.node, LINK_DOORBELL)?;
                 Ok(Change::None)
@@ -264,13 +264,16 @@ impl Peer {
             Step::Up => {
                 state.session.up = true;
                 state.generation = state.generation.wrapping_add(1);
-                state.heard = (handshake::read_beat(dev, hw, self.node)?, Instant::now());
+                state.last_heartbeat = (
+                    handshake::read_heartbeat(dev, hw, self.node)?,
+                    Instant::now(),
+                );
                 self.up.store(true, Release);
                 Ok(Change::Up)
             }
             Step::Down => {
                 // A cable that was pulled is not the peer's doing, and a pause of the beat takes long.
-                if reachable && (!state.session.up || state.is_heard()) {
+                if reachable && (!state.session.up || state.has_recent_heartbeat()) {
                     state.flapped();
                 }
                 self.up.store(false, Release);
@@ -283,7 +286,7 @@ impl Peer {
     }
 
     /// The peer broke the rules: the link goes down, and is not used again for a while.
-    pub(super) fn shun(&self, dev: &Device<Bound>) {
+    pub(super) fn quarantine(&self, dev: &Device<Bound>) {
         let mut state = self.state.lock();
         state.counters.violations += 1;
         if state.counters.violations == 1 {
@@ -297,7 +300,7 @@ impl Peer {
 
     /// The peer takes no messages, and more wait for it than may: it goes the way of those that break
     /// the rules.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn mark_broken(&self) {
         self.state.lock().broken = true;
     }
 
@@ -311,15 +314,15 @@ impl Peer {
     pub(super) fn leave(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.session.own = 0;
-        state.write_hello(dev, hw, self.node)?;
+        state.write_handshake(dev, hw, self.node)?;
         hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
     /// Tells the peer that this node is alive.
-    pub(super) fn beat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
-        state.beat = state.beat.wrapping_add(1);
-        handshake::write_beat(dev, hw, self.node, state.beat)
+        state.heartbeat = state.heartbeat.wrapping_add(1);
+        handshake::write_heartbeat(dev, hw, self.node, state.heartbeat)
     }
 
     /// Puts one message into the peer's ring.
@@ -332,9 +335,9 @@ impl Peer {
         if !state.session.up {
             return Err(if state.hw_link.up { EBUSY } else { enotconn() });
         }
-        let wire = state.wire(dev, hw, self.node);
+        let channel = state.channel(dev, hw, self.node);
         let slots = state.terms.slots;
-        let wake = match state.rings.put(&wire, slots, message) {
+        let wake = match state.rings.put(&channel, slots, message) {
             Err(err) if err == eproto() => {
                 state.broken = true;
                 return Err(EBUSY);
@@ -366,9 +369,9 @@ impl Peer {
         if !state.session.up {
             return Ok(None);
         }
-        let wire = state.wire(dev, hw, self.node);
+        let channel = state.channel(dev, hw, self.node);
         let slots = state.terms.own_slots;
-        let message = state.rings.take(&wire, slots)?;
+        let message = state.rings.take(&channel, slots)?;
         if matches!(message, Some(Message::Answer(..))) && !state.owed.answered() {
             return Err(eproto());
         }
@@ -379,9 +382,9 @@ impl Peer {
     }
 
     /// Wakes the peer if it waits for room, after messages were taken.
-    pub(super) fn feed(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn return_credits(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
-        if state.session.up && Rings::peer_is_hungry(&state.wire(dev, hw, self.node))? {
+        if state.session.up && Rings::peer_needs_credits(&state.channel(dev, hw, self.node))? {
             state.counters.doorbells += 1;
             hw.ring(dev, self.node, LINK_DOORBELL)?;
         }
@@ -391,8 +394,8 @@ impl Peer {
     /// Whether there is a message to take.
     pub(super) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
         let state = self.state.lock();
-        let wire = state.wire(dev, hw, self.node);
-        Ok(state.session.up && state.rings.has_message(&wire)?)
+        let channel = state.channel(dev, hw, self.node);
+        Ok(state.session.up && state.rings.has_message(&channel)?)
     }
 
     /// Tells the peer whether this node looks only when its doorbell rings.
@@ -407,8 +410,8 @@ impl Peer {
         if state.session.met == 0 {
             return Ok(());
         }
-        let wire = state.wire(dev, hw, self.node);
-        state.rings.set_asleep(&wire, asleep)
+        let channel = state.channel(dev, hw, self.node);
+        state.rings.set_asleep(&channel, asleep)
     }
 }
 
@@ -428,8 +431,8 @@ impl State {
         self.backoff.flapped(now)
     }
 
-    fn wire<'a>(&self, dev: &'a Device<Bound>, hw: &'a dyn Hardware, peer: u32) -> Wire<'a> {
-        Wire {
+    fn channel<'a>(&self, dev: &'a Device<Bound>, hw: &'a dyn Hardware, peer: u32) -> Channel<'a> {
+        Channel {
             dev,
             hw,
             peer,
@@ -437,13 +440,13 @@ impl State {
         }
     }
 
-    fn write_hello(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
-        let hello = Hello {
+    fn write_handshake(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
+        let handshake = Handshake {
             session: self.session.own,
             echo: self.session.met,
             offer: Offer::own(hw, params::link_slots())?,
         };
-        hello.write(dev, hw, peer)
+        handshake.write(dev, hw, peer)
     }
 
     /// What can be seen of the peer, if it is there, fits and is alive.
@@ -453,41 +456,41 @@ impl State {
         hw: &dyn Hardware,
         peer: u32,
     ) -> Result<Option<Sight>> {
-        let Some(hello) = Hello::read(dev, hw, peer)? else {
+        let Some(handshake) = Handshake::read(dev, hw, peer)? else {
             return Ok(None);
         };
-        match Offer::own(hw, params::link_slots())?.agree(&hello.offer) {
+        match Offer::own(hw, params::link_slots())?.agree(&handshake.offer) {
             Ok(terms) if !self.session.up => self.terms = terms,
             Ok(_) => (),
             Err(misfit) => {
-                self.complain(dev, peer, misfit);
+                self.report_misfit(dev, peer, misfit);
                 return Ok(None);
             }
         }
-        if self.session.up && !self.is_alive(handshake::read_beat(dev, hw, peer)?) {
+        if self.session.up && !self.is_alive(handshake::read_heartbeat(dev, hw, peer)?) {
             return Ok(None);
         }
         Ok(Some(Sight {
-            session: hello.session,
-            echo: hello.echo,
+            session: handshake.session,
+            echo: handshake.echo,
         }))
     }
 
-    fn is_alive(&mut self, beat: u64) -> bool {
-        if beat != self.heard.0 {
-            self.heard = (beat, Instant::now());
+    fn is_alive(&mut self, heartbeat: u64) -> bool {
+        if heartbeat != self.last_heartbeat.0 {
+            self.last_heartbeat = (heartbeat, Instant::now());
         }
-        self.is_heard()
+        self.has_recent_heartbeat()
     }
 
     /// Whether the peer's beat was seen to change not long ago.
-    fn is_heard(&self) -> bool {
-        self.heard.1.elapsed() < params::link_timeout()
+    fn has_recent_heartbeat(&self) -> bool {
+        self.last_heartbeat.1.elapsed() < params::link_timeout()
     }
 
-    fn complain(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {
+    fn report_misfit(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {
         // What lies there before there is a peer has no magic either.
-        if misfit != Misfit::Magic && !core::mem::replace(&mut self.complained, true) {
+        if misfit != Misfit::Magic && !core::mem::replace(&mut self.misfit_reported, true) {
             dev_warn!(dev, "node {peer} does not fit: {misfit:?}\n");
         }
     }

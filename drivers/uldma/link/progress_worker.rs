@@ -72,14 +72,14 @@ mod run;
 use pace::Pace;
 
 /// Rounds that whoever asks for something does himself.
-const OWN_ROUNDS: u32 = 4;
+const CALLER_ROUNDS: u32 = 4;
 /// Milliseconds between two looks that nobody asks for.
 const TICK_MS: u32 = 100;
 
 const WORK: u64 = 1;
 const TICK: u64 = 2;
 const RELEASE: u64 = 3;
-const BELLS: u64 = 4;
+const SEGMENTS: u64 = 4;
 
 /// Time between two interrupts of the timer, while calls that poll come and go. An interrupt costs a wake-up
 /// at most, so that the timer takes no more than this part of the processor's time.
@@ -89,18 +89,18 @@ fn timer_period() -> Delta {
 }
 
 /// What there is to be done.
-pub(crate) trait Pumped: Send + Sync {
+pub(crate) trait ProgressOps: Send + Sync {
     /// Does what there is to do, but not for long; whether there was anything. With `ask_hw` the
     /// hardware is asked for the state of the links.
-    fn turn(&self, ask_hw: bool) -> bool;
+    fn poll_once(&self, ask_hw: bool) -> bool;
     /// Whether there is something new to do.
-    fn has_news(&self) -> bool;
+    fn has_work(&self) -> bool;
     /// Whether something is under way whose end has to be noticed.
     fn is_busy(&self) -> bool;
     /// Peers are to ring from now on, or not; whether there was something new before they knew.
     fn set_asleep(&self, asleep: bool) -> bool;
     /// Tells the peers that this node is alive.
-    fn beat(&self);
+    fn heartbeat(&self);
     /// Unlocks memory, which may wait for processes.
     fn release(&self);
     /// Wakes the programs of the segments that doorbell `bits` may be for.
@@ -111,7 +111,7 @@ pub(crate) trait Pumped: Send + Sync {
 
 /// How often somebody looked.
 #[derive(Clone, Copy)]
-pub(crate) struct Looks {
+pub(crate) struct PollStats {
     /// Since the doorbell rang.
     pub(crate) doorbells: u64,
     /// Looks without an interrupt that found something.
@@ -124,10 +124,10 @@ pub(crate) struct Looks {
 
 /// Does the work of one device.
 #[pin_data]
-pub(crate) struct Pump {
+pub(crate) struct ProgressWorker {
     /// None before and after the device is bound.
     #[pin]
-    pumped: Mutex<Option<Arc<dyn Pumped>>>,
+    ops: Mutex<Option<Arc<dyn ProgressOps>>>,
     /// Held by the thread that does the work; how long the work item polls for more.
     #[pin]
     running: Mutex<Polling>,
@@ -140,9 +140,9 @@ pub(crate) struct Pump {
     /// The device goes: whatever loops here ends.
     stopping: Atomic<bool>,
     /// Doorbell bits of segments that have rung.
-    bells: Atomic<u32>,
+    segment_bits: Atomic<u32>,
     /// The hardware was told not to interrupt for these.
-    bells_masked: Atomic<bool>,
+    segment_bits_masked: Atomic<bool>,
     #[pin]
     pace: Mutex<Pace>,
     born: Instant<Monotonic>,
@@ -155,103 +155,103 @@ pub(crate) struct Pump {
     /// Peers do not ring: somebody runs, or waits, or the timer or the work item will look.
     awake: Atomic<bool>,
     /// Those who do the work themselves while they wait.
-    waiting: Atomic<u32>,
+    pollers: Atomic<u32>,
     /// Somebody left with peers that do not ring, or commands under way, since the timer looked.
     left_awake: Atomic<bool>,
     /// The timer will look.
-    timed: Atomic<bool>,
+    timer_armed: Atomic<bool>,
     #[pin]
-    timer: HrTimer<Pump>,
+    timer: HrTimer<ProgressWorker>,
     /// Whoever drops it stops the timer.
     #[pin]
-    timer_handle: Mutex<Option<ArcHrTimerHandle<Pump>>>,
+    timer_handle: Mutex<Option<ArcHrTimerHandle<ProgressWorker>>>,
     #[pin]
-    work: Work<Pump, WORK>,
+    work: Work<ProgressWorker, WORK>,
     #[pin]
-    tick: DelayedWork<Pump, TICK>,
+    tick: DelayedWork<ProgressWorker, TICK>,
     #[pin]
-    release: Work<Pump, RELEASE>,
+    release: Work<ProgressWorker, RELEASE>,
     #[pin]
-    ring_segments: Work<Pump, BELLS>,
+    ring_segments: Work<ProgressWorker, SEGMENTS>,
 }
 
 impl_has_work! {
-    impl HasWork<Self, 1> for Pump { self.work }
-    impl HasWork<Self, 3> for Pump { self.release }
-    impl HasWork<Self, 4> for Pump { self.ring_segments }
+    impl HasWork<Self, 1> for ProgressWorker { self.work }
+    impl HasWork<Self, 3> for ProgressWorker { self.release }
+    impl HasWork<Self, 4> for ProgressWorker { self.ring_segments }
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 2> for Pump { self.tick }
+    impl HasDelayedWork<Self, 2> for ProgressWorker { self.tick }
 }
 
 impl_has_hr_timer! {
-    impl HasHrTimer<Self> for Pump {
+    impl HasHrTimer<Self> for ProgressWorker {
         mode: RelativeMode<Monotonic>, field: self.timer
     }
 }
 
-impl HrTimerCallback for Pump {
+impl HrTimerCallback for ProgressWorker {
     type Pointer<'a> = Arc<Self>;
 
     fn run(
         this: ArcBorrow<'_, Self>,
         mut context: HrTimerCallbackContext<'_, Self>,
     ) -> HrTimerRestart {
-        if this.waiting.load(Relaxed) > 0 || this.left_awake.xchg(false, Full) {
+        if this.pollers.load(Relaxed) > 0 || this.left_awake.xchg(false, Full) {
             context.forward_now(timer_period());
             return HrTimerRestart::Restart;
         }
-        this.timed.store(false, Relaxed);
+        this.timer_armed.store(false, Relaxed);
         Arc::from(this).schedule();
         HrTimerRestart::NoRestart
     }
 }
 
-impl WorkItem<WORK> for Pump {
+impl WorkItem<WORK> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.run_until_quiet();
+        this.run_until_idle();
     }
 }
 
-impl WorkItem<TICK> for Pump {
+impl WorkItem<TICK> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if let Some(pumped) = this.pumped() {
-            pumped.beat();
+        if let Some(ops) = this.ops() {
+            ops.heartbeat();
             this.ask_hw.store(true, Relaxed);
-            this.now();
+            this.kick();
             this.schedule_tick();
         }
     }
 }
 
-impl WorkItem<RELEASE> for Pump {
+impl WorkItem<RELEASE> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if let Some(pumped) = this.pumped() {
-            pumped.release();
+        if let Some(ops) = this.ops() {
+            ops.release();
         }
     }
 }
 
-impl Pump {
-    /// Creates a pump that does nothing until [`Pump::start`].
+impl ProgressWorker {
+    /// Creates a pump that does nothing until [`ProgressWorker::start`].
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let pump = pin_init!(Self {
-            pumped <- new_mutex!(None, "uldma::Pump::pumped"),
-            running <- new_mutex!(Polling::new(), "uldma::Pump::running"),
+        let worker = pin_init!(Self {
+            ops <- new_mutex!(None, "uldma::ProgressWorker::ops"),
+            running <- new_mutex!(Polling::new(), "uldma::ProgressWorker::running"),
             again: Atomic::new(false),
             rung: Atomic::new(false),
             moderated: Atomic::new(false),
             stopping: Atomic::new(false),
-            bells: Atomic::new(0),
-            bells_masked: Atomic::new(false),
-            pace <- new_mutex!(Pace::default(), "uldma::Pump::pace"),
+            segment_bits: Atomic::new(0),
+            segment_bits_masked: Atomic::new(false),
+            pace <- new_mutex!(Pace::default(), "uldma::ProgressWorker::pace"),
             born: Instant::now(),
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
@@ -259,26 +259,26 @@ impl Pump {
             moderations: Atomic::new(0),
             passes: Atomic::new(0),
             awake: Atomic::new(false),
-            waiting: Atomic::new(0),
+            pollers: Atomic::new(0),
             left_awake: Atomic::new(false),
-            timed: Atomic::new(false),
+            timer_armed: Atomic::new(false),
             timer <- HrTimer::new(),
-            timer_handle <- new_mutex!(None, "uldma::Pump::timer_handle"),
-            work <- new_work!("uldma::Pump::work"),
-            tick <- new_delayed_work!("uldma::Pump::tick"),
-            release <- new_work!("uldma::Pump::release"),
-            ring_segments <- new_work!("uldma::Pump::ring_segments"),
+            timer_handle <- new_mutex!(None, "uldma::ProgressWorker::timer_handle"),
+            work <- new_work!("uldma::ProgressWorker::work"),
+            tick <- new_delayed_work!("uldma::ProgressWorker::tick"),
+            release <- new_work!("uldma::ProgressWorker::release"),
+            ring_segments <- new_work!("uldma::ProgressWorker::ring_segments"),
         });
-        Arc::pin_init(pump, GFP_KERNEL)
+        Arc::pin_init(worker, GFP_KERNEL)
     }
 
-    fn pumped(&self) -> Option<Arc<dyn Pumped>> {
-        self.pumped.lock().clone()
+    fn ops(&self) -> Option<Arc<dyn ProgressOps>> {
+        self.ops.lock().clone()
     }
 
-    /// Begins to work for `pumped`.
-    pub(crate) fn start(self: &Arc<Self>, pumped: Arc<dyn Pumped>) {
-        *self.pumped.lock() = Some(pumped);
+    /// Begins to work for `ops`.
+    pub(crate) fn start(self: &Arc<Self>, ops: Arc<dyn ProgressOps>) {
+        *self.ops.lock() = Some(ops);
         self.ask_hw.store(true, Relaxed);
         self.schedule();
         self.schedule_tick();
@@ -293,7 +293,7 @@ impl Pump {
     /// queues some.
     pub(crate) fn stop(&self) {
         self.wind_down();
-        let pumped = self.pumped.lock().take();
+        let ops = self.ops.lock().take();
         let timer = self.timer_handle.lock().take();
         drop(timer);
         // The tick is scheduled only by itself, and only while there is something to pump.
@@ -303,7 +303,7 @@ impl Pump {
         flush(&self.work);
         flush(&self.release);
         flush(&self.ring_segments);
-        drop(pumped);
+        drop(ops);
     }
 
     fn schedule(self: &Arc<Self>) {
@@ -314,7 +314,7 @@ impl Pump {
     }
 
     fn schedule_tick(self: &Arc<Self>) {
-        if let (Some(queue), true) = (module(), self.pumped.lock().is_some()) {
+        if let (Some(queue), true) = (module(), self.ops.lock().is_some()) {
             let _ = queue.enqueue_delayed::<_, TICK>(self.clone(), msecs_to_jiffies(TICK_MS));
         }
     }
@@ -356,8 +356,8 @@ impl Pump {
     }
 
     /// How often somebody looked.
-    pub(crate) fn looks(&self) -> Looks {
-        Looks {
+    pub(crate) fn stats(&self) -> PollStats {
+        PollStats {
             doorbells: self.doorbells.load(Relaxed),
             found: self.found.load(Relaxed),
             moderated: self.moderations.load(Relaxed),
@@ -366,21 +366,21 @@ impl Pump {
     }
 
     /// Does what there is to do now, or has it done by who runs.
-    pub(crate) fn now(self: &Arc<Self>) {
-        let Some(pumped) = self.pumped() else {
+    pub(crate) fn kick(self: &Arc<Self>) {
+        let Some(ops) = self.ops() else {
             return;
         };
         self.again.xchg(true, Full);
-        for _ in 0..OWN_ROUNDS {
+        for _ in 0..CALLER_ROUNDS {
             let left = {
                 let Some(_running) = self.running.try_lock() else {
                     return;
                 };
-                let left = self.own_rounds(&*pumped);
+                let left = self.caller_rounds(&*ops);
                 if left {
-                    self.hand_over();
-                } else if self.awake.load(Relaxed) || pumped.is_busy() {
-                    self.look_soon();
+                    self.schedule_if_started();
+                } else if self.awake.load(Relaxed) || ops.is_busy() {
+                    self.poll_soon();
                 }
                 left
             };
@@ -389,21 +389,21 @@ impl Pump {
                 return;
             }
         }
-        self.hand_over();
+        self.schedule_if_started();
     }
 
-    /// Works until `done`, unless nothing comes for `patience`; whether it is done.
+    /// Works until `done`, unless nothing comes for `limit`; whether it is done.
     ///
     /// Peers do not ring meanwhile, and the work item has nothing to do.
-    pub(crate) fn work_until(
+    pub(crate) fn poll_until(
         self: &Arc<Self>,
-        patience: Delta,
+        limit: Delta,
         mut done: impl FnMut() -> bool,
     ) -> bool {
-        let Some(pumped) = self.pumped() else {
+        let Some(ops) = self.ops() else {
             return done();
         };
-        self.waiting.fetch_add(1, Full);
+        self.pollers.fetch_add(1, Full);
         let task = kernel::current!();
         let since: Instant<Monotonic> = Instant::now();
         let mut told = false;
@@ -411,28 +411,28 @@ impl Pump {
             if done() {
                 break true;
             }
-            if since.elapsed() >= patience || task.signal_pending() || self.is_stopping() {
+            if since.elapsed() >= limit || task.signal_pending() || self.is_stopping() {
                 break false;
             }
             if let Some(_running) = self.running.try_lock() {
                 if !core::mem::replace(&mut told, true) {
-                    self.set_asleep(&*pumped, false);
+                    self.set_asleep(&*ops, false);
                 }
-                if self.is_called() || pumped.has_news() {
-                    self.own_rounds(&*pumped);
+                if self.is_requested() || ops.has_work() {
+                    self.caller_rounds(&*ops);
                     continue;
                 }
             }
             cpu_relax();
         };
-        let last = self.waiting.fetch_sub(1, Full) == 1;
+        let last = self.pollers.fetch_sub(1, Full) == 1;
         if is_done || !last {
-            self.look_soon();
+            self.poll_soon();
         } else {
-            self.fall_asleep(&*pumped);
+            self.fall_asleep(&*ops);
         }
-        if self.is_called() {
-            self.hand_over();
+        if self.is_requested() {
+            self.schedule_if_started();
         }
         is_done
     }
@@ -442,55 +442,55 @@ impl Pump {
     }
 
     /// Whether a caller or a ring asks for another round.
-    fn is_called(&self) -> bool {
+    fn is_requested(&self) -> bool {
         self.again.load(Relaxed) || self.rung.load(Relaxed)
     }
 
-    /// As [`Pumped::set_asleep`].
-    fn set_asleep(&self, pumped: &dyn Pumped, asleep: bool) -> bool {
+    /// As [`ProgressOps::set_asleep`].
+    fn set_asleep(&self, ops: &dyn ProgressOps, asleep: bool) -> bool {
         self.awake.store(!asleep, Relaxed);
-        pumped.set_asleep(asleep)
+        ops.set_asleep(asleep)
     }
 
     /// Peers are to ring from now on, unless somebody else runs, who sees to that.
-    fn fall_asleep(self: &Arc<Self>, pumped: &dyn Pumped) {
-        let looks = params::link_poll().is_some() || self.moderated.load(Relaxed);
-        let slept = !looks && {
+    fn fall_asleep(self: &Arc<Self>, ops: &dyn ProgressOps) {
+        let polls = params::link_poll().is_some() || self.moderated.load(Relaxed);
+        let slept = !polls && {
             let running = self.running.try_lock();
-            running.is_some() && !self.set_asleep(pumped, true)
+            running.is_some() && !self.set_asleep(ops, true)
         };
         if !slept {
-            self.hand_over();
+            self.schedule_if_started();
         }
     }
 
     /// Has the work item look, unless the device is going.
-    fn hand_over(self: &Arc<Self>) {
-        // [`Pump::stop`] takes the lock before it waits for the work item.
-        let pumped = self.pumped.lock();
-        if pumped.is_some() {
+    fn schedule_if_started(self: &Arc<Self>) {
+        // [`ProgressWorker::stop`] takes the lock before it waits for the work item.
+        let ops = self.ops.lock();
+        if ops.is_some() {
             self.schedule();
         }
     }
 
     /// Has the work item look if nobody else does so for a while.
-    fn look_soon(self: &Arc<Self>) {
+    fn poll_soon(self: &Arc<Self>) {
         self.left_awake.store(true, Relaxed);
-        if self.timed.xchg(true, Full) {
+        if self.timer_armed.xchg(true, Full) {
             return;
         }
         let mut handle = self.timer_handle.lock();
         // The timer is not running, so this waits for nothing.
         drop(handle.take());
-        if self.pumped.lock().is_some() {
+        if self.ops.lock().is_some() {
             *handle = Some(HrTimerPointer::start(self.clone(), timer_period()));
         }
     }
 
     /// Has the work item look at once and not when the timer says so: a program is about to sleep.
-    pub(crate) fn look_now(self: &Arc<Self>) {
-        if self.timed.load(Relaxed) && self.waiting.load(Relaxed) == 0 {
-            self.hand_over();
+    pub(crate) fn poll_now(self: &Arc<Self>) {
+        if self.timer_armed.load(Relaxed) && self.pollers.load(Relaxed) == 0 {
+            self.schedule_if_started();
         }
     }
 }

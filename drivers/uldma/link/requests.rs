@@ -39,36 +39,36 @@ use crate::{
 pub(crate) const MAX_REQUESTS: usize = 1024;
 
 /// Requests of one open file that can be waiting for an answer of one peer.
-const PLACES: u32 = 16;
+const MAX_PENDING: u32 = 16;
 
 /// How long to wait before a request is sent again.
 const RETRY_NS: u64 = 200_000_000;
 
 /// The places of one open file: how many are taken, by peer.
-pub(crate) struct Places([Atomic<u32>; MAX_NODES]);
+pub(crate) struct RequestSlots([Atomic<u32>; MAX_NODES]);
 
-impl Places {
+impl RequestSlots {
     /// The places of a new open file, all of them free.
     pub(crate) const fn new() -> Self {
         Self([const { Atomic::new(0) }; MAX_NODES])
     }
 
-    fn take(&self, peer: u32) -> Result<Place<'_>> {
+    fn take(&self, peer: u32) -> Result<RequestSlot<'_>> {
         let taken = self.0.get(usize::try_from(peer)?).ok_or(EINVAL)?;
-        let place = Place { taken };
+        let slot = RequestSlot { taken };
         match taken.fetch_add(1, Relaxed) {
-            PLACES.. => Err(EBUSY),
-            _ => Ok(place),
+            MAX_PENDING.. => Err(EBUSY),
+            _ => Ok(slot),
         }
     }
 }
 
 /// A place that is taken until this is dropped.
-struct Place<'a> {
+struct RequestSlot<'a> {
     taken: &'a Atomic<u32>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for RequestSlot<'_> {
     fn drop(&mut self) {
         self.taken.fetch_sub(1, Relaxed);
     }
@@ -110,7 +110,7 @@ pub(crate) struct Asking<'a> {
     requests: &'a Requests,
     number: u32,
     request: Arc<Request>,
-    _place: Place<'a>,
+    _place: RequestSlot<'a>,
     _share: Share,
 }
 
@@ -134,17 +134,17 @@ impl Requests {
     pub(crate) fn open<'a>(
         &'a self,
         peer: u32,
-        places: &'a Places,
+        slots: &'a RequestSlots,
         payer: &Arc<Payer>,
     ) -> Result<Asking<'a>> {
-        let place = places.take(peer)?;
+        let slot = slots.take(peer)?;
         let share = Share::new(payer, Resource::Requests, 1)?;
         let (number, request) = self.add(peer)?;
         Ok(Asking {
             requests: self,
             number,
             request,
-            _place: place,
+            _place: slot,
             _share: share,
         })
     }
@@ -258,12 +258,12 @@ mod tests {
     fn open_all<'a>(
         requests: &'a Requests,
         peer: u32,
-        places: &'a Places,
+        slots: &'a RequestSlots,
         payer: &Arc<Payer>,
     ) -> Result<(KVec<Asking<'a>>, Error)> {
         let mut open = KVec::new();
         loop {
-            match requests.open(peer, places, payer) {
+            match requests.open(peer, slots, payer) {
                 Ok(asking) => open.push(asking, GFP_KERNEL)?,
                 Err(err) => return Ok((open, err)),
             }
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn one_file_does_not_stop_others() -> Result {
         let payer = payer(100)?;
-        let (greedy, other) = (Places::new(), Places::new());
+        let (greedy, other) = (RequestSlots::new(), RequestSlots::new());
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
         let (open, why) = open_all(&requests, 1, &greedy, &payer)?;
-        assert_eq!((open.len(), why), (PLACES as usize, EBUSY));
+        assert_eq!((open.len(), why), (MAX_PENDING as usize, EBUSY));
         assert!(requests.open(1, &other, &payer).is_ok());
         drop(open);
         assert!(requests.open(1, &greedy, &payer).is_ok());
@@ -286,17 +286,17 @@ mod tests {
     #[test]
     fn a_mute_peer_takes_no_place_of_others() -> Result {
         let payer = payer(100)?;
-        let places = Places::new();
+        let slots = RequestSlots::new();
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
-        let (_mute, _) = open_all(&requests, 1, &places, &payer)?;
-        assert!(requests.open(2, &places, &payer).is_ok());
+        let (_mute, _) = open_all(&requests, 1, &slots, &payer)?;
+        assert!(requests.open(2, &slots, &payer).is_ok());
         Ok(())
     }
 
     #[test]
     fn a_user_has_a_part_however_many_openers_there_are() -> Result {
         let payer = payer(20)?;
-        let (first, second) = (Places::new(), Places::new());
+        let (first, second) = (RequestSlots::new(), RequestSlots::new());
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
         let (_first, why) = open_all(&requests, 1, &first, &payer)?;
         assert_eq!(why, EBUSY);
@@ -312,9 +312,9 @@ mod tests {
     #[test]
     fn an_answer_is_wanted_once() -> Result {
         let payer = payer(1)?;
-        let places = Places::new();
+        let slots = RequestSlots::new();
         let requests = KBox::pin_init(Requests::new(), GFP_KERNEL)?;
-        let asking = requests.open(1, &places, &payer)?;
+        let asking = requests.open(1, &slots, &payer)?;
         let number = asking.number();
         assert!(!requests.answered(2, number, Answer::Refused));
         assert!(requests.answered(1, number, Answer::Refused));

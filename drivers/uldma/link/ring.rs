@@ -34,21 +34,21 @@ use crate::{
 };
 
 const PRODUCED_AT: usize = 0x080;
-const HUNGRY_AT: usize = 0x088;
+const NEEDS_CREDITS_AT: usize = 0x088;
 const CONSUMED_AT: usize = 0x0c0;
 const ASLEEP_AT: usize = 0x0c8;
 const MESSAGES_AT: usize = 0x1000;
 
 /// Where the rings are, and whose they are.
 #[derive(Clone, Copy)]
-pub(super) struct Wire<'a> {
+pub(super) struct Channel<'a> {
     pub(super) dev: &'a Device<Bound>,
     pub(super) hw: &'a dyn Hardware,
     pub(super) peer: u32,
     pub(super) key: u32,
 }
 
-impl Wire<'_> {
+impl Channel<'_> {
     /// A word that the peer writes.
     fn read(&self, at: usize) -> Result<u64> {
         self.hw.read_window(self.dev, area(self.peer)? + at)
@@ -86,17 +86,17 @@ pub(super) struct Rings {
     /// The peer was told that this node sleeps.
     asleep: bool,
     /// The peer was told that this node waits for room.
-    hungry: bool,
+    needs_credits: bool,
 }
 
 impl Rings {
     /// Begins both rings anew.
-    pub(super) fn begin(wire: &Wire<'_>) -> Result<Self> {
+    pub(super) fn begin(channel: &Channel<'_>) -> Result<Self> {
         // Until somebody says otherwise.
-        wire.write(ASLEEP_AT, 1)?;
-        wire.write(HUNGRY_AT, 0)?;
-        wire.write(CONSUMED_AT, pair(wire.key, 0))?;
-        wire.publish(PRODUCED_AT, pair(wire.key, 0))?;
+        channel.write(ASLEEP_AT, 1)?;
+        channel.write(NEEDS_CREDITS_AT, 0)?;
+        channel.write(CONSUMED_AT, pair(channel.key, 0))?;
+        channel.publish(PRODUCED_AT, pair(channel.key, 0))?;
         Ok(Self {
             asleep: true,
             ..Self::default()
@@ -109,51 +109,56 @@ impl Rings {
     /// # Errors
     ///
     /// `EBUSY` while the ring is full, `EPROTO` when the peer has taken what was never put.
-    pub(super) fn put(&mut self, wire: &Wire<'_>, slots: u32, message: &Message) -> Result<bool> {
-        if self.in_flight(wire, slots)? == slots {
-            self.set_hungry(wire, true)?;
+    pub(super) fn put(
+        &mut self,
+        channel: &Channel<'_>,
+        slots: u32,
+        message: &Message,
+    ) -> Result<bool> {
+        if self.in_flight(channel, slots)? == slots {
+            self.set_needs_credits(channel, true)?;
             window::full_fence();
-            if self.in_flight(wire, slots)? == slots {
+            if self.in_flight(channel, slots)? == slots {
                 return Err(EBUSY);
             }
         }
-        self.set_hungry(wire, false)?;
+        self.set_needs_credits(channel, false)?;
         let base = slot_at(self.produced, slots)?;
         for (number, word) in message.encode().iter().enumerate() {
-            wire.write(base + number * size_of::<u64>(), *word)?;
+            channel.write(base + number * size_of::<u64>(), *word)?;
         }
         self.produced = self.produced.wrapping_add(1);
-        wire.publish(PRODUCED_AT, pair(wire.key, self.produced))?;
+        channel.publish(PRODUCED_AT, pair(channel.key, self.produced))?;
         window::full_fence();
-        Ok(wire.read(ASLEEP_AT)? != 0)
+        Ok(channel.read(ASLEEP_AT)? != 0)
     }
 
     /// Messages that the peer has not taken.
-    fn in_flight(&self, wire: &Wire<'_>, slots: u32) -> Result<u32> {
-        let consumed = wire.read_counter(CONSUMED_AT)?.unwrap_or(0);
+    fn in_flight(&self, channel: &Channel<'_>, slots: u32) -> Result<u32> {
+        let consumed = channel.read_counter(CONSUMED_AT)?.unwrap_or(0);
         match self.produced.wrapping_sub(consumed) {
             in_flight if in_flight > slots => Err(eproto()),
             in_flight => Ok(in_flight),
         }
     }
 
-    fn set_hungry(&mut self, wire: &Wire<'_>, hungry: bool) -> Result {
-        if self.hungry != hungry {
-            wire.publish(HUNGRY_AT, hungry.into())?;
-            self.hungry = hungry;
+    fn set_needs_credits(&mut self, channel: &Channel<'_>, needs_credits: bool) -> Result {
+        if self.needs_credits != needs_credits {
+            channel.publish(NEEDS_CREDITS_AT, needs_credits.into())?;
+            self.needs_credits = needs_credits;
         }
         Ok(())
     }
 
     /// Whether the peer waits for room in its ring, of which some was made before.
-    pub(super) fn peer_is_hungry(wire: &Wire<'_>) -> Result<bool> {
+    pub(super) fn peer_needs_credits(channel: &Channel<'_>) -> Result<bool> {
         window::full_fence();
-        Ok(wire.read(HUNGRY_AT)? != 0)
+        Ok(channel.read(NEEDS_CREDITS_AT)? != 0)
     }
 
     /// Whether a message has come.
-    pub(super) fn has_message(&self, wire: &Wire<'_>) -> Result<bool> {
-        let produced = wire.read_counter(PRODUCED_AT)?;
+    pub(super) fn has_message(&self, channel: &Channel<'_>) -> Result<bool> {
+        let produced = channel.read_counter(PRODUCED_AT)?;
         Ok(produced.is_some_and(|produced| produced != self.consumed))
     }
 
@@ -162,8 +167,8 @@ impl Rings {
     /// # Errors
     ///
     /// `EPROTO` when the peer breaks the rules.
-    pub(super) fn take(&mut self, wire: &Wire<'_>, slots: u32) -> Result<Option<Message>> {
-        let Some(produced) = wire.read_counter(PRODUCED_AT)? else {
+    pub(super) fn take(&mut self, channel: &Channel<'_>, slots: u32) -> Result<Option<Message>> {
+        let Some(produced) = channel.read_counter(PRODUCED_AT)? else {
             return Ok(None);
         };
         let waiting = produced.wrapping_sub(self.consumed);
@@ -176,19 +181,19 @@ impl Rings {
         let base = slot_at(self.consumed, slots)?;
         let mut raw: Raw = [0; WORDS];
         for (number, word) in raw.iter_mut().enumerate() {
-            *word = wire.read(base + number * size_of::<u64>())?;
+            *word = channel.read(base + number * size_of::<u64>())?;
         }
         let message = Message::decode(&raw)?;
         self.consumed = self.consumed.wrapping_add(1);
-        wire.publish(CONSUMED_AT, pair(wire.key, self.consumed))?;
+        channel.publish(CONSUMED_AT, pair(channel.key, self.consumed))?;
         Ok(Some(message))
     }
 
     /// Tells the peer whether this node looks only when its doorbell rings. Who is told so may have
     /// put a message just before.
-    pub(super) fn set_asleep(&mut self, wire: &Wire<'_>, asleep: bool) -> Result {
+    pub(super) fn set_asleep(&mut self, channel: &Channel<'_>, asleep: bool) -> Result {
         if self.asleep != asleep {
-            wire.publish(ASLEEP_AT, asleep.into())?;
+            channel.publish(ASLEEP_AT, asleep.into())?;
             self.asleep = asleep;
         }
         Ok(())

@@ -37,21 +37,21 @@ use crate::{
     link::{
         message::CreatedSegment,
         window_alloc::{
-            Part,
-            Parts, //
+            WindowAllocator, //
+            WindowRange,
         },
         Link, //
     },
     user_abi::{
         events::{
-            Bell,
+            DoorbellEvent,
             Events, //
         },
         ledger::Payer,
         mmap_offset::{
-            Content,
-            MapRange,
-            Maps, //
+            Backing,
+            MmapOffsets, //
+            MmapRange,
         }, //
     }, //
 };
@@ -60,12 +60,12 @@ mod unreported;
 
 use unreported::{
     Note,
-    Unsaid, //
+    Unreported, //
 };
 
 /// Which side of a segment this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum Role {
     /// Created here under a name, for all peers or one: the reader.
     Created(u64, Option<u32>),
     /// Attached to one of this peer: the writer.
@@ -76,18 +76,18 @@ enum Side {
 pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
-    pub(crate) maps: &'a Maps,
-    pub(crate) parts: &'a Parts,
+    pub(crate) mmap_offsets: &'a MmapOffsets,
+    pub(crate) window_alloc: &'a WindowAllocator,
     pub(crate) link: &'a Link,
     pub(crate) segments: &'a Segments,
 }
 
 /// One side of a segment. [`Segment::release`] has to be called in the end.
 pub(crate) struct Segment {
-    side: Side,
-    part: Part,
-    range: MapRange,
-    bell: Arc<Bell>,
+    role: Role,
+    window: WindowRange,
+    range: MmapRange,
+    doorbell: Arc<DoorbellEvent>,
     events: Arc<Events>,
     offers: Offers,
 }
@@ -131,17 +131,17 @@ pub(crate) struct Epoch(u64);
 pub(crate) struct Segments {
     #[pin]
     state: Mutex<State>,
-    /// Whether there is something in `State::unsaid`.
-    owes: Atomic<bool>,
+    /// Whether there is something in `State::unreported`.
+    has_unreported: Atomic<bool>,
 }
 
 struct State {
     epochs: [Epoch; MAX_NODES],
     segments: KVec<Arc<Segment>>,
     /// Parts of ended segments, and how many offers of each are out, by peer.
-    leaving: KVec<(Part, [u32; MAX_NODES])>,
+    leaving: KVec<(WindowRange, [u32; MAX_NODES])>,
     /// What did not fit into the ring of a peer, by peer.
-    unsaid: [Unsaid; MAX_NODES],
+    unreported: [Unreported; MAX_NODES],
 }
 
 impl Segment {
@@ -150,7 +150,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`Parts::take`].
+    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`WindowAllocator::alloc`].
     pub(crate) fn create(
         site: &Site<'_>,
         (open_file, payer): (u64, &Arc<Payer>),
@@ -162,8 +162,8 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
-        let part = site.parts.take(payer, length)?;
-        let segment = zero(site, part).and_then(|()| {
+        let window = site.window_alloc.alloc(payer, length)?;
+        let segment = zero(site, window).and_then(|()| {
             let mut state = site.segments.state.lock();
             if state.created(name).is_some() {
                 return Err(EEXIST);
@@ -174,12 +174,12 @@ impl Segment {
                     open_file,
                     events,
                     handle,
-                    Side::Created(name, peer),
-                    part,
+                    Role::Created(name, peer),
+                    window,
                 )
             })
         });
-        segment.inspect_err(|_| site.parts.give_back(part))
+        segment.inspect_err(|_| site.window_alloc.free(window))
     }
 
     /// Attaches to a segment that `peer` offered, when asked in epoch `epoch`.
@@ -198,14 +198,23 @@ impl Segment {
         epoch: Epoch,
     ) -> Result<Arc<Self>> {
         let size = site.hw.geometry().window_size;
-        let part = Part::of_peer(offered.offset, offered.length, size)?;
+        let window = WindowRange::of_peer(offered.offset, offered.length, size)?;
         // Held over all of it, so that no end of the session comes in between.
         let mut state = site.segments.state.lock();
         if state.epoch(peer) != epoch {
             return Err(estale());
         }
         state
-            .insert(|| Self::new(site, open_file, events, handle, Side::Attached(peer), part))
+            .insert(|| {
+                Self::new(
+                    site,
+                    open_file,
+                    events,
+                    handle,
+                    Role::Attached(peer),
+                    window,
+                )
+            })
             .inspect_err(|_| state.give_back(site, peer, offered.offset))
     }
 
@@ -214,45 +223,45 @@ impl Segment {
         open_file: u64,
         events: &Arc<Events>,
         handle: u32,
-        side: Side,
-        part: Part,
+        role: Role,
+        window: WindowRange,
     ) -> Result<Arc<Self>> {
-        let (content, peer) = match side {
-            Side::Created(..) => {
+        let (backing, peer) = match role {
+            Role::Created(..) => {
                 let own = site.hw.geometry().node;
-                (Content::Inbound(own, part.offset()), None)
+                (Backing::Inbound(own, window.offset()), None)
             }
-            Side::Attached(peer) => {
+            Role::Attached(peer) => {
                 let sink = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-                (Content::Outbound(peer, part.offset(), sink), Some(peer))
+                (Backing::Outbound(peer, window.offset(), sink), Some(peer))
             }
         };
-        let bell = events.add_bell(handle)?;
+        let doorbell = events.add_doorbell(handle)?;
         let segment = site
-            .maps
-            .add(open_file, part.pages(), content, true)
+            .mmap_offsets
+            .add(open_file, window.pages(), backing, true)
             .and_then(|range| {
                 let segment = Self {
-                    side,
-                    part,
+                    role,
+                    window,
                     range,
-                    bell: bell.clone(),
+                    doorbell: doorbell.clone(),
                     events: events.clone(),
                     offers: Offers::of(peer),
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
-                    site.maps.remove(range);
+                    site.mmap_offsets.remove(range);
                     err.into()
                 })
             });
         if segment.is_err() {
-            events.remove_bell(&bell);
+            events.remove_doorbell(&doorbell);
         }
         segment
     }
 
     /// The range that can be mapped.
-    pub(crate) fn range(&self) -> MapRange {
+    pub(crate) fn range(&self) -> MmapRange {
         self.range
     }
 
@@ -264,12 +273,12 @@ impl Segment {
     pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
         let guard = site.gate.try_enter()?;
         let mut rung = false;
-        match self.side {
-            Side::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
-            Side::Attached(_) => (),
+        match self.role {
+            Role::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
+            Role::Attached(_) => (),
             // Those who were offered the segment, but a doorbell that nobody needs does no harm.
-            Side::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
-            Side::Created(..) => (),
+            Role::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
+            Role::Created(..) => (),
         }
         if !site.link.is_up() {
             return Err(enotconn());
@@ -280,7 +289,7 @@ impl Segment {
                     continue;
                 }
                 site.hw
-                    .ring(guard.dev(), peer.node(), self.part.doorbell())?;
+                    .ring(guard.dev(), peer.node(), self.window.doorbell())?;
                 rung = true;
             }
         }
@@ -292,8 +301,8 @@ impl Segment {
 
     /// Undoes [`Segment::new`].
     fn forget(&self, site: &Site<'_>) {
-        site.maps.remove(self.range);
-        self.events.remove_bell(&self.bell);
+        site.mmap_offsets.remove(self.range);
+        self.events.remove_doorbell(&self.doorbell);
     }
 
     /// Ends this side.
@@ -302,43 +311,43 @@ impl Segment {
         let mut state = site.segments.state.lock();
         state.segments.retain(|other| !Arc::ptr_eq(other, this));
         let offers = this.offers.all();
-        let Ok(offset) = u64::try_from(this.part.offset()) else {
+        let Ok(offset) = u64::try_from(this.window.offset()) else {
             return;
         };
-        match this.side {
-            Side::Created(..) if offers == [0; MAX_NODES] => site.parts.give_back(this.part),
-            Side::Created(..) => {
+        match this.role {
+            Role::Created(..) if offers == [0; MAX_NODES] => site.window_alloc.free(this.window),
+            Role::Created(..) => {
                 // A part that cannot be remembered is never used again, which harms nobody.
-                let _ = state.leaving.push((this.part, offers), GFP_KERNEL);
+                let _ = state.leaving.push((this.window, offers), GFP_KERNEL);
                 for peer in site.link.peers() {
                     if this.offers.get(peer.node()) > 0 {
-                        state.say(site, peer.node(), Note::Gone(offset));
+                        state.notify(site, peer.node(), Note::Gone(offset));
                     }
                 }
             }
-            Side::Attached(peer) if this.offers.get(peer) == 0 => (),
-            Side::Attached(peer) => state.give_back(site, peer, offset),
+            Role::Attached(peer) if this.offers.get(peer) == 0 => (),
+            Role::Attached(peer) => state.give_back(site, peer, offset),
         }
     }
 }
 
 impl Segment {
     fn is_created(&self) -> bool {
-        matches!(self.side, Side::Created(..))
+        matches!(self.role, Role::Created(..))
     }
 }
 
 /// Clears a part that somebody else may have used.
-fn zero(site: &Site<'_>, part: Part) -> Result {
+fn zero(site: &Site<'_>, window: WindowRange) -> Result {
     let guard = site.gate.try_enter()?;
     site.hw
-        .zero_window(guard.dev(), part.offset(), part.length())
+        .zero_window(guard.dev(), window.offset(), window.length())
 }
 
 impl State {
     fn created(&self, name: u64) -> Option<&Arc<Segment>> {
         let mut segments = self.segments.iter();
-        segments.find(|segment| matches!(segment.side, Side::Created(other, _) if other == name))
+        segments.find(|segment| matches!(segment.role, Role::Created(other, _) if other == name))
     }
 
     /// Adds the segment that `make` makes.
@@ -358,7 +367,7 @@ impl State {
     }
 
     /// Tells `peer` something, now or when there is room in the ring.
-    fn say(&mut self, site: &Site<'_>, peer: u32, note: Note) {
+    fn notify(&mut self, site: &Site<'_>, peer: u32, note: Note) {
         // A peer that cannot be told at all will begin a new session, which tells it more.
         let Some(guard) = site.gate.enter() else {
             return;
@@ -367,35 +376,36 @@ impl State {
             return;
         };
         let place = usize::try_from(peer).ok();
-        let Some(unsaid) = place.and_then(|place| self.unsaid.get_mut(place)) else {
+        let Some(unreported) = place.and_then(|place| self.unreported.get_mut(place)) else {
             return;
         };
-        let full = unsaid.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
+        let full =
+            unreported.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
         if full {
-            site.segments.owes.store(true, Relaxed);
+            site.segments.has_unreported.store(true, Relaxed);
             // What is forgotten for want of memory costs a part of the window until the next session.
-            if unsaid.add(note) == Err(eproto()) {
-                to.give_up();
+            if unreported.add(note) == Err(eproto()) {
+                to.mark_broken();
             }
         }
     }
 
     /// Gives one offer of `peer` back.
     fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
-        self.say(site, peer, Note::Left(offset, 1));
+        self.notify(site, peer, Note::Left(offset, 1));
     }
 
     /// Makes segments that are attached to those of `peer` lead nowhere; returns how many.
-    fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(Part) -> bool) -> u32 {
+    fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(WindowRange) -> bool) -> u32 {
         let mut ended = 0;
         for segment in &self.segments {
-            if segment.side == Side::Attached(peer)
-                && which(segment.part)
+            if segment.role == Role::Attached(peer)
+                && which(segment.window)
                 && segment.offers.get(peer) != 0
             {
                 segment.offers.set(peer, 0);
-                site.maps.revoke(segment.range);
-                segment.events.ring(&segment.bell);
+                site.mmap_offsets.revoke(segment.range);
+                segment.events.ring(&segment.doorbell);
                 ended += 1;
             }
         }
@@ -406,23 +416,28 @@ impl State {
 impl State {
     /// Changes the offers to `peer` that are out of ended segments; parts without any are given
     /// back.
-    fn forget_offers(&mut self, site: &Site<'_>, peer: u32, change: impl Fn(Part, u32) -> u32) {
-        self.leaving.retain(|(part, offers)| {
+    fn forget_offers(
+        &mut self,
+        site: &Site<'_>,
+        peer: u32,
+        change: impl Fn(WindowRange, u32) -> u32,
+    ) {
+        self.leaving.retain(|(window, offers)| {
             let place = usize::try_from(peer).ok();
             if let Some(count) = place.and_then(|place| offers.get_mut(place)) {
-                *count = change(*part, *count);
+                *count = change(*window, *count);
             }
             let left = *offers != [0; MAX_NODES];
             if !left {
-                site.parts.give_back(*part);
+                site.window_alloc.free(*window);
             }
             left
         });
     }
 }
 
-fn is_at(part: Part, offset: u64) -> bool {
-    u64::try_from(part.offset()) == Ok(offset)
+fn is_at(window: WindowRange, offset: u64) -> bool {
+    u64::try_from(window.offset()) == Ok(offset)
 }
 
 impl Segments {
@@ -432,11 +447,11 @@ impl Segments {
             epochs: [Epoch(0); MAX_NODES],
             segments: KVec::new(),
             leaving: KVec::new(),
-            unsaid: [const { Unsaid::new() }; MAX_NODES],
+            unreported: [const { Unreported::new() }; MAX_NODES],
         };
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Segments::state"),
-            owes: Atomic::new(false),
+            has_unreported: Atomic::new(false),
         })
     }
 
@@ -449,14 +464,14 @@ impl Segments {
     pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
         let segment = state.created(name)?;
-        if matches!(segment.side, Side::Created(_, Some(only)) if only != peer) {
+        if matches!(segment.role, Role::Created(_, Some(only)) if only != peer) {
             return None;
         }
         let offers = segment.offers.get(peer).checked_add(1)?;
         segment.offers.set(peer, offers);
         Some(CreatedSegment {
-            offset: u64::try_from(segment.part.offset()).ok()?,
-            length: u64::try_from(segment.part.length()).ok()?,
+            offset: u64::try_from(segment.window.offset()).ok()?,
+            length: u64::try_from(segment.window.length()).ok()?,
         })
     }
 
@@ -471,8 +486,8 @@ impl Segments {
     /// A peer rang: wakes all whose doorbell bit is set.
     pub(crate) fn rung(&self, bits: u32) {
         for segment in &self.state.lock().segments {
-            if segment.part.doorbell() & bits != 0 {
-                segment.events.ring(&segment.bell);
+            if segment.window.doorbell() & bits != 0 {
+                segment.events.ring(&segment.doorbell);
             }
         }
     }
@@ -480,9 +495,9 @@ impl Segments {
     /// The segment of `peer` at `offset` is gone: nobody here writes it any more when this returns.
     pub(crate) fn gone(&self, site: &Site<'_>, peer: u32, offset: u64) {
         let mut state = self.state.lock();
-        let count = state.end_attached(site, peer, |part| is_at(part, offset));
+        let count = state.end_attached(site, peer, |window| is_at(window, offset));
         if count > 0 {
-            state.say(site, peer, Note::Left(offset, count));
+            state.notify(site, peer, Note::Left(offset, count));
         }
     }
 
@@ -490,14 +505,14 @@ impl Segments {
     pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
-            let is_meant = segment.is_created() && is_at(segment.part, offset);
+            let is_meant = segment.is_created() && is_at(segment.window, offset);
             if is_meant && segment.offers.get(peer) > 0 {
                 let offers = segment.offers.get(peer).saturating_sub(count);
                 segment.offers.set(peer, offers);
-                segment.events.ring(&segment.bell);
+                segment.events.ring(&segment.doorbell);
             }
         }
-        state.forget_offers(site, peer, |part, offers| match is_at(part, offset) {
+        state.forget_offers(site, peer, |window, offers| match is_at(window, offset) {
             true => offers.saturating_sub(count),
             false => offers,
         });
@@ -511,13 +526,13 @@ impl Segments {
         if let Some(epoch) = place.and_then(|place| state.epochs.get_mut(place)) {
             *epoch = Epoch(epoch.0.wrapping_add(1));
         }
-        if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
-            unsaid.clear();
+        if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
+            unreported.clear();
         }
         state.end_attached(site, peer, |_| true);
         for segment in &state.segments {
             if segment.is_created() {
-                segment.events.ring(&segment.bell);
+                segment.events.ring(&segment.doorbell);
             }
         }
     }
@@ -528,7 +543,7 @@ impl Segments {
         for segment in &state.segments {
             if segment.is_created() {
                 segment.offers.set(peer, 0);
-                segment.events.ring(&segment.bell);
+                segment.events.ring(&segment.doorbell);
             }
         }
         state.forget_offers(site, peer, |_, _| 0);
@@ -536,7 +551,7 @@ impl Segments {
 
     /// Says what did not fit before.
     pub(crate) fn resend(&self, site: &Site<'_>) {
-        if !self.owes.load(Relaxed) {
+        if !self.has_unreported.load(Relaxed) {
             return;
         }
         let mut state = self.state.lock();
@@ -545,16 +560,24 @@ impl Segments {
         };
         for peer in site.link.peers() {
             let place = usize::try_from(peer.node()).ok();
-            if let Some(unsaid) = place.and_then(|place| state.unsaid.get_mut(place)) {
-                unsaid.say(|message| peer.send(guard.dev(), site.hw, message));
+            if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
+                unreported.send(|message| peer.send(guard.dev(), site.hw, message));
             }
         }
-        let owes = state.unsaid.iter().any(|unsaid| unsaid.len() > 0);
-        self.owes.store(owes, Relaxed);
+        let has_unreported = state
+            .unreported
+            .iter()
+            .any(|unreported| unreported.len() > 0);
+        self.has_unreported.store(has_unreported, Relaxed);
     }
 
     /// Messages that wait for room in the ring of a peer.
-    pub(crate) fn unsaid(&self) -> usize {
-        self.state.lock().unsaid.iter().map(Unsaid::len).sum()
+    pub(crate) fn unreported(&self) -> usize {
+        self.state
+            .lock()
+            .unreported
+            .iter()
+            .map(Unreported::len)
+            .sum()
     }
 }

@@ -87,7 +87,7 @@ mod tests {
             }
         }
 
-        fn look(&mut self, peer: Option<Sight>) -> Step {
+        fn observe(&mut self, peer: Option<Sight>) -> Step {
             let step = self.session.step(peer);
             match step {
                 Step::Stay => (),
@@ -102,17 +102,17 @@ mod tests {
     }
 
     /// Lets both look in turns until nothing changes.
-    fn settle(a: &mut Node, b: &mut Node) {
+    fn exchange_until_stable(a: &mut Node, b: &mut Node) {
         for _ in 0..8 {
-            a.look(Some(b.sight()));
-            b.look(Some(a.sight()));
+            a.observe(Some(b.sight()));
+            b.observe(Some(a.sight()));
         }
     }
 
     #[test]
     fn two_nodes_meet() {
         let (mut a, mut b) = (Node::new(1), Node::new(2));
-        settle(&mut a, &mut b);
+        exchange_until_stable(&mut a, &mut b);
         assert!(a.session.up && b.session.up);
         assert_eq!(a.session.key(), b.session.key());
     }
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_restart_is_noticed_by_the_other() {
         let (mut a, mut b) = (Node::new(1), Node::new(2));
-        settle(&mut a, &mut b);
+        exchange_until_stable(&mut a, &mut b);
         let old = a.session.key();
         b = Node::new(77);
-        assert_eq!(a.look(Some(b.sight())), Step::Down);
-        settle(&mut a, &mut b);
+        assert_eq!(a.observe(Some(b.sight())), Step::Down);
+        exchange_until_stable(&mut a, &mut b);
         assert!(a.session.up && b.session.up);
         assert_ne!(a.session.key(), old);
     }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn what_a_dead_peer_left_is_not_a_peer() {
         let (mut a, mut b) = (Node::new(1), Node::new(2));
-        settle(&mut a, &mut b);
+        exchange_until_stable(&mut a, &mut b);
         let left = b.sight();
         // It stopped to beat.
-        assert_eq!(a.look(None), Step::Down);
+        assert_eq!(a.observe(None), Step::Down);
         for _ in 0..4 {
-            a.look(Some(left));
+            a.observe(Some(left));
             assert!(!a.session.up);
         }
     }
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn a_pause_ends_the_session_on_both_sides() {
         let (mut a, mut b) = (Node::new(1), Node::new(2));
-        settle(&mut a, &mut b);
-        assert_eq!(a.look(None), Step::Down);
-        assert_eq!(b.look(Some(a.sight())), Step::Down);
-        settle(&mut a, &mut b);
+        exchange_until_stable(&mut a, &mut b);
+        assert_eq!(a.observe(None), Step::Down);
+        assert_eq!(b.observe(Some(a.sight())), Step::Down);
+        exchange_until_stable(&mut a, &mut b);
         assert!(a.session.up && b.session.up);
     }
 }

@@ -38,11 +38,11 @@ use crate::{
 
 /// Allocator of the own section, behind the areas of the control channel.
 #[pin_data]
-pub(crate) struct Parts {
+pub(crate) struct WindowAllocator {
     pages: usize,
     used: Atomic<usize>,
     #[pin]
-    parts: RangeAllocator,
+    pages_alloc: RangeAllocator,
     /// What is paid for each part until it is given back, by its first page.
     #[pin]
     shares: Mutex<RBTree<usize, Share>>,
@@ -50,13 +50,13 @@ pub(crate) struct Parts {
 
 /// A part of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct WindowRange {
     /// First page.
     page: usize,
     pages: usize,
 }
 
-impl Part {
+impl WindowRange {
     /// The part that a peer says it has, if it lies where a part of a section of `window_size` bytes
     /// can lie.
     pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
@@ -100,14 +100,14 @@ impl Part {
     }
 }
 
-impl Parts {
+impl WindowAllocator {
     /// Creates an allocator for a section of `size` bytes.
     pub(crate) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             pages: size >> PAGE_SHIFT,
             used: Atomic::new(0),
-            parts <- RangeAllocator::new(),
-            shares <- new_mutex!(RBTree::new(), "uldma::Parts::shares"),
+            pages_alloc <- RangeAllocator::new(),
+            shares <- new_mutex!(RBTree::new(), "uldma::WindowAllocator::shares"),
         })
     }
 
@@ -126,7 +126,7 @@ impl Parts {
     /// # Errors
     ///
     /// `EINVAL` for no bytes, `ENOSPC`, those of [`Share::new`].
-    pub(crate) fn take(&self, payer: &Arc<Payer>, length: u64) -> Result<Part> {
+    pub(crate) fn alloc(&self, payer: &Arc<Payer>, length: u64) -> Result<WindowRange> {
         let length = usize::try_from(length).map_err(|_| ENOSPC)?;
         let pages = length.div_ceil(PAGE_SIZE);
         if pages == 0 {
@@ -139,19 +139,19 @@ impl Parts {
         let share = Share::new(payer, Resource::Window, pages << PAGE_SHIFT)?;
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let first = CHANNEL_SIZE >> PAGE_SHIFT;
-        let page = self.parts.take(pages, first..self.pages)?;
+        let page = self.pages_alloc.take(pages, first..self.pages)?;
         self.used.fetch_add(pages, Relaxed);
         let node = reserved.into_node(page, share);
         self.shares.lock().insert(node);
-        Ok(Part { page, pages })
+        Ok(WindowRange { page, pages })
     }
 
     /// Gives a part back, which no peer writes any more.
-    pub(crate) fn give_back(&self, part: Part) {
+    pub(crate) fn free(&self, range: WindowRange) {
         // Before the next part can begin there.
-        let share = self.shares.lock().remove(&part.page);
-        if self.parts.give_back(part.page) {
-            self.used.fetch_sub(part.pages, Relaxed);
+        let share = self.shares.lock().remove(&range.page);
+        if self.pages_alloc.give_back(range.page) {
+            self.used.fetch_sub(range.pages, Relaxed);
         }
         drop(share);
     }

@@ -49,7 +49,7 @@ pub(crate) mod subscription;
 mod unpin;
 
 pub(crate) use cache::Limits;
-use device_ops::Host;
+use device_ops::DeviceOps;
 use space::Space;
 use space_id::{
     SpaceId,
@@ -118,7 +118,7 @@ impl Lmm {
     pub(crate) fn join(
         &self,
         mm: &MmWithUser,
-        host: Arc<dyn Host>,
+        device: Arc<dyn DeviceOps>,
         payer: impl FnOnce() -> Result<Arc<Payer>>,
     ) -> Result<Arc<Space>> {
         let mut spaces = self.spaces.lock();
@@ -128,7 +128,7 @@ impl Lmm {
         }
         let id = SpaceId::take(&self.ids)?;
         let (cached, queue) = (self.cached.clone(), self.queue.clone());
-        let space = Space::new(id, mm, host, payer()?, self.options, cached, queue);
+        let space = Space::new(id, mm, device, payer()?, self.options, cached, queue);
         let space = Arc::pin_init(space, GFP_KERNEL)?;
         let users = Users {
             space: space.clone(),
@@ -169,10 +169,10 @@ impl Lmm {
 
     /// Gets caches to give `pages` pages up, each of them; takes no lock that it would have to wait
     /// for.
-    pub(crate) fn give_up(&self, pages: usize) {
+    pub(crate) fn request_shrink(&self, pages: usize) {
         if let Some(spaces) = self.spaces.try_lock() {
             for users in spaces.values() {
-                users.space.attention.give_up(pages);
+                users.space.deferred_work.request_shrink(pages);
             }
         }
     }

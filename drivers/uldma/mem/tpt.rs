@@ -67,11 +67,11 @@ use rights::{
 pub(crate) use reach::{
     leaked,
     Entered,
+    InvalidateScope, //
     PageRun,
     Proof,
     Quiet,
     Reachable,
-    Tell, //
 };
 
 use runs::TakenRun;

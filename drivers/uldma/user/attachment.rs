@@ -13,8 +13,8 @@ use kernel::{
 
 use crate::{
     connection::{
+        ConnHandle,
         Connection,
-        Held,
         Listener,
         Readiness,
         Site, //
@@ -91,7 +91,7 @@ impl PartialEq for Listening {
 pub(crate) struct Attachment {
     events: Arc<Events>,
     #[pin]
-    state: Mutex<State<Listening, Held>>,
+    state: Mutex<State<Listening, ConnHandle>>,
 }
 
 impl Attachment {
@@ -114,15 +114,15 @@ impl Attachment {
     }
 
     /// Attaches to the connection that `make` makes, which may take as long as it likes.
-    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<Held>) -> Result {
+    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<ConnHandle>) -> Result {
         self.attach(|| {
-            let held = make()?;
-            held.watch(&self.events);
-            Ok(State::Connection(held))
+            let handle = make()?;
+            handle.watch(&self.events);
+            Ok(State::Connection(handle))
         })
     }
 
-    fn attach(&self, make: impl FnOnce() -> Result<State<Listening, Held>>) -> Result {
+    fn attach(&self, make: impl FnOnce() -> Result<State<Listening, ConnHandle>>) -> Result {
         self.state.lock().begin()?;
         let (made, result) = match make() {
             Ok(made) => (Some(made), Ok(())),
@@ -130,7 +130,7 @@ impl Attachment {
         };
         self.state.lock().made(made);
         if result.is_ok() {
-            self.events.nudge();
+            self.events.wake();
         }
         result
     }
@@ -142,21 +142,21 @@ impl Attachment {
     /// `ENOTCONN` when there is none, `EAGAIN`, `EINTR`.
     pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
         let listening = match &*self.state.lock() {
-            State::Connection(held) => return Ok((**held).clone()),
+            State::Connection(handle) => return Ok((**handle).clone()),
             State::Listener(listening) if listening.0.is_once() => Listening(listening.0.clone()),
             _ => return Err(enotconn()),
         };
         match listening.0.accept(nonblock) {
-            Ok(held) => {
-                let connection = (*held).clone();
+            Ok(handle) => {
+                let connection = (*handle).clone();
                 connection.watch(&self.events);
-                let became = self.state.lock().become_connection(&listening, held);
+                let became = self.state.lock().become_connection(&listening, handle);
                 // One that is given back ends, and not under the lock.
                 became.map(|()| connection).map_err(|_| enotconn())
             }
             // Another thread may have been faster.
             Err(err) => match &*self.state.lock() {
-                State::Connection(held) => Ok((**held).clone()),
+                State::Connection(handle) => Ok((**handle).clone()),
                 _ => Err(err),
             },
         }
@@ -172,7 +172,7 @@ impl Attachment {
                 readable: !listener.is_once() && listener.count().0 > 0,
                 ..Readiness::default()
             }),
-            State::Connection(held) => Some(held.readiness()),
+            State::Connection(handle) => Some(handle.readiness()),
             State::Nothing | State::Busy => None,
         }
     }
@@ -193,7 +193,7 @@ impl Attachment {
                 out.out_waiting = u32::try_from(waiting)?;
                 out.out_refused = refused;
             }
-            State::Connection(held) => held.describe(out),
+            State::Connection(handle) => handle.describe(out),
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Attachment {
             // It can be waited for again.
             if result != Err(ERESTARTNOHAND) {
                 let ended = self.state.lock().take_if(|state| match state {
-                    State::Connection(held) => Arc::ptr_eq(held, &connection),
+                    State::Connection(handle) => Arc::ptr_eq(handle, &connection),
                     _ => false,
                 });
                 drop(ended);
@@ -234,7 +234,7 @@ impl Attachment {
         match state {
             State::Nothing | State::Busy => (),
             State::Listener(Listening(listener)) => site.connections.unlisten(site, &listener),
-            State::Connection(held) => held.abandon(site, keep),
+            State::Connection(handle) => handle.abandon(site, keep),
         }
     }
 }

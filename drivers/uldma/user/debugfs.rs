@@ -56,11 +56,11 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 }
 
 fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let looks = shared.pump.looks();
-    writeln!(f, "doorbells {}", looks.doorbells)?;
-    writeln!(f, "found {}", looks.found)?;
-    writeln!(f, "moderated {}", looks.moderated)?;
-    writeln!(f, "passes {}", looks.passes)
+    let stats = shared.worker.stats();
+    writeln!(f, "doorbells {}", stats.doorbells)?;
+    writeln!(f, "found {}", stats.found)?;
+    writeln!(f, "moderated {}", stats.moderated)?;
+    writeln!(f, "passes {}", stats.passes)
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +73,7 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "contexts {} of {}, wanted by {} more",
         shared.contexts.used(),
         geometry.contexts - 1,
-        shared.contexts.parked()
+        shared.contexts.detached()
     )?;
     writeln!(
         f,
@@ -85,11 +85,11 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "cached {}", shared.lmm.cached())?;
     writeln!(f, "leaked {}", leaked())?;
     writeln!(f, "connections {}", shared.connections.count())?;
-    writeln!(f, "unsaid {}", shared.segments.unsaid())?;
+    writeln!(f, "unsaid {}", shared.segments.unreported())?;
     writeln!(
         f,
         "window {} of {}",
-        shared.parts.used(),
+        shared.window_alloc.used(),
         geometry.window_size
     )
 }

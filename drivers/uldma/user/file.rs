@@ -54,7 +54,7 @@ unsafe impl FileOperations for OpenFile {
     const MODULE: &'static ThisModule = this_module!();
 
     fn mapping(device: &Shared) -> &SharedMapping {
-        device.maps.mapping()
+        device.mmap_offsets.mapping()
     }
 
     fn open(device: ArcBorrow<'_, Shared>) -> Result<Arc<Self>> {
@@ -79,13 +79,15 @@ unsafe impl FileOperations for OpenFile {
         let _guard = this.shared.gate.try_enter()?;
         let (first, pages) = (mapping.first_page(), mapping.pages());
         let shared = &this.shared;
-        shared.maps.check(this.number, &*shared.hw, first, pages)
+        shared
+            .mmap_offsets
+            .check(this.number, &*shared.hw, first, pages)
     }
 
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError> {
         let shared = &this.shared;
         let _guard = shared.gate.enter().ok_or(FaultError::Bus)?;
-        let served = shared.maps.fault(this.number, &*shared.hw, fault)?;
+        let served = shared.mmap_offsets.fault(this.number, &*shared.hw, fault)?;
         // Who has waited in vain does not wait again, but for another access.
         if served == Served::Later && fault.is_retry() && this.has_given_up() {
             return Err(FaultError::Bus);
@@ -95,9 +97,9 @@ unsafe impl FileOperations for OpenFile {
 
     fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool) {
         let shared = &this.shared;
-        let (gate, hw, maps) = (&shared.gate, &*shared.hw, &shared.maps);
+        let (gate, hw, offsets) = (&shared.gate, &*shared.hw, &shared.mmap_offsets);
         let contexts = &shared.contexts;
-        match contexts.wait_for_registers(gate, hw, maps, this.number, interruptible) {
+        match contexts.wait_for_registers(gate, hw, offsets, this.number, interruptible) {
             // A signal is looked at before the page is touched again.
             Ok(()) | Err(EINTR) => (),
             Err(_) => this.give_up(),
@@ -115,7 +117,7 @@ unsafe impl FileOperations for OpenFile {
             },
             Some(connection) => {
                 this.shared.connection_site().work_if_polling();
-                this.shared.pump.look_now();
+                this.shared.worker.poll_now();
                 Readiness {
                     readable: connection.readable,
                     writable: connection.writable,
@@ -164,7 +166,7 @@ unsafe impl FileOperations for OpenFile {
         seq_print!(m, "uldma-region-bytes:\t{bytes}\n");
         seq_print!(m, "uldma-pinned-bytes:\t{pinned}\n");
         match &objects.context {
-            Some(context) => seq_print!(m, "uldma-context:\t{}\n", context.claim.number()),
+            Some(context) => seq_print!(m, "uldma-context:\t{}\n", context.vctx.number()),
             None => seq_print!(m, "uldma-context:\tnone\n"),
         }
     }

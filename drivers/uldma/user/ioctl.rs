@@ -17,7 +17,7 @@ use zerocopy::{
 };
 
 use crate::{
-    connection::Way,
+    connection::Direction,
     dma::method,
     hw::{
         layout::size_word,
@@ -241,10 +241,10 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_CONN_ACCEPT => connection::accept(open_file, &user, nonblock),
         ULDMA_CMD_CONN_CONNECT => connection::connect(open_file, &user),
         ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(open_file, &user),
-        ULDMA_CMD_CONN_PREPOST => connection::give(open_file, &user, Way::Receive, nonblock),
-        ULDMA_CMD_CONN_SEND => connection::give(open_file, &user, Way::Send, nonblock),
-        ULDMA_CMD_CONN_RECV => connection::take(open_file, &user, Way::Receive, nonblock),
-        ULDMA_CMD_CONN_RECYCLE => connection::take(open_file, &user, Way::Send, nonblock),
+        ULDMA_CMD_CONN_PREPOST => connection::post(open_file, &user, Direction::Receive, nonblock),
+        ULDMA_CMD_CONN_SEND => connection::post(open_file, &user, Direction::Send, nonblock),
+        ULDMA_CMD_CONN_RECV => connection::reap(open_file, &user, Direction::Receive, nonblock),
+        ULDMA_CMD_CONN_RECYCLE => connection::reap(open_file, &user, Direction::Send, nonblock),
         ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
         _ => Err(ENOTTY),
     }?;
@@ -312,7 +312,7 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_max_pages = geometry.page_capacity;
     arg.out_pages = usage.pages;
     arg.out_window_size = u64::try_from(geometry.window_size)?;
-    arg.out_window_used = u64::try_from(shared.parts.used())?;
+    arg.out_window_used = u64::try_from(shared.window_alloc.used())?;
     arg.out_methods = method::allowed(geometry.methods);
     arg.out_file_regions = u32::try_from(regions)?;
     arg.out_mm_pinned = pages_to_bytes(open_file.space.locked_pages());
@@ -412,17 +412,17 @@ fn dma_wait(open_file: &OpenFile, user: &User) -> Result {
 
 /// Waits for a transfer that was started from user level.
 fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
-    let claim = {
+    let vctx = {
         let objects = open_file.objects.lock();
-        objects.context.as_ref().ok_or(ENXIO)?.claim.clone()
+        objects.context.as_ref().ok_or(ENXIO)?.vctx.clone()
     };
     let shared = &open_file.shared;
     {
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
-        let last = shared.contexts.last_ticket(dev, hw, &claim)?;
+        let last = shared.contexts.last_ticket(dev, hw, &vctx)?;
         // A program gives out the tickets of its queue itself, before the device has seen them.
-        let ahead = match claim.method.needs_queue() {
+        let ahead = match vctx.method.needs_queue() {
             true => uapi::ULDMA_STATUS_RECORDS,
             false => 0,
         };

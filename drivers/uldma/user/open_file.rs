@@ -27,7 +27,7 @@ use kernel::{
 use crate::{
     device::Shared,
     dma::{
-        context::Claim,
+        context::VirtualContext,
         engine::Transfer,
         method::Method, //
     },
@@ -48,7 +48,7 @@ use crate::{
         }, //
     },
     link::{
-        requests::Places,
+        requests::RequestSlots,
         segment::Segment, //
     },
     mem::lmm::space::Space,
@@ -64,8 +64,8 @@ use crate::{
         handles::Handles,
         ledger::Payer,
         mmap_offset::{
-            Content,
-            MapRange, //
+            Backing,
+            MmapRange, //
         }, //
     }, //
 };
@@ -80,10 +80,10 @@ pub(crate) enum Object {
 
 /// The register context of an open file.
 pub(crate) struct FileContext {
-    pub(crate) claim: Arc<Claim>,
-    pub(crate) registers: MapRange,
-    pub(crate) status: MapRange,
-    pub(crate) queue: Option<MapRange>,
+    pub(crate) vctx: Arc<VirtualContext>,
+    pub(crate) registers: MmapRange,
+    pub(crate) status: MmapRange,
+    pub(crate) queue: Option<MmapRange>,
 }
 
 /// Transfers whose outcome an open file can ask for: the last ones that it started.
@@ -191,7 +191,7 @@ pub(crate) struct OpenFile {
     pub(crate) space: Arc<Space>,
     pub(crate) events: Arc<Events>,
     /// Its requests to peers that wait for an answer.
-    requests: Places,
+    requests: RequestSlots,
     /// Whether regions that end leave their pins in the cache.
     pub(crate) keep_pins: Atomic<bool>,
     #[pin]
@@ -231,7 +231,7 @@ impl WorkItem for OpenFile {
     fn run(this: Arc<Self>) {
         // Pins of what is mapped nowhere any more are of use to no process.
         this.keep_pins.store(false, Relaxed);
-        this.give_all_back();
+        this.release_all();
     }
 }
 
@@ -287,7 +287,7 @@ impl OpenFile {
             shared,
             space,
             events,
-            requests: Places::new(),
+            requests: RequestSlots::new(),
             keep_pins: Atomic::new(false),
             objects <- new_mutex!(objects, "uldma::OpenFile::objects"),
             attachment <- attachment,
@@ -319,7 +319,7 @@ impl OpenFile {
     }
 
     /// Its places for requests to peers, and who pays for them.
-    pub(crate) fn asker(&self) -> (&Places, &Arc<Payer>) {
+    pub(crate) fn asker(&self) -> (&RequestSlots, &Arc<Payer>) {
         (&self.requests, self.space.payer())
     }
 
@@ -390,9 +390,9 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the open file has one or all are in use; those of [`Running::add`].
+    /// `EBUSY` when the open file has one or all are in use; those of [`SchedNotify::add`].
     ///
-    /// [`Running::add`]: crate::dma::sched_notify::Running::add
+    /// [`SchedNotify::add`]: crate::dma::sched_notify::SchedNotify::add
     pub(crate) fn take_context(
         &self,
         objects: &mut Objects,
@@ -403,37 +403,37 @@ impl OpenFile {
             return Err(EBUSY);
         }
         let shared = &self.shared;
-        let maps = &shared.maps;
+        let offsets = &shared.mmap_offsets;
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
         let events = self.events.clone();
-        let claim = Claim::new(self.number, &self.space, method, no_data, events)?;
-        let mut shown: [Option<MapRange>; 3] = [None; 3];
-        let queue = claim.queue.clone();
+        let vctx = VirtualContext::new(self.number, &self.space, method, no_data, events)?;
+        let mut shown: [Option<MmapRange>; 3] = [None; 3];
+        let queue = vctx.queue.clone();
         let contents = [
-            Some((Content::Context, true)),
-            Some((Content::Status(claim.page.clone()), false)),
-            queue.map(|queue| (Content::Queue(queue), true)),
+            Some((Backing::Context, true)),
+            Some((Backing::Status(vctx.page.clone()), false)),
+            queue.map(|queue| (Backing::Queue(queue), true)),
         ];
         let result = (|| {
-            for (range, content) in shown.iter_mut().zip(contents) {
-                if let Some((content, writable)) = content {
-                    *range = Some(maps.add(self.number, 1, content, writable)?);
+            for (range, backing) in shown.iter_mut().zip(contents) {
+                if let Some((backing, writable)) = backing {
+                    *range = Some(offsets.add(self.number, 1, backing, writable)?);
                 }
             }
-            maps.add_context(self.number)?;
+            offsets.add_context(self.number)?;
             // Before it has registers, which others may take back as soon as it has.
-            self.events.set_context(Some(claim.page.clone()));
-            let (number, key) = shared.contexts.take(dev, hw, maps, &claim)?;
+            self.events.set_context(Some(vctx.page.clone()));
+            let (number, key) = shared.contexts.attach(dev, hw, offsets, &vctx)?;
             if method.needs_sched_notify() {
-                shared.running.add(self.space.key(), number)?;
+                shared.sched_notify.add(self.space.key(), number)?;
             }
             Ok((number, key))
         })();
         match (result, shown) {
             (Ok((number, key)), [Some(registers), Some(status), queue]) => {
                 objects.context = Some(FileContext {
-                    claim,
+                    vctx,
                     registers,
                     status,
                     queue,
@@ -442,13 +442,13 @@ impl OpenFile {
             }
             (result, _) => {
                 self.events.set_context(None);
-                maps.remove_context(self.number);
+                offsets.remove_context(self.number);
                 shown
                     .into_iter()
                     .flatten()
-                    .for_each(|range| maps.remove(range));
+                    .for_each(|range| offsets.remove(range));
                 // It has just been enabled, if at all: nothing is in flight.
-                let _ = shared.contexts.give_back(dev, hw, &claim);
+                let _ = shared.contexts.release(dev, hw, &vctx);
                 result.and(Err(EINVAL))
             }
         }
@@ -463,20 +463,20 @@ impl OpenFile {
     pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
         let context = objects.context.take().ok_or(ENXIO)?;
         let shared = &self.shared;
-        shared.maps.remove_context(self.number);
-        shared.maps.remove(context.registers);
-        shared.maps.remove(context.status);
+        shared.mmap_offsets.remove_context(self.number);
+        shared.mmap_offsets.remove(context.registers);
+        shared.mmap_offsets.remove(context.status);
         if let Some(queue) = context.queue {
-            shared.maps.remove(queue);
+            shared.mmap_offsets.remove(queue);
         }
-        if context.claim.method.needs_sched_notify() {
-            shared.running.remove(self.space.key());
+        if context.vctx.method.needs_sched_notify() {
+            shared.sched_notify.remove(self.space.key());
         }
         self.events.set_context(None);
         match shared.gate.enter() {
             Some(guard) => {
                 let contexts = &shared.contexts;
-                contexts.give_back(guard.dev(), &*shared.hw, &context.claim)
+                contexts.release(guard.dev(), &*shared.hw, &context.vctx)
             }
             None => Ok(()),
         }
@@ -494,14 +494,14 @@ impl OpenFile {
         drop(end);
         // Nothing queues it any more.
         flush(&self.work);
-        self.give_all_back();
+        self.release_all();
         self.shared.remove_file(self.number);
         self.shared.lmm.leave(&self.space);
     }
 
     /// Gives back all that the open file has. Its address space gets nothing new meanwhile: the file
     /// was closed, or no thread runs there any more.
-    fn give_all_back(&self) {
+    fn release_all(&self) {
         self.attachment
             .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();

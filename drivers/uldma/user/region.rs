@@ -12,7 +12,7 @@ use crate::{
     device::Shared,
     hw::{
         layout::Run,
-        Place, //
+        RegionOffset, //
     },
     kernel_ext::{
         gate::GateGuard,
@@ -26,7 +26,7 @@ use crate::{
     mem::{
         lmm::{
             members::Member,
-            pinned_range::Locked,
+            pinned_range::PinnedRange,
             range::{
                 offset_in_page,
                 pages_to_bytes,
@@ -36,11 +36,11 @@ use crate::{
         },
         tpt::{
             Entered,
+            InvalidateScope, //
             PageRun,
             Proof,
             RegionSetup,
             RegionSlot,
-            Tell, //
         }, //
     },
     user_abi::{
@@ -51,8 +51,8 @@ use crate::{
             Share, //
         },
         mmap_offset::{
-            Content,
-            MapRange, //
+            Backing,
+            MmapRange, //
         }, //
     }, //
 };
@@ -60,7 +60,7 @@ use crate::{
 /// What holds a region's page entries.
 enum Pages {
     /// Locked memory of this node.
-    Local(Arc<Space>, Locked),
+    Local(Arc<Space>, PinnedRange),
     /// Entries of a space that name the peer's region.
     Remote(Arc<Space>, PageRun),
 }
@@ -126,7 +126,7 @@ pub(crate) struct Region {
     addr: u64,
     access: Access,
     length: u64,
-    range: MapRange,
+    range: MmapRange,
     pages: Pages,
     /// Name under which the region is exported.
     export: Option<u64>,
@@ -140,7 +140,7 @@ impl Region {
     /// # Errors
     ///
     /// `EPERM` when the process does not run in the owner's space; those of [`PageRange::of_bytes`] and
-    /// [`Space::lock`] and [`Share::new`]; `ENOSPC` when a table is full.
+    /// [`Space::pin`] and [`Share::new`]; `ENOSPC` when a table is full.
     pub(crate) fn register(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -160,13 +160,13 @@ impl Region {
         let member = space.add_member();
         let share = Share::new(space.payer(), Resource::Regions, 1)?;
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
-        let locked = space.lock(mm, pages, access, Some(ticket))?;
+        let pinned = space.pin(mm, pages, access, Some(ticket))?;
         let setup = RegionSetup {
             space: space.id(),
             access,
             offset: offset_in_page(addr)?,
             length,
-            runs: locked.runs(),
+            runs: pinned.runs(),
             remote: None,
             export: None,
         };
@@ -177,13 +177,13 @@ impl Region {
                 access,
                 length,
                 range,
-                pages: Pages::Local(space.clone(), locked),
+                pages: Pages::Local(space.clone(), pinned),
                 export: None,
                 _member: member,
             }),
             Err(err) => {
                 // The region's shadow pages may have been mapped for a moment.
-                let _ = space.unlock(locked, Tell::Pages, false);
+                let _ = space.unpin(pinned, InvalidateScope::Pages, false);
                 Err(err)
             }
         }
@@ -195,7 +195,7 @@ impl Region {
         open_file: u64,
         share: Share,
         setup: &RegionSetup<'_>,
-    ) -> Result<(RegionSlot, MapRange)> {
+    ) -> Result<(RegionSlot, MmapRange)> {
         let guard = shared.gate.try_enter()?;
         let slot = shared.tpt.reserve_region(guard.dev(), share)?;
         let result = Self::enter_at(shared, &guard, open_file, slot, setup);
@@ -212,17 +212,19 @@ impl Region {
         open_file: u64,
         slot: RegionSlot,
         setup: &RegionSetup<'_>,
-    ) -> Result<MapRange> {
+    ) -> Result<MmapRange> {
         let count = setup.runs.last().map_or(0, |run| run.page + run.count);
-        let content = Content::Shadow(List::of(setup.runs)?);
+        let backing = Backing::Shadow(List::of(setup.runs)?);
         let pages = usize::try_from(count)?;
         let access = setup.access;
-        let range = shared.maps.add(open_file, pages, content, access.write)?;
+        let range = shared
+            .mmap_offsets
+            .add(open_file, pages, backing, access.write)?;
         // Last, since a device that has seen an entry has to be told when it goes.
         shared
             .tpt
             .set_region(guard.dev(), slot, setup)
-            .inspect_err(|_| shared.maps.remove(range))?;
+            .inspect_err(|_| shared.mmap_offsets.remove(range))?;
         Ok(range)
     }
 
@@ -271,9 +273,9 @@ impl Region {
             Ok(range) => range,
             Err(err) => {
                 // The shadow pages may have been mapped for a moment.
-                let tell = Tell::Region(slot.index);
-                let told = shared.tpt.retract(run).invalidate(dev, &*shared.hw, tell);
-                if told.is_ok() {
+                let scope = InvalidateScope::Region(slot.index);
+                let result = shared.tpt.retract(run).invalidate(dev, &*shared.hw, scope);
+                if result.is_ok() {
                     shared.tpt.free_region(slot);
                 } else {
                     // Entries that the device did not let go of name it still.
@@ -305,7 +307,7 @@ impl Region {
     }
 
     /// The range of shadow pages.
-    pub(crate) fn range(&self) -> MapRange {
+    pub(crate) fn range(&self) -> MmapRange {
         self.range
     }
 
@@ -317,7 +319,7 @@ impl Region {
     /// Pages that the region touches.
     fn pages(&self) -> usize {
         match &self.pages {
-            Pages::Local(_, locked) => locked.range().len(),
+            Pages::Local(_, pinned) => pinned.range().len(),
             Pages::Remote(_, run) => usize::try_from(run.count).unwrap_or(usize::MAX),
         }
     }
@@ -325,7 +327,7 @@ impl Region {
     /// What the region is.
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
-            Pages::Local(_, locked) => Some(locked.number()),
+            Pages::Local(_, pinned) => Some(pinned.number()),
             Pages::Remote(..) => None,
         };
         Description {
@@ -352,7 +354,7 @@ impl Region {
         limit: usize,
         merge: bool,
     ) -> Result<(KVec<Block>, usize)> {
-        let Pages::Local(_, locked) = &self.pages else {
+        let Pages::Local(_, pinned) = &self.pages else {
             return Err(EINVAL);
         };
         if first > self.pages() {
@@ -361,7 +363,7 @@ impl Region {
         let page_size = pages_to_bytes(1);
         let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
         let mut next = first;
-        shared.tpt.addresses(locked.runs(), first, |address| {
+        shared.tpt.addresses(pinned.runs(), first, |address| {
             let last = blocks.last_mut();
             let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
                 Some((_, length)) => {
@@ -381,7 +383,7 @@ impl Region {
     /// # Errors
     ///
     /// `EACCES` when the region does not give that right, `EINVAL` when it ends before.
-    pub(crate) fn place(&self, offset: u64, length: u64, access: Access) -> Result<Place> {
+    pub(crate) fn place(&self, offset: u64, length: u64, access: Access) -> Result<RegionOffset> {
         if !self.access.covers(access) {
             return Err(EACCES);
         }
@@ -389,7 +391,7 @@ impl Region {
         if end > self.length {
             return Err(EINVAL);
         }
-        Ok(Place {
+        Ok(RegionOffset {
             region: self.slot.index,
             offset,
         })
@@ -440,7 +442,7 @@ impl Region {
     /// Gives `f` the region's page entries, in order.
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
-            Pages::Local(_, locked) => f(locked.runs()),
+            Pages::Local(_, pinned) => f(pinned.runs()),
             Pages::Remote(_, run) => f(&[Run {
                 page: 0,
                 first: run.first,
@@ -506,15 +508,15 @@ impl Region {
     pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
         self.retract(shared);
         let result = match self.pages {
-            Pages::Local(space, locked) => {
-                space.unlock(locked, Tell::Region(self.slot.index), keep)
+            Pages::Local(space, pinned) => {
+                space.unpin(pinned, InvalidateScope::Region(self.slot.index), keep)
             }
             Pages::Remote(space, run) => match shared.gate.enter() {
                 Some(guard) => {
-                    let tell = Tell::Region(self.slot.index);
+                    let scope = InvalidateScope::Region(self.slot.index);
                     let retracted = shared.tpt.retract(run);
-                    let told = retracted.invalidate(guard.dev(), &*shared.hw, tell);
-                    told.map_err(|(err, _)| {
+                    let result = retracted.invalidate(guard.dev(), &*shared.hw, scope);
+                    result.map_err(|(err, _)| {
                         // Entries that the device did not let go of name it still.
                         space.keep_until_unbound();
                         err
@@ -541,12 +543,12 @@ impl Region {
         regions: KVVec<Self>,
         mut left: Leaving,
     ) -> Result {
-        let left = space.unlock_all(|end| {
+        let left = space.unpin_all(|end| {
             for mut region in regions {
                 region.retract(shared);
                 let pages = match region.pages {
-                    Pages::Local(_, locked) => {
-                        end(locked);
+                    Pages::Local(_, pinned) => {
+                        end(pinned);
                         None
                     }
                     Pages::Remote(_, run) => Some(run),
@@ -567,7 +569,7 @@ impl Region {
 
     /// Begins to end the region: nobody can start anything with it from now on.
     fn retract(&mut self, shared: &Shared) {
-        shared.maps.remove(self.range);
+        shared.mmap_offsets.remove(self.range);
         if let Some(name) = self.export.take() {
             shared.exports.remove(name);
         }

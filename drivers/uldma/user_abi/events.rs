@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// A doorbell that an open file can be woken by: one per segment and side.
-pub(crate) struct Bell {
+pub(crate) struct DoorbellEvent {
     handle: u32,
     rung: Atomic<bool>,
 }
@@ -46,9 +46,9 @@ pub(crate) struct StaleTicket {
 
 impl StaleTicket {
     /// `bytes` bytes of the region, in all, are stale.
-    pub(crate) fn tell(&self, bytes: u64) {
+    pub(crate) fn report(&self, bytes: u64) {
         self.events
-            .tell(|state| state.add_stale(self.handle, bytes));
+            .update(|state| state.add_stale(self.handle, bytes));
     }
 }
 
@@ -57,8 +57,8 @@ impl Drop for StaleTicket {
         let mut state = self.events.state.lock();
         state.stale.retain(|entry| entry.0 != self.handle);
         state.stale_tickets -= 1;
-        if state.telling_stale == self.handle {
-            state.telling_stale = 0;
+        if state.reporting_stale == self.handle {
+            state.reporting_stale = 0;
         }
     }
 }
@@ -71,7 +71,7 @@ struct ContextState {
     registers: Option<u32>,
     page: Arc<StatusPage>,
     /// Last ticket that `read()` told.
-    told: u64,
+    reported: u64,
     /// Last ticket whose end woke who waits.
     seen: u64,
 }
@@ -90,16 +90,16 @@ pub(crate) struct State {
     context: Option<ContextState>,
     /// Kernel transfers that have ended: how many, and how many of them were told.
     ended: u64,
-    ended_told: u64,
+    ended_reported: u64,
     /// The link's state, if it changed since it was told.
     link: Option<bool>,
-    bells: KVec<Arc<Bell>>,
+    doorbells: KVec<Arc<DoorbellEvent>>,
     /// Regions that went stale since that was told, and their stale bytes; there is room for all
     /// `stale_tickets`.
     stale: KVec<(u32, u64)>,
     stale_tickets: usize,
     /// The region whose event is being told, unless it ended meanwhile.
-    telling_stale: u32,
+    reporting_stale: u32,
     eventfd: Option<EventFd>,
     gone: bool,
 }
@@ -118,8 +118,8 @@ impl State {
     fn take(&mut self) -> Option<uldma_event> {
         if let Some(context) = &mut self.context {
             let completed = context.page.completed();
-            if completed > context.told {
-                context.told = completed;
+            if completed > context.reported {
+                context.reported = completed;
                 return Some(event(
                     uapi::ULDMA_EVENT_COMPLETION,
                     context.number,
@@ -127,8 +127,8 @@ impl State {
                 ));
             }
         }
-        if self.ended > self.ended_told {
-            self.ended_told = self.ended;
+        if self.ended > self.ended_reported {
+            self.ended_reported = self.ended;
             return Some(event(uapi::ULDMA_EVENT_COMPLETION, 0, self.ended));
         }
         if let Some(up) = self.link.take() {
@@ -136,34 +136,41 @@ impl State {
         }
         if !self.stale.is_empty() {
             let (handle, bytes) = self.stale.remove(0).ok()?;
-            self.telling_stale = handle;
+            self.reporting_stale = handle;
             return Some(event(uapi::ULDMA_EVENT_STALE, handle, bytes));
         }
-        let bell = self.bells.iter().find(|bell| bell.rung.load(Relaxed))?;
-        bell.rung.store(false, Relaxed);
-        Some(event(uapi::ULDMA_EVENT_DOORBELL, bell.handle, 1))
+        let doorbell = self
+            .doorbells
+            .iter()
+            .find(|doorbell| doorbell.rung.load(Relaxed))?;
+        doorbell.rung.store(false, Relaxed);
+        Some(event(uapi::ULDMA_EVENT_DOORBELL, doorbell.handle, 1))
     }
 
     /// Makes an event pending again that [`State::take`] returned.
     fn put_back(&mut self, event: &uldma_event) {
         let before = event.value.saturating_sub(1);
         match (event.type_, event.handle) {
-            (uapi::ULDMA_EVENT_COMPLETION, 0) => self.ended_told = before,
+            (uapi::ULDMA_EVENT_COMPLETION, 0) => self.ended_reported = before,
             (uapi::ULDMA_EVENT_COMPLETION, number) => {
                 if let Some(context) = self.context.as_mut().filter(|c| c.number == number) {
-                    context.told = before;
+                    context.reported = before;
                 }
             }
             // A change since then is newer than the one that was taken.
             (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
             (uapi::ULDMA_EVENT_STALE, handle) => {
-                if self.telling_stale == handle {
+                if self.reporting_stale == handle {
                     self.add_stale(handle, event.value);
                 }
             }
             (_, handle) => {
-                if let Some(bell) = self.bells.iter().find(|bell| bell.handle == handle) {
-                    bell.rung.store(true, Relaxed);
+                if let Some(doorbell) = self
+                    .doorbells
+                    .iter()
+                    .find(|doorbell| doorbell.handle == handle)
+                {
+                    doorbell.rung.store(true, Relaxed);
                 }
             }
         }
@@ -191,11 +198,14 @@ impl State {
 
     fn pending(&self) -> bool {
         let context = self.context.as_ref();
-        context.is_some_and(|context| context.page.completed() > context.told)
-            || self.ended > self.ended_told
+        context.is_some_and(|context| context.page.completed() > context.reported)
+            || self.ended > self.ended_reported
             || self.link.is_some()
             || !self.stale.is_empty()
-            || self.bells.iter().any(|bell| bell.rung.load(Relaxed))
+            || self
+                .doorbells
+                .iter()
+                .any(|doorbell| doorbell.rung.load(Relaxed))
     }
 }
 
@@ -213,12 +223,12 @@ impl Events {
         let state = State {
             context: None,
             ended: 0,
-            ended_told: 0,
+            ended_reported: 0,
             link: None,
-            bells: KVec::new(),
+            doorbells: KVec::new(),
             stale: KVec::new(),
             stale_tickets: 0,
-            telling_stale: 0,
+            reporting_stale: 0,
             eventfd: None,
             gone: false,
         };
@@ -229,7 +239,7 @@ impl Events {
     }
 
     /// Changes the state and wakes who waits.
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
         if state.pending() || state.gone {
@@ -252,16 +262,16 @@ impl Events {
             return;
         }
         drop(state);
-        self.tell(|_| ());
+        self.update(|_| ());
     }
 
     /// A transfer that the kernel started has ended.
     pub(crate) fn transfer_ended(&self) {
-        self.tell(|state| state.ended += 1);
+        self.update(|state| state.ended += 1);
     }
 
     /// Something has changed that is told otherwise: wakes who waits.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         let state = self.state.lock();
         if let Some(eventfd) = &state.eventfd {
             eventfd.signal();
@@ -272,22 +282,22 @@ impl Events {
 
     /// The link went up or down.
     pub(crate) fn link_changed(&self, up: bool) {
-        self.tell(|state| state.link = Some(up));
+        self.update(|state| state.link = Some(up));
     }
 
     /// The device is gone.
     pub(crate) fn gone(&self) {
-        self.tell(|state| state.gone = true);
+        self.update(|state| state.gone = true);
     }
 
     /// The open file has a context now, or none; it gets registers by [`Events::set_registers`].
     pub(crate) fn set_context(&self, page: Option<Arc<StatusPage>>) {
-        self.tell(|state| {
+        self.update(|state| {
             state.context = page.map(|page| ContextState {
                 number: 0,
                 registers: None,
                 page,
-                told: 0,
+                reported: 0,
                 seen: 0,
             });
         });
@@ -305,7 +315,7 @@ impl Events {
 
     /// Sets or removes the eventfd, which is signalled at once if something is pending.
     pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
-        self.tell(|state| state.eventfd = eventfd);
+        self.update(|state| state.eventfd = eventfd);
     }
 
     /// Whether every completion has to interrupt, rather than those that are waited for.
@@ -326,27 +336,27 @@ impl Events {
     }
 
     /// Adds a doorbell of segment `handle`.
-    pub(crate) fn add_bell(&self, handle: u32) -> Result<Arc<Bell>> {
+    pub(crate) fn add_doorbell(&self, handle: u32) -> Result<Arc<DoorbellEvent>> {
         let rung = Atomic::new(false);
-        let bell = Arc::new(Bell { handle, rung }, GFP_KERNEL_ACCOUNT)?;
+        let doorbell = Arc::new(DoorbellEvent { handle, rung }, GFP_KERNEL_ACCOUNT)?;
         self.state
             .lock()
-            .bells
-            .push(bell.clone(), GFP_KERNEL_ACCOUNT)?;
-        Ok(bell)
+            .doorbells
+            .push(doorbell.clone(), GFP_KERNEL_ACCOUNT)?;
+        Ok(doorbell)
     }
 
     /// Removes a doorbell.
-    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
+    pub(crate) fn remove_doorbell(&self, doorbell: &Arc<DoorbellEvent>) {
         self.state
             .lock()
-            .bells
-            .retain(|other| !Arc::ptr_eq(other, bell));
+            .doorbells
+            .retain(|other| !Arc::ptr_eq(other, doorbell));
     }
 
     /// Rings a doorbell.
-    pub(crate) fn ring(&self, bell: &Bell) {
-        self.tell(|_| bell.rung.store(true, Relaxed));
+    pub(crate) fn ring(&self, doorbell: &DoorbellEvent) {
+        self.update(|_| doorbell.rung.store(true, Relaxed));
     }
 
     /// Registers on `table` and returns whether an event is pending and whether the device is gone.
@@ -401,7 +411,7 @@ impl Events {
 
     /// Gives an event back that could not be told.
     pub(crate) fn put_back(&self, event: &uldma_event) {
-        self.tell(|state| state.put_back(event));
+        self.update(|state| state.put_back(event));
     }
 
     /// Waits until a ticket of the context has ended, for at most `timeout_ns`.

@@ -48,7 +48,7 @@ use crate::{
 const PAGES: core::ops::Range<usize> = 1..1 << 50;
 
 /// What is behind a range.
-pub(crate) enum Content {
+pub(crate) enum Backing {
     /// Shadow pages of a region, seen through the open file's context.
     Shadow(List<Run>),
     /// The registers of the open file's context.
@@ -67,7 +67,7 @@ pub(crate) enum Content {
     Sink(Arc<SharedPage>),
 }
 
-impl Content {
+impl Backing {
     fn caching(&self, hw: &dyn Hardware) -> Caching {
         match self {
             Self::Shadow(_) | Self::Context => Caching::Uncached,
@@ -116,7 +116,7 @@ impl Content {
 struct Range {
     pages: usize,
     open_file: u64,
-    content: Content,
+    backing: Backing,
     writable: bool,
 }
 
@@ -130,20 +130,20 @@ struct Ranges {
 
 /// All ranges of one device.
 #[pin_data]
-pub(crate) struct Maps {
+pub(crate) struct MmapOffsets {
     mapping: SharedMapping,
     #[pin]
     ranges: Mutex<Ranges>,
 }
 
-/// A range that can be mapped, until [`Maps::remove`].
+/// A range that can be mapped, until [`MmapOffsets::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MapRange {
+pub(crate) struct MmapRange {
     first: usize,
     pages: usize,
 }
 
-impl MapRange {
+impl MmapRange {
     /// The `mmap()` offset of the range.
     pub(crate) fn offset(&self) -> u64 {
         (self.first as u64) << PAGE_SHIFT
@@ -155,7 +155,7 @@ impl MapRange {
     }
 }
 
-impl Maps {
+impl MmapOffsets {
     /// Creates an empty set of ranges.
     pub(crate) fn new() -> Result<impl PinInit<Self, Error>> {
         let mapping = SharedMapping::new()?;
@@ -166,7 +166,7 @@ impl Maps {
         };
         Ok(try_pin_init!(Self {
             mapping,
-            ranges <- new_mutex!(ranges, "uldma::Maps::ranges"),
+            ranges <- new_mutex!(ranges, "uldma::MmapOffsets::ranges"),
         }))
     }
 
@@ -180,13 +180,13 @@ impl Maps {
         &self,
         open_file: u64,
         pages: usize,
-        content: Content,
+        backing: Backing,
         writable: bool,
-    ) -> Result<MapRange> {
+    ) -> Result<MmapRange> {
         let range = Range {
             pages,
             open_file,
-            content,
+            backing,
             writable,
         };
         let node = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -198,22 +198,22 @@ impl Maps {
         }
         ranges.next = next;
         ranges.by_page.insert(node.into_node(first, range));
-        Ok(MapRange { first, pages })
+        Ok(MmapRange { first, pages })
     }
 
     /// Takes a part of a peer's section away from behind a range, which stays until it is
     /// removed; stores lead nowhere when this returns.
-    pub(crate) fn revoke(&self, range: MapRange) {
+    pub(crate) fn revoke(&self, range: MmapRange) {
         let mut ranges = self.ranges.lock();
         if let Some(found) = ranges.by_page.get_mut(&range.first) {
-            found.content.sink();
+            found.backing.sink();
         }
         drop(ranges);
         self.mapping.zap(range.offset(), range.length());
     }
 
     /// Removes a range: touching a mapping of it is a bus error from now on.
-    pub(crate) fn remove(&self, range: MapRange) {
+    pub(crate) fn remove(&self, range: MmapRange) {
         let removed = self.ranges.lock().by_page.remove(&range.first);
         self.mapping.zap(range.offset(), range.length());
         // Pages of the content may only go now that nobody has them mapped.
@@ -221,14 +221,14 @@ impl Maps {
     }
 
     /// Lets `open_file` have a context, through which its shadow pages are seen, once
-    /// [`Maps::move_context`] has said which.
+    /// [`MmapOffsets::move_context`] has said which.
     pub(crate) fn add_context(&self, open_file: u64) -> Result {
         let node = RBTreeNode::new(open_file, None, GFP_KERNEL_ACCOUNT)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }
 
-    /// Says which context `open_file` has from now on, if [`Maps::add_context`] let it have any: another
+    /// Says which context `open_file` has from now on, if [`MmapOffsets::add_context`] let it have any: another
     /// one only after none.
     pub(crate) fn move_context(&self, open_file: u64, context: Option<u32>) {
         if let Some(found) = self.ranges.lock().contexts.get_mut(&open_file) {
@@ -258,13 +258,13 @@ impl Maps {
     }
 
     /// The first range from file page `from` on that is seen through the context of `open_file`.
-    fn of_context_from(&self, open_file: u64, from: usize) -> Option<MapRange> {
+    fn of_context_from(&self, open_file: u64, from: usize) -> Option<MmapRange> {
         let mut ranges = self.ranges.lock();
         let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
         loop {
             let (first, range) = cursor.current();
-            if range.open_file == open_file && range.content.is_of_context() {
-                return Some(MapRange {
+            if range.open_file == open_file && range.backing.is_of_context() {
+                return Some(MmapRange {
                     first: *first,
                     pages: range.pages,
                 });
@@ -292,12 +292,12 @@ impl Maps {
         if range.open_file != open_file || end > start + range.pages {
             return Err(EINVAL);
         }
-        if matches!(range.content, Content::Shadow(_)) && ranges.contexts.get(&open_file).is_none()
+        if matches!(range.backing, Backing::Shadow(_)) && ranges.contexts.get(&open_file).is_none()
         {
             return Err(ENXIO);
         }
         Ok(MappingRights {
-            caching: range.content.caching(hw),
+            caching: range.backing.caching(hw),
             writable: range.writable,
         })
     }
@@ -315,11 +315,11 @@ impl Maps {
             return Err(FaultError::Bus);
         }
         let context = match ranges.contexts.get(&open_file) {
-            Some(None) if range.content.is_of_context() => return Ok(Served::Later),
+            Some(None) if range.backing.is_of_context() => return Ok(Served::Later),
             Some(context) => *context,
             None => None,
         };
-        let frame = range.content.frame(fault.page() - start, context, hw);
+        let frame = range.backing.frame(fault.page() - start, context, hw);
         fault.insert(frame.ok_or(FaultError::Bus)?)?;
         Ok(Served::Now)
     }

@@ -54,7 +54,7 @@ pub(super) struct Shares {
 
 /// A claim to a context of the device.
 #[pin_data]
-pub(crate) struct Claim {
+pub(crate) struct VirtualContext {
     pub(super) open_file: u64,
     /// Space whose pages the context may name.
     pub(super) space: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Claim {
     pub(super) past: Mutex<Past>,
 }
 
-impl Claim {
+impl VirtualContext {
     /// Makes a claim to no context yet.
     pub(crate) fn new(
         open_file: u64,
@@ -87,7 +87,7 @@ impl Claim {
             true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
             false => None,
         };
-        let claim = pin_init!(Self {
+        let vctx = pin_init!(Self {
             open_file,
             payer: space.payer().clone(),
             space: space.id(),
@@ -97,9 +97,9 @@ impl Claim {
             queue,
             events,
             number: Atomic::new(0),
-            past <- new_mutex!(Past::default(), "uldma::Claim::past"),
+            past <- new_mutex!(Past::default(), "uldma::VirtualContext::past"),
         });
-        Arc::pin_init(claim, GFP_KERNEL_ACCOUNT)
+        Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)
     }
 
     /// The number of the context, or 0; it may change at any time.

@@ -24,7 +24,7 @@ const EXPORT: u64 = 12;
 const DONE: u64 = 13;
 
 /// A part of the sender's section, as it says: byte offset and bytes; zero and zero for none.
-pub(crate) type Place = (u64, u64);
+pub(crate) type RawWindowRange = (u64, u64);
 
 /// A message about a connection. `to` is the receiver's number of it, `from` the sender's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum Connection {
         port: u32,
         flags: u32,
         name: u64,
-        part: Place,
+        window: RawWindowRange,
     },
     /// Answers [`Connection::Connect`]; `error` is an errno, or 0.
     Connected {
@@ -43,7 +43,7 @@ pub(crate) enum Connection {
         error: u32,
         from: u32,
         name: u64,
-        part: Place,
+        window: RawWindowRange,
     },
     /// Asks to end: the sender has nothing in flight. With `reset`, data was lost.
     Disconnect { to: u32, from: u32, reset: bool },
@@ -69,15 +69,15 @@ impl Connection {
                 port,
                 flags,
                 name,
-                part,
-            } => (CONNECT, from, [pair(port, flags), name, part.0, part.1]),
+                window,
+            } => (CONNECT, from, [pair(port, flags), name, window.0, window.1]),
             Self::Connected {
                 to,
                 error,
                 from,
                 name,
-                part,
-            } => (CONNECTED, to, [pair(error, from), name, part.0, part.1]),
+                window,
+            } => (CONNECTED, to, [pair(error, from), name, window.0, window.1]),
             Self::Disconnect { to, from, reset } => {
                 (DISCONNECT, to, [pair(reset.into(), from), 0, 0, 0])
             }
@@ -106,14 +106,14 @@ impl Connection {
                 port: high,
                 flags: low,
                 name: b,
-                part: (c, d),
+                window: (c, d),
             },
             CONNECTED => Self::Connected {
                 to: number,
                 error: high,
                 from: low,
                 name: b,
-                part: (c, d),
+                window: (c, d),
             },
             DISCONNECT => Self::Disconnect {
                 to: number,

@@ -42,17 +42,17 @@ pub(super) struct Budget {
     rounds: u32,
     vain: u32,
     /// What `vain` begins with.
-    patience: u32,
+    vain_limit: u32,
 }
 
 impl Budget {
     /// The budget of a run; `moderated`: rings said nothing before.
     pub(super) fn of_run(moderated: bool) -> Self {
-        let patience = if moderated { 1 } else { VAIN };
+        let vain_limit = if moderated { 1 } else { VAIN };
         Self {
             rounds: ROUNDS,
-            vain: patience,
-            patience,
+            vain: vain_limit,
+            vain_limit,
         }
     }
 
@@ -61,7 +61,7 @@ impl Budget {
         Self {
             rounds,
             vain: u32::MAX,
-            patience: u32::MAX,
+            vain_limit: u32::MAX,
         }
     }
 
@@ -69,7 +69,7 @@ impl Budget {
     pub(super) fn pay(&mut self, round: Round) -> Left {
         self.rounds = self.rounds.saturating_sub(1);
         match round {
-            Round::Found => self.vain = self.patience,
+            Round::Found => self.vain = self.vain_limit,
             Round::Vain => self.vain = self.vain.saturating_sub(1),
             Round::Empty => (),
         }
@@ -81,7 +81,7 @@ impl Budget {
     }
 }
 
-#[kunit_tests(uldma_pump_budget)]
+#[kunit_tests(uldma_progress_budget)]
 mod tests {
     use super::*;
 

@@ -19,8 +19,8 @@ use kernel::{
 };
 
 use super::{
-    Pump,
-    BELLS, //
+    ProgressWorker,
+    SEGMENTS, //
 };
 use crate::{
     hw::LINK_DOORBELL,
@@ -30,24 +30,24 @@ use crate::{
     }, //
 };
 
-impl WorkItem<BELLS> for Pump {
+impl WorkItem<SEGMENTS> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.pass_rings_on();
+        this.forward_doorbells();
     }
 }
 
-impl Pump {
+impl ProgressWorker {
     /// Nanoseconds since the pump was made.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
     }
 
-    fn schedule_bells(self: &Arc<Self>) {
+    fn schedule_segments(self: &Arc<Self>) {
         if let Some(queue) = module() {
             // If it is queued already, it has not taken the bits yet.
-            let _ = queue.enqueue::<_, BELLS>(self.clone());
+            let _ = queue.enqueue::<_, SEGMENTS>(self.clone());
         }
     }
 
@@ -58,42 +58,42 @@ impl Pump {
         if bits == 0 {
             return false;
         }
-        let mut noted = self.bells.load(Relaxed);
-        while let Err(other) = self.bells.cmpxchg(noted, noted | bits, Full) {
+        let mut noted = self.segment_bits.load(Relaxed);
+        while let Err(other) = self.segment_bits.cmpxchg(noted, noted | bits, Full) {
             noted = other;
         }
         if noted == 0 {
-            self.schedule_bells();
+            self.schedule_segments();
         }
         noted != 0
     }
 
     /// The hardware was told not to interrupt for segments, until their rings are passed on.
     pub(crate) fn segments_masked(self: &Arc<Self>) {
-        self.bells_masked.xchg(true, Full);
+        self.segment_bits_masked.xchg(true, Full);
         // The bits may have been taken just before.
-        self.schedule_bells();
+        self.schedule_segments();
     }
 
     /// Passes on what has rung, once.
-    fn pass_rings_on(&self) {
-        let Some(pumped) = self.pumped() else {
+    fn forward_doorbells(&self) {
+        let Some(ops) = self.ops() else {
             return;
         };
         let mut pace = self.pace.lock();
         if let Some(pause) = pace.pause(self.age()) {
             fsleep(Delta::from_nanos(pause));
         }
-        let bits = self.bells.xchg(0, Full);
+        let bits = self.segment_bits.xchg(0, Full);
         if bits != 0 && !self.is_stopping() {
             self.passes.fetch_add(1, Relaxed);
             let began = self.age();
-            pumped.ring_segments(bits);
+            ops.ring_segments(bits);
             pace.passed(began, self.age(), wakeup::cost().as_nanos());
         }
-        if self.bells_masked.xchg(false, Full) {
+        if self.segment_bits_masked.xchg(false, Full) {
             // What has rung meanwhile interrupts now.
-            pumped.mask(!LINK_DOORBELL, false);
+            ops.mask(!LINK_DOORBELL, false);
         }
     }
 }

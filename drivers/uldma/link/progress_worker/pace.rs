@@ -38,7 +38,7 @@ impl Pace {
     }
 }
 
-#[kunit_tests(uldma_pump_pace)]
+#[kunit_tests(uldma_progress_pace)]
 mod tests {
     use super::*;
 

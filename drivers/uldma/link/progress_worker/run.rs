@@ -25,9 +25,9 @@ use super::{
         Left,
         Round, //
     },
-    Pump,
-    Pumped,
-    OWN_ROUNDS,
+    ProgressOps,
+    ProgressWorker,
+    CALLER_ROUNDS,
     TICK_MS, //
 };
 use crate::{
@@ -52,14 +52,14 @@ enum Next {
     After(Delta),
 }
 
-impl Pump {
+impl ProgressWorker {
     /// Turns, until there is nothing new or the budget is used up.
-    fn rounds(&self, pumped: &dyn Pumped, budget: &mut Budget) -> Left {
+    fn rounds(&self, ops: &dyn ProgressOps, budget: &mut Budget) -> Left {
         loop {
             self.again.xchg(false, Full);
             let rung = self.rung.xchg(false, Full);
             let ask_hw = self.ask_hw.xchg(false, Relaxed);
-            let round = match (pumped.turn(ask_hw), rung) {
+            let round = match (ops.poll_once(ask_hw), rung) {
                 (true, _) => Round::Found,
                 (false, true) => Round::Vain,
                 (false, false) => Round::Empty,
@@ -68,7 +68,7 @@ impl Pump {
                 self.found.fetch_add(1, Relaxed);
             }
             let left = budget.pay(round);
-            let done = round != Round::Found && !self.is_called();
+            let done = round != Round::Found && !self.is_requested();
             if done || left != Left::Rounds || self.is_stopping() {
                 return left;
             }
@@ -76,94 +76,94 @@ impl Pump {
     }
 
     /// The rounds of a caller that asks for something; whether there may be more to do.
-    pub(super) fn own_rounds(&self, pumped: &dyn Pumped) -> bool {
-        let mut budget = Budget::of_caller(OWN_ROUNDS);
-        self.rounds(pumped, &mut budget) != Left::Rounds
+    pub(super) fn caller_rounds(&self, ops: &dyn ProgressOps) -> bool {
+        let mut budget = Budget::of_caller(CALLER_ROUNDS);
+        self.rounds(ops, &mut budget) != Left::Rounds
     }
 
     /// Works until nothing has come for a while, or others are to get the CPU.
-    pub(super) fn run_until_quiet(self: &Arc<Self>) {
-        let Some(pumped) = self.pumped() else {
+    pub(super) fn run_until_idle(self: &Arc<Self>) {
+        let Some(ops) = self.ops() else {
             return;
         };
         self.again.xchg(true, Full);
-        if self.waiting.load(Relaxed) > 0 {
+        if self.pollers.load(Relaxed) > 0 {
             // The caller that waits does the work, and schedules it when it leaves.
             return;
         }
         let next = match self.running.try_lock() {
-            Some(mut polling) => self.run(&*pumped, &mut polling),
+            Some(mut polling) => self.run(&*ops, &mut polling),
             None => return,
         };
         match next {
             Next::Nothing => (),
-            Next::Run => self.hand_over(),
-            Next::Timer => self.look_soon(),
+            Next::Run => self.schedule_if_started(),
+            Next::Timer => self.poll_soon(),
             Next::After(delay) => {
                 fsleep(delay);
-                self.hand_over();
+                self.schedule_if_started();
             }
         }
     }
 
     /// One run of the work item, which is bounded; peers do not ring meanwhile.
-    fn run(&self, pumped: &dyn Pumped, polling: &mut Polling) -> Next {
+    fn run(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> Next {
         let mut budget = Budget::of_run(self.moderated.load(Relaxed));
-        self.set_asleep(pumped, false);
+        self.set_asleep(ops, false);
         loop {
-            match self.rounds(pumped, &mut budget) {
+            match self.rounds(ops, &mut budget) {
                 _ if self.is_stopping() => return Next::Nothing,
                 Left::Rounds => (),
                 Left::Nothing => return Next::Run,
                 Left::NothingButRings => {
                     if !self.moderated.xchg(true, Full) {
                         self.moderations.fetch_add(1, Relaxed);
-                        pumped.mask(LINK_DOORBELL, true);
+                        ops.mask(LINK_DOORBELL, true);
                     }
                     return Next::Timer;
                 }
             }
-            if self.wait_for_news(pumped, polling) {
+            if self.poll_for_work(ops, polling) {
                 continue;
             }
-            if self.waiting.load(Relaxed) > 0 {
+            if self.pollers.load(Relaxed) > 0 {
                 return Next::Nothing;
             }
             if self.moderated.xchg(false, Full) {
-                pumped.mask(LINK_DOORBELL, false);
+                ops.mask(LINK_DOORBELL, false);
             }
             if let Some(delay) = params::link_poll() {
                 return Next::After(delay.min(LONGEST_SLEEP));
             }
-            if !self.set_asleep(pumped, true) {
+            if !self.set_asleep(ops, true) {
                 break;
             }
-            self.set_asleep(pumped, false);
+            self.set_asleep(ops, false);
         }
-        match self.is_called() {
+        match self.is_requested() {
             true => Next::Run,
             false => Next::Nothing,
         }
     }
 
     /// Polls for something new, for as long as that is cheaper than to be woken by an interrupt.
-    fn wait_for_news(&self, pumped: &dyn Pumped, polling: &mut Polling) -> bool {
+    fn poll_for_work(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> bool {
         let since: Instant<Monotonic> = Instant::now();
         let most = params::link_busy_poll();
-        let limit = if pumped.is_busy() {
+        let limit = if ops.is_busy() {
             // The end of a command most often is near.
             wakeup::cost().max(polling.limit(most))
         } else {
             polling.limit(most)
         };
         let found = loop {
-            if self.is_called() || pumped.has_news() {
+            if self.is_requested() || ops.has_work() {
                 break true;
             }
             if since.elapsed() >= limit {
                 break false;
             }
-            if self.waiting.load(Relaxed) > 0 || self.is_stopping() {
+            if self.pollers.load(Relaxed) > 0 || self.is_stopping() {
                 // A caller polls instead: that says nothing about the event.
                 return false;
             }

@@ -35,9 +35,9 @@ impl Note {
 }
 
 /// What one peer has to be told, in order.
-pub(super) struct Unsaid(KVec<Note>);
+pub(super) struct Unreported(KVec<Note>);
 
-impl Unsaid {
+impl Unreported {
     /// Nothing.
     pub(super) const fn new() -> Self {
         Self(KVec::new())
@@ -74,22 +74,22 @@ impl Unsaid {
     }
 
     /// Lets `send` say what it can, in order; it returns `EBUSY` when there is no room.
-    pub(super) fn say(&mut self, send: impl Fn(&Message) -> Result) {
+    pub(super) fn send(&mut self, send: impl Fn(&Message) -> Result) {
         let mut notes = self.0.iter();
         let is_left = |note: &Note| send(&note.message()) == Err(EBUSY);
-        let mut said = notes.position(is_left).unwrap_or(self.0.len());
-        if said == 0 {
+        let mut sent = notes.position(is_left).unwrap_or(self.0.len());
+        if sent == 0 {
             return;
         }
         self.0.retain(|_| {
-            let keep = said == 0;
-            said = said.saturating_sub(1);
+            let keep = sent == 0;
+            sent = sent.saturating_sub(1);
             keep
         });
     }
 }
 
-#[kunit_tests(uldma_segment_unsaid)]
+#[kunit_tests(uldma_segment_unreported)]
 mod tests {
     use core::cell::Cell;
 
@@ -97,34 +97,34 @@ mod tests {
 
     #[test]
     fn there_is_a_limit() {
-        let mut unsaid = Unsaid::new();
+        let mut unreported = Unreported::new();
         let offsets = (0..).step_by(4096);
         let added = offsets
             .map(Note::Gone)
-            .map_while(|note| unsaid.add(note).ok());
+            .map_while(|note| unreported.add(note).ok());
         assert_eq!(added.take(2 * MOST).count(), MOST);
-        assert_eq!(unsaid.add(Note::Gone(7)), Err(eproto()));
+        assert_eq!(unreported.add(Note::Gone(7)), Err(eproto()));
     }
 
     #[test]
     fn the_same_is_said_once() {
-        let mut unsaid = Unsaid::new();
+        let mut unreported = Unreported::new();
         for _ in 0..2 * MOST {
-            assert_eq!(unsaid.add(Note::Left(4096, 1)), Ok(()));
+            assert_eq!(unreported.add(Note::Left(4096, 1)), Ok(()));
         }
-        assert_eq!(unsaid.len(), 1);
-        unsaid.say(|message| {
+        assert_eq!(unreported.len(), 1);
+        unreported.send(|message| {
             assert_eq!(*message, Message::SegmentLeft(4096, 8192));
             Ok(())
         });
-        assert_eq!(unsaid.len(), 0);
+        assert_eq!(unreported.len(), 0);
     }
 
     #[test]
     fn a_full_ring_keeps_the_rest_in_order() {
-        let mut unsaid = Unsaid::new();
+        let mut unreported = Unreported::new();
         for offset in [1, 2, 3] {
-            assert_eq!(unsaid.add(Note::Gone(offset)), Ok(()));
+            assert_eq!(unreported.add(Note::Gone(offset)), Ok(()));
         }
         let room = Cell::new(2);
         let send = |_: &Message| match room.get() {
@@ -134,14 +134,14 @@ mod tests {
                 Ok(())
             }
         };
-        unsaid.say(send);
-        assert_eq!(unsaid.len(), 1);
-        unsaid.say(send);
-        assert_eq!(unsaid.len(), 1);
-        unsaid.say(|message| {
+        unreported.send(send);
+        assert_eq!(unreported.len(), 1);
+        unreported.send(send);
+        assert_eq!(unreported.len(), 1);
+        unreported.send(|message| {
             assert_eq!(*message, Message::SegmentGone(3));
             Ok(())
         });
-        assert_eq!(unsaid.len(), 0);
+        assert_eq!(unreported.len(), 0);
     }
 }

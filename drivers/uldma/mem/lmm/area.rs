@@ -27,17 +27,17 @@ use super::{
         Areas,
         Payload, //
     },
-    subscription::Origin, //
+    subscription::Subscription, //
 };
 
 /// Pages that are pinned, charged and entered in the page table.
-pub(super) struct Pinned {
+pub(super) struct PinnedArea {
     pub(super) memory: Reachable,
     pub(super) access: Access,
-    pub(super) origin: Arc<Origin>,
+    pub(super) subscription: Arc<Subscription>,
 }
 
-impl Pinned {
+impl PinnedArea {
     /// Prepares the rights of one more lock; all that can fail of that.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Pinned {
     }
 }
 
-impl Entered for Areas<Pinned> {
+impl Entered for Areas<PinnedArea> {
     /// Number of pages.
     type Freed = usize;
 
@@ -90,12 +90,12 @@ impl Entered for Areas<Pinned> {
     }
 }
 
-impl Payload for Pinned {
+impl Payload for PinnedArea {
     fn split_off(&mut self, at: usize) -> Self {
         Self {
             memory: self.memory.split_off(at),
             access: self.access,
-            origin: self.origin.clone(),
+            subscription: self.subscription.clone(),
         }
     }
 

@@ -22,11 +22,11 @@ use kernel::{
     }, //
 };
 
-use crate::mem::tpt::Tell;
+use crate::mem::tpt::InvalidateScope;
 
 use super::{
-    device_ops::Locker,
-    pinned_range::Locked,
+    device_ops::DeviceAccess,
+    pinned_range::PinnedRange,
     range::PageRange,
     space::{
         Space,
@@ -44,7 +44,7 @@ pub(crate) struct Limits {
 /// The ended locks of one address space.
 pub(super) struct Cache {
     /// By the time they ended.
-    locks: RBTree<u64, Locked>,
+    locks: RBTree<u64, PinnedRange>,
     count: usize,
     pages: usize,
     clock: u64,
@@ -83,125 +83,125 @@ impl Cache {
         self.limits.locks > 0 && range.len() <= self.limits.bytes >> PAGE_SHIFT
     }
 
-    fn put(&mut self, locked: Locked, room: RBTreeNodeReservation<u64, Locked>) {
-        let pages = locked.range().len();
+    fn put(&mut self, pinned: PinnedRange, room: RBTreeNodeReservation<u64, PinnedRange>) {
+        let pages = pinned.range().len();
         self.clock += 1;
         self.count += 1;
         self.pages += pages;
         self.total.fetch_add(pages, Relaxed);
-        self.locks.insert(room.into_node(self.clock, locked));
+        self.locks.insert(room.into_node(self.clock, pinned));
     }
 
-    fn take(&mut self, time: u64) -> Option<Locked> {
-        let locked = self.locks.remove(&time)?;
-        let pages = locked.range().len();
+    fn take(&mut self, time: u64) -> Option<PinnedRange> {
+        let pinned = self.locks.remove(&time)?;
+        let pages = pinned.range().len();
         self.count -= 1;
         self.pages -= pages;
         self.total.fetch_sub(pages, Relaxed);
-        Some(locked)
+        Some(pinned)
     }
 
-    fn find(&self, condition: impl Fn(&Locked) -> bool) -> Option<u64> {
+    fn find(&self, condition: impl Fn(&PinnedRange) -> bool) -> Option<u64> {
         let mut locks = self.locks.iter();
-        locks.find_map(|(time, locked)| condition(locked).then_some(*time))
+        locks.find_map(|(time, pinned)| condition(pinned).then_some(*time))
     }
 }
 
 impl Space {
-    /// Puts `locked`, whose region was retracted, into the cache; returns it if it cannot be kept.
+    /// Puts `pinned`, whose region was retracted, into the cache; returns it if it cannot be kept.
     pub(super) fn keep(
         self: &Arc<Self>,
         state: &mut State,
-        locked: Locked,
-        tell: Tell,
-        locker: &Locker<'_>,
-    ) -> Option<Locked> {
-        let range = locked.range();
-        let holder = state.holders.get_mut(&locked.number);
-        let Some(holder) = holder.filter(|holder| holder.stale == 0) else {
-            return Some(locked);
+        pinned: PinnedRange,
+        scope: InvalidateScope,
+        device: &DeviceAccess<'_>,
+    ) -> Option<PinnedRange> {
+        let range = pinned.range();
+        let record = state.records.get_mut(&pinned.number);
+        let Some(record) = record.filter(|record| record.stale == 0) else {
+            return Some(pinned);
         };
         if !state.cache.can_take(range) {
-            return Some(locked);
+            return Some(pinned);
         }
         let Ok(room) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
-            return Some(locked);
+            return Some(pinned);
         };
-        let Some(guard) = locker.gate.enter() else {
-            return Some(locked);
+        let Some(guard) = device.gate.enter() else {
+            return Some(pinned);
         };
-        if let Tell::Region(region) = tell {
+        if let InvalidateScope::Region(region) = scope {
             // Nobody may write to it any more, also who names only its pages.
             let own = || {
-                let parts = holder.parts.iter();
-                let areas = parts.flat_map(|part| state.map.areas(part.lineage, part.range));
+                let parts = record.parts.iter();
+                let areas = parts.flat_map(|part| state.map.areas(part.pin_id, part.range));
                 areas.filter(|area| area.users == 1)
             };
-            own().for_each(|area| locker.tpt.retract_pages(area.payload.memory.run()));
-            let told = locker.hw.invalidate_region(guard.dev(), region);
-            own().for_each(|area| locker.tpt.restore_pages(area.payload.memory.run()));
-            if told.is_err() {
-                return Some(locked);
+            own().for_each(|area| device.tpt.retract_pages(area.payload.memory.run()));
+            let result = device.hw.invalidate_region(guard.dev(), region);
+            own().for_each(|area| device.tpt.restore_pages(area.payload.memory.run()));
+            if result.is_err() {
+                return Some(pinned);
             }
         }
         drop(guard);
-        holder.ticket = None;
+        record.ticket = None;
         let before = state.cache.find(|other| other.range() == range);
-        state.cache.put(locked, room);
+        state.cache.put(pinned, room);
         if let Some(time) = before {
-            self.drop_cached(state, time, locker);
+            self.drop_cached(state, time, device);
         }
-        while state.cache.is_full() && self.evict(state, locker) {}
+        while state.cache.is_full() && self.evict(state, device) {}
         None
     }
 
-    fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, locker: &Locker<'_>) {
-        if let Some(locked) = state.cache.take(time) {
+    fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, device: &DeviceAccess<'_>) {
+        if let Some(pinned) = state.cache.take(time) {
             // What the device does not let go of is kept for it, and was logged.
-            let _ = self.end(state, &locked, Tell::Pages, locker);
+            let _ = self.end(state, &pinned, InvalidateScope::Pages, device);
         }
     }
 
     /// Ends the oldest lock of the cache; whether there was one.
-    pub(super) fn evict(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) -> bool {
+    pub(super) fn evict(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) -> bool {
         let oldest = state.cache.find(|_| true);
         if let Some(time) = oldest {
-            self.drop_cached(state, time, locker);
+            self.drop_cached(state, time, device);
         }
         oldest.is_some()
     }
 
     /// Ends all locks of the cache; whether there was any.
-    pub(super) fn evict_all(self: &Arc<Self>, locker: &Locker<'_>) -> bool {
+    pub(super) fn evict_all(self: &Arc<Self>, device: &DeviceAccess<'_>) -> bool {
         let mut state = self.state.lock();
         let any = state.cache.len() > 0;
-        while self.evict(&mut state, locker) {}
+        while self.evict(&mut state, device) {}
         any
     }
 
     /// Ends the locks of the cache that are stale.
-    pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, locker: &Locker<'_>) {
+    pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) {
         loop {
-            let holders = &state.holders;
-            let is_stale = |locked: &Locked| {
-                let holder = holders.get(&locked.number);
-                holder.is_some_and(|holder| holder.stale > 0)
+            let records = &state.records;
+            let is_stale = |pinned: &PinnedRange| {
+                let record = records.get(&pinned.number);
+                record.is_some_and(|record| record.stale > 0)
             };
             let Some(time) = state.cache.find(is_stale) else {
                 return;
             };
-            self.drop_cached(state, time, locker);
+            self.drop_cached(state, time, device);
         }
     }
 
     /// Ends locks of the cache, the oldest first, until `pages` pages are given up or none is left;
     /// returns how many were.
     pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
-        let locker = &self.host.locker();
+        let device = &self.device.access();
         let mut state = self.state.lock();
         let before = state.cache.pages();
         let given = |state: &State| before - state.cache.pages();
-        while given(&state) < pages && self.evict(&mut state, locker) {}
+        while given(&state) < pages && self.evict(&mut state, device) {}
         given(&state)
     }
 }

@@ -32,16 +32,16 @@ use crate::kernel_ext::workqueue::{
 
 use super::{
     space::Space,
-    subscription::Wake, //
+    subscription::Revalidator, //
 };
 
 /// What there is to do for a space.
 #[pin_data]
-pub(super) struct Attention {
+pub(super) struct DeferredWork {
     /// Whether anything may have changed.
     changed: Atomic<bool>,
     /// Pages that the cache is to give up.
-    unwanted: Atomic<usize>,
+    to_shrink: Atomic<usize>,
     /// Where the work is done.
     queue: Arc<OwnQueue>,
     /// Whether nobody uses the space any more, so that the work is not worth waiting for.
@@ -54,15 +54,15 @@ pub(super) struct Attention {
     space: SpinLock<Option<Arc<Space>>>,
 }
 
-impl Attention {
+impl DeferredWork {
     pub(super) fn new(queue: Arc<OwnQueue>) -> impl PinInit<Self> {
         pin_init!(Self {
             queue,
-            left <- new_mutex!(false, "uldma::Attention::left"),
-            leaving <- new_condvar!("uldma::Attention::leaving"),
+            left <- new_mutex!(false, "uldma::DeferredWork::left"),
+            leaving <- new_condvar!("uldma::DeferredWork::leaving"),
             changed: Atomic::new(false),
-            unwanted: Atomic::new(0),
-            space <- new_spinlock!(None, "uldma::Attention::space"),
+            to_shrink: Atomic::new(0),
+            space <- new_spinlock!(None, "uldma::DeferredWork::space"),
         })
     }
 
@@ -84,14 +84,14 @@ impl Attention {
     }
 
     /// Asks for pages of the cache.
-    pub(super) fn give_up(&self, pages: usize) {
-        self.unwanted.store(pages, Relaxed);
+    pub(super) fn request_shrink(&self, pages: usize) {
+        self.to_shrink.store(pages, Relaxed);
         self.queue();
     }
 }
 
-impl Wake for Attention {
-    fn wake(&self) {
+impl Revalidator for DeferredWork {
+    fn request(&self) {
         self.changed.store(true, Relaxed);
         self.queue();
     }
@@ -100,14 +100,14 @@ impl Wake for Attention {
 impl Space {
     /// Lets this space be worked for, until [`Space::stop_work`].
     pub(super) fn start_work(self: &Arc<Self>) {
-        *self.attention.space.lock() = Some(self.clone());
+        *self.deferred_work.space.lock() = Some(self.clone());
     }
 
     /// Waits until nothing is done for this space any more.
     pub(super) fn stop_work(&self) {
-        let space = self.attention.space.lock().take();
-        *self.attention.left.lock() = true;
-        self.attention.leaving.notify_all();
+        let space = self.deferred_work.space.lock().take();
+        *self.deferred_work.left.lock() = true;
+        self.deferred_work.leaving.notify_all();
         flush(&self.work);
         drop(space);
     }
@@ -117,9 +117,9 @@ impl WorkItem for Space {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if this.attention.changed.xchg(false, Relaxed) {
-            this.look();
+        if this.deferred_work.changed.xchg(false, Relaxed) {
+            this.revalidate();
         }
-        this.shrink(this.attention.unwanted.xchg(0, Relaxed));
+        this.shrink(this.deferred_work.to_shrink.xchg(0, Relaxed));
     }
 }

@@ -13,9 +13,9 @@ use crate::{
 use super::space::Space;
 
 /// Where a space finds what locking needs.
-pub(crate) trait Host: Send + Sync {
+pub(crate) trait DeviceOps: Send + Sync {
     /// What locking needs.
-    fn locker(&self) -> Locker<'_>;
+    fn access(&self) -> DeviceAccess<'_>;
 
     /// Keeps a space with memory that the device did not let go of until it is unbound. Returns the
     /// one that was kept before, for `space` to keep.
@@ -23,7 +23,7 @@ pub(crate) trait Host: Send + Sync {
 }
 
 /// What locking needs of the device.
-pub(crate) struct Locker<'a> {
+pub(crate) struct DeviceAccess<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,
     pub(crate) hw: &'a dyn Hardware,

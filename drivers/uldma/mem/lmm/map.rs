@@ -57,7 +57,7 @@ type Key = (usize, u64);
 pub(super) struct AreaMap<P> {
     live: RBTree<Key, Area<P>>,
     stale: RBTree<Key, Area<P>>,
-    lineages: u64,
+    pin_ids: u64,
     count: usize,
     merge: bool,
 }
@@ -68,16 +68,16 @@ impl<P: Payload> AreaMap<P> {
         Self {
             live: RBTree::new(),
             stale: RBTree::new(),
-            lineages: 0,
+            pin_ids: 0,
             count: 0,
             merge,
         }
     }
 
     /// A name for areas that are pinned in one go.
-    pub(super) fn new_lineage(&mut self) -> u64 {
-        self.lineages += 1;
-        self.lineages
+    pub(super) fn new_pin_id(&mut self) -> u64 {
+        self.pin_ids += 1;
+        self.pin_ids
     }
 
     /// Number of areas.
@@ -98,25 +98,25 @@ impl<P: Payload> AreaMap<P> {
         })
     }
 
-    /// Areas of `lineage` in `part`, which begins and ends where areas do.
-    pub(super) fn areas(&self, lineage: u64, part: PageRange) -> impl Iterator<Item = &Area<P>> {
+    /// Areas of `pin_id` in `part`, which begins and ends where areas do.
+    pub(super) fn areas(&self, pin_id: u64, part: PageRange) -> impl Iterator<Item = &Area<P>> {
         let mut start = part.start;
         core::iter::from_fn(move || {
             let inside = start < part.end;
-            let area = self.get(lineage, start).filter(|_| inside)?;
+            let area = self.get(pin_id, start).filter(|_| inside)?;
             start = area.range.end;
             Some(area)
         })
     }
 
-    /// The area of `lineage` that starts at page `start`.
-    fn get(&self, lineage: u64, start: usize) -> Option<&Area<P>> {
-        let key = (start, lineage);
+    /// The area of `pin_id` that starts at page `start`.
+    fn get(&self, pin_id: u64, start: usize) -> Option<&Area<P>> {
+        let key = (start, pin_id);
         self.live.get(&key).or_else(|| self.stale.get(&key))
     }
 
-    fn get_mut(&mut self, lineage: u64, start: usize) -> Option<&mut Area<P>> {
-        let key = (start, lineage);
+    fn get_mut(&mut self, pin_id: u64, start: usize) -> Option<&mut Area<P>> {
+        let key = (start, pin_id);
         match self.live.get_mut(&key) {
             Some(area) => Some(area),
             None => self.stale.get_mut(&key),
@@ -162,24 +162,24 @@ impl<P: Payload> AreaMap<P> {
     pub(super) fn unsplit(&mut self, range: PageRange) {
         let mut from = range.start;
         while let Some(cursor) = self.live.cursor_lower_bound(&(from, 0)) {
-            let (start, lineage) = *cursor.current().0;
+            let (start, pin_id) = *cursor.current().0;
             if start > range.end {
                 return;
             }
-            self.merge_at(lineage, start);
+            self.merge_at(pin_id, start);
             from = start + 1;
         }
     }
 
-    /// Merges the live area of `lineage` that starts at page `at` with the one before it, if no
+    /// Merges the live area of `pin_id` that starts at page `at` with the one before it, if no
     /// lock begins or ends between them and nothing else tells them apart.
-    fn merge_at(&mut self, lineage: u64, at: usize) {
-        let key = (at, lineage);
+    fn merge_at(&mut self, pin_id: u64, at: usize) {
+        let key = (at, pin_id);
         let Some(next) = self.live.get(&key).filter(|_| self.merge) else {
             return;
         };
         let before = self.live_before(at).filter(|((_, other), area)| {
-            let same = *other == lineage && area.range.end == at && area.users == next.users;
+            let same = *other == pin_id && area.range.end == at && area.users == next.users;
             same && next.edges == 0 && area.payload.can_join(&next.payload)
         });
         let Some((before, _)) = before else {
@@ -194,25 +194,25 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Applies `change` to the payloads of the areas of `lineage` in `part`.
+    /// Applies `change` to the payloads of the areas of `pin_id` in `part`.
     pub(super) fn change(
         &mut self,
-        lineage: u64,
+        pin_id: u64,
         part: PageRange,
         mut change: impl FnMut(&mut P) -> Result,
     ) -> Result {
         let mut start = part.start;
         while start < part.end {
-            let area = self.get_mut(lineage, start).ok_or(EINVAL)?;
+            let area = self.get_mut(pin_id, start).ok_or(EINVAL)?;
             change(&mut area.payload)?;
             start = area.range.end;
         }
         Ok(())
     }
 
-    /// Lets no new lock use the area of `lineage` that starts at page `start`.
-    pub(super) fn retire(&mut self, lineage: u64, start: usize) {
-        if let Some(node) = self.live.remove_node(&(start, lineage)) {
+    /// Lets no new lock use the area of `pin_id` that starts at page `start`.
+    pub(super) fn retire(&mut self, pin_id: u64, start: usize) {
+        if let Some(node) = self.live.remove_node(&(start, pin_id)) {
             self.stale.insert(node);
         }
     }
@@ -237,36 +237,36 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Counts one lock more on the areas of `lineage` in `part`.
-    pub(super) fn hold(&mut self, lineage: u64, part: PageRange) {
+    /// Counts one lock more on the areas of `pin_id` in `part`.
+    pub(super) fn hold(&mut self, pin_id: u64, part: PageRange) {
         let mut start = part.start;
         while start < part.end {
-            let Some(area) = self.get_mut(lineage, start) else {
+            let Some(area) = self.get_mut(pin_id, start) else {
                 return;
             };
             area.users += 1;
             start = area.range.end;
         }
         for at in [part.start, part.end] {
-            if let Some(area) = self.get_mut(lineage, at) {
+            if let Some(area) = self.get_mut(pin_id, at) {
                 area.edges += 1;
             }
         }
     }
 
-    /// Counts one lock less on the areas of `lineage` in `part`, which were held; takes those that
+    /// Counts one lock less on the areas of `pin_id` in `part`, which were held; takes those that
     /// have none left out, into `ended`.
-    pub(super) fn release(&mut self, lineage: u64, part: PageRange, ended: &mut Areas<P>) {
+    pub(super) fn release(&mut self, pin_id: u64, part: PageRange, ended: &mut Areas<P>) {
         for at in [part.start, part.end] {
             // Where the lineage ended when the lock was made, it still does.
-            if let Some(area) = self.get_mut(lineage, at) {
+            if let Some(area) = self.get_mut(pin_id, at) {
                 area.edges -= 1;
             }
         }
         let mut start = part.start;
         while start < part.end {
-            let key = (start, lineage);
-            let Some(area) = self.get_mut(lineage, start) else {
+            let key = (start, pin_id);
+            let Some(area) = self.get_mut(pin_id, start) else {
                 return;
             };
             area.users -= 1;
@@ -280,8 +280,8 @@ impl<P: Payload> AreaMap<P> {
                 ended.nodes.insert(node);
             }
         }
-        self.merge_at(lineage, part.start);
-        self.merge_at(lineage, part.end);
+        self.merge_at(pin_id, part.start);
+        self.merge_at(pin_id, part.end);
     }
 }
 
@@ -302,7 +302,7 @@ impl<P> Areas<P> {
     /// Adds an area without users, of which `payload` is made once there is room.
     pub(super) fn add(
         &mut self,
-        lineage: u64,
+        pin_id: u64,
         range: PageRange,
         payload: impl FnOnce() -> Result<P>,
     ) -> Result {
@@ -314,15 +314,13 @@ impl<P> Areas<P> {
             edges: 0,
         };
         self.nodes
-            .insert(node.into_node((range.start, lineage), area));
+            .insert(node.into_node((range.start, pin_id), area));
         Ok(())
     }
 
     /// The areas in order, with their lineages.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Area<P>)> {
-        self.nodes
-            .iter()
-            .map(|((_, lineage), area)| (*lineage, area))
+        self.nodes.iter().map(|((_, pin_id), area)| (*pin_id, area))
     }
 
     /// Pages of all areas.

@@ -74,17 +74,17 @@ impl Model {
     }
 
     /// Locks `range` as [`Space`](super::space::Space) does.
-    fn lock(&mut self, range: PageRange) -> Result {
+    fn pin(&mut self, range: PageRange) -> Result {
         let map = &mut self.map;
         map.split(range.start)?;
         map.split(range.end)?;
         let mut parts: KVec<(u64, PageRange)> = KVec::new();
-        for (lineage, area) in map.live(range) {
+        for (pin_id, area) in map.live(range) {
             match parts.last_mut() {
-                Some((last, part)) if *last == lineage && part.end == area.range.start => {
+                Some((last, part)) if *last == pin_id && part.end == area.range.start => {
                     part.end = area.range.end;
                 }
-                _ => parts.push((lineage, area.range), GFP_KERNEL)?,
+                _ => parts.push((pin_id, area.range), GFP_KERNEL)?,
             }
         }
         let mut missing = KVec::new();
@@ -92,18 +92,18 @@ impl Model {
             missing.push(gap, GFP_KERNEL)?;
         }
         for gap in missing {
-            let lineage = map.new_lineage();
+            let pin_id = map.new_pin_id();
             let numbers = Numbers {
                 start: gap.start,
                 count: gap.len(),
             };
             let mut new = Areas::default();
-            new.add(lineage, gap, || Ok(numbers))?;
+            new.add(pin_id, gap, || Ok(numbers))?;
             map.insert(new);
-            parts.push((lineage, gap), GFP_KERNEL)?;
+            parts.push((pin_id, gap), GFP_KERNEL)?;
         }
-        for (lineage, part) in &parts {
-            map.hold(*lineage, *part);
+        for (pin_id, part) in &parts {
+            map.hold(*pin_id, *part);
         }
         let lock = Lock {
             range,
@@ -113,11 +113,11 @@ impl Model {
         Ok(self.locks.push(lock, GFP_KERNEL)?)
     }
 
-    fn unlock(&mut self, index: usize) -> Result {
+    fn unpin(&mut self, index: usize) -> Result {
         let lock = self.locks.remove(index).map_err(|_| EINVAL)?;
         let mut ended = Areas::default();
-        for (lineage, part) in &lock.parts {
-            self.map.release(*lineage, *part, &mut ended);
+        for (pin_id, part) in &lock.parts {
+            self.map.release(*pin_id, *part, &mut ended);
         }
         for (_, area) in ended.iter() {
             for page in area.range.start..area.range.end {
@@ -134,11 +134,11 @@ impl Model {
         map.split(range.start)?;
         map.split(range.end)?;
         let mut stale = KVec::new();
-        for (lineage, area) in map.live(range) {
-            stale.push((lineage, area.range.start), GFP_KERNEL)?;
+        for (pin_id, area) in map.live(range) {
+            stale.push((pin_id, area.range.start), GFP_KERNEL)?;
         }
-        for (lineage, start) in stale {
-            map.retire(lineage, start);
+        for (pin_id, start) in stale {
+            map.retire(pin_id, start);
         }
         for generation in self
             .generations
@@ -180,10 +180,10 @@ impl Model {
             .count();
         assert_eq!(covered, locked);
         for lock in &self.locks {
-            for (lineage, part) in &lock.parts {
+            for (pin_id, part) in &lock.parts {
                 let pages: usize = self
                     .map
-                    .areas(*lineage, *part)
+                    .areas(*pin_id, *part)
                     .map(|area| area.range.len())
                     .sum();
                 assert_eq!(pages, part.len());
@@ -232,10 +232,10 @@ mod tests {
             let mut model = Model::new(true);
             let (first, second) = (range(first.0, first.1), range(second.0, second.1));
             let result = (|| {
-                model.lock(first)?;
-                model.lock(second)?;
+                model.pin(first)?;
+                model.pin(second)?;
                 model.expect(want)?;
-                model.unlock(order)?;
+                model.unpin(order)?;
                 let left = if order == 0 { second } else { first };
                 model.check()?;
                 let covered = model.map.live(range(0, PAGES));
@@ -243,7 +243,7 @@ mod tests {
                     covered.map(|(_, area)| area.range.len()).sum::<usize>(),
                     left.len()
                 );
-                model.unlock(0)?;
+                model.unpin(0)?;
                 model.expect(&[])?;
                 assert_eq!(model.map.count(), 0);
                 Ok::<(), Error>(())
@@ -285,28 +285,28 @@ mod tests {
     #[test]
     fn lock_over_areas_and_gaps() -> Result {
         let mut model = Model::new(true);
-        model.lock(range(0, 4))?;
-        model.lock(range(6, 8))?;
-        model.lock(range(2, 7))?;
+        model.pin(range(0, 4))?;
+        model.pin(range(6, 8))?;
+        model.pin(range(2, 7))?;
         let want = [(0, 2, 1), (2, 4, 2), (4, 6, 1), (6, 7, 2), (7, 8, 1)];
         model.expect(&want)?;
-        model.unlock(2)?;
+        model.unpin(2)?;
         model.expect(&[(0, 4, 1), (6, 8, 1)])
     }
 
     #[test]
     fn pieces_are_merged_once_nobody_needs_the_edge() -> Result {
         let mut model = Model::new(true);
-        model.lock(range(0, 10))?;
-        model.lock(range(2, 5))?;
-        model.lock(range(0, 2))?;
-        model.lock(range(5, 10))?;
+        model.pin(range(0, 10))?;
+        model.pin(range(2, 5))?;
+        model.pin(range(0, 2))?;
+        model.pin(range(5, 10))?;
         // Equal counts, but the second lock has to find its pages.
         model.expect(&[(0, 2, 2), (2, 5, 2), (5, 10, 2)])?;
-        model.unlock(1)?;
+        model.unpin(1)?;
         model.expect(&[(0, 2, 2), (2, 5, 1), (5, 10, 2)])?;
-        model.unlock(1)?;
-        model.unlock(1)?;
+        model.unpin(1)?;
+        model.unpin(1)?;
         model.expect(&[(0, 10, 1)])?;
         assert_eq!(model.map.count(), 1);
         Ok(())
@@ -315,11 +315,11 @@ mod tests {
     #[test]
     fn pieces_stay_where_merging_is_off() -> Result {
         let mut model = Model::new(false);
-        model.lock(range(0, 10))?;
-        model.lock(range(2, 5))?;
-        model.unlock(1)?;
+        model.pin(range(0, 10))?;
+        model.pin(range(2, 5))?;
+        model.unpin(1)?;
         model.expect(&[(0, 2, 1), (2, 5, 1), (5, 10, 1)])?;
-        model.unlock(0)?;
+        model.unpin(0)?;
         assert_eq!(model.map.count(), 0);
         Ok(())
     }
@@ -327,14 +327,14 @@ mod tests {
     #[test]
     fn stale_areas_are_not_used_again() -> Result {
         let mut model = Model::new(true);
-        model.lock(range(0, 10))?;
+        model.pin(range(0, 10))?;
         model.change(range(3, 6))?;
         model.expect(&[(0, 3, 1), (6, 10, 1)])?;
-        model.lock(range(0, 10))?;
+        model.pin(range(0, 10))?;
         model.expect(&[(0, 3, 2), (3, 6, 1), (6, 10, 2)])?;
-        model.unlock(0)?;
+        model.unpin(0)?;
         model.expect(&[(0, 3, 1), (3, 6, 1), (6, 10, 1)])?;
-        model.unlock(0)?;
+        model.unpin(0)?;
         assert_eq!(model.map.count(), 0);
         Ok(())
     }
@@ -348,15 +348,15 @@ mod tests {
                 let count = model.locks.len();
                 match sequence.below(8) {
                     0 => model.change(sequence.range())?,
-                    1..=3 if count > 0 => model.unlock(sequence.below(count))?,
-                    _ if count < 24 => model.lock(sequence.range())?,
-                    _ => model.unlock(sequence.below(count))?,
+                    1..=3 if count > 0 => model.unpin(sequence.below(count))?,
+                    _ if count < 24 => model.pin(sequence.range())?,
+                    _ => model.unpin(sequence.below(count))?,
                 }
                 model.check()?;
             }
             while !model.locks.is_empty() {
                 let count = model.locks.len();
-                model.unlock(sequence.below(count))?;
+                model.unpin(sequence.below(count))?;
                 model.check()?;
             }
             assert_eq!(model.map.count(), 0);

@@ -10,34 +10,34 @@ use kernel::{
 use crate::kernel_ext::page_list::PageList;
 
 use super::{
-    pinned_range::Locked,
+    pinned_range::PinnedRange,
     range::PageRange,
     space::Space, //
 };
 
 impl Space {
     /// References to the pages of `length` bytes, which begin `offset` bytes behind the start of
-    /// the first page of `locked`.
+    /// the first page of `pinned`.
     ///
     /// # Errors
     ///
     /// `EINVAL` when they are not all in the lock, `ENOMEM`.
     pub(crate) fn page_list(
         &self,
-        locked: &Locked,
+        pinned: &PinnedRange,
         offset: usize,
         length: usize,
     ) -> Result<PageList> {
         let end = offset.checked_add(length).ok_or(EINVAL)?;
-        let start = locked.range().start;
+        let start = pinned.range().start;
         let wanted = PageRange {
             start: start.checked_add(offset / PAGE_SIZE).ok_or(EINVAL)?,
             end: start.checked_add(end.div_ceil(PAGE_SIZE)).ok_or(EINVAL)?,
         };
         let state = self.state.lock();
-        let holder = state.holders.get(&locked.number()).ok_or(EINVAL)?;
-        let areas = holder.parts.iter();
-        let areas = areas.flat_map(|part| state.map.areas(part.lineage, part.range));
+        let record = state.records.get(&pinned.number()).ok_or(EINVAL)?;
+        let areas = record.parts.iter();
+        let areas = areas.flat_map(|part| state.map.areas(part.pin_id, part.range));
         let parts = areas.filter_map(|area| {
             let common = area.range.intersection(&wanted)?;
             let first = common.start - area.range.start;

@@ -17,7 +17,7 @@ use crate::{
         errno::edquot,
         list::List, //
     },
-    mem::tpt::Tell,
+    mem::tpt::InvalidateScope,
     user_abi::{
         access::Access,
         events::StaleTicket, //
@@ -25,8 +25,8 @@ use crate::{
 };
 
 use super::{
-    area::Pinned,
-    device_ops::Locker,
+    area::PinnedArea,
+    device_ops::DeviceAccess,
     map::Areas,
     pin_plan::{
         Fresh,
@@ -38,8 +38,8 @@ use super::{
         self,
         in_order,
         live_parts,
-        Locked,
         Part, //
+        PinnedRange,
     },
     range::{
         gaps,
@@ -50,7 +50,7 @@ use super::{
         Space,
         State, //
     },
-    subscription::Wake, //
+    subscription::Revalidator, //
 };
 
 impl Space {
@@ -63,19 +63,19 @@ impl Space {
     /// [`Charge::new`](crate::mem::charge::Charge::new), `ENOSPC` when a table is full,
     /// `EINTR` when a signal comes while another lock pins the same pages, `ENODEV` when the device
     /// is gone; nothing has changed then, but that the cache may be empty.
-    pub(crate) fn lock(
+    pub(crate) fn pin(
         self: &Arc<Self>,
         mm: &MmWithUser,
         range: PageRange,
         access: Access,
         mut ticket: Option<StaleTicket>,
-    ) -> Result<Locked> {
-        let locker = &self.host.locker();
+    ) -> Result<PinnedRange> {
+        let device = &self.device.access();
         let wanted = &Wanted { mm, range, access };
-        let result = self.pin_and_enter(wanted, &mut ticket, locker);
+        let result = self.pin_and_enter(wanted, &mut ticket, device);
         match result {
-            Err(err) if is_for_want(err) && self.evict_all(locker) => {
-                self.pin_and_enter(wanted, &mut ticket, locker)
+            Err(err) if is_for_want(err) && self.evict_all(device) => {
+                self.pin_and_enter(wanted, &mut ticket, device)
             }
             result => result,
         }
@@ -87,15 +87,15 @@ impl Space {
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
         ticket: &mut Option<StaleTicket>,
-        locker: &Locker<'_>,
-    ) -> Result<Locked> {
-        let wake: Arc<dyn Wake> = self.attention.clone();
+        device: &DeviceAccess<'_>,
+    ) -> Result<PinnedRange> {
+        let revalidator: Arc<dyn Revalidator> = self.deferred_work.clone();
         loop {
             let mut state = self.state.lock();
             let plan = Plan::new(&state, wanted)?;
             let Some(range) = plan.range() else {
                 let mut pins = Pins::none(wanted, self.payer())?;
-                return self.enter(&mut state, wanted, &plan, &mut pins, ticket, locker);
+                return self.enter(&mut state, wanted, &plan, &mut pins, ticket, device);
             };
             if state.is_reserved(&range) {
                 match self.entered.wait_interruptible(&mut state) {
@@ -106,13 +106,13 @@ impl Space {
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
             // Dropped after the lock.
-            let mut pins = plan.pin(wanted, self.payer(), &wake);
+            let mut pins = plan.pin(wanted, self.payer(), &revalidator);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
             self.entered.notify_all();
             let pins = pins.as_mut().map_err(|err| *err)?;
             if state.is_covered(wanted, &pins.fresh) {
-                return self.enter(&mut state, wanted, &plan, pins, ticket, locker);
+                return self.enter(&mut state, wanted, &plan, pins, ticket, device);
             }
         }
     }
@@ -125,21 +125,21 @@ impl Space {
         plan: &Plan,
         pins: &mut Pins,
         ticket: &mut Option<StaleTicket>,
-        locker: &Locker<'_>,
-    ) -> Result<Locked> {
+        device: &DeviceAccess<'_>,
+    ) -> Result<PinnedRange> {
         let count = pins.pages();
         let result = state
             .split_for(wanted.range, &pins.fresh)
-            .and_then(|()| self.lock_split(state, wanted, pins, locker));
+            .and_then(|()| self.pin_split_areas(state, wanted, pins, device));
         if result.is_err() || count > 0 {
             state.map.unsplit(wanted.range);
         }
-        let mut locked = result?;
-        locked.pinned = count > 0;
-        plan.trust();
-        if pins.has_unlooked() {
+        let mut pinned = result?;
+        pinned.has_new_pins = count > 0;
+        plan.validate();
+        if pins.needs_revalidation() {
             // Nobody found the areas, as they were not there.
-            self.attention.wake();
+            self.deferred_work.request();
         }
         let counters = &mut state.counters;
         counters.pins += u64::try_from(count)?;
@@ -148,28 +148,28 @@ impl Space {
             _ => &mut counters.misses,
         };
         *counter += 1;
-        if let Some(holder) = state.holders.get_mut(&locked.number) {
-            holder.ticket = ticket.take();
+        if let Some(record) = state.records.get_mut(&pinned.number) {
+            record.ticket = ticket.take();
         }
-        Ok(locked)
+        Ok(pinned)
     }
 
-    /// The rest of [`Space::lock`], once what is needed is pinned and areas are split.
-    fn lock_split(
+    /// The rest of [`Space::pin`], once what is needed is pinned and areas are split.
+    fn pin_split_areas(
         self: &Arc<Self>,
         state: &mut State,
         wanted: &Wanted<'_>,
         pins: &mut Pins,
-        locker: &Locker<'_>,
-    ) -> Result<Locked> {
+        device: &DeviceAccess<'_>,
+    ) -> Result<PinnedRange> {
         let Wanted { range, access, .. } = *wanted;
         let Pins { fresh, charge } = pins;
         // In the order of addresses, as live areas are.
         let mut stale = List::Empty;
         for fresh in fresh.iter() {
-            for (lineage, area) in state.map.live(fresh.range) {
+            for (pin_id, area) in state.map.live(fresh.range) {
                 if !is_same(&area.payload, area.range, area.range.start, fresh) {
-                    stale.push((lineage, area.range))?;
+                    stale.push((pin_id, area.range))?;
                 }
             }
         }
@@ -182,8 +182,8 @@ impl Space {
         let count: usize = missing_now().map(|gap| gap.len()).sum();
         charge.grow(count.saturating_sub(charge.pages()))?;
 
-        let guard = locker.gate.try_enter()?;
-        let (dev, tpt) = (guard.dev(), locker.tpt);
+        let guard = device.gate.try_enter()?;
+        let (dev, tpt) = (guard.dev(), device.tpt);
         let mut new = Areas::default();
         let result = (|| {
             let mut fresh = fresh.iter_mut().peekable();
@@ -193,58 +193,58 @@ impl Space {
                     .is_some()
                 {}
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
-                let (origin, pages) = fresh.take(gap)?;
+                let (subscription, pages) = fresh.take(gap)?;
                 let charge = charge.split(gap.len());
-                new.add(state.map.new_lineage(), gap, || {
-                    Ok(Pinned {
+                new.add(state.map.new_pin_id(), gap, || {
+                    Ok(PinnedArea {
                         memory: tpt.add_pages(dev, pages, charge, self.id(), access)?,
                         access,
-                        origin,
+                        subscription,
                     })
                 })?;
             }
             let number = state.next_number + 1;
             let parts = in_order(shared.iter().copied(), new.iter().map(Part::of));
-            let (locked, holder) = pinned_range::make(number, range, parts)?;
+            let (pinned, record) = pinned_range::make(number, range, parts)?;
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             for part in shared.iter() {
-                let prepare = |pinned: &mut Pinned| pinned.prepare(access, tpt, dev);
-                state.map.change(part.lineage, part.range, prepare)?;
+                let prepare = |area: &mut PinnedArea| area.prepare(access, tpt, dev);
+                state.map.change(part.pin_id, part.range, prepare)?;
             }
             for part in shared.iter() {
-                let allow = |pinned: &mut Pinned| pinned.allow(access, tpt);
-                state.map.change(part.lineage, part.range, allow)?;
+                let allow = |area: &mut PinnedArea| area.allow(access, tpt);
+                state.map.change(part.pin_id, part.range, allow)?;
             }
-            Ok((locked, holder, room))
+            Ok((pinned, record, room))
         })();
-        let (locked, holder, room) = match result {
+        let (pinned, record, room) = match result {
             Ok(made) => made,
             Err(err) => {
                 for part in shared.iter() {
-                    for area in state.map.areas(part.lineage, part.range) {
+                    for area in state.map.areas(part.pin_id, part.range) {
                         area.payload.forgo(tpt, dev);
                     }
                 }
                 // No program was told of the entries, but transfers and pages that are mapped out may
                 // name entries that others had before.
-                let _ = self.take_back(state, dev, (new, ()), Tell::Pages, locker);
+                let _ = self.remove_entries(state, dev, (new, ()), InvalidateScope::Pages, device);
                 return Err(err);
             }
         };
 
         let mut gone = Stale::default();
-        for (lineage, range) in stale.iter() {
-            state.retire(&mut gone, *lineage, *range);
+        for (pin_id, range) in stale.iter() {
+            state.retire(&mut gone, *pin_id, *range);
         }
-        state.tell(&mut gone);
+        state.report_stale(&mut gone);
         self.pages.fetch_add(new.pages(), Relaxed);
         state.map.insert(new);
-        state.next_number = locked.number;
-        for part in holder.parts.iter() {
-            state.map.hold(part.lineage, part.range);
+        state.next_number = pinned.number;
+        for part in record.parts.iter() {
+            state.map.hold(part.pin_id, part.range);
         }
-        state.holders.insert(room.into_node(locked.number, holder));
-        Ok(locked)
+        state.records.insert(room.into_node(pinned.number, record));
+        Ok(pinned)
     }
 }
 
@@ -254,7 +254,7 @@ fn is_for_want(err: Error) -> bool {
 }
 
 /// Whether page `page` of an area that has `range` is the one that `fresh` found there.
-fn is_same(area: &Pinned, range: PageRange, page: usize, fresh: &Fresh) -> bool {
+fn is_same(area: &PinnedArea, range: PageRange, page: usize, fresh: &Fresh) -> bool {
     area.memory.pages().pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 

@@ -25,7 +25,7 @@ use crate::{
 };
 
 use super::{
-    area::Pinned,
+    area::PinnedArea,
     map::Area,
     range::{
         gaps,
@@ -33,8 +33,8 @@ use super::{
     },
     space::State,
     subscription::{
-        Origin,
-        Wake, //
+        Revalidator, //
+        Subscription,
     }, //
 };
 
@@ -50,22 +50,22 @@ pub(super) struct Wanted<'a> {
 /// Pins of a range that no area covers for sure.
 pub(super) struct Fresh {
     pub(super) range: PageRange,
-    origin: Arc<Origin>,
+    subscription: Arc<Subscription>,
     pub(super) pages: PinnedPages,
 }
 
 /// An area that may be stale, and its origin's changes before the range was pinned anew.
-struct Doubted {
-    origin: Arc<Origin>,
+struct InvalidatedRange {
+    subscription: Arc<Subscription>,
     range: PageRange,
     changes: u64,
 }
 
 /// What has to be pinned for a lock.
 pub(super) struct Plan {
-    doubted: List<Doubted>,
+    invalidated: List<InvalidatedRange>,
     /// What no area covers for sure.
-    doubtful: List<PageRange>,
+    to_pin: List<PageRange>,
     /// Pages that no area covers.
     missing: usize,
 }
@@ -80,22 +80,22 @@ impl Plan {
     pub(super) fn new(state: &State, wanted: &Wanted<'_>) -> Result<Self> {
         let range = wanted.range;
         let live = || state.map.live(range).map(|(_, area)| area);
-        let sure = live().filter(|area| is_sure(area, wanted));
-        let mut doubtful = List::Empty;
-        for gap in gaps(range, sure.map(|area| area.range)) {
-            doubtful.push(gap)?;
+        let valid = live().filter(|area| is_valid(area, wanted));
+        let mut to_pin = List::Empty;
+        for gap in gaps(range, valid.map(|area| area.range)) {
+            to_pin.push(gap)?;
         }
         let covered = live().map(|area| area.range);
         Ok(Self {
-            doubted: state.doubted(wanted)?,
-            doubtful,
+            invalidated: state.invalidated(wanted)?,
+            to_pin,
             missing: gaps(range, covered).map(|gap| gap.len()).sum(),
         })
     }
 
     /// The least range with all that has to be pinned; none if nothing has to.
     pub(super) fn range(&self) -> Option<PageRange> {
-        let (first, last) = (self.doubtful.first()?, self.doubtful.last()?);
+        let (first, last) = (self.to_pin.first()?, self.to_pin.last()?);
         Some(first.hull(Some(*last)))
     }
 
@@ -108,17 +108,17 @@ impl Plan {
         &self,
         wanted: &Wanted<'_>,
         payer: &Arc<Payer>,
-        wake: &Arc<dyn Wake>,
+        revalidator: &Arc<dyn Revalidator>,
     ) -> Result<Pins> {
         let charge = Charge::new(wanted.mm, payer, self.missing)?;
         let mut fresh = List::Empty;
-        for range in self.doubtful.iter().copied() {
-            let origin = Origin::watch(wanted.mm, range, wake)?;
+        for range in self.to_pin.iter().copied() {
+            let subscription = Subscription::watch(wanted.mm, range, revalidator)?;
             let (start, write) = (range.address(), wanted.access.write);
             let pages = PinnedPages::pin(wanted.mm, start, range.len(), write)?;
             fresh.push(Fresh {
                 range,
-                origin,
+                subscription,
                 pages,
             })?;
         }
@@ -126,9 +126,11 @@ impl Plan {
     }
 
     /// The lock was made: what was pinned anew is what areas have.
-    pub(super) fn trust(&self) {
-        for doubted in self.doubted.iter() {
-            doubted.origin.trust(doubted.range, doubted.changes);
+    pub(super) fn validate(&self) {
+        for invalidated in self.invalidated.iter() {
+            invalidated
+                .subscription
+                .validate(invalidated.range, invalidated.changes);
         }
     }
 }
@@ -148,14 +150,16 @@ impl Pins {
     }
 
     /// Whether addresses may have changed that nobody has looked at.
-    pub(super) fn has_unlooked(&self) -> bool {
-        self.fresh.iter().any(|fresh| fresh.origin.has_unlooked())
+    pub(super) fn needs_revalidation(&self) -> bool {
+        self.fresh
+            .iter()
+            .any(|fresh| fresh.subscription.needs_revalidation())
     }
 }
 
 impl Fresh {
     /// Takes out the pins of `gap`; those before it, which areas have already, end.
-    pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Origin>, PinnedPages)> {
+    pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Subscription>, PinnedPages)> {
         let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;
         let mut pages = self.pages.split_off(head);
         let rest = pages.split_off(gap.len());
@@ -164,40 +168,40 @@ impl Fresh {
         }
         self.pages = rest;
         self.range.start = gap.end;
-        Ok((self.origin.clone(), pages))
+        Ok((self.subscription.clone(), pages))
     }
 }
 
 /// Whether an area gives the rights that are wanted, and is for sure what is mapped there.
-fn is_sure(area: &Area<Pinned>, wanted: &Wanted<'_>) -> bool {
+fn is_valid(area: &Area<PinnedArea>, wanted: &Wanted<'_>) -> bool {
     let common = area.range.intersection(&wanted.range);
     let common = common.unwrap_or(area.range);
-    area.payload.access.covers(wanted.access) && !area.payload.origin.is_unsure(common)
+    area.payload.access.covers(wanted.access) && !area.payload.subscription.is_invalidated(common)
 }
 
 impl State {
     /// The live areas in the range that may be stale, or lack rights.
-    fn doubted(&self, wanted: &Wanted<'_>) -> Result<List<Doubted>> {
-        let mut doubted = List::Empty;
+    fn invalidated(&self, wanted: &Wanted<'_>) -> Result<List<InvalidatedRange>> {
+        let mut invalidated = List::Empty;
         for (_, area) in self.map.live(wanted.range) {
             // What is pinned for reading says nothing of the right to write.
             let Some(range) = area
                 .range
                 .intersection(&wanted.range)
-                .filter(|_| !is_sure(area, wanted))
+                .filter(|_| !is_valid(area, wanted))
                 .filter(|_| wanted.access.write || !area.payload.access.write)
             else {
                 continue;
             };
-            let origin = area.payload.origin.clone();
-            let changes = origin.changes();
-            doubted.push(Doubted {
-                origin,
+            let subscription = area.payload.subscription.clone();
+            let changes = subscription.changes();
+            invalidated.push(InvalidatedRange {
+                subscription,
                 range,
                 changes,
             })?;
         }
-        Ok(doubted)
+        Ok(invalidated)
     }
 
     /// Whether areas, or what was pinned, still cover all that is wanted: others may have ended

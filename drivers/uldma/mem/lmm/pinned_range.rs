@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    area::Pinned,
+    area::PinnedArea,
     map::{
         Area,
         AreaMap, //
@@ -26,16 +26,16 @@ use super::{
 /// A part of a lock: pages of one lineage, and the first of their page entries.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
-    pub(super) lineage: u64,
+    pub(super) pin_id: u64,
     pub(super) range: PageRange,
     pub(super) first: u32,
 }
 
 impl Part {
     /// All of an area.
-    pub(super) fn of((lineage, area): (u64, &Area<Pinned>)) -> Self {
+    pub(super) fn of((pin_id, area): (u64, &Area<PinnedArea>)) -> Self {
         Self {
-            lineage,
+            pin_id,
             range: area.range,
             first: area.payload.memory.run().first,
         }
@@ -46,42 +46,42 @@ impl Part {
 ///
 /// What lies side by side in one lineage is one part.
 pub(super) fn live_parts(
-    map: &AreaMap<Pinned>,
+    map: &AreaMap<PinnedArea>,
     range: PageRange,
     skip: impl Fn(PageRange) -> bool,
 ) -> Result<List<Part>> {
     let mut parts: List<Part> = List::Empty;
-    for (lineage, area) in map.live(range) {
+    for (pin_id, area) in map.live(range) {
         if skip(area.range) {
             continue;
         }
         let full = parts.len() >= MAX_RUNS;
         match parts.last_mut() {
-            Some(last) if last.lineage == lineage && last.range.end == area.range.start => {
+            Some(last) if last.pin_id == pin_id && last.range.end == area.range.start => {
                 last.range.end = area.range.end;
             }
             _ if full => return Err(ENOSPC),
-            _ => parts.push(Part::of((lineage, area)))?,
+            _ => parts.push(Part::of((pin_id, area)))?,
         }
     }
     Ok(parts)
 }
 
-/// A lock: made by [`Space::lock`](super::space::Space::lock), and to be ended by
-/// [`Space::unlock`](super::space::Space::unlock).
-pub(crate) struct Locked {
+/// A lock: made by [`Space::pin`](super::space::Space::pin), and to be ended by
+/// [`Space::unpin`](super::space::Space::unpin).
+pub(crate) struct PinnedRange {
     /// The number under which the space knows it.
     pub(super) number: u64,
     range: PageRange,
     runs: List<Run>,
     /// Pages had to be pinned for it.
-    pub(super) pinned: bool,
+    pub(super) has_new_pins: bool,
 }
 
-impl Locked {
+impl PinnedRange {
     /// Whether pages had to be pinned for it.
     pub(crate) fn was_pinned(&self) -> bool {
-        self.pinned
+        self.has_new_pins
     }
 
     /// The pages.
@@ -101,14 +101,14 @@ impl Locked {
 }
 
 /// What the space knows of a lock.
-pub(super) struct Holder {
+pub(super) struct PinRecord {
     pub(super) parts: List<Part>,
     pub(super) stale: usize,
     /// Tells who has the lock that it went stale; none in the cache.
     pub(super) ticket: Option<StaleTicket>,
 }
 
-impl Holder {
+impl PinRecord {
     /// The parts that have pages in `range`, in order.
     pub(super) fn parts_in<'a>(&'a self, range: &'a PageRange) -> impl Iterator<Item = &'a Part> {
         let before = |part: &Part| part.range.end <= range.start;
@@ -121,7 +121,7 @@ impl Holder {
         if pages > 0 {
             self.stale += pages;
             if let Some(ticket) = &self.ticket {
-                ticket.tell(pages_to_bytes(self.stale));
+                ticket.report(pages_to_bytes(self.stale));
             }
         }
     }
@@ -132,7 +132,7 @@ pub(super) fn make(
     number: u64,
     range: PageRange,
     parts: impl Iterator<Item = Part>,
-) -> Result<(Locked, Holder)> {
+) -> Result<(PinnedRange, PinRecord)> {
     let mut list = List::Empty;
     let mut runs = List::Empty;
     for part in parts {
@@ -148,18 +148,18 @@ pub(super) fn make(
         runs.push(run)?;
         list.push(part)?;
     }
-    let locked = Locked {
+    let pinned = PinnedRange {
         number,
         range,
         runs,
-        pinned: false,
+        has_new_pins: false,
     };
-    let holder = Holder {
+    let record = PinRecord {
         parts: list,
         stale: 0,
         ticket: None,
     };
-    Ok((locked, holder))
+    Ok((pinned, record))
 }
 
 /// Merges two sorted lists of parts that have nothing in common.

@@ -22,8 +22,8 @@ use super::{
 
 /// Pages of one lineage that went stale.
 #[derive(Clone, Copy)]
-struct Gone {
-    lineage: u64,
+struct StaleRun {
+    pin_id: u64,
     range: PageRange,
     /// Pages of all that are before it in the order.
     before: usize,
@@ -32,7 +32,7 @@ struct Gone {
 /// What went stale and locks were not told of. Disjoint; in the order of lineages and addresses once
 /// sorted.
 pub(super) struct Stale {
-    gone: List<Gone>,
+    gone: List<StaleRun>,
     /// The least range with all of it.
     hull: Option<PageRange>,
 }
@@ -48,13 +48,13 @@ impl Default for Stale {
 
 impl Stale {
     /// Adds pages; the first ones need no memory.
-    fn add(&mut self, lineage: u64, range: PageRange) -> Result {
+    fn add(&mut self, pin_id: u64, range: PageRange) -> Result {
         match self.gone.last_mut() {
-            Some(last) if last.lineage == lineage && last.range.end == range.start => {
+            Some(last) if last.pin_id == pin_id && last.range.end == range.start => {
                 last.range.end = range.end;
             }
-            _ => self.gone.push(Gone {
-                lineage,
+            _ => self.gone.push(StaleRun {
+                pin_id,
                 range,
                 before: 0,
             })?,
@@ -64,7 +64,7 @@ impl Stale {
     }
 
     fn sort(&mut self) {
-        sort_by_key(&mut self.gone, |gone| (gone.lineage, gone.range.start));
+        sort_by_key(&mut self.gone, |gone| (gone.pin_id, gone.range.start));
         let mut before = 0;
         for gone in self.gone.iter_mut() {
             gone.before = before;
@@ -74,21 +74,21 @@ impl Stale {
 
     /// How many pages of a part went stale, of what was sorted; calls `step` for each comparison.
     fn pages_of(&self, part: &Part, step: impl Fn()) -> usize {
-        let order = |gone: &Gone, page: usize| {
+        let order = |gone: &StaleRun, page: usize| {
             step();
-            (gone.lineage, page).cmp(&(part.lineage, part.range.start))
+            (gone.pin_id, page).cmp(&(part.pin_id, part.range.start))
         };
         let first = self
             .gone
             .partition_point(|gone| order(gone, gone.range.end).is_le());
         let after = self.gone.partition_point(|gone| {
             step();
-            (gone.lineage, gone.range.start) < (part.lineage, part.range.end)
+            (gone.pin_id, gone.range.start) < (part.pin_id, part.range.end)
         });
         let Some(last) = after.checked_sub(1).and_then(|last| self.gone.get(last)) else {
             return 0;
         };
-        let Some(first) = self.gone.get(first..after).and_then(<[Gone]>::first) else {
+        let Some(first) = self.gone.get(first..after).and_then(<[StaleRun]>::first) else {
             return 0;
         };
         let all = last.before + last.range.len() - first.before;
@@ -99,24 +99,24 @@ impl Stale {
 }
 
 impl State {
-    /// Lets no new lock use an area that is stale; its locks are told by [`State::tell`].
-    pub(super) fn retire(&mut self, stale: &mut Stale, lineage: u64, range: PageRange) {
-        self.map.retire(lineage, range.start);
-        if stale.add(lineage, range).is_err() {
-            self.tell(stale);
+    /// Lets no new lock use an area that is stale; its locks are told by [`State::report_stale`].
+    pub(super) fn retire(&mut self, stale: &mut Stale, pin_id: u64, range: PageRange) {
+        self.map.retire(pin_id, range.start);
+        if stale.add(pin_id, range).is_err() {
+            self.report_stale(stale);
             // Nothing is gathered any more, so there is room.
-            let _ = stale.add(lineage, range);
+            let _ = stale.add(pin_id, range);
         }
     }
 
     /// Tells the locks that have some of what went stale.
-    pub(super) fn tell(&mut self, stale: &mut Stale) {
+    pub(super) fn report_stale(&mut self, stale: &mut Stale) {
         stale.sort();
         if let Some(hull) = stale.hull {
-            for holder in self.holders.values_mut() {
-                let parts = holder.parts_in(&hull);
+            for record in self.records.values_mut() {
+                let parts = record.parts_in(&hull);
                 let pages = parts.map(|part| stale.pages_of(part, || ())).sum();
-                holder.went_stale(pages);
+                record.went_stale(pages);
             }
         }
         *stale = Stale::default();
@@ -133,9 +133,9 @@ mod tests {
         PageRange { start, end }
     }
 
-    fn part(lineage: u64, start: usize, end: usize) -> Part {
+    fn part(pin_id: u64, start: usize, end: usize) -> Part {
         Part {
-            lineage,
+            pin_id,
             range: range(start, end),
             first: 0,
         }
@@ -146,21 +146,21 @@ mod tests {
         let mut stale = Stale::default();
         // Not in the order of lineages; the third goes on where the second ends.
         let gone = [(7, 2, 4), (5, 6, 8), (5, 8, 9), (7, 12, 20), (5, 30, 31)];
-        for (lineage, start, end) in gone {
-            stale.add(lineage, range(start, end))?;
+        for (pin_id, start, end) in gone {
+            stale.add(pin_id, range(start, end))?;
         }
         assert_eq!(stale.gone.len(), 4);
         assert_eq!(stale.hull, Some(range(2, 31)));
         stale.sort();
-        for lineage in 4..9 {
+        for pin_id in 4..9 {
             for start in 0..33 {
                 for end in start + 1..34 {
                     let is_gone = |page: &usize| {
                         let mut gone = gone.iter();
-                        gone.any(|&(of, from, to)| of == lineage && (from..to).contains(page))
+                        gone.any(|&(of, from, to)| of == pin_id && (from..to).contains(page))
                     };
                     let want = (start..end).filter(is_gone).count();
-                    let got = stale.pages_of(&part(lineage, start, end), || ());
+                    let got = stale.pages_of(&part(pin_id, start, end), || ());
                     assert_eq!(got, want);
                 }
             }

@@ -15,11 +15,11 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::gup::first_unsettled;
+use crate::kernel_ext::gup::first_locked_file;
 
 use super::{
-    area::Pinned,
-    deferred_work::Attention,
+    area::PinnedArea,
+    deferred_work::DeferredWork,
     map::Area,
     range::PageRange,
     retire::Stale,
@@ -27,28 +27,28 @@ use super::{
         Space,
         State, //
     },
-    subscription::Origin, //
+    subscription::Subscription, //
 };
 
 /// What may have changed, and where it came from.
 struct Suspect {
     range: PageRange,
-    origin: Arc<Origin>,
+    subscription: Arc<Subscription>,
 }
 
 /// What is left of the time for which one run of the worker waits for others, all its suspects
 /// together.
-struct Patience<'a> {
-    attention: &'a Attention,
+struct WaitBudget<'a> {
+    deferred_work: &'a DeferredWork,
     left: Jiffies,
     /// Longer each time, so that few looks are made in vain.
     step: Jiffies,
 }
 
-impl<'a> Patience<'a> {
-    fn new(attention: &'a Attention, ms: u32) -> Self {
+impl<'a> WaitBudget<'a> {
+    fn new(deferred_work: &'a DeferredWork, ms: u32) -> Self {
         Self {
-            attention,
+            deferred_work,
             left: msecs_to_jiffies(ms),
             step: 1,
         }
@@ -59,15 +59,15 @@ impl<'a> Patience<'a> {
         let step = self.step.min(self.left);
         self.left -= step;
         self.step = self.step.saturating_mul(2);
-        step > 0 && self.attention.sleep(step)
+        step > 0 && self.deferred_work.sleep(step)
     }
 }
 
 impl Space {
     /// Looks at what may have changed: areas whose addresses mean other memory now serve no new
     /// lock, their locks are told, and the cache gives them up.
-    pub(super) fn look(self: &Arc<Self>) {
-        let mut patience = Patience::new(&self.attention, self.revalidate_ms);
+    pub(super) fn revalidate(self: &Arc<Self>) {
+        let mut budget = WaitBudget::new(&self.deferred_work, self.revalidate_ms);
         let mut from = 0;
         let mut stale = Stale::default();
         loop {
@@ -78,8 +78,8 @@ impl Space {
             from = end;
             // The change is told of before it is made. Not under the lock, since others can draw it
             // out.
-            suspect.origin.settle();
-            self.settle_files(suspect.range, &mut patience, &mut stale);
+            suspect.subscription.wait_for_changes();
+            self.wait_for_file_locks(suspect.range, &mut budget, &mut stale);
             // Without users nothing is mapped any more. For one suspect only, so that the end of the
             // process does not wait for the others; dropped after the locks, as the last user's end
             // unmaps everything.
@@ -89,26 +89,31 @@ impl Space {
             let mut state = self.state.lock();
             state.counters.revalidations += 1;
             let mapped = mapped.as_ref().map(|(mm, lock)| (*mm, lock));
-            state.look_at(&suspect, mapped, &mut stale);
+            state.revalidate_suspect(&suspect, mapped, &mut stale);
         }
         let mut state = self.state.lock();
-        state.tell(&mut stale);
-        self.evict_stale(&mut state, &self.host.locker());
+        state.report_stale(&mut stale);
+        self.evict_stale(&mut state, &self.device.access());
     }
 
     /// Waits for the end of what is being done to the files that are mapped in `range`. Others can hold
     /// a file's lock for as long as they like, so there is a limit.
-    fn settle_files(&self, range: PageRange, patience: &mut Patience<'_>, stale: &mut Stale) {
+    fn wait_for_file_locks(
+        &self,
+        range: PageRange,
+        budget: &mut WaitBudget<'_>,
+        stale: &mut Stale,
+    ) {
         let mut address = range.address();
         while let Some(mm) = self.mm.mmget_not_zero() {
-            let Some(unsettled) = first_unsettled(&mm, address, range.end << PAGE_SHIFT) else {
+            let Some(busy) = first_locked_file(&mm, address, range.end << PAGE_SHIFT) else {
                 return;
             };
-            address = unsettled;
+            address = busy;
             // Neither the process's end nor the locks that are stale for sure wait.
             drop(mm);
-            self.state.lock().tell(stale);
-            if !patience.wait() {
+            self.state.lock().report_stale(stale);
+            if !budget.wait() {
                 return;
             }
         }
@@ -124,15 +129,21 @@ impl State {
             end: usize::MAX,
         };
         self.map.live(rest).find_map(|(_, area)| {
-            let origin = &area.payload.origin;
-            let range = origin.take_unlooked()?;
-            let origin = origin.clone();
-            Some((area.range.end, Suspect { range, origin }))
+            let subscription = &area.payload.subscription;
+            let range = subscription.take_to_revalidate()?;
+            let subscription = subscription.clone();
+            Some((
+                area.range.end,
+                Suspect {
+                    range,
+                    subscription,
+                },
+            ))
         })
     }
 
     /// Retires what is stale of a suspect.
-    fn look_at(
+    fn revalidate_suspect(
         &mut self,
         suspect: &Suspect,
         mapped: Option<(&MmWithUser, &MmapReadGuard<'_>)>,
@@ -140,7 +151,9 @@ impl State {
     ) {
         let mut left = suspect.range;
         while left.start < left.end {
-            let is_of_it = |area: &Area<Pinned>| Arc::ptr_eq(&area.payload.origin, &suspect.origin);
+            let is_of_it = |area: &Area<PinnedArea>| {
+                Arc::ptr_eq(&area.payload.subscription, &suspect.subscription)
+            };
             let mut live = self.map.live(left);
             let Some((_, area)) = live.find(|(_, area)| is_of_it(area)) else {
                 return;
@@ -153,7 +166,7 @@ impl State {
                     let number = |page| page - area.range.start;
                     let start = part.start << PAGE_SHIFT;
                     let (from, to) = (number(part.start), number(part.end));
-                    let (same, end) = area.payload.memory.pages().look(mapped, start, from, to);
+                    let (same, end) = area.payload.memory.pages().compare(mapped, start, from, to);
                     (same, area.range.start + end)
                 }
                 None => (false, part.end),
@@ -177,8 +190,8 @@ impl State {
             end: part.start + 1,
         };
         let found = self.map.live(first).next();
-        if let Some((lineage, range)) = found.map(|(lineage, area)| (lineage, area.range)) {
-            self.retire(stale, lineage, range);
+        if let Some((pin_id, range)) = found.map(|(pin_id, area)| (pin_id, area.range)) {
+            self.retire(stale, pin_id, range);
         }
     }
 }

@@ -42,16 +42,16 @@ use crate::{
 };
 
 use super::{
-    area::Pinned,
+    area::PinnedArea,
     cache::Cache,
-    deferred_work::Attention,
-    device_ops::Host,
+    deferred_work::DeferredWork,
+    device_ops::DeviceOps,
     map::{
         AreaMap,
         Areas, //
     },
     members::Members,
-    pinned_range::Holder,
+    pinned_range::PinRecord,
     range::{
         gaps,
         PageRange, //
@@ -73,8 +73,8 @@ pub(crate) struct Space {
     /// Pages that are locked, each counted once. Outside of `state`, so that a caller that only asks
     /// does not wait for the device.
     pub(super) pages: Atomic<usize>,
-    pub(super) host: Arc<dyn Host>,
-    pub(super) attention: Arc<Attention>,
+    pub(super) device: Arc<dyn DeviceOps>,
+    pub(super) deferred_work: Arc<DeferredWork>,
     /// Milliseconds for which a run of the worker waits for others.
     pub(super) revalidate_ms: u32,
     #[pin]
@@ -94,9 +94,9 @@ impl_has_work! {
 
 /// What a space keeps under its lock.
 pub(super) struct State {
-    pub(super) map: AreaMap<Pinned>,
+    pub(super) map: AreaMap<PinnedArea>,
     /// The locks, by number.
-    pub(super) holders: RBTree<u64, Holder>,
+    pub(super) records: RBTree<u64, PinRecord>,
     pub(super) next_number: u64,
     /// What is being pinned, without this lock.
     pub(super) reserved: KVec<PageRange>,
@@ -104,11 +104,11 @@ pub(super) struct State {
     pub(super) counters: Counters,
     /// Areas that the device did not let go of: pinned until the address space's last open file and
     /// the device's binding are gone.
-    pub(super) stuck: Areas<Pinned>,
+    pub(super) retained: Areas<PinnedArea>,
     /// Whether the device keeps this space.
-    pub(super) is_kept: bool,
+    pub(super) is_retained: bool,
     /// The space that the device kept before this one, if it keeps this one.
-    pub(super) kept_before: Option<Arc<Space>>,
+    pub(super) retained_before: Option<Arc<Space>>,
 }
 
 /// How often things happened.
@@ -149,7 +149,7 @@ impl Space {
     pub(super) fn new(
         id: SpaceId,
         mm: &MmWithUser,
-        host: Arc<dyn Host>,
+        device: Arc<dyn DeviceOps>,
         payer: Arc<Payer>,
         options: Options,
         cached: Arc<Atomic<usize>>,
@@ -158,22 +158,22 @@ impl Space {
         let mm: ARef<Mm> = (&**mm).into();
         let state = State {
             map: AreaMap::new(options.merge),
-            holders: RBTree::new(),
+            records: RBTree::new(),
             next_number: 0,
             reserved: KVec::new(),
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
-            stuck: Areas::default(),
-            is_kept: false,
-            kept_before: None,
+            retained: Areas::default(),
+            is_retained: false,
+            retained_before: None,
         };
         try_pin_init!(Self {
             id,
             payer,
             mm,
             pages: Atomic::new(0),
-            host,
-            attention: Arc::pin_init(Attention::new(queue), GFP_KERNEL_ACCOUNT)?,
+            device,
+            deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL_ACCOUNT)?,
             revalidate_ms: options.revalidate_ms,
             members <- Members::new(),
             work <- new_work!("uldma::Space::work"),
@@ -236,12 +236,12 @@ impl Space {
     /// Number of areas that make up lock `number`, and pages of it that went stale.
     pub(crate) fn describe(&self, number: u64) -> (usize, usize) {
         let state = self.state.lock();
-        let Some(holder) = state.holders.get(&number) else {
+        let Some(record) = state.records.get(&number) else {
             return (0, 0);
         };
-        let parts = holder.parts.iter();
-        let areas = parts.map(|part| state.map.areas(part.lineage, part.range).count());
-        (areas.sum(), holder.stale)
+        let parts = record.parts.iter();
+        let areas = parts.map(|part| state.map.areas(part.pin_id, part.range).count());
+        (areas.sum(), record.stale)
     }
 }
 
@@ -250,10 +250,10 @@ impl PinnedDrop for Space {
     fn drop(self: Pin<&mut Self>) {
         // What is left then is what the device did not let go of, or what is of a connection that
         // went with the device. Without the proof it stays pinned, and is counted.
-        let host = self.host.clone();
-        if let Some(proof) = host.locker().tpt.quiet().proof() {
+        let device = self.device.clone();
+        if let Some(proof) = device.access().tpt.quiet().proof() {
             let mut state = self.state.lock();
-            let left = (state.map.take_all(), core::mem::take(&mut state.stuck));
+            let left = (state.map.take_all(), core::mem::take(&mut state.retained));
             left.free(&proof);
         }
     }

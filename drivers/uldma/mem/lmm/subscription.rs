@@ -4,8 +4,8 @@
 //!
 //! The memory manager tells of a change before it happens, often of one that in the end changes
 //! nothing, and in a context where nothing can be looked up. So an origin only remembers what may
-//! have changed. Twice: `unsure` until a lock has pinned the addresses anew and compared, and
-//! `unlooked` until [`Space::look`](super::space::Space::look) has looked which locks went stale.
+//! have changed. Twice: `invalidated` until a lock has pinned the addresses anew and compared, and
+//! `to_revalidate` until [`Space::look`](super::space::Space::look) has looked which locks went stale.
 
 use core::ops::Range;
 
@@ -32,15 +32,15 @@ use crate::kernel_ext::mmu_notifier::{
 use super::range::PageRange;
 
 /// Gets somebody to look at what may have changed.
-pub(crate) trait Wake: Send + Sync {
+pub(crate) trait Revalidator: Send + Sync {
     /// Wakes that somebody; must neither sleep, nor fail, nor allocate.
-    fn wake(&self);
+    fn request(&self);
 }
 
 #[derive(Default)]
-struct Doubt {
-    unsure: Option<PageRange>,
-    unlooked: Option<PageRange>,
+struct Invalidations {
+    invalidated: Option<PageRange>,
+    to_revalidate: Option<PageRange>,
     changes: u64,
 }
 
@@ -48,8 +48,8 @@ struct Doubt {
 struct Addresses {
     range: PageRange,
     #[pin]
-    doubt: SpinLock<Doubt>,
-    wake: Arc<dyn Wake>,
+    invalidations: SpinLock<Invalidations>,
+    revalidator: Arc<dyn Revalidator>,
 }
 
 impl Watcher for Addresses {
@@ -62,27 +62,27 @@ impl Watcher for Addresses {
         let Some(range) = range.intersection(&self.range) else {
             return;
         };
-        let mut doubt = self.doubt.lock();
-        doubt.changes += 1;
-        doubt.unsure = Some(range.hull(doubt.unsure));
+        let mut invalidations = self.invalidations.lock();
+        invalidations.changes += 1;
+        invalidations.invalidated = Some(range.hull(invalidations.invalidated));
         if change == Change::Content {
-            doubt.unlooked = Some(range.hull(doubt.unlooked));
-            drop(doubt);
-            self.wake.wake();
+            invalidations.to_revalidate = Some(range.hull(invalidations.to_revalidate));
+            drop(invalidations);
+            self.revalidator.request();
         }
     }
 }
 
 /// Addresses that were pinned in one go.
 #[pin_data]
-pub(super) struct Origin {
+pub(super) struct Subscription {
     #[pin]
     addresses: IntervalNotifier<Addresses>,
 }
 
-impl Origin {
+impl Subscription {
     /// Watches `range` of `mm`, so that what is pinned from now on is known to be what is mapped
-    /// there as long as it is not [`unsure`](Self::is_unsure).
+    /// there as long as it is not [`invalidated`](Self::is_invalidated).
     ///
     /// # Errors
     ///
@@ -90,57 +90,59 @@ impl Origin {
     pub(super) fn watch(
         mm: &MmWithUser,
         range: PageRange,
-        wake: &Arc<dyn Wake>,
+        revalidator: &Arc<dyn Revalidator>,
     ) -> Result<Arc<Self>> {
         let addresses = pin_init!(Addresses {
             range,
-            doubt <- new_spinlock!(Doubt::default(), "uldma::Origin::doubt"),
-            wake: wake.clone(),
+            invalidations <- new_spinlock!(Invalidations::default(), "uldma::Subscription::invalidations"),
+            revalidator: revalidator.clone(),
         });
         let length = range.len() << PAGE_SHIFT;
         let notifier = IntervalNotifier::new(mm, range.address(), length, addresses);
-        let origin = try_pin_init!(Self { addresses <- notifier });
-        let origin = Arc::pin_init(origin, GFP_KERNEL_ACCOUNT)?;
-        origin.settle();
-        Ok(origin)
+        let subscription = try_pin_init!(Self { addresses <- notifier });
+        let subscription = Arc::pin_init(subscription, GFP_KERNEL_ACCOUNT)?;
+        subscription.wait_for_changes();
+        Ok(subscription)
     }
 
-    fn doubt(&self) -> &SpinLock<Doubt> {
-        &self.addresses.watcher().doubt
+    fn invalidations(&self) -> &SpinLock<Invalidations> {
+        &self.addresses.watcher().invalidations
     }
 
     /// Waits until all changes that have begun have ended.
-    pub(super) fn settle(&self) {
-        self.addresses.settle();
+    pub(super) fn wait_for_changes(&self) {
+        self.addresses.wait_for_changes();
     }
 
     /// Whether addresses of `range` may have changed since they were pinned.
-    pub(super) fn is_unsure(&self, range: PageRange) -> bool {
-        let unsure = self.doubt().lock().unsure;
-        unsure.is_some_and(|unsure| unsure.intersection(&range).is_some())
+    pub(super) fn is_invalidated(&self, range: PageRange) -> bool {
+        let invalidated = self.invalidations().lock().invalidated;
+        invalidated.is_some_and(|invalidated| invalidated.intersection(&range).is_some())
     }
 
     /// How many changes there have been.
     pub(super) fn changes(&self) -> u64 {
-        self.doubt().lock().changes
+        self.invalidations().lock().changes
     }
 
     /// The addresses in `range` were pinned anew, after the first `changes` changes, and are what
     /// they were.
-    pub(super) fn trust(&self, range: PageRange, changes: u64) {
-        let mut doubt = self.doubt().lock();
-        if doubt.changes == changes {
-            doubt.unsure = doubt.unsure.and_then(|unsure| unsure.without(&range));
+    pub(super) fn validate(&self, range: PageRange, changes: u64) {
+        let mut invalidations = self.invalidations().lock();
+        if invalidations.changes == changes {
+            invalidations.invalidated = invalidations
+                .invalidated
+                .and_then(|invalidated| invalidated.without(&range));
         }
     }
 
     /// Whether anything may have changed that was not looked at.
-    pub(super) fn has_unlooked(&self) -> bool {
-        self.doubt().lock().unlooked.is_some()
+    pub(super) fn needs_revalidation(&self) -> bool {
+        self.invalidations().lock().to_revalidate.is_some()
     }
 
     /// What may have changed and was not looked at; now it is going to be.
-    pub(super) fn take_unlooked(&self) -> Option<PageRange> {
-        self.doubt().lock().unlooked.take()
+    pub(super) fn take_to_revalidate(&self) -> Option<PageRange> {
+        self.invalidations().lock().to_revalidate.take()
     }
 }

@@ -16,14 +16,14 @@ use kernel::{
 
 use crate::mem::tpt::{
     Entered,
-    Tell, //
+    InvalidateScope, //
 };
 
 use super::{
-    area::Pinned,
-    device_ops::Locker,
+    area::PinnedArea,
+    device_ops::DeviceAccess,
     map::Areas,
-    pinned_range::Locked,
+    pinned_range::PinnedRange,
     space::{
         Space,
         State, //
@@ -39,15 +39,20 @@ impl Space {
     ///
     /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
     /// and its pages stay pinned as long as this space.
-    pub(crate) fn unlock(self: &Arc<Self>, locked: Locked, tell: Tell, keep: bool) -> Result {
-        let locker = &self.host.locker();
+    pub(crate) fn unpin(
+        self: &Arc<Self>,
+        pinned: PinnedRange,
+        scope: InvalidateScope,
+        keep: bool,
+    ) -> Result {
+        let device = &self.device.access();
         let mut state = self.state.lock();
         let left = match keep {
-            true => self.keep(&mut state, locked, tell, locker),
-            false => Some(locked),
+            true => self.keep(&mut state, pinned, scope, device),
+            false => Some(pinned),
         };
         match left {
-            Some(locked) => self.end(&mut state, &locked, tell, locker),
+            Some(pinned) => self.end(&mut state, &pinned, scope, device),
             None => Ok(()),
         }
     }
@@ -57,42 +62,47 @@ impl Space {
     ///
     /// # Errors
     ///
-    /// As for [`Space::unlock`].
-    pub(crate) fn unlock_all<E: Entered>(
+    /// As for [`Space::unpin`].
+    pub(crate) fn unpin_all<E: Entered>(
         self: &Arc<Self>,
-        release: impl FnOnce(&mut dyn FnMut(Locked)) -> E,
+        release: impl FnOnce(&mut dyn FnMut(PinnedRange)) -> E,
     ) -> Result<E::Freed> {
-        let locker = &self.host.locker();
+        let device = &self.device.access();
         let mut state = self.state.lock();
         let mut ended = Areas::default();
-        let others = release(&mut |locked| state.release(&locked, &mut ended));
-        self.unpin(&mut state, (ended, others), Tell::Space(self.id()), locker)
+        let others = release(&mut |pinned| state.release(&pinned, &mut ended));
+        self.unpin_areas(
+            &mut state,
+            (ended, others),
+            InvalidateScope::Space(self.id()),
+            device,
+        )
     }
 
-    /// Ends `locked`.
+    /// Ends `pinned`.
     pub(super) fn end(
         self: &Arc<Self>,
         state: &mut State,
-        locked: &Locked,
-        tell: Tell,
-        locker: &Locker<'_>,
+        pinned: &PinnedRange,
+        scope: InvalidateScope,
+        device: &DeviceAccess<'_>,
     ) -> Result {
         let mut ended = Areas::default();
-        state.release(locked, &mut ended);
-        self.unpin(state, (ended, ()), tell, locker)
+        state.release(pinned, &mut ended);
+        self.unpin_areas(state, (ended, ()), scope, device)
     }
 
-    /// Unpins areas once the device was told what `tell` says, and has answered; so with `others`.
-    fn unpin<E: Entered>(
+    /// Unpins areas once the device was told what `scope` says, and has answered; so with `others`.
+    fn unpin_areas<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
-        ended: (Areas<Pinned>, E),
-        tell: Tell,
-        locker: &Locker<'_>,
+        ended: (Areas<PinnedArea>, E),
+        scope: InvalidateScope,
+        device: &DeviceAccess<'_>,
     ) -> Result<E::Freed> {
-        let (pages, others) = match locker.gate.enter() {
-            Some(guard) => self.take_back(state, guard.dev(), ended, tell, locker)?,
-            None => ended.free(&locker.tpt.quiet().wait()),
+        let (pages, others) = match device.gate.enter() {
+            Some(guard) => self.remove_entries(state, guard.dev(), ended, scope, device)?,
+            None => ended.free(&device.tpt.quiet().wait()),
         };
         self.pages.fetch_sub(pages, Relaxed);
         Ok(others)
@@ -100,20 +110,23 @@ impl Space {
 
     /// Takes page entries back and ends what they were for; what the device does not let go of is kept
     /// until it is unbound.
-    pub(super) fn take_back<E: Entered>(
+    pub(super) fn remove_entries<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
         dev: &Device<Bound>,
-        entered: (Areas<Pinned>, E),
-        tell: Tell,
-        locker: &Locker<'_>,
+        entered: (Areas<PinnedArea>, E),
+        scope: InvalidateScope,
+        device: &DeviceAccess<'_>,
     ) -> Result<(usize, E::Freed)> {
-        let told = locker.tpt.retract(entered).invalidate(dev, locker.hw, tell);
-        told.map_err(|(err, (areas, _))| {
-            locker.hw.health().keeps_pages(areas.pages());
+        let result = device
+            .tpt
+            .retract(entered)
+            .invalidate(dev, device.hw, scope);
+        result.map_err(|(err, (areas, _))| {
+            device.hw.health().keeps_pages(areas.pages());
             // Also without areas: the entries of imports have its number.
             self.keep_in(state);
-            state.stuck.append(areas);
+            state.retained.append(areas);
             err
         })
     }
@@ -125,24 +138,24 @@ impl Space {
     }
 
     fn keep_in(self: &Arc<Self>, state: &mut State) {
-        if !core::mem::replace(&mut state.is_kept, true) {
-            state.kept_before = self.host.keep(self.clone());
+        if !core::mem::replace(&mut state.is_retained, true) {
+            state.retained_before = self.device.keep(self.clone());
         }
     }
 
-    /// Lets go of the space that was kept before this one, as [`Host::keep`](super::device_ops::Host::keep)
+    /// Lets go of the space that was kept before this one, as [`DeviceOps::keep`](super::device_ops::DeviceOps::keep)
     /// says.
-    pub(crate) fn take_kept_before(&self) -> Option<Arc<Self>> {
-        self.state.lock().kept_before.take()
+    pub(crate) fn take_retained_before(&self) -> Option<Arc<Self>> {
+        self.state.lock().retained_before.take()
     }
 }
 
 impl State {
     /// Takes a lock out, and what nobody else holds of it.
-    fn release(&mut self, locked: &Locked, ended: &mut Areas<Pinned>) {
-        if let Some(holder) = self.holders.remove(&locked.number) {
-            for part in holder.parts.iter() {
-                self.map.release(part.lineage, part.range, ended);
+    fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
+        if let Some(record) = self.records.remove(&pinned.number) {
+            for part in record.parts.iter() {
+                self.map.release(part.pin_id, part.range, ended);
             }
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn leaked() -> usize {
 
 /// What the device is told before pages go.
 #[derive(Clone, Copy)]
-pub(crate) enum Tell {
+pub(crate) enum InvalidateScope {
     /// This region was retracted, and may be in use.
     Region(u32),
     /// All regions of this space were retracted, and may be in use.
@@ -68,7 +68,7 @@ pub(crate) struct PageRun {
     pub(crate) count: u32,
     /// First entry of the run that this one was split off from, or of itself. The places of a run
     /// are used anew once all that was split off from it is gone.
-    pub(super) origin: u32,
+    pub(super) first_of_run: u32,
 }
 
 impl PageRun {
@@ -78,7 +78,7 @@ impl PageRun {
         let tail = Self {
             first: self.first + at,
             count: self.count - at,
-            origin: self.origin,
+            first_of_run: self.first_of_run,
         };
         self.count = at;
         tail
@@ -86,7 +86,7 @@ impl PageRun {
 
     /// Whether `next` was split off from this run and follows.
     fn can_join(&self, next: &Self) -> bool {
-        self.origin == next.origin && self.first + self.count == next.first
+        self.first_of_run == next.first_of_run && self.first + self.count == next.first
     }
 }
 
@@ -159,18 +159,18 @@ impl<E: Entered> Retracted<'_, E> {
         self,
         dev: &Device<Bound>,
         hw: &dyn Hardware,
-        tell: Tell,
+        scope: InvalidateScope,
     ) -> Result<E::Freed, (Error, E)> {
         let mut any = false;
         self.entered.for_each_run(&mut |run| any |= run.count > 0);
-        let told = match tell {
-            Tell::Region(region) => hw.invalidate_region(dev, region),
-            Tell::Space(space) => hw.invalidate_space(dev, space),
+        let result = match scope {
+            InvalidateScope::Region(region) => hw.invalidate_region(dev, region),
+            InvalidateScope::Space(space) => hw.invalidate_space(dev, space),
             // Any will do, and this one ends nothing.
-            Tell::Pages if any => hw.invalidate_region(dev, 0),
-            Tell::Pages => Ok(()),
+            InvalidateScope::Pages if any => hw.invalidate_region(dev, 0),
+            InvalidateScope::Pages => Ok(()),
         };
-        match told {
+        match result {
             Ok(()) => {
                 let remove = &mut |run: &PageRun| self.tpt.remove_pages(dev, run);
                 self.entered.for_each_run(remove);
@@ -321,7 +321,7 @@ mod tests {
         let mut run = PageRun {
             first: 8,
             count: 5,
-            origin: 8,
+            first_of_run: 8,
         };
         let tail = run.split_off(2);
         assert_eq!((run.first, run.count), (8, 2));

@@ -37,7 +37,7 @@ impl Tables {
         Ok(PageRun {
             first,
             count,
-            origin: first,
+            first_of_run: first,
         })
     }
 
@@ -90,7 +90,7 @@ impl Tables {
 
     /// Keeps `share` until `run`, which was just taken, is given back.
     pub(super) fn pay_for_run(&mut self, run: &PageRun, share: Share) {
-        if let Some(taken) = self.taken_runs.get_mut(&run.origin) {
+        if let Some(taken) = self.taken_runs.get_mut(&run.first_of_run) {
             taken.share = Some(share);
         }
     }
@@ -101,14 +101,14 @@ impl Tables {
             self.drop_page(dev, index);
         }
         self.usage.pages -= run.count;
-        let Some(taken) = self.taken_runs.get_mut(&run.origin) else {
+        let Some(taken) = self.taken_runs.get_mut(&run.first_of_run) else {
             return;
         };
         taken.users -= run.count;
         if taken.users == 0 {
             taken.share = None;
             self.free_spare_run();
-            self.spare_run = Some(run.origin);
+            self.spare_run = Some(run.first_of_run);
         }
     }
 }

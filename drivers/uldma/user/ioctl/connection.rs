@@ -9,7 +9,7 @@ use kernel::{
 use zerocopy::FromZeros;
 
 use crate::{
-    connection::Way,
+    connection::Direction,
     kernel_ext::errno::eopnotsupp,
     uapi::{
         self,
@@ -30,7 +30,7 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
     let link = shared.link.peer(arg.node)?.describe();
-    let looks = shared.pump.looks();
+    let stats = shared.worker.stats();
     arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
     arg.out_generation = link.generation;
     arg.out_version = link.terms.version;
@@ -40,8 +40,8 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_received = link.counters.received;
     arg.out_doorbells = link.counters.doorbells;
     arg.out_violations = link.counters.violations;
-    arg.out_interrupts = looks.doorbells;
-    arg.out_polls = looks.found;
+    arg.out_interrupts = stats.doorbells;
+    arg.out_polls = stats.found;
     user.write(&arg)
 }
 
@@ -126,7 +126,12 @@ pub(super) fn disconnect(open_file: &OpenFile, user: &User) -> Result {
         .disconnect(&open_file.shared.connection_site(), keep)
 }
 
-pub(super) fn give(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
+pub(super) fn post(
+    open_file: &OpenFile,
+    user: &User,
+    direction: Direction,
+    nonblock: bool,
+) -> Result {
     let arg: uldma_conn_buffer = user.read()?;
     no_flags(arg.flags)?;
     open_file.check_space()?;
@@ -134,10 +139,15 @@ pub(super) fn give(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) 
     let keep = open_file.keep_pins.load(Relaxed);
     let range = (arg.addr, arg.length);
     let site = &open_file.shared.connection_site();
-    connection.give(site, &open_file.space, way, range, keep)
+    connection.post(site, &open_file.space, direction, range, keep)
 }
 
-pub(super) fn take(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) -> Result {
+pub(super) fn reap(
+    open_file: &OpenFile,
+    user: &User,
+    direction: Direction,
+    nonblock: bool,
+) -> Result {
     let mut arg: uldma_conn_range = user.read()?;
     if arg.flags & !uapi::ULDMA_RANGE_SPIN != 0 {
         return Err(eopnotsupp());
@@ -151,9 +161,9 @@ pub(super) fn take(open_file: &OpenFile, user: &User, way: Way, nonblock: bool) 
     let connection = open_file.attachment.connection(nonblock)?;
     let keep = open_file.keep_pins.load(Relaxed);
     let spin = arg.flags & uapi::ULDMA_RANGE_SPIN != 0;
-    let (addr, length) = connection.take(
+    let (addr, length) = connection.reap(
         &open_file.shared.connection_site(),
-        way,
+        direction,
         arg.length,
         (nonblock, spin),
         keep,

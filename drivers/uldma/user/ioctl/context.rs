@@ -38,7 +38,7 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
     let (number, key) = open_file.take_context(&mut objects, method, no_data)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
-    let claim = context.claim.clone();
+    let vctx = context.vctx.clone();
     arg.out_context = number;
     arg.out_page_offset = context.registers.offset();
     arg.out_status_offset = context.status.offset();
@@ -50,7 +50,7 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
         // Nobody was told of it; another thread may have ended it meanwhile.
         let mut objects = open_file.objects.lock();
         let context = objects.context.as_ref();
-        if context.is_some_and(|context| Arc::ptr_eq(&context.claim, &claim)) {
+        if context.is_some_and(|context| Arc::ptr_eq(&context.vctx, &vctx)) {
             let _ = open_file.drop_context(&mut objects);
         }
     })
@@ -71,7 +71,7 @@ pub(super) fn stats(open_file: &OpenFile, user: &User) -> Result {
     let shared = &open_file.shared;
     let guard = shared.gate.try_enter()?;
     let contexts = &shared.contexts;
-    let counters = contexts.counters(guard.dev(), &*shared.hw, &context.claim)?;
+    let counters = contexts.counters(guard.dev(), &*shared.hw, &context.vctx)?;
     arg.out_shadow_stores = counters.shadow_stores;
     arg.out_shadow_loads = counters.shadow_loads;
     arg.out_page_stores = counters.page_stores;

@@ -38,21 +38,21 @@ fn access(chance: &mut Chance) -> Access {
 }
 
 fn connection(chance: &mut Chance) -> Connection {
-    let part = (chance.word(), chance.word());
+    let window = (chance.word(), chance.word());
     match chance.below(6) {
         0 => Connection::Connect {
             from: chance.half(),
             port: chance.half(),
             flags: chance.half(),
             name: chance.word(),
-            part,
+            window,
         },
         1 => Connection::Connected {
             to: chance.half(),
             error: chance.half(),
             from: chance.half(),
             name: chance.word(),
-            part,
+            window,
         },
         2 => Connection::Disconnect {
             to: chance.half(),

@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use kernel::device::{Bound, Device};
 use kernel::error::{Result, EBUSY};
 
-use super::handshake::{area, pair, Hello, Offer, AREA_SIZE, MAX_SLOTS};
-use super::ring::{Rings, Wire};
+use super::handshake::{area, pair, Handshake, Offer, AREA_SIZE, MAX_SLOTS};
+use super::ring::{Rings, Channel};
 use crate::chance::Chance;
 use crate::hw::{Geometry, Hardware};
 use crate::kernel_ext::errno::eproto;
@@ -100,7 +100,7 @@ pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
     let Ok(own) = Offer::own(&hw, chance.half()) else {
         panic!("this node sends no message");
     };
-    let said = Hello::read(&dev, &hw, PEER);
+    let said = Handshake::read(&dev, &hw, PEER);
     let outcome = match said {
         Ok(Some(hello)) => {
             assert!(hello.session != 0 && hello.session != u32::MAX);
@@ -126,7 +126,7 @@ pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
 /// fit.
 pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
     let (dev, hw) = (Device::new(), Hostile::new(chance));
-    let wire = Wire {
+    let wire = Channel {
         dev: &dev,
         hw: &hw,
         peer: PEER,

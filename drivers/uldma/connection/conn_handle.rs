@@ -13,9 +13,9 @@ use super::{
 
 /// The holder's end of a connection. There is one of each, and dropping it ends the connection:
 /// its memory is taken out of reach soon, and the peer hears of the end.
-pub(crate) struct Held(Arc<Connection>);
+pub(crate) struct ConnHandle(Arc<Connection>);
 
-impl Held {
+impl ConnHandle {
     /// The holder's end of a connection that was just made.
     pub(super) fn new(connection: Arc<Connection>) -> Self {
         Self(connection)
@@ -27,7 +27,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for ConnHandle {
     type Target = Arc<Connection>;
 
     fn deref(&self) -> &Self::Target {
@@ -35,9 +35,9 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnHandle {
     fn drop(&mut self) {
         // The next tick does the rest. Nothing is left to do after an end in another way.
-        self.0.let_go();
+        self.0.orphan();
     }
 }

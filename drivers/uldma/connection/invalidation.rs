@@ -14,8 +14,8 @@ use kernel::{
 use super::{
     state::State,
     Connection,
+    Direction, //
     Site,
-    Way, //
 };
 use crate::{
     hw::Command,
@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// An invalidation after which a buffer can be given back.
-pub(super) struct Withdrawal {
+pub(super) struct Invalidation {
     connection: Arc<Connection>,
-    way: Way,
+    direction: Direction,
     region: u32,
 }
 
@@ -36,32 +36,32 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`Queue::submit`](crate::dma::queue::Queue::submit); `EBUSY`: the rest has to wait.
-    pub(super) fn withdraw(
+    pub(super) fn start_invalidations(
         self: &Arc<Self>,
         site: &Site<'_>,
         guard: &GateGuard<'_>,
         state: &mut State,
-        way: Way,
+        direction: Direction,
     ) -> Result<bool> {
         let mut any = false;
-        let stream = &mut state.direction(way).stream;
-        while let Some(buffer) = stream.held() {
+        let stream = &mut state.half(direction).stream;
+        while let Some(buffer) = stream.next_to_invalidate() {
             let queues = site.queues.ok_or(ENODEV)?;
             let region = buffer.retract(site.tpt)?;
-            let withdrawal = Withdrawal {
+            let invalidation = Invalidation {
                 connection: self.clone(),
-                way,
+                direction,
                 region,
             };
-            queues.withdraw(guard.dev(), site.hw, withdrawal)?;
-            stream.asked();
+            queues.invalidate_async(guard.dev(), site.hw, invalidation)?;
+            stream.invalidation_requested();
             any = true;
         }
         Ok(any)
     }
 }
 
-impl Withdrawal {
+impl Invalidation {
     /// What the device has to do.
     pub(super) fn command(&self) -> Command {
         Command::Invalidate {
@@ -73,9 +73,9 @@ impl Withdrawal {
     pub(super) fn ended(self, outcome: Outcome) {
         let mut state = self.connection.state.lock();
         let region = self.region;
-        let stream = &mut state.direction(self.way).stream;
-        if let Some(buffer) = stream.let_go(|buffer| buffer.region() == Ok(region)) {
-            buffer.set_withdrawn(outcome.check());
+        let stream = &mut state.half(self.direction).stream;
+        if let Some(buffer) = stream.invalidated(|buffer| buffer.region() == Ok(region)) {
+            buffer.set_region_state(outcome.check());
             self.connection.wake_if_ready(&state);
         }
     }

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections and listeners of one device, and which of them have something to do.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc,
+        Mutex, //
+    },
+    task::Kuid, //
+};
+
+use super::{
+    message::Request,
+    outbox::Outbox,
+    state::{
+        Phase,
+        State, //
+    },
+    table::{
+        Table,
+        MAX_CONNECTIONS, //
+    },
+    ConnHandle,
+    Connection,
+    Listener,
+    Site, //
+    Transport,
+};
+use crate::{
+    hw::layout::MAX_NODES,
+    kernel_ext::{
+        errno::{
+            econnrefused,
+            eopnotsupp, //
+        },
+        gate::GateGuard,
+        random, //
+    },
+    link::{
+        message::{
+            Connection as ConnMsg,
+            Message, //
+        },
+        peer::Peer,
+        window_alloc::WindowRange, //
+    },
+    mem::lmm::space::Space,
+    params,
+    user_abi::{
+        events::Events,
+        ledger::{
+            Payer,
+            Resource,
+            Share, //
+        }, //
+    }, //
+};
+
+/// Connections of which a peer can fail to let go in time before its session ends.
+const MAX_OVERDUE: usize = 16;
+/// The part of the section that parts can take of which it does not let go.
+const OVERDUE_SHARE: u64 = 4;
+/// Bytes of the window that carry one direction of a connection.
+const LANE_BYTES: u64 = 128 << 10;
+
+/// What there is to do.
+struct WorkList {
+    /// Connections that have something to do, each once; there is room for all.
+    queued: KVec<Arc<Connection>>,
+    /// Answers about connections that there are not.
+    answers: Outbox<ConnMsg>,
+    /// Parts of the own section that peers may still write until they begin a new session.
+    left: KVec<(u32, WindowRange)>,
+}
+
+/// The connections of one device.
+#[pin_data]
+pub(crate) struct Connections {
+    #[pin]
+    table: Mutex<Table>,
+    #[pin]
+    work_list: Mutex<WorkList>,
+}
+
+impl Connections {
+    /// Creates an empty set.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let work_list = WorkList {
+            queued: KVec::new(),
+            // A peer that keeps to the rules has no more connections that ask.
+            answers: Outbox::new(MAX_CONNECTIONS),
+            left: KVec::new(),
+        };
+        pin_init!(Self {
+            table <- new_mutex!(Table::new(), "uldma::Connections::table"),
+            work_list <- new_mutex!(work_list, "uldma::Connections::work_list"),
+        })
+    }
+
+    /// How many connections there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table.lock().count()
+    }
+
+    /// Listens at `port`, for open files of `space`.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `ENOSPC`, those of [`Share::new`].
+    pub(crate) fn listen(
+        &self,
+        port: u32,
+        backlog: usize,
+        once: bool,
+        space: &Arc<Space>,
+        events: &Arc<Events>,
+    ) -> Result<Arc<Listener>> {
+        let listener = Listener::new(port, backlog, once, space.clone(), events.clone())?;
+        let share = Share::new(space.payer(), Resource::Listeners, 1)?;
+        self.table.lock().listen(listener.clone(), share)?;
+        Ok(listener)
+    }
+
+    /// The listener at `port`.
+    pub(crate) fn listener(&self, port: u32) -> Option<Arc<Listener>> {
+        self.table.lock().listener(port).cloned()
+    }
+
+    /// Ends a listener; those who wait at it are reset.
+    pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
+        self.close_port(listener);
+        for handle in listener.close() {
+            handle.state.lock().reset = true;
+            handle.abandon(site, false);
+        }
+    }
+
+    /// Lets the port of a listener be used anew.
+    pub(crate) fn close_port(&self, listener: &Arc<Listener>) {
+        self.table.lock().close_port(listener);
+    }
+
+    /// Connects to `port` of `peer`, and waits for the answer for at most `timeout_ns`; `payer` pays
+    /// for the connection.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ECONNRESET` when the peer breaks
+    /// the rules, `EOPNOTSUPP` when data cannot be pulled here, those of [`Share::new`].
+    pub(crate) fn connect(
+        &self,
+        site: &Site<'_>,
+        payer: &Arc<Payer>,
+        peer: &Peer,
+        port: u32,
+        pull: bool,
+        timeout_ns: u64,
+    ) -> Result<ConnHandle> {
+        let transport = Transport::of(site.hw);
+        if pull && transport == Transport::Window {
+            return Err(eopnotsupp());
+        }
+        let user = kernel::current!().uid();
+        let made = self.insert(payer, Some(user), |id| {
+            // An end of this session cuts what is in the table, which is locked here.
+            let session = peer.session()?;
+            let mut state = State::new(Phase::Asking, 0, random::u64())?;
+            state.own_window = self.alloc_window(site, payer, transport)?;
+            let window = state.own_window;
+            let whose = (peer.node(), session);
+            Connection::new(id, whose, port, transport, pull, Some(user), state).inspect_err(|_| {
+                if let Some(window) = window {
+                    site.window_alloc.free(window);
+                }
+            })
+        });
+        let handle = ConnHandle::new(made?);
+        self.enqueue(&handle);
+        site.worker.kick();
+        match handle.wait_answer(timeout_ns) {
+            Ok(()) => Ok(handle),
+            Err(err) => {
+                handle.abandon(site, false);
+                Err(err)
+            }
+        }
+    }
+
+    /// Makes a connection for which `payer` pays, of `user` if it is this side that connects, and
+    /// gives it a number.
+    fn insert(
+        &self,
+        payer: &Arc<Payer>,
+        user: Option<Kuid>,
+        make: impl FnOnce(u32) -> Result<Arc<Connection>>,
+    ) -> Result<Arc<Connection>> {
+        let share = Share::new(payer, Resource::Connections, 1)?;
+        let mut table = self.table.lock();
+        table.check_room(user)?;
+        {
+            // Those that are over may still be listed.
+            let mut work_list = self.work_list.lock();
+            let count = table.count() + 1;
+            work_list.queued.reserve(count, GFP_KERNEL_ACCOUNT)?;
+            work_list.left.reserve(count, GFP_KERNEL_ACCOUNT)?;
+        }
+        table.add(share, make)
+    }
+
+    /// A part of the own section for what peers send, where data goes that way; `payer` pays.
+    pub(super) fn alloc_window(
+        &self,
+        site: &Site<'_>,
+        payer: &Arc<Payer>,
+        transport: Transport,
+    ) -> Result<Option<WindowRange>> {
+        if transport != Transport::Window {
+            return Ok(None);
+        }
+        let window = site.window_alloc.alloc(payer, LANE_BYTES)?;
+        let zeroed = site.gate.try_enter().and_then(|guard| {
+            let (hw, length) = (site.hw, window.length());
+            hw.zero_window(guard.dev(), window.offset(), length)
+        });
+        match zeroed {
+            Ok(()) => Ok(Some(window)),
+            Err(err) => {
+                site.window_alloc.free(window);
+                Err(err)
+            }
+        }
+    }
+
+    /// Notes that a connection has something to do.
+    pub(crate) fn enqueue(&self, connection: &Arc<Connection>) {
+        if !connection.queued.xchg(true, Relaxed) {
+            let mut work_list = self.work_list.lock();
+            let pushed = work_list.queued.push_within_capacity(connection.clone());
+            // There is room for all.
+            connection.queued.store(pushed.is_ok(), Relaxed);
+        }
+    }
+
+    /// Takes the number of a connection away that is over.
+    pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+        let removed = self.table.lock().remove(connection.id);
+        let (window, cut, heard) = {
+            let mut state = connection.state.lock();
+            let heard = state.phase != Phase::Asking;
+            (state.own_window.take(), state.closing.cut, heard)
+        };
+        let Some(window) = window.filter(|_| removed) else {
+            return;
+        };
+        // A peer that has begun a session since then does not write it either.
+        let same = site.link.session(connection.node) == Some(connection.session);
+        if cut && heard && same {
+            // There is room for all that can be in use.
+            let mut work_list = self.work_list.lock();
+            let _ = work_list
+                .left
+                .push_within_capacity((connection.node, window));
+        } else {
+            site.window_alloc.free(window);
+        }
+    }
+
+    /// Forgets a connection without a holder if it is over.
+    pub(super) fn forget_if_over(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+        let over = connection.state.lock().is_forgettable();
+        if over {
+            self.forget(site, connection);
+        }
+    }
+
+    /// Does what has to be done at times for connections without a holder; whether any has memory
+    /// to be released.
+    ///
+    /// A peer that has not let go of too many of them in time has broken the rules.
+    pub(crate) fn tick(&self, site: &Site<'_>) -> bool {
+        let limit = params::link_timeout();
+        let mut overdue = [0; MAX_NODES];
+        let mut has_memory = false;
+        {
+            let table = self.table.lock();
+            for connection in table.connections() {
+                let (orphan, late) = {
+                    let mut state = connection.state.lock();
+                    has_memory |= state.orphan && state.has_memory();
+                    (state.orphan, state.is_overdue(limit))
+                };
+                let count = usize::try_from(connection.node).map(|node| overdue.get_mut(node));
+                match count {
+                    Ok(Some(count)) if late => *count += 1,
+                    // It may be over now.
+                    _ if orphan => self.enqueue(connection),
+                    _ => (),
+                }
+            }
+        }
+        let most = most_overdue(site);
+        for peer in site.link.peers() {
+            let count = usize::try_from(peer.node()).map(|node| overdue.get(node).copied());
+            if matches!(count, Ok(Some(count)) if count > most) {
+                peer.mark_broken();
+            }
+        }
+        has_memory
+    }
+
+    /// Lets connections do what they have to do, in turns; whether any did something.
+    pub(crate) fn work(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
+        let mut progress = self.answer(site, guard);
+        let count = self.work_list.lock().queued.len();
+        for _ in 0..count {
+            let Ok(connection) = self.work_list.lock().queued.remove(0) else {
+                break;
+            };
+            connection.queued.store(false, Relaxed);
+            let turn = connection.work(site, guard);
+            progress |= turn.progress;
+            if turn.more {
+                self.enqueue(&connection);
+            }
+            self.forget_if_over(site, &connection);
+        }
+        progress
+    }
+
+    /// Sends the answers that had to wait; whether there were any.
+    fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
+        self.work_list.lock().answers.flush(|node, msg| {
+            let message = Message::Connection(*msg);
+            site.link.peer(node)?.send(guard.dev(), site.hw, &message)
+        })
+    }
+
+    /// Answers a message that no connection answers. A peer for which more answers wait than it can
+    /// have connections breaks the rules.
+    fn reply(&self, site: &Site<'_>, node: u32, msg: ConnMsg) {
+        let added = self.work_list.lock().answers.add(node, msg);
+        if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
+            peer.mark_broken();
+        }
+    }
+
+    /// Handles a message of `node`.
+    pub(crate) fn handle_msg(&self, site: &Site<'_>, node: u32, msg: &ConnMsg) {
+        let to = match *msg {
+            ConnMsg::Connect {
+                from,
+                port,
+                flags,
+                name,
+                window,
+            } => {
+                let request = Request {
+                    from,
+                    port,
+                    flags,
+                    name,
+                    window,
+                };
+                return self.asked(site, node, &request);
+            }
+            ConnMsg::Connected { to, .. }
+            | ConnMsg::Disconnect { to, .. }
+            | ConnMsg::Disconnected { to }
+            | ConnMsg::Export { to, .. }
+            | ConnMsg::Done { to, .. } => to,
+        };
+        let found = self.table.lock().connection(to).cloned();
+        match found.filter(|connection| connection.node == node) {
+            Some(connection) => connection.handle_msg(site, msg),
+            None => match *msg {
+                // It was given up, and has expired.
+                ConnMsg::Connected { error: 0, from, .. } => self.reply(
+                    site,
+                    node,
+                    ConnMsg::Disconnect {
+                        to: from,
+                        from: to,
+                        reset: true,
+                    },
+                ),
+                ConnMsg::Disconnect { from, .. } => {
+                    self.reply(site, node, ConnMsg::Disconnected { to: from });
+                }
+                _ => (),
+            },
+        }
+    }
+
+    /// `node` asks for a connection.
+    fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
+        let made = match self.listener(request.port) {
+            Some(listener) => {
+                let made = listener.offer(|| {
+                    let payer = listener.payer();
+                    self.insert(payer, None, |id| request.accept(site, payer, node, id))
+                });
+                if made.is_ok() && listener.is_once() {
+                    self.close_port(&listener);
+                }
+                made
+            }
+            None => Err(econnrefused()),
+        };
+        match made {
+            Ok(connection) => self.enqueue(&connection),
+            Err(err) => self.reply(
+                site,
+                node,
+                ConnMsg::Connected {
+                    to: request.from,
+                    error: err.to_errno().unsigned_abs(),
+                    from: 0,
+                    name: request.name,
+                    window: (0, 0),
+                },
+            ),
+        }
+    }
+
+    /// The link to `node` is down: nothing of its connections is used any more.
+    pub(crate) fn cut(&self, node: u32) {
+        let table = self.table.lock();
+        for connection in table.connections() {
+            if connection.node == node {
+                connection.cut();
+                self.enqueue(connection);
+            }
+        }
+        drop(table);
+        self.work_list.lock().answers.clear(node);
+    }
+
+    /// `node` has begun a new session, before which it stopped to write what it had been given.
+    pub(crate) fn peer_began(&self, site: &Site<'_>, node: u32) {
+        self.work_list.lock().left.retain(|(other, window)| {
+            if *other == node {
+                site.window_alloc.free(*window);
+            }
+            *other != node
+        });
+    }
+
+    /// Takes the memory of connections whose link is down, or that have no holder, out of reach and
+    /// unlocks it.
+    pub(crate) fn release_ended(&self, site: &Site<'_>) {
+        let mut after = 0;
+        // The next one is looked up anew each time, since this may wait for a process.
+        loop {
+            let next = {
+                let table = self.table.lock();
+                let mut cut = table.connections().filter(|connection| {
+                    connection.id > after && connection.state.lock().is_to_be_released()
+                });
+                // Numbers are in no order, so the smallest beyond the last.
+                let first = cut.next().cloned();
+                cut.fold(first, |least, other| match least {
+                    Some(least) if least.id < other.id => Some(least),
+                    _ => Some(other.clone()),
+                })
+            };
+            let Some(connection) = next else {
+                return;
+            };
+            after = connection.id;
+            connection.release_all(site, false);
+            connection.wake(&connection.state.lock());
+        }
+    }
+}
+
+/// Connections of which a peer can fail to let go in time before its session ends.
+fn most_overdue(site: &Site<'_>) -> usize {
+    let section = u64::try_from(site.hw.geometry().window_size).unwrap_or(0);
+    let share = usize::try_from(section / LANE_BYTES / OVERDUE_SHARE).unwrap_or(0);
+    match Transport::of(site.hw) {
+        Transport::Window => share.min(MAX_OVERDUE),
+        Transport::Engine | Transport::Memory => MAX_OVERDUE,
+    }
+}
