@@ -145,7 +145,8 @@ fn fault(text: &str) -> Result<(Fault, Option<usize>), String> {
 }
 
 fn fault_help() -> String {
-    let mut help = String::from("Inject a fault from the start, at one node or at all; repeatable:\n");
+    let mut help =
+        String::from("Inject a fault from the start, at one node or at all; repeatable:\n");
     for kind in Fault::value_variants() {
         if let Some(value) = kind.to_possible_value() {
             let what = value.get_help().map(ToString::to_string);

@@ -8,7 +8,7 @@ use kernel::device::{Bound, Device};
 use kernel::error::{Result, EBUSY};
 
 use super::handshake::{area, pair, Handshake, Offer, AREA_SIZE, MAX_SLOTS};
-use super::ring::{Rings, Channel};
+use super::ring::{Channel, Rings};
 use crate::chance::Chance;
 use crate::hw::{Geometry, Hardware};
 use crate::kernel_ext::errno::eproto;
