@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What locked pages cost: `RLIMIT_MEMLOCK` of the address space, and page entries of its user.
+//! The charge for pinned pages: `RLIMIT_MEMLOCK` of the address space, and page entries of its
+//! user.
 
 use kernel::{
     mm::MmWithUser,
@@ -17,7 +18,7 @@ use crate::{
     }, //
 };
 
-/// Pages charged to an address space and its user; dropping it gives them back.
+/// Pages that are charged to an address space and its user; dropping it uncharges them.
 pub(crate) struct Charge {
     memlock: accounting::Charge,
     entries: Share,
@@ -28,7 +29,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// Those of [`accounting::Charge::new`] and [`Share::new`].
+    /// `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EDQUOT` beyond the limits of the user.
     pub(crate) fn new(mm: &MmWithUser, payer: &Arc<Payer>, pages: usize) -> Result<Self> {
         Ok(Self {
             memlock: accounting::Charge::new(mm, pages)?,
@@ -36,7 +37,7 @@ impl Charge {
         })
     }
 
-    /// Pages that are charged.
+    /// Returns the number of charged pages.
     pub(crate) fn pages(&self) -> usize {
         self.memlock.pages()
     }
@@ -49,13 +50,13 @@ impl Charge {
             .inspect_err(|_| drop(self.memlock.split(pages)))
     }
 
-    /// Takes over what `other`, of the same address space, is charged.
+    /// Takes over the charge `other` of the same address space.
     pub(crate) fn join(&mut self, other: Self) {
         self.memlock.join(other.memlock);
         self.entries.join(other.entries);
     }
 
-    /// Splits off the charge for `pages` of the pages, or for all if there are fewer.
+    /// Splits off the charge for `pages` pages, or for all if there are fewer.
     pub(crate) fn split(&mut self, pages: usize) -> Self {
         Self {
             memlock: self.memlock.split(pages),

@@ -56,18 +56,18 @@ use space_id::{
     SpaceIds, //
 };
 
-/// Spaces of a device that are worked for at a time. Each may wait for its process, within a limit, and
-/// is a thread meanwhile.
+/// Maximum number of workers at a time. Each serves one space and may wait for its process, within
+/// a limit.
 const WORKERS: u16 = 16;
 
-/// What the administrator chose.
+/// Options from the module parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// Whether areas that nothing tells apart any more are merged.
+    /// True if adjacent areas with the same users are merged.
     pub(crate) merge: bool,
-    /// What the cache of an address space may keep.
+    /// Limits of the pin cache of an address space.
     pub(crate) cache: Limits,
-    /// Milliseconds for which what may have changed waits for others who hold a file's lock.
+    /// Milliseconds for which a revalidation waits for the file locks of other processes.
     pub(crate) revalidate_ms: u32,
 }
 
@@ -75,9 +75,9 @@ pub(crate) struct Options {
 #[pin_data]
 pub(crate) struct Lmm {
     options: Options,
-    /// Pages that all caches keep.
+    /// Number of pages in all pin caches.
     cached: Arc<Atomic<usize>>,
-    /// Where spaces are worked for.
+    /// The queue of the spaces' work items.
     queue: Arc<OwnQueue>,
     ids: Arc<SpaceIds>,
     /// By the address of the `mm_struct`, which a space keeps allocated.
@@ -108,13 +108,17 @@ impl Lmm {
         })
     }
 
-    /// What the administrator chose.
+    /// Returns what the administrator chose.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The space of `mm`, which the caller uses until [`Lmm::leave`]; if it is new, `payer` makes
-    /// who pays for it.
+    /// Returns the space of `mm`, which the caller uses until [`Lmm::leave`]. If it is new, `payer`
+    /// returns the payer of its memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the device has no number for another space, `ENOMEM`; the errors of `payer`.
     pub(crate) fn join(
         &self,
         mm: &MmWithUser,
@@ -140,7 +144,7 @@ impl Lmm {
         Ok(space)
     }
 
-    /// Ends the use of a space; it goes with the last user.
+    /// Ends a use of a space. The last one ends the space.
     pub(crate) fn leave(&self, space: &Arc<Space>) {
         let mut spaces = self.spaces.lock();
         let Some(users) = spaces.get_mut(&space.key()) else {
@@ -157,7 +161,8 @@ impl Lmm {
         space.shrink(usize::MAX);
     }
 
-    /// Spaces that the device may know, those of which it did not let go among them.
+    /// Returns the number of spaces that the device may access, including those that are retained
+    /// until unbind.
     pub(crate) fn spaces(&self) -> usize {
         self.ids.taken()
     }
@@ -167,8 +172,7 @@ impl Lmm {
         self.cached.load(Relaxed)
     }
 
-    /// Gets caches to give `pages` pages up, each of them; takes no lock that it would have to wait
-    /// for.
+    /// Requests each pin cache to release `pages` pages. Does not wait for any lock.
     pub(crate) fn request_shrink(&self, pages: usize) {
         if let Some(spaces) = self.spaces.try_lock() {
             for users in spaces.values() {

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The translation and protection table: what the device believes about memory.
+//! The translation and protection table of the device.
 //!
-//! Two tables. The page table has one entry per locked page and address space, shared by every
-//! region over that page; a shadow page names a page entry. The region table has one entry per
-//! registration or import, which names *runs* of page entries, so that it costs the same whatever
-//! the number of pages. Runs stay as they are when locked areas are split, merged or go stale,
-//! since each names entries, not addresses.
+//! There are two tables. The page table has one entry per pinned page and address space, which all
+//! regions over that page share; a shadow page names a page entry. The region table has one entry
+//! per registration or import, which names *runs* of page entries, so that its cost does not depend
+//! on the number of pages. Runs do not change when areas are split, merged or go stale, since each
+//! names entries, not addresses.
 //!
-//! The tables keep what is paid for a place of theirs as long as it is taken: also one that is lost, as
-//! the device did not let go of it, until the driver is unbound. Entries of locked pages are paid for
-//! with the pages.
+//! The tables keep the share of each entry in use, including entries that the device may still
+//! access, until the driver is unbound. Entries of pinned pages are charged with the pages.
 
 use kernel::{
     device::{
@@ -76,17 +75,17 @@ pub(crate) use reach::{
 
 use runs::TakenRun;
 
-/// Most runs that one region can have.
+/// Maximum number of runs of a region.
 pub(crate) const MAX_RUNS: usize = 4096;
 
-/// A region's place in the region table.
+/// The slot of a region in the region table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionSlot {
     pub(crate) index: u32,
     pub(crate) generation: u64,
 }
 
-/// The peer's region that an import stands for.
+/// The region of a peer that an import names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) node: u32,
@@ -95,7 +94,7 @@ pub(crate) struct Remote {
     pub(crate) link_generation: u32,
 }
 
-/// What a region entry says.
+/// The content of a region entry.
 pub(crate) struct RegionSetup<'a> {
     pub(crate) space: u32,
     pub(crate) access: Access,
@@ -104,18 +103,18 @@ pub(crate) struct RegionSetup<'a> {
     pub(crate) length: u64,
     pub(crate) runs: &'a [Run],
     pub(crate) remote: Option<Remote>,
-    /// What peers may do with it from the beginning.
+    /// Rights of peers from the beginning.
     pub(crate) export: Option<Access>,
 }
 
-/// How much of the tables is taken.
+/// Usage of the tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) pages: u32,
     pub(crate) regions: u32,
 }
 
-/// A place of the region table that was taken.
+/// A slot of the region table in use.
 struct TakenSlot {
     _share: Share,
     /// The run array of a region that has more than one run.
@@ -125,22 +124,23 @@ struct TakenSlot {
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
-    /// The runs that were taken, by first entry.
+    /// Runs in use, by first entry.
     taken_runs: RBTree<u32, TakenRun>,
-    /// Of pages that are mapped for reading and for writing, the mapping that the entry does not have.
+    /// For pages that are mapped twice, for reading and for writing, the mapping that is not in the
+    /// entry.
     second_mappings: SecondMappings,
-    /// The run that was given back last, still taken, for the next one of as many entries.
+    /// The run that was freed last, kept for the next one of as many entries.
     spare_run: Option<u32>,
     page_capacity: u32,
     regions: Table<RegionEntry>,
     region_ids: IdPool,
     region_capacity: u32,
-    /// The places that were taken.
+    /// Slots in use.
     taken_slots: RBTree<u32, TakenSlot>,
     usage: Usage,
 }
 
-/// Both tables of a device, until it is unbound.
+/// The tables of a device, until it is unbound.
 #[pin_data]
 pub(crate) struct Tpt {
     #[pin]
@@ -170,7 +170,7 @@ impl Tpt {
                 taken_slots: RBTree::new(),
                 usage: Usage::default(),
             };
-            // Region 0 means "none" in a size word.
+            // Region 0 means none in a size word.
             tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
             Ok(try_pin_init!(Self {
                 tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
@@ -184,12 +184,12 @@ impl Tpt {
         f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
     }
 
-    /// Whether the device can touch no memory any more.
+    /// Returns the state that tells if the device can still access memory.
     pub(crate) fn quiet(&self) -> &Quiet {
         &self.quiet
     }
 
-    /// Where the device finds the tables.
+    /// Returns the configuration of the tables for the device.
     pub(crate) fn setup(&self) -> Result<TableSetup> {
         self.with(|tables| {
             Ok(TableSetup {
@@ -201,7 +201,7 @@ impl Tpt {
         })
     }
 
-    /// How much is taken.
+    /// Returns the usage of the tables.
     pub(crate) fn usage(&self) -> Usage {
         self.tables
             .lock()
@@ -213,8 +213,8 @@ impl Tpt {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when the table is full, `ENOMEM`, `EREMOTEIO` when the device cannot reach a page. The
-    /// pages are unpinned then, which the device has not seen.
+    /// `ENOSPC` if the table is full, `ENOMEM`, `EREMOTEIO` if the device cannot access a page. The
+    /// pages, which the device has not seen, are unpinned then.
     pub(crate) fn add_pages(
         &self,
         dev: &Device<Bound>,
@@ -243,18 +243,19 @@ impl Tpt {
             }
             let (first, count) = (run.first, run.count);
             let reachable = Reachable::new(pages, charge, run);
-            // Of memory that was reserved, so it does not fail; if it did, the pages would stay.
+            // The memory is reserved, so this does not fail; if it did, the pages would stay
+            // pinned.
             tables.pages.publish(first, count)?;
             Ok(reachable)
         })
     }
 
-    /// Maps `pages` pages of this node out to others, or ends that; each side is runs and the number of
-    /// a page.
+    /// Maps `pages` pages out to others, or ends that; each side is given as runs and number of the
+    /// first page.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when runs do not have such pages.
+    /// `EINVAL` if runs do not have these pages.
     pub(crate) fn map_out(
         &self,
         (from_runs, from): (&[Run], u32),
@@ -275,8 +276,8 @@ impl Tpt {
         })
     }
 
-    /// Gives each page of an import a page entry, for which `share` is paid; `region` is its index
-    /// here.
+    /// Adds page entries for the pages of an import, for which `share` is paid; `region` is its
+    /// index on this node.
     pub(crate) fn add_remote_pages(
         &self,
         dev: &Device<Bound>,
@@ -312,23 +313,23 @@ impl Tpt {
         });
     }
 
-    /// Shows the device retracted page entries again.
+    /// Makes retracted page entries valid again.
     pub(crate) fn restore_pages(&self, run: &PageRun) {
-        // They are in the table, and without tables nobody needs them.
+        // The entries are in the table, and without tables they are not needed.
         let _ = self.with(|tables| tables.pages.publish(run.first, run.count));
     }
 
-    /// Takes page entries back that were retracted and then invalidated, and ends their DMA mappings.
+    /// Frees page entries that were retracted and then invalidated, and their DMA mappings.
     fn remove_pages(&self, dev: &Device<Bound>, run: &PageRun) {
-        // Without tables the device was unbound, and all was taken back then.
+        // Without tables the device was unbound, which freed everything.
         let _ = self.with(|tables| {
             tables.drop_run(dev, run);
             Ok(())
         });
     }
 
-    /// Gives `visit` the bus addresses of the pages of `runs`, from page number `first` on, until it
-    /// returns false.
+    /// Passes the bus addresses of the pages of `runs` to `visit`, from page number `first` on,
+    /// until it returns false.
     pub(crate) fn addresses(
         &self,
         runs: &[Run],
@@ -350,11 +351,11 @@ impl Tpt {
         })
     }
 
-    /// Takes a place in the region table, without an entry; `share` is paid for it.
+    /// Reserves a slot of the region table, without an entry; `share` is paid for it.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when the table is full, `ENOMEM`, `ENODEV` when the device is gone.
+    /// `ENOSPC` if the table is full, `ENOMEM`, `ENODEV` if the device is unbound.
     pub(crate) fn reserve_region(&self, dev: &Device<Bound>, share: Share) -> Result<RegionSlot> {
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         self.with(|tables| {
@@ -378,7 +379,7 @@ impl Tpt {
         })
     }
 
-    /// Makes the entry of a reserved place.
+    /// Writes the entry of a reserved slot.
     pub(crate) fn set_region(
         &self,
         dev: &Device<Bound>,
@@ -417,7 +418,7 @@ impl Tpt {
         })
     }
 
-    /// Sets what the peer may do with a region; `None` for nothing.
+    /// Sets the rights of peers to a region; `None` for no rights.
     pub(crate) fn set_export(&self, slot: RegionSlot, access: Option<Access>) -> Result {
         self.with(|tables| {
             let mut entry = tables.regions.get(slot.index)?;
@@ -427,7 +428,8 @@ impl Tpt {
         })
     }
 
-    /// Makes a region invalid. It has to be invalidated in the device before [`Tpt::free_region`].
+    /// Makes a region entry invalid. The region has to be invalidated in the device before
+    /// [`Tpt::free_region`].
     pub(crate) fn retract_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
             tables.regions.retract(slot.index);
@@ -435,7 +437,7 @@ impl Tpt {
         });
     }
 
-    /// Gives a place in the region table back.
+    /// Frees a slot of the region table.
     pub(crate) fn free_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
             tables.regions.clear(slot.index);
@@ -446,7 +448,7 @@ impl Tpt {
         });
     }
 
-    /// Ends all DMA mappings and frees the tables; the device does no DMA any more.
+    /// Ends all DMA mappings and frees the tables. The device does no DMA any more.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
         if let Some(mut tables) = self.tables.lock().take() {
             tables.drop_pages(dev);
@@ -455,7 +457,7 @@ impl Tpt {
     }
 }
 
-/// The page entry of page `first + number` of `runs`.
+/// Returns the page entry of page `first + number` of `runs`.
 fn entry_of(runs: &[Run], first: u32, number: u32) -> Result<u32> {
     let page = first.checked_add(number).ok_or(EINVAL)?;
     let after = runs.partition_point(|run| run.page <= page);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a locked memory area consists of.
+//! The payload of a pinned memory area: pins, charge, page entries and rights.
 
 use kernel::{
     device::{
@@ -38,11 +38,11 @@ pub(super) struct PinnedArea {
 }
 
 impl PinnedArea {
-    /// Prepares the rights of one more lock; all that can fail of that.
+    /// Prepares the rights for one more pin. Everything that can fail is done here.
     ///
     /// # Errors
     ///
-    /// Those of [`Tpt::prepare_writing`].
+    /// `ENOMEM`, `EREMOTEIO` if the device cannot access a page, `ENODEV` without tables.
     pub(super) fn prepare(&self, access: Access, tpt: &Tpt, dev: &Device<Bound>) -> Result {
         match access.write && !self.access.write {
             true => tpt.prepare_writing(dev, &self.memory),
@@ -50,14 +50,14 @@ impl PinnedArea {
         }
     }
 
-    /// Takes back what was prepared for a lock that is not made.
+    /// Undoes [`PinnedArea::prepare`] for a pin that fails.
     pub(super) fn forgo(&self, tpt: &Tpt, dev: &Device<Bound>) {
         if !self.access.write {
             tpt.forgo_writing(dev, self.memory.run());
         }
     }
 
-    /// Gives the pages the rights of one more lock, for which they were prepared.
+    /// Gives the pages the rights of one more pin, which were prepared.
     pub(super) fn allow(&mut self, access: Access, tpt: &Tpt) -> Result {
         if !self.access.covers(access) {
             tpt.allow(self.memory.run(), access)?;

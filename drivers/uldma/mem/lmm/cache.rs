@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ended locks whose pins are kept, as their memory is likely to be locked again.
+//! The pin cache: unpinned ranges whose pages stay pinned, as they are likely to be pinned again.
 //!
-//! An ended lock in the cache is a lock like any other: a new one of the same memory finds its
-//! areas in the map. The oldest ones end for good when there are too many, and all of them when
-//! memory or a limit is short. Stale ones end as soon as that is known.
+//! A range in the cache is a pinned range like any other: a new pin of the same memory finds its
+//! areas in the map. The oldest ranges are evicted when the cache is full, and all of them when
+//! memory or a limit is short. A stale range is evicted as soon as it is known to be stale.
 
 use kernel::{
     page::PAGE_SHIFT,
@@ -34,22 +34,22 @@ use super::{
     }, //
 };
 
-/// What one address space may keep.
+/// Limits of the pin cache of one address space.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) locks: usize,
     pub(crate) bytes: usize,
 }
 
-/// The ended locks of one address space.
+/// The pin cache of one address space.
 pub(super) struct Cache {
-    /// By the time they ended.
+    /// The ranges by the time when they were added.
     locks: RBTree<u64, PinnedRange>,
     count: usize,
     pages: usize,
     clock: u64,
     limits: Limits,
-    /// Pages that all caches of the device keep.
+    /// Number of pages in all pin caches of the device.
     total: Arc<Atomic<usize>>,
 }
 
@@ -65,12 +65,12 @@ impl Cache {
         }
     }
 
-    /// Number of locks.
+    /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Pages of all locks; what several have counts several times.
+    /// Returns the number of pages of all ranges; a page counts once for each range.
     pub(super) fn pages(&self) -> usize {
         self.pages
     }
@@ -108,7 +108,7 @@ impl Cache {
 }
 
 impl Space {
-    /// Puts `pinned`, whose region was retracted, into the cache; returns it if it cannot be kept.
+    /// Adds `pinned`, whose region was retracted, to the cache. Returns it if it cannot be cached.
     pub(super) fn keep(
         self: &Arc<Self>,
         state: &mut State,
@@ -131,7 +131,7 @@ impl Space {
             return Some(pinned);
         };
         if let InvalidateScope::Region(region) = scope {
-            // Nobody may write to it any more, also who names only its pages.
+            // Transfers that name its pages without the region have to end, too.
             let own = || {
                 let parts = record.parts.iter();
                 let areas = parts.flat_map(|part| state.map.areas(part.pin_id, part.range));
@@ -157,12 +157,12 @@ impl Space {
 
     fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, device: &DeviceAccess<'_>) {
         if let Some(pinned) = state.cache.take(time) {
-            // What the device does not let go of is kept for it, and was logged.
+            // Pages that the device may still access are retained, and the timeout was logged.
             let _ = self.end(state, &pinned, InvalidateScope::Pages, device);
         }
     }
 
-    /// Ends the oldest lock of the cache; whether there was one.
+    /// Evicts the oldest range. Returns true if there was one.
     pub(super) fn evict(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) -> bool {
         let oldest = state.cache.find(|_| true);
         if let Some(time) = oldest {
@@ -171,7 +171,7 @@ impl Space {
         oldest.is_some()
     }
 
-    /// Ends all locks of the cache; whether there was any.
+    /// Evicts all ranges. Returns true if there were any.
     pub(super) fn evict_all(self: &Arc<Self>, device: &DeviceAccess<'_>) -> bool {
         let mut state = self.state.lock();
         let any = state.cache.len() > 0;
@@ -179,7 +179,7 @@ impl Space {
         any
     }
 
-    /// Ends the locks of the cache that are stale.
+    /// Evicts all stale ranges.
     pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) {
         loop {
             let records = &state.records;
@@ -194,8 +194,8 @@ impl Space {
         }
     }
 
-    /// Ends locks of the cache, the oldest first, until `pages` pages are given up or none is left;
-    /// returns how many were.
+    /// Evicts ranges, the oldest first, until `pages` pages are released or the cache is empty.
+    /// Returns the number of released pages.
     pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
         let device = &self.device.access();
         let mut state = self.state.lock();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is done for a space later, as it was asked for where it cannot be done: by the memory
-//! manager, which tells of changes and asks for memory with all kinds of locks taken.
+//! Deferred work of a space: revalidation and shrinking. The memory manager requests both in
+//! contexts that hold locks and must not sleep.
 //!
-//! Every space has a work item of its own, in a queue of the device's own that runs a few at a time:
-//! looking at a process's memory waits for that process, within a limit.
+//! Each space has a work item, in a queue of the device that runs a few at a time. A revalidation
+//! waits for the process whose memory it checks, within a limit.
 
 use kernel::{
     new_condvar,
@@ -35,21 +35,21 @@ use super::{
     subscription::Revalidator, //
 };
 
-/// What there is to do for a space.
+/// The deferred work of one space.
 #[pin_data]
 pub(super) struct DeferredWork {
-    /// Whether anything may have changed.
+    /// True if addresses were invalidated.
     changed: Atomic<bool>,
-    /// Pages that the cache is to give up.
+    /// Number of pages that the cache has to release.
     to_shrink: Atomic<usize>,
-    /// Where the work is done.
+    /// The queue of the work item.
     queue: Arc<OwnQueue>,
-    /// Whether nobody uses the space any more, so that the work is not worth waiting for.
+    /// True if the space has no user any more, so that a revalidation stops waiting.
     #[pin]
     left: Mutex<bool>,
     #[pin]
     leaving: CondVar,
-    /// The space, as long as it may be worked for.
+    /// The space, while the work item may be queued.
     #[pin]
     space: SpinLock<Option<Arc<Space>>>,
 }
@@ -73,17 +73,18 @@ impl DeferredWork {
         }
     }
 
-    /// Sleeps for `time`, or until nobody uses the space any more; whether somebody does.
+    /// Sleeps for `time`, or until the space has no user any more. Returns true if it still has
+    /// one.
     pub(super) fn sleep(&self, time: Jiffies) -> bool {
         let mut left = self.left.lock();
         if !*left {
-            // The worker gets no signals, and whatever wakes it, it goes on.
+            // The worker gets no signals, and an early wake-up does no harm.
             let _ = self.leaving.wait_interruptible_timeout(&mut left, time);
         }
         !*left
     }
 
-    /// Asks for pages of the cache.
+    /// Requests the cache to release `pages` pages.
     pub(super) fn request_shrink(&self, pages: usize) {
         self.to_shrink.store(pages, Relaxed);
         self.queue();
@@ -98,12 +99,12 @@ impl Revalidator for DeferredWork {
 }
 
 impl Space {
-    /// Lets this space be worked for, until [`Space::stop_work`].
+    /// Allows the work item to be queued, until [`Space::stop_work`].
     pub(super) fn start_work(self: &Arc<Self>) {
         *self.deferred_work.space.lock() = Some(self.clone());
     }
 
-    /// Waits until nothing is done for this space any more.
+    /// Forbids the work item to be queued, and waits until it is idle.
     pub(super) fn stop_work(&self) {
         let space = self.deferred_work.space.lock().take();
         *self.deferred_work.left.lock() = true;

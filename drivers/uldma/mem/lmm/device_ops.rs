@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What spaces need of the device that they are used with.
+//! The operations of the device that spaces use.
 
 use kernel::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::{
 
 use super::space::Space;
 
-/// Where a space finds what locking needs.
+/// Operations of the device of a space.
 pub(crate) trait DeviceOps: Send + Sync {
-    /// What locking needs.
+    /// Returns what locking needs.
     fn access(&self) -> DeviceAccess<'_>;
 
-    /// Keeps a space with memory that the device did not let go of until it is unbound. Returns the
-    /// one that was kept before, for `space` to keep.
+    /// Retains a space until unbind, since the device may still access its memory. Returns the
+    /// space that was retained before, which `space` has to retain.
     fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>>;
 }
 
-/// What locking needs of the device.
+/// What pinning uses of the device.
 pub(crate) struct DeviceAccess<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,

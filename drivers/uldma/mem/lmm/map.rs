@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The map of locked memory areas: which pages are locked, and by how many locks.
+//! The map of pinned memory areas: which pages are pinned, and for how many ranges.
 //!
-//! An area is a range of pages that have the same lock count. Those that were pinned in one go are
-//! of one *lineage*: splitting keeps the lineage, so a lock that names lineage and range still
+//! An area is a range of pages with the same number of users. Pages that were pinned together have
+//! one *pin id*, which splitting keeps. So a pinned range, which names pin ids and pages, still
 //! finds its areas after others split them, and finds none that was pinned later for the same
 //! addresses.
 //!
-//! Areas that new locks may use are *live*, and disjoint. An area whose addresses mean other memory
-//! now is stale: it stays for the locks that it has.
+//! Areas that new pins may use are *live*, and disjoint. An area whose addresses mean other memory
+//! now is *stale*: it stays for the ranges that have it.
 //!
-//! A live area is split where a lock begins or ends inside of it, and merged again when the last
-//! lock that begins or ends there is gone. So ending a lock never splits, which could fail.
+//! A live area is split where a range begins or ends inside of it, and merged again when the last
+//! range that begins or ends there has ended. So unpinning never splits, which could fail.
 //!
-//! Two [`RBTree`]s rather than a maple tree: an area that goes stale moves from one to the other
-//! with its node, and what is reserved before a change has to be nodes, so that the change itself
-//! cannot fail.
+//! There are two [`RBTree`]s rather than a maple tree: an area that goes stale moves from one to
+//! the other with its node, and nodes can be reserved before a change, so that the change cannot
+//! fail.
 
 use kernel::{
     prelude::*,
@@ -28,29 +28,30 @@ use kernel::{
 
 use super::range::PageRange;
 
-/// What an area consists of, beside its range and its count.
+/// The payload of an area.
 pub(super) trait Payload {
-    /// Splits off what belongs to page number `at` and later ones.
+    /// Splits off the pages from page number `at` on.
     fn split_off(&mut self, at: usize) -> Self;
 
-    /// Whether `next`, which was split off from the same payload and follows, can be joined.
+    /// Returns true if `next`, which was split off from the same payload and follows, can be
+    /// joined.
     fn can_join(&self, next: &Self) -> bool;
 
     /// Takes `next` back.
     fn join(&mut self, next: Self);
 }
 
-/// A locked memory area.
+/// A pinned memory area.
 pub(super) struct Area<P> {
     pub(super) range: PageRange,
     pub(super) payload: P,
-    /// Locks that hold the area.
+    /// Number of ranges that have the area.
     pub(super) users: usize,
-    /// Locks of the lineage that begin or end at the area's first page.
+    /// Number of ranges that begin or end at the first page of the area.
     edges: usize,
 }
 
-/// Names an area: first page and lineage.
+/// The key of an area: first page and pin id.
 type Key = (usize, u64);
 
 /// All areas of an address space.
@@ -74,7 +75,7 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// A name for areas that are pinned in one go.
+    /// Returns a pin id for areas that are pinned together.
     pub(super) fn new_pin_id(&mut self) -> u64 {
         self.pin_ids += 1;
         self.pin_ids
@@ -172,7 +173,7 @@ impl<P: Payload> AreaMap<P> {
     }
 
     /// Merges the live area of `pin_id` that starts at page `at` with the one before it, if no
-    /// lock begins or ends between them and nothing else tells them apart.
+    /// range begins or ends between them and nothing else distinguishes them.
     fn merge_at(&mut self, pin_id: u64, at: usize) {
         let key = (at, pin_id);
         let Some(next) = self.live.get(&key).filter(|_| self.merge) else {
@@ -210,7 +211,7 @@ impl<P: Payload> AreaMap<P> {
         Ok(())
     }
 
-    /// Lets no new lock use the area of `pin_id` that starts at page `start`.
+    /// Retires the area of `pin_id` that starts at page `start`: no new pin uses it.
     pub(super) fn retire(&mut self, pin_id: u64, start: usize) {
         if let Some(node) = self.live.remove_node(&(start, pin_id)) {
             self.stale.insert(node);
@@ -237,7 +238,7 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Counts one lock more on the areas of `pin_id` in `part`.
+    /// Adds a user to the areas of `pin_id` in `part`.
     pub(super) fn hold(&mut self, pin_id: u64, part: PageRange) {
         let mut start = part.start;
         while start < part.end {
@@ -258,7 +259,7 @@ impl<P: Payload> AreaMap<P> {
     /// have none left out, into `ended`.
     pub(super) fn release(&mut self, pin_id: u64, part: PageRange, ended: &mut Areas<P>) {
         for at in [part.start, part.end] {
-            // Where the lineage ended when the lock was made, it still does.
+            // The end of the pin id has not moved since the range was made.
             if let Some(area) = self.get_mut(pin_id, at) {
                 area.edges -= 1;
             }
@@ -285,7 +286,7 @@ impl<P: Payload> AreaMap<P> {
     }
 }
 
-/// Areas outside of the map: those that are to be inserted, or that no lock holds any more.
+/// Areas outside of the map: to be inserted, or without users.
 pub(super) struct Areas<P> {
     nodes: RBTree<Key, Area<P>>,
 }

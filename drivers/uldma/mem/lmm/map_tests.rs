@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unit tests of the area map, against a model that counts locks page by page.
+//! Unit tests of the area map, against a model that counts users page by page.
 
 use kernel::prelude::*;
 
@@ -44,7 +44,7 @@ impl Payload for Numbers {
     }
 }
 
-/// A lock as the model sees it, and as the map does.
+/// A pinned range in the model, and in the map.
 struct Lock {
     range: PageRange,
     /// The generation of each page that it holds.
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// Locks `range` as [`Space`](super::space::Space) does.
+    /// Pins `range` as [`Space`](super::space::Space) does.
     fn pin(&mut self, range: PageRange) -> Result {
         let map = &mut self.map;
         map.split(range.start)?;
@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// How many locks hold generation `generation` of `page`.
+    /// Returns how many ranges have generation `generation` of `page`.
     fn users(&self, page: usize, generation: Option<u32>) -> usize {
         let locks = self.locks.iter();
         locks
@@ -192,7 +192,7 @@ impl Model {
         Ok(())
     }
 
-    /// Fails unless the live areas are `want`: start, end and lock count of each.
+    /// Fails unless the live areas are `want`: start, end and number of users of each.
     fn expect(&self, want: &[(usize, usize, usize)]) -> Result {
         self.check()?;
         let mut want = want.iter();
@@ -226,7 +226,7 @@ impl Sequence {
 mod tests {
     use super::*;
 
-    /// Locks the second range over the first, looks, and takes both back in either order.
+    /// Pins the second range over the first, checks, and unpins both in either order.
     fn check_pair(first: (usize, usize), second: (usize, usize), want: &[(usize, usize, usize)]) {
         for order in [0, 1] {
             let mut model = Model::new(true);
@@ -301,7 +301,7 @@ mod tests {
         model.pin(range(2, 5))?;
         model.pin(range(0, 2))?;
         model.pin(range(5, 10))?;
-        // Equal counts, but the second lock has to find its pages.
+        // Equal counts, but the second range has to find its pages.
         model.expect(&[(0, 2, 2), (2, 5, 2), (5, 10, 2)])?;
         model.unpin(1)?;
         model.expect(&[(0, 2, 2), (2, 5, 1), (5, 10, 2)])?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much of a space the device can find: regions, imports, and memory that connections have.
+//! The members of a space: regions, imports and connection buffers, which the device can find.
 //!
-//! An invalidation of a whole space ends what uses any of it, so that it may replace those of single
-//! regions only where these are all that there is, and no other can be made meanwhile.
+//! An invalidation of a whole space ends the use of all its members. It may replace the
+//! invalidations of single regions only if these are all members, and none is added meanwhile.
 
 use kernel::{
     new_mutex,
@@ -24,12 +24,13 @@ use super::space::Space;
 #[pin_data]
 pub(super) struct Members {
     count: Atomic<usize>,
-    /// Held while a member comes, or none may come.
+    /// Held while a member is added, or while none may be added.
     #[pin]
     door: Mutex<()>,
 }
 
-/// One region, import or buffer of a space, from before the device can find it until it cannot.
+/// One member of a space, created before the device can find it and dropped when it cannot any
+/// more.
 pub(crate) struct Member(Arc<Space>);
 
 impl Members {
@@ -50,7 +51,7 @@ impl Members {
         self.count.fetch_sub(1, Relaxed);
     }
 
-    /// Calls `run` with the number of members, to which none comes until it returns.
+    /// Calls `run` with the number of members. None is added until `run` returns.
     fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
         let _door = self.door.lock();
         run(self.count.load(Relaxed))
@@ -58,13 +59,14 @@ impl Members {
 }
 
 impl Space {
-    /// Makes room for a member.
+    /// Adds a member.
     pub(crate) fn add_member(self: &Arc<Self>) -> Member {
         self.members.add();
         Member(self.clone())
     }
 
-    /// Calls `run` with the number of members, to which none comes until it returns; some may go.
+    /// Calls `run` with the number of members. None is added until `run` returns, but some may be
+    /// dropped.
     pub(crate) fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
         self.members.while_closed(run)
     }

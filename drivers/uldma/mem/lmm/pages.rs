@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pages of a lock, for the kernel to read and write.
+//! The pages of a pinned range, for the kernel to read and write.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -16,12 +16,12 @@ use super::{
 };
 
 impl Space {
-    /// References to the pages of `length` bytes, which begin `offset` bytes behind the start of
-    /// the first page of `pinned`.
+    /// Returns references to the pages of `length` bytes from byte `offset` of the first page of
+    /// `pinned` on.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when they are not all in the lock, `ENOMEM`.
+    /// `EINVAL` if some of them are not in the range, `ENOMEM`.
     pub(crate) fn page_list(
         &self,
         pinned: &PinnedRange,

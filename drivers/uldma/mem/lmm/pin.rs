@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Locking: what is not covered for sure is pinned, the rest is counted.
+//! Pinning: pages that no valid area covers are pinned, the others get one more user.
 
 use kernel::{
     mm::MmWithUser,
@@ -54,15 +54,16 @@ use super::{
 };
 
 impl Space {
-    /// Locks `range` of the current process, whose address space `mm` must be of this space;
-    /// `ticket`, if there is one, tells when it goes stale.
+    /// Pins `range` of the current process, whose address space `mm` must be that of this space.
+    /// `ticket`, if any, reports when the range goes stale.
     ///
     /// # Errors
     ///
-    /// Those of [`PinnedPages::pin`](crate::kernel_ext::gup::PinnedPages::pin) and
-    /// [`Charge::new`](crate::mem::charge::Charge::new), `ENOSPC` when a table is full,
-    /// `EINTR` when a signal comes while another lock pins the same pages, `ENODEV` when the device
-    /// is gone; nothing has changed then, but that the cache may be empty.
+    /// `EFAULT` for addresses that cannot be pinned, `ENOMEM` beyond `RLIMIT_MEMLOCK` or without
+    /// memory, `EDQUOT` beyond the limits of the user, `ENOSPC` if a table is full, `EINTR` if a
+    /// signal comes, `ENODEV` if the device is unbound, and the other errors of
+    /// [`PinnedPages::pin`](crate::kernel_ext::gup::PinnedPages::pin). On errors nothing has
+    /// changed, except that the cache may be empty.
     pub(crate) fn pin(
         self: &Arc<Self>,
         mm: &MmWithUser,
@@ -81,8 +82,8 @@ impl Space {
         }
     }
 
-    /// Pins what is needed without the lock of the state, and retries where the rest has gone
-    /// meanwhile, which takes another lock's end.
+    /// Pins the missing pages without the lock of the state. Retries if covered pages were unpinned
+    /// or went stale meanwhile.
     fn pin_and_enter(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
@@ -105,7 +106,7 @@ impl Space {
             }
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
-            // Dropped after the lock.
+            // Dropped after the guard.
             let mut pins = plan.pin(wanted, self.payer(), &revalidator);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
@@ -117,7 +118,7 @@ impl Space {
         }
     }
 
-    /// Makes the lock, of what areas cover and what was pinned.
+    /// Creates the pinned range from covered pages and new pins.
     fn enter(
         self: &Arc<Self>,
         state: &mut State,
@@ -138,7 +139,7 @@ impl Space {
         pinned.has_new_pins = count > 0;
         plan.validate();
         if pins.needs_revalidation() {
-            // Nobody found the areas, as they were not there.
+            // A revalidation since then did not find these areas, as they were not in the map.
             self.deferred_work.request();
         }
         let counters = &mut state.counters;
@@ -154,7 +155,7 @@ impl Space {
         Ok(pinned)
     }
 
-    /// The rest of [`Space::pin`], once what is needed is pinned and areas are split.
+    /// Does the rest of [`Space::pin`] when missing pages are pinned and areas are split.
     fn pin_split_areas(
         self: &Arc<Self>,
         state: &mut State,
@@ -225,8 +226,8 @@ impl Space {
                         area.payload.forgo(tpt, dev);
                     }
                 }
-                // No program was told of the entries, but transfers and pages that are mapped out may
-                // name entries that others had before.
+                // No program knows the entries, but transfers and mapped-out pages may name earlier
+                // uses of them.
                 let _ = self.remove_entries(state, dev, (new, ()), InvalidateScope::Pages, device);
                 return Err(err);
             }
@@ -248,18 +249,18 @@ impl Space {
     }
 }
 
-/// Whether locking failed for want of what the cache has.
+/// Returns true if evicting the cache may resolve the error.
 fn is_for_want(err: Error) -> bool {
     matches!(err, ENOMEM | ENOSPC | EPERM) || err == edquot()
 }
 
-/// Whether page `page` of an area that has `range` is the one that `fresh` found there.
+/// Returns true if `page` of an area of `range` is the page that `fresh` has pinned there.
 fn is_same(area: &PinnedArea, range: PageRange, page: usize, fresh: &Fresh) -> bool {
     area.memory.pages().pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 
 impl State {
-    /// Splits the live areas in `range` at its ends, and so that each is what `fresh` found as a
+    /// Splits the live areas in `range` at its ends, and so that each area equals the new pins as a
     /// whole or not at all.
     fn split_for(&mut self, range: PageRange, fresh: &[Fresh]) -> Result {
         self.map.split(range.start)?;
@@ -276,8 +277,7 @@ impl State {
         Ok(())
     }
 
-    /// The first page in a live area of `range` that differs from the one before it in whether it
-    /// is what `fresh` found.
+    /// Returns the first page in a live area of `range` where equality with `fresh` changes.
     fn first_change(&self, range: PageRange, fresh: &Fresh) -> Option<usize> {
         self.map.live(range).find_map(|(_, area)| {
             let first = is_same(&area.payload, area.range, area.range.start, fresh);

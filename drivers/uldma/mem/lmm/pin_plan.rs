@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pinning what a lock needs, without the space's lock: it faults memory in, which takes as long as
-//! whoever provides the memory likes.
+//! Pinning of missing pages, without the lock of the space: faulting memory in may block for as
+//! long as the provider of the memory (userfaultfd, FUSE) likes.
 //!
-//! The range is reserved meanwhile, so that a lock that needs the same pages waits for them rather
-//! than pin and charge them twice; everything else goes on.
+//! The range is reserved meanwhile. A pin that needs the same pages waits for them, so that they
+//! are not pinned and charged twice; everything else goes on.
 
 use kernel::{
     mm::MmWithUser,
@@ -38,39 +38,40 @@ use super::{
     }, //
 };
 
-/// What is to be locked.
+/// The request of a pin.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// The current process's.
+    /// The address space of the current process.
     pub(super) mm: &'a MmWithUser,
     pub(super) range: PageRange,
     pub(super) access: Access,
 }
 
-/// Pins of a range that no area covers for sure.
+/// New pins of a range that no valid area covers.
 pub(super) struct Fresh {
     pub(super) range: PageRange,
     subscription: Arc<Subscription>,
     pub(super) pages: PinnedPages,
 }
 
-/// An area that may be stale, and its origin's changes before the range was pinned anew.
+/// An invalidated area, and the number of changes of its subscription before the range was pinned
+/// again.
 struct InvalidatedRange {
     subscription: Arc<Subscription>,
     range: PageRange,
     changes: u64,
 }
 
-/// What has to be pinned for a lock.
+/// The pages that have to be pinned.
 pub(super) struct Plan {
     invalidated: List<InvalidatedRange>,
-    /// What no area covers for sure.
+    /// Ranges that no valid area covers.
     to_pin: List<PageRange>,
-    /// Pages that no area covers.
+    /// Number of pages that no area covers.
     missing: usize,
 }
 
-/// What was pinned, and the charge for what no area had covered.
+/// New pins, and the charge for pages that no area had covered.
 pub(super) struct Pins {
     pub(super) fresh: List<Fresh>,
     pub(super) charge: Charge,
@@ -93,17 +94,17 @@ impl Plan {
         })
     }
 
-    /// The least range with all that has to be pinned; none if nothing has to.
+    /// Returns the smallest range with all pages to pin, if there are any.
     pub(super) fn range(&self) -> Option<PageRange> {
         let (first, last) = (self.to_pin.first()?, self.to_pin.last()?);
         Some(first.hull(Some(*last)))
     }
 
-    /// Pins it; `wake` is for who is to look at its addresses once they change.
+    /// Pins the pages. `revalidator` handles invalidations of their addresses.
     ///
     /// # Errors
     ///
-    /// Those of [`PinnedPages::pin`] and [`Charge::new`].
+    /// `EFAULT`, `ENOMEM`, `EDQUOT`, `EINTR`, and the other errors of [`PinnedPages::pin`].
     pub(super) fn pin(
         &self,
         wanted: &Wanted<'_>,
@@ -125,7 +126,7 @@ impl Plan {
         Ok(Pins { fresh, charge })
     }
 
-    /// The lock was made: what was pinned anew is what areas have.
+    /// Notes that areas were compared with the new pins: those that are left are valid.
     pub(super) fn validate(&self) {
         for invalidated in self.invalidated.iter() {
             invalidated
@@ -136,7 +137,7 @@ impl Plan {
 }
 
 impl Pins {
-    /// Nothing has to be pinned.
+    /// Returns no pins.
     pub(super) fn none(wanted: &Wanted<'_>, payer: &Arc<Payer>) -> Result<Self> {
         Ok(Self {
             fresh: List::Empty,
@@ -144,12 +145,12 @@ impl Pins {
         })
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub(super) fn pages(&self) -> usize {
         self.fresh.iter().map(|fresh| fresh.pages.len()).sum()
     }
 
-    /// Whether addresses may have changed that nobody has looked at.
+    /// Returns true if addresses were invalidated and not revalidated.
     pub(super) fn needs_revalidation(&self) -> bool {
         self.fresh
             .iter()
@@ -158,7 +159,7 @@ impl Pins {
 }
 
 impl Fresh {
-    /// Takes out the pins of `gap`; those before it, which areas have already, end.
+    /// Takes the pins of `gap` out. Pins before it, which areas have already, are dropped.
     pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Subscription>, PinnedPages)> {
         let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;
         let mut pages = self.pages.split_off(head);
@@ -172,7 +173,7 @@ impl Fresh {
     }
 }
 
-/// Whether an area gives the rights that are wanted, and is for sure what is mapped there.
+/// Returns true if an area gives the requested rights and was not invalidated.
 fn is_valid(area: &Area<PinnedArea>, wanted: &Wanted<'_>) -> bool {
     let common = area.range.intersection(&wanted.range);
     let common = common.unwrap_or(area.range);
@@ -180,11 +181,11 @@ fn is_valid(area: &Area<PinnedArea>, wanted: &Wanted<'_>) -> bool {
 }
 
 impl State {
-    /// The live areas in the range that may be stale, or lack rights.
+    /// Returns the live areas in the range that were invalidated or lack rights.
     fn invalidated(&self, wanted: &Wanted<'_>) -> Result<List<InvalidatedRange>> {
         let mut invalidated = List::Empty;
         for (_, area) in self.map.live(wanted.range) {
-            // What is pinned for reading says nothing of the right to write.
+            // A pin for reading does not validate a right to write.
             let Some(range) = area
                 .range
                 .intersection(&wanted.range)
@@ -204,8 +205,8 @@ impl State {
         Ok(invalidated)
     }
 
-    /// Whether areas, or what was pinned, still cover all that is wanted: others may have ended
-    /// their locks while it was pinned, and addresses may have been found to mean other memory.
+    /// Returns true if areas and new pins still cover the request. While it was pinned, areas may
+    /// have been unpinned or gone stale.
     pub(super) fn is_covered(&self, wanted: &Wanted<'_>, fresh: &[Fresh]) -> bool {
         let pinned = fresh.iter().map(|fresh| fresh.range);
         gaps(wanted.range, pinned).all(|gap| {
@@ -215,7 +216,7 @@ impl State {
         })
     }
 
-    /// Whether others pin some of `range` now.
+    /// Returns true if another caller pins some of `range` now.
     pub(super) fn is_reserved(&self, range: &PageRange) -> bool {
         let mut reserved = self.reserved.iter();
         reserved.any(|other| other.intersection(range).is_some())

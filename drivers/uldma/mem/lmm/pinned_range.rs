@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one lock holds, and who is told when it goes stale.
+//! Pinned ranges: what each has, and the report when it goes stale.
 
 use kernel::prelude::*;
 
@@ -23,7 +23,7 @@ use super::{
     }, //
 };
 
-/// A part of a lock: pages of one lineage, and the first of their page entries.
+/// A part of a pinned range: pages with one pin id, and the first of their page entries.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) pin_id: u64,
@@ -32,7 +32,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// All of an area.
+    /// Returns the part that is a whole area.
     pub(super) fn of((pin_id, area): (u64, &Area<PinnedArea>)) -> Self {
         Self {
             pin_id,
@@ -42,9 +42,10 @@ impl Part {
     }
 }
 
-/// The parts of `range` that live areas make up, but for those that `skip` tells, in order.
+/// Returns the parts of `range` that live areas cover, in order, without areas for which `skip`
+/// returns true.
 ///
-/// What lies side by side in one lineage is one part.
+/// Adjacent areas with one pin id are one part.
 pub(super) fn live_parts(
     map: &AreaMap<PinnedArea>,
     range: PageRange,
@@ -67,24 +68,24 @@ pub(super) fn live_parts(
     Ok(parts)
 }
 
-/// A lock: made by [`Space::pin`](super::space::Space::pin), and to be ended by
+/// A pinned range, made by [`Space::pin`](super::space::Space::pin), and to be ended by
 /// [`Space::unpin`](super::space::Space::unpin).
 pub(crate) struct PinnedRange {
-    /// The number under which the space knows it.
+    /// The number of its record in the space.
     pub(super) number: u64,
     range: PageRange,
     runs: List<Run>,
-    /// Pages had to be pinned for it.
+    /// True if pages had to be pinned for it.
     pub(super) has_new_pins: bool,
 }
 
 impl PinnedRange {
-    /// Whether pages had to be pinned for it.
+    /// Returns true if pages had to be pinned for it.
     pub(crate) fn was_pinned(&self) -> bool {
         self.has_new_pins
     }
 
-    /// The pages.
+    /// Returns the pages.
     pub(crate) fn range(&self) -> PageRange {
         self.range
     }
@@ -94,29 +95,29 @@ impl PinnedRange {
         self.number
     }
 
-    /// The range's page entries, in order.
+    /// Returns the page entries of the range, in order.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 }
 
-/// What the space knows of a lock.
+/// The record that a space has of a pinned range.
 pub(super) struct PinRecord {
     pub(super) parts: List<Part>,
     pub(super) stale: usize,
-    /// Tells who has the lock that it went stale; none in the cache.
+    /// Reports to the owner that the range went stale; none in the cache.
     pub(super) ticket: Option<StaleTicket>,
 }
 
 impl PinRecord {
-    /// The parts that have pages in `range`, in order.
+    /// Returns the parts with pages in `range`, in order.
     pub(super) fn parts_in<'a>(&'a self, range: &'a PageRange) -> impl Iterator<Item = &'a Part> {
         let before = |part: &Part| part.range.end <= range.start;
         let parts = self.parts.iter().skip(self.parts.partition_point(before));
         parts.take_while(move |part| part.range.start < range.end)
     }
 
-    /// Counts `pages` more pages that went stale, and tells about it, if there are any.
+    /// Counts `pages` more stale pages and reports them, if there are any.
     pub(super) fn went_stale(&mut self, pages: usize) {
         if pages > 0 {
             self.stale += pages;
@@ -127,7 +128,7 @@ impl PinRecord {
     }
 }
 
-/// Makes lock `number` of `range` from `parts`, which are in order and leave nothing out.
+/// Creates pinned range `number` of `range` from `parts`, which are in order and cover it.
 pub(super) fn make(
     number: u64,
     range: PageRange,

@@ -63,7 +63,7 @@ impl PageRange {
         })
     }
 
-    /// What is left without `other`, if anything; all, if it would be two parts.
+    /// Returns what is left without `other`, if anything; all, if it would be two parts.
     pub(crate) fn without(&self, other: &Self) -> Option<Self> {
         let mut left = *self;
         if other.start <= left.start {

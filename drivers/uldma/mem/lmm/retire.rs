@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Retiring: areas whose addresses mean other memory serve no new lock, and the locks that have them
-//! are told.
+//! Retiring of stale areas: no new pin uses them, and the ranges that have them are reported.
 //!
-//! A lock can have many areas, and an area many locks, so locks are not told of each area: what went
-//! stale is gathered, and each lock counts once how much of it is its own, by a search in what
-//! was gathered.
+//! A pinned range can have many areas, and an area can be part of many ranges. So stale areas are
+//! collected first, and then each range counts once, by binary search, how many of its pages went
+//! stale.
 
 use kernel::prelude::*;
 
@@ -20,20 +19,20 @@ use super::{
     space::State, //
 };
 
-/// Pages of one lineage that went stale.
+/// Stale pages with one pin id.
 #[derive(Clone, Copy)]
 struct StaleRun {
     pin_id: u64,
     range: PageRange,
-    /// Pages of all that are before it in the order.
+    /// Number of pages of all earlier runs.
     before: usize,
 }
 
-/// What went stale and locks were not told of. Disjoint; in the order of lineages and addresses once
-/// sorted.
+/// Stale pages that were not reported. Runs are disjoint and, once sorted, in the order of pin ids
+/// and addresses.
 pub(super) struct Stale {
     gone: List<StaleRun>,
-    /// The least range with all of it.
+    /// The smallest range with all stale pages.
     hull: Option<PageRange>,
 }
 
@@ -47,7 +46,7 @@ impl Default for Stale {
 }
 
 impl Stale {
-    /// Adds pages; the first ones need no memory.
+    /// Adds pages. The first run needs no memory.
     fn add(&mut self, pin_id: u64, range: PageRange) -> Result {
         match self.gone.last_mut() {
             Some(last) if last.pin_id == pin_id && last.range.end == range.start => {
@@ -72,7 +71,8 @@ impl Stale {
         }
     }
 
-    /// How many pages of a part went stale, of what was sorted; calls `step` for each comparison.
+    /// Returns the number of stale pages of a part; calls `step` for each comparison. The runs have
+    /// to be sorted.
     fn pages_of(&self, part: &Part, step: impl Fn()) -> usize {
         let order = |gone: &StaleRun, page: usize| {
             step();
@@ -99,17 +99,17 @@ impl Stale {
 }
 
 impl State {
-    /// Lets no new lock use an area that is stale; its locks are told by [`State::report_stale`].
+    /// Retires a stale area: no new pin uses it. [`State::report_stale`] reports it to its ranges.
     pub(super) fn retire(&mut self, stale: &mut Stale, pin_id: u64, range: PageRange) {
         self.map.retire(pin_id, range.start);
         if stale.add(pin_id, range).is_err() {
             self.report_stale(stale);
-            // Nothing is gathered any more, so there is room.
+            // The collection is empty again, so there is room.
             let _ = stale.add(pin_id, range);
         }
     }
 
-    /// Tells the locks that have some of what went stale.
+    /// Reports stale pages to the ranges that have them.
     pub(super) fn report_stale(&mut self, stale: &mut Stale) {
         stale.sort();
         if let Some(hull) = stale.hull {
@@ -168,7 +168,7 @@ mod tests {
         Ok(())
     }
 
-    /// Every other page of a range went stale, and many locks have all of it.
+    /// Every other page went stale, and many ranges have all of them.
     #[test]
     fn a_lock_takes_no_step_for_each_area() -> Result {
         const AREAS: usize = 1024;

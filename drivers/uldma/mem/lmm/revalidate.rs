@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finding out which locks went stale, after the memory manager told of changes.
+//! Revalidation: finds out which pinned ranges went stale after the memory manager invalidated
+//! addresses.
 
 use kernel::{
     mm::{
@@ -30,18 +31,18 @@ use super::{
     subscription::Subscription, //
 };
 
-/// What may have changed, and where it came from.
+/// Invalidated addresses and their subscription.
 struct Suspect {
     range: PageRange,
     subscription: Arc<Subscription>,
 }
 
-/// What is left of the time for which one run of the worker waits for others, all its suspects
+/// The remaining time for which one run of the worker waits for file locks, for all suspects
 /// together.
 struct WaitBudget<'a> {
     deferred_work: &'a DeferredWork,
     left: Jiffies,
-    /// Longer each time, so that few looks are made in vain.
+    /// Doubled each time, so that few checks are made in vain.
     step: Jiffies,
 }
 
@@ -54,7 +55,7 @@ impl<'a> WaitBudget<'a> {
         }
     }
 
-    /// Waits a little; whether it is worth while to look again.
+    /// Waits for one step. Returns true if the caller should check again.
     fn wait(&mut self) -> bool {
         let step = self.step.min(self.left);
         self.left -= step;
@@ -64,8 +65,8 @@ impl<'a> WaitBudget<'a> {
 }
 
 impl Space {
-    /// Looks at what may have changed: areas whose addresses mean other memory now serve no new
-    /// lock, their locks are told, and the cache gives them up.
+    /// Revalidates invalidated addresses. Areas whose addresses mean other memory now are retired,
+    /// reported to their ranges, and evicted from the cache.
     pub(super) fn revalidate(self: &Arc<Self>) {
         let mut budget = WaitBudget::new(&self.deferred_work, self.revalidate_ms);
         let mut from = 0;
@@ -76,15 +77,16 @@ impl Space {
                 break;
             };
             from = end;
-            // The change is told of before it is made. Not under the lock, since others can draw it
-            // out.
+            // The invalidation comes before the change. Not under the lock, since the change may
+            // take long.
             suspect.subscription.wait_for_changes();
             self.wait_for_file_locks(suspect.range, &mut budget, &mut stale);
-            // Without users nothing is mapped any more. For one suspect only, so that the end of the
-            // process does not wait for the others; dropped after the locks, as the last user's end
-            // unmaps everything.
+            // Without users nothing is mapped any more. Taken for each suspect anew, so that the
+            // exit of the process does not wait for all. Dropped after the locks, since dropping
+            // the last user unmaps everything.
             let mm = self.mm.mmget_not_zero();
-            // In this order: nobody waits for the process's memory under the lock of the state.
+            // In this order, since the lock of the state must not be held while waiting for
+            // `mmap_lock`.
             let mapped = mm.as_deref().map(|mm| (mm, mm.mmap_read_lock()));
             let mut state = self.state.lock();
             state.counters.revalidations += 1;
@@ -96,8 +98,8 @@ impl Space {
         self.evict_stale(&mut state, &self.device.access());
     }
 
-    /// Waits for the end of what is being done to the files that are mapped in `range`. Others can hold
-    /// a file's lock for as long as they like, so there is a limit.
+    /// Waits until no process holds the locks of files that are mapped in `range`. Others can hold
+    /// such a lock for as long as they like, so there is a limit.
     fn wait_for_file_locks(
         &self,
         range: PageRange,
@@ -110,7 +112,7 @@ impl Space {
                 return;
             };
             address = busy;
-            // Neither the process's end nor the locks that are stale for sure wait.
+            // Neither the exit of the process nor ranges that are known to be stale have to wait.
             drop(mm);
             self.state.lock().report_stale(stale);
             if !budget.wait() {
@@ -121,8 +123,8 @@ impl Space {
 }
 
 impl State {
-    /// The first live area from page `from` on that is to be looked at: where it ends, and all that
-    /// may have changed with it.
+    /// Finds the first live area from page `from` on that needs revalidation. Returns its end and
+    /// all invalidated addresses of its subscription.
     fn next_suspect(&self, from: usize) -> Option<(usize, Suspect)> {
         let rest = PageRange {
             start: from,
@@ -142,7 +144,7 @@ impl State {
         })
     }
 
-    /// Retires what is stale of a suspect.
+    /// Retires the stale areas of a suspect.
     fn revalidate_suspect(
         &mut self,
         suspect: &Suspect,

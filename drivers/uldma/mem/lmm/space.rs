@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The locked memory of one address space.
+//! The pinned memory of one address space.
 //!
 //! A new lock pins only what no live area covers for sure, and counts one more on the areas, split
 //! where it starts and ends, that it shares with others. The last unlock of an area unpins it.
@@ -60,28 +60,28 @@ use super::{
     Options, //
 };
 
-/// An address space that has locked memory.
+/// An address space with pinned memory.
 ///
-/// Lock order: `mmap_lock`, then `state`, then the gate, then the locks of the tables. Nothing that
-/// faults memory in is called under `state`, so whoever takes it waits for no process's memory.
+/// Locks are taken in this order: 1. `mmap_lock` 2. `state` 3. the gate 4. the locks of the tables.
+/// Memory is not faulted in under `state`, so a caller that takes it does not wait for a process.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
     id: SpaceId,
-    /// Who pays for what is locked.
+    /// Pays for the pinned pages.
     payer: Arc<Payer>,
     pub(super) mm: ARef<Mm>,
-    /// Pages that are locked, each counted once. Outside of `state`, so that a caller that only asks
-    /// does not wait for the device.
+    /// Number of pinned pages, each counted once. Outside of `state`, so that a reader does not
+    /// wait for the device.
     pub(super) pages: Atomic<usize>,
     pub(super) device: Arc<dyn DeviceOps>,
     pub(super) deferred_work: Arc<DeferredWork>,
-    /// Milliseconds for which a run of the worker waits for others.
+    /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
     #[pin]
     pub(super) members: Members,
     #[pin]
     pub(super) work: Work<Space>,
-    /// Told when a range is not reserved any more.
+    /// Notified when a range is not reserved any more.
     #[pin]
     pub(super) entered: CondVar,
     #[pin]
@@ -92,39 +92,39 @@ impl_has_work! {
     impl HasWork<Self> for Space { self.work }
 }
 
-/// What a space keeps under its lock.
+/// The part of a space that its lock protects.
 pub(super) struct State {
     pub(super) map: AreaMap<PinnedArea>,
-    /// The locks, by number.
+    /// Records of the pinned ranges, by number.
     pub(super) records: RBTree<u64, PinRecord>,
     pub(super) next_number: u64,
-    /// What is being pinned, without this lock.
+    /// Ranges that callers are pinning, without this lock.
     pub(super) reserved: KVec<PageRange>,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
-    /// Areas that the device did not let go of: pinned until the address space's last open file and
-    /// the device's binding are gone.
+    /// Areas that the device may still access, since it did not confirm their invalidation. Pinned
+    /// until the last open file of the address space is closed and the device is unbound.
     pub(super) retained: Areas<PinnedArea>,
-    /// Whether the device keeps this space.
+    /// True if the device retains this space until unbind.
     pub(super) is_retained: bool,
-    /// The space that the device kept before this one, if it keeps this one.
+    /// The space that the device retained before this one.
     pub(super) retained_before: Option<Arc<Space>>,
 }
 
-/// How often things happened.
+/// Counters of a space.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Locks that had to pin nothing.
+    /// Pins that found all pages pinned.
     pub(crate) hits: u64,
-    /// Locks that had to.
+    /// Pins that had to pin pages.
     pub(crate) misses: u64,
     /// Pages that were pinned.
     pub(crate) pins: u64,
-    /// Times that addresses had to be revalidated.
+    /// Revalidations of addresses.
     pub(crate) revalidations: u64,
 }
 
-/// What there is of a space, for those who ask.
+/// A snapshot of a space, for queries.
 pub(crate) struct Summary {
     pub(crate) areas: usize,
     pub(crate) locked: usize,
@@ -133,19 +133,19 @@ pub(crate) struct Summary {
     pub(crate) counters: Counters,
 }
 
-/// What locking a range would cost.
+/// The cost of pinning a range.
 pub(crate) struct Cost {
     /// Pages that would be charged.
     pub(crate) charge: usize,
-    /// Pages that are locked already.
+    /// Pages that are pinned already.
     pub(crate) locked: usize,
     /// Pages that are charged now.
     pub(crate) pinned: usize,
-    /// Bytes that may be charged; none without a limit.
+    /// Limit of charged bytes, if there is one.
     pub(crate) limit: Option<u64>,
 }
 impl Space {
-    /// Creates a space for `mm` without locked memory.
+    /// Creates a space for `mm` without pinned memory.
     pub(super) fn new(
         id: SpaceId,
         mm: &MmWithUser,
@@ -182,33 +182,33 @@ impl Space {
         })
     }
 
-    /// The number by which the device knows this space.
+    /// Returns the number by which the device knows this space.
     pub(crate) fn id(&self) -> u32 {
         self.id.number()
     }
 
-    /// Who pays for what its open files have.
+    /// Returns the payer for its open files.
     pub(crate) fn payer(&self) -> &Arc<Payer> {
         &self.payer
     }
 
-    /// The key under which the manager finds this space.
+    /// Returns the key of this space in the manager.
     pub(crate) fn key(&self) -> usize {
         self.mm.as_raw().addr()
     }
 
-    /// Whether the current process runs in this space; its address space then.
+    /// Returns the address space of the current process if it is that of this space.
     pub(crate) fn current<'a>(&self, task: &'a CurrentTask) -> Option<&'a MmWithUser> {
         task.mm()
             .filter(|mm| core::ptr::eq(mm.as_raw(), self.mm.as_raw()))
     }
 
-    /// Pages that are locked now, each counted once.
+    /// Returns the number of pinned pages, each counted once.
     pub(crate) fn locked_pages(&self) -> usize {
         self.pages.load(Relaxed)
     }
 
-    /// What there is.
+    /// Returns a snapshot.
     pub(crate) fn summary(&self) -> Summary {
         let state = self.state.lock();
         Summary {
@@ -220,7 +220,7 @@ impl Space {
         }
     }
 
-    /// What locking `range` of the current process would cost.
+    /// Returns the cost of pinning `range` of the current process.
     pub(crate) fn cost(&self, range: PageRange) -> Cost {
         let state = self.state.lock();
         let covered = state.map.live(range).map(|(_, area)| area.range);
@@ -233,7 +233,7 @@ impl Space {
         }
     }
 
-    /// Number of areas that make up lock `number`, and pages of it that went stale.
+    /// Returns the number of areas of pinned range `number`, and the number of its stale pages.
     pub(crate) fn describe(&self, number: u64) -> (usize, usize) {
         let state = self.state.lock();
         let Some(record) = state.records.get(&number) else {
@@ -248,8 +248,8 @@ impl Space {
 #[pinned_drop]
 impl PinnedDrop for Space {
     fn drop(self: Pin<&mut Self>) {
-        // What is left then is what the device did not let go of, or what is of a connection that
-        // went with the device. Without the proof it stays pinned, and is counted.
+        // Areas are left if the device may still access them, or if they belonged to a connection
+        // of a device that was unbound. Without the proof they stay pinned, and are counted.
         let device = self.device.clone();
         if let Some(proof) = device.access().tpt.quiet().proof() {
             let mut state = self.state.lock();

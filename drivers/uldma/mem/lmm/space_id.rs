@@ -2,9 +2,9 @@
 
 //! The numbers by which the device knows spaces.
 //!
-//! A space has its number for as long as it lives, which is as long as anything is entered for it in
-//! the device's tables: an open file's regions, buffers of connections that outlive the open file, and
-//! memory that the device did not let go of. Only then can the number mean another space.
+//! A space has its number for as long as it has entries in the tables of the device: regions of
+//! open files, buffers of connections that outlive the open file, and memory that the device may
+//! still access. Only then is the number used for another space.
 
 use kernel::{
     id_pool::IdPool,
@@ -28,12 +28,12 @@ const MAX_SPACES: usize = 1 << 16;
 pub(super) struct SpaceIds {
     #[pin]
     pool: Mutex<IdPool>,
-    /// How many are taken.
+    /// The number of numbers in use.
     taken: Atomic<usize>,
 }
 
 impl SpaceIds {
-    /// Creates a set in which all numbers are free but 0, which is the kernel's.
+    /// Creates a set in which all numbers are free except 0, which is the kernel's.
     pub(super) fn new() -> Result<Arc<Self>> {
         let mut pool = IdPool::with_capacity(MAX_SPACES, GFP_KERNEL)?;
         pool.find_unused_id(0).ok_or(ENOSPC)?.acquire();
@@ -44,7 +44,7 @@ impl SpaceIds {
         Arc::pin_init(ids, GFP_KERNEL)
     }
 
-    /// How many are taken.
+    /// Returns how many are in use.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where locked pages came from: addresses that are watched, as they may come to mean other memory.
+//! Subscriptions to changes of pinned addresses, which may come to mean other memory.
 //!
-//! The memory manager tells of a change before it happens, often of one that in the end changes
-//! nothing, and in a context where nothing can be looked up. So an origin only remembers what may
-//! have changed. Twice: `invalidated` until a lock has pinned the addresses anew and compared, and
-//! `to_revalidate` until [`Space::look`](super::space::Space::look) has looked which locks went stale.
+//! The memory manager invalidates addresses before it changes them, often without changing anything
+//! in the end, and in a context that must not sleep. So a subscription only records what was
+//! invalidated. Twice: `invalidated` until a pin has pinned the addresses again and compared, and
+//! `to_revalidate` until [`Space::revalidate`](super::space::Space::revalidate) has checked which
+//! ranges went stale.
 
 use core::ops::Range;
 
@@ -31,9 +32,9 @@ use crate::kernel_ext::mmu_notifier::{
 
 use super::range::PageRange;
 
-/// Gets somebody to look at what may have changed.
+/// Handles requests to revalidate invalidated addresses.
 pub(crate) trait Revalidator: Send + Sync {
-    /// Wakes that somebody; must neither sleep, nor fail, nor allocate.
+    /// Requests a revalidation; must neither sleep, nor fail, nor allocate.
     fn request(&self);
 }
 
@@ -56,7 +57,7 @@ impl Watcher for Addresses {
     fn changes(&self, range: Range<usize>, change: Change) {
         let range = PageRange {
             start: range.start >> PAGE_SHIFT,
-            // The end may be that of all addresses.
+            // The end may be that of the address space.
             end: range.end.saturating_add(PAGE_SIZE - 1) >> PAGE_SHIFT,
         };
         let Some(range) = range.intersection(&self.range) else {
@@ -73,7 +74,7 @@ impl Watcher for Addresses {
     }
 }
 
-/// Addresses that were pinned in one go.
+/// Addresses that were pinned together.
 #[pin_data]
 pub(super) struct Subscription {
     #[pin]
@@ -81,8 +82,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Watches `range` of `mm`, so that what is pinned from now on is known to be what is mapped
-    /// there as long as it is not [`invalidated`](Self::is_invalidated).
+    /// Subscribes to changes of `range` of `mm`. Pages that are pinned from now on are those that
+    /// are mapped there, as long as the range is not [invalidated](Self::is_invalidated).
     ///
     /// # Errors
     ///
@@ -109,24 +110,24 @@ impl Subscription {
         &self.addresses.watcher().invalidations
     }
 
-    /// Waits until all changes that have begun have ended.
+    /// Waits until all changes that have begun are complete.
     pub(super) fn wait_for_changes(&self) {
         self.addresses.wait_for_changes();
     }
 
-    /// Whether addresses of `range` may have changed since they were pinned.
+    /// Returns true if addresses of `range` were invalidated since they were pinned.
     pub(super) fn is_invalidated(&self, range: PageRange) -> bool {
         let invalidated = self.invalidations().lock().invalidated;
         invalidated.is_some_and(|invalidated| invalidated.intersection(&range).is_some())
     }
 
-    /// How many changes there have been.
+    /// Returns the number of invalidations.
     pub(super) fn changes(&self) -> u64 {
         self.invalidations().lock().changes
     }
 
-    /// The addresses in `range` were pinned anew, after the first `changes` changes, and are what
-    /// they were.
+    /// Marks `range` as valid: it was pinned again after the first `changes` invalidations, and its
+    /// pages were the same.
     pub(super) fn validate(&self, range: PageRange, changes: u64) {
         let mut invalidations = self.invalidations().lock();
         if invalidations.changes == changes {
@@ -136,12 +137,12 @@ impl Subscription {
         }
     }
 
-    /// Whether anything may have changed that was not looked at.
+    /// Returns true if addresses were invalidated and not revalidated.
     pub(super) fn needs_revalidation(&self) -> bool {
         self.invalidations().lock().to_revalidate.is_some()
     }
 
-    /// What may have changed and was not looked at; now it is going to be.
+    /// Takes the addresses that have to be revalidated.
     pub(super) fn take_to_revalidate(&self) -> Option<PageRange> {
         self.invalidations().lock().to_revalidate.take()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unlocking: the device first, then the pins.
+//! Unpinning: the device first, then the pins.
 
 use kernel::{
     device::{
@@ -31,14 +31,15 @@ use super::{
 };
 
 impl Space {
-    /// Ends a lock; unpins what no other lock uses, once the device can no longer use it.
+    /// Ends a pinned range. Unpins pages that no other range uses, once the device cannot access
+    /// them any more.
     ///
-    /// The region that had it is retracted. With `keep` the pins go into the cache.
+    /// The caller has retracted its region. With `keep` the pins go to the cache.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not let go of the memory; the lock is gone all the same,
-    /// and its pages stay pinned as long as this space.
+    /// `ETIMEDOUT` if the device does not confirm the invalidation. The range is ended
+    /// nevertheless, but its pages stay pinned as long as this space.
     pub(crate) fn unpin(
         self: &Arc<Self>,
         pinned: PinnedRange,
@@ -57,12 +58,12 @@ impl Space {
         }
     }
 
-    /// Ends all locks that `release` passes to its argument, and what else it returns that has page
-    /// entries of this space; tells the device once that everything of this space goes.
+    /// Ends all ranges that `release` passes to its argument, and everything else with page entries
+    /// of this space that it returns, with one invalidation of the whole space.
     ///
     /// # Errors
     ///
-    /// As for [`Space::unpin`].
+    /// `ETIMEDOUT` if the device does not confirm the invalidation.
     pub(crate) fn unpin_all<E: Entered>(
         self: &Arc<Self>,
         release: impl FnOnce(&mut dyn FnMut(PinnedRange)) -> E,
@@ -92,7 +93,7 @@ impl Space {
         self.unpin_areas(state, (ended, ()), scope, device)
     }
 
-    /// Unpins areas once the device was told what `scope` says, and has answered; so with `others`.
+    /// Unpins areas, and frees others, after the device has confirmed the invalidation of `scope`.
     fn unpin_areas<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
@@ -108,8 +109,8 @@ impl Space {
         Ok(others)
     }
 
-    /// Takes page entries back and ends what they were for; what the device does not let go of is kept
-    /// until it is unbound.
+    /// Removes page entries and frees what they were for. Areas that the device may still access
+    /// are retained until unbind.
     pub(super) fn remove_entries<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
@@ -124,15 +125,14 @@ impl Space {
             .invalidate(dev, device.hw, scope);
         result.map_err(|(err, (areas, _))| {
             device.hw.health().keeps_pages(areas.pages());
-            // Also without areas: the entries of imports have its number.
+            // Also without areas, since entries of imports have the number of the space.
             self.keep_in(state);
             state.retained.append(areas);
             err
         })
     }
 
-    /// Keeps the space until the device is unbound, since entries that the device did not let go of
-    /// have its number.
+    /// Retains the space until unbind, since entries that the device may still use have its number.
     pub(crate) fn keep_until_unbound(self: &Arc<Self>) {
         self.keep_in(&mut self.state.lock());
     }
@@ -143,15 +143,15 @@ impl Space {
         }
     }
 
-    /// Lets go of the space that was kept before this one, as [`DeviceOps::keep`](super::device_ops::DeviceOps::keep)
-    /// says.
+    /// Takes the space that was retained before this one; see
+    /// [`DeviceOps::keep`](super::device_ops::DeviceOps::keep).
     pub(crate) fn take_retained_before(&self) -> Option<Arc<Self>> {
         self.state.lock().retained_before.take()
     }
 }
 
 impl State {
-    /// Takes a lock out, and what nobody else holds of it.
+    /// Removes the record of a range, and moves areas without other users to `ended`.
     fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
         if let Some(record) = self.records.remove(&pinned.number) {
             for part in record.parts.iter() {

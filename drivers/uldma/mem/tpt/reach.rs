@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the device can reach by page entries, and the proof that it cannot any more.
+//! Memory that the device can access by page entries, and the proof that it cannot any more.
 //!
-//! The device finds a page entry and uses the address that it found later, so clearing the entry proves
-//! nothing: an invalidation has to be issued after that, and to return. Page entries are shared by
-//! all locks of a space, and a transfer that names a page without its region is not ended with the
-//! region, so an invalidation that was issued before proves nothing either.
+//! The device reads a page entry and uses the address later, so clearing the entry proves nothing:
+//! an invalidation has to be issued afterwards, and has to complete. Page entries are shared by all
+//! pinned ranges of a space, and a transfer that names a page without its region does not end with
+//! the region, so an invalidation that was issued before proves nothing either.
 //!
-//! Types say so. What has page entries is [`Entered`]; [`Tpt::retract`] clears them, which gives
-//! [`Retracted`], and only [`Retracted::invalidate`], or a device that is [quiet](Quiet), makes a
-//! [`Proof`], for which page entries are used anew and pages are unpinned. [`Reachable`] pages that are
-//! dropped in any other way stay pinned, and are counted.
+//! Types enforce this. Everything with page entries implements [`Entered`]. [`Tpt::retract`] clears
+//! them and returns [`Retracted`]. Only [`Retracted::invalidate`], or a device that is
+//! [quiet](Quiet), returns a [`Proof`], which is needed to reuse page entries and to unpin pages.
+//! [`Reachable`] pages that are dropped without it stay pinned, and are counted.
 
 use core::mem::ManuallyDrop;
 
@@ -39,40 +39,40 @@ use crate::{
 
 use super::Tpt;
 
-/// Pages that no proof came for, of all devices since the module was loaded.
+/// Number of pages without a proof, of all devices since the module was loaded.
 static LEAKED: Atomic<usize> = Atomic::new(0);
 
-/// Pages that stay pinned although no lock has them, since no proof came.
+/// Returns the number of pages that stay pinned without an owner, since there was no proof.
 pub(crate) fn leaked() -> usize {
     LEAKED.load(Relaxed)
 }
 
-/// What the device is told before pages go.
+/// The scope of an invalidation before pages are unpinned.
 #[derive(Clone, Copy)]
 pub(crate) enum InvalidateScope {
-    /// This region was retracted, and may be in use.
+    /// A region, which was retracted and may be in use.
     Region(u32),
-    /// All regions of this space were retracted, and may be in use.
+    /// All regions of a space, which were retracted and may be in use.
     Space(u32),
-    /// Page entries were retracted, if any were.
+    /// Page entries only, if any were retracted.
     Pages,
 }
 
-/// The device cannot reach what this was made for.
+/// Proof that the device cannot access certain memory any more.
 pub(crate) struct Proof(());
 
-/// Consecutive page entries, which no other run has. Those of a run that is dropped stay taken.
+/// Consecutive page entries, which no other run has. Entries of a dropped run stay in use.
 #[derive(Debug)]
 pub(crate) struct PageRun {
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// First entry of the run that this one was split off from, or of itself. The places of a run
-    /// are used anew once all that was split off from it is gone.
+    /// First entry of the run from which this one was split off, or of itself. The entries of a run
+    /// are reused when all runs that were split off from it are freed.
     pub(super) first_of_run: u32,
 }
 
 impl PageRun {
-    /// Splits off what begins with page number `at`.
+    /// Splits off the pages from page number `at` on.
     fn split_off(&mut self, at: u32) -> Self {
         let at = at.min(self.count);
         let tail = Self {
@@ -84,21 +84,21 @@ impl PageRun {
         tail
     }
 
-    /// Whether `next` was split off from this run and follows.
+    /// Returns true if `next` was split off from this run and follows.
     fn can_join(&self, next: &Self) -> bool {
         self.first_of_run == next.first_of_run && self.first + self.count == next.first
     }
 }
 
-/// What has page entries.
+/// An owner of page entries.
 pub(crate) trait Entered {
-    /// What is left once they are gone.
+    /// The remains once the entries are freed.
     type Freed;
 
-    /// Gives `each` its page entries.
+    /// Passes its page entries to `each`.
     fn for_each_run(&self, each: &mut dyn FnMut(&PageRun));
 
-    /// Lets go of what only the device kept.
+    /// Frees everything that was kept for the device only.
     fn free(self, proof: &Proof) -> Self::Freed;
 }
 
@@ -133,7 +133,7 @@ impl<A: Entered, B: Entered> Entered for (A, B) {
     }
 }
 
-/// What had page entries that are not valid any more, but that the device may still use.
+/// An owner of page entries that are invalid, but that the device may still use.
 #[must_use]
 pub(crate) struct Retracted<'a, E> {
     tpt: &'a Tpt,
@@ -149,12 +149,12 @@ impl Tpt {
 }
 
 impl<E: Entered> Retracted<'_, E> {
-    /// Tells the device, and ends DMA mappings and page entries once it has answered.
+    /// Invalidates `scope` in the device, and then frees DMA mappings and page entries.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when it does not answer: with what has the page entries, which it may use as long as it
-    /// is not quiet.
+    /// `ETIMEDOUT` if the device does not answer, with the owner of the entries, which the device
+    /// may use until it is quiet.
     pub(crate) fn invalidate(
         self,
         dev: &Device<Bound>,
@@ -166,7 +166,7 @@ impl<E: Entered> Retracted<'_, E> {
         let result = match scope {
             InvalidateScope::Region(region) => hw.invalidate_region(dev, region),
             InvalidateScope::Space(space) => hw.invalidate_space(dev, space),
-            // Any will do, and this one ends nothing.
+            // Any invalidation will do, and this one aborts nothing.
             InvalidateScope::Pages if any => hw.invalidate_region(dev, 0),
             InvalidateScope::Pages => Ok(()),
         };
@@ -181,7 +181,7 @@ impl<E: Entered> Retracted<'_, E> {
     }
 }
 
-/// Whether the device has been made to do no DMA any more, for good.
+/// The state of a device that may be made to do no DMA any more, for good.
 #[pin_data]
 pub(crate) struct Quiet {
     done: Atomic<bool>,
@@ -197,19 +197,19 @@ impl Quiet {
         })
     }
 
-    /// Says that it has, and that nothing is mapped for it.
+    /// Marks the device as quiet. Nothing is mapped for it any more.
     pub(super) fn complete(&self) {
         self.done.store(true, Release);
         self.completion.complete_all();
     }
 
-    /// Waits for that; it comes, once the gate is closed.
+    /// Waits until the device is quiet, which follows once the gate is closed.
     pub(crate) fn wait(&self) -> Proof {
         self.completion.wait_for_completion();
         Proof(())
     }
 
-    /// The proof, if there is one now.
+    /// Returns the proof if the device is quiet.
     pub(crate) fn proof(&self) -> Option<Proof> {
         self.done.load(Acquire).then_some(Proof(()))
     }
@@ -224,8 +224,8 @@ impl Drop for Unproven {
     }
 }
 
-/// Pages that are pinned and charged, and that the device can reach by page entries, in the same
-/// order. Dropped without a [`Proof`] they stay pinned and charged for ever.
+/// Pages that are pinned and charged, and that the device can access by page entries in the same
+/// order. If dropped without a [`Proof`], they stay pinned and charged forever.
 pub(crate) struct Reachable {
     pages: ManuallyDrop<PinnedPages>,
     charge: ManuallyDrop<Charge>,
@@ -234,7 +234,7 @@ pub(crate) struct Reachable {
 }
 
 impl Reachable {
-    /// `pages`, charged to `charge`, to which `run` was given.
+    /// Creates an object of `pages`, charged to `charge`, with page entries `run`.
     pub(super) fn new(pages: PinnedPages, charge: Charge, run: PageRun) -> Self {
         Self {
             unproven: Unproven(pages.len()),
@@ -254,7 +254,7 @@ impl Reachable {
         &self.run
     }
 
-    /// Remembers that the device may write to the pages from now on.
+    /// Notes that the device may write to the pages from now on.
     pub(crate) fn set_writable(&mut self) {
         self.pages.set_writable();
     }
@@ -269,12 +269,12 @@ impl Reachable {
         Self::new(pages, charge, run)
     }
 
-    /// Whether `next` was split off from this, and follows.
+    /// Returns true if `next` was split off from this, and follows.
     pub(crate) fn can_join(&self, next: &Self) -> bool {
         self.run.can_join(&next.run) && self.pages.can_join(&next.pages)
     }
 
-    /// Takes `next` back, which [can be joined](Self::can_join).
+    /// Joins `next`, which [can be joined](Self::can_join).
     pub(crate) fn join(&mut self, next: Self) {
         let Self {
             pages,
@@ -288,7 +288,7 @@ impl Reachable {
         self.unproven.0 += core::mem::take(&mut unproven.0);
     }
 
-    /// Unpins the pages, then gives them back to the limit.
+    /// Unpins the pages, then uncharges them.
     pub(crate) fn free(self, _: &Proof) {
         let Self {
             pages,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an IOMMU lets the device do with pages: what their entries say, and no more.
+//! The rights of DMA mappings, by which an IOMMU allows exactly what the page entries allow.
 //!
 //! A page is mapped for reading, or for reading and writing. The rights of a mapping do not change,
-//! so a page that was locked for reading and is to be written, too, is mapped once more. The device
-//! may have found the old mapping in the entry and use it later, so it stays until the entry is taken
-//! back, with the same [proof](super::Proof).
+//! so a page that was pinned for reading and is to be written, too, is mapped a second time. The
+//! device may have read the first mapping from the entry and use it later, so that mapping stays
+//! until the entry is freed, with the same [proof](super::Proof).
 //!
-//! Mapping can fail, and a lock that fails is to change nothing. So a lock first
-//! [prepares](Tpt::prepare_writing) all that it needs, and then [gives](Tpt::allow) the rights.
+//! Mapping can fail, and a failed pin must change nothing. So a pin first
+//! [prepares](Tpt::prepare_writing) all mappings, and then [gives](Tpt::allow) the rights.
 
 use kernel::{
     device::{
@@ -48,7 +48,7 @@ impl From<Access> for Use {
     }
 }
 
-/// What the page is mapped for that a page entry with this word names.
+/// Returns what the page is mapped for that a page entry with this word names.
 pub(super) fn use_of(word: u64) -> Use {
     match word & page_flags::WRITE {
         0 => Use::Read,
@@ -56,12 +56,12 @@ pub(super) fn use_of(word: u64) -> Use {
     }
 }
 
-/// One more mapping of some pages each, by page entry, and what it is for.
+/// Second mappings of pages and their uses, by page entry.
 #[derive(Default)]
 pub(super) struct SecondMappings(RBTree<u32, (DmaAddress, Use)>);
 
 impl SecondMappings {
-    /// Ends that of one entry, if there is one.
+    /// Ends the second mapping of an entry, if there is one.
     pub(super) fn end(&mut self, dev: &Device<Bound>, index: u32) {
         if let Some((address, how)) = self.0.remove(&index) {
             dma::unmap_pinned(dev, address, how);
@@ -76,8 +76,8 @@ impl SecondMappings {
 }
 
 impl Tables {
-    /// Gives an entry more rights; for writing, the page's second mapping is for that, and the
-    /// first becomes the second.
+    /// Gives an entry more rights. For writing, the second mapping of the page takes the place of
+    /// the first.
     fn allow(&mut self, index: u32, access: Access) -> Result {
         let entry = self.pages.get(index)?;
         let mut word = entry.word;
@@ -93,12 +93,13 @@ impl Tables {
 }
 
 impl Tpt {
-    /// Maps pages, which are locked for reading only, for writing as well, so that [`Tpt::allow`] can
-    /// give that right. The device is not told.
+    /// Maps pages that are pinned for reading also for writing, so that [`Tpt::allow`] can give
+    /// that right. The entries do not change.
     ///
     /// # Errors
     ///
-    /// Those of [`dma::map_pinned`], and `ENOMEM`; nothing has changed then.
+    /// `ENOMEM`, `EREMOTEIO` if the device cannot access a page, `ENODEV` without tables; nothing
+    /// has changed then.
     pub(crate) fn prepare_writing(&self, dev: &Device<Bound>, memory: &Reachable) -> Result {
         let run = memory.run();
         self.with(|tables| {
@@ -116,7 +117,7 @@ impl Tpt {
         })
     }
 
-    /// Takes back what [`Tpt::prepare_writing`] did.
+    /// Undoes [`Tpt::prepare_writing`].
     pub(crate) fn forgo_writing(&self, dev: &Device<Bound>, run: &PageRun) {
         // Without tables nothing is mapped.
         let _ = self.with(|tables| {
@@ -125,11 +126,11 @@ impl Tpt {
         });
     }
 
-    /// Gives pages that are locked already more rights; for writing, once that was prepared.
+    /// Gives pages more rights; for writing, after that was prepared.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when it was not, `ENODEV` without tables.
+    /// `EINVAL` if it was not prepared, `ENODEV` without tables.
     pub(crate) fn allow(&self, run: &PageRun, access: Access) -> Result {
         self.with(|tables| {
             let mut indices = run.first..run.first + run.count;

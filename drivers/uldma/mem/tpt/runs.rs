@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which page entries are taken, by runs of consecutive ones.
+//! Allocation of page entries, as runs of consecutive ones.
 
 use kernel::{
     device::{
@@ -17,17 +17,17 @@ use super::{
 };
 use crate::user_abi::ledger::Share;
 
-/// Page entries that were taken in one go.
+/// Page entries that were allocated together.
 pub(super) struct TakenRun {
     count: u32,
-    /// Entries that were not given back yet.
+    /// Entries that were not freed yet.
     users: u32,
-    /// What is paid for them, if no page is pinned for it.
+    /// The share for them, if they are not entries of pinned pages.
     share: Option<Share>,
 }
 
 impl Tables {
-    /// Takes `count` consecutive page entries.
+    /// Allocates `count` consecutive page entries.
     pub(super) fn take_run(&mut self, dev: &Device<Bound>, count: u32) -> Result<PageRun> {
         let first = match self.take_spare_run(count) {
             Some(first) => first,
@@ -68,7 +68,7 @@ impl Tables {
         Ok(first)
     }
 
-    /// Takes the spare run, if it is one of `count` entries.
+    /// Takes the spare run if it has `count` entries.
     fn take_spare_run(&mut self, count: u32) -> Option<u32> {
         let taken = self.taken_runs.get_mut(&self.spare_run?)?;
         if taken.count != count {
@@ -78,7 +78,7 @@ impl Tables {
         self.spare_run.take()
     }
 
-    /// Frees the spare run; whether there was one.
+    /// Frees the spare run. Returns true if there was one.
     fn free_spare_run(&mut self) -> bool {
         let Some(first) = self.spare_run.take() else {
             return false;
@@ -88,14 +88,14 @@ impl Tables {
         self.page_runs.give_back(first as usize)
     }
 
-    /// Keeps `share` until `run`, which was just taken, is given back.
+    /// Keeps `share` until `run`, which was just allocated, is freed.
     pub(super) fn pay_for_run(&mut self, run: &PageRun, share: Share) {
         if let Some(taken) = self.taken_runs.get_mut(&run.first_of_run) {
             taken.share = Some(share);
         }
     }
 
-    /// Gives a run back, unmapping what it has mapped.
+    /// Frees a run, and unmaps its pages.
     pub(super) fn drop_run(&mut self, dev: &Device<Bound>, run: &PageRun) {
         for index in run.first..run.first + run.count {
             self.drop_page(dev, index);
