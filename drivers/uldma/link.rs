@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The link: what the drivers of the nodes say to each other, through the window and the doorbells.
+//! The link: the control protocol between the drivers of the nodes, through window and doorbells.
 //!
 //! The protocol is `Documentation/uldma/link.rst`.
 
@@ -51,32 +51,32 @@ use peer::{
 };
 use requests::Requests;
 
-/// Messages of one peer that are taken in one turn.
+/// Maximum number of messages of one peer that are handled in one turn.
 const TURN: usize = 64;
 
-/// Who answers what peers ask, and is told what they tell. Peers are named by their numbers.
+/// Handlers of the messages of peers, which are named by their numbers.
 pub(crate) trait Handler {
     /// Answers a query.
     fn query(&self, peer: u32, query: Query) -> Answer;
-    /// The peer's segment at `offset` is gone.
+    /// Handles the end of the peer's segment at `offset`.
     fn segment_gone(&self, peer: u32, offset: u64);
-    /// `count` of those who were offered this node's segment at `offset` do not write it any more.
+    /// Handles the return of `count` offers of this node's segment at `offset`.
     fn segment_left(&self, peer: u32, offset: u64, count: u32);
-    /// An answer came that nobody waits for any more, or that could not be sent.
+    /// Handles an answer without a waiter, or, if `ours`, one that could not be sent.
     fn unwanted(&self, peer: u32, answer: Answer, ours: bool);
-    /// A message about a connection came.
+    /// Handles a message about a connection.
     fn connection(&self, peer: u32, message: &message::Connection);
-    /// The link is up: the peer forgot, and revoked, all of the last session.
+    /// Handles a link that came up: the peer has revoked everything of the last session.
     fn link_up(&self, peer: u32);
-    /// The link is down: nobody writes the peer's parts of the window any more, and nothing of the
-    /// session is used, when this returns.
+    /// Handles a link that went down. When this returns, no process writes the peer's section any
+    /// more, and nothing of the session is used.
     fn link_down(&self, peer: u32);
 }
 
 /// The links of one device to its peers.
 #[pin_data]
 pub(crate) struct Link {
-    /// Held while messages are handled, so that they are handled in order.
+    /// Held while messages are handled, to keep their order.
     #[pin]
     turn: Mutex<()>,
     peers: KVec<Arc<Peer>>,
@@ -98,31 +98,31 @@ impl Link {
         }))
     }
 
-    /// All peers.
+    /// Returns all peers.
     pub(crate) fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.peers.iter()
     }
 
-    /// The peer of number `node`.
+    /// Returns the peer of number `node`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there is none.
+    /// `EINVAL` if there is no such peer.
     pub(crate) fn peer(&self, node: u32) -> Result<&Arc<Peer>> {
         self.peers().find(|peer| peer.node() == node).ok_or(EINVAL)
     }
 
-    /// The session with node `node`, by how often the link came up.
+    /// Returns the session with node `node`, by how often the link came up.
     pub(crate) fn session(&self, node: u32) -> Option<u32> {
         let peer = self.peer(node).ok()?;
         Some(peer.describe().generation)
     }
 
-    /// The peer that a user names by `name`: its number plus one, or 0 for the only one.
+    /// Returns the peer that a user names by its number plus one, or by 0 for the only one.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there is none, or more than one for 0.
+    /// `EINVAL` if there is no such peer, or more than one for 0.
     pub(crate) fn named(&self, name: u32) -> Result<&Arc<Peer>> {
         match (name, self.peers.as_slice()) {
             (0, [peer]) => Ok(peer),
@@ -131,7 +131,8 @@ impl Link {
         }
     }
 
-    /// The only peer that may ask, whom a user names by `name`: its number plus one, or 0 for all.
+    /// Returns the only peer with access, which a user names by its number plus one, or by 0 for
+    /// all.
     ///
     /// # Errors
     ///
@@ -143,14 +144,14 @@ impl Link {
         }
     }
 
-    /// Whether any peer can be reached.
+    /// Returns true if any peer can be reached.
     pub(crate) fn is_up(&self) -> bool {
         self.peers().any(|peer| peer.is_up())
     }
 
-    /// Takes what has come, and follows links that went up or down; whether there was anything.
+    /// Handles messages and link changes. Returns true if there were any.
     ///
-    /// With `ask_hw` the hardware is asked what became of the links.
+    /// With `ask_hw` the states of the links are read from the hardware.
     pub(crate) fn work(
         &self,
         dev: &Device<Bound>,
@@ -183,12 +184,12 @@ impl Link {
         Ok(progress)
     }
 
-    /// Tells all peers that this node is alive.
+    /// Writes the heartbeat of this node for all peers.
     pub(crate) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         self.peers().try_for_each(|peer| peer.heartbeat(dev, hw))
     }
 
-    /// Whether a message has come.
+    /// Returns true if a message is pending.
     pub(crate) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
         for peer in self.peers() {
             if peer.has_message(dev, hw)? {
@@ -198,8 +199,8 @@ impl Link {
         Ok(false)
     }
 
-    /// Tells all peers whether this node looks only when its doorbell rings; whether a message came
-    /// before they knew.
+    /// Tells all peers whether this node needs doorbells. Returns true if a message arrived before
+    /// they could know.
     pub(crate) fn set_asleep(
         &self,
         dev: &Device<Bound>,
@@ -213,18 +214,18 @@ impl Link {
         self.has_message(dev, hw)
     }
 
-    /// Ends the links, as the device goes, and lets the peers know.
+    /// Ends the links, since the device is being unbound, and notifies the peers.
     pub(crate) fn end(&self, dev: &Device<Bound>, hw: &dyn Hardware, handler: &dyn Handler) {
         let _guard = self.turn.lock();
         for peer in self.peers() {
             peer.end();
             handler.link_down(peer.node());
-            // A device that has left the bus tells nobody anything.
+            // The only error is a device that has left the bus.
             let _ = peer.leave(dev, hw);
         }
     }
 
-    /// Takes messages of a peer; a peer that never stops cannot keep this from ending.
+    /// Handles messages of a peer; bounded, even if the peer never stops to send.
     fn receive(
         &self,
         dev: &Device<Bound>,
@@ -262,7 +263,7 @@ impl Link {
         match *message {
             Message::Query(request, query) => {
                 let answer = handler.query(node, query);
-                // A full ring loses the answer; the peer asks again.
+                // A full ring loses the answer; the peer repeats its query.
                 if peer
                     .send(dev, hw, &Message::Answer(request, answer))
                     .is_err()

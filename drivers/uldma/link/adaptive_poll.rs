@@ -51,7 +51,7 @@ const fn probe(wakeups: u64) -> u64 {
     wakeups * PARTS + PARTS / 4
 }
 
-/// How many parts of a `wakeup` that was.
+/// Returns how many parts of a `wakeup` that was.
 fn parts(polled: u64, wakeup: u64) -> u64 {
     polled.saturating_mul(PARTS) / wakeup.max(1)
 }
@@ -84,7 +84,8 @@ impl AdaptivePoll {
             .map_or(u64::MAX, |product| product / PARTS)
     }
 
-    /// Pays for polling longer than a wake-up, so many parts of one; whether a long probe did.
+    /// Pays for polling longer than a wake-up, so many parts of one. Returns true if a long probe
+    /// did.
     fn pay(&mut self, polled: u64) -> bool {
         let excess = polled.saturating_sub(PARTS);
         let is_long = polled > probe(SHORT);

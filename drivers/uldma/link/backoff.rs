@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long a peer that ended its session has to wait for the next.
+//! The backoff of a peer between two sessions.
 //!
-//! The end of a session costs this node: connections are reset, mappings lead nowhere, programs are
-//! told. A peer that restarts once is met again at once. One that ends sessions again and again, or
-//! breaks the rules, waits twice as long each time, up to a limit; after a quiet time all is forgotten.
+//! The end of a session is expensive for this node: connections are reset, mappings are revoked,
+//! programs are notified. A peer that restarts once is met again at once. For a peer that keeps
+//! ending sessions, or violates the protocol, the backoff doubles each time up to a limit. It is
+//! reset after a quiet time.
 
 use kernel::prelude::*;
 
 const MS: i64 = 1_000_000;
-/// The first penalty of a peer that ends sessions too often, in nanoseconds.
+/// First backoff of a peer that keeps ending sessions, in nanoseconds.
 const FLAPPING: i64 = 100 * MS;
-/// The first penalty of a peer that breaks the rules.
+/// First backoff of a peer that violates the protocol.
 const VIOLATION: i64 = 1000 * MS;
-/// So long after its last penalty a peer begins anew.
+/// Time after the last backoff when it is reset.
 const QUIET: i64 = 10_000 * MS;
 
-/// The penalties of one peer; all times are nanoseconds of one clock.
+/// The backoff of one peer; all times are nanoseconds of one clock.
 #[derive(Debug)]
 pub(super) struct Backoff {
-    /// No penalty is longer.
+    /// Maximum backoff.
     longest: i64,
-    /// The last penalty, zero for a first end; none after a quiet time.
+    /// The last backoff, zero after a first end; none after a quiet time.
     penalty: Option<i64>,
     until: i64,
 }
 
 impl Backoff {
-    /// Those of a peer that has had none; `longest` is as long as one can be.
+    /// Creates the state of a new peer; `longest` is the maximum backoff.
     pub(super) fn new(longest: i64) -> Self {
         Self {
             longest,
@@ -36,24 +37,24 @@ impl Backoff {
         }
     }
 
-    /// Whether the peer still has to wait.
+    /// Returns true during a backoff.
     pub(super) fn is_penalty(&self, now: i64) -> bool {
         self.penalty.is_some() && now < self.until
     }
 
-    /// The peer ended its session; whether it has to wait.
+    /// Notes that the peer ended its session. Returns true if a backoff follows.
     pub(super) fn flapped(&mut self, now: i64) -> bool {
         let penalty = self.recent(now).map_or(0, |last| last.max(FLAPPING));
         self.punish(now, penalty)
     }
 
-    /// The peer broke the rules.
+    /// Notes that the peer violated the protocol.
     pub(super) fn violated(&mut self, now: i64) {
         let last = self.recent(now).unwrap_or(0);
         self.punish(now, last.max(VIOLATION));
     }
 
-    /// Twice the last penalty, if that was not long ago.
+    /// Returns twice the last backoff, unless it was reset.
     fn recent(&self, now: i64) -> Option<i64> {
         let is_recent = now.saturating_sub(self.until) < QUIET;
         self.penalty.filter(|_| is_recent).map(|last| 2 * last)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions that the peer may import, by name.
+//! Exports: regions that peers may import, by name.
 
 use kernel::{
     new_mutex,
@@ -18,10 +18,10 @@ use crate::{
     user_abi::access::Access, //
 };
 
-/// A region that is offered.
+/// An exported region.
 struct Export {
     region: ExportedRegion,
-    /// The only node that may import it, if not all.
+    /// The only node that may import it; all nodes if none.
     peer: Option<u32>,
 }
 
@@ -40,11 +40,11 @@ impl Exports {
         })
     }
 
-    /// Offers a region under `name` to `peer`, or to all.
+    /// Exports a region under `name` to `peer`, or to all.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for name 0, `EEXIST` when the name is taken.
+    /// `EINVAL` for name 0, `EEXIST` if the name is in use, `ENOMEM`.
     pub(crate) fn add(
         &self,
         name: u64,
@@ -71,12 +71,12 @@ impl Exports {
         Ok(())
     }
 
-    /// Withdraws the export under `name`.
+    /// Removes the export under `name`.
     pub(crate) fn remove(&self, name: u64) {
         self.by_name.lock().remove(&name);
     }
 
-    /// What `peer` gets to know about `name`.
+    /// Returns the region that `peer` may import under `name`.
     pub(crate) fn find(&self, peer: u32, name: u64) -> Option<ExportedRegion> {
         let by_name = self.by_name.lock();
         let export = by_name.get(&name)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Hellos: what a node says about itself in the areas that it writes, and whether two nodes fit.
+//! Handshakes: the words by which a node describes itself to its peers, and the negotiation.
 
 use kernel::{
     device::{
@@ -15,19 +15,19 @@ use crate::hw::{
     Hardware, //
 };
 
-/// Bytes that each node writes in the section of each other.
+/// Size of the area that each node writes in the section of each other node.
 pub(crate) const AREA_SIZE: usize = 8 << 10;
-/// Bytes at the start of each section that are the areas.
+/// Size of all areas at the start of each section.
 pub(crate) const CHANNEL_SIZE: usize = MAX_NODES * AREA_SIZE;
 
-/// Most messages that a ring can have in flight.
+/// Maximum number of messages in flight in a ring.
 pub(super) const MAX_SLOTS: u32 = 64;
 
 /// "udmalink".
 const MAGIC: u64 = 0x6b6e_696c_616d_6475;
-/// The versions that this driver speaks: lowest and highest.
+/// The supported versions of the protocol: lowest and highest.
 const VERSIONS: (u32, u32) = (1, 1);
-/// The features that this driver has.
+/// The supported features.
 const FEATURES: u64 = 0;
 
 const MAGIC_AT: usize = 0x000;
@@ -39,23 +39,23 @@ const SESSION_AT: usize = 0x028;
 const ECHO_AT: usize = 0x030;
 const HEARTBEAT_AT: usize = 0x038;
 
-/// Offset of the area that `writer` writes, in the section of whoever reads it.
+/// Returns the offset of the area that `writer` writes in the section of its reader.
 pub(super) fn area(writer: u32) -> Result<usize> {
     Ok(usize::try_from(writer)? * AREA_SIZE)
 }
 
-/// Two numbers of 32 bits in one word.
+/// Combines two numbers of 32 bits to one word.
 pub(super) fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The two numbers of a word.
+/// Returns the two numbers of a word.
 pub(super) fn unpair(word: u64) -> (u32, u32) {
     // CAST: The lower half is what is asked for.
     ((word >> 32) as u32, word as u32)
 }
 
-/// What a node says about itself.
+/// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     magic: u64,
@@ -64,22 +64,22 @@ pub(super) struct Offer {
     /// Bytes of a section.
     section: u64,
     nodes: u32,
-    /// Messages that the ring takes which this node reads.
+    /// Slots of the ring that the node reads.
     slots: u32,
 }
 
-/// What two nodes have in common.
+/// The terms that two nodes have agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) version: u32,
     pub(crate) features: u64,
-    /// Messages that can be in flight to the peer.
+    /// Maximum number of messages in flight to the peer.
     pub(crate) slots: u32,
-    /// Messages that can be in flight from the peer.
+    /// Maximum number of messages in flight from the peer.
     pub(super) own_slots: u32,
 }
 
-/// Why two nodes do not fit.
+/// The incompatibility of two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misfit {
     Magic,
@@ -88,7 +88,7 @@ pub(super) enum Misfit {
 }
 
 impl Offer {
-    /// What this node says, with room for `slots` messages.
+    /// Returns the offer of this node, with `slots` slots.
     pub(super) fn own(hw: &dyn Hardware, slots: u32) -> Result<Self> {
         let geometry = hw.geometry();
         Ok(Self {
@@ -101,7 +101,7 @@ impl Offer {
         })
     }
 
-    /// What this node and `peer` have in common.
+    /// Negotiates the terms with `peer`.
     pub(super) fn agree(&self, peer: &Self) -> Result<Terms, Misfit> {
         if peer.magic != self.magic {
             return Err(Misfit::Magic);
@@ -123,17 +123,17 @@ impl Offer {
     }
 }
 
-/// A hello, as it stands in the window.
+/// A handshake, as it stands in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     pub(super) session: u32,
-    /// The session of the reader that the writer has met; 0 for none.
+    /// The session of the reader that the writer has met, or 0.
     pub(super) echo: u32,
     pub(super) offer: Offer,
 }
 
 impl Handshake {
-    /// Writes the hello into the section of `peer`, session last.
+    /// Writes the handshake into the section of `peer`, session last.
     pub(super) fn write(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
         let base = area(hw.geometry().node)?;
         let offer = &self.offer;
@@ -151,12 +151,12 @@ impl Handshake {
         hw.publish_window(dev, peer, base + SESSION_AT, self.session.into())
     }
 
-    /// Reads the hello of `peer`; none while there is none, or it is being written.
+    /// Reads the handshake of `peer`, unless there is none or it is being written.
     pub(super) fn read(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<Option<Self>> {
         let base = area(peer)?;
         let word = |at| hw.read_window(dev, base + at);
         let session = word(SESSION_AT)?;
-        // All ones is what a device that has left the bus reads as.
+        // A device that has left the bus reads as all ones.
         let Ok(session @ 1..=0xffff_fffe) = u32::try_from(session) else {
             return Ok(None);
         };
@@ -181,7 +181,7 @@ impl Handshake {
     }
 }
 
-/// Says that this node is alive.
+/// Writes the heartbeat of this node.
 pub(super) fn write_heartbeat(
     dev: &Device<Bound>,
     hw: &dyn Hardware,
@@ -192,7 +192,7 @@ pub(super) fn write_heartbeat(
     hw.publish_window(dev, peer, base + HEARTBEAT_AT, heartbeat)
 }
 
-/// What `peer` says to be alive by.
+/// Reads the heartbeat of `peer`.
 pub(super) fn read_heartbeat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<u64> {
     hw.read_window(dev, area(peer)? + HEARTBEAT_AT)
 }

@@ -3,8 +3,8 @@
 //! Messages of the control channel.
 //!
 //! A message is eight u64, little-endian: kind in bits 7..0 and a number in bits 63..32 of the
-//! first; the rest depends on the kind. Decoding looks at a local copy only, and takes nothing
-//! that encoding does not make.
+//! first; the rest depends on the kind. Decoding reads a local copy only, and accepts nothing that
+//! encoding does not produce.
 
 use kernel::prelude::*;
 
@@ -39,7 +39,7 @@ const REFUSED: u64 = 5;
 const SEGMENT_GONE: u64 = 6;
 const SEGMENT_LEFT: u64 = 7;
 
-/// What a node asks its peer.
+/// A query to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Query {
     /// The region exported under a name.
@@ -58,7 +58,7 @@ pub(crate) struct ExportedRegion {
 }
 
 impl ExportedRegion {
-    /// What an import of node `node` under link generation `link_generation` has to name.
+    /// Returns the remote region of an import from `node` under `link_generation`.
     pub(crate) fn remote(&self, node: u32, link_generation: u32) -> Remote {
         Remote {
             node,
@@ -76,12 +76,12 @@ pub(crate) struct CreatedSegment {
     pub(crate) length: u64,
 }
 
-/// What a node answers.
+/// The answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Region(ExportedRegion),
     Segment(CreatedSegment),
-    /// There is nothing of that name.
+    /// There is no object of that name.
     Refused,
 }
 
@@ -90,10 +90,9 @@ pub(crate) enum Answer {
 pub(crate) enum Message {
     Query(u32, Query),
     Answer(u32, Answer),
-    /// The segment at this offset of the sender's section is gone: do not write it any more.
+    /// The segment at this offset of the sender's section has ended: do not write it any more.
     SegmentGone(u64),
-    /// So many who were offered the segment at this offset of the receiver's section do not
-    /// write it any more, and will not.
+    /// So many offers of the segment at this offset of the receiver's section are returned.
     SegmentLeft(u64, u32),
     Connection(Connection),
 }
@@ -132,7 +131,7 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// `EPROTO` for anything that [`Message::encode`] does not make.
+    /// `EPROTO` for anything that [`Message::encode`] does not produce.
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
         let [head, a, b, c, d, ..] = *raw;
         let request = u32::try_from(head >> 32)?;

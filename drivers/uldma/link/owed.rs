@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many answers a peer may give: one for each question that it was asked in this session.
+//! The number of answers that a peer may send: one for each query of this session.
 //!
-//! An answer can be lost, as where the ring is full, so a peer may owe some for ever. It owes no more
-//! than can be on their way: questions in its ring, one that it deals with, and answers in the own ring.
+//! Answers can be lost, for example when a ring is full, so a peer may owe some forever. It owes at
+//! most as many as can be in flight: queries in its ring, one that it handles, and answers in the
+//! own ring.
 
 use kernel::prelude::*;
 
 use super::handshake::MAX_SLOTS;
 
-/// Most answers that can be on their way.
+/// Maximum number of answers in flight.
 const MOST: u32 = 2 * MAX_SLOTS + 1;
 
 /// The answers that a peer owes.
@@ -17,12 +18,12 @@ const MOST: u32 = 2 * MAX_SLOTS + 1;
 pub(super) struct Owed(u32);
 
 impl Owed {
-    /// The peer was asked something.
+    /// Notes a query to the peer.
     pub(super) fn asked(&mut self) {
         self.0 = MOST.min(self.0 + 1);
     }
 
-    /// The peer answered; whether it was asked for that.
+    /// Notes an answer of the peer. Returns true if there was a query for it.
     pub(super) fn answered(&mut self) -> bool {
         let left = self.0.checked_sub(1);
         self.0 = left.unwrap_or(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One peer: whether it is there, and the messages to and from it.
+//! One peer: its session, and messages to and from it.
 
 use kernel::{
     device::{
@@ -60,7 +60,7 @@ use crate::{
     params, //
 };
 
-/// What was counted of one peer.
+/// Counters of one peer.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) sent: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Counters {
     pub(crate) violations: u64,
 }
 
-/// What there is to know of a link.
+/// A snapshot of a link.
 pub(crate) struct Description {
     pub(crate) up: bool,
     pub(crate) generation: u32,
@@ -77,14 +77,14 @@ pub(crate) struct Description {
     pub(crate) counters: Counters,
 }
 
-/// What became of the link.
+/// The change of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     None,
     Up,
-    /// It ends: nobody may use it any more, and then [`Peer::begin`] has to be called.
+    /// The link went down. The caller has to end its users, and then to call [`Peer::begin`].
     Down,
-    /// It was not up, and [`Peer::begin`] has to be called.
+    /// The link was not up, and the caller has to call [`Peer::begin`].
     Restart,
 }
 
@@ -93,21 +93,21 @@ struct State {
     terms: Terms,
     rings: Rings,
     hw_link: hw::LinkState,
-    /// How often the link came up.
+    /// Number of times that the link came up.
     generation: u32,
-    /// What was written for the peer to know that this node is alive.
+    /// The heartbeat that this node wrote last.
     heartbeat: u64,
-    /// What the peer wrote last, and when that was seen to change.
+    /// The heartbeat of the peer, and when it changed last.
     last_heartbeat: (u64, Instant<Monotonic>),
-    /// The peer broke the rules, which was seen while something was sent.
+    /// The peer violated the protocol, as detected by a sender.
     broken: bool,
-    /// How long the peer is not spoken to, since it broke the rules or ends sessions all the time.
+    /// Backoff before the next session after violations or too many sessions.
     backoff: Backoff,
-    /// What the times of `backoff` count from.
+    /// The origin of the times of `backoff`.
     born: Instant<Monotonic>,
-    /// Answers that the peer may give.
+    /// Answers that the peer may send.
     owed: Owed,
-    /// Whether it was said that the peer does not fit.
+    /// True if the incompatibility of the peer was logged.
     misfit_reported: bool,
     counters: Counters,
 }
@@ -116,14 +116,14 @@ struct State {
 #[pin_data]
 pub(crate) struct Peer {
     node: u32,
-    /// `State::session.up`, for those who only look.
+    /// A copy of `State::session.up` that is read without the lock.
     up: Atomic<bool>,
     #[pin]
     state: Mutex<State>,
 }
 
 impl Peer {
-    /// A peer that was not met yet.
+    /// Creates a peer without a session.
     pub(super) fn new(node: u32) -> impl PinInit<Self> {
         let session = Session {
             own: 0,
@@ -155,17 +155,17 @@ impl Peer {
         })
     }
 
-    /// The peer's number.
+    /// Returns the number of the peer.
     pub(crate) fn node(&self) -> u32 {
         self.node
     }
 
-    /// Whether the link is up.
+    /// Returns true if the link is up.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Acquire)
     }
 
-    /// Generation of the hardware's link, which imports have to name.
+    /// Returns the generation of the hardware's link, which imports name.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Peer {
         }
     }
 
-    /// The session, by how often the link came up.
+    /// Returns the session, by how often the link came up.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Peer {
         }
     }
 
-    /// What there is to know.
+    /// Returns a snapshot.
     pub(crate) fn describe(&self) -> Description {
         let state = self.state.lock();
         Description {
@@ -205,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// Begins a new session, unless the peer has to wait for it.
+    /// Begins a new session, or none during a backoff.
     pub(super) fn begin(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.session = Session {
@@ -222,7 +222,8 @@ impl Peer {
         hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
-    /// Looks what became of the peer; `hw_link` is the hardware's state, if that may have changed.
+    /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
+    /// was read.
     pub(super) fn update(
         &self,
         dev: &Device<Bound>,
@@ -257,7 +258,7 @@ impl Peer {
                 state.owed = Owed::default();
                 state.rings = Rings::begin(&state.channel(dev, hw, self.node))?;
                 state.write_handshake(dev, hw, self.node)?;
-                // The peer may have looked too early.
+                // The peer may have polled too early.
                 hw.ring(dev, self.node, LINK_DOORBELL)?;
                 Ok(Change::None)
             }
@@ -272,7 +273,8 @@ impl Peer {
                 Ok(Change::Up)
             }
             Step::Down => {
-                // A cable that was pulled is not the peer's doing, and a pause of the beat takes long.
+                // A link that the hardware reports as down, or a missing heartbeat, is not held
+                // against the peer.
                 if reachable && (!state.session.up || state.has_recent_heartbeat()) {
                     state.flapped();
                 }
@@ -285,7 +287,8 @@ impl Peer {
         }
     }
 
-    /// The peer broke the rules: the link goes down, and is not used again for a while.
+    /// Takes the link down after the peer violated the protocol. The next session begins after a
+    /// backoff.
     pub(super) fn quarantine(&self, dev: &Device<Bound>) {
         let mut state = self.state.lock();
         state.counters.violations += 1;
@@ -298,19 +301,18 @@ impl Peer {
         self.up.store(false, Release);
     }
 
-    /// The peer takes no messages, and more wait for it than may: it goes the way of those that break
-    /// the rules.
+    /// Marks the session as broken, since more messages wait for the peer than may.
     pub(crate) fn mark_broken(&self) {
         self.state.lock().broken = true;
     }
 
-    /// Lets nobody use the link any more.
+    /// Takes the link down for all users.
     pub(super) fn end(&self) {
         self.state.lock().session.up = false;
         self.up.store(false, Release);
     }
 
-    /// Tells the peer that there is nobody here.
+    /// Ends the session for the peer.
     pub(super) fn leave(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.session.own = 0;
@@ -318,18 +320,19 @@ impl Peer {
         hw.ring(dev, self.node, LINK_DOORBELL)
     }
 
-    /// Tells the peer that this node is alive.
+    /// Writes the heartbeat of this node.
     pub(super) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         state.heartbeat = state.heartbeat.wrapping_add(1);
         handshake::write_heartbeat(dev, hw, self.node, state.heartbeat)
     }
 
-    /// Puts one message into the peer's ring.
+    /// Sends one message by the ring of the peer.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` while there is nobody, `EBUSY` while the peer was not met or its ring is full.
+    /// `ENOTCONN` if the hardware's link is down, `EBUSY` while there is no session or the ring is
+    /// full.
     pub(crate) fn send(&self, dev: &Device<Bound>, hw: &dyn Hardware, message: &Message) -> Result {
         let mut state = self.state.lock();
         if !state.session.up {
@@ -355,11 +358,11 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes one message out of the own ring.
+    /// Receives one message from the own ring.
     ///
     /// # Errors
     ///
-    /// `EPROTO` when the peer breaks the rules, as by an answer that it was not asked for.
+    /// `EPROTO` if the peer violates the protocol, for example by an answer without a query.
     pub(super) fn receive(
         &self,
         dev: &Device<Bound>,
@@ -381,7 +384,7 @@ impl Peer {
         Ok(message)
     }
 
-    /// Wakes the peer if it waits for room, after messages were taken.
+    /// Rings the peer if it waits for room in the ring, after messages were received.
     pub(super) fn return_credits(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         if state.session.up && Rings::peer_needs_credits(&state.channel(dev, hw, self.node))? {
@@ -391,14 +394,14 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether there is a message to take.
+    /// Returns true if a message is pending.
     pub(super) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
         let state = self.state.lock();
         let channel = state.channel(dev, hw, self.node);
         Ok(state.session.up && state.rings.has_message(&channel)?)
     }
 
-    /// Tells the peer whether this node looks only when its doorbell rings.
+    /// Tells the peer whether this node needs doorbells.
     pub(super) fn set_asleep(
         &self,
         dev: &Device<Bound>,
@@ -406,7 +409,7 @@ impl Peer {
         asleep: bool,
     ) -> Result {
         let mut state = self.state.lock();
-        // A peer that was met may think that the link is up already.
+        // A peer that was met may regard the link as up already.
         if state.session.met == 0 {
             return Ok(());
         }
@@ -416,7 +419,7 @@ impl Peer {
 }
 
 impl State {
-    /// Nanoseconds since the peer was made.
+    /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
     }
@@ -425,7 +428,7 @@ impl State {
         self.backoff.is_penalty(self.age())
     }
 
-    /// The peer ended its session, or the one before it; whether it has to wait for the next.
+    /// Notes that the peer ended its session. Returns true if a backoff precedes the next.
     fn flapped(&mut self) -> bool {
         let now = self.age();
         self.backoff.flapped(now)
@@ -449,7 +452,7 @@ impl State {
         handshake.write(dev, hw, peer)
     }
 
-    /// What can be seen of the peer, if it is there, fits and is alive.
+    /// Reads the handshake of the peer, if it is present, compatible and alive.
     fn sight(
         &mut self,
         dev: &Device<Bound>,
@@ -483,13 +486,13 @@ impl State {
         self.has_recent_heartbeat()
     }
 
-    /// Whether the peer's beat was seen to change not long ago.
+    /// Returns true if the heartbeat of the peer changed within the timeout.
     fn has_recent_heartbeat(&self) -> bool {
         self.last_heartbeat.1.elapsed() < params::link_timeout()
     }
 
     fn report_misfit(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {
-        // What lies there before there is a peer has no magic either.
+        // Before there is a peer, its area has no magic either.
         if misfit != Misfit::Magic && !core::mem::replace(&mut self.misfit_reported, true) {
             dev_warn!(dev, "node {peer} does not fit: {misfit:?}\n");
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long the driver polls for an event before it sleeps: [`AdaptivePoll`] in the kernel's units of
-//! time.
+//! Adaptive polling in the kernel's units of time, by [`AdaptivePoll`].
 
 use kernel::{
     prelude::*,
@@ -13,15 +12,15 @@ use crate::{
     link::adaptive_poll::AdaptivePoll, //
 };
 
-/// One waiter, or several that wait for the same.
+/// The polling of one waiter, or of several for the same event.
 pub(crate) struct Polling {
     policy: AdaptivePoll,
-    /// Nanoseconds that sleeping and waking takes.
+    /// Cost of a sleep and a wake-up in nanoseconds.
     wakeup: u64,
 }
 
 impl Polling {
-    /// A waiter that has not waited yet.
+    /// Creates the state of a waiter that has not waited yet.
     pub(crate) fn new() -> Self {
         Self::with(wakeup::cost().as_nanos().unsigned_abs())
     }
@@ -31,7 +30,7 @@ impl Polling {
         Self { policy, wakeup }
     }
 
-    /// How long to poll, at most for `most`.
+    /// Returns how long to poll, at most `most`.
     pub(crate) fn limit(&self, most: Delta) -> Delta {
         let limit = i64::try_from(self.policy.limit(self.wakeup)).unwrap_or(i64::MAX);
         Delta::from_nanos(limit).min(most)

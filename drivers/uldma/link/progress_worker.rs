@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who does the work of the link and of connections: a work item, and whoever asks for something.
+//! The progress worker of the link and of connections.
 //!
-//! Interrupts only schedule. One runs at a time; who finds somebody running leaves the work to him.
-//! The work item goes on until nothing has come for a while, and only then tells the peers to ring
-//! the doorbell: this is what moderates interrupts. Who waits for something does the work himself
-//! for a while, and leaves the peers in the belief that somebody looks; a timer makes that true.
+//! Interrupts only queue the work item. One thread makes progress at a time; a contender sets
+//! `again` and returns. The worker polls for up to `link_busy_poll_us` after the last message, then
+//! clears *awake* so that peers ring the doorbell again: this moderates interrupts. A blocked call
+//! polls in place of the worker. When the call returns, peers still do not ring, so a timer queues
+//! the worker.
 //!
-//! Each run of the work item is [bounded](budget). While peers ring for nothing, rings are not listened
-//! to, and the timer has the work item look instead.
+//! Each run of the work item is [bounded](budget). While peers ring without sending anything,
+//! doorbells are ignored and the timer queues the worker instead.
 
 use kernel::{
     impl_has_delayed_work,
@@ -71,9 +72,9 @@ mod run;
 
 use pace::Pace;
 
-/// Rounds that whoever asks for something does himself.
+/// Rounds that a caller does itself when it requests progress.
 const CALLER_ROUNDS: u32 = 4;
-/// Milliseconds between two looks that nobody asks for.
+/// Period of the tick in milliseconds.
 const TICK_MS: u32 = 100;
 
 const WORK: u64 = 1;
@@ -81,88 +82,90 @@ const TICK: u64 = 2;
 const RELEASE: u64 = 3;
 const SEGMENTS: u64 = 4;
 
-/// Time between two interrupts of the timer, while calls that poll come and go. An interrupt costs a wake-up
-/// at most, so that the timer takes no more than this part of the processor's time.
+/// Returns the period of the timer. An interrupt of the timer costs at most one wake-up, so the
+/// timer takes at most 1/`PART` of the CPU's time.
 fn timer_period() -> Delta {
     const PART: i64 = 8;
     Delta::from_nanos(wakeup::cost().as_nanos().saturating_mul(PART))
 }
 
-/// What there is to be done.
+/// The operations of the progress worker.
 pub(crate) trait ProgressOps: Send + Sync {
-    /// Does what there is to do, but not for long; whether there was anything. With `ask_hw` the
-    /// hardware is asked for the state of the links.
+    /// Does a bounded amount of pending work. With `ask_hw` it also reads the state of the links
+    /// from the hardware. Returns true if there was any work.
     fn poll_once(&self, ask_hw: bool) -> bool;
-    /// Whether there is something new to do.
+    /// Returns true if there is pending work.
     fn has_work(&self) -> bool;
-    /// Whether something is under way whose end has to be noticed.
+    /// Returns true if commands are in flight whose completions have to be reaped.
     fn is_busy(&self) -> bool;
-    /// Peers are to ring from now on, or not; whether there was something new before they knew.
+    /// Tells peers whether to ring the doorbell. Returns true if work arrived before they could
+    /// know.
     fn set_asleep(&self, asleep: bool) -> bool;
-    /// Tells the peers that this node is alive.
+    /// Writes the heartbeat of this node for all peers.
     fn heartbeat(&self);
-    /// Unlocks memory, which may wait for processes.
+    /// Unpins memory of ended connections, which may wait for processes.
     fn release(&self);
     /// Wakes the programs of the segments that doorbell `bits` may be for.
     fn ring_segments(&self, bits: u32);
-    /// Doorbell `bits` are to interrupt or not, where the hardware can be told so.
+    /// Masks or unmasks doorbell `bits`, if the hardware can.
     fn mask(&self, bits: u32, masked: bool);
 }
 
-/// How often somebody looked.
+/// Counters of the progress worker.
 #[derive(Clone, Copy)]
 pub(crate) struct PollStats {
-    /// Since the doorbell rang.
+    /// Doorbells that rang.
     pub(crate) doorbells: u64,
-    /// Looks without an interrupt that found something.
+    /// Rounds that found work.
     pub(crate) found: u64,
-    /// How often the timer took the place of rings.
+    /// Number of times that the timer replaced doorbells.
     pub(crate) moderated: u64,
-    /// How often rings of segments were passed on.
+    /// Number of times that doorbells of segments were forwarded.
     pub(crate) passes: u64,
 }
 
-/// Does the work of one device.
+/// The progress worker of one device.
 #[pin_data]
 pub(crate) struct ProgressWorker {
     /// None before and after the device is bound.
     #[pin]
     ops: Mutex<Option<Arc<dyn ProgressOps>>>,
-    /// Held by the thread that does the work; how long the work item polls for more.
+    /// Held by the thread that makes progress. Decides how long the work item polls.
     #[pin]
     running: Mutex<Polling>,
-    /// There may be something that who runs has not seen.
+    /// A caller requests another round of the running thread.
     again: Atomic<bool>,
-    /// The doorbell rang since who runs looked.
+    /// The doorbell rang since the last round.
     rung: Atomic<bool>,
-    /// Peers rang for nothing: rings are not listened to, but the timer has the work item look.
+    /// Peers rang without sending anything: doorbells are ignored, and the timer queues the worker.
     moderated: Atomic<bool>,
-    /// The device goes: whatever loops here ends.
+    /// The device is being unbound: all loops here end.
     stopping: Atomic<bool>,
-    /// Doorbell bits of segments that have rung.
+    /// Doorbell bits of segments that rang and were not forwarded.
     segment_bits: Atomic<u32>,
-    /// The hardware was told not to interrupt for these.
+    /// The doorbells of segments are masked in the hardware.
     segment_bits_masked: Atomic<bool>,
     #[pin]
     pace: Mutex<Pace>,
     born: Instant<Monotonic>,
-    /// The hardware has to be asked.
+    /// The next round has to read the state of the links.
     ask_hw: Atomic<bool>,
     doorbells: Atomic<u64>,
     found: Atomic<u64>,
     moderations: Atomic<u64>,
     passes: Atomic<u64>,
-    /// Peers do not ring: somebody runs, or waits, or the timer or the work item will look.
+    /// Peers do not ring: a thread polls, or the timer or the work item is pending.
     awake: Atomic<bool>,
-    /// Those who do the work themselves while they wait.
+    /// Calls that poll while they wait.
     pollers: Atomic<u32>,
-    /// Somebody left with peers that do not ring, or commands under way, since the timer looked.
+    /// Since the timer expired last, a call returned while peers do not ring or commands are in
+    /// flight.
     left_awake: Atomic<bool>,
-    /// The timer will look.
+    /// The timer is armed.
     timer_armed: Atomic<bool>,
     #[pin]
     timer: HrTimer<ProgressWorker>,
-    /// Whoever drops it stops the timer.
+    /// Stops the timer when dropped.
     #[pin]
     timer_handle: Mutex<Option<ArcHrTimerHandle<ProgressWorker>>>,
     #[pin]
@@ -240,7 +243,7 @@ impl WorkItem<RELEASE> for ProgressWorker {
 }
 
 impl ProgressWorker {
-    /// Creates a pump that does nothing until [`ProgressWorker::start`].
+    /// Creates a worker that does nothing until [`ProgressWorker::start`].
     pub(crate) fn new() -> Result<Arc<Self>> {
         let worker = pin_init!(Self {
             ops <- new_mutex!(None, "uldma::ProgressWorker::ops"),
@@ -276,7 +279,7 @@ impl ProgressWorker {
         self.ops.lock().clone()
     }
 
-    /// Begins to work for `ops`.
+    /// Starts the worker with `ops`.
     pub(crate) fn start(self: &Arc<Self>, ops: Arc<dyn ProgressOps>) {
         *self.ops.lock() = Some(ops);
         self.ask_hw.store(true, Relaxed);
@@ -284,19 +287,19 @@ impl ProgressWorker {
         self.schedule_tick();
     }
 
-    /// Ends all loops soon, whatever peers do; what has to be unlocked still is.
+    /// Ends all loops soon, whatever peers do. Memory is still unpinned.
     pub(crate) fn wind_down(&self) {
         self.stopping.store(true, Relaxed);
     }
 
-    /// Ends all work; returns when none is under way. No interrupt handler may be there any more that
-    /// queues some.
+    /// Stops the worker and waits until no work is running. The caller has to remove the interrupt
+    /// handlers before.
     pub(crate) fn stop(&self) {
         self.wind_down();
         let ops = self.ops.lock().take();
         let timer = self.timer_handle.lock().take();
         drop(timer);
-        // The tick is scheduled only by itself, and only while there is something to pump.
+        // The tick is scheduled only by itself, and only while there are operations.
         flush_delayed(&self.tick);
         flush(&self.work);
         flush_delayed(&self.tick);
@@ -308,7 +311,7 @@ impl ProgressWorker {
 
     fn schedule(self: &Arc<Self>) {
         if let Some(queue) = module() {
-            // If it is queued already, it has not looked yet.
+            // If it is queued already, it has not begun yet.
             let _ = queue.enqueue::<_, WORK>(self.clone());
         }
     }
@@ -319,43 +322,43 @@ impl ProgressWorker {
         }
     }
 
-    /// The doorbell rang. Does not sleep, and does next to nothing while rings say nothing.
+    /// Handles a doorbell. Does not sleep, and only counts while doorbells are ignored.
     pub(crate) fn rung(self: &Arc<Self>) {
         self.doorbells.fetch_add(1, Relaxed);
         self.rung.xchg(true, Full);
-        // Whoever ends the moderation looks for rings afterwards.
+        // The thread that ends the moderation checks `rung` afterwards.
         if !self.moderated.load(Relaxed) {
             self.schedule();
         }
     }
 
-    /// The doorbell was found to have rung while its interrupt was masked.
+    /// Handles a doorbell that rang while its interrupt was masked.
     pub(crate) fn rung_silently(&self) {
         if self.moderated.load(Relaxed) {
             self.rung.store(true, Relaxed);
         }
     }
 
-    /// The state of a link may have changed.
+    /// Handles an interrupt after which the state of a link may have changed.
     pub(crate) fn link_changed(self: &Arc<Self>) {
         self.ask_hw.store(true, Relaxed);
         self.interrupt();
     }
 
-    /// An interrupt came.
+    /// Handles an interrupt that requests progress.
     pub(crate) fn interrupt(self: &Arc<Self>) {
         self.again.store(true, Relaxed);
         self.schedule();
     }
 
-    /// Has memory unlocked.
+    /// Queues the work item that unpins memory.
     pub(crate) fn release(self: &Arc<Self>) {
         if let Some(queue) = module() {
             let _ = queue.enqueue::<_, RELEASE>(self.clone());
         }
     }
 
-    /// How often somebody looked.
+    /// Returns the counters.
     pub(crate) fn stats(&self) -> PollStats {
         PollStats {
             doorbells: self.doorbells.load(Relaxed),
@@ -365,7 +368,7 @@ impl ProgressWorker {
         }
     }
 
-    /// Does what there is to do now, or has it done by who runs.
+    /// Makes progress now, or requests a round of the thread that is running.
     pub(crate) fn kick(self: &Arc<Self>) {
         let Some(ops) = self.ops() else {
             return;
@@ -384,7 +387,7 @@ impl ProgressWorker {
                 }
                 left
             };
-            // Somebody may have left work here just before the lock was free.
+            // A contender may have set `again` just before the lock was released.
             if left || !self.again.load(Relaxed) {
                 return;
             }
@@ -392,9 +395,9 @@ impl ProgressWorker {
         self.schedule_if_started();
     }
 
-    /// Works until `done`, unless nothing comes for `limit`; whether it is done.
+    /// Polls until `done` returns true, for at most `limit`. Returns true if it did.
     ///
-    /// Peers do not ring meanwhile, and the work item has nothing to do.
+    /// Peers do not ring meanwhile, and the work item leaves the work to this call.
     pub(crate) fn poll_until(
         self: &Arc<Self>,
         limit: Delta,
@@ -441,7 +444,7 @@ impl ProgressWorker {
         self.stopping.load(Relaxed)
     }
 
-    /// Whether a caller or a ring asks for another round.
+    /// Returns true if a caller or a doorbell requests another round.
     fn is_requested(&self) -> bool {
         self.again.load(Relaxed) || self.rung.load(Relaxed)
     }
@@ -452,7 +455,7 @@ impl ProgressWorker {
         ops.set_asleep(asleep)
     }
 
-    /// Peers are to ring from now on, unless somebody else runs, who sees to that.
+    /// Has peers ring again, unless another thread is running, which will do so.
     fn fall_asleep(self: &Arc<Self>, ops: &dyn ProgressOps) {
         let polls = params::link_poll().is_some() || self.moderated.load(Relaxed);
         let slept = !polls && {
@@ -464,7 +467,7 @@ impl ProgressWorker {
         }
     }
 
-    /// Has the work item look, unless the device is going.
+    /// Queues the work item, unless the device is being unbound.
     fn schedule_if_started(self: &Arc<Self>) {
         // [`ProgressWorker::stop`] takes the lock before it waits for the work item.
         let ops = self.ops.lock();
@@ -473,7 +476,7 @@ impl ProgressWorker {
         }
     }
 
-    /// Has the work item look if nobody else does so for a while.
+    /// Arms the timer, which queues the work item if no call polls any more.
     fn poll_soon(self: &Arc<Self>) {
         self.left_awake.store(true, Relaxed);
         if self.timer_armed.xchg(true, Full) {
@@ -487,7 +490,7 @@ impl ProgressWorker {
         }
     }
 
-    /// Has the work item look at once and not when the timer says so: a program is about to sleep.
+    /// Queues the work item at once instead of by the timer, since a program is about to sleep.
     pub(crate) fn poll_now(self: &Arc<Self>) {
         if self.timer_armed.load(Relaxed) && self.pollers.load(Relaxed) == 0 {
             self.schedule_if_started();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Questions that wait for the answer of a peer.
+//! Requests to peers that wait for an answer.
 //!
-//! Each open file has places of its own for each peer, so that a peer that is mute takes none of what is
-//! for others, and each user has a part of what a device can have. A request is found, and its waiter
-//! woken, without regard to how many others there are.
+//! Each open file has slots per peer, so that a peer that does not answer blocks no requests to
+//! others, and each user has a share of the requests of a device. Finding a request and waking its
+//! waiter does not depend on the number of other requests.
 
 use kernel::{
     new_condvar,
@@ -35,20 +35,20 @@ use crate::{
     }, //
 };
 
-/// Requests that can be waiting for an answer, of all users that have limits.
+/// Maximum number of pending requests of all users with limits.
 pub(crate) const MAX_REQUESTS: usize = 1024;
 
-/// Requests of one open file that can be waiting for an answer of one peer.
+/// Maximum number of pending requests of one open file to one peer.
 const MAX_PENDING: u32 = 16;
 
-/// How long to wait before a request is sent again.
+/// Time after which a request is repeated.
 const RETRY_NS: u64 = 200_000_000;
 
-/// The places of one open file: how many are taken, by peer.
+/// The slots of one open file: how many are in use, by peer.
 pub(crate) struct RequestSlots([Atomic<u32>; MAX_NODES]);
 
 impl RequestSlots {
-    /// The places of a new open file, all of them free.
+    /// Creates the slots of an open file, all of them free.
     pub(crate) const fn new() -> Self {
         Self([const { Atomic::new(0) }; MAX_NODES])
     }
@@ -63,7 +63,7 @@ impl RequestSlots {
     }
 }
 
-/// A place that is taken until this is dropped.
+/// A slot that is in use until this is dropped.
 struct RequestSlot<'a> {
     taken: &'a Atomic<u32>,
 }
@@ -74,12 +74,12 @@ impl Drop for RequestSlot<'_> {
     }
 }
 
-/// What became of a question.
+/// The state of a request.
 enum Reply {
     Awaited,
-    /// It was answered, and the answer not taken yet.
+    /// The answer arrived and was not taken yet.
     Here(Answer),
-    /// It was answered, or nobody waits any more; later answers, to repeated questions, are not wanted.
+    /// The answer was taken, or the request was closed; further answers are unwanted.
     Over,
 }
 
@@ -88,7 +88,7 @@ struct Request {
     peer: u32,
     #[pin]
     reply: Mutex<Reply>,
-    /// Notified when an answer has come.
+    /// Notified when an answer has arrived.
     #[pin]
     changed: CondVar,
 }
@@ -126,11 +126,12 @@ impl Requests {
         })
     }
 
-    /// Opens a request to `peer` at one of an open file's places; `payer` pays for it.
+    /// Opens a request to `peer` in one of an open file's slots; `payer` pays for it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the open file has no place for that peer, `ENOMEM`, those of [`Share::new`].
+    /// `EBUSY` if the open file has no free slot for that peer, `ENOMEM`, `EDQUOT` beyond the
+    /// limits of the user.
     pub(crate) fn open<'a>(
         &'a self,
         peer: u32,
@@ -170,7 +171,7 @@ impl Requests {
         Ok((number, request))
     }
 
-    /// Gives an answer of `peer` to who waits for it; returns whether anybody does.
+    /// Delivers an answer of `peer`. Returns true if a request waited for it.
     pub(super) fn answered(&self, peer: u32, number: u32, answer: Answer) -> bool {
         let request = self.state.lock().by_number.get(&number).cloned();
         let Some(request) = request.filter(|request| request.peer == peer) else {
@@ -187,12 +188,13 @@ impl Requests {
 }
 
 impl Asking<'_> {
-    /// What the peer has to name in its answer.
+    /// Returns what the peer has to name in its answer.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Waits for the answer until it is time to ask again; returns how long it took at most.
+    /// Waits for the answer until the request should be repeated. Returns the answer, if any, and
+    /// the waiting time at most.
     ///
     /// # Errors
     ///
@@ -207,7 +209,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Closes the request; returns an answer that came and was not taken.
+    /// Closes the request. Returns an answer that arrived and was not taken.
     pub(crate) fn close(self) -> Option<Answer> {
         let mut reply = self.request.reply.lock();
         match core::mem::replace(&mut *reply, Reply::Over) {
@@ -254,7 +256,7 @@ mod tests {
         Payer::new(ledger, 1000, true)
     }
 
-    /// Opens as many as there are places for; returns them and why there are no more.
+    /// Opens as many requests as possible. Returns them and the error of the next.
     fn open_all<'a>(
         requests: &'a Requests,
         peer: u32,

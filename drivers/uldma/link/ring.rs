@@ -2,8 +2,8 @@
 
 //! The two rings of messages between this node and a peer: one in the section of each.
 //!
-//! The counters carry the key of the session in their upper half, so that what was written before
-//! it is not believed.
+//! The counters carry the key of the session in their upper half, so that values of earlier
+//! sessions are ignored.
 
 use kernel::{
     device::{
@@ -39,7 +39,7 @@ const CONSUMED_AT: usize = 0x0c0;
 const ASLEEP_AT: usize = 0x0c8;
 const MESSAGES_AT: usize = 0x1000;
 
-/// Where the rings are, and whose they are.
+/// Access to the words that this node and a peer write for each other.
 #[derive(Clone, Copy)]
 pub(super) struct Channel<'a> {
     pub(super) dev: &'a Device<Bound>,
@@ -49,7 +49,7 @@ pub(super) struct Channel<'a> {
 }
 
 impl Channel<'_> {
-    /// A word that the peer writes.
+    /// Reads a word that the peer writes.
     fn read(&self, at: usize) -> Result<u64> {
         self.hw.read_window(self.dev, area(self.peer)? + at)
     }
@@ -60,7 +60,7 @@ impl Channel<'_> {
         self.hw.write_window(self.dev, self.peer, base + at, value)
     }
 
-    /// The same, after all that was written before.
+    /// Writes a word for the peer, after all earlier writes.
     fn publish(&self, at: usize, value: u64) -> Result {
         let base = area(self.hw.geometry().node)?;
         self.hw
@@ -78,21 +78,21 @@ fn slot_at(number: u32, slots: u32) -> Result<usize> {
     Ok(MESSAGES_AT + usize::try_from(slot)? * size_of::<Raw>())
 }
 
-/// How far the rings have come.
+/// The positions in the two rings.
 #[derive(Default)]
 pub(super) struct Rings {
     produced: u32,
     consumed: u32,
-    /// The peer was told that this node sleeps.
+    /// The peer knows that this node needs doorbells.
     asleep: bool,
-    /// The peer was told that this node waits for room.
+    /// The peer knows that this node waits for room.
     needs_credits: bool,
 }
 
 impl Rings {
-    /// Begins both rings anew.
+    /// Resets both rings.
     pub(super) fn begin(channel: &Channel<'_>) -> Result<Self> {
-        // Until somebody says otherwise.
+        // The node needs doorbells until the progress worker runs.
         channel.write(ASLEEP_AT, 1)?;
         channel.write(NEEDS_CREDITS_AT, 0)?;
         channel.write(CONSUMED_AT, pair(channel.key, 0))?;
@@ -103,12 +103,13 @@ impl Rings {
         })
     }
 
-    /// Puts a message into the peer's ring of `slots` messages; whether its doorbell has to be
-    /// rung.
+    /// Puts a message into the peer's ring of `slots` messages. Returns true if the peer needs a
+    /// doorbell.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while the ring is full, `EPROTO` when the peer has taken what was never put.
+    /// `EBUSY` while the ring is full, `EPROTO` if the peer has consumed messages that were never
+    /// produced.
     pub(super) fn put(
         &mut self,
         channel: &Channel<'_>,
@@ -133,7 +134,7 @@ impl Rings {
         Ok(channel.read(ASLEEP_AT)? != 0)
     }
 
-    /// Messages that the peer has not taken.
+    /// Returns the number of messages that the peer has not consumed.
     fn in_flight(&self, channel: &Channel<'_>, slots: u32) -> Result<u32> {
         let consumed = channel.read_counter(CONSUMED_AT)?.unwrap_or(0);
         match self.produced.wrapping_sub(consumed) {
@@ -150,23 +151,23 @@ impl Rings {
         Ok(())
     }
 
-    /// Whether the peer waits for room in its ring, of which some was made before.
+    /// Returns true if the peer waits for room in the own ring. To be called after making room.
     pub(super) fn peer_needs_credits(channel: &Channel<'_>) -> Result<bool> {
         window::full_fence();
         Ok(channel.read(NEEDS_CREDITS_AT)? != 0)
     }
 
-    /// Whether a message has come.
+    /// Returns true if a message is pending.
     pub(super) fn has_message(&self, channel: &Channel<'_>) -> Result<bool> {
         let produced = channel.read_counter(PRODUCED_AT)?;
         Ok(produced.is_some_and(|produced| produced != self.consumed))
     }
 
-    /// Takes the next message out of the own ring of `slots` messages.
+    /// Takes the next message from the own ring of `slots` messages.
     ///
     /// # Errors
     ///
-    /// `EPROTO` when the peer breaks the rules.
+    /// `EPROTO` if the peer violates the protocol.
     pub(super) fn take(&mut self, channel: &Channel<'_>, slots: u32) -> Result<Option<Message>> {
         let Some(produced) = channel.read_counter(PRODUCED_AT)? else {
             return Ok(None);
@@ -189,8 +190,8 @@ impl Rings {
         Ok(Some(message))
     }
 
-    /// Tells the peer whether this node looks only when its doorbell rings. Who is told so may have
-    /// put a message just before.
+    /// Tells the peer whether this node needs doorbells. The peer may have sent a message just
+    /// before.
     pub(super) fn set_asleep(&mut self, channel: &Channel<'_>, asleep: bool) -> Result {
         if self.asleep != asleep {
             channel.publish(ASLEEP_AT, asleep.into())?;

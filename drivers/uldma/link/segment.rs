@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Window segments: parts of the own section that one process here reads and one at a peer writes.
+//! Window segments: ranges of the own section that a process here reads and a process at a peer
+//! writes.
 //!
-//! A part is given back only when no peer can write it any more: each time that a peer is told
-//! where a segment is, it has been *offered*, and the peer gives every offer back in the end, used
-//! or not; or it begins a new session, before which it revokes all. A part that is still offered
-//! when its segment ends is *leaving* until then.
+//! A range is freed only when no peer can write it any more. Each answer that tells a peer where a
+//! segment is counts as an *offer*. The peer returns each offer in the end, used or not, or begins
+//! a new session, before which it revokes all mappings. A range with offers outstanding when its
+//! segment ends is *leaving* until then.
 
 use kernel::{
     new_mutex,
@@ -63,16 +64,16 @@ use unreported::{
     Unreported, //
 };
 
-/// Which side of a segment this is.
+/// The role of this node in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Created here under a name, for all peers or one: the reader.
+    /// The reader, which created the segment under a name, for all peers or one.
     Created(u64, Option<u32>),
-    /// Attached to one of this peer: the writer.
+    /// The writer, which is attached to a segment of this peer.
     Attached(u32),
 }
 
-/// What segments need of the device that they are of.
+/// The parts of a device that its segments use.
 pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
@@ -82,7 +83,7 @@ pub(crate) struct Site<'a> {
     pub(crate) segments: &'a Segments,
 }
 
-/// One side of a segment. [`Segment::release`] has to be called in the end.
+/// This side of a segment. [`Segment::release`] has to be called in the end.
 pub(crate) struct Segment {
     role: Role,
     window: WindowRange,
@@ -92,7 +93,8 @@ pub(crate) struct Segment {
     offers: Offers,
 }
 
-/// By peer. Created: offers that it has not given back. Attached: one as long as it leads to it.
+/// Offers by peer. For a reader: the outstanding ones. For a writer: one while the mapping is
+/// valid.
 struct Offers([Atomic<u32>; MAX_NODES]);
 
 impl Offers {
@@ -122,7 +124,7 @@ impl Offers {
     }
 }
 
-/// Tells sessions with a peer apart, as far as segments go.
+/// A session with a peer, as segments count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
@@ -131,26 +133,27 @@ pub(crate) struct Epoch(u64);
 pub(crate) struct Segments {
     #[pin]
     state: Mutex<State>,
-    /// Whether there is something in `State::unreported`.
+    /// True if there is something in `State::unreported`.
     has_unreported: Atomic<bool>,
 }
 
 struct State {
     epochs: [Epoch; MAX_NODES],
     segments: KVec<Arc<Segment>>,
-    /// Parts of ended segments, and how many offers of each are out, by peer.
+    /// Ranges of ended segments, and the number of outstanding offers by peer.
     leaving: KVec<(WindowRange, [u32; MAX_NODES])>,
-    /// What did not fit into the ring of a peer, by peer.
+    /// Messages that did not fit into the ring of a peer, by peer.
     unreported: [Unreported; MAX_NODES],
 }
 
 impl Segment {
-    /// Takes a part of the own section, zeroed, for open file `open_file`, for which `payer` pays, to be
-    /// attached to by one peer or all.
+    /// Creates a segment in a zeroed range of the own section for open file `open_file`, to which
+    /// one peer or all may attach. `payer` pays for the range.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for name 0 or no bytes, `EEXIST` when the name is taken, those of [`WindowAllocator::alloc`].
+    /// `EINVAL` for name 0 or zero bytes, `EEXIST` if the name is in use, `ENOSPC`, `ENOMEM`,
+    /// `EDQUOT` beyond the limits of the user, `ENODEV` if the device is unbound.
     pub(crate) fn create(
         site: &Site<'_>,
         (open_file, payer): (u64, &Arc<Payer>),
@@ -182,12 +185,12 @@ impl Segment {
         segment.inspect_err(|_| site.window_alloc.free(window))
     }
 
-    /// Attaches to a segment that `peer` offered, when asked in epoch `epoch`.
+    /// Attaches to a segment that `peer` offered in epoch `epoch`.
     ///
     /// # Errors
     ///
-    /// `EPROTO` when the peer named a part that cannot be, `ESTALE` when the offer is of an earlier
-    /// session.
+    /// `EPROTO` if the peer named an invalid range, `ESTALE` if the offer is from an earlier
+    /// session, `ENOMEM`, `ENOSPC`.
     pub(crate) fn attach(
         site: &Site<'_>,
         open_file: u64,
@@ -199,7 +202,7 @@ impl Segment {
     ) -> Result<Arc<Self>> {
         let size = site.hw.geometry().window_size;
         let window = WindowRange::of_peer(offered.offset, offered.length, size)?;
-        // Held over all of it, so that no end of the session comes in between.
+        // Held until the segment is inserted, so that the session cannot end in between.
         let mut state = site.segments.state.lock();
         if state.epoch(peer) != epoch {
             return Err(estale());
@@ -260,23 +263,24 @@ impl Segment {
         segment
     }
 
-    /// The range that can be mapped.
+    /// Returns the range that can be mapped.
     pub(crate) fn range(&self) -> MmapRange {
         self.range
     }
 
-    /// Wakes the other side.
+    /// Rings the doorbell of the other side.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` while the link is down, `ESTALE` when an attached segment is gone.
+    /// `ENOTCONN` while the link is down, `ESTALE` if an attached segment has ended, `ENODEV` if
+    /// the device is unbound.
     pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
         let guard = site.gate.try_enter()?;
         let mut rung = false;
         match self.role {
             Role::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
             Role::Attached(_) => (),
-            // Those who were offered the segment, but a doorbell that nobody needs does no harm.
+            // Peers with offers; a doorbell that no process waits for does no harm.
             Role::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
             Role::Created(..) => (),
         }
@@ -317,7 +321,7 @@ impl Segment {
         match this.role {
             Role::Created(..) if offers == [0; MAX_NODES] => site.window_alloc.free(this.window),
             Role::Created(..) => {
-                // A part that cannot be remembered is never used again, which harms nobody.
+                // Without memory the range is never used again, which is safe.
                 let _ = state.leaving.push((this.window, offers), GFP_KERNEL);
                 for peer in site.link.peers() {
                     if this.offers.get(peer.node()) > 0 {
@@ -337,7 +341,7 @@ impl Segment {
     }
 }
 
-/// Clears a part that somebody else may have used.
+/// Zeroes a range, which another segment may have used.
 fn zero(site: &Site<'_>, window: WindowRange) -> Result {
     let guard = site.gate.try_enter()?;
     site.hw
@@ -350,7 +354,7 @@ impl State {
         segments.find(|segment| matches!(segment.role, Role::Created(other, _) if other == name))
     }
 
-    /// Adds the segment that `make` makes.
+    /// Adds the segment that `make` creates.
     fn insert(&mut self, make: impl FnOnce() -> Result<Arc<Segment>>) -> Result<Arc<Segment>> {
         self.segments.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let segment = make()?;
@@ -359,16 +363,16 @@ impl State {
         Ok(segment)
     }
 
-    /// The epoch of the session with `peer`.
+    /// Returns the epoch of the session with `peer`.
     fn epoch(&self, peer: u32) -> Epoch {
         let place = usize::try_from(peer).ok();
         let epoch = place.and_then(|place| self.epochs.get(place));
         epoch.copied().unwrap_or(Epoch(0))
     }
 
-    /// Tells `peer` something, now or when there is room in the ring.
+    /// Sends a message to `peer`, now or when the ring has room.
     fn notify(&mut self, site: &Site<'_>, peer: u32, note: Note) {
-        // A peer that cannot be told at all will begin a new session, which tells it more.
+        // Without a session the message is not needed: a new session revokes everything.
         let Some(guard) = site.gate.enter() else {
             return;
         };
@@ -383,19 +387,20 @@ impl State {
             unreported.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
         if full {
             site.segments.has_unreported.store(true, Relaxed);
-            // What is forgotten for want of memory costs a part of the window until the next session.
+            // A message that is lost for lack of memory costs a range of the window until the next
+            // session.
             if unreported.add(note) == Err(eproto()) {
                 to.mark_broken();
             }
         }
     }
 
-    /// Gives one offer of `peer` back.
+    /// Returns one offer of `peer`.
     fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
         self.notify(site, peer, Note::Left(offset, 1));
     }
 
-    /// Makes segments that are attached to those of `peer` lead nowhere; returns how many.
+    /// Revokes the mappings of segments that are attached to those of `peer`. Returns their number.
     fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(WindowRange) -> bool) -> u32 {
         let mut ended = 0;
         for segment in &self.segments {
@@ -414,8 +419,7 @@ impl State {
 }
 
 impl State {
-    /// Changes the offers to `peer` that are out of ended segments; parts without any are given
-    /// back.
+    /// Changes the outstanding offers of ended segments to `peer`, and frees ranges without any.
     fn forget_offers(
         &mut self,
         site: &Site<'_>,
@@ -455,12 +459,12 @@ impl Segments {
         })
     }
 
-    /// The epoch that it is, to be taken before `peer` is asked for a segment.
+    /// Returns the current epoch, to be read before `peer` is asked for a segment.
     pub(crate) fn epoch(&self, peer: u32) -> Epoch {
         self.state.lock().epoch(peer)
     }
 
-    /// What `peer` gets to know about `name`: an offer.
+    /// Offers the segment `name` to `peer`.
     pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
         let segment = state.created(name)?;
@@ -475,7 +479,7 @@ impl Segments {
         })
     }
 
-    /// Gives back an offer of `peer`, of epoch `epoch`, that nobody wants.
+    /// Returns an offer of `peer`, of epoch `epoch`, that is not used.
     pub(crate) fn decline(&self, site: &Site<'_>, peer: u32, offset: u64, epoch: Epoch) {
         let mut state = self.state.lock();
         if state.epoch(peer) == epoch {
@@ -483,7 +487,7 @@ impl Segments {
         }
     }
 
-    /// A peer rang: wakes all whose doorbell bit is set.
+    /// Wakes the programs of all segments whose doorbell bit is set.
     pub(crate) fn rung(&self, bits: u32) {
         for segment in &self.state.lock().segments {
             if segment.window.doorbell() & bits != 0 {
@@ -492,7 +496,8 @@ impl Segments {
         }
     }
 
-    /// The segment of `peer` at `offset` is gone: nobody here writes it any more when this returns.
+    /// Ends the mappings of the segment of `peer` at `offset`. When this returns, no process here
+    /// writes it any more.
     pub(crate) fn gone(&self, site: &Site<'_>, peer: u32, offset: u64) {
         let mut state = self.state.lock();
         let count = state.end_attached(site, peer, |window| is_at(window, offset));
@@ -501,7 +506,7 @@ impl Segments {
         }
     }
 
-    /// `peer` gave `count` offers of this node's segment at `offset` back.
+    /// Handles the return of `count` offers of this node's segment at `offset` by `peer`.
     pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
@@ -518,8 +523,8 @@ impl Segments {
         });
     }
 
-    /// A session with `peer` ends here: nobody writes its segments any more when this returns, and
-    /// no offer of that session is used later.
+    /// Ends a session with `peer`. When this returns, no process here writes its segments any more,
+    /// and no offer of that session is used later.
     pub(crate) fn revoke(&self, site: &Site<'_>, peer: u32) {
         let mut state = self.state.lock();
         let place = usize::try_from(peer).ok();
@@ -537,7 +542,7 @@ impl Segments {
         }
     }
 
-    /// `peer` began a new session: no offer to it is out any more.
+    /// Drops all offers to `peer`, since it began a new session.
     pub(crate) fn peer_began(&self, site: &Site<'_>, peer: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
@@ -549,7 +554,7 @@ impl Segments {
         state.forget_offers(site, peer, |_, _| 0);
     }
 
-    /// Says what did not fit before.
+    /// Sends messages that did not fit before.
     pub(crate) fn resend(&self, site: &Site<'_>) {
         if !self.has_unreported.load(Relaxed) {
             return;
@@ -571,7 +576,7 @@ impl Segments {
         self.has_unreported.store(has_unreported, Relaxed);
     }
 
-    /// Messages that wait for room in the ring of a peer.
+    /// Returns the number of messages that wait for room in the ring of a peer.
     pub(crate) fn unreported(&self) -> usize {
         self.state
             .lock()

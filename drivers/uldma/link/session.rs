@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When the link to a peer is up: the state machine of discovery, `Documentation/uldma/link.rst`.
+//! The state machine of discovery, `Documentation/uldma/link.rst`.
 
 use kernel::prelude::*;
 
-/// What this node knows of a session with a peer.
+/// The session with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     /// This node's random number; 0 before the first.
     pub(super) own: u32,
-    /// The peer's that was met; 0 for none.
+    /// The session of the peer that was met, or 0.
     pub(super) met: u32,
     pub(super) up: bool,
 }
 
-/// What can be seen of a peer whose offer fits.
+/// The words of a compatible peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     pub(super) session: u32,
     pub(super) echo: u32,
 }
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Stay,
-    /// Echo this session of the peer's, and begin anew under a new key.
+    /// Echo this session of the peer, and reset the rings under a new key.
     Meet(u32),
     /// The link is up.
     Up,
@@ -34,11 +34,12 @@ pub(super) enum Step {
 }
 
 impl Session {
-    /// What follows from what is seen of the peer; none if it cannot be reached or does not fit.
+    /// Returns the next step. `sight` is `None` if the peer is unreachable or incompatible.
     pub(super) fn step(&self, sight: Option<Sight>) -> Step {
         match (sight, self.up) {
             (None, true) => Step::Down,
-            // What was met is gone, and may come back as it was: it has to show that it is there.
+            // The peer that was met has disappeared, and may reappear as it was. A new session
+            // makes it prove that it is alive.
             (None, false) if self.met != 0 => Step::Down,
             (None, false) => Step::Stay,
             (Some(sight), true) if sight.session != self.met || sight.echo != self.own => {
@@ -51,7 +52,7 @@ impl Session {
         }
     }
 
-    /// What makes the counters of the rings those of this session.
+    /// Returns the key of the session, which the counters of the rings carry.
     pub(super) fn key(&self) -> u32 {
         (self.own ^ self.met) | 1
     }
@@ -61,7 +62,7 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// One node: its session, and the hello that the other sees.
+    /// One node: its session, and the handshake that the other sees.
     struct Node {
         session: Session,
         next: u32,
@@ -101,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Lets both look in turns until nothing changes.
+    /// Lets both observe each other until nothing changes.
     fn exchange_until_stable(a: &mut Node, b: &mut Node) {
         for _ in 0..8 {
             a.observe(Some(b.sight()));
@@ -134,7 +135,7 @@ mod tests {
         let (mut a, mut b) = (Node::new(1), Node::new(2));
         exchange_until_stable(&mut a, &mut b);
         let left = b.sight();
-        // It stopped to beat.
+        // Its heartbeat stopped.
         assert_eq!(a.observe(None), Step::Down);
         for _ in 0..4 {
             a.observe(Some(left));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has which part of this node's section of the window, and what is paid for it.
+//! The allocator of this node's section of the window, and the shares that are paid for it.
 
 use kernel::{
     new_mutex,
@@ -36,19 +36,19 @@ use crate::{
     }, //
 };
 
-/// Allocator of the own section, behind the areas of the control channel.
+/// Allocates ranges of the own section, behind the control channel.
 #[pin_data]
 pub(crate) struct WindowAllocator {
     pages: usize,
     used: Atomic<usize>,
     #[pin]
     pages_alloc: RangeAllocator,
-    /// What is paid for each part until it is given back, by its first page.
+    /// The share of each allocated range, by its first page.
     #[pin]
     shares: Mutex<RBTree<usize, Share>>,
 }
 
-/// A part of the window.
+/// A range of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowRange {
     /// First page.
@@ -57,8 +57,11 @@ pub(crate) struct WindowRange {
 }
 
 impl WindowRange {
-    /// The part that a peer says it has, if it lies where a part of a section of `window_size` bytes
-    /// can lie.
+    /// Checks a range that a peer names, in a section of `window_size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the range is empty, not aligned to pages, or outside of the section.
     pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
         let offset = usize::try_from(offset).map_err(|_| eproto())?;
         let length = usize::try_from(length).map_err(|_| eproto())?;
@@ -77,12 +80,12 @@ impl WindowRange {
         })
     }
 
-    /// Byte offset in the section.
+    /// Returns the byte offset in the section.
     pub(crate) fn offset(&self) -> usize {
         self.page << PAGE_SHIFT
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn length(&self) -> usize {
         self.pages << PAGE_SHIFT
     }
@@ -92,8 +95,8 @@ impl WindowRange {
         self.pages
     }
 
-    /// The doorbell bit of the part: the same on all nodes, shared with some other parts, and
-    /// never the control channel's.
+    /// Returns the doorbell bit of the range: the same on all nodes, shared with some other ranges,
+    /// and never that of the control channel.
     pub(crate) fn doorbell(&self) -> u32 {
         // The remainder is less than 31.
         1 << (1 + (self.page % 31) as u32)
@@ -111,28 +114,29 @@ impl WindowAllocator {
         })
     }
 
-    /// Bytes that parts can take of a section of `size` bytes.
+    /// Returns the allocatable bytes of a section of `size` bytes.
     pub(crate) fn capacity(size: usize) -> usize {
         size.saturating_sub(CHANNEL_SIZE)
     }
 
-    /// Bytes that parts take.
+    /// Returns the number of allocated bytes.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed) << PAGE_SHIFT
     }
 
-    /// Takes a part of at least `length` bytes, for which `payer` pays until it is given back.
+    /// Allocates a range of at least `length` bytes, for which `payer` pays until it is freed.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, `ENOSPC`, those of [`Share::new`].
+    /// `EINVAL` for zero bytes, `ENOSPC` without room, `ENOMEM`, `EDQUOT` beyond the limits of the
+    /// user.
     pub(crate) fn alloc(&self, payer: &Arc<Payer>, length: u64) -> Result<WindowRange> {
         let length = usize::try_from(length).map_err(|_| ENOSPC)?;
         let pages = length.div_ceil(PAGE_SIZE);
         if pages == 0 {
             return Err(EINVAL);
         }
-        // What can never fit is nobody's limit.
+        // A range that never fits is not a matter of limits.
         if pages > self.pages {
             return Err(ENOSPC);
         }
@@ -146,9 +150,9 @@ impl WindowAllocator {
         Ok(WindowRange { page, pages })
     }
 
-    /// Gives a part back, which no peer writes any more.
+    /// Frees a range, which no peer writes any more.
     pub(crate) fn free(&self, range: WindowRange) {
-        // Before the next part can begin there.
+        // Before the next range can begin there.
         let share = self.shares.lock().remove(&range.page);
         if self.pages_alloc.give_back(range.page) {
             self.used.fetch_sub(range.pages, Relaxed);

@@ -23,13 +23,13 @@ const DISCONNECTED: u64 = 11;
 const EXPORT: u64 = 12;
 const DONE: u64 = 13;
 
-/// A part of the sender's section, as it says: byte offset and bytes; zero and zero for none.
+/// A range of the sender's section, unchecked: offset and length in bytes, zero and zero for none.
 pub(crate) type RawWindowRange = (u64, u64);
 
-/// A message about a connection. `to` is the receiver's number of it, `from` the sender's.
+/// A message about a connection. `to` is the number of the receiver, `from` that of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
-    /// Asks for a connection.
+    /// Requests a connection.
     Connect {
         from: u32,
         port: u32,
@@ -45,7 +45,7 @@ pub(crate) enum Connection {
         name: u64,
         window: RawWindowRange,
     },
-    /// Asks to end: the sender has nothing in flight. With `reset`, data was lost.
+    /// Requests the end: the sender has nothing in flight. With `reset`, data was lost.
     Disconnect { to: u32, from: u32, reset: bool },
     /// Answers [`Connection::Disconnect`]: nothing is in flight here either.
     Disconnected { to: u32 },
@@ -56,12 +56,12 @@ pub(crate) enum Connection {
         token: u64,
         generation: u64,
     },
-    /// So many bytes of what the receiver offered were moved.
+    /// So many offered bytes of the receiver were moved.
     Done { to: u32, bytes: u64 },
 }
 
 impl Connection {
-    /// Kind, number and words of the message.
+    /// Returns kind, number and words of the message.
     pub(super) fn encode(&self) -> (u64, u32, Body) {
         match *self {
             Self::Connect {
@@ -96,7 +96,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EPROTO` for a kind that is none of these.
+    /// `EPROTO` for an unknown kind.
     pub(super) fn decode(kind: u64, number: u32, raw: &Raw) -> Result<Self> {
         let [_, a, b, c, d, ..] = *raw;
         let (high, low) = unpair(a);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one run of the work item may do before others get the CPU.
+//! The budget of one run of the work item, after which other work gets the CPU.
 //!
-//! Each round costs one, whatever caused it: a budget lives as long as the run, so a peer that rings
-//! or says something all the time cannot make a run last. Rings behind which there is nothing are
-//! counted besides: a peer that is awake need not be rung, so a few of them in a row show that rings
-//! say nothing at present, and the timer takes their place.
+//! Each round costs one, whatever caused it, so a peer that rings or sends all the time cannot
+//! prolong a run. Doorbells without any work behind them are counted as well: peers need not ring a
+//! node that is awake, so a few of these in a row show that doorbells carry no information at
+//! present, and the timer replaces them.
 
 use kernel::prelude::*;
 
 /// Rounds of one run.
 const ROUNDS: u32 = 64;
-/// Rings for nothing, in a row, after which the timer takes the place of rings.
+/// Number of consecutive doorbells without work after which the timer replaces doorbells.
 const VAIN: u32 = 8;
 
-/// How a round came to an end.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// Something was done.
@@ -25,14 +25,14 @@ pub(super) enum Round {
     Empty,
 }
 
-/// What is left for the run.
+/// What remains of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// More rounds.
     Rounds,
-    /// None; the work item goes to the end of its queue.
+    /// Nothing: the work item goes to the end of its queue.
     Nothing,
-    /// None, and rings say nothing.
+    /// Nothing, and doorbells carry no information.
     NothingButRings,
 }
 
@@ -41,12 +41,12 @@ pub(super) enum Left {
 pub(super) struct Budget {
     rounds: u32,
     vain: u32,
-    /// What `vain` begins with.
+    /// Initial value of `vain`.
     vain_limit: u32,
 }
 
 impl Budget {
-    /// The budget of a run; `moderated`: rings said nothing before.
+    /// Creates the budget of a run; `moderated` if doorbells were ignored before.
     pub(super) fn of_run(moderated: bool) -> Self {
         let vain_limit = if moderated { 1 } else { VAIN };
         Self {
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a caller that does `rounds` rounds itself.
+    /// Creates the budget of a caller that does `rounds` rounds itself.
     pub(super) fn of_caller(rounds: u32) -> Self {
         Self {
             rounds,
@@ -65,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// Pays for a round; returns what is left.
+    /// Pays for a round. Returns what remains.
     pub(super) fn pay(&mut self, round: Round) -> Left {
         self.rounds = self.rounds.saturating_sub(1);
         match round {
@@ -85,7 +85,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// How many rounds there are until the budget is used up, and why it is.
+    /// Returns how many rounds there are until the budget is used up, and why it is.
     fn rounds(mut budget: Budget, kind: impl Fn(u32) -> Round) -> (u32, Left) {
         let mut count = 0;
         loop {

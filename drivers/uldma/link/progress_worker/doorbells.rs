@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The doorbells of segments: interrupts note which rang, and a work item passes that on, at a
-//! [pace](super::pace) of its own.
+//! Doorbells of segments. Interrupts record which rang, and a work item forwards them to programs
+//! at a [pace](super::pace) of its own.
 
 use kernel::{
     sync::{
@@ -39,7 +39,7 @@ impl WorkItem<SEGMENTS> for ProgressWorker {
 }
 
 impl ProgressWorker {
-    /// Nanoseconds since the pump was made.
+    /// Returns nanoseconds since the worker was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
     }
@@ -51,8 +51,8 @@ impl ProgressWorker {
         }
     }
 
-    /// Doorbell `bits` of segments rang. Does not sleep; whether some were noted before that have not
-    /// been passed on.
+    /// Records doorbell `bits` of segments. Does not sleep. Returns true if earlier bits have not
+    /// been forwarded yet.
     pub(crate) fn segments_rung(self: &Arc<Self>, bits: u32) -> bool {
         let bits = bits & !LINK_DOORBELL;
         if bits == 0 {
@@ -68,14 +68,14 @@ impl ProgressWorker {
         noted != 0
     }
 
-    /// The hardware was told not to interrupt for segments, until their rings are passed on.
+    /// Notes that the doorbells of segments are masked until they are forwarded.
     pub(crate) fn segments_masked(self: &Arc<Self>) {
         self.segment_bits_masked.xchg(true, Full);
         // The bits may have been taken just before.
         self.schedule_segments();
     }
 
-    /// Passes on what has rung, once.
+    /// Forwards the doorbells that rang, once.
     fn forward_doorbells(&self) {
         let Some(ops) = self.ops() else {
             return;
@@ -92,7 +92,7 @@ impl ProgressWorker {
             pace.passed(began, self.age(), wakeup::cost().as_nanos());
         }
         if self.segment_bits_masked.xchg(false, Full) {
-            // What has rung meanwhile interrupts now.
+            // Doorbells that rang meanwhile interrupt now.
             ops.mask(!LINK_DOORBELL, false);
         }
     }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often the doorbells of segments are passed on.
+//! The pace at which doorbells of segments are forwarded.
 //!
-//! A pass wakes the programs of all segments that the ring may be for, and a peer decides how often it
-//! rings. So after each pass there is a pause, in which further rings are only remembered: one pass
-//! later they count as one. The pause is a multiple of what the pass cost, so that passes take no
-//! more than a part of a processor; and it is as long as two programs need that wake each other, so
-//! that a peer makes no program run all the time, and none that is answered is slowed down.
+//! A pass wakes the programs of all segments that a doorbell may be for, and peers decide how often
+//! they ring. So each pass is followed by a pause, in which doorbells are only recorded; the next
+//! pass forwards them as one. The pause is a multiple of the cost of the pass, so that passes take
+//! a bounded share of a CPU. It is at least as long as two programs need that wake each other, so
+//! that a peer cannot keep a program running, and programs that answer each other are not delayed.
 
 use kernel::prelude::*;
 
-/// A pause is so many times as long as the pass before it.
+/// Ratio of a pause to the pass before it.
 const PART: i64 = 4;
-/// Wake-ups from one ring of a segment to the next, where each is answered by the other side.
+/// Wake-ups between two doorbells of a segment if the other side answers each.
 const WAKEUPS: i64 = 2;
-/// No pause is longer, also where the pass was preempted for a long time: 100 ms.
+/// Maximum pause, even if the pass was preempted for a long time: 100 ms.
 const LONGEST: i64 = 100_000_000;
 
-/// When the next pass may be; all times are in nanoseconds.
+/// The time of the next pass; all times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     next: i64,
 }
 
 impl Pace {
-    /// How long the pause still takes, if there is one.
+    /// Returns the remaining time of the pause, if any.
     pub(super) fn pause(&self, now: i64) -> Option<i64> {
         let left = self.next.saturating_sub(now);
         (left > 0).then_some(left)

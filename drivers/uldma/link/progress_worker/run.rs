@@ -37,23 +37,23 @@ use crate::{
     params, //
 };
 
-/// A node that looks instead of being rung sleeps no longer.
+/// Maximum sleep of a node that polls in place of doorbells.
 const LONGEST_SLEEP: Delta = Delta::from_millis(TICK_MS as i64);
 
-/// What a run of the work item leaves to be done.
+/// What happens after a run of the work item.
 enum Next {
-    /// Nothing until something comes.
+    /// Nothing until a doorbell or a caller requests progress.
     Nothing,
-    /// The same again.
+    /// The work item runs again.
     Run,
-    /// The timer has it look, not the peers' rings.
+    /// The timer queues the work item; doorbells are ignored.
     Timer,
-    /// A look after this time.
+    /// The work item runs again after this time.
     After(Delta),
 }
 
 impl ProgressWorker {
-    /// Turns, until there is nothing new or the budget is used up.
+    /// Does rounds until there is no more work or the budget is used up.
     fn rounds(&self, ops: &dyn ProgressOps, budget: &mut Budget) -> Left {
         loop {
             self.again.xchg(false, Full);
@@ -75,20 +75,20 @@ impl ProgressWorker {
         }
     }
 
-    /// The rounds of a caller that asks for something; whether there may be more to do.
+    /// Does the rounds of a caller that requests progress. Returns true if there may be more work.
     pub(super) fn caller_rounds(&self, ops: &dyn ProgressOps) -> bool {
         let mut budget = Budget::of_caller(CALLER_ROUNDS);
         self.rounds(ops, &mut budget) != Left::Rounds
     }
 
-    /// Works until nothing has come for a while, or others are to get the CPU.
+    /// Runs until there was no work for a while, or other work is to get the CPU.
     pub(super) fn run_until_idle(self: &Arc<Self>) {
         let Some(ops) = self.ops() else {
             return;
         };
         self.again.xchg(true, Full);
         if self.pollers.load(Relaxed) > 0 {
-            // The caller that waits does the work, and schedules it when it leaves.
+            // A polling call makes progress, and queues this item when it returns.
             return;
         }
         let next = match self.running.try_lock() {
@@ -106,7 +106,7 @@ impl ProgressWorker {
         }
     }
 
-    /// One run of the work item, which is bounded; peers do not ring meanwhile.
+    /// Does one bounded run of the work item; peers do not ring meanwhile.
     fn run(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> Next {
         let mut budget = Budget::of_run(self.moderated.load(Relaxed));
         self.set_asleep(ops, false);
@@ -146,12 +146,13 @@ impl ProgressWorker {
         }
     }
 
-    /// Polls for something new, for as long as that is cheaper than to be woken by an interrupt.
+    /// Polls for work, for as long as that is cheaper than an interrupt and a wake-up. Returns true
+    /// if there is work.
     fn poll_for_work(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> bool {
         let since: Instant<Monotonic> = Instant::now();
         let most = params::link_busy_poll();
         let limit = if ops.is_busy() {
-            // The end of a command most often is near.
+            // Most commands complete soon.
             wakeup::cost().max(polling.limit(most))
         } else {
             polling.limit(most)
@@ -164,7 +165,7 @@ impl ProgressWorker {
                 break false;
             }
             if self.pollers.load(Relaxed) > 0 || self.is_stopping() {
-                // A caller polls instead: that says nothing about the event.
+                // A call polls instead, so the event says nothing about polling here.
                 return false;
             }
             cpu_relax();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a peer has to be told about segments as soon as there is room in its ring.
+//! Messages about segments that wait for room in the ring of a peer.
 //!
-//! Each peer has a queue of its own: one that takes no messages stops nothing that others are to be
-//! told, and a queue has a limit.
+//! Each peer has its own bounded queue, so that a peer that takes no messages delays no messages to
+//! others.
 
 use kernel::prelude::*;
 
@@ -12,10 +12,10 @@ use crate::{
     link::message::Message, //
 };
 
-/// Notes for one peer.
+/// Maximum number of messages for one peer.
 const MOST: usize = 4096;
 
-/// What has to be said.
+/// A message that has to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
     /// [`Message::SegmentGone`].
@@ -25,7 +25,7 @@ pub(super) enum Note {
 }
 
 impl Note {
-    /// The message that says it.
+    /// Returns the message.
     pub(super) fn message(self) -> Message {
         match self {
             Self::Gone(offset) => Message::SegmentGone(offset),
@@ -34,25 +34,25 @@ impl Note {
     }
 }
 
-/// What one peer has to be told, in order.
+/// The messages for one peer, in order.
 pub(super) struct Unreported(KVec<Note>);
 
 impl Unreported {
-    /// Nothing.
+    /// Creates an empty queue.
     pub(super) const fn new() -> Self {
         Self(KVec::new())
     }
 
-    /// How many messages that are.
+    /// Returns the number of messages.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds a note.
+    /// Adds a message.
     ///
     /// # Errors
     ///
-    /// `EPROTO` when there are too many: the peer takes nothing, and cannot stay. `ENOMEM`.
+    /// `EPROTO` if there are too many, since the peer takes none; `ENOMEM`.
     pub(super) fn add(&mut self, note: Note) -> Result {
         if let (Note::Left(offset, more), Some(Note::Left(other, count))) =
             (note, self.0.last_mut())
@@ -68,12 +68,12 @@ impl Unreported {
         Ok(self.0.push(note, GFP_KERNEL)?)
     }
 
-    /// Forgets everything.
+    /// Drops all messages.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Lets `send` say what it can, in order; it returns `EBUSY` when there is no room.
+    /// Passes messages to `send`, in order, until it returns `EBUSY`.
     pub(super) fn send(&mut self, send: impl Fn(&Message) -> Result) {
         let mut notes = self.0.iter();
         let is_left = |note: &Note| send(&note.message()) == Err(EBUSY);
