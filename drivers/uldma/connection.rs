@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections: byte streams from the memory of a program to that of another on another node.
+//! Connections: byte streams between the memory of programs on two nodes.
 //!
-//! `Documentation/uldma/link.rst` has the protocol, the user interface what programs see. What a
-//! program asks for only changes what a connection keeps; [`Connection::work`] does it.
+//! `Documentation/uldma/link.rst` defines the protocol. A call of a program only changes the state
+//! of a connection; [`Connection::work`] makes progress.
 //!
-//! Lock order: a listener's `state`, then the table, then what there is to do, then a
-//! connection's `state`, then the locks of the link, of the queue and of `Events`. Memory is locked
-//! and unlocked under none of them.
+//! Locks are taken in this order: 1. a listener's `state` 2. the table 3. the work list 4. a
+//! connection's `state` 5. the locks of the link, of the queue and of `Events`. Memory is pinned
+//! and unpinned under none of them.
 
 use kernel::{
     new_mutex,
@@ -80,16 +80,16 @@ const PULL: u32 = 1 << 0;
 /// Flag of *connect*: data goes through the window.
 const WINDOW: u32 = 1 << 1;
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From this node.
+    /// Data goes from this node to the peer.
     Send,
-    /// To this node.
+    /// Data comes from the peer to this node.
     Receive,
 }
 
-/// What holds of a connection, for `poll()`.
+/// The state of a connection for `poll()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -101,23 +101,23 @@ pub(crate) struct Readiness {
     pub(crate) reset: bool,
 }
 
-/// One connection, as this side sees it.
+/// This side of a connection.
 #[pin_data]
 pub(crate) struct Connection {
-    /// This side's number of it.
+    /// The number of the connection on this side.
     id: u32,
     /// The peer's node.
     node: u32,
-    /// Which session with it, by how often the link came up.
+    /// The session with the peer, by how often the link came up.
     session: u32,
     port: u32,
     transport: Transport,
     pull: bool,
-    /// The user that connected, if it was this side.
+    /// The user that connected, if this side did.
     user: Option<Kuid>,
-    /// The user gave it up, and the peer has not answered.
+    /// The user abandoned the connection before the peer answered.
     given_up: Atomic<bool>,
-    /// It is among those that have something to do.
+    /// The connection is in the work list.
     queued: Atomic<bool>,
     #[pin]
     state: Mutex<State>,
@@ -156,12 +156,12 @@ impl Connection {
         self.node
     }
 
-    /// Whether this side moves the data that goes `direction`.
+    /// Returns true if this side moves the data that goes `direction`.
     fn moves(&self, direction: Direction) -> bool {
         (direction == Direction::Send) != self.pull
     }
 
-    /// Tells all who wait for something of the connection.
+    /// Wakes all waiters.
     fn wake(&self, state: &State) {
         self.changed.notify_all();
         if let Some(watcher) = &state.watcher {
@@ -169,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// The same, if there is memory to take or the end has begun.
+    /// Wakes all waiters if memory can be reaped or the end has begun.
     fn wake_if_ready(&self, state: &State) {
         let ready = state.sending.stream.has_ready() || state.receiving.stream.has_ready();
         if ready || state.reset || state.closing.has_begun() {
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Has `events` told of changes from now on.
+    /// Wakes `events` on changes from now on.
     pub(crate) fn watch(&self, events: &Arc<Events>) {
         self.state.lock().watcher = Some(events.clone());
     }
@@ -186,8 +186,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// What the peer answered, `ETIMEDOUT`, `EINTR`, `ENOTCONN` when the link goes down,
-    /// `ECONNRESET` when the peer breaks the rules.
+    /// The error with which the peer refused; `ETIMEDOUT`; `EINTR`; `ENOTCONN` if the link goes
+    /// down; `ECONNRESET` if the peer violates the protocol.
     fn wait_answer(&self, timeout_ns: u64) -> Result {
         crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |state| match state
             .phase
@@ -200,12 +200,12 @@ impl Connection {
         })?
     }
 
-    /// Takes memory of the current process, which runs in `space`, to be sent or to be filled.
+    /// Posts memory of the current process, which runs in `space`, to send or to receive into.
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::new`]; `ENOTCONN`, `EPIPE`, `ECONNRESET`, `ENOSPC` when there is too much
-    /// already.
+    /// `ENOTCONN` before the connection is established, `EPIPE` and `ECONNRESET` after it ended,
+    /// `ENOSPC` if too many buffers are posted, and the errors of [`Buffer::new`].
     pub(crate) fn post(
         self: &Arc<Self>,
         site: &Site<'_>,
@@ -255,12 +255,13 @@ impl Connection {
         }
     }
 
-    /// Gives memory back to the program, as address and length: at most `limit` bytes, none at the
-    /// end. Waits for some unless `nonblock`, and with `spin` for a moment even then.
+    /// Reaps at most `limit` bytes of completed memory. Returns address and length, zero at the end
+    /// of the stream. Waits unless `nonblock`; with `spin` it polls briefly even then.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`, `EINTR`, `ECONNRESET`, `ENODEV`.
+    /// `EAGAIN` with `nonblock`, `EINTR`, `ECONNRESET` if data was lost, `ENODEV` if the device is
+    /// unbound.
     pub(crate) fn reap(
         &self,
         site: &Site<'_>,
@@ -300,19 +301,18 @@ impl Connection {
         range
     }
 
-    /// Takes a buffer out, which may be released only without the lock.
+    /// Takes a buffer out, to be released without the lock.
     fn pop(&self, pop: impl FnOnce(&mut State) -> Option<Buffer>) -> Option<Buffer> {
         pop(&mut self.state.lock())
     }
 
-    /// Whether [`Connection::reap`] does not have to wait.
+    /// Returns true if [`Connection::reap`] would not wait.
     fn has_answer(&self, direction: Direction) -> bool {
         let mut state = self.state.lock();
         state.is_over(direction) || state.half(direction).stream.has_ready()
     }
 
-    /// Does the work of the link until memory can be taken, for as long as that is cheaper than to
-    /// sleep.
+    /// Makes progress until memory can be reaped, for as long as that is cheaper than a sleep.
     fn spin(&self, site: &Site<'_>, direction: Direction) {
         if self.has_answer(direction) {
             return;
@@ -329,7 +329,7 @@ impl Connection {
             .note(polled, found);
     }
 
-    /// What holds now.
+    /// Returns the current state for `poll()`.
     pub(crate) fn readiness(&self) -> Readiness {
         let state = self.state.lock();
         let over = state.reset || state.closing.has_begun();
@@ -344,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// What there is to know.
+    /// Fills in the answer of a query.
     pub(crate) fn describe(&self, out: &mut uapi::uldma_conn_query) {
         let state = self.state.lock();
         out.out_state = state.number();
@@ -369,13 +369,13 @@ impl Connection {
         out.out_pin_calls = state.counters.locks;
     }
 
-    /// Ends the connection, and waits until nothing is in flight on either side, or the peer's time
-    /// to let go of it is over: then it is reset, and gone all the same.
+    /// Ends the connection, and waits until nothing is in flight on either side. If the peer does
+    /// not confirm that in time, the connection is reset.
     ///
     /// # Errors
     ///
-    /// `EINTR`: it is ending, and can be waited for again. `ETIMEDOUT`: the peer has not let go of
-    /// it in time.
+    /// `EINTR`; the connection is ending, and the call can be repeated. `ETIMEDOUT` if the peer has
+    /// not confirmed the end in time.
     pub(crate) fn disconnect(self: &Arc<Self>, site: &Site<'_>, keep: bool) -> Result {
         self.end(site, false);
         match self.wait_end() {
@@ -393,7 +393,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection is over, or the peer's time to let go of it.
+    /// Waits until both sides have ended the connection, or the time of the peer is over.
     ///
     /// # Errors
     ///
@@ -403,15 +403,15 @@ impl Connection {
             let left = self.state.lock().time_left(params::link_timeout());
             let over = |state: &mut State| state.closing.is_done().then_some(());
             match crate::kernel_ext::wait::until(&self.changed, &self.state, left, over) {
-                // Its time may have begun anew.
+                // The time may have been restarted.
                 Err(err) if err == ETIMEDOUT && left > 0 => (),
                 result => return result,
             }
         }
     }
 
-    /// Ends the connection, whose file was closed or whose listener is gone: its memory is out of
-    /// reach when this returns, and the peer hears of it.
+    /// Ends the connection after its file was closed or its listener ended. When this returns, its
+    /// memory is unreachable; the peer is notified later.
     fn abandon(self: &Arc<Self>, site: &Site<'_>, keep: bool) {
         self.state.lock().watcher = None;
         self.end(site, true);
@@ -420,7 +420,7 @@ impl Connection {
         site.connections.forget_if_over(site, self);
     }
 
-    /// Notes that it has no holder any more.
+    /// Notes that the connection has no owner any more.
     fn orphan(&self) {
         let mut state = self.state.lock();
         state.watcher = None;
@@ -430,7 +430,7 @@ impl Connection {
         self.given_up.store(given_up, Relaxed);
     }
 
-    /// Begins the end; with `lose` what was given to be sent is not waited for.
+    /// Begins the end of the connection. With `lose` it does not wait for posted data to be sent.
     fn end(self: &Arc<Self>, site: &Site<'_>, lose: bool) {
         {
             let mut state = self.state.lock();
@@ -441,7 +441,7 @@ impl Connection {
         site.worker.kick();
     }
 
-    /// Takes all memory out of reach, and unlocks it.
+    /// Invalidates and unpins all memory.
     pub(crate) fn release_all(&self, site: &Site<'_>, keep: bool) {
         let any = |state: &mut State| {
             let sent = state.sending.stream.pop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that a program gave to a connection: locked as a region is, and reachable for whoever
-//! moves the data.
+//! Posted buffers: memory of a program that is pinned as a region is, and accessible to the mover
+//! of the data.
 
 use kernel::{
     prelude::*,
@@ -43,41 +43,42 @@ use crate::{
     }, //
 };
 
-/// How the memory is reached.
+/// How the memory is accessed.
 enum Reach {
-    /// By the engine, as a region that no program has a handle of.
+    /// By the engine, as a region without a handle.
     Engine(RegionSlot, RegionState),
-    /// By CPUs; with the token under which peers reach it, if they do.
+    /// By CPUs, with the token of the export if peers access it.
     Cpu(Arc<PageList>, Option<u64>),
 }
 
-/// Whether the engine can still reach a region.
+/// Validity of a region for the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RegionState {
     Valid,
-    /// The device was asked.
+    /// The invalidation was requested.
     Requested,
     Invalidated,
-    /// The device did not do as it was told.
+    /// The invalidation failed.
     Failed,
 }
 
-/// Memory of a connection. [`Buffer::release`] has to be called in the end.
+/// A posted buffer. [`Buffer::release`] has to be called in the end.
 pub(super) struct Buffer {
     space: Arc<Space>,
     pinned: PinnedRange,
     reach: Reach,
-    /// Dropped last, when the device cannot find it any more.
+    /// Dropped last, when the device cannot find the memory any more.
     _member: Member,
 }
 
 impl Buffer {
-    /// Locks `length` bytes from `addr` on of the current process, which runs in `space`; with
-    /// `export` for the peer to reach.
+    /// Pins `length` bytes from `addr` on of the current process, which has to run in `space`. With
+    /// `export` the peer may access them.
     ///
     /// # Errors
     ///
-    /// Those of [`Region::register`](crate::user::region::Region::register).
+    /// `EPERM` if the process does not run in `space`, `EINVAL` and `EOVERFLOW` for a wrong range,
+    /// `ENOSPC` if a table is full, and the errors of [`Space::pin`].
     pub(super) fn new(
         site: &Site<'_>,
         space: &Arc<Space>,
@@ -90,7 +91,7 @@ impl Buffer {
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
-        // More pages than page entries can never fit; do not even pin them.
+        // More pages than page entries never fit; do not pin them.
         if pages.len() > usize::try_from(site.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
@@ -119,19 +120,19 @@ impl Buffer {
                 _member: member,
             }),
             Err(err) => {
-                // No region has it, but there may be others over its pages, or were.
+                // There is no region of it, but other regions may have had its pages.
                 let _ = space.unpin(pinned, InvalidateScope::Pages, false);
                 Err(err)
             }
         }
     }
 
-    /// Whether pages had to be pinned for it.
+    /// Returns true if pages had to be pinned for it.
     pub(super) fn was_pinned(&self) -> bool {
         self.pinned.was_pinned()
     }
 
-    /// What the peer has to name to reach it, and the generation.
+    /// Returns the token and the generation by which the peer names the buffer.
     pub(super) fn token(&self) -> (u64, u64) {
         match &self.reach {
             Reach::Engine(slot, _) => (slot.index.into(), slot.generation),
@@ -139,7 +140,7 @@ impl Buffer {
         }
     }
 
-    /// The region, where the engine moves the data.
+    /// Returns the region, if the engine moves the data.
     pub(super) fn region(&self) -> Result<u32> {
         match &self.reach {
             Reach::Engine(slot, _) => Ok(slot.index),
@@ -147,8 +148,8 @@ impl Buffer {
         }
     }
 
-    /// Takes the memory out of the reach of commands to come; gives the region that has to be
-    /// invalidated before the memory is the program's again.
+    /// Retracts the region, so that no new command can use it. Returns the region, which has to be
+    /// invalidated before the program may reuse the memory.
     pub(super) fn retract(&mut self, tpt: &Tpt) -> Result<u32> {
         match &mut self.reach {
             Reach::Engine(slot, region_state) => {
@@ -170,7 +171,7 @@ impl Buffer {
         }
     }
 
-    /// The pages, where CPUs move the data.
+    /// Returns the pages, if CPUs move the data.
     pub(super) fn pages(&self) -> Result<&PageList> {
         match &self.reach {
             Reach::Engine(..) => Err(EINVAL),
@@ -178,10 +179,9 @@ impl Buffer {
         }
     }
 
-    /// Takes the memory out of everybody's reach and unlocks it; with `keep` its pins may stay for
-    /// who gives the memory again.
+    /// Invalidates and unpins the memory. With `keep` its pins may stay in the pin cache.
     ///
-    /// Not to be called under locks that moving data takes: this waits for the device.
+    /// Waits for the device, so it must not be called under locks that are taken to move data.
     pub(super) fn release(self, site: &Site<'_>, keep: bool) {
         let mut free = None;
         let scope = match self.reach {
@@ -197,10 +197,10 @@ impl Buffer {
                 };
                 if is_out_of_reach {
                     free = Some(slot);
-                    // The region is gone, but what names its pages only was not ended with it.
+                    // The region is invalid, but transfers that name its pages only may still run.
                     InvalidateScope::Pages
                 } else {
-                    // Descriptors may still name the slot, so nobody can have it any more.
+                    // Descriptors may still name the slot, so it is never used again.
                     InvalidateScope::Region(slot.index)
                 }
             }
@@ -211,7 +211,7 @@ impl Buffer {
                 InvalidateScope::Pages
             }
         };
-        // What the device does not let go of is kept for it, and was logged.
+        // Pages that the device may still access are retained, and the timeout was logged.
         let result = self.space.unpin(self.pinned, scope, keep);
         if let (Ok(()), Some(slot)) = (result, free) {
             site.tpt.free_region(slot);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose a connection is: that of an open file, or of the listener that it waits at.
+//! The owner of a connection: an open file, or the listener in whose backlog it is.
 
 use core::ops::Deref;
 
@@ -11,17 +11,17 @@ use super::{
     Site, //
 };
 
-/// The holder's end of a connection. There is one of each, and dropping it ends the connection:
-/// its memory is taken out of reach soon, and the peer hears of the end.
+/// The owning handle of a connection, of which there is one. Dropping it ends the connection: its
+/// memory is invalidated and the peer is notified soon.
 pub(crate) struct ConnHandle(Arc<Connection>);
 
 impl ConnHandle {
-    /// The holder's end of a connection that was just made.
+    /// Creates the handle of a new connection.
     pub(super) fn new(connection: Arc<Connection>) -> Self {
         Self(connection)
     }
 
-    /// Ends the connection: its memory is out of reach when this returns.
+    /// Ends the connection. When this returns, its memory is unreachable.
     pub(crate) fn abandon(self, site: &Site<'_>, keep: bool) {
         self.0.abandon(site, keep);
     }
@@ -37,7 +37,7 @@ impl Deref for ConnHandle {
 
 impl Drop for ConnHandle {
     fn drop(&mut self) {
-        // The next tick does the rest. Nothing is left to do after an end in another way.
+        // The next tick does the rest. After an orderly end nothing is left to do.
         self.0.orphan();
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections and listeners of one device, and which of them have something to do.
+//! The connections and listeners of one device, and the list of those with work to do.
 
 use kernel::{
     new_mutex,
@@ -60,20 +60,21 @@ use crate::{
     }, //
 };
 
-/// Connections of which a peer can fail to let go in time before its session ends.
+/// Maximum number of connections whose end a peer has not confirmed in time, before its session
+/// ends.
 const MAX_OVERDUE: usize = 16;
-/// The part of the section that parts can take of which it does not let go.
+/// Inverse of the share of the section that such connections may occupy.
 const OVERDUE_SHARE: u64 = 4;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
 
-/// What there is to do.
+/// The pending work.
 struct WorkList {
-    /// Connections that have something to do, each once; there is room for all.
+    /// Connections with work to do, each once; there is room for all.
     queued: KVec<Arc<Connection>>,
-    /// Answers about connections that there are not.
+    /// Answers about connections that do not exist.
     answers: Outbox<ConnMsg>,
-    /// Parts of the own section that peers may still write until they begin a new session.
+    /// Ranges of the own section that peers may still write until they begin a new session.
     left: KVec<(u32, WindowRange)>,
 }
 
@@ -91,7 +92,7 @@ impl Connections {
     pub(crate) fn new() -> impl PinInit<Self> {
         let work_list = WorkList {
             queued: KVec::new(),
-            // A peer that keeps to the rules has no more connections that ask.
+            // A peer that follows the protocol has no more connections.
             answers: Outbox::new(MAX_CONNECTIONS),
             left: KVec::new(),
         };
@@ -101,7 +102,7 @@ impl Connections {
         })
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub(crate) fn count(&self) -> usize {
         self.table.lock().count()
     }
@@ -110,7 +111,8 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `ENOSPC`, those of [`Share::new`].
+    /// `EADDRINUSE` if the port has a listener, `ENOSPC`, `ENOMEM`, `EDQUOT` beyond the limits of
+    /// the user.
     pub(crate) fn listen(
         &self,
         port: u32,
@@ -130,7 +132,7 @@ impl Connections {
         self.table.lock().listener(port).cloned()
     }
 
-    /// Ends a listener; those who wait at it are reset.
+    /// Ends a listener. Connections in its backlog are reset.
     pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
         self.close_port(listener);
         for handle in listener.close() {
@@ -139,7 +141,7 @@ impl Connections {
         }
     }
 
-    /// Lets the port of a listener be used anew.
+    /// Frees the port of a listener.
     pub(crate) fn close_port(&self, listener: &Arc<Listener>) {
         self.table.lock().close_port(listener);
     }
@@ -149,8 +151,9 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ECONNRESET` when the peer breaks
-    /// the rules, `EOPNOTSUPP` when data cannot be pulled here, those of [`Share::new`].
+    /// `ECONNREFUSED` or another error if the peer refuses, `ENOTCONN` while the link is down,
+    /// `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ENOMEM`, `ECONNRESET` if the peer violates the protocol,
+    /// `EOPNOTSUPP` if the transport cannot pull, `EDQUOT` beyond the limits of the user.
     pub(crate) fn connect(
         &self,
         site: &Site<'_>,
@@ -166,7 +169,7 @@ impl Connections {
         }
         let user = kernel::current!().uid();
         let made = self.insert(payer, Some(user), |id| {
-            // An end of this session cuts what is in the table, which is locked here.
+            // The end of this session cuts all connections in the table, which is locked here.
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
             state.own_window = self.alloc_window(site, payer, transport)?;
@@ -190,8 +193,8 @@ impl Connections {
         }
     }
 
-    /// Makes a connection for which `payer` pays, of `user` if it is this side that connects, and
-    /// gives it a number.
+    /// Creates a connection and assigns its number. `payer` pays for it; `user` is set if this side
+    /// connects.
     fn insert(
         &self,
         payer: &Arc<Payer>,
@@ -202,7 +205,7 @@ impl Connections {
         let mut table = self.table.lock();
         table.check_room(user)?;
         {
-            // Those that are over may still be listed.
+            // Connections that are over may still be in the list.
             let mut work_list = self.work_list.lock();
             let count = table.count() + 1;
             work_list.queued.reserve(count, GFP_KERNEL_ACCOUNT)?;
@@ -211,7 +214,8 @@ impl Connections {
         table.add(share, make)
     }
 
-    /// A part of the own section for what peers send, where data goes that way; `payer` pays.
+    /// Allocates a range of the own section for the data of the peer, if data goes through the
+    /// window. `payer` pays.
     pub(super) fn alloc_window(
         &self,
         site: &Site<'_>,
@@ -235,7 +239,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a connection has something to do.
+    /// Adds a connection to the work list.
     pub(crate) fn enqueue(&self, connection: &Arc<Connection>) {
         if !connection.queued.xchg(true, Relaxed) {
             let mut work_list = self.work_list.lock();
@@ -245,7 +249,7 @@ impl Connections {
         }
     }
 
-    /// Takes the number of a connection away that is over.
+    /// Removes a connection that is over.
     pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
         let removed = self.table.lock().remove(connection.id);
         let (window, cut, heard) = {
@@ -256,10 +260,10 @@ impl Connections {
         let Some(window) = window.filter(|_| removed) else {
             return;
         };
-        // A peer that has begun a session since then does not write it either.
+        // A peer that has begun a new session since then does not write it either.
         let same = site.link.session(connection.node) == Some(connection.session);
         if cut && heard && same {
-            // There is room for all that can be in use.
+            // There is room for all ranges that can be in use.
             let mut work_list = self.work_list.lock();
             let _ = work_list
                 .left
@@ -269,7 +273,7 @@ impl Connections {
         }
     }
 
-    /// Forgets a connection without a holder if it is over.
+    /// Removes a connection without an owner if it is over.
     pub(super) fn forget_if_over(&self, site: &Site<'_>, connection: &Arc<Connection>) {
         let over = connection.state.lock().is_forgettable();
         if over {
@@ -277,10 +281,10 @@ impl Connections {
         }
     }
 
-    /// Does what has to be done at times for connections without a holder; whether any has memory
-    /// to be released.
+    /// Does the periodic work for connections without an owner. Returns true if any has memory to
+    /// be released.
     ///
-    /// A peer that has not let go of too many of them in time has broken the rules.
+    /// A peer that has not confirmed the end of too many of them in time violates the protocol.
     pub(crate) fn tick(&self, site: &Site<'_>) -> bool {
         let limit = params::link_timeout();
         let mut overdue = [0; MAX_NODES];
@@ -296,7 +300,7 @@ impl Connections {
                 let count = usize::try_from(connection.node).map(|node| overdue.get_mut(node));
                 match count {
                     Ok(Some(count)) if late => *count += 1,
-                    // It may be over now.
+                    // The connection may be over now.
                     _ if orphan => self.enqueue(connection),
                     _ => (),
                 }
@@ -312,7 +316,7 @@ impl Connections {
         has_memory
     }
 
-    /// Lets connections do what they have to do, in turns; whether any did something.
+    /// Gives each connection with work a turn. Returns true if any made progress.
     pub(crate) fn work(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
         let mut progress = self.answer(site, guard);
         let count = self.work_list.lock().queued.len();
@@ -331,7 +335,7 @@ impl Connections {
         progress
     }
 
-    /// Sends the answers that had to wait; whether there were any.
+    /// Sends the answers that had to wait. Returns true if there were any.
     fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
         self.work_list.lock().answers.flush(|node, msg| {
             let message = Message::Connection(*msg);
@@ -339,8 +343,8 @@ impl Connections {
         })
     }
 
-    /// Answers a message that no connection answers. A peer for which more answers wait than it can
-    /// have connections breaks the rules.
+    /// Queues an answer about a connection that does not exist. A peer for which more answers wait
+    /// than it can have connections violates the protocol.
     fn reply(&self, site: &Site<'_>, node: u32, msg: ConnMsg) {
         let added = self.work_list.lock().answers.add(node, msg);
         if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
@@ -377,7 +381,7 @@ impl Connections {
         match found.filter(|connection| connection.node == node) {
             Some(connection) => connection.handle_msg(site, msg),
             None => match *msg {
-                // It was given up, and has expired.
+                // It was abandoned, and has expired.
                 ConnMsg::Connected { error: 0, from, .. } => self.reply(
                     site,
                     node,
@@ -395,7 +399,7 @@ impl Connections {
         }
     }
 
-    /// `node` asks for a connection.
+    /// Handles a request of `node` for a connection.
     fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
         let made = match self.listener(request.port) {
             Some(listener) => {
@@ -426,7 +430,7 @@ impl Connections {
         }
     }
 
-    /// The link to `node` is down: nothing of its connections is used any more.
+    /// Cuts all connections with `node`, since the link is down.
     pub(crate) fn cut(&self, node: u32) {
         let table = self.table.lock();
         for connection in table.connections() {
@@ -439,7 +443,7 @@ impl Connections {
         self.work_list.lock().answers.clear(node);
     }
 
-    /// `node` has begun a new session, before which it stopped to write what it had been given.
+    /// Frees ranges that `node` could still write, since it has begun a new session.
     pub(crate) fn peer_began(&self, site: &Site<'_>, node: u32) {
         self.work_list.lock().left.retain(|(other, window)| {
             if *other == node {
@@ -449,18 +453,17 @@ impl Connections {
         });
     }
 
-    /// Takes the memory of connections whose link is down, or that have no holder, out of reach and
-    /// unlocks it.
+    /// Invalidates and unpins the memory of connections whose link is down or that have no owner.
     pub(crate) fn release_ended(&self, site: &Site<'_>) {
         let mut after = 0;
-        // The next one is looked up anew each time, since this may wait for a process.
+        // Finds the next connection anew each time, since releasing may wait for a process.
         loop {
             let next = {
                 let table = self.table.lock();
                 let mut cut = table.connections().filter(|connection| {
                     connection.id > after && connection.state.lock().is_to_be_released()
                 });
-                // Numbers are in no order, so the smallest beyond the last.
+                // The table is in no order, so take the smallest number beyond the last.
                 let first = cut.next().cloned();
                 cut.fold(first, |least, other| match least {
                     Some(least) if least.id < other.id => Some(least),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Moving bytes between memory of this side and of the peer.
+//! Copies between memory of this node and of the peer.
 
 use kernel::prelude::*;
 
@@ -27,17 +27,17 @@ use crate::{
     link::window_alloc::WindowRange, //
 };
 
-/// The peer's side of a copy.
+/// The remote side of a copy.
 #[derive(Clone, Copy)]
 pub(super) struct PeerSide {
     pub(super) node: u32,
-    /// Generation of the hardware's link to it.
+    /// Generation of the hardware's link to the peer.
     pub(super) link_generation: u32,
-    /// Whether its memory is the destination.
+    /// True if the memory of the peer is the destination.
     pub(super) push: bool,
 }
 
-/// The command that has the engine move `length` bytes between `piece` and `offer`.
+/// Returns the command by which the engine moves `length` bytes between `piece` and `offer`.
 pub(super) fn command(
     piece: &Piece<'_, Buffer>,
     offer: &Offer,
@@ -71,7 +71,7 @@ pub(super) fn command(
     })
 }
 
-/// Moves `length` bytes between `piece` and `offer` by this CPU.
+/// Moves `length` bytes between `piece` and `offer` with this CPU.
 pub(super) fn by_cpu(
     hw: &dyn Hardware,
     piece: &Piece<'_, Buffer>,
@@ -90,7 +90,8 @@ pub(super) fn by_cpu(
     hw.copy(peer.node, &copy)
 }
 
-/// A part of a section that carries one direction: byte `n` of the direction is at `n` modulo its bytes.
+/// A range of a section that carries one direction of a connection: byte `n` of the direction is at
+/// `n` modulo the length of the range.
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) node: u32,
@@ -98,7 +99,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Gives `visit` where bytes `position` and following are, in up to two pieces: offset in the
+    /// Calls `visit` for the bytes from `position` on, in up to two pieces, with offset in the
     /// section, bytes before, and bytes.
     fn pieces(
         &self,
@@ -118,7 +119,7 @@ impl Lane {
         }
     }
 
-    /// Moves `length` bytes of `piece` into the window, as those from `position` on.
+    /// Copies `length` bytes of `piece` to `position` in the window.
     pub(super) fn push(
         &self,
         guard: &GateGuard<'_>,
@@ -130,7 +131,7 @@ impl Lane {
         self.copy(guard, hw, position, (piece, length), Window::copy_in)
     }
 
-    /// Moves `length` bytes out of the window, from `position` on, into `piece`.
+    /// Copies `length` bytes from `position` in the window to `piece`.
     pub(super) fn pull(
         &self,
         guard: &GateGuard<'_>,
@@ -142,7 +143,7 @@ impl Lane {
         self.copy(guard, hw, position, (piece, length), Window::copy_out)
     }
 
-    /// Has `copy` move bytes: of which window and from where, of which pages and from where, how many.
+    /// Calls `copy` with window and offset, pages and offset, and number of bytes.
     fn copy(
         &self,
         guard: &GateGuard<'_>,

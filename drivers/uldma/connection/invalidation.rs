@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Taking memory out of the engine's reach while a connection goes on.
+//! Invalidation of buffers while a connection goes on.
 //!
-//! A program gets a buffer back as a whole only when no command can touch it any more, whoever made
-//! it. What ends them is an invalidation in a queue of its own, so that neither the program nor the
-//! copies that are under way wait for it.
+//! A program can reap the last bytes of a buffer only when no command can access it any more. That
+//! takes an invalidation in a queue of its own, so that neither the program nor copies in flight
+//! wait for it.
 
 use kernel::{
     prelude::*,
@@ -23,7 +23,7 @@ use crate::{
     user_abi::status_page::Outcome, //
 };
 
-/// An invalidation after which a buffer can be given back.
+/// An invalidation in flight, after which a buffer can be reaped.
 pub(super) struct Invalidation {
     connection: Arc<Connection>,
     direction: Direction,
@@ -31,11 +31,12 @@ pub(super) struct Invalidation {
 }
 
 impl Connection {
-    /// Begins to withdraw what was moved as a whole; whether there was any.
+    /// Submits invalidations of buffers that were moved as a whole. Returns true if there were any.
     ///
     /// # Errors
     ///
-    /// Those of [`Queue::submit`](crate::dma::queue::Queue::submit); `EBUSY`: the rest has to wait.
+    /// `EBUSY` if the queue is full, so that the other buffers have to wait; `ENODEV` if the device
+    /// is unbound.
     pub(super) fn start_invalidations(
         self: &Arc<Self>,
         site: &Site<'_>,
@@ -62,14 +63,14 @@ impl Connection {
 }
 
 impl Invalidation {
-    /// What the device has to do.
+    /// Returns the command for the device.
     pub(super) fn command(&self) -> Command {
         Command::Invalidate {
             region: self.region,
         }
     }
 
-    /// The invalidation has ended.
+    /// Handles the completion of the invalidation.
     pub(super) fn ended(self, outcome: Outcome) {
         let mut state = self.connection.state.lock();
         let region = self.region;

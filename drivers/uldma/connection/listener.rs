@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listeners: who waits for peers to connect to a port.
+//! Listeners, which wait for peers to connect to a port.
 
 use kernel::{
     new_mutex,
@@ -31,7 +31,7 @@ use crate::{
 
 struct State {
     waiting: KVec<ConnHandle>,
-    /// Connections that were refused for want of room.
+    /// Number of connections that were refused because the backlog was full.
     refused: u32,
     closed: bool,
 }
@@ -40,9 +40,9 @@ struct State {
 #[pin_data]
 pub(crate) struct Listener {
     port: u32,
-    /// Who may accept.
+    /// The space whose open files may accept.
     space: Arc<Space>,
-    /// Whether the listener itself becomes the first connection.
+    /// True if the listener itself becomes the first connection.
     once: bool,
     backlog: usize,
     events: Arc<Events>,
@@ -53,7 +53,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// A listener at `port` with room for `backlog` connections.
+    /// Creates a listener at `port` with a backlog of `backlog` connections.
     pub(super) fn new(
         port: u32,
         backlog: usize,
@@ -82,33 +82,33 @@ impl Listener {
         self.port
     }
 
-    /// Whether the listener itself becomes the first connection.
+    /// Returns true if the listener itself becomes the first connection.
     pub(crate) fn is_once(&self) -> bool {
         self.once
     }
 
-    /// Whether open files of `space` may accept.
+    /// Returns true if open files of `space` may accept.
     pub(crate) fn is_of(&self, space: &Arc<Space>) -> bool {
         Arc::ptr_eq(&self.space, space)
     }
 
-    /// The payer of the connections that peers make here: the listener's.
+    /// Returns the payer of connections that peers make here: that of the listener.
     pub(super) fn payer(&self) -> &Arc<Payer> {
         self.space.payer()
     }
 
-    /// Connections that wait, and how many were refused.
+    /// Returns the number of connections in the backlog, and the number of refused ones.
     pub(crate) fn count(&self) -> (usize, u32) {
         let state = self.state.lock();
         (state.waiting.len(), state.refused)
     }
 
-    /// Makes room for one connection, made by `make`.
+    /// Adds the connection that `make` creates to the backlog.
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED` when there is none, or the listener's user has too much already; those of
-    /// `make`.
+    /// `ECONNREFUSED` if the backlog is full or the user of the listener is beyond a limit; the
+    /// errors of `make`.
     pub(super) fn offer(
         &self,
         make: impl FnOnce() -> Result<Arc<Connection>>,
@@ -128,7 +128,7 @@ impl Listener {
         // There is room.
         let handle = ConnHandle::new(connection.clone());
         let _ = state.waiting.push_within_capacity(handle);
-        // One is all that it ever takes.
+        // A one-shot listener accepts one connection.
         state.closed = self.once;
         drop(state);
         self.changed.notify_all();
@@ -136,11 +136,11 @@ impl Listener {
         Ok(connection)
     }
 
-    /// Takes the oldest connection that waits, waiting for one unless `nonblock`.
+    /// Takes the oldest connection of the backlog, and waits for one unless `nonblock`.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`, `EINTR`, `ENOTCONN` when the listener is gone.
+    /// `EAGAIN` with `nonblock`, `EINTR`, `ENOTCONN` if the listener was closed.
     pub(crate) fn accept(&self, nonblock: bool) -> Result<ConnHandle> {
         let mut state = self.state.lock();
         loop {
@@ -159,7 +159,7 @@ impl Listener {
         }
     }
 
-    /// Lets nobody connect any more; returns who waited.
+    /// Closes the listener. Returns the connections of the backlog.
     pub(super) fn close(&self) -> KVec<ConnHandle> {
         let waiting = {
             let mut state = self.state.lock();

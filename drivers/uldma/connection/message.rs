@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What peers say about connections.
+//! Messages of peers about connections.
 //!
-//! A message that cannot come in the state that a connection is in costs the peer that connection;
-//! one about a connection that is gone costs nothing.
+//! A message that is invalid in the state of its connection resets that connection. A message about
+//! a connection that does not exist is ignored.
 
 use kernel::{
     prelude::*,
@@ -42,7 +42,7 @@ use crate::{
     user_abi::ledger::Payer, //
 };
 
-/// The errors that a peer may refuse a connection with.
+/// Returns the error for the errno with which a peer refuses a connection.
 fn refusal(errno: u32) -> Error {
     for err in [econnrefused(), eopnotsupp(), ENOSPC, ENOMEM] {
         if err.to_errno().unsigned_abs() == errno {
@@ -52,7 +52,7 @@ fn refusal(errno: u32) -> Error {
     eproto()
 }
 
-/// What a peer asks for.
+/// A request of a peer for a connection.
 pub(super) struct Request {
     pub(super) from: u32,
     pub(super) port: u32,
@@ -61,7 +61,8 @@ pub(super) struct Request {
     pub(super) window: RawWindowRange,
 }
 
-/// The part of a peer's section that carries data to it, where data goes that way.
+/// Checks the range of the peer's section that carries data to the peer, if data goes through the
+/// window.
 fn peer_window(
     site: &Site<'_>,
     transport: Transport,
@@ -78,8 +79,7 @@ fn peer_window(
 }
 
 impl Request {
-    /// Makes the connection that is asked for by `node`, with number `id`; `payer` pays for what it
-    /// takes of the window.
+    /// Creates the connection that `node` requests, with number `id`. `payer` pays for the window.
     pub(super) fn accept(
         &self,
         site: &Site<'_>,
@@ -103,7 +103,7 @@ impl Request {
         let whose = (node, site.link.session(node).unwrap_or(0));
         Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {
             if let Some(window) = window {
-                // The peer never heard of it.
+                // The peer does not know the range.
                 site.window_alloc.free(window);
             }
         })
@@ -116,7 +116,7 @@ impl Connection {
         {
             let mut state = self.state.lock();
             let state = &mut *state;
-            // Once the end has begun here, what is on its way is not for anybody.
+            // Messages that arrive after the end has begun here are ignored.
             let closing = state.closing.ours;
             let result = match *msg {
                 ConnMsg::Connected {
@@ -171,7 +171,7 @@ impl Connection {
         self.given_up.store(false, Relaxed);
         if error != 0 {
             state.phase = Phase::Refused(refusal(error));
-            // Nothing is to be said about it any more, and the peer does not write the part.
+            // No message follows, and the peer does not write the range.
             state.closing.cut = true;
             if let Some(window) = state.own_window.take() {
                 site.window_alloc.free(window);
@@ -184,7 +184,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The direction of which the peer, or this side, offers memory.
+    /// Returns the direction whose data the peer moves, or this side.
     fn direction(&self, peer_moves: bool) -> Direction {
         match self.moves(Direction::Send) != peer_moves {
             true => Direction::Send,
@@ -201,7 +201,7 @@ impl Connection {
         if !state.is_connected() || state.closing.theirs || !is_possible {
             return Err(eproto());
         }
-        // Through the window there is no more to fill than the peer's part.
+        // The window bounds the bytes that can be in flight.
         let room = match state.peer_window {
             Some(window) => u64::try_from(window.length())?,
             None => u64::MAX,

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to peers about connections that this node does not have, until their rings have room.
+//! Answers to peers about connections that do not exist, until the rings of the peers have room.
 //!
-//! Each peer has a queue of its own, so that a peer that takes no messages delays its own answers
-//! only. Each connection of a peer that keeps to the rules waits for one answer at most, so there
-//! are never more than a device can have connections.
+//! Each peer has its own queue, so that a peer that takes no messages delays its own answers only.
+//! Each connection of a peer that follows the protocol waits for at most one answer, so the number
+//! of answers is bounded by the number of connections of a device.
 
 use kernel::prelude::*;
 
-/// What one peer is to be told, oldest first.
+/// The messages for one peer, oldest first.
 struct Queue<T> {
     node: u32,
     waiting: KVec<T>,
 }
 
-/// Messages that wait for room in the rings of peers, at most `limit` for each.
+/// Messages that wait for room in the rings of peers, at most `limit` per peer.
 pub(super) struct Outbox<T> {
     queues: KVec<Queue<T>>,
     limit: usize,
 }
 
 impl<T: Copy> Outbox<T> {
-    /// An empty outbox.
+    /// Creates an empty outbox.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             queues: KVec::new(),
@@ -33,7 +33,7 @@ impl<T: Copy> Outbox<T> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when as many wait as a peer can have, `ENOMEM`: the message is lost.
+    /// `ENOSPC` if the queue of the peer is full, `ENOMEM`; the message is lost.
     pub(super) fn add(&mut self, node: u32, message: T) -> Result {
         let found = self.queues.iter().position(|queue| queue.node == node);
         let place = match found {
@@ -70,7 +70,7 @@ impl<T: Copy> Outbox<T> {
         any
     }
 
-    /// Forgets what `node` was to be told.
+    /// Drops the messages for `node`.
     pub(super) fn clear(&mut self, node: u32) {
         self.queues.retain(|queue| queue.node != node);
     }
@@ -100,7 +100,7 @@ mod tests {
             Ok(sent.push((node, *message), GFP_KERNEL)?)
         }));
         assert_eq!(&*sent, &[(7, 1), (5, 10), (5, 20), (5, 30)]);
-        // What had to wait is said later, in order.
+        // Messages that had to wait are sent later, in order.
         let mut sent = KVec::new();
         assert!(outbox.flush(|node, message| Ok(sent.push((node, *message), GFP_KERNEL)?)));
         assert_eq!(&*sent, &[(7, 2), (7, 3)]);

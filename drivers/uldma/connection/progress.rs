@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections do: move data, and say what has to be said.
+//! Progress of a connection: moves data and sends messages.
 
 use kernel::{
     device::{
@@ -49,7 +49,7 @@ use crate::{
     user_abi::status_page::Outcome, //
 };
 
-/// Steps of one direction in one turn.
+/// Maximum number of steps of one direction in one turn.
 const STEPS: usize = 8;
 
 /// A command of the kernel's queue that moves data of a connection.
@@ -59,16 +59,16 @@ pub(super) struct Job {
     bytes: u64,
 }
 
-/// What one turn of a connection has brought.
+/// The result of a turn of a connection.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Turn {
-    /// Something was said or moved.
+    /// A message was sent or data was moved.
     pub(super) progress: bool,
-    /// There is more to do: another turn, or when there is room.
+    /// More work is left, for another turn or until a ring has room.
     pub(super) more: bool,
 }
 
-/// What a turn works with.
+/// The context of a turn.
 struct Tools<'a> {
     site: &'a Site<'a>,
     guard: &'a GateGuard<'a>,
@@ -92,7 +92,7 @@ fn raw_range(window: Option<WindowRange>) -> Result<RawWindowRange> {
 }
 
 impl Connection {
-    /// Does what there is to do, but not more than others can wait for.
+    /// Does a bounded amount of work.
     pub(super) fn work(self: &Arc<Self>, site: &Site<'_>, guard: &GateGuard<'_>) -> Turn {
         let mut turn = Turn::default();
         let Ok(peer) = site.link.peer(self.node) else {
@@ -107,7 +107,7 @@ impl Connection {
             // A link that is down resets the connection by itself.
             Err(err) if err == enotconn() => (),
             Err(_) => {
-                // The end has to be said.
+                // The end has to be sent.
                 turn.more |= !state.closing.has_begun();
                 self.fail(&mut state);
             }
@@ -121,7 +121,7 @@ impl Connection {
         turn
     }
 
-    /// Says `msg`, counted as of this connection.
+    /// Sends `msg` and counts it.
     fn send(&self, tools: &Tools<'_>, state: &mut State, msg: ConnMsg, turn: &mut Turn) -> Result {
         let hw = tools.site.hw;
         tools
@@ -234,7 +234,7 @@ impl Connection {
                     let queues = tools.site.queues.ok_or(ENODEV)?;
                     match queues.copy(tools.dev(), hw, &command, job) {
                         Ok(()) => half.commands += 1,
-                        // What was moved is told all the same.
+                        // Bytes that were moved are still reported.
                         Err(EBUSY) => {
                             turn.more = true;
                             break;
@@ -322,7 +322,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Data cannot be moved any more: this side ends the connection.
+    /// Resets the connection, since data cannot be moved any more.
     pub(super) fn fail(&self, state: &mut State) {
         if !state.closing.has_begun() {
             state.reset = true;
@@ -331,16 +331,16 @@ impl Connection {
         }
     }
 
-    /// The link is down: nothing can be moved or said any more.
+    /// Cuts the connection, since the link is down.
     pub(super) fn cut(&self) {
         let mut state = self.state.lock();
-        // Who has been told of the end by the peer has got all that there was.
+        // If the peer has sent *disconnect*, all its data has arrived.
         state.reset |= !state.closing.theirs;
         state.closing.cut = true;
         self.wake(&state);
     }
 
-    /// The peer has moved `bytes` bytes, so they are here, or on their way to be.
+    /// Handles a report of the peer that it has moved `bytes` bytes.
     pub(super) fn done(
         &self,
         site: &Site<'_>,
@@ -383,7 +383,7 @@ impl Connection {
 }
 
 impl Job {
-    /// The command has ended.
+    /// Handles the completion of the command.
     pub(super) fn ended(self, site: &Site<'_>, outcome: Outcome) {
         let connection = &self.connection;
         {
@@ -392,7 +392,7 @@ impl Job {
             let half = state.half(self.direction);
             half.commands = half.commands.saturating_sub(1);
             let moved = outcome.status == uapi::ULDMA_DMA_OK && outcome.bytes == self.bytes;
-            // What was taken away meanwhile is not counted.
+            // Memory that was released meanwhile is not counted.
             if moved && half.stream.moved(self.bytes).is_ok() {
                 half.unreported += self.bytes;
                 state.counters.copied += self.bytes;
@@ -404,7 +404,7 @@ impl Job {
         site.connections.enqueue(connection);
     }
 
-    /// The device is gone, and with it the command.
+    /// Drops the command, since the device is unbound.
     pub(super) fn lost(self) {
         let mut state = self.connection.state.lock();
         state.half(self.direction).commands = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's queues of descriptors: one of copies, and one of invalidations that are not to wait
+//! The kernel's queues of descriptors: one for copies, and one for invalidations that must not wait
 //! for copies.
 
 use kernel::{
@@ -26,7 +26,7 @@ use crate::{
     user_abi::status_page::Outcome, //
 };
 
-/// Who is told of the end of a command.
+/// The waiter of a command.
 enum Waiter {
     Job(Job),
     Invalidation(Invalidation),
@@ -48,7 +48,7 @@ impl Waiter {
     }
 }
 
-/// Both queues of a device.
+/// The two queues of a device.
 #[pin_data]
 pub(crate) struct Queues {
     #[pin]
@@ -58,7 +58,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Creates the queues of `contexts`, which work once they were enabled.
+    /// Creates the queues of `contexts`, which work after [`Queues::enable`].
     pub(crate) fn new(contexts: KernelQueues) -> Result<impl PinInit<Self>> {
         let copies = Queue::new(contexts.copies)?;
         let invalidations = Queue::new(contexts.invalidations)?;
@@ -68,23 +68,23 @@ impl Queues {
         }))
     }
 
-    /// Lets the device look at the queues.
+    /// Enables the contexts of the queues.
     pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         self.copies.enable(dev, hw)?;
         self.invalidations.enable(dev, hw)
     }
 
-    /// Ends both queues, at which the device does not look any more.
+    /// Ends both queues, which the device does not access any more.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
         self.copies.tear_down(dev, Waiter::lost);
         self.invalidations.tear_down(dev, Waiter::lost);
     }
 
-    /// Gives the device a copy.
+    /// Submits a copy.
     ///
     /// # Errors
     ///
-    /// Those of [`Queue::submit`].
+    /// `EBUSY` if the queue is full, `ENODEV` if the device is unbound.
     pub(super) fn copy(
         &self,
         dev: &Device<Bound>,
@@ -95,7 +95,7 @@ impl Queues {
         self.copies.submit(dev, hw, command, Waiter::Job(job))
     }
 
-    /// Gives the device an invalidation.
+    /// Submits an invalidation, and does not wait for it.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Queues {
         hw: &dyn Hardware,
         invalidation: Invalidation,
     ) -> Result {
-        // The device may still look at a queue in which something has just ended.
+        // The device may still poll a queue in which a command has just completed.
         let queue = match self.copies.is_busy() {
             true => &self.invalidations,
             false => &self.copies,
@@ -115,11 +115,13 @@ impl Queues {
         queue.submit(dev, hw, &command, Waiter::Invalidation(invalidation))
     }
 
-    /// Ends what uses `region`; bounded. If it was `asked` for before, that has ended then, too.
+    /// Invalidates `region` and waits for that; bounded. If an invalidation was `requested` before,
+    /// it has completed then, too.
     ///
     /// # Errors
     ///
-    /// Those of [`Queue::invalidate`].
+    /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if the
+    /// device is unbound.
     pub(super) fn invalidate(
         &self,
         dev: &Device<Bound>,
@@ -133,17 +135,17 @@ impl Queues {
         self.invalidations.invalidate(dev, hw, region)
     }
 
-    /// Whether something has ended of which nobody was told.
+    /// Returns true if completions have not been reaped.
     pub(crate) fn has_ended(&self) -> bool {
         self.copies.has_ended() || self.invalidations.has_ended()
     }
 
-    /// Whether something has not ended.
+    /// Returns true if commands are in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.copies.is_busy() || self.invalidations.is_busy()
     }
 
-    /// Asks for interrupts when something ends.
+    /// Requests interrupts for completions.
     pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         if self.copies.is_busy() {
             self.copies.arm(dev, hw)?;
@@ -154,7 +156,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Tells connections of what has ended; whether there was any.
+    /// Reaps completions. Returns true if there were any.
     pub(crate) fn reap(&self, site: &Site<'_>) -> bool {
         let mut any = false;
         for queue in [&self.copies, &self.invalidations] {

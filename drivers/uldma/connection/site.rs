@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections need of the device that they are of.
+//! The parts of a device that its connections use.
 
 use kernel::{
     prelude::*,
@@ -33,15 +33,15 @@ use crate::{
     params, //
 };
 
-/// How long is waited for room in the queue.
+/// Maximum time to wait for room in the queue.
 const TIMEOUT: Delta = Delta::from_secs(2);
 
-/// Where connections find what they need.
+/// The parts of a device that its connections use.
 pub(crate) struct Site<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
     pub(crate) tpt: &'a Tpt,
-    /// The kernel's queues of descriptors, if the device can have such.
+    /// The kernel's queues of descriptors, if the device supports them.
     pub(crate) queues: Option<&'a Queues>,
     pub(crate) link: &'a Link,
     pub(crate) window_alloc: &'a WindowAllocator,
@@ -50,18 +50,20 @@ pub(crate) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Does what there is to do, where nobody is interrupted.
+    /// Makes progress if the driver polls in place of doorbells.
     pub(crate) fn work_if_polling(&self) {
         if params::link_poll().is_some() {
             self.worker.kick();
         }
     }
 
-    /// Ends what uses `region`, and waits for that; if it was `asked` for before, also for that.
+    /// Invalidates `region`, and waits for that. If an invalidation was `requested` before, waits
+    /// for that, too.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` without a queue; those of [`Queue::invalidate`](crate::dma::queue::Queue::invalidate).
+    /// `EOPNOTSUPP` without a queue, `ETIMEDOUT` if the device does not answer, `ENODEV` if it is
+    /// unbound.
     pub(super) fn invalidate(&self, region: u32, asked: bool) -> Result {
         let queues = self.queues.ok_or_else(eopnotsupp)?;
         let since: Instant<Monotonic> = Instant::now();
@@ -70,7 +72,7 @@ impl Site<'_> {
                 let guard = self.gate.try_enter()?;
                 queues.invalidate(guard.dev(), self.hw, region, asked)
             };
-            // Who hears of the end of commands makes room for more.
+            // Reaping completions makes room in the queue.
             self.worker.kick();
             match result {
                 Err(EBUSY) if since.elapsed() < TIMEOUT => fsleep(wakeup::cost()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection is about: its states, and what has to be said to the peer.
+//! The state machine of a connection.
 
 use kernel::{
     prelude::*,
@@ -33,29 +33,29 @@ use crate::{
     user_abi::events::Events, //
 };
 
-/// How the end of a connection goes. Both sides can begin it, also at once.
+/// The end of a connection, which either side, or both, can begin.
 ///
-/// A side says *disconnect* when it has nothing in flight, and answers the other's in the same way.
+/// A side sends *disconnect* when it has nothing in flight, and answers that of the peer in the
+/// same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Closing {
     /// This side has ended it.
     pub(super) ours: bool,
-    /// Our *disconnect* is said.
+    /// Our *disconnect* was sent.
     pub(super) sent: bool,
     /// The peer has answered it.
     pub(super) answered: bool,
     /// The peer has ended it.
     pub(super) theirs: bool,
-    /// The peer's *disconnect* is answered.
+    /// The *disconnect* of the peer was answered.
     pub(super) answer_sent: bool,
-    /// The link is down, or the peer does not know of the connection: nothing can be said any
-    /// more.
+    /// The link is down, or the peer does not know the connection: no message can be sent any more.
     pub(super) cut: bool,
-    /// The peer has not let go of it in time, and can do no harm by it.
+    /// The peer has not confirmed the end in time, and cannot access memory of this node.
     pub(super) expired: bool,
 }
 
-/// What has to be said.
+/// The next message of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseMsg {
     Nothing,
@@ -64,12 +64,12 @@ pub(super) enum CloseMsg {
 }
 
 impl Closing {
-    /// Whether nothing new may begin.
+    /// Returns true if no new transfer may begin.
     pub(super) fn has_begun(&self) -> bool {
         self.ours || self.theirs || self.cut
     }
 
-    /// What has to be said now that nothing is in flight.
+    /// Returns the next message. Nothing must be in flight.
     pub(super) fn next_msg(&self) -> CloseMsg {
         if self.cut || self.expired {
             CloseMsg::Nothing
@@ -82,39 +82,39 @@ impl Closing {
         }
     }
 
-    /// Whether the peer uses nothing of this side any more, and this side nothing of the peer.
+    /// Returns true if neither side uses resources of the other any more.
     pub(super) fn is_done(&self) -> bool {
         let answered = !self.theirs || self.answer_sent;
         self.cut || self.expired || (answered && (self.theirs || self.answered))
     }
 }
 
-/// Where a connection is before it ends.
+/// The phase of a connection before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// *Connect* has to be said.
+    /// *Connect* has to be sent.
     Asking,
-    /// It is said, and not answered.
+    /// *Connect* was sent and not answered.
     Asked,
-    /// *Connected* has to be said.
+    /// *Connected* has to be sent.
     Answering,
     Connected,
-    /// The peer refused.
+    /// The peer refused the connection.
     Refused(Error),
 }
 
-/// One direction.
+/// One direction of a connection.
 pub(super) struct HalfConn {
     pub(super) stream: Stream<Buffer>,
-    /// What the peer has offered, where this side moves the data.
+    /// Memory that the peer has offered, if this side moves the data.
     pub(super) offers: Offers,
-    /// Lengths of what this side has offered and the peer has not moved, where it does.
+    /// Lengths of the memory that this side has offered, if the peer moves the data.
     pub(super) offered: KVec<u64>,
-    /// Bytes that were moved and of which the peer was not told.
+    /// Bytes that were moved and not reported to the peer.
     pub(super) unreported: u64,
-    /// Commands that have not ended.
+    /// Number of commands in flight.
     pub(super) commands: u32,
-    /// Of calls that wait to get memory back.
+    /// Polling of calls that reap memory.
     pub(super) polling: Polling,
 }
 
@@ -131,7 +131,7 @@ impl HalfConn {
         })
     }
 
-    /// Notes that `bytes` of what was offered were moved.
+    /// Notes that the peer has moved `bytes` of the offered bytes.
     pub(super) fn settle(&mut self, bytes: u64) {
         let mut left = bytes;
         while let Some(first) = self.offered.first_mut() {
@@ -146,7 +146,7 @@ impl HalfConn {
     }
 }
 
-/// What a connection counts.
+/// Counters of a connection.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counters {
     pub(super) copied: u64,
@@ -154,15 +154,16 @@ pub(super) struct Counters {
     pub(super) locks: u64,
 }
 
-/// What a connection keeps under its lock.
+/// The part of a connection that its lock protects.
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) closing: Closing,
-    /// Data was lost, or nobody can say.
+    /// Data was lost or may have been lost.
     pub(super) reset: bool,
-    /// It has no holder any more, and is forgotten when it is over.
+    /// The connection has no owner, and is removed when it is over.
     pub(super) orphan: bool,
-    /// Since when the peer could have let go of it: the end began here, or the peer was told.
+    /// Start of the time in which the peer has to confirm the end: the end began here, or
+    /// *disconnect* was sent.
     since: Option<Instant<Monotonic>>,
     /// The peer's number of the connection.
     pub(super) remote: u32,
@@ -170,11 +171,13 @@ pub(super) struct State {
     pub(super) name: u64,
     pub(super) sending: HalfConn,
     pub(super) receiving: HalfConn,
-    /// Part of this node's section into which the peer writes what it sends, if data goes that way.
+    /// Range of this node's section into which the peer writes its data, if data goes through the
+    /// window.
     pub(super) own_window: Option<WindowRange>,
-    /// The same of the peer's section.
+    /// Range of the peer's section into which this node writes its data, if data goes through the
+    /// window.
     pub(super) peer_window: Option<WindowRange>,
-    /// Who is told that something has changed, besides those who wait.
+    /// Events that are woken on changes.
     pub(super) watcher: Option<Arc<Events>>,
     pub(super) counters: Counters,
 }
@@ -205,9 +208,9 @@ impl State {
             self.since = Some(Instant::now());
         }
         match self.phase {
-            // The peer does not know of it.
+            // The peer does not know the connection.
             Phase::Asking | Phase::Refused(_) => self.closing.cut = true,
-            // The peer will hear when it has answered.
+            // *Disconnect* is sent after the peer has answered.
             Phase::Asked => self.reset = true,
             Phase::Answering | Phase::Connected => {
                 self.reset |= lose && self.sending.stream.left() > 0;
@@ -215,26 +218,27 @@ impl State {
         }
     }
 
-    /// Notes that the peer was told of the end.
+    /// Notes that *disconnect* was sent.
     pub(super) fn disconnect_sent(&mut self) {
         self.closing.sent = true;
         self.since = Some(Instant::now());
     }
 
-    /// How many nanoseconds of `limit` the peer has left to let go of it.
+    /// Returns the nanoseconds of `limit` that the peer has left to confirm the end.
     pub(super) fn time_left(&self, limit: Delta) -> u64 {
         let used = self.since.map_or(Delta::ZERO, |since| since.elapsed());
         u64::try_from((limit - used).as_nanos()).unwrap_or(0)
     }
 
-    /// Whether it can be forgotten: it has no holder, and neither side uses anything of the other.
+    /// Returns true if the connection can be removed: it has no owner, and neither side uses
+    /// resources of the other.
     pub(super) fn is_forgettable(&self) -> bool {
         self.orphan && self.closing.is_done() && self.is_drained()
     }
 
-    /// Whether the peer has not let go of it in `limit`, and this side waits for nothing else. Where
-    /// the peer has heard of the end, and cannot write to this node, that needs no answer: then it
-    /// expires.
+    /// Returns true if the peer has not confirmed the end within `limit`, and this side waits for
+    /// nothing else. If *disconnect* was sent and the peer cannot write to this node, no answer is
+    /// needed, and the connection expires instead.
     pub(super) fn is_overdue(&mut self, limit: Delta) -> bool {
         let late = self.orphan && self.is_drained() && self.time_left(limit) == 0;
         if !late || self.closing.is_done() {
@@ -245,17 +249,17 @@ impl State {
         !self.closing.expired
     }
 
-    /// Whether its memory is to be taken out of reach, whatever its holder does.
+    /// Returns true if memory has to be released, whatever the owner does.
     pub(super) fn is_to_be_released(&self) -> bool {
         self.closing.cut || (self.orphan && self.has_memory())
     }
 
-    /// Whether there is memory of a program.
+    /// Returns true if the connection has memory of a program.
     pub(super) fn has_memory(&self) -> bool {
         !(self.sending.stream.is_released() && self.receiving.stream.is_released())
     }
 
-    /// The state as users know it.
+    /// Returns the state as the user interface numbers it.
     pub(super) fn number(&self) -> u32 {
         match self.phase {
             _ if self.closing.has_begun() => uapi::ULDMA_CONN_CLOSING,
@@ -265,7 +269,7 @@ impl State {
         }
     }
 
-    /// Fails unless memory can be given.
+    /// Fails unless memory can be posted.
     pub(super) fn check_open(&self) -> Result {
         if self.reset {
             return Err(econnreset());
@@ -279,7 +283,7 @@ impl State {
         }
     }
 
-    /// Whether nothing more comes back of what was given to go one `direction`.
+    /// Returns true if no more memory of this direction can be reaped.
     pub(super) fn is_over(&self, direction: Direction) -> bool {
         let half = match direction {
             Direction::Send => &self.sending,
@@ -288,17 +292,17 @@ impl State {
         (self.reset || self.closing.has_begun()) && !half.stream.is_withheld()
     }
 
-    /// Whether data moves, and messages about it make sense.
+    /// Returns true if data can move.
     pub(super) fn is_connected(&self) -> bool {
         matches!(self.phase, Phase::Connected | Phase::Answering)
     }
 
-    /// Whether no command is under way.
+    /// Returns true if no command is in flight.
     pub(super) fn is_drained(&self) -> bool {
         self.sending.commands == 0 && self.receiving.commands == 0
     }
 
-    /// Whether commands have not ended, or the peer was not told of some that have.
+    /// Returns true if commands are in flight, or completed ones were not reported to the peer.
     pub(super) fn is_in_flight(&self) -> bool {
         let busy = |half: &HalfConn| half.commands > 0 || half.unreported > 0;
         busy(&self.sending) || busy(&self.receiving)
@@ -309,7 +313,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// Lets a side say what it has to, and the other hear it.
+    /// Sends the next message of one side to the other.
     fn exchange(from: &mut Closing, to: &mut Closing) -> bool {
         match from.next_msg() {
             CloseMsg::Nothing => return false,
@@ -343,7 +347,7 @@ mod tests {
     fn both_sides_end_it_at_once() {
         let (mut a, mut b) = (Closing::default(), Closing::default());
         (a.ours, b.ours) = (true, true);
-        // Both say so before either hears.
+        // Both send before either receives.
         let (mut heard_by_a, mut heard_by_b) = (Closing::default(), Closing::default());
         exchange(&mut a, &mut heard_by_b);
         exchange(&mut b, &mut heard_by_a);
@@ -370,7 +374,7 @@ mod tests {
         state.orphan = true;
         state.end(true);
         assert!(state.reset && !state.is_forgettable());
-        // The peer has made it all the same.
+        // The peer has accepted the connection nevertheless.
         state.phase = Phase::Connected;
         assert_eq!(state.closing.next_msg(), CloseMsg::Disconnect);
         state.disconnect_sent();
@@ -394,11 +398,12 @@ mod tests {
         let (now, later) = (Delta::ZERO, Delta::from_secs(1000));
         let mut state = State::new(Phase::Connected, 0, 1)?;
         state.end(false);
-        // Its holder may still wait.
+        // The owner may still wait.
         assert!(!state.is_overdue(now));
         state.orphan = true;
         assert!(!state.is_overdue(later) && state.time_left(later) > 0);
-        // Until the peer was told, it may not forget, even where it can do no harm.
+        // Until *disconnect* was sent it does not expire, even if the peer cannot write to this
+        // node.
         assert!(state.is_overdue(now) && !state.is_forgettable());
         state.disconnect_sent();
         assert!(!state.is_overdue(later));
@@ -414,7 +419,7 @@ mod tests {
         state.end(false);
         state.disconnect_sent();
         assert!(state.is_overdue(Delta::ZERO) && !state.is_forgettable());
-        // An own command is not the peer's fault.
+        // A command of this node is not the fault of the peer.
         state.receiving.commands = 1;
         assert!(!state.is_overdue(Delta::ZERO));
         state.receiving.commands = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One direction of a connection: the memory that a program gave to it, and how far it has come.
+//! The buffers of one direction of a connection, and the progress of each.
 //!
-//! Bytes are counted, not buffers: the first byte that was given here meets the first that was given
-//! there, whatever the boundaries. Memory goes back to the program in the order in which it came,
-//! and what lies side by side is one range.
+//! Bytes are counted, not buffers: the first byte posted here is transferred to or from the first
+//! byte posted by the peer, whatever the boundaries. Memory is reaped in the order in which it was
+//! posted, and adjacent memory is one range.
 
 use kernel::prelude::*;
 
@@ -13,35 +13,37 @@ use crate::{
     uapi, //
 };
 
-/// Buffers that one direction can have.
+/// Maximum number of buffers of one direction.
 const MAX_BUFFERS: usize = uapi::ULDMA_CONN_MAX_BUFFERS as usize;
 
-/// Memory that was given. The counts are bytes from its start, each at most the one before it.
+/// A posted buffer. The counts are bytes from its start, each at most the one before it.
 struct PostedBuffer<B> {
     buffer: B,
     addr: u64,
     length: u64,
-    /// Offered to the peer, or on its way: nobody has to be asked about it again.
+    /// Bytes that were offered to the peer, or whose copy has begun.
     claimed: u64,
-    /// Moved: the program may have it back.
+    /// Bytes that were moved, so that the program may reap them.
     moved: u64,
-    /// Given back.
+    /// Bytes that were reaped.
     returned: u64,
     inval: InvalState,
 }
 
-/// Whether memory of which all was moved can be given back.
+/// Invalidation of a buffer. It is needed before the last bytes can be reaped if the engine moves
+/// the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InvalState {
-    /// Somebody has to be asked.
+    /// The device can access the buffer. An invalidation has to be submitted once all bytes were
+    /// moved.
     Needed,
-    /// Somebody was asked.
+    /// The invalidation is in flight.
     Requested,
     Done,
 }
 
 impl<B> PostedBuffer<B> {
-    /// Bytes that can be given back.
+    /// Returns the number of bytes that can be reaped.
     fn ready(&self) -> u64 {
         match self.moved == self.length && self.inval != InvalState::Done {
             true => 0,
@@ -49,22 +51,22 @@ impl<B> PostedBuffer<B> {
         }
     }
 
-    /// Whether somebody has to be asked before it can be given back.
+    /// Returns true if the buffer has to be invalidated before it can be reaped.
     fn needs_invalidation(&self) -> bool {
         self.moved == self.length && self.inval == InvalState::Needed
     }
 }
 
-/// Memory of a program, and how much of it was moved.
+/// The buffers of one direction.
 pub(super) struct Stream<B> {
     posted: KVec<PostedBuffer<B>>,
-    /// Buffers of which nothing is left, to be released.
+    /// Buffers that were reaped as a whole, to be released.
     finished: KVec<B>,
-    /// Bytes that were moved, of all that was ever given.
+    /// Total number of bytes that were moved.
     total: u64,
 }
 
-/// Bytes of one buffer that are to be moved or offered.
+/// Bytes of one buffer to move or to offer.
 pub(super) struct Piece<'a, B> {
     pub(super) buffer: &'a B,
     /// First byte.
@@ -73,7 +75,7 @@ pub(super) struct Piece<'a, B> {
 }
 
 impl<B> Stream<B> {
-    /// An empty stream, with room for all that it can have.
+    /// Creates an empty stream, with room for the maximum number of buffers.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             posted: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
@@ -82,13 +84,13 @@ impl<B> Stream<B> {
         })
     }
 
-    /// Whether there is room for one more buffer.
+    /// Returns true if there is room for one more buffer.
     pub(super) fn has_room(&self) -> bool {
         self.posted.len() + self.finished.len() < MAX_BUFFERS
     }
 
-    /// Adds memory; gives it back if there is no room. The last of what is `held` comes back only
-    /// after [`Stream::invalidated`].
+    /// Posts a buffer; returns it if there is no room. The last bytes of a buffer that is moved
+    /// `by_engine` can be reaped only after [`Stream::invalidated`].
     pub(super) fn post(
         &mut self,
         buffer: B,
@@ -115,7 +117,7 @@ impl<B> Stream<B> {
         pushed.map_err(|err| err.0.buffer)
     }
 
-    /// The next bytes that were not claimed, at most `limit` of one buffer.
+    /// Returns the next unclaimed bytes, at most `limit` of one buffer.
     pub(super) fn next(&self, limit: u64) -> Option<Piece<'_, B>> {
         let mut posted = self.posted.iter();
         let next = posted.find(|posted| posted.claimed < posted.length)?;
@@ -127,7 +129,7 @@ impl<B> Stream<B> {
         })
     }
 
-    /// Claims the `length` bytes that [`Stream::next`] has told.
+    /// Claims `length` of the bytes that [`Stream::next`] has returned.
     pub(super) fn claim(&mut self, length: u64) {
         let mut posted = self.posted.iter_mut();
         if let Some(next) = posted.find(|posted| posted.claimed < posted.length) {
@@ -135,7 +137,7 @@ impl<B> Stream<B> {
         }
     }
 
-    /// The buffer that the next moved byte is in, and where in it.
+    /// Returns the claimed bytes of the first buffer that was not moved as a whole.
     pub(super) fn unmoved(&self) -> Option<Piece<'_, B>> {
         let mut posted = self.posted.iter();
         let next = posted.find(|posted| posted.moved < posted.length)?;
@@ -150,7 +152,7 @@ impl<B> Stream<B> {
     ///
     /// # Errors
     ///
-    /// `EPROTO` for more than was claimed; nothing has changed then.
+    /// `EPROTO` for more bytes than were claimed; nothing has changed then.
     pub(super) fn moved(&mut self, bytes: u64) -> Result {
         if bytes > self.in_flight() {
             return Err(eproto());
@@ -165,14 +167,14 @@ impl<B> Stream<B> {
         Ok(())
     }
 
-    /// The next buffer of which all was moved and that is held.
+    /// Returns the next buffer that has to be invalidated.
     pub(super) fn next_to_invalidate(&mut self) -> Option<&mut B> {
         let mut posted = self.posted.iter_mut();
         let next = posted.find(|posted| posted.needs_invalidation())?;
         Some(&mut next.buffer)
     }
 
-    /// Notes that somebody was asked about what [`Stream::next_to_invalidate`] has told.
+    /// Notes that the invalidation of [`Stream::next_to_invalidate`] was submitted.
     pub(super) fn invalidation_requested(&mut self) {
         let mut posted = self.posted.iter_mut();
         if let Some(next) = posted.find(|posted| posted.needs_invalidation()) {
@@ -180,7 +182,7 @@ impl<B> Stream<B> {
         }
     }
 
-    /// Lets the buffer go that `is` the one that somebody was asked about.
+    /// Notes that the buffer for which `is` returns true was invalidated. Returns the buffer.
     pub(super) fn invalidated(&mut self, is: impl Fn(&B) -> bool) -> Option<&mut B> {
         let mut posted = self.posted.iter_mut();
         let posted =
@@ -189,7 +191,7 @@ impl<B> Stream<B> {
         Some(&mut posted.buffer)
     }
 
-    /// Gives at most `limit` moved bytes back, as address and length.
+    /// Reaps at most `limit` moved bytes. Returns address and length.
     pub(super) fn reap(&mut self, limit: u64) -> Option<(u64, u64)> {
         let mut range: Option<(u64, u64)> = None;
         while let Some(first) = self.posted.first_mut() {
@@ -206,30 +208,30 @@ impl<B> Stream<B> {
                 break;
             }
             if let Ok(posted) = self.posted.remove(0) {
-                // There is room for all that were given.
+                // There is room for all posted buffers.
                 let _ = self.finished.push_within_capacity(posted.buffer);
             }
         }
         range
     }
 
-    /// A buffer of which nothing is left, to be released.
+    /// Takes out a buffer that was reaped as a whole, to be released.
     pub(super) fn pop_finished(&mut self) -> Option<B> {
         self.finished.pop()
     }
 
-    /// Any buffer, whatever became of it, to be released.
+    /// Takes out any buffer, in whatever state, to be released.
     pub(super) fn pop(&mut self) -> Option<B> {
         let posted = || self.posted.pop().map(|posted| posted.buffer);
         self.finished.pop().or_else(posted)
     }
 
-    /// Whether there are bytes to give back.
+    /// Returns true if bytes can be reaped.
     pub(super) fn has_ready(&self) -> bool {
         self.posted.first().is_some_and(|posted| posted.ready() > 0)
     }
 
-    /// Whether there would be, if it were not held.
+    /// Returns true if bytes can be reaped after an invalidation only.
     pub(super) fn is_withheld(&self) -> bool {
         let mut posted = self.posted.iter();
         posted
@@ -237,37 +239,37 @@ impl<B> Stream<B> {
             .is_some_and(|posted| posted.moved > posted.returned && posted.ready() == 0)
     }
 
-    /// Whether nothing was given that was not given back.
+    /// Returns true if all posted bytes were reaped.
     pub(super) fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// Whether no buffer is left to be released.
+    /// Returns true if no buffer is left to be released.
     pub(super) fn is_released(&self) -> bool {
         self.posted.is_empty() && self.finished.is_empty()
     }
 
-    /// Bytes that were claimed and not moved.
+    /// Returns the number of bytes that were claimed and not moved.
     pub(super) fn in_flight(&self) -> u64 {
         self.posted.iter().fold(0, |sum, posted| {
             sum.saturating_add(posted.claimed - posted.moved)
         })
     }
 
-    /// Bytes that were given and not moved.
+    /// Returns the number of bytes that were posted and not moved.
     pub(super) fn left(&self) -> u64 {
         self.posted.iter().fold(0, |sum, posted| {
             sum.saturating_add(posted.length - posted.moved)
         })
     }
 
-    /// Bytes that were moved, of all that was ever given.
+    /// Returns the total number of bytes that were moved.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 }
 
-/// Memory that the peer has offered.
+/// An offer of memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) token: u64,
@@ -278,22 +280,21 @@ pub(super) struct Offer {
     pub(super) length: u64,
 }
 
-/// All that the peer has offered and that is not claimed.
+/// The unclaimed offers of the peer.
 pub(super) struct Offers(KVec<Offer>);
 
 impl Offers {
-    /// No offers, with room for all that there can be.
+    /// Creates an empty list, with room for the maximum number of offers.
     pub(super) fn new() -> Result<Self> {
         let room = KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?;
         Ok(Self(room))
     }
 
-    /// Adds `bytes` bytes; all that are not claimed have to fit into `room`.
+    /// Adds an offer of `bytes` bytes. All unclaimed bytes have to fit into `room`.
     ///
     /// # Errors
     ///
-    /// `EPROTO` for none, for a number that cannot be, and for more offers or bytes than there can
-    /// be.
+    /// `EPROTO` for zero bytes, for a number beyond `i64`, and for too many offers or bytes.
     pub(super) fn add(&mut self, token: u64, generation: u64, bytes: u64, room: u64) -> Result {
         let offered = self.0.iter().map(|offer| offer.length);
         let sum = offered.fold(bytes, u64::saturating_add);
@@ -391,7 +392,7 @@ mod tests {
             posted.map_err(|_| ENOSPC)?;
         }
         run(&mut stream, 60)?;
-        // Not all was moved, so what was can come back.
+        // Not all bytes were moved, so those that were can be reaped.
         assert_eq!(stream.next_to_invalidate(), None);
         assert_eq!(stream.reap(50), Some((0, 50)));
         run(&mut stream, 140)?;
@@ -402,7 +403,7 @@ mod tests {
         assert_eq!(stream.next_to_invalidate(), None);
         assert!(stream.reap(1000).is_none() && !stream.has_ready());
         assert!(stream.is_withheld());
-        // Out of order: the first one still holds the second up.
+        // Out of order: the first buffer still blocks the second.
         assert_eq!(stream.invalidated(|number| *number == 2), Some(&mut 2));
         assert_eq!(stream.reap(1000), None);
         assert_eq!(stream.invalidated(|number| *number == 1), Some(&mut 1));

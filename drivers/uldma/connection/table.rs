@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The places of connections and listeners of one device.
+//! The table of the connections and listeners of one device.
 //!
-//! Each place has its share of the ledger, which is given back with the place: a connection that its
-//! program has left, and of which the peer has not let go, is paid for as long as it takes a place.
+//! Each entry has its share of the ledger, which is returned with the entry: a connection without
+//! an owner, whose end the peer has not confirmed, is paid for as long as it has an entry.
 
 use kernel::{
     prelude::*,
@@ -26,14 +26,14 @@ use crate::{
     }, //
 };
 
-/// Connections that a device can have.
+/// Maximum number of connections of a device.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
-/// Listeners that a device can have.
+/// Maximum number of listeners of a device.
 pub(crate) const MAX_LISTENERS: usize = 1024;
-/// Connections that one user can have given up before the peer had answered.
+/// Maximum number of connections that one user has abandoned before the peer answered.
 const MAX_GIVEN_UP: usize = 16;
 
-/// What has a place, and what is paid for it.
+/// An entry, and the share that is paid for it.
 struct Entry<T> {
     object: Arc<T>,
     _share: Share,
@@ -47,7 +47,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// No connections, and no listeners.
+    /// Creates an empty table.
     pub(super) fn new() -> Self {
         Self {
             connections: Handles::new(),
@@ -56,24 +56,23 @@ impl Table {
         }
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The connections, in no order.
+    /// Returns the connections, in no order.
     pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.connections.iter().map(|entry| &entry.object)
     }
 
-    /// The connection of number `id`.
+    /// Returns the connection of number `id`.
     pub(super) fn connection(&self, id: u32) -> Option<&Arc<Connection>> {
         let entry = self.connections.get(id).ok();
         entry.map(|entry| &entry.object)
     }
 
-    /// Fails unless there is a place for one more connection, of `user` if it is this side that
-    /// connects.
+    /// Fails unless there is room for one more connection; `user` is set if this side connects.
     ///
     /// # Errors
     ///
@@ -86,7 +85,7 @@ impl Table {
         Ok(())
     }
 
-    /// How many connections `user` gave up that the peer may still make.
+    /// Returns the number of connections that `user` abandoned and that the peer may still accept.
     fn given_up(&self, user: Kuid) -> usize {
         let given_up = self.connections().filter(|connection| {
             connection.given_up.load(Relaxed) && connection.user == Some(user)
@@ -94,12 +93,12 @@ impl Table {
         given_up.count()
     }
 
-    /// Gives the connection that `make` makes a number, which it is told, and a place, for which
-    /// `share` is paid.
+    /// Adds the connection that `make` creates with the number it is passed. `share` is paid for
+    /// the entry.
     ///
     /// # Errors
     ///
-    /// Those of [`Handles::reserve`] and of `make`.
+    /// `ENOSPC` if the table is full, `ENOMEM`; the errors of `make`.
     pub(super) fn add(
         &mut self,
         share: Share,
@@ -121,24 +120,24 @@ impl Table {
         made
     }
 
-    /// Takes the place of connection `id` away; whether it had one.
+    /// Removes connection `id`. Returns true if it was in the table.
     pub(super) fn remove(&mut self, id: u32) -> bool {
         let removed = self.connections.remove(id).is_ok();
         self.count -= usize::from(removed);
         removed
     }
 
-    /// The listener at `port`.
+    /// Returns the listener at `port`.
     pub(super) fn listener(&self, port: u32) -> Option<&Arc<Listener>> {
         let mut listeners = self.listeners.iter().map(|entry| &entry.object);
         listeners.find(|listener| listener.port() == port)
     }
 
-    /// Gives `listener` its port, for which `share` is paid.
+    /// Adds `listener`. `share` is paid for the entry.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `ENOSPC`, `ENOMEM`.
+    /// `EADDRINUSE` if the port has a listener, `ENOSPC`, `ENOMEM`.
     pub(super) fn listen(&mut self, listener: Arc<Listener>, share: Share) -> Result {
         if self.listener(listener.port()).is_some() {
             return Err(eaddrinuse());
@@ -153,7 +152,7 @@ impl Table {
         Ok(self.listeners.push(entry, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Lets the port of `listener` be used anew.
+    /// Removes `listener` and frees its port.
     pub(super) fn close_port(&mut self, listener: &Arc<Listener>) {
         self.listeners
             .retain(|entry| !Arc::ptr_eq(&entry.object, listener));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How bytes get from one node's memory into another's.
+//! The transports of connection data.
 
 use crate::hw::{
     Backend,
     Hardware, //
 };
 
-/// What moves the data of a connection.
+/// The mover of the data of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// The engine of the mover, from memory to memory.
@@ -18,12 +18,12 @@ pub(crate) enum Transport {
     Window,
 }
 
-/// Most bytes that one step moves, so that connections take turns.
+/// Maximum number of bytes of one step, so that connections take turns.
 const ENGINE_STEP: u64 = 1 << 20;
 const CPU_STEP: u64 = 64 << 10;
 
 impl Transport {
-    /// The one that moves data on `hw`.
+    /// Returns the transport of `hw`.
     pub(crate) fn of(hw: &dyn Hardware) -> Self {
         match hw.geometry().backend {
             Backend::Adapter if hw.kernel_queues().is_some() => Self::Engine,
@@ -32,7 +32,7 @@ impl Transport {
         }
     }
 
-    /// Most bytes that one step moves.
+    /// Returns the maximum number of bytes of one step.
     pub(super) fn step(self) -> u64 {
         match self {
             Self::Engine => ENGINE_STEP,
