@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Register contexts: which claims to them the device has registers for.
+//! Register contexts, and the virtual contexts that share them.
 //!
-//! There may be more claims than contexts. A claim that finds no context free takes that of another
-//! which has had it for a while and is idle now. The other loses its mappings, so it is asked for a
-//! context again when it next touches one; the process does not notice, but for the time it takes,
-//! and that arguments that it had passed in part are forgotten. It waits without the lock of its
-//! address space and can be killed, and after `context_wait_ms` the access is a bus error.
+//! There may be more virtual contexts than contexts. A virtual context that finds no context free
+//! takes that of another one, which has had it for at least a time slice and is idle. The other one
+//! is *detached*: it loses its mappings, and the next access of its process faults and attaches it
+//! again. The process notices only the time that this takes, and that arguments which it had passed
+//! in part are lost. It waits without `mmap_lock` and can be killed; after `context_wait_ms` the
+//! access fails with SIGBUS.
 
 use kernel::{
     device::{
@@ -61,12 +62,12 @@ pub(crate) use virtual_context::VirtualContext;
 struct Slot {
     page: Arc<StatusPage>,
     address: DmaAddress,
-    /// The descriptors, and where the device finds them.
+    /// The page of descriptors and its bus address.
     queue: Option<(Arc<SharedPage>, DmaAddress)>,
     /// None for the kernel's context.
     vctx: Option<Arc<VirtualContext>>,
     since: Instant<Monotonic>,
-    /// Wrong keys that were told of.
+    /// Number of wrong keys that were reported.
     bad_keys: u32,
     /// None for the kernel's context.
     _shares: Option<Shares>,
@@ -74,7 +75,7 @@ struct Slot {
 
 struct State {
     slots: KVec<Option<Slot>>,
-    /// Claims that have no context at the moment.
+    /// Virtual contexts without a context.
     detached: KVec<Arc<VirtualContext>>,
 }
 
@@ -83,7 +84,7 @@ struct State {
 pub(crate) struct Contexts {
     #[pin]
     state: Mutex<State>,
-    /// Contexts have come free, or may be idle now.
+    /// Notified when a context was released or may be idle.
     #[pin]
     changes: Changes,
 }
@@ -105,7 +106,7 @@ impl Contexts {
         }))
     }
 
-    /// Enables the kernel's context, whose status page the engine reads.
+    /// Enables the kernel's context with the status page of the engine.
     pub(crate) fn take_kernel(
         &self,
         dev: &Device<Bound>,
@@ -123,12 +124,12 @@ impl Contexts {
         Ok(())
     }
 
-    /// Gets a context for `vctx`, whose open file can map it from now on; returns its number and, if the method
-    /// needs one, its key.
+    /// Attaches `vctx` to a context, which its open file can map from now on. Returns number and,
+    /// if the method needs one, key.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when all are taken and none can be taken back now.
+    /// `EBUSY` if all contexts are in use and none can be detached now.
     pub(crate) fn attach(
         &self,
         dev: &Device<Bound>,
@@ -139,13 +140,13 @@ impl Contexts {
         self.state.lock().attach(dev, hw, offsets, vctx)
     }
 
-    /// Waits until `open_file` has registers for its context again, if it has a context; until a signal
-    /// comes, which has to be one that kills unless `interruptible`.
+    /// Waits until the virtual context of `open_file`, if there is one, is attached. Unless
+    /// `interruptible`, only a fatal signal ends the wait.
     ///
     /// # Errors
     ///
-    /// `EINTR`; `ETIMEDOUT` when none have come free in `context_wait_ms`; `ENODEV` when the device is
-    /// gone, and its errors.
+    /// `EINTR`; `ETIMEDOUT` if no context becomes free within `context_wait_ms`, or the device does
+    /// not answer; `ENODEV` if the device is unbound.
     pub(crate) fn wait_for_registers(
         &self,
         gate: &Gate,
@@ -157,7 +158,7 @@ impl Contexts {
         let begun: Instant<Monotonic> = Instant::now();
         let limit = Delta::from_millis(params::context_wait_ms());
         loop {
-            // Before the look, so that no change is missed.
+            // Before the check, so that no change is missed.
             let seen = self.changes.count();
             let Some(pause) = self.reattach(gate.try_enter()?.dev(), hw, offsets, open_file)?
             else {
@@ -173,8 +174,8 @@ impl Contexts {
         }
     }
 
-    /// Gets a context again for the claim of `open_file`, if it has one without. Returns after which
-    /// time it is worth trying again, whether or not there is a change before; none if it has one.
+    /// Attaches the virtual context of `open_file` if it is detached. Returns `None` on success, or
+    /// the time after which the caller should retry even without a change.
     fn reattach(
         &self,
         dev: &Device<Bound>,
@@ -185,7 +186,7 @@ impl Contexts {
         let mut state = self.state.lock();
         let mut detached = state.detached.iter();
         let Some(place) = detached.position(|vctx| vctx.open_file == open_file) else {
-            // Another thread has revived it, or it has ended.
+            // Another thread has attached it, or it has ended.
             return Ok(None);
         };
         let vctx = state.detached.get(place).ok_or(EINVAL)?.clone();
@@ -199,12 +200,12 @@ impl Contexts {
         }
     }
 
-    /// Ends a claim, which nobody has mapped any more.
+    /// Ends a virtual context, which is not mapped any more.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not let go of its context: that stays taken until the device
-    /// is unbound, since the device may still write its status page.
+    /// `ETIMEDOUT` if the device does not disable the context. The context stays in use until the
+    /// device is unbound, since the device may still write the status page.
     pub(crate) fn release(
         &self,
         dev: &Device<Bound>,
@@ -213,7 +214,7 @@ impl Contexts {
     ) -> Result {
         let mut state = self.state.lock();
         state.detached.retain(|other| !Arc::ptr_eq(other, vctx));
-        // Who waits for one looks when the lock is free.
+        // Waiters check when the lock is free.
         self.changes.notify();
         let number = vctx.number.xchg(0, Relaxed);
         if number == 0 {
@@ -227,19 +228,19 @@ impl Contexts {
         Ok(())
     }
 
-    /// How many are taken, without the kernel's.
+    /// Returns the number of contexts in use, without the kernel's.
     pub(crate) fn used(&self) -> u32 {
         let state = self.state.lock();
         let used = state.slots.iter().skip(1).filter(|slot| slot.is_some());
         u32::try_from(used.count()).unwrap_or(u32::MAX)
     }
 
-    /// How many claims have no context at the moment.
+    /// Returns the number of detached virtual contexts.
     pub(crate) fn detached(&self) -> usize {
         self.state.lock().detached.len()
     }
 
-    /// The last ticket that was given out for `vctx`.
+    /// Returns the last ticket that was issued for `vctx`.
     pub(crate) fn last_ticket(
         &self,
         dev: &Device<Bound>,
@@ -253,7 +254,7 @@ impl Contexts {
         }
     }
 
-    /// What was counted for `vctx`.
+    /// Returns the counters of `vctx`.
     pub(crate) fn counters(
         &self,
         dev: &Device<Bound>,
@@ -268,7 +269,7 @@ impl Contexts {
         }
     }
 
-    /// Tells the open files of all contexts that transfers may have ended.
+    /// Notifies the open files of all contexts that transfers may have ended.
     pub(crate) fn progress(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let state = self.state.lock();
         for (number, slot) in state.slots.iter().enumerate() {
@@ -291,7 +292,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Reports which contexts have named too many wrong keys since it was last called.
+    /// Logs contexts with too many wrong keys since the last call.
     pub(crate) fn report_bad_keys(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         for (number, slot) in state.slots.iter_mut().enumerate().skip(1) {
@@ -299,8 +300,7 @@ impl Contexts {
                 continue;
             };
             let bad_keys = hw.bad_keys(dev, u32::try_from(number)?)?;
-            // Once for each time that a context is taken, so that nobody can flood the log by guessing
-            // alone.
+            // Once per attachment, so that guessing alone cannot flood the log.
             if bad_keys >= layout::MAX_BAD_KEYS && slot.bad_keys < layout::MAX_BAD_KEYS {
                 dev_warn_ratelimited!(
                     Keys,
@@ -328,7 +328,7 @@ impl State {
         self.slots.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Gets a context for `vctx`.
+    /// Attaches `vctx` to a context.
     fn attach(
         &mut self,
         dev: &Device<Bound>,
@@ -374,12 +374,12 @@ impl State {
         vctx.number.store(number, Relaxed);
         vctx.events.set_registers(Some(number));
         offsets.move_context(vctx.open_file, Some(number));
-        // Somebody may wait already. A device that does not take it has left the bus.
+        // A process may wait already. The only error is a device that has left the bus.
         let _ = hw.arm_context(dev, number, vctx.page.completed());
         Ok((number, key))
     }
 
-    /// A context that is free and that `vctx` can have.
+    /// Returns a free context that `vctx` can use.
     fn free(&self, vctx: &VirtualContext) -> Option<u32> {
         let numbers = 1..u32::try_from(self.slots.len()).ok()?;
         let is_free = |number: &u32| {
@@ -387,14 +387,14 @@ impl State {
             let slot = place.and_then(|place| self.slots.get(place));
             slot.is_some_and(Option::is_none) && fits(*number, vctx)
         };
-        // A key can name the first ones only, so they are left for those who need one.
+        // Keys can name the first contexts only, so these are left for methods that need a key.
         let mut last_first = numbers.rev();
         last_first.find(is_free)
     }
 
-    /// Asks the contexts that can be taken back, and have been had for long enough, to interrupt when
-    /// a transfer ends; returns when the next of the others has been had for long enough, or when
-    /// it is time to look whether those that tell nothing are idle.
+    /// Requests completion interrupts of all movable contexts whose time slice is over. Returns the
+    /// time until the next time slice ends, or until the caller should check again for contexts
+    /// that do not interrupt.
     fn next_idle(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<Delta> {
         let slice = Delta::from_millis(params::context_slice_ms());
         let mut pause = slice;
@@ -414,12 +414,12 @@ impl State {
         Ok(pause)
     }
 
-    /// Takes a context back that `vctx` can have, from the open file that has had it for longest;
-    /// with `own` from one of the same user.
+    /// Detaches the idle virtual context that has been attached for longest, and whose context
+    /// `vctx` can use; with `own`, one of the same user. Returns the number of the context.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when nobody is idle who has had one for long enough.
+    /// `EBUSY` if no virtual context is idle whose time slice is over.
     fn detach_oldest(
         &mut self,
         dev: &Device<Bound>,
@@ -452,7 +452,7 @@ impl State {
         }
         let (_, number, owner) = oldest.ok_or(EBUSY)?;
         offsets.move_context(owner.open_file, None);
-        // Nobody can start anything from here on, but may have just now.
+        // No transfer can start from here on, but one may have started just before.
         if !is_idle(dev, hw, number, &owner)? {
             offsets.move_context(owner.open_file, Some(number));
             return Err(EBUSY);
@@ -471,7 +471,7 @@ impl State {
         let _ = self.detached.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(dev, number) {
             hw.health().keeps_context();
-            // It stays taken, as the device may still write the status page, and is nobody's.
+            // It stays in use without an owner, as the device may still write the status page.
             if let Some(Some(slot)) = self.slot(number) {
                 slot.vctx = None;
             }
@@ -484,12 +484,13 @@ impl State {
     }
 }
 
-/// Whether a claim can have context `number`.
+/// Returns true if `vctx` can use context `number`.
 fn fits(number: u32, vctx: &VirtualContext) -> bool {
     !vctx.method.needs_key() || number < layout::KEY_CONTEXTS
 }
 
-/// Whether nothing of a context is under way, nor will be unless its process touches a register.
+/// Returns true if no transfer of a context is in flight, and none begins unless its process
+/// accesses a register.
 fn is_idle(
     dev: &Device<Bound>,
     hw: &dyn Hardware,
@@ -501,7 +502,7 @@ fn is_idle(
 }
 
 impl Slot {
-    /// Enables context `number` as `setup` says, but for the pages.
+    /// Enables context `number` with `setup` and the given pages.
     fn enable(
         dev: &Device<Bound>,
         hw: &dyn Hardware,
@@ -541,7 +542,7 @@ impl Slot {
         }
     }
 
-    /// Ends the mappings of what the device no longer uses.
+    /// Unmaps the pages, which the device does not use any more.
     fn unmap(self, dev: &Device<Bound>) {
         dma::unmap(dev, self.address);
         if let Some((_, address)) = self.queue {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transfers that the kernel starts for open files: DMA without a context.
+//! Transfers that the kernel starts for open files, without a context of theirs.
 //!
-//! They all share the kernel's context. Its completion records are copied out as transfers end, so
-//! that one open file's transfers do not overwrite the results of another's.
+//! All use the kernel's context. Completion records are copied as transfers end, so that transfers
+//! of one open file do not overwrite results of another.
 
 use kernel::{
     device::{
@@ -57,7 +57,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// How it ended, if it has.
+    /// Returns the outcome, if the transfer has ended.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         let status = self.status.load(Acquire);
         (status != PENDING).then(|| Outcome {
@@ -75,9 +75,9 @@ impl Transfer {
 struct State {
     /// Transfers that have not ended, by ticket modulo the queue's depth.
     pending: [Option<Arc<Transfer>>; layout::QUEUE_DEPTH],
-    /// Last ticket whose end was seen.
+    /// Last reaped ticket.
     ended: u64,
-    /// Last ticket given out.
+    /// Last issued ticket.
     started: u64,
 }
 
@@ -112,13 +112,13 @@ impl Engine {
         })
     }
 
-    /// Starts a transfer; `events` are told when it has ended.
+    /// Starts a transfer; `events` are notified of its end.
     ///
-    /// The caller must hold whatever keeps the two regions registered until this returns.
+    /// The caller must keep both regions registered until this returns.
     ///
     /// # Errors
     ///
-    /// Those of [`Hardware::start`].
+    /// `EBUSY` if the queue is full, `ENOMEM`, and the errors of [`Hardware::start`].
     pub(crate) fn start(
         &self,
         dev: &Device<Bound>,
@@ -128,7 +128,7 @@ impl Engine {
         length: u64,
         events: &Arc<Events>,
     ) -> Result<Arc<Transfer>> {
-        // Whoever reaps tells: nobody else sees this progress any more.
+        // The thread that reaps also notifies, since no other sees this progress.
         self.poll();
         let mut state = self.state.lock();
         let expected = state.started + 1;
@@ -161,7 +161,7 @@ impl Engine {
         Ok(transfer)
     }
 
-    /// Looks for transfers that have ended, and wakes who waits for them.
+    /// Reaps transfers, and wakes their waiters.
     pub(crate) fn poll(&self) {
         let progress = {
             let mut state = self.state.lock();
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     fn reap(&self, state: &mut State) -> bool {
-        // A device that says nonsense cannot make us end what was not started.
+        // A device that reports wrong tickets cannot end transfers that were not started.
         let completed = self.status_page.completed().min(state.started);
         let progress = state.ended < completed;
         while state.ended < completed {
@@ -204,7 +204,7 @@ impl Engine {
         })
     }
 
-    /// Ends all transfers as aborted: the device is gone.
+    /// Aborts all transfers, since the device is unbound.
     pub(crate) fn abort(&self) {
         let mut state = self.state.lock();
         self.reap(&mut state);

@@ -2,7 +2,7 @@
 
 //! Initiation methods, as `enum uldma_method` of the user interface numbers them.
 //!
-//! How each works is the device's business; here is what the driver has to do for one.
+//! The device implements them; this module defines the requirements of each on the driver.
 
 use kernel::{
     pr_warn_once,
@@ -15,11 +15,11 @@ use crate::{
     uapi, //
 };
 
-/// An initiation method that the device has, and that the administrator allows.
+/// An initiation method that the device supports and the administrator allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Method(u32);
 
-/// The methods of `offered`, the device's, that a context may have.
+/// Returns the methods of `offered`, those of the device, that a context may use.
 pub(crate) fn allowed(offered: u32) -> u32 {
     match params::insecure_methods() {
         true => offered,
@@ -28,15 +28,14 @@ pub(crate) fn allowed(offered: u32) -> u32 {
 }
 
 impl Method {
-    /// Descriptors in memory, which is how the kernel's own queue works, too.
+    /// Descriptors in memory, which the kernel's queues use, too.
     pub(crate) const QUEUE: Self = Self(uapi::ULDMA_METHOD_QUEUE);
 
-    /// Decodes a number, given the bit mask of methods that the device has.
+    /// Decodes a number, given the bit mask of methods that the device supports.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` when the device does not have it, `EPERM` when it is not secure and not
-    /// allowed.
+    /// `EOPNOTSUPP` if the device does not support it, `EPERM` if it is insecure and not allowed.
     pub(crate) fn from_number(number: u32, offered: u32) -> Result<Self> {
         let bit = 1u32.checked_shl(number).unwrap_or(0);
         if bit & offered == 0 {
@@ -49,22 +48,22 @@ impl Method {
         Ok(Self(number))
     }
 
-    /// The bit of the method in a mask.
+    /// Returns the bit of the method in a mask.
     pub(crate) fn bit(self) -> u32 {
         1 << self.0
     }
 
-    /// Whether a context needs a key.
+    /// Returns true if a context needs a key.
     pub(crate) fn needs_key(self) -> bool {
         self.0 == uapi::ULDMA_METHOD_KEY
     }
 
-    /// Whether a context needs a page of descriptors.
+    /// Returns true if a context needs a page of descriptors.
     pub(crate) fn needs_queue(self) -> bool {
         self.0 == uapi::ULDMA_METHOD_QUEUE
     }
 
-    /// Whether the device has to be told who runs.
+    /// Returns true if the device has to be notified of context switches.
     pub(crate) fn needs_sched_notify(self) -> bool {
         self.bit() & uapi::ULDMA_METHODS_SCHED_NOTIFY != 0
     }

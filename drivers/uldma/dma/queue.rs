@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's queue of descriptors: copies between the nodes and invalidations, without a register
-//! access as long as the device looks at it.
+//! A queue of descriptors of the kernel, for copies between nodes and for invalidations. Submission
+//! takes no register access while the device polls the queue.
 
 use core::mem::offset_of;
 
@@ -51,46 +51,46 @@ use crate::{
     }, //
 };
 
-/// Descriptors of the page; the same as `ULDMA_STATUS_RECORDS`.
+/// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
 const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
 
-/// How long an invalidation is waited for, which ends after all that is before it.
+/// Timeout of an invalidation, which completes after all earlier commands.
 const TIMEOUT: Delta = Delta::from_secs(2);
 
-/// How a command ended of which the device says nothing.
+/// The outcome of a command without a completion record.
 const ABORTED: Outcome = Outcome {
     bytes: 0,
     status: uapi::ULDMA_DMA_ABORTED,
 };
 
-/// Who waits for a ticket.
+/// The waiter of a ticket.
 enum Waiter<T> {
     None,
-    /// Whoever is told by [`Queue::reap`].
+    /// A waiter that [`Queue::reap`] passes to its caller.
     Queued(T),
-    /// A caller that asks; nobody else has the place until it has its answer.
+    /// A caller that polls; the slot is not reused until it has taken the outcome.
     Sync,
-    /// The answer for that caller.
+    /// The outcome for that caller.
     Done(Outcome),
 }
 
-/// A ticket's place.
+/// The slot of a ticket.
 struct Slot<T> {
     waiter: Waiter<T>,
-    /// How its command ended, once that was seen: the device may overwrite its record later.
+    /// The outcome of the command, copied because the device may overwrite its record later.
     outcome: Outcome,
 }
 
 struct State<T> {
-    /// By ticket modulo the depth; none once it is torn down.
+    /// By ticket modulo the depth; empty after the queue was torn down.
     slots: KVec<Slot<T>>,
-    /// Last ticket that was given out.
+    /// Last submitted ticket.
     submitted: u64,
-    /// Last ticket whose end was seen.
+    /// Last ticket whose outcome was copied.
     seen: u64,
-    /// Last ticket whose end was told.
+    /// Last reaped ticket.
     ended: u64,
-    /// Bus addresses of the pages, until the device goes.
+    /// Bus addresses of the pages, until the queue is torn down.
     mapped: Option<(DmaAddress, DmaAddress)>,
 }
 
@@ -100,7 +100,7 @@ impl<T> Slot<T> {
         outcome: ABORTED,
     };
 
-    /// Notes how the command ended.
+    /// Notes the outcome of the command.
     fn ended(&mut self, outcome: Outcome) {
         self.outcome = outcome;
         if matches!(self.waiter, Waiter::Sync) {
@@ -108,7 +108,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Takes who is to be told.
+    /// Takes the queued waiter, if there is one.
     fn take_queued(&mut self) -> Option<T> {
         match core::mem::replace(&mut self.waiter, Waiter::None) {
             Waiter::Queued(waiter) => Some(waiter),
@@ -130,7 +130,7 @@ impl<T> State<T> {
     }
 }
 
-/// The kernel's queue; `T` is told of the end of a command.
+/// A queue of the kernel; `T` is the waiter of a command.
 #[pin_data]
 pub(crate) struct Queue<T> {
     context: u32,
@@ -146,7 +146,7 @@ fn slot_of(ticket: u64) -> usize {
 }
 
 impl<T: Unpin> Queue<T> {
-    /// Creates the queue of `context`, which works once it was enabled.
+    /// Creates the queue of `context`, which works after [`Queue::enable`].
     pub(crate) fn new(context: u32) -> Result<impl PinInit<Self>> {
         let page = StatusPage::new()?;
         let descriptors = SharedPage::new()?;
@@ -170,7 +170,7 @@ impl<T: Unpin> Queue<T> {
         }))
     }
 
-    /// Lets the device look at the queue.
+    /// Enables the context of the queue.
     pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let mut state = self.state.lock();
         let status_page = self.page.map(dev)?;
@@ -189,7 +189,8 @@ impl<T: Unpin> Queue<T> {
         hw.enable_context(dev, self.context, &setup)
     }
 
-    /// Unmaps the pages, which the device no longer uses; gives `end` who still waits.
+    /// Unmaps the pages, which the device does not use any more, and passes all queued waiters to
+    /// `end`.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>, mut end: impl FnMut(T)) {
         let mut slots = {
             let mut state = self.state.lock();
@@ -207,11 +208,11 @@ impl<T: Unpin> Queue<T> {
             .for_each(&mut end);
     }
 
-    /// Gives the device a command; `waiter` is given back by [`Queue::reap`] when it has ended.
+    /// Submits a command. [`Queue::reap`] returns `waiter` when it has completed.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the queue is full, `ENODEV`.
+    /// `EBUSY` if the queue is full, `ENODEV` if it was torn down.
     pub(crate) fn submit(
         &self,
         dev: &Device<Bound>,
@@ -242,7 +243,7 @@ impl<T: Unpin> Queue<T> {
         Ok(ticket)
     }
 
-    /// Writes a command to the next place; returns its ticket.
+    /// Writes a command to the next slot. Returns its ticket.
     fn enqueue(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
         let ticket = state.submitted + 1;
         if ticket - state.ended > DEPTH as u64 {
@@ -256,9 +257,9 @@ impl<T: Unpin> Queue<T> {
         Ok(ticket)
     }
 
-    /// Keeps how commands ended whose end was not seen yet.
+    /// Copies the outcomes of completed commands.
     fn collect(&self, state: &mut State<T>) {
-        // A device that says nonsense cannot make us end what was not given.
+        // A device that reports wrong tickets cannot end commands that were not submitted.
         let completed = self.page.completed().min(state.submitted);
         while state.seen < completed {
             let ticket = state.seen + 1;
@@ -310,20 +311,20 @@ impl<T: Unpin> Queue<T> {
         put(offset_of!(uldma_descriptor, ticket), ticket)
     }
 
-    /// Whether commands have ended that [`Queue::reap`] was not told of.
+    /// Returns true if completed commands have not been reaped.
     pub(crate) fn has_ended(&self) -> bool {
         let state = self.state.lock();
         // As in `collect`.
         self.page.completed().min(state.submitted) > state.ended
     }
 
-    /// Whether commands have not ended.
+    /// Returns true if commands are in flight or not reaped.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.submitted > state.ended
     }
 
-    /// Gives `end` whoever waited for commands that have ended, in order; whether any has.
+    /// Passes the waiters of completed commands to `end`, in order. Returns true if any completed.
     pub(crate) fn reap(&self, mut end: impl FnMut(T, Outcome)) -> bool {
         let mut progress = false;
         loop {
@@ -347,17 +348,19 @@ impl<T: Unpin> Queue<T> {
         }
     }
 
-    /// Asks for an interrupt when the next command ends.
+    /// Requests an interrupt for the next completion.
     pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
         let ended = self.state.lock().ended;
         hw.arm_context(dev, self.context, ended)
     }
 
-    /// Ends what uses `region`; bounded, and not waited for while the device is sick.
+    /// Invalidates `region` and waits for that; bounded, and without waiting while the device is
+    /// sick.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not answer, `EBUSY` when the queue is full.
+    /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if it was
+    /// torn down, `EIO` if the command fails.
     pub(crate) fn invalidate(&self, dev: &Device<Bound>, hw: &dyn Hardware, region: u32) -> Result {
         let health = hw.health();
         health.check()?;
@@ -369,7 +372,7 @@ impl<T: Unpin> Queue<T> {
                 break Ok(outcome);
             }
             match since.elapsed() {
-                // Others that wait have noticed the same.
+                // Another waiter has timed out.
                 _ if health.is_sick() => break Err(ETIMEDOUT),
                 elapsed if elapsed > TIMEOUT => break Err(health.timed_out(dev)),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
@@ -382,7 +385,7 @@ impl<T: Unpin> Queue<T> {
         outcome?.check()
     }
 
-    /// The answer for the caller that asks for `ticket`, once there is one, and once.
+    /// Takes the outcome for the caller that polls for `ticket`, if there is one.
     fn answer(&self, ticket: u64) -> Option<Outcome> {
         let mut state = self.state.lock();
         self.collect(&mut state);
@@ -394,7 +397,7 @@ impl<T: Unpin> Queue<T> {
         Some(outcome)
     }
 
-    /// The caller that asks for `ticket` does so no longer.
+    /// Cancels the wait of the caller that polls for `ticket`.
     fn cancel_wait(&self, ticket: u64) {
         if let Some(slot) = self.state.lock().slot(ticket) {
             slot.waiter = Waiter::None;
@@ -420,7 +423,7 @@ mod tests {
         queue.enqueue(&mut queue.state.lock(), &COMMAND, waiter)
     }
 
-    /// Gives and ends `count` commands for others.
+    /// Submits and completes `count` commands of other callers.
     fn pass(queue: &Queue<u64>, count: u64) -> Result {
         for _ in 0..count {
             let ticket = enqueue(queue, Waiter::Queued(7))?;
@@ -448,7 +451,7 @@ mod tests {
         let ticket = enqueue(&queue, Waiter::Sync)?;
         queue.page.end_as_device(ticket, OK)?;
         assert!(queue.reap(|_, _| ()));
-        // All other places are used meanwhile, and the caller's is not.
+        // All other slots are used meanwhile, but not that of the caller.
         pass(&queue, DEPTH as u64 - 1)?;
         assert_eq!(pass(&queue, 1), Err(EBUSY));
         let answer = queue.answer(ticket);

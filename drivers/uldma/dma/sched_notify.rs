@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Telling the device which context runs on which CPU.
+//! Notifies the device of context switches: which context runs on which CPU.
 //!
-//! Some initiation methods rest on it: arguments that different processes pass never combine, since
-//! each context switch says so. The papers changed the kernel's context switch for that; here it
-//! is asked to tell.
+//! Some initiation methods depend on it, so that arguments which different processes pass are never
+//! combined. The papers modified the context switch of the kernel for that; this driver uses the
+//! `sched_switch` tracepoint.
 //!
-//! Nothing is told while no context needs it.
+//! The tracepoint is registered only while a context needs it.
 
 use kernel::{
     new_mutex,
@@ -36,10 +36,10 @@ use crate::{
     }, //
 };
 
-/// Address spaces that can have a context that the device is told of; each switch looks at all.
+/// Maximum number of address spaces with such a context; each switch checks all.
 const SPACES: usize = 16;
 
-/// Whose context is which.
+/// The context of an address space.
 struct Entry {
     /// Address of the `mm_struct`; 0 for none.
     mm: Atomic<usize>,
@@ -55,12 +55,12 @@ impl Entry {
     }
 }
 
-/// What context switches look at.
+/// The table that context switches read.
 struct Table {
     gate: Arc<Gate>,
     hw: Arc<dyn Hardware>,
     entries: [Entry; SPACES],
-    /// What the device was told of each CPU last.
+    /// The last context that the device was notified of, per CPU.
     reported: KVec<Atomic<u32>>,
 }
 
@@ -79,14 +79,14 @@ impl Switched for Table {
             return;
         };
         let context = self.context(mm);
-        // Only this CPU changes its entry. A context that goes on is told of again: whoever shares
-        // it may have been in the middle of passing arguments.
+        // Only this CPU changes its entry. A context that continues is reported again, since
+        // another thread that shares it may have been passing arguments.
         if context.is_none() && reported.load(Relaxed) == 0 {
             return;
         }
         if let Some(guard) = self.gate.enter() {
             reported.store(context.unwrap_or(0), Relaxed);
-            // A device that does not take it has left the bus.
+            // The only error is a device that has left the bus.
             let _ = self.hw.sched_notify(guard.dev(), cpu, context);
         }
     }
@@ -97,7 +97,7 @@ struct State {
     registration: Option<Registration<Table>>,
 }
 
-/// The contexts of one device that it is told of.
+/// The contexts of a device that need notification.
 #[pin_data]
 pub(crate) struct SchedNotify {
     table: Arc<Table>,
@@ -130,13 +130,13 @@ impl SchedNotify {
         }))
     }
 
-    /// Tells the device from now on, and at once, where threads of the address space at `mm` run:
-    /// there `context` does. Until [`SchedNotify::remove`].
+    /// Notifies the device from now on where threads of the address space at `mm`, which use
+    /// `context`, run. Ends with [`SchedNotify::remove`].
     ///
     /// # Errors
     ///
-    /// `EBUSY` when there is a context of that address space, or no room; `EOPNOTSUPP` when there
-    /// are more CPUs than the device knows, or when this kernel does not tell of switches.
+    /// `EBUSY` if the address space has such a context already, or the table is full; `EOPNOTSUPP`
+    /// if there are more CPUs than the device supports, or the kernel has no such tracepoint.
     pub(crate) fn add(&self, mm: usize, context: u32) -> Result {
         if possible_cpus() > self.table.hw.geometry().cpus {
             return Err(eopnotsupp());
@@ -164,7 +164,7 @@ impl SchedNotify {
         Ok(())
     }
 
-    /// Ends what [`SchedNotify::add`] began, if it did for this address space.
+    /// Ends the notifications for an address space, if there are any.
     pub(crate) fn remove(&self, mm: usize) {
         let mut state = self.state.lock();
         let mut entries = self.table.entries.iter();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device may do with memory.
+//! Access rights of a device to memory.
 
 use kernel::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::{
     uapi, //
 };
 
-/// Rights to read and to write; at least one of them.
+/// Rights to read or to write, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     /// The memory may be a source.
@@ -27,7 +27,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for unknown bits, `EINVAL` when no right is named.
+    /// `EOPNOTSUPP` for unknown bits, `EINVAL` for no right.
     pub(crate) fn from_flags(flags: u32) -> Result<Self> {
         if flags & !(uapi::ULDMA_ACCESS_READ | uapi::ULDMA_ACCESS_WRITE) != 0 {
             return Err(eopnotsupp());
@@ -46,22 +46,22 @@ impl Access {
         pick(self.read, uapi::ULDMA_ACCESS_READ) | pick(self.write, uapi::ULDMA_ACCESS_WRITE)
     }
 
-    /// Whether `self` gives all that `other` asks for.
+    /// Returns true if `self` includes all rights of `other`.
     pub(crate) fn covers(self, other: Self) -> bool {
         (self.read || !other.read) && (self.write || !other.write)
     }
 
-    /// Rights of a region entry.
+    /// Returns the flags of a region entry.
     pub(crate) fn region_flags(self) -> u32 {
         pick(self.read, region_flags::READ) | pick(self.write, region_flags::WRITE)
     }
 
-    /// Rights of the peer in a region entry.
+    /// Returns the flags of a region entry for the rights of peers.
     pub(crate) fn export_flags(self) -> u32 {
         pick(self.read, region_flags::EXPORT_READ) | pick(self.write, region_flags::EXPORT_WRITE)
     }
 
-    /// Rights of a page entry.
+    /// Returns the flags of a page entry.
     pub(crate) fn page_flags(self) -> u64 {
         (if self.read { page_flags::READ } else { 0 })
             | (if self.write { page_flags::WRITE } else { 0 })

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an open file is told through `poll()`, `read()` and its eventfd.
+//! Events of an open file, for `poll()`, `read()` and its eventfd.
 //!
-//! Events are coalesced state, not a queue: telling an open file something allocates nothing and
-//! cannot fail, however slow it is to read.
+//! Events are coalesced state, not a queue: reporting one allocates nothing and cannot fail,
+//! however slow the reader is.
 
 use kernel::{
     fs::File,
@@ -32,20 +32,20 @@ use crate::{
     user_abi::status_page::StatusPage, //
 };
 
-/// A doorbell that an open file can be woken by: one per segment and side.
+/// The doorbell event of a segment.
 pub(crate) struct DoorbellEvent {
     handle: u32,
     rung: Atomic<bool>,
 }
 
-/// Room for the event that a region went stale; dropping it takes the event back.
+/// A reservation for the event that a region went stale; dropping it removes the event.
 pub(crate) struct StaleTicket {
     events: Arc<Events>,
     handle: u32,
 }
 
 impl StaleTicket {
-    /// `bytes` bytes of the region, in all, are stale.
+    /// Reports that `bytes` bytes of the region, in total, are stale.
     pub(crate) fn report(&self, bytes: u64) {
         self.events
             .update(|state| state.add_stale(self.handle, bytes));
@@ -63,42 +63,42 @@ impl Drop for StaleTicket {
     }
 }
 
-/// The open file's context.
+/// The context of the open file.
 struct ContextState {
-    /// What the user knows it by: the first of its registers.
+    /// The number by which the user knows it: that of its first registers.
     number: u32,
-    /// What the device knows it by, if it has registers for it.
+    /// The number of its registers, while it is attached.
     registers: Option<u32>,
     page: Arc<StatusPage>,
-    /// Last ticket that `read()` told.
+    /// Last ticket that `read()` reported.
     reported: u64,
-    /// Last ticket whose end woke who waits.
+    /// Last ticket that woke waiters.
     seen: u64,
 }
 
-/// Asks the device for an interrupt once a ticket of a context beyond the given one has ended.
+/// Requests an interrupt for the completion of a ticket of a context beyond the given one.
 ///
-/// All who wait ask for the next ticket to end, look again when it has, and ask again; so it does
-/// not matter that the device remembers one request per context.
+/// Each waiter requests an interrupt for the next completion, checks, and requests again. So it
+/// suffices that the device remembers one request per context.
 pub(crate) trait Arm {
-    /// Asks.
+    /// Requests the interrupt.
     fn arm(&self, context: u32, completed: u64);
 }
 
-/// What is pending for one open file.
+/// The pending events of one open file.
 pub(crate) struct State {
     context: Option<ContextState>,
-    /// Kernel transfers that have ended: how many, and how many of them were told.
+    /// Number of completed transfers of the kernel.
     ended: u64,
     ended_reported: u64,
-    /// The link's state, if it changed since it was told.
+    /// State of the link, if it changed since it was reported.
     link: Option<bool>,
     doorbells: KVec<Arc<DoorbellEvent>>,
-    /// Regions that went stale since that was told, and their stale bytes; there is room for all
+    /// Regions that went stale and were not reported, and their stale bytes; there is room for all
     /// `stale_tickets`.
     stale: KVec<(u32, u64)>,
     stale_tickets: usize,
-    /// The region whose event is being told, unless it ended meanwhile.
+    /// The region whose event is being reported, unless it ended meanwhile.
     reporting_stale: u32,
     eventfd: Option<EventFd>,
     gone: bool,
@@ -157,7 +157,7 @@ impl State {
                     context.reported = before;
                 }
             }
-            // A change since then is newer than the one that was taken.
+            // A later change takes precedence.
             (uapi::ULDMA_EVENT_LINK, _) => self.link = self.link.or(Some(event.value != 0)),
             (uapi::ULDMA_EVENT_STALE, handle) => {
                 if self.reporting_stale == handle {
@@ -178,16 +178,16 @@ impl State {
 
     fn add_stale(&mut self, handle: u32, bytes: u64) {
         match self.stale.iter_mut().find(|entry| entry.0 == handle) {
-            // Pages do not become fresh again, so more is newer.
+            // Stale pages stay stale, so the larger number is newer.
             Some(entry) => entry.1 = entry.1.max(bytes),
-            // There is no room only if the region is gone.
+            // There is no room only if the region has ended.
             None => {
                 let _ = self.stale.push_within_capacity((handle, bytes));
             }
         }
     }
 
-    /// Asks to be woken when the context makes progress.
+    /// Requests an interrupt for progress of the context.
     fn arm(&self, arm: &dyn Arm) {
         if let Some(context) = &self.context {
             if let Some(registers) = context.registers {
@@ -218,7 +218,7 @@ fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
 }
 
 impl Events {
-    /// Creates the events of a new open file: none.
+    /// Creates an object without pending events.
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
             context: None,
@@ -238,7 +238,7 @@ impl Events {
         })
     }
 
-    /// Changes the state and wakes who waits.
+    /// Changes the state and wakes waiters.
     fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -251,7 +251,7 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// A transfer of some context has ended, perhaps of the open file's.
+    /// Wakes waiters if the context has made progress.
     pub(crate) fn context_progress(&self) {
         let mut state = self.state.lock();
         let Some(context) = &mut state.context else {
@@ -265,12 +265,12 @@ impl Events {
         self.update(|_| ());
     }
 
-    /// A transfer that the kernel started has ended.
+    /// Reports the completion of a transfer of the kernel.
     pub(crate) fn transfer_ended(&self) {
         self.update(|state| state.ended += 1);
     }
 
-    /// Something has changed that is told otherwise: wakes who waits.
+    /// Wakes waiters after a change that is not an event.
     pub(crate) fn wake(&self) {
         let state = self.state.lock();
         if let Some(eventfd) = &state.eventfd {
@@ -280,17 +280,17 @@ impl Events {
         self.changed.notify_all();
     }
 
-    /// The link went up or down.
+    /// Reports that the link went up or down.
     pub(crate) fn link_changed(&self, up: bool) {
         self.update(|state| state.link = Some(up));
     }
 
-    /// The device is gone.
+    /// Reports that the device is unbound.
     pub(crate) fn gone(&self) {
         self.update(|state| state.gone = true);
     }
 
-    /// The open file has a context now, or none; it gets registers by [`Events::set_registers`].
+    /// Sets or removes the context of the open file. [`Events::set_registers`] sets its registers.
     pub(crate) fn set_context(&self, page: Option<Arc<StatusPage>>) {
         self.update(|state| {
             state.context = page.map(|page| ContextState {
@@ -303,7 +303,7 @@ impl Events {
         });
     }
 
-    /// The device has other registers for the open file's context now, or none.
+    /// Sets the registers of the context, or none.
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;
@@ -313,17 +313,17 @@ impl Events {
         }
     }
 
-    /// Sets or removes the eventfd, which is signalled at once if something is pending.
+    /// Sets or removes the eventfd, which is signalled at once if an event is pending.
     pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
         self.update(|state| state.eventfd = eventfd);
     }
 
-    /// Whether every completion has to interrupt, rather than those that are waited for.
+    /// Returns true if every completion has to interrupt, since there is an eventfd.
     pub(crate) fn has_eventfd(&self) -> bool {
         self.state.lock().eventfd.is_some()
     }
 
-    /// Makes room to tell that region `handle` went stale.
+    /// Reserves room for the event that region `handle` went stale.
     pub(crate) fn add_stale_ticket(this: &Arc<Self>, handle: u32) -> Result<StaleTicket> {
         let mut state = this.state.lock();
         let more = (state.stale_tickets + 1).saturating_sub(state.stale.len());
@@ -359,34 +359,34 @@ impl Events {
         self.update(|_| doorbell.rung.store(true, Relaxed));
     }
 
-    /// Registers on `table` and returns whether an event is pending and whether the device is gone.
+    /// Registers on `table`. Returns two flags: an event is pending, and the device is unbound.
     pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>, arm: &dyn Arm) -> (bool, bool) {
         table.register_wait(file, &self.changed);
         let state = self.state.lock();
         if !state.pending() && !state.gone {
             state.arm(arm);
         }
-        // What came before the arming has not interrupted.
+        // Completions before the request have not interrupted.
         (state.pending(), state.gone)
     }
 
-    /// Asks for the interrupts that an eventfd needs.
+    /// Requests the interrupts that an eventfd needs.
     pub(crate) fn arm(&self, arm: &dyn Arm) {
         self.state.lock().arm(arm);
     }
 
-    /// Last ticket of the context that has ended.
+    /// Returns the last completed ticket of the context.
     pub(crate) fn context_completed(&self) -> Option<u64> {
         let state = self.state.lock();
         let context = state.context.as_ref();
         context.map(|context| context.page.completed())
     }
 
-    /// Takes the next event, waiting for one unless `nonblock`.
+    /// Takes the next event, and waits for one unless `nonblock`.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`, `EINTR`, `ENODEV` once the device is gone.
+    /// `EAGAIN` with `nonblock`, `EINTR`, `ENODEV` if the device is unbound.
     pub(crate) fn take(&self, nonblock: bool, arm: &dyn Arm) -> Result<uldma_event> {
         let mut state = self.state.lock();
         loop {
@@ -409,16 +409,16 @@ impl Events {
         }
     }
 
-    /// Gives an event back that could not be told.
+    /// Returns an event that could not be copied to the user.
     pub(crate) fn put_back(&self, event: &uldma_event) {
         self.update(|state| state.put_back(event));
     }
 
-    /// Waits until a ticket of the context has ended, for at most `timeout_ns`.
+    /// Waits for the completion of a ticket of the context, for at most `timeout_ns`.
     ///
     /// # Errors
     ///
-    /// `ENXIO` without a context, `ETIMEDOUT`, `EINTR`, `ENODEV`.
+    /// `ENXIO` without a context, `ETIMEDOUT`, `EINTR`, `ENODEV` if the device is unbound.
     pub(crate) fn wait_for_context(
         &self,
         ticket: u64,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers that stand for an open file's objects in the user interface.
+//! Handles: numbers of the objects of an open file in the user interface.
 //!
-//! A handle is a place and how often the place was used before, so that a handle whose object is
-//! gone does not name the next object in its place.
+//! A handle consists of a slot and the number of earlier uses of the slot, so that a stale handle
+//! does not name the next object in the slot.
 
 use kernel::prelude::*;
 
-/// Bits of a handle that are the place, plus one.
+/// Number of bits of a handle for the slot, plus one.
 const PLACE_BITS: u32 = 14;
-/// Places of one open file.
+/// Number of slots of one open file.
 const PLACES: usize = (1 << PLACE_BITS) - 1;
-/// Uses that are told apart.
+/// Number of uses that handles distinguish.
 const USES: u32 = 1 << (u32::BITS - PLACE_BITS);
 
-/// What is at a place.
+/// The content of a slot.
 enum Content<T> {
     Free,
     /// An object is being made.
@@ -28,7 +28,7 @@ struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Takes the content out; the handle never names anything again, until 2^18 uses later.
+    /// Takes the content out. The handle is invalid from now on, until 2^18 uses later.
     fn end(&mut self) -> Content<T> {
         self.uses = (self.uses + 1) % USES;
         core::mem::replace(&mut self.content, Content::Free)
@@ -37,9 +37,9 @@ impl<T> Slot<T> {
 
 /// A table of objects by handle.
 pub(crate) struct Handles<T> {
-    /// Megabytes when all places are taken, which need not be consecutive.
+    /// Megabytes if all slots are in use, which need not be physically contiguous.
     slots: KVVec<Slot<T>>,
-    /// No slot before this one is free.
+    /// All slots before this one are in use.
     free: usize,
     /// No slot from this one on has an object.
     end: usize,
@@ -55,11 +55,11 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Takes a place, of which the handle is known before there is an object.
+    /// Reserves a slot. Returns its handle, before there is an object.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when all places are taken, `ENOMEM`.
+    /// `ENOSPC` if all slots are in use, `ENOMEM`.
     pub(crate) fn reserve(&mut self) -> Result<u32> {
         let slots = self.slots.iter().enumerate().skip(self.free);
         let mut free = slots.filter(|(_, slot)| matches!(slot.content, Content::Free));
@@ -95,14 +95,14 @@ impl<T> Handles<T> {
             .ok_or(ENOENT)
     }
 
-    /// Puts an object at a reserved place.
+    /// Puts an object into a reserved slot.
     pub(crate) fn insert(&mut self, handle: u32, object: T) -> Result {
         self.slot_mut(handle)?.content = Content::Object(object);
         self.end = self.end.max(usize::try_from(handle)? & PLACES);
         Ok(())
     }
 
-    /// Gives a reserved place back.
+    /// Frees a reserved slot.
     pub(crate) fn cancel(&mut self, handle: u32) {
         if let Ok(slot) = self.slot_mut(handle) {
             slot.end();
@@ -110,7 +110,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// The place of `handle` has become free.
+    /// Notes that the slot of `handle` is free.
     fn freed(&mut self, handle: u32) {
         if let Ok(handle) = usize::try_from(handle) {
             self.free = self.free.min((handle & PLACES).saturating_sub(1));
@@ -121,7 +121,7 @@ impl<T> Handles<T> {
     ///
     /// # Errors
     ///
-    /// `ENOENT`, here and in the other methods, when the handle names none.
+    /// `ENOENT` if the handle names none.
     pub(crate) fn get(&self, handle: u32) -> Result<&T> {
         match &self.slot(handle)?.content {
             Content::Object(object) => Ok(object),
@@ -148,11 +148,11 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Takes the last object out that is as `condition` says, if there is one.
+    /// Takes out the last object for which `condition` returns true, if there is one.
     pub(crate) fn pop_if(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
         let slots = self.slots.get_mut(..self.end)?.iter_mut().enumerate().rev();
         let mut objects = slots.filter(|(_, slot)| matches!(slot.content, Content::Object(_)));
-        // What is after the last object need not be looked at again.
+        // Slots after the last object need not be searched again.
         let (last, _) = objects.next()?;
         self.end = last + 1;
         let slots = self.slots.get_mut(..self.end)?.iter_mut().enumerate().rev();

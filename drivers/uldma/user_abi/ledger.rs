@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each user has of what all users of a device share, and how much of it one can have.
+//! The ledger of a device: how much of each shared resource each user has, and the limits.
 //!
-//! An address space pays for all that its open files have: as the user who opened the device first in
-//! it, and without limits if that process had `CAP_SYS_RESOURCE`. What is paid for is a [`Share`],
-//! which is given back when it is dropped.
+//! An address space pays for the resources of its open files: as the user that first opened the
+//! device in it, and without limits if that process had `CAP_SYS_RESOURCE`. Each allocation has a
+//! [`Share`], which is returned when it is dropped.
 //!
 //! The ledger's lock is innermost.
 
@@ -23,18 +23,18 @@ use kernel::{
 
 use crate::kernel_ext::errno::edquot;
 
-/// What is shared.
+/// A shared resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// Entries of the region table.
     Regions,
     /// Entries of the page table.
     Pages,
-    /// Contexts, as far as the device has registers for them.
+    /// Attached contexts.
     Contexts,
-    /// Those of them that cannot be taken back.
+    /// Attached contexts that cannot be detached.
     ExclusiveContexts,
-    /// Connections, also those that have ended and of which the peer has not let go.
+    /// Connections, including ended ones that the peer has not confirmed.
     Connections,
     /// Ports that have a listener.
     Listeners,
@@ -44,7 +44,7 @@ pub(crate) enum Resource {
     Requests,
 }
 
-/// How many resources there are.
+/// Number of resources.
 const COUNT: usize = 8;
 
 /// An amount of each resource.
@@ -52,7 +52,7 @@ const COUNT: usize = 8;
 pub(crate) struct Amounts([usize; COUNT]);
 
 impl Amounts {
-    /// How much of `resource`.
+    /// Returns how much of `resource`.
     pub(crate) fn of(&self, resource: Resource) -> usize {
         self.0.get(resource as usize).copied().unwrap_or(0)
     }
@@ -74,17 +74,18 @@ impl Amounts {
     }
 }
 
-/// How much users without `CAP_SYS_RESOURCE` can have.
+/// Limits of users without `CAP_SYS_RESOURCE`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
-    /// Each of them.
+    /// Limits of each user.
     pub(crate) each: Amounts,
-    /// All of them together, so that something is left for the others.
+    /// Limits of all users together, so that some is left for privileged users.
     pub(crate) together: Amounts,
 }
 
 impl Limits {
-    /// The limits where a device has `capacity`; `chosen` is what each can have, 0 for the default.
+    /// Computes the limits of a device with `capacity`; `chosen` are the limits of each user, 0 for
+    /// the default.
     pub(crate) fn new(capacity: Amounts, chosen: Amounts) -> Self {
         use Resource::*;
         let mut limits = Self::default();
@@ -93,7 +94,7 @@ impl Limits {
             (Regions, 4, 16),
             (Pages, 4, 16),
             (Contexts, 2, usize::MAX),
-            // Who needs one that can be taken back finds some.
+            // Some contexts that can be detached remain.
             (ExclusiveContexts, 4, 4),
             (Connections, 4, 16),
             (Listeners, 4, 16),
@@ -116,7 +117,7 @@ impl Limits {
     }
 }
 
-/// What one user has.
+/// The account of one user.
 #[derive(Default)]
 struct Account {
     used: Amounts,
@@ -124,11 +125,11 @@ struct Account {
     payers: usize,
 }
 
-/// The books.
+/// All accounts.
 struct Accounts {
     limits: Limits,
     by_user: RBTree<u32, Account>,
-    /// What those have together who have limits.
+    /// Sum of all users with limits.
     together: Amounts,
 }
 
@@ -156,7 +157,7 @@ impl Accounts {
         };
         account.payers -= 1;
         if account.payers == 0 {
-            // Each share keeps its payer, so there is nothing in it.
+            // Each share has a reference to its payer, so the account is empty.
             self.by_user.remove(&user);
         }
     }
@@ -201,7 +202,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger in which each user has nothing; `capacity` is what there is.
+    /// Creates a ledger of `capacity` without users.
     pub(crate) fn new(capacity: Amounts, limits: Limits) -> Result<Arc<Self>> {
         let ledger = pin_init!(Self {
             capacity,
@@ -211,7 +212,7 @@ impl Ledger {
     }
 }
 
-/// An address space, as the one that pays.
+/// The payer for an address space.
 pub(crate) struct Payer {
     ledger: Arc<Ledger>,
     user: u32,
@@ -219,7 +220,7 @@ pub(crate) struct Payer {
 }
 
 impl Payer {
-    /// Lets an address space pay as `user`, within limits if `limited`.
+    /// Creates a payer that pays as `user`, within limits if `limited`.
     pub(crate) fn new(ledger: Arc<Ledger>, user: u32, limited: bool) -> Result<Arc<Self>> {
         let account = Account {
             payers: 1,
@@ -235,17 +236,17 @@ impl Payer {
         Ok(Arc::new(payer, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Whether `other` pays as the same user.
+    /// Returns true if `other` pays as the same user.
     pub(crate) fn is_same_user(&self, other: &Self) -> bool {
         self.user == other.user
     }
 
-    /// What the user has.
+    /// Returns the usage of the user.
     pub(crate) fn used(&self) -> Amounts {
         self.ledger.accounts.lock().used(self.user)
     }
 
-    /// What this payer can have.
+    /// Returns the limits of this payer.
     pub(crate) fn limits(&self) -> Amounts {
         match self.limited {
             true => self.ledger.accounts.lock().limits.each,
@@ -260,7 +261,7 @@ impl Drop for Payer {
     }
 }
 
-/// What a payer has of one resource; dropping it gives it back.
+/// An amount of a resource that a payer has; dropping it returns it.
 pub(crate) struct Share {
     payer: Arc<Payer>,
     resource: Resource,
@@ -268,12 +269,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes `amount` of `resource`.
+    /// Allocates `amount` of `resource`.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` when the payer's user would have more than one can have, or all users that have
-    /// limits would leave too little for the others.
+    /// `EDQUOT` if the user would exceed its limit, or all users with limits together theirs.
     pub(crate) fn new(payer: &Arc<Payer>, resource: Resource, amount: usize) -> Result<Self> {
         let mut share = Self {
             payer: payer.clone(),
@@ -284,7 +284,11 @@ impl Share {
         Ok(share)
     }
 
-    /// Takes `amount` more, with the errors of [`Share::new`].
+    /// Allocates `amount` more.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` beyond the limits.
     pub(crate) fn grow(&mut self, amount: usize) -> Result {
         let payer = &self.payer;
         let mut accounts = payer.ledger.accounts.lock();
@@ -293,7 +297,7 @@ impl Share {
         Ok(())
     }
 
-    /// Takes over what `other`, of the same payer and resource, has.
+    /// Takes over the amount of `other`, which has the same payer and resource.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.amount += core::mem::take(&mut other.amount);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What processes can map: file ranges of a device, and the device pages behind them.
+//! Offsets for mmap: file ranges of a device, and the pages that back them.
 //!
-//! Every range belongs to one open file and is unique in the device, so that removing one range
-//! reaches all its mappings. Pages are put in by faults, under the lock that guards the ranges, so
-//! that none can slip in after a range was removed.
+//! Each range belongs to one open file and is unique in the device, so that removing a range finds
+//! all its mappings. Faults insert pages under the lock of the ranges, so that none is inserted
+//! after its range was removed.
 //!
-//! Lock order: `mmap_lock`, then `ranges`. Nothing that takes `mmap_lock` is called under `ranges`.
+//! Locks are taken in this order: 1. `mmap_lock` 2. `ranges`.
 
 use kernel::{
     new_mutex,
@@ -43,27 +43,26 @@ use crate::{
     user_abi::status_page::StatusPage, //
 };
 
-/// File pages that ranges are taken from, one after the other: a number is never used twice, since
-/// a process can keep a mapping of a range that is gone.
+/// File pages for ranges, which are allocated one after the other. A page is never reused, since a
+/// process can keep a mapping of a removed range.
 const PAGES: core::ops::Range<usize> = 1..1 << 50;
 
-/// What is behind a range.
+/// The pages that back a range.
 pub(crate) enum Backing {
-    /// Shadow pages of a region, seen through the open file's context.
+    /// Shadow pages of a region, for the context of the open file.
     Shadow(List<Run>),
-    /// The registers of the open file's context.
+    /// Registers of the context of the open file.
     Context,
     /// A status page.
     Status(Arc<StatusPage>),
     /// A page of descriptors.
     Queue(Arc<SharedPage>),
-    /// A part of the own section of the window: its node, and the byte offset.
+    /// A range of the own section of the window: node and byte offset.
     Inbound(u32, usize),
-    /// A part of the section of a peer, and a page to take its place when the peer takes the part
-    /// back.
+    /// A range of the section of a peer, and a page to replace it when it is revoked.
     Outbound(u32, usize, Arc<SharedPage>),
-    /// A page for stores that lead nowhere, so that the peer's end does not kill who is still
-    /// writing.
+    /// A page for stores after the range was revoked, so that the end of the peer does not kill a
+    /// writer.
     Sink(Arc<SharedPage>),
 }
 
@@ -79,19 +78,19 @@ impl Backing {
         }
     }
 
-    /// Whether this is seen through the open file's context.
+    /// Returns true if the pages depend on the context of the open file.
     fn is_of_context(&self) -> bool {
         matches!(self, Self::Shadow(_) | Self::Context)
     }
 
-    /// Lets an outbound part lead nowhere.
+    /// Replaces a range of a peer by the page for stores.
     fn sink(&mut self) {
         if let Self::Outbound(_, _, page) = self {
             *self = Self::Sink(page.clone());
         }
     }
 
-    /// Frame of page `number`.
+    /// Returns the frame of page `number`.
     fn frame(&self, number: usize, context: Option<u32>, hw: &dyn Hardware) -> Option<usize> {
         match self {
             Self::Shadow(runs) => {
@@ -122,7 +121,7 @@ struct Range {
 
 struct Ranges {
     by_page: RBTree<usize, Range>,
-    /// The context of each open file that has one; none while the device has no registers for it.
+    /// The context of each open file with a virtual context; none while that is detached.
     contexts: RBTree<u64, Option<u32>>,
     /// First page of the next range.
     next: usize,
@@ -201,8 +200,8 @@ impl MmapOffsets {
         Ok(MmapRange { first, pages })
     }
 
-    /// Takes a part of a peer's section away from behind a range, which stays until it is
-    /// removed; stores lead nowhere when this returns.
+    /// Revokes a range of a peer's section, whose mmap range stays until it is removed. When this
+    /// returns, stores do not reach the peer.
     pub(crate) fn revoke(&self, range: MmapRange) {
         let mut ranges = self.ranges.lock();
         if let Some(found) = ranges.by_page.get_mut(&range.first) {
@@ -212,44 +211,43 @@ impl MmapOffsets {
         self.mapping.zap(range.offset(), range.length());
     }
 
-    /// Removes a range: touching a mapping of it is a bus error from now on.
+    /// Removes a range: accesses to mappings of it fail with SIGBUS from now on.
     pub(crate) fn remove(&self, range: MmapRange) {
         let removed = self.ranges.lock().by_page.remove(&range.first);
         self.mapping.zap(range.offset(), range.length());
-        // Pages of the content may only go now that nobody has them mapped.
+        // Backing pages may be freed only now that they are not mapped any more.
         drop(removed);
     }
 
-    /// Lets `open_file` have a context, through which its shadow pages are seen, once
-    /// [`MmapOffsets::move_context`] has said which.
+    /// Adds a context of `open_file`, detached until [`MmapOffsets::move_context`].
     pub(crate) fn add_context(&self, open_file: u64) -> Result {
         let node = RBTreeNode::new(open_file, None, GFP_KERNEL_ACCOUNT)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }
 
-    /// Says which context `open_file` has from now on, if [`MmapOffsets::add_context`] let it have any: another
-    /// one only after none.
+    /// Sets the context of `open_file`, if it was added. Between two contexts it has to be set to
+    /// none.
     pub(crate) fn move_context(&self, open_file: u64, context: Option<u32>) {
         if let Some(found) = self.ranges.lock().contexts.get_mut(&open_file) {
             *found = context;
         }
-        // Without a context nothing was mapped.
+        // While detached nothing was mapped.
         if context.is_none() {
             self.zap_context(open_file);
         }
     }
 
-    /// Takes the context of `open_file` away, and with it all shadow pages.
+    /// Removes the context of `open_file`, and unmaps all its shadow pages.
     pub(crate) fn remove_context(&self, open_file: u64) {
         self.ranges.lock().contexts.remove(&open_file);
-        // Ranges stay valid for a later context; who touches a page faults in the meantime.
+        // Ranges stay valid for a later context; accesses fault meanwhile.
         self.zap_context(open_file);
     }
 
-    /// Empties all mappings of `open_file` that are seen through its context.
+    /// Unmaps all pages of `open_file` that depend on its context.
     fn zap_context(&self, open_file: u64) {
-        // The next range is looked up anew each time, since zapping cannot happen under the lock.
+        // Finds the next range anew each time, since zapping must not happen under the lock.
         let mut next = 0;
         while let Some(range) = self.of_context_from(open_file, next) {
             self.mapping.zap(range.offset(), range.length());
@@ -257,7 +255,7 @@ impl MmapOffsets {
         }
     }
 
-    /// The first range from file page `from` on that is seen through the context of `open_file`.
+    /// Returns the first range from file page `from` on that depends on the context of `open_file`.
     fn of_context_from(&self, open_file: u64, from: usize) -> Option<MmapRange> {
         let mut ranges = self.ranges.lock();
         let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
@@ -273,12 +271,12 @@ impl MmapOffsets {
         }
     }
 
-    /// Checks a mapping that `open_file` wants to make.
+    /// Checks a new mapping of `open_file`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the pages are not inside of one range of the open file, `ENXIO` for shadow pages
-    /// while it has no context.
+    /// `EINVAL` if the pages are not inside of one range of the open file, `ENXIO` for shadow pages
+    /// without a context.
     pub(crate) fn check(
         &self,
         open_file: u64,
@@ -302,7 +300,7 @@ impl MmapOffsets {
         })
     }
 
-    /// Serves a fault of `open_file`; later when it has to get registers for its context before.
+    /// Serves a fault of `open_file`, or returns `Later` if its context has to be attached first.
     pub(crate) fn fault(
         &self,
         open_file: u64,
@@ -326,7 +324,7 @@ impl MmapOffsets {
 }
 
 impl Ranges {
-    /// The range that file page `page` is in.
+    /// Returns the range that contains file page `page`.
     fn containing(&self, page: usize) -> Option<(usize, &Range)> {
         let found = match self.by_page.cursor_lower_bound(&page) {
             Some(cursor) if *cursor.current().0 == page => return self.at(page),

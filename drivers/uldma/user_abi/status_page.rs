@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context's status page: `struct uldma_status_page`, written by the device.
+//! The status page of a context, `struct uldma_status_page`, which the device writes.
 
 use core::mem::offset_of;
 
@@ -27,7 +27,7 @@ type Record = uapi::uldma_completion;
 
 const _: () = assert!(size_of::<Layout>() <= PAGE_SIZE);
 
-/// How a transfer ended.
+/// The outcome of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) bytes: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether all went well, as a result: else `EIO`.
+    /// Fails with `EIO` unless the transfer succeeded.
     pub(crate) fn check(self) -> Result {
         match self.status {
             uapi::ULDMA_DMA_OK => Ok(()),
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-/// The page, as the kernel sees it.
+/// A status page, for the kernel.
 pub(crate) struct StatusPage {
     page: SharedPage,
 }
@@ -67,22 +67,22 @@ impl StatusPage {
         self.page.pfn()
     }
 
-    /// Highest ticket that has ended.
+    /// Returns the highest completed ticket.
     pub(crate) fn completed(&self) -> u64 {
         let completed = self.page.read_u64(offset_of!(Layout, completed));
-        // The device writes records before the ticket, so they are read after it.
+        // The device writes records before the ticket, so the records are read after it.
         smp_rmb();
         completed.unwrap_or(0)
     }
 
-    /// Whether the device sleeps until somebody wakes it.
+    /// Returns true if the device sleeps until it is woken.
     pub(crate) fn is_asleep(&self) -> bool {
         let wakeup = self.page.read_u64(offset_of!(Layout, wakeup));
         wakeup.is_ok_and(|wakeup| wakeup != 0)
     }
 
-    /// Has the process wake the device before it expects anything of it; not to be called while the
-    /// device may write the page.
+    /// Requests the process to wake the device. Must not be called while the device may write the
+    /// page.
     pub(crate) fn ask_to_wake(&self) {
         // The offset is a constant, and in the page.
         let _ = self.page.write_u64(offset_of!(Layout, wakeup), 1);
@@ -102,7 +102,7 @@ impl StatusPage {
         self.page.write_u64(offset_of!(Layout, completed), ticket)
     }
 
-    /// The completion record of `ticket`, unless it was overwritten.
+    /// Returns the completion record of `ticket`, unless it was overwritten.
     pub(crate) fn record(&self, ticket: u64) -> Option<Outcome> {
         let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).ok()?;
         let base = offset_of!(Layout, records) + number * size_of::<Record>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an open file has of a context whether or not the device has registers for it at the moment.
+//! Virtual contexts: the contexts of open files, whether or not they are attached to registers.
 
 use kernel::{
     new_mutex,
@@ -38,43 +38,43 @@ use crate::{
     }, //
 };
 
-/// What the device knew of a context when its registers were taken back.
+/// State of the device that is saved when a virtual context is detached.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Past {
-    /// Last ticket given out.
+    /// Last issued ticket.
     pub(super) ticket: u64,
     pub(super) counters: ContextCounters,
 }
 
-/// What the user of a claim pays while the device has registers for it.
+/// Shares that the user pays while the virtual context is attached.
 pub(super) struct Shares {
     _context: Share,
     _kept: Option<Share>,
 }
 
-/// A claim to a context of the device.
+/// A virtual context.
 #[pin_data]
 pub(crate) struct VirtualContext {
     pub(super) open_file: u64,
     /// Space whose pages the context may name.
     pub(super) space: u32,
-    /// Who pays for the context.
+    /// Pays for the context.
     pub(super) payer: Arc<Payer>,
     pub(crate) method: Method,
-    /// Whether transfers move nothing.
+    /// True if transfers move nothing.
     pub(super) no_data: bool,
     pub(crate) page: Arc<StatusPage>,
     /// The descriptors, if the method needs any.
     pub(crate) queue: Option<Arc<SharedPage>>,
     pub(super) events: Arc<Events>,
-    /// The context that the device has for this, or 0; changed under `Contexts::state`.
+    /// The context to which this is attached, or 0; changed under `Contexts::state`.
     pub(super) number: Atomic<u32>,
     #[pin]
     pub(super) past: Mutex<Past>,
 }
 
 impl VirtualContext {
-    /// Makes a claim to no context yet.
+    /// Creates a detached virtual context.
     pub(crate) fn new(
         open_file: u64,
         space: &Space,
@@ -102,7 +102,7 @@ impl VirtualContext {
         Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)
     }
 
-    /// The number of the context, or 0; it may change at any time.
+    /// Returns the number of the context, or 0. It may change at any time.
     pub(crate) fn number(&self) -> u32 {
         self.number.load(Relaxed)
     }
@@ -111,8 +111,8 @@ impl VirtualContext {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when it cannot be taken back and the user has as many of these as one can have, or
-    /// all have too many; `EDQUOT` when one of the user's others has to be taken back before.
+    /// `EBUSY` if the context is exclusive and the limits of exclusive contexts are reached;
+    /// `EDQUOT` if another context of the user has to be detached first.
     pub(super) fn pay(&self) -> Result<Shares> {
         let kept = match self.is_movable() {
             true => None,
@@ -127,15 +127,15 @@ impl VirtualContext {
         })
     }
 
-    /// Whether the registers can be taken back without the process noticing.
+    /// Returns true if the context can be detached without the process noticing.
     ///
-    /// Not where the number was told, in a key, or announced.
+    /// Not if the process knows its number, by the key, or the scheduler notifies the device of it.
     pub(super) fn is_movable(&self) -> bool {
         !self.method.needs_key() && !self.method.needs_sched_notify()
     }
 }
 
-/// A key that nobody can guess, for context `number`.
+/// Returns a random key for context `number`.
 pub(super) fn new_key(number: u32) -> u64 {
     let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
     const _: () = assert!(layout::KEY_CONTEXTS == uapi::ULDMA_KEY_CONTEXT_MASK + 1);
