@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device is made of, and how it comes and goes.
+//! A device: its parts, and its lifetime.
 //!
-//! Three lifetimes: [`Binding`] lives as long as the driver is bound; [`Shared`] as long as anybody
-//! has a file open; each file has its [`OpenFile`](crate::user::open_file::OpenFile).
+//! There are three lifetimes: [`Binding`] lives while the driver is bound, [`Shared`] as long as
+//! any file is open, and each file has an [`OpenFile`](crate::user::open_file::OpenFile).
 //!
-//! Lock order, outermost first: `Members::door`; an open file's `objects`; `mmap_lock`;
-//! `Space::state`; the gate; `ProgressWorker::running`; `ProgressWorker::pace`;
-//! `Link::turn`; those of connections, in the order that [`connection`](crate::connection) tells;
-//! `Segments::state`; `Peer::state`; `Requests::state`; `SchedNotify::state`; `Contexts::state`;
-//! `Claim::past`; `Engine::state`; `Queue::state`; `Events::state`; the locks of `Tpt` and of the
-//! hardware. `Attachment::state` is taken alone, but to ask what it holds. `MmapOffsets::ranges` is taken by
-//! faults, under `mmap_lock`, so nothing that takes `mmap_lock` is called under it. `Lmm::spaces`,
-//! `SpaceIds::pool`, `WindowAllocator::shares`, `Ledger::accounts`, `Shared::open_files`, `Shared::retained` and the
-//! exports' lock are innermost, but for `open_files`, under which `Events::state` is taken. What the memory manager
-//! calls takes only `Subscription::invalidations` and `DeferredWork::space`, one after the other; what context
-//! switches call takes none.
+//! Locks are taken in this order:
+//!
+//! 1. `Members::door`
+//! 2. an open file's `objects`
+//! 3. `mmap_lock`
+//! 4. `Space::state`
+//! 5. the gate
+//! 6. `ProgressWorker::running`
+//! 7. `ProgressWorker::pace`
+//! 8. `Link::turn`
+//! 9. those of connections, in the order of [`connection`](crate::connection)
+//! 10. `Segments::state`
+//! 11. `Peer::state`
+//! 12. `Requests::state`
+//! 13. `SchedNotify::state`
+//! 14. `Contexts::state`
+//! 15. `VirtualContext::past`
+//! 16. `Engine::state`
+//! 17. `Queue::state`
+//! 18. `Events::state`
+//! 19. the locks of `Tpt` and of the hardware
+//!
+//! Exceptions:
+//!
+//! * `Attachment::state` is taken alone, except to query what it holds.
+//! * `MmapOffsets::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
+//!   called under it.
+//! * `Lmm::spaces`, `SpaceIds::pool`, `WindowAllocator::shares`, `Ledger::accounts`,
+//!   `Shared::retained` and the lock of the exports are innermost, and so is `Shared::open_files`, except
+//!   that `Events::state` is taken under it.
+//! * Notifications of the memory manager take `Subscription::invalidations` and `DeferredWork::space`
+//!   only, one after the other; context switches take no lock.
 
 use kernel::{
     device::{
@@ -116,7 +137,7 @@ use crate::{
 
 mod limits;
 
-/// What all open files of a device share; outlives the binding.
+/// The parts of a device that all open files share; outlives the binding.
 #[pin_data]
 pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
@@ -134,7 +155,7 @@ pub(crate) struct Shared {
     pub(crate) sched_notify: SchedNotify,
     #[pin]
     pub(crate) engine: Engine,
-    /// The kernel's queues of descriptors, if the device can have such.
+    /// The kernel's queues of descriptors, if the device supports them.
     pub(crate) queues: Option<Pin<KBox<Queues>>>,
     #[pin]
     pub(crate) link: Link,
@@ -150,8 +171,8 @@ pub(crate) struct Shared {
     #[pin]
     open_files: Mutex<RBTree<u64, Arc<Events>>>,
     next_file: Atomic<u64>,
-    /// The last space with memory that the device did not let go of in time, which keeps the one
-    /// before: kept, and so pinned, until it is unbound.
+    /// The last space with memory that the device may still access, which retains the one before.
+    /// Retained, and so pinned, until the device is unbound.
     #[pin]
     retained: Mutex<Option<Arc<Space>>>,
 }
@@ -227,7 +248,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// What segments need.
+    /// Returns the parts that segments use.
     pub(crate) fn site(&self) -> Site<'_> {
         Site {
             gate: &self.gate,
@@ -239,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// What connections need.
+    /// Returns the parts that connections use.
     pub(crate) fn connection_site(&self) -> connection::Site<'_> {
         connection::Site {
             gate: &self.gate,
@@ -253,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Adds an open file; returns its number.
+    /// Adds an open file. Returns its number.
     pub(crate) fn add_file(&self, events: Arc<Events>) -> Result<u64> {
         let number = self.next_file.fetch_add(1, Relaxed);
         let node = RBTreeNode::new(number, events, GFP_KERNEL_ACCOUNT)?;
@@ -267,7 +288,7 @@ impl Shared {
         drop(removed);
     }
 
-    /// How many open files there are.
+    /// Returns the number of open files.
     pub(crate) fn open_files(&self) -> usize {
         self.open_files.lock().keys().count()
     }
@@ -278,12 +299,14 @@ impl Shared {
         }
     }
 
-    /// Asks `peer`, for at most `timeout_ns`, for the open file whose places these are; `payer` pays.
+    /// Sends a query to `peer` and waits for the answer, for at most `timeout_ns`, with the slots
+    /// of an open file; `payer` pays.
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it has nothing of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`, those of
-    /// [`Requests::open`](link::requests::Requests::open).
+    /// `ENOENT` if the peer has no object of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`
+    /// if the device is unbound, `EBUSY` if too many requests to this peer are pending, `EDQUOT`
+    /// beyond the limits of the user, `ENOMEM`.
     pub(crate) fn ask(
         &self,
         (slots, payer): (&RequestSlots, &Arc<Payer>),
@@ -303,7 +326,7 @@ impl Shared {
         }
     }
 
-    /// Gives back what an answer of epoch `epoch` offered.
+    /// Returns the offer of an answer of epoch `epoch`.
     fn decline(&self, peer: u32, answer: Answer, epoch: Epoch) {
         if let Answer::Segment(segment) = answer {
             self.segments
@@ -324,7 +347,7 @@ impl Shared {
             {
                 let guard = self.gate.try_enter()?;
                 match peer.send(guard.dev(), &*self.hw, &message) {
-                    // The peer's driver is not there yet, or is slow.
+                    // The peer's driver is not loaded yet, or is slow.
                     Ok(()) | Err(EBUSY) => (),
                     Err(err) => return Err(err),
                 }
@@ -340,7 +363,7 @@ impl Shared {
         }
     }
 
-    /// Notices that a sick device has caught up, or that the device was reset by others.
+    /// Checks if a sick device has recovered, or if the device was reset without the driver.
     fn ask_after(&self, dev: &Device<Bound>) {
         if !self.hw.is_enabled(dev).unwrap_or(true) {
             self.hw.health().was_reset(dev);
@@ -373,7 +396,7 @@ impl Shared {
                 self.worker.rung_silently();
             }
             if self.worker.segments_rung(bits) {
-                // They ring faster than is passed on.
+                // Peers ring faster than doorbells are forwarded.
                 self.hw.mask_doorbells(dev, !LINK_DOORBELL, true)?;
                 self.worker.segments_masked();
             }
@@ -387,7 +410,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles an interrupt by which peers ring, whatever for, on hardware where that takes no sleep.
+    /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = self.hw.take_doorbells(dev)?;
         if bits & LINK_DOORBELL != 0 {
@@ -401,7 +424,7 @@ impl Shared {
 impl Arm for Shared {
     fn arm(&self, context: u32, completed: u64) {
         if let Some(guard) = self.gate.enter() {
-            // A device that does not take it has left the bus; its removal wakes who waits.
+            // The only error is a device that has left the bus; its removal wakes waiters.
             let _ = self.hw.arm_context(guard.dev(), context, completed);
         }
     }
@@ -487,7 +510,7 @@ impl ProgressOps for Shared {
         };
         let (dev, hw) = (guard.dev(), &*self.hw);
         if asleep {
-            // A device that does not take it has left the bus.
+            // The only error is a device that has left the bus.
             let _ = self.queues.as_ref().map(|queues| queues.arm(dev, hw));
         }
         let heard = self.link.set_asleep(dev, hw, asleep);
@@ -521,14 +544,14 @@ impl ProgressOps for Shared {
     }
 }
 
-/// The work of a device that runs. It has to be dropped when the device is quiet and no interrupt is
-/// handled any more; then nothing is left that could be done for the device.
+/// The workers of an enabled device. It has to be dropped after the device is quiet and its
+/// interrupt handlers are removed.
 pub(crate) struct Working(Arc<Shared>);
 
 impl Drop for Working {
     fn drop(&mut self) {
         let Self(shared) = self;
-        // What waits for the device to be quiet can end now.
+        // Work that waits for the device to be quiet can end now.
         shared.worker.stop();
         let mut retained = shared.retained.lock().take();
         while let Some(space) = retained {
@@ -537,16 +560,16 @@ impl Drop for Working {
     }
 }
 
-/// What lives as long as the driver is bound. Dropping it leaves plain memory only.
+/// The binding of a device. Dropping it leaves plain memory only.
 pub(crate) struct Binding<'bound> {
     shared: Arc<Shared>,
-    /// Taken first when dropped; an option so that it can be.
+    /// Taken out first when dropped.
     keeper: Option<GateKeeper<'bound>>,
     dev: &'bound Device<Bound>,
 }
 
 impl<'bound> Binding<'bound> {
-    /// Sets up `dev`, which does nothing yet.
+    /// Sets up `dev` without enabling it.
     pub(crate) fn new(dev: &'bound Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Self> {
         let shared = Shared::new(dev, hw)?;
         let keeper = GateKeeper::open(shared.gate.clone(), dev)?;
@@ -557,12 +580,12 @@ impl<'bound> Binding<'bound> {
         })
     }
 
-    /// What open files share.
+    /// Returns the parts that open files share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Lets the device run, once its interrupts are handled.
+    /// Enables the device. Its interrupt handlers have to be registered before.
     pub(crate) fn enable(&self) -> Result<Working> {
         let shared = &self.shared;
         let setup = shared.tpt.setup()?;
@@ -579,7 +602,7 @@ impl Drop for Binding<'_> {
     fn drop(&mut self) {
         let (dev, shared) = (self.dev, &self.shared);
         shared.worker.wind_down();
-        // No call is inside of the gate from here on.
+        // No call is inside the gate from here on.
         self.keeper = None;
         shared.link.end(dev, &*shared.hw, &**shared);
         shared.for_each_file(Events::gone);
@@ -587,7 +610,7 @@ impl Drop for Binding<'_> {
         if let Err(err) = shared.hw.reset(dev) {
             dev_err!(dev, "adapter does not reset: {err:?}\n");
         }
-        // Whatever the adapter thinks of the reset, this ends its DMA.
+        // Even if the reset failed, this ends all DMA.
         shared.hw.quiesce(dev);
         shared.engine.abort();
         if let Some(queues) = &shared.queues {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The drivers, one per kind of hardware, and what they have in common.
+//! The drivers, one per kind of hardware, and their common parts.
 
 use kernel::{
     device::{
@@ -53,7 +53,7 @@ pub(crate) struct Drivers {
     #[pin]
     ivshmem: Registration<pci::Adapter<ivshmem::Driver>>,
     loopback: loopback::Devices,
-    /// Made first and dropped last: no work outlives it.
+    /// Created first and dropped last, so that no work outlives it.
     _queue: ModuleQueue,
 }
 
@@ -69,14 +69,15 @@ impl InPlaceModule for Drivers {
     }
 }
 
-/// What every bound device has, whose interrupts `I` handles; fields are dropped in this order.
+/// The private data of a bound device, whose interrupts `I` handles. Fields are dropped in this
+/// order.
 #[pin_data]
 struct Node<'bound, I> {
     #[pin]
     debugfs: debugfs::Files,
-    /// Nobody is asked for memory from here on.
+    /// The shrinker is not called from here on.
     shrinker: shrinker::Registration<Shared>,
-    /// Nobody can open the device from here on.
+    /// The device cannot be opened from here on.
     chardev: chardev::Registration<'bound, OpenFile>,
     /// Ends all calls, mappings and DMA.
     binding: Binding<'bound>,
@@ -87,7 +88,7 @@ struct Node<'bound, I> {
 }
 
 impl<'bound, I: 'bound> Node<'bound, I> {
-    /// Lets `binding` of `dev` run, whose `interrupts` are handled already, and programs open it.
+    /// Enables `dev`, whose `interrupts` are handled already, and creates its device file.
     fn new(
         dev: &'bound Device<Bound>,
         binding: Binding<'bound>,
@@ -105,7 +106,7 @@ impl<'bound, I: 'bound> Node<'bound, I> {
     }
 }
 
-/// Handles the interrupt by which peers ring.
+/// Handles the doorbell interrupt.
 struct DoorbellHandler(Arc<Shared>);
 
 impl IrqHandler for DoorbellHandler {
@@ -116,7 +117,7 @@ impl IrqHandler for DoorbellHandler {
     }
 }
 
-/// Lets a PCI device answer, interrupt and be given bus addresses.
+/// Enables memory access, bus mastering and 64-bit DMA of a PCI device.
 fn enable(pdev: &pci::Device<Core<'_>>) -> Result {
     pdev.enable_device_mem()?;
     pdev.set_master();

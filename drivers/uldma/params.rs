@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the administrator chose when the module was loaded.
+//! Module parameters.
 
 use kernel::time::Delta;
 
@@ -9,7 +9,7 @@ use crate::{
     module_parameters, //
 };
 
-/// Returns true if areas that nothing tells apart any more are merged.
+/// Returns true if adjacent areas with the same users are merged.
 pub(crate) fn merge() -> bool {
     parameter(&module_parameters::merge) != 0
 }
@@ -22,17 +22,17 @@ pub(crate) fn pin_cache() -> (usize, usize) {
     )
 }
 
-/// Milliseconds for which a revalidation waits for the file locks of other processes.
+/// Returns the milliseconds for which a revalidation waits for the file locks of other processes.
 pub(crate) fn revalidate_ms() -> u32 {
     parameter(&module_parameters::revalidate_ms)
 }
 
-/// Nodes that share the memory of an ivshmem device.
+/// Returns the number of nodes that share an ivshmem device.
 pub(crate) fn ivshmem_nodes() -> u32 {
     parameter(&module_parameters::ivshmem_nodes)
 }
 
-/// Nodes that are joined by memory of this machine, and bytes of it.
+/// Returns the number of loopback nodes, and the bytes of their window.
 pub(crate) fn loopback() -> (u32, usize) {
     (
         parameter(&module_parameters::loopback),
@@ -40,42 +40,42 @@ pub(crate) fn loopback() -> (u32, usize) {
     )
 }
 
-/// Milliseconds for which an open file keeps a context that another wants.
+/// Returns the time slice in milliseconds of a context while others wait for one.
 pub(crate) fn context_slice_ms() -> i64 {
     parameter(&module_parameters::context_slice_ms).into()
 }
 
-/// Milliseconds for which an access waits for the registers of its context.
+/// Returns the timeout in milliseconds of an access to a detached context.
 pub(crate) fn context_wait_ms() -> i64 {
     parameter(&module_parameters::context_wait_ms).into()
 }
 
-/// Whether contexts can have initiation methods by which other processes can misuse them.
+/// Returns true if insecure initiation methods are allowed.
 pub(crate) fn insecure_methods() -> bool {
     parameter(&module_parameters::insecure_methods) != 0
 }
 
-/// Regions and imports that one open file can have.
+/// Returns the maximum number of regions and imports of an open file.
 pub(crate) fn max_file_regions() -> usize {
     parameter(&module_parameters::max_file_regions)
 }
 
-/// Messages that a peer can have in flight to this node.
+/// Returns the number of slots of the control ring of each peer.
 pub(crate) fn link_slots() -> u32 {
     parameter(&module_parameters::link_slots)
 }
 
-/// How long a peer can be silent before the link to it is down.
+/// Returns the time without a heartbeat after which the link to a peer is down.
 pub(crate) fn link_timeout() -> Delta {
     Delta::from_millis(parameter(&module_parameters::link_timeout_ms).into())
 }
 
-/// The longest time for which a peer waits for its next session.
+/// Returns the maximum backoff of a peer before its next session.
 pub(crate) fn link_backoff() -> Delta {
     Delta::from_millis(parameter(&module_parameters::link_backoff_ms).into())
 }
 
-/// What a sleep and a wake-up cost, unless that is to be measured.
+/// Returns what a sleep and a wake-up cost, unless that is to be measured.
 pub(crate) fn wakeup() -> Option<Delta> {
     match parameter(&module_parameters::wakeup_us) {
         0 => None,
@@ -83,17 +83,17 @@ pub(crate) fn wakeup() -> Option<Delta> {
     }
 }
 
-/// The longest time for which the work item polls for more before peers have to ring.
+/// Returns the maximum time for which the progress worker polls.
 pub(crate) fn link_busy_poll() -> Delta {
     Delta::from_micros(parameter(&module_parameters::link_busy_poll_us).into())
 }
 
-/// The longest time for which a call polls for what it waits for before it sleeps.
+/// Returns the maximum time for which a call polls before it sleeps.
 pub(crate) fn link_spin() -> Delta {
     Delta::from_micros(parameter(&module_parameters::link_spin_us).into())
 }
 
-/// How often is looked instead of being interrupted, if at all.
+/// Returns how often is looked instead of being interrupted, if at all.
 pub(crate) fn link_poll() -> Option<Delta> {
     match parameter(&module_parameters::link_poll_us) {
         0 => None,

@@ -41,7 +41,7 @@ use crate::{
 /// The driver.
 pub(super) struct Driver;
 
-/// Handles the vector of events.
+/// Handles the event vector.
 struct EventHandler(Arc<Shared>);
 
 impl IrqThread for EventHandler {
@@ -52,7 +52,7 @@ impl IrqThread for EventHandler {
     }
 }
 
-/// Handles the vector by which the drivers of peers ring.
+/// Handles the vector of the control channel's doorbell.
 struct ControlHandler(Arc<Shared>);
 
 impl IrqHandler for ControlHandler {

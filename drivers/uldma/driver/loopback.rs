@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The nodes of the loopback, which come and go with the module.
+//! The loopback nodes, which exist as long as the module.
 
 use kernel::{
     device::{
@@ -62,13 +62,13 @@ impl faux::Driver for Driver {
     }
 }
 
-/// The nodes that the administrator asked for.
+/// The loopback nodes.
 pub(super) struct Devices {
     _nodes: KVec<faux::Registration<Driver>>,
 }
 
 impl Devices {
-    /// Makes the nodes.
+    /// Creates the nodes that the module parameters request.
     pub(super) fn new() -> Result<Self> {
         let mut nodes = KVec::new();
         let (count, bytes) = params::loopback();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an open file is attached to: nothing, a listener, or a connection.
+//! The attachment of an open file to a listener or a connection.
 
 use kernel::{
     new_mutex,
@@ -30,21 +30,21 @@ use crate::{
     user_abi::events::Events, //
 };
 
-/// What an open file is attached to, by its listener `L` or its connection `C`.
+/// The attachment, with listener `L` or connection `C`.
 enum State<L, C> {
     Nothing,
-    /// Something is being made.
+    /// A listener or connection is being made.
     Busy,
     Listener(L),
     Connection(C),
 }
 
 impl<L: PartialEq, C> State<L, C> {
-    /// Begins to make something.
+    /// Begins to make a listener or a connection.
     ///
     /// # Errors
     ///
-    /// `EISCONN` when attached already.
+    /// `EISCONN` if the file is attached already.
     fn begin(&mut self) -> Result {
         match self {
             Self::Nothing => {
@@ -55,12 +55,13 @@ impl<L: PartialEq, C> State<L, C> {
         }
     }
 
-    /// What was begun has been made, or not.
+    /// Returns what was begun has been made, or not.
     fn made(&mut self, made: Option<Self>) {
         *self = made.unwrap_or(Self::Nothing);
     }
 
-    /// Lets `listener` become `connection`; gives that back where the listener was left meanwhile.
+    /// Replaces `listener` by `connection`. Returns the connection if the listener was closed
+    /// meanwhile.
     fn become_connection(&mut self, listener: &L, connection: C) -> Result<(), C> {
         match self {
             Self::Listener(now) if now == listener => {
@@ -71,13 +72,13 @@ impl<L: PartialEq, C> State<L, C> {
         }
     }
 
-    /// Takes what `is_it` tells.
+    /// Takes the state out if `is_it` returns true.
     fn take_if(&mut self, is_it: impl FnOnce(&Self) -> bool) -> Option<Self> {
         is_it(self).then(|| core::mem::replace(self, Self::Nothing))
     }
 }
 
-/// A listener, which is equal to itself only.
+/// A listener, compared by identity.
 struct Listening(Arc<Listener>);
 
 impl PartialEq for Listening {
@@ -86,7 +87,7 @@ impl PartialEq for Listening {
     }
 }
 
-/// What one open file is attached to.
+/// The attachment of one open file.
 #[pin_data]
 pub(crate) struct Attachment {
     events: Arc<Events>,
@@ -95,7 +96,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Attached to nothing; `events` are told of changes later.
+    /// Creates an empty attachment; `events` are woken on changes.
     pub(crate) fn new(events: Arc<Events>) -> impl PinInit<Self> {
         pin_init!(Self {
             events,
@@ -107,13 +108,16 @@ impl Attachment {
     ///
     /// # Errors
     ///
-    /// `EISCONN` when attached already, and those of `make`, here and in
-    /// [`Attachment::connect`].
+    /// `EISCONN` if the file is attached already; the errors of `make`.
     pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
         self.attach(|| Ok(State::Listener(Listening(make()?))))
     }
 
-    /// Attaches to the connection that `make` makes, which may take as long as it likes.
+    /// Attaches to the connection that `make` makes, which may block.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` if the file is attached already; the errors of `make`.
     pub(crate) fn connect(&self, make: impl FnOnce() -> Result<ConnHandle>) -> Result {
         self.attach(|| {
             let handle = make()?;
@@ -135,11 +139,11 @@ impl Attachment {
         result
     }
 
-    /// The connection. A listener that becomes one is waited for unless `nonblock`.
+    /// Returns the connection. For a one-shot listener, waits for its connection unless `nonblock`.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when there is none, `EAGAIN`, `EINTR`.
+    /// `ENOTCONN` without a connection, `EAGAIN` with `nonblock`, `EINTR`.
     pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
         let listening = match &*self.state.lock() {
             State::Connection(handle) => return Ok((**handle).clone()),
@@ -151,7 +155,7 @@ impl Attachment {
                 let connection = (*handle).clone();
                 connection.watch(&self.events);
                 let became = self.state.lock().become_connection(&listening, handle);
-                // One that is given back ends, and not under the lock.
+                // A connection that is returned is dropped without the lock.
                 became.map(|()| connection).map_err(|_| enotconn())
             }
             // Another thread may have been faster.
@@ -162,7 +166,7 @@ impl Attachment {
         }
     }
 
-    /// What holds for `poll()`; none when attached to nothing.
+    /// Returns the state for `poll()`, unless the file is not attached.
     pub(crate) fn readiness(&self) -> Option<Readiness> {
         if let Ok(connection) = self.connection(true) {
             return Some(connection.readiness());
@@ -177,7 +181,7 @@ impl Attachment {
         }
     }
 
-    /// What there is to know.
+    /// Fills in the answer of a query.
     pub(crate) fn describe(&self, out: &mut uldma_conn_query) -> Result {
         if let Ok(connection) = self.connection(true) {
             connection.describe(out);
@@ -198,15 +202,16 @@ impl Attachment {
         Ok(())
     }
 
-    /// Ends what the open file is attached to, and waits until nothing is in flight.
+    /// Ends the listener or the connection, and waits until nothing is in flight.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when there is nothing; those of [`Connection::disconnect`].
+    /// `ENOTCONN` if the file is not attached, `EINTR`, `ETIMEDOUT` if the peer does not confirm
+    /// the end in time.
     pub(crate) fn disconnect(&self, site: &Site<'_>, keep: bool) -> Result {
         if let Ok(connection) = self.connection(true) {
             let result = connection.disconnect(site, keep);
-            // It can be waited for again.
+            // The call can be repeated.
             if result != Err(ERESTARTNOHAND) {
                 let ended = self.state.lock().take_if(|state| match state {
                     State::Connection(handle) => Arc::ptr_eq(handle, &connection),
@@ -227,9 +232,9 @@ impl Attachment {
         }
     }
 
-    /// Ends what the open file is attached to, whose file was closed.
+    /// Ends the listener or the connection after the file was closed.
     pub(crate) fn close(&self, site: &Site<'_>, keep: bool) {
-        // Not held while memory is unlocked.
+        // The lock is not held while memory is unpinned.
         let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);
         match state {
             State::Nothing | State::Busy => (),
@@ -257,7 +262,7 @@ mod tests {
         Ok(())
     }
 
-    /// A thread has accepted, and before it says so another one has left the listener.
+    /// One thread has accepted, and another one closes the listener before the result is stored.
     #[test]
     fn what_came_late_replaces_nothing() -> Result {
         let mut state = Slot::Listener(1);

@@ -88,7 +88,7 @@ unsafe impl FileOperations for OpenFile {
         let shared = &this.shared;
         let _guard = shared.gate.enter().ok_or(FaultError::Bus)?;
         let served = shared.mmap_offsets.fault(this.number, &*shared.hw, fault)?;
-        // Who has waited in vain does not wait again, but for another access.
+        // A thread whose wait has timed out does not wait again for this access.
         if served == Served::Later && fault.is_retry() && this.has_given_up() {
             return Err(FaultError::Bus);
         }
@@ -100,7 +100,7 @@ unsafe impl FileOperations for OpenFile {
         let (gate, hw, offsets) = (&shared.gate, &*shared.hw, &shared.mmap_offsets);
         let contexts = &shared.contexts;
         match contexts.wait_for_registers(gate, hw, offsets, this.number, interruptible) {
-            // A signal is looked at before the page is touched again.
+            // A signal is handled before the page is accessed again.
             Ok(()) | Err(EINTR) => (),
             Err(_) => this.give_up(),
         }
@@ -139,7 +139,7 @@ unsafe impl FileOperations for OpenFile {
         let nonblock = file.flags() & flags::O_NONBLOCK != 0;
         let mut done = 0;
         while buf.len() >= SIZE {
-            // Only the first event is waited for.
+            // Waits for the first event only.
             let event = this.events.take(nonblock || done > 0, &*this.shared);
             let told = event.and_then(|event| {
                 buf.write_slice(event.as_bytes())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls: decode, check, call down, encode. No mechanism lives here.
+//! The ioctls: decode, check, call, encode.
 
 use kernel::{
     ioctl::_IO,
@@ -59,7 +59,7 @@ mod region;
 
 /// A structure of the user interface.
 trait Argument: FromBytes + IntoBytes + Immutable + Copy {
-    /// Bytes as first published: the least that a caller may pass.
+    /// Size as first published: the minimum that a caller may pass.
     const FIRST: usize;
 }
 
@@ -100,13 +100,13 @@ arguments!(
     uldma_conn_query,
 );
 
-/// A user's structure.
+/// A structure in user memory.
 struct User {
     ptr: UserPtr,
 }
 
 impl User {
-    /// Reads a structure whose first field is its size, by the contract of the header.
+    /// Reads a structure whose first field is its size, as the header defines.
     fn read<T: Argument>(&self) -> Result<T> {
         let mut reader = UserSlice::new(self.ptr, size_of::<u32>()).reader();
         let size = usize::try_from(reader.read::<u32>()?)?;
@@ -117,7 +117,7 @@ impl User {
             return Err(E2BIG);
         }
         let mut reader = UserSlice::new(self.ptr, size).reader();
-        // What an older caller does not have is zero.
+        // Fields that an older caller does not have are zero.
         let mut value = T::new_zeroed();
         let known = size.min(size_of::<T>());
         let bytes = value.as_mut_bytes().get_mut(..known).ok_or(EINVAL)?;
@@ -130,7 +130,7 @@ impl User {
         Ok(value)
     }
 
-    /// Writes the structure back, as far as the caller has it.
+    /// Writes the structure back, up to the size that the caller has.
     fn write<T: Argument>(&self, value: &T) -> Result {
         let bytes = value.as_bytes();
         let size = bytes
@@ -156,7 +156,7 @@ fn zero(reserved: u32) -> Result {
     Ok(())
 }
 
-/// How the file was opened that a call is made on.
+/// The mode in which the file was opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Mode {
     /// Calls do not wait.
@@ -165,7 +165,8 @@ pub(crate) struct Mode {
     pub(crate) writable: bool,
 }
 
-/// Whether a call changes what the open file, the device or the peer has; the others ask, and wait.
+/// Returns true if a call changes the state of open file, device or peer, rather than query it or
+/// wait.
 fn changes(number: u32) -> bool {
     matches!(
         number,
@@ -198,8 +199,8 @@ fn changes(number: u32) -> bool {
 ///
 /// # Errors
 ///
-/// `ENOTTY` when there is none, `EBADF` when it changes something and the file is open for reading
-/// only; those of the call.
+/// `ENOTTY` for an unknown ioctl, `EBADF` if it changes state and the file is open for reading
+/// only; the errors of the call.
 pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
     let nonblock = mode.nonblock;
     let user = User {
@@ -252,20 +253,20 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
 }
 
 impl OpenFile {
-    /// Makes an object, tells the user about it, and only then lets its handle mean it: a user who
-    /// cannot be told gets nothing.
+    /// Makes an object, copies the result to the user, and only then makes its handle valid. If
+    /// copying fails, the object is ended.
     fn make<T: Argument>(
         &self,
         user: &User,
         arg: &mut T,
         make: impl FnOnce(u32, &mut T) -> Result<Object>,
     ) -> Result {
-        // Not held while memory is faulted in, so that whoever only looks does not wait for that.
+        // The lock is not held while memory is faulted in, so that queries do not wait for that.
         let handle = self.objects.lock().handles.reserve()?;
         let object = make(handle, arg).and_then(|object| match user.write(arg) {
             Ok(()) => Ok(object),
             Err(err) => {
-                // Nobody was told of it; what the device does not let go of is kept for it.
+                // The user does not know it; memory that the device may still access is retained.
                 let _ = self.end(object);
                 Err(err)
             }
@@ -374,7 +375,7 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
         read: false,
         write: true,
     };
-    // A transfer cannot be taken back, so make sure first that its ticket can be told.
+    // A transfer cannot be undone, so check first that its ticket can be copied.
     user.write(&arg)?;
     // Held until the device has accepted the regions, so that they cannot be replaced.
     let mut objects = open_file.objects.lock();
@@ -421,7 +422,7 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Resul
         let guard = shared.gate.try_enter()?;
         let (dev, hw) = (guard.dev(), &*shared.hw);
         let last = shared.contexts.last_ticket(dev, hw, &vctx)?;
-        // A program gives out the tickets of its queue itself, before the device has seen them.
+        // A program issues the tickets of its queue itself, before the device has seen them.
         let ahead = match vctx.method.needs_queue() {
             true => uapi::ULDMA_STATUS_RECORDS,
             false => 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! OpenFiles: what one open file has of a device.
+//! Open files of a device and their objects.
 
 use core::ops::Range;
 
@@ -70,7 +70,7 @@ use crate::{
     }, //
 };
 
-/// What a handle can stand for.
+/// An object with a handle.
 pub(crate) enum Object {
     /// Registered memory, or an import.
     Region(Region),
@@ -86,10 +86,10 @@ pub(crate) struct FileContext {
     pub(crate) queue: Option<MmapRange>,
 }
 
-/// Transfers whose outcome an open file can ask for: the last ones that it started.
+/// Number of transfers whose outcome an open file can query: the last ones.
 const REMEMBERED: usize = 64;
 
-/// What an open file has.
+/// The objects of an open file.
 pub(crate) struct Objects {
     pub(crate) handles: Handles<Object>,
     /// Regions and imports, made or being made.
@@ -100,7 +100,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Remembers a transfer, and forgets the oldest.
+    /// Remembers a transfer, in place of the oldest.
     pub(crate) fn remember(&mut self, transfer: Arc<Transfer>) {
         if let Some(place) = self.transfers.get_mut(self.next_transfer % REMEMBERED) {
             *place = Some(transfer);
@@ -131,11 +131,11 @@ impl Objects {
         }
     }
 
-    /// Counts one region more.
+    /// Counts a new region.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there would be more than `limit`.
+    /// `ENOSPC` if there are `limit` regions.
     pub(crate) fn add_region(&mut self, limit: usize) -> Result {
         if self.regions >= limit {
             return Err(ENOSPC);
@@ -144,7 +144,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Counts a region less, which could not be made.
+    /// Uncounts a region that could not be made.
     pub(crate) fn cancel_region(&mut self) {
         self.regions -= 1;
     }
@@ -169,7 +169,7 @@ impl Objects {
         }
     }
 
-    /// How many regions and imports there are.
+    /// Returns the number of regions and imports.
     pub(crate) fn regions(&self) -> usize {
         self.regions
     }
@@ -183,7 +183,7 @@ impl Objects {
     }
 }
 
-/// An open file: what one process, or several that share it, has of a device.
+/// An open file of a device, which several processes may share.
 #[pin_data]
 pub(crate) struct OpenFile {
     pub(crate) number: u64,
@@ -192,18 +192,18 @@ pub(crate) struct OpenFile {
     pub(crate) events: Arc<Events>,
     /// Its requests to peers that wait for an answer.
     requests: RequestSlots,
-    /// Whether regions that end leave their pins in the cache.
+    /// True if regions that end leave their pins in the cache.
     pub(crate) keep_pins: Atomic<bool>,
     #[pin]
     pub(crate) objects: Mutex<Objects>,
     #[pin]
     pub(crate) attachment: Attachment,
-    /// Tells that the address space ends, until the file is closed.
+    /// Notifier of the end of the address space, until the file is closed.
     #[pin]
     end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
     #[pin]
     work: Work<OpenFile>,
-    /// The thread that has waited for registers in vain; 0 for none.
+    /// The thread whose wait for registers has timed out, or 0.
     waited_in_vain: Atomic<i32>,
 }
 
@@ -211,7 +211,8 @@ impl_has_work! {
     impl HasWork<Self> for OpenFile { self.work }
 }
 
-/// Gives back what an open file has when its address space ends, whoever has the file open then.
+/// Releases the objects of an open file when its address space ends, even if other processes have
+/// the file open.
 struct SpaceEnd {
     open_file: Arc<OpenFile>,
 }
@@ -229,7 +230,7 @@ impl WorkItem for OpenFile {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // Pins of what is mapped nowhere any more are of use to no process.
+        // Nothing is mapped any more, so cached pins are useless.
         this.keep_pins.store(false, Relaxed);
         this.release_all();
     }
@@ -240,7 +241,8 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device is gone, `ENOSPC`, `ENOMEM`.
+    /// `ENODEV` if the device is unbound, `EPERM` without an address space, `ENOSPC` if the device
+    /// has no number for another address space, `ENOMEM`, `EINTR`.
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>> {
         if !shared.gate.is_open() {
             return Err(ENODEV);
@@ -259,12 +261,13 @@ impl OpenFile {
         Ok(open_file)
     }
 
-    /// Gives back what the open file has once its address space ends, until [`OpenFile::close`].
+    /// Registers the notifier of the end of the address space, until [`OpenFile::close`].
     fn watch_space(self: &Arc<Self>) -> Result {
         let task = kernel::current!();
         let mm = self.space.current(task).ok_or(EPERM)?;
         let open_file = self.clone();
-        // The end is of all addresses. Nothing but the end happens to the first page.
+        // The end concerns all addresses, so watching the first page, where nothing else happens,
+        // suffices.
         let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { open_file });
         *self.end.lock() = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
         Ok(())
@@ -298,12 +301,12 @@ impl OpenFile {
         Arc::pin_init(open_file, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_file(number))
     }
 
-    /// The current thread has waited for registers in vain.
+    /// Notes that the wait of the current thread for registers has timed out.
     pub(crate) fn give_up(&self) {
         self.waited_in_vain.store(kernel::current!().pid(), Relaxed);
     }
 
-    /// Whether the current thread has waited for registers in vain; told once.
+    /// Returns true, once, if the wait of the current thread for registers has timed out.
     pub(crate) fn has_given_up(&self) -> bool {
         let thread = kernel::current!().pid();
         self.waited_in_vain.cmpxchg(thread, 0, Relaxed).is_ok()
@@ -318,7 +321,7 @@ impl OpenFile {
             .ok_or(EPERM)
     }
 
-    /// Its places for requests to peers, and who pays for them.
+    /// Returns its slots for requests to peers, and their payer.
     pub(crate) fn asker(&self) -> (&RequestSlots, &Arc<Payer>) {
         (&self.requests, self.space.payer())
     }
@@ -327,7 +330,7 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not answer; the object is gone all the same.
+    /// `ETIMEDOUT` if the device does not answer; the object has ended nevertheless.
     pub(crate) fn end(&self, object: Object) -> Result {
         match object {
             Object::Region(region) => region.release(&self.shared, self.keep_pins.load(Relaxed)),
@@ -338,14 +341,14 @@ impl OpenFile {
         }
     }
 
-    /// Ends all regions and imports that there are now.
+    /// Ends all current regions and imports.
     ///
-    /// The device is told of each, or of all at once if there is nothing else of this space, as
-    /// memory of a connection or what another open file has.
+    /// If the space has no other members, such as connection buffers or regions of other open
+    /// files, one invalidation of the space suffices.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not answer; all are gone all the same.
+    /// `ETIMEDOUT` if the device does not answer; all have ended nevertheless.
     pub(crate) fn end_regions(&self) -> Result {
         let shared = &self.shared;
         let keep = self.keep_pins.load(Relaxed);
@@ -353,10 +356,10 @@ impl OpenFile {
             true => Ok(()),
             false => self.space.while_closed(|all| self.end_regions_at_once(all)),
         };
-        // No more than there are, as others may make new ones all the time.
+        // Bounded, as other threads may make new ones all the time.
         let count = self.objects.lock().regions();
         for _ in 0..count {
-            // Not held while a region ends, so that whoever only looks does not wait for that.
+            // The lock is not held while a region ends, so that queries do not wait for that.
             let Some(region) = self.objects.lock().take_any_region() else {
                 break;
             };
@@ -365,8 +368,8 @@ impl OpenFile {
         result
     }
 
-    /// Ends the regions and imports that there are, if they are `all` of the space and there is memory
-    /// to do it at once.
+    /// Ends all current regions and imports by one invalidation, if they are `all` members of the
+    /// space and there is memory for it.
     fn end_regions_at_once(&self, all: usize) -> Result {
         let mut regions = KVVec::new();
         let left = {
@@ -386,11 +389,12 @@ impl OpenFile {
         Region::release_all(&self.shared, &self.space, regions, left)
     }
 
-    /// Takes a context; returns its number and, if the method needs one, its key.
+    /// Creates the context. Returns its number and, if the method needs one, its key.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the open file has one or all are in use; those of [`SchedNotify::add`].
+    /// `EBUSY` if the open file has one or all are in use, `ENOMEM`, `ENODEV`, and the errors of
+    /// [`SchedNotify::add`].
     ///
     /// [`SchedNotify::add`]: crate::dma::sched_notify::SchedNotify::add
     pub(crate) fn take_context(
@@ -422,7 +426,7 @@ impl OpenFile {
                 }
             }
             offsets.add_context(self.number)?;
-            // Before it has registers, which others may take back as soon as it has.
+            // Before it is attached, since it may be detached at once.
             self.events.set_context(Some(vctx.page.clone()));
             let (number, key) = shared.contexts.attach(dev, hw, offsets, &vctx)?;
             if method.needs_sched_notify() {
@@ -447,19 +451,19 @@ impl OpenFile {
                     .into_iter()
                     .flatten()
                     .for_each(|range| offsets.remove(range));
-                // It has just been enabled, if at all: nothing is in flight.
+                // The context has just been enabled, if at all, so nothing is in flight.
                 let _ = shared.contexts.release(dev, hw, &vctx);
                 result.and(Err(EINVAL))
             }
         }
     }
 
-    /// Gives the context back: mappings first, then what the device has of it.
+    /// Ends the context: mappings first, then the registers.
     ///
     /// # Errors
     ///
-    /// `ENXIO` when there is none; `ETIMEDOUT` when the device does not answer, and the context is
-    /// gone all the same.
+    /// `ENXIO` without a context; `ETIMEDOUT` if the device does not answer, and the context has
+    /// ended nevertheless.
     pub(crate) fn drop_context(&self, objects: &mut Objects) -> Result {
         let context = objects.context.take().ok_or(ENXIO)?;
         let shared = &self.shared;
@@ -482,37 +486,37 @@ impl OpenFile {
         }
     }
 
-    /// Sets or removes the eventfd, and asks for the interrupts that it needs.
+    /// Sets or removes the eventfd, and requests the interrupts that it needs.
     pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
         self.events.set_eventfd(eventfd);
         self.events.arm(&*self.shared);
     }
 
-    /// Ends the open file, whose file was closed.
+    /// Ends the open file after its file was closed.
     pub(crate) fn close(&self) {
         let end = self.end.lock().take();
         drop(end);
-        // Nothing queues it any more.
+        // It is not queued any more.
         flush(&self.work);
         self.release_all();
         self.shared.remove_file(self.number);
         self.shared.lmm.leave(&self.space);
     }
 
-    /// Gives back all that the open file has. Its address space gets nothing new meanwhile: the file
-    /// was closed, or no thread runs there any more.
+    /// Releases all objects of the open file. No new ones are made meanwhile, since the file was
+    /// closed or no thread runs in its address space any more.
     fn release_all(&self) {
         self.attachment
             .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();
-        // An open file without a context has nothing to give back.
+        // There may be no context.
         let _ = self.drop_context(&mut objects);
         drop(objects);
-        // What the device does not let go of is kept for it, and was logged.
+        // Memory that the device may still access is retained, and the timeout was logged.
         let _ = self.end_regions();
         let mut objects = self.objects.lock();
         while let Some(object) = objects.handles.pop_if(|_| true) {
-            // What the device does not let go of is kept for it, and was logged.
+            // Memory that the device may still access is retained, and the timeout was logged.
             let _ = self.end(object);
         }
     }

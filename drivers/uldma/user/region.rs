@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an open file, and imports of the peer's.
+//! Regions: registered memory of an open file, and imports from peers.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -57,24 +57,24 @@ use crate::{
     }, //
 };
 
-/// What holds a region's page entries.
+/// The owner of the page entries of a region.
 enum Pages {
     /// Locked memory of this node.
     Local(Arc<Space>, PinnedRange),
-    /// Entries of a space that name the peer's region.
+    /// Page entries that name the region of a peer.
     Remote(Arc<Space>, PageRun),
 }
 
-/// For whom a region is made.
+/// The owner of a new region.
 pub(crate) struct Owner<'a> {
     pub(crate) open_file: u64,
     pub(crate) space: &'a Arc<Space>,
     pub(crate) events: &'a Arc<Events>,
-    /// The handle that the region is going to have.
+    /// The handle of the region.
     pub(crate) handle: u32,
 }
 
-/// What a region is, for those who ask.
+/// A snapshot of a region, for queries.
 pub(crate) struct Description {
     pub(crate) access: Access,
     pub(crate) import: bool,
@@ -82,11 +82,11 @@ pub(crate) struct Description {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) pages: usize,
-    /// The lock, of which its space knows more; none for an import.
+    /// The number of the pinned range in its space; none for an import.
     pub(crate) lock: Option<u64>,
 }
 
-/// Places of regions that end together, and the page entries of those that are imports.
+/// Slots of regions that end together, and the page entries of imports among them.
 pub(crate) struct Leaving(KVVec<Entries>);
 
 impl Leaving {
@@ -109,10 +109,10 @@ impl Entered for Leaving {
     }
 }
 
-/// Memory that is consecutive for the device: bus address and bytes.
+/// Memory that is contiguous for the device: bus address and bytes.
 pub(crate) type Block = (u64, u64);
 
-/// What a region has in the device's tables after it was retracted, but for locked memory.
+/// Entries of a retracted region in the tables of the device, without those of pinned memory.
 struct Entries {
     slot: RegionSlot,
     /// Those of an import's pages.
@@ -139,8 +139,9 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EPERM` when the process does not run in the owner's space; those of [`PageRange::of_bytes`] and
-    /// [`Space::pin`] and [`Share::new`]; `ENOSPC` when a table is full.
+    /// `EPERM` if the process does not run in the space of the owner, `EINVAL` and `EOVERFLOW` for
+    /// a wrong range, `ENOSPC` if a table is full, `EDQUOT` beyond the limits of the user, and the
+    /// errors of [`Space::pin`].
     pub(crate) fn register(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -153,7 +154,7 @@ impl Region {
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
-        // More pages than page entries can never fit; do not even pin them.
+        // More pages than page entries never fit; do not pin them.
         if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
@@ -189,7 +190,7 @@ impl Region {
         }
     }
 
-    /// Puts a region into the device's table and makes its shadow pages mappable.
+    /// Enters a region into the table of the device and makes its shadow pages mappable.
     fn enter(
         shared: &Shared,
         open_file: u64,
@@ -220,7 +221,7 @@ impl Region {
         let range = shared
             .mmap_offsets
             .add(open_file, pages, backing, access.write)?;
-        // Last, since a device that has seen an entry has to be told when it goes.
+        // Last, since an entry that the device has seen has to be invalidated.
         shared
             .tpt
             .set_region(guard.dev(), slot, setup)
@@ -228,12 +229,13 @@ impl Region {
         Ok(range)
     }
 
-    /// Makes an import of what `peer` exports.
+    /// Imports a region that `peer` exports.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when a table is full, those of [`Share::new`]: the peer says how long it is, and the
-    /// importer's user pays for as many page entries.
+    /// `ENOSPC` if a table is full, `ENOTCONN` while the link is down, `ENODEV` if the device is
+    /// unbound, `ENOMEM`, `EDQUOT` beyond the limits of the user, which pays for as many page
+    /// entries as the peer names.
     pub(crate) fn import(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -278,7 +280,7 @@ impl Region {
                 if result.is_ok() {
                     shared.tpt.free_region(slot);
                 } else {
-                    // Entries that the device did not let go of name it still.
+                    // Entries that the device may still use have its number.
                     owner.space.keep_until_unbound();
                 }
                 return Err(err);
@@ -311,7 +313,7 @@ impl Region {
         self.range
     }
 
-    /// Whether this is an import.
+    /// Returns true if this is an import.
     pub(crate) fn is_import(&self) -> bool {
         matches!(self.pages, Pages::Remote(..))
     }
@@ -324,7 +326,7 @@ impl Region {
         }
     }
 
-    /// What the region is.
+    /// Returns a snapshot of the region.
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
             Pages::Local(_, pinned) => Some(pinned.number()),
@@ -341,8 +343,8 @@ impl Region {
         }
     }
 
-    /// Bus addresses of the pages from page `first` on, as up to `limit` blocks, and the number of
-    /// the page after them; with `merge` adjacent pages are one block.
+    /// Returns the bus addresses of the pages from page `first` on, as up to `limit` blocks, and
+    /// the number of the page after them. With `merge` adjacent pages are one block.
     ///
     /// # Errors
     ///
@@ -378,11 +380,11 @@ impl Region {
         Ok((blocks, next))
     }
 
-    /// The place of `length` bytes at `offset`, to be used with `access`.
+    /// Returns the location of `length` bytes at `offset`, for use with `access`.
     ///
     /// # Errors
     ///
-    /// `EACCES` when the region does not give that right, `EINVAL` when it ends before.
+    /// `EACCES` if the region does not give these rights, `EINVAL` if it is too short.
     pub(crate) fn place(&self, offset: u64, length: u64, access: Access) -> Result<RegionOffset> {
         if !self.access.covers(access) {
             return Err(EACCES);
@@ -397,8 +399,8 @@ impl Region {
         })
     }
 
-    /// Maps `pages` pages of a region of this node, from a page number on, out to those of another
-    /// region or import; to none ends that.
+    /// Maps `pages` pages of `source`, from a page number on, out to those of another region or
+    /// import. Without a destination, ends that.
     ///
     /// # Errors
     ///
@@ -439,7 +441,7 @@ impl Region {
         Ok(())
     }
 
-    /// Gives `f` the region's page entries, in order.
+    /// Passes the page entries of the region to `f`, in order.
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
             Pages::Local(_, pinned) => f(pinned.runs()),
@@ -452,12 +454,12 @@ impl Region {
         }
     }
 
-    /// Offers the region to `peer`, or to all.
+    /// Exports the region to `peer`, or to all.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import, `EACCES` for more rights than the region has, `EEXIST` when the name
-    /// is taken or the region is exported already.
+    /// `EINVAL` for an import or name 0, `EACCES` for more rights than the region has, `EEXIST` if
+    /// the name is in use or the region is exported already.
     pub(crate) fn export(
         &mut self,
         shared: &Shared,
@@ -484,11 +486,12 @@ impl Region {
         Ok(())
     }
 
-    /// Withdraws the region from the peer, whose transfers are stopped before this returns.
+    /// Ends the export. Transfers of peers are stopped before this returns.
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it is not exported, `ETIMEDOUT` when the device does not answer.
+    /// `ENOENT` if the region is not exported, `ETIMEDOUT` if the device does not answer, `ENODEV`
+    /// if it is unbound.
     pub(crate) fn unexport(&mut self, shared: &Shared) -> Result {
         let name = self.export.ok_or(ENOENT)?;
         let guard = shared.gate.try_enter()?;
@@ -498,12 +501,12 @@ impl Region {
         shared.hw.invalidate_region(guard.dev(), self.slot.index)
     }
 
-    /// Ends the region: mappings, then the device's work on it, then its entries, then the pins,
-    /// which with `keep` may stay for who registers the memory again.
+    /// Ends the region: mappings, transfers, entries and pins, in this order. With `keep` the pins
+    /// may stay in the pin cache.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the device does not answer; the region is gone all the same, and the memory
+    /// `ETIMEDOUT` if the device does not answer. The region has ended nevertheless, but the memory
     /// stays pinned until the device is unbound.
     pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
         self.retract(shared);
@@ -531,12 +534,12 @@ impl Region {
         result
     }
 
-    /// Ends `regions`, all that there are of `space`, with one word to the device. `left` has to be
+    /// Ends `regions`, which are all members of `space`, by one invalidation. `left` has to be
     /// empty, with room for as many.
     ///
     /// # Errors
     ///
-    /// As for [`Region::release`].
+    /// `ETIMEDOUT` if the device does not answer.
     pub(crate) fn release_all(
         shared: &Shared,
         space: &Arc<Space>,
@@ -553,7 +556,7 @@ impl Region {
                     }
                     Pages::Remote(_, run) => Some(run),
                 };
-                // There is room for all; without it, the place is lost.
+                // There is room for all; without it, the slot would be lost.
                 let _ = left.0.push_within_capacity(Entries {
                     slot: region.slot,
                     pages,
@@ -567,7 +570,7 @@ impl Region {
         Ok(())
     }
 
-    /// Begins to end the region: nobody can start anything with it from now on.
+    /// Retracts the region, so that no transfer can start with it any more.
     fn retract(&mut self, shared: &Shared) {
         shared.mmap_offsets.remove(self.range);
         if let Some(name) = self.export.take() {

@@ -74,7 +74,7 @@ pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Resul
     let mut arg: uldma_conn_accept = user.read()?;
     no_flags(arg.flags)?;
     open_file.check_space()?;
-    // A connection that is accepted cannot be given back, so make sure first that it can be told.
+    // An accepted connection cannot be returned, so check first that the result can be copied.
     user.write(&arg)?;
     let shared = &open_file.shared;
     drop(shared.gate.try_enter()?);
@@ -156,7 +156,7 @@ pub(super) fn reap(
     if arg.length == 0 {
         return Err(EINVAL);
     }
-    // Memory that is given back cannot be taken again, so make sure first that it can be told.
+    // Reaped memory cannot be returned, so check first that the result can be copied.
     user.write(&arg)?;
     let connection = open_file.attachment.connection(nonblock)?;
     let keep = open_file.keep_pins.load(Relaxed);

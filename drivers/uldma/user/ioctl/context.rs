@@ -47,7 +47,7 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     arg.out_queue_offset = context.queue.map_or(0, |queue| queue.offset());
     drop(objects);
     user.write(&arg).inspect_err(|_| {
-        // Nobody was told of it; another thread may have ended it meanwhile.
+        // The user does not know it; another thread may have ended it meanwhile.
         let mut objects = open_file.objects.lock();
         let context = objects.context.as_ref();
         if context.is_some_and(|context| Arc::ptr_eq(&context.vctx, &vctx)) {

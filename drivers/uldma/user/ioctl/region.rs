@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls on regions and the memory that is locked for them.
+//! The ioctls on regions and their pinned memory.
 
 use kernel::{
     prelude::*,
@@ -58,7 +58,7 @@ use super::{
 };
 
 impl OpenFile {
-    /// The same for a region, of which an open file can have only so many.
+    /// Makes a region as [`OpenFile::make`] does, within the limit of the open file.
     fn make_region<T: Argument>(
         &self,
         user: &User,
@@ -145,7 +145,7 @@ pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     user.write(&arg)
 }
 
-/// Blocks that are copied at a time, since copying may fault and so must not hold locks.
+/// Number of blocks that are copied at a time. Copying may fault, so it must not hold locks.
 const BLOCKS_AT_A_TIME: usize = 64;
 
 pub(super) fn blocks(open_file: &OpenFile, user: &User) -> Result {
