@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Floor 2: what uldma needs of hardware, and the hardware that it knows.
+//! The hardware floor: the trait [`Hardware`], and a backend for each kind of hardware.
 //!
-//! All floors above speak to [`Hardware`]; nothing else touches a BAR. Every method takes the bound
-//! device as proof that it is there, and may sleep.
+//! Only backends access BARs; all floors above use [`Hardware`]. A method that accesses the device
+//! takes a reference to the bound device as proof, and may sleep unless it says otherwise.
 
 use core::ops::Add;
 
@@ -44,33 +44,33 @@ pub(crate) use command::{
 /// Doorbell bit that asks a peer to poll its control ring.
 pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
 
-/// Bytes of the least section: the control channel, and as much to give out.
+/// Minimum size of a section in bytes: the control channel, and as much to allocate.
 const MIN_SECTION: usize = 128 << 10;
 
 /// Facts about a device that do not change while it is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    /// What joins the nodes.
+    /// The kind of hardware that connects the nodes.
     pub(crate) backend: Backend,
     /// Number of this node on its link.
     pub(crate) node: u32,
-    /// Nodes of the link, with this one.
+    /// Number of nodes, including this one.
     pub(crate) nodes: u32,
-    /// Register contexts, with context 0, which is the kernel's.
+    /// Number of register contexts, including context 0, which is the kernel's.
     pub(crate) contexts: u32,
     /// Bit mask of initiation methods.
     pub(crate) methods: u32,
-    /// CPUs of which the device can be told who runs there.
+    /// Number of CPUs whose context switches the device can track.
     pub(crate) cpus: u32,
     /// log2 of the bytes of shadow space per context.
     pub(crate) shadow_shift: u32,
-    /// Page entries that the shadow space of one context can name.
+    /// Number of page entries that the shadow space of one context can name.
     pub(crate) page_capacity: u32,
-    /// Regions that a size word can name, with region 0, which is none.
+    /// Number of regions that a size word can name, including region 0, which means none.
     pub(crate) region_capacity: u32,
     /// Bytes of each node's section of the window.
     pub(crate) window_size: usize,
-    /// Whether processes map the window like other memory, rather than write-combining.
+    /// True if processes map the window like other memory, rather than write-combining.
     pub(crate) window_cached: bool,
 }
 
@@ -84,7 +84,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of a section where `nodes` nodes share `bytes` bytes.
+/// Returns the size of a section if `nodes` nodes share `bytes` bytes.
 ///
 /// # Errors
 ///
@@ -112,17 +112,17 @@ pub(crate) enum Backend {
     Loopback,
 }
 
-/// State of the link to a peer, as far as the hardware knows.
+/// State of the link to a peer as the hardware reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkState {
-    /// Whether the peer can be reached.
+    /// True if the peer can be reached.
     pub(crate) up: bool,
-    /// Counts how often the link came up.
+    /// Number of times that the link came up.
     pub(crate) generation: u32,
 }
 
 impl LinkState {
-    /// What is said of peers where the hardware does not know.
+    /// The state of hardware that does not detect peers.
     const ALWAYS_UP: Self = Self {
         up: true,
         generation: 1,
@@ -157,7 +157,7 @@ pub(crate) struct TableSetup {
     pub(crate) region_capacity: u32,
 }
 
-/// What a context is given when it is enabled.
+/// Configuration of a context.
 #[derive(Default)]
 pub(crate) struct ContextSetup {
     /// Space whose pages it may name.
@@ -166,24 +166,24 @@ pub(crate) struct ContextSetup {
     pub(crate) status_page: DmaAddress,
     /// Bit mask of initiation methods.
     pub(crate) methods: u32,
-    /// What initiations have to name, if the method needs a key.
+    /// The key of each initiation, if the method needs one.
     pub(crate) key: u64,
     /// Bus address of the page of descriptors, if the method needs one.
     pub(crate) queue: DmaAddress,
-    /// Whether transfers move nothing.
+    /// True if transfers move nothing.
     pub(crate) no_data: bool,
-    /// Whether each completion interrupts.
+    /// True if each completion interrupts.
     pub(crate) interrupt_always: bool,
-    /// Whether the context is the kernel's, which may name every region.
+    /// True if the context is the kernel's, which may name every region.
     pub(crate) privileged: bool,
 }
 
-/// Contexts whose queues of descriptors are the kernel's.
+/// Contexts that serve the kernel's queues of descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelQueues {
-    /// Of copies between the nodes.
+    /// Context of the queue for copies between nodes.
     pub(crate) copies: u32,
-    /// Of invalidations, which do not wait for these.
+    /// Context of the queue for invalidations, which do not wait for copies.
     pub(crate) invalidations: u32,
 }
 
@@ -226,55 +226,57 @@ impl Add for ContextCounters {
     }
 }
 
-/// What joins this node with others.
+/// The operations of a backend.
 ///
-/// The seven methods without a body are all that a backend needs for connections through the window.
-/// The others are for an engine that initiates DMA; without one, nothing that is refused here can be
-/// in flight, so what ends things has nothing to do.
+/// A backend implements at least the methods without a body, which suffice for connections through
+/// the window. The other methods are for a DMA engine. By default they refuse to start anything, so
+/// the methods that stop something have nothing to do.
 #[allow(
     unused_variables,
     reason = "defaults do nothing with what they are given"
 )]
 pub(crate) trait Hardware: Send + Sync {
-    /// The facts that do not change.
+    /// Returns the facts that do not change while the device is bound.
     fn geometry(&self) -> &Geometry;
 
-    /// Whether it answers in time.
+    /// Returns the health of the device.
     fn health(&self) -> &Health;
 
-    /// Whether it still has what [`Hardware::enable`] told it, which a reset by others ends.
+    /// Returns true unless the device has lost its configuration since [`Hardware::enable`], by a
+    /// reset without the driver.
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
         Ok(true)
     }
 
-    /// Whether it has no more to do with anything whose end was waited for by registers.
+    /// Returns true if the device has completed all requests that were made by registers.
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         Ok(true)
     }
 
-    /// The window, all sections.
+    /// Returns the window with all sections.
     fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window>;
 
-    /// Frame number of a page that a process can map.
+    /// Returns the frame number of a page that a process can map.
     fn frame(&self, page: DevicePage) -> Option<usize>;
 
-    /// State of the link to node `peer`; always up where the hardware does not know.
+    /// Returns the state of the link to node `peer`; always up if the hardware does not detect
+    /// peers.
     fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState>;
 
     /// Sets doorbell bits of node `peer`.
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
 
-    /// Reads and acknowledges doorbell bits that peers have set; all of them where the hardware
-    /// cannot tell.
+    /// Reads and acknowledges doorbell bits that peers have set. Returns all bits if the hardware
+    /// has only one doorbell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
 
-    /// Has doorbell `bits` not interrupt while they are masked, where the hardware can do that. What
-    /// has rung meanwhile interrupts when they are no longer.
+    /// Masks or unmasks the interrupts of doorbell `bits`, if the hardware can. Bits that were set
+    /// while masked interrupt when unmasked.
     fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
         Ok(())
     }
 
-    /// Offset in the window of byte `offset` of the section of `node`.
+    /// Returns the offset in the window of byte `offset` of the section of `node`.
     fn in_section(&self, node: u32, offset: usize) -> Result<usize> {
         let geometry = self.geometry();
         if node >= geometry.nodes || offset >= geometry.window_size {
@@ -283,25 +285,25 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(usize::try_from(node)? * geometry.window_size + offset)
     }
 
-    /// Reads an aligned u64 of the own section, before all that is read from it after.
+    /// Reads an aligned u64 of the own section, with acquire ordering.
     fn read_window(&self, dev: &Device<Bound>, offset: usize) -> Result<u64> {
         let offset = self.in_section(self.geometry().node, offset)?;
         self.window(dev)?.acquire64(offset)
     }
 
-    /// Writes an aligned u64 of the section of `peer`.
+    /// Writes an aligned u64 to the section of `peer`.
     fn write_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
         let offset = self.in_section(peer, offset)?;
         self.window(dev)?.write64(offset, value)
     }
 
-    /// As [`Hardware::write_window`], after all that was written to the window before.
+    /// Writes an aligned u64 to the section of `peer`, after all earlier writes to the window.
     fn publish_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
         let offset = self.in_section(peer, offset)?;
         self.window(dev)?.publish64(offset, value)
     }
 
-    /// Zeroes a part of the own section.
+    /// Zeroes a range of the own section.
     fn zero_window(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result {
         let end = offset.checked_add(length).ok_or(EINVAL)?;
         if end > self.geometry().window_size {
@@ -311,17 +313,17 @@ pub(crate) trait Hardware: Send + Sync {
         self.window(dev)?.zero(start, length)
     }
 
-    /// Gives the device its tables and lets engine and link run.
+    /// Configures the tables of the device and enables engine and link.
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         Ok(())
     }
 
-    /// Stops everything and brings all registers back to their reset values; bounded.
+    /// Stops the device and resets all registers; bounded.
     fn reset(&self, dev: &Device<Bound>) -> Result {
         Ok(())
     }
 
-    /// Makes sure that the device does no DMA from here on, whatever came of its reset.
+    /// Makes sure that the device does no DMA from here on, even if its reset failed.
     fn quiesce(&self, dev: &Device<Bound>) {}
 
     /// Reads and acknowledges pending [`layout::event`] bits.
@@ -329,16 +331,16 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(0)
     }
 
-    /// Makes the device forget a region and end what uses it; bounded.
+    /// Invalidates a region and aborts all transfers that use it; bounded.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when it does not answer; the memory must stay pinned then.
+    /// `ETIMEDOUT` if the device does not answer; the memory must stay pinned then.
     fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
         Ok(())
     }
 
-    /// The same for all regions of a space at once.
+    /// Invalidates all regions of a space and aborts all transfers that use them; bounded.
     fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result {
         Ok(())
     }
@@ -347,8 +349,8 @@ pub(crate) trait Hardware: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The refusal, as errno: `EBUSY`, `EACCES`, `EINVAL`, `ENOTCONN`, `EIO`; `EOPNOTSUPP` without an
-    /// engine.
+    /// `EBUSY`, `EACCES`, `EINVAL`, `ENOENT`, `ENOTCONN`, `ENODEV` or `EIO` if the device refuses
+    /// the transfer; `EOPNOTSUPP` without an engine.
     fn start(
         &self,
         dev: &Device<Bound>,
@@ -359,45 +361,45 @@ pub(crate) trait Hardware: Send + Sync {
         Err(eopnotsupp())
     }
 
-    /// The contexts whose queues of descriptors are the kernel's, if the device can have such.
+    /// Returns the contexts that serve the kernel's queues, if the device supports them.
     fn kernel_queues(&self) -> Option<KernelQueues> {
         None
     }
 
-    /// Lets a context take initiations, with counters from zero; tickets go on from what the status
-    /// page says.
+    /// Enables a context and zeroes its counters. Its tickets continue from the one in the status
+    /// page.
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
         Ok(())
     }
 
-    /// Stops a context and waits until nothing of it is in flight; bounded.
+    /// Disables a context and waits until none of its transfers is in flight; bounded.
     fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
         Ok(())
     }
 
-    /// Ends the sleep of a context's queue of descriptors.
+    /// Wakes the device if it sleeps on the queue of descriptors of a context.
     fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {
         Ok(())
     }
 
-    /// Tells the device that `context`, or none, runs on `cpu` from now on.
+    /// Notifies the device that `context`, or none, runs on `cpu` from now on.
     ///
-    /// Does not sleep: context switches call it.
+    /// Does not sleep, since context switches call it.
     fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         Ok(())
     }
 
-    /// How many wrong keys were passed through a context's shadow pages.
+    /// Returns the number of wrong keys that were passed through a context's shadow pages.
     fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {
         Ok(0)
     }
 
-    /// Asks for an interrupt once a ticket beyond `completed` has ended.
+    /// Requests an interrupt for the completion of a ticket beyond `completed`.
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
         Ok(())
     }
 
-    /// The last ticket that a context has given out.
+    /// Returns the last ticket that a context has issued.
     fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64> {
         Ok(0)
     }
@@ -407,19 +409,24 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(ContextCounters::default())
     }
 
-    /// Lends pages to the peers, under the token that this returns, until [`Hardware::unexport_pages`].
+    /// Exports pages to the peers until [`Hardware::unexport_pages`]. Returns the token of the
+    /// export.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`, also by [`Hardware::copy`], where peers' memory is out of a CPU's reach.
+    /// `EOPNOTSUPP` if CPUs cannot access the memory of peers.
     fn export_pages(&self, pages: Arc<PageList>) -> Result<u64> {
         Err(eopnotsupp())
     }
 
-    /// Ends a lending; nobody touches the pages any more when this returns.
+    /// Ends an export. When this returns, no peer accesses the pages any more.
     fn unexport_pages(&self, token: u64) {}
 
-    /// Copies bytes between pages of this node and pages that `peer` lent.
+    /// Copies bytes between pages of this node and pages that `peer` exported.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if CPUs cannot access the memory of peers, `ENOENT` if there is no such export.
     fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {
         Err(eopnotsupp())
     }

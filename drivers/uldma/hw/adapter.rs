@@ -67,16 +67,16 @@ use crate::{
 
 type Registers<'a> = pci::Bar<'a, { layout::BAR_CONTROL_SIZE }>;
 
-/// What a register reads as when the device is no longer on the bus.
+/// Value of registers when the device is no longer on the bus.
 const GONE: u32 = u32::MAX;
 
-/// How long the device may take to answer.
+/// Timeout of requests to the device.
 const TIMEOUT: Delta = Delta::from_secs(2);
 
-/// log2 of the page entries that are used of a device that could have more.
+/// log2 of the maximum number of page entries in use.
 const MAX_PAGE_SHIFT: u32 = 24;
 
-/// Contexts whose queues are the kernel's.
+/// Number of contexts for the kernel's queues.
 const KERNEL_QUEUES: u32 = 2;
 
 /// An adapter that is bound.
@@ -85,21 +85,21 @@ pub(crate) struct Adapter {
     registers: DevresBar<{ layout::BAR_CONTROL_SIZE }>,
     window: Devres<Window>,
     geometry: Geometry,
-    /// Contexts, with those that are not for programs.
+    /// Number of contexts, including those that are not for programs.
     contexts: u32,
-    /// The pages of the contexts' registers, where the kernel has a queue to wake.
+    /// The pages of the contexts' registers, if the kernel has queues to wake.
     context_pages: Option<DevresBar>,
     /// First frames of the BARs that processes map.
     context_frame: usize,
     shadow_frame: usize,
     window_frame: usize,
-    /// Held over the register writes that make up one start of the kernel's context.
+    /// Held over the register writes of one start of the kernel's context.
     #[pin]
     start: Mutex<()>,
     /// Doorbell bits that do not interrupt.
     #[pin]
     doorbell_mask: Mutex<u32>,
-    /// Held while an invalidation is waited for, so that the pending count is its own.
+    /// Held during an invalidation, so that the pending count belongs to it.
     #[pin]
     invalidate: Mutex<()>,
     health: Health,
@@ -112,7 +112,7 @@ fn frames(pdev: &pci::Device<Bound>, bar: u32) -> Result<(usize, u64)> {
 }
 
 impl Adapter {
-    /// Maps the BARs of `pdev`, checks that it is an adapter that we know, and resets it.
+    /// Maps the BARs of `pdev`, checks version and geometry, and resets it.
     pub(crate) fn new(pdev: &pci::Device<Bound>) -> Result<impl PinInit<Self>> {
         let registers = pdev
             .iomap_region_sized::<{ layout::BAR_CONTROL_SIZE }>(
@@ -213,10 +213,10 @@ impl Adapter {
         }))
     }
 
-    /// Waits, bounded, until `register` has none of the bits of `mask`.
+    /// Waits until `register` has none of the bits of `mask`; bounded.
     ///
-    /// A device that left the bus reads as all ones. That is no proof that it does no DMA, so it
-    /// counts as one that does not answer.
+    /// A device that has left the bus reads as all ones. That is no proof that it does no DMA, so
+    /// it counts as a timeout.
     fn wait_clear(
         &self,
         dev: &Device<Bound>,
@@ -224,12 +224,12 @@ impl Adapter {
         mask: u32,
     ) -> Result {
         let mut read = || match register()? {
-            // Others that wait have noticed the same.
+            // Another waiter has timed out.
             _ if self.health.is_sick() => Err(ETIMEDOUT),
             GONE => Err(self.health.timed_out(dev)),
             value => Ok(value),
         };
-        // Most often it is done already, and taking the time is not free.
+        // Most requests are complete already, and reading the time is not free.
         if read().is_ok_and(|value| value & mask == 0) {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl Adapter {
         self.wait_clear(dev, || Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
-    /// Checks a context's number, which can also be that of the kernel's queue.
+    /// Checks the number of a context, which may be one of the kernel's.
     fn context(&self, context: u32) -> Result<usize> {
         if context >= self.contexts {
             return Err(EINVAL);
@@ -307,7 +307,7 @@ impl Hardware for Adapter {
 
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
-        // One that has left the bus reads as all ones, which tells of no reset.
+        // A device that has left the bus reads as all ones, which does not count as a reset.
         Ok(bar.read32(reg::CONTROL) & control::ENABLE != 0)
     }
 
@@ -317,7 +317,7 @@ impl Hardware for Adapter {
             return Ok(false);
         }
         for context in 0..self.contexts {
-            // One that is enabled may be busy for as long as it likes.
+            // An enabled context may be busy for any time.
             const ENDING: u32 = context_control::BUSY;
             let control = bar.try_read32(self.block(context)? + ctx::CONTROL)?;
             if control & (ENDING | context_control::ENABLE) == ENDING {
@@ -388,7 +388,7 @@ impl Hardware for Adapter {
         };
         bar.write32(*mask, reg::DOORBELL_MASK);
         if masked && bits & LINK_DOORBELL != 0 {
-            // It is never acknowledged otherwise: what is pending later has rung later.
+            // It is not acknowledged elsewhere, so that a later pending bit has rung later.
             bar.write32(LINK_DOORBELL, reg::DOORBELL);
         }
         Ok(())
@@ -412,7 +412,7 @@ impl Hardware for Adapter {
     }
 
     fn quiesce(&self, dev: &Device<Bound>) {
-        // It was made with a PCI device.
+        // The adapter was created with a PCI device.
         if let Ok(pdev) = dev.try_into() {
             clear_master(pdev);
         }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the device answers.
+//! The health of a device: whether it answers, and what it still holds if it does not.
 //!
-//! A process can have thousands of objects whose end the device has to confirm, by registers or by
-//! queues. So the first wait in vain makes the device *sick*, and all others, those under way and those
-//! to come, end at once: all in all there is one wait. The device is well again when it has caught up
-//! with all that it was asked, or was reset and enabled.
+//! The device has to confirm the end of an object, by registers or by queues, and a process can
+//! have thousands of objects. So the first timeout makes the device *sick*, and all other waits
+//! fail at once, those under way and those to come. The device is well again when it has caught up
+//! with all requests, or was reset and enabled.
 //!
-//! The log has one line when the device becomes sick and one when it is well again, not one for each
-//! object that stays with it: these are counted.
+//! The log has one line when the device becomes sick and one when it is well again. Objects that
+//! the device still holds are counted, not logged.
 //!
-//! An administrator can reset the device without the driver. Such a device answers, so it is not sick;
-//! but it has lost all that it was told, and works again when the driver is bound anew.
+//! An administrator can reset the device without the driver. Such a device answers, so it is not
+//! sick, but it has lost its configuration. It works again after the driver was unbound and bound.
 
 use kernel::{
     device::{
@@ -34,18 +34,18 @@ use crate::kernel_ext::ratelimit::{
 /// The state of one device.
 pub(crate) struct Health {
     sick: Atomic<bool>,
-    /// Waits that lasted until their time was over.
+    /// Waits that timed out.
     timeouts: Atomic<u64>,
     recoveries: Atomic<u64>,
-    /// Pages that the device did not let go of.
+    /// Pages that stay pinned because the device did not confirm an invalidation.
     kept_pages: Atomic<usize>,
-    /// Contexts that it did not stop.
+    /// Contexts that stay taken because the device did not stop them.
     exclusive_contexts: Atomic<usize>,
-    /// Whether others have reset the device.
+    /// True if the device was reset without the driver.
     reset: Atomic<bool>,
 }
 
-/// What is told of it.
+/// A snapshot of the state, for debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) sick: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Report {
 }
 
 impl Health {
-    /// A device that was just reset.
+    /// Creates the state of a device that was just reset.
     pub(super) const fn new() -> Self {
         Self {
             sick: Atomic::new(false),
@@ -69,12 +69,12 @@ impl Health {
         }
     }
 
-    /// Whether the device did not answer in time, and still does not.
+    /// Returns true if the device timed out and has not recovered.
     pub(crate) fn is_sick(&self) -> bool {
         self.sick.load(Relaxed)
     }
 
-    /// Whether there is a point in waiting.
+    /// Fails while the device does not answer, so that no caller waits for it.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Health {
         }
     }
 
-    /// Notes that the device did not answer in time; returns the error that says so.
+    /// Notes a timeout of the device. Returns `ETIMEDOUT`.
     pub(crate) fn timed_out(&self, dev: &Device<Bound>) -> Error {
         if self.note_timeout() {
             dev_err_ratelimited!(
@@ -98,20 +98,20 @@ impl Health {
         ETIMEDOUT
     }
 
-    /// Whether it was well before.
+    /// Returns true if the device was well before.
     fn note_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Relaxed);
         !self.sick.xchg(true, Full)
     }
 
-    /// Notes that the device has caught up, or begun anew.
+    /// Notes that the device has caught up with all requests, or was reset.
     pub(crate) fn recovered(&self, dev: &Device<Bound>) {
         if self.note_recovery() {
             dev_info_ratelimited!(Well, dev, "adapter answers again\n");
         }
     }
 
-    /// Whether it was sick before.
+    /// Returns true if the device was sick before.
     fn note_recovery(&self) -> bool {
         let was_sick = self.sick.xchg(false, Full);
         if was_sick {
@@ -120,17 +120,17 @@ impl Health {
         was_sick
     }
 
-    /// Counts pages that stay pinned, since the device did not let go of them.
+    /// Counts pages that stay pinned because the device did not confirm their invalidation.
     pub(crate) fn keeps_pages(&self, pages: usize) {
         self.kept_pages.fetch_add(pages, Relaxed);
     }
 
-    /// Counts a context that stays taken, since the device did not stop it.
+    /// Counts a context that stays taken because the device did not stop it.
     pub(crate) fn keeps_context(&self) {
         self.exclusive_contexts.fetch_add(1, Relaxed);
     }
 
-    /// Notes that the device has lost what it was told.
+    /// Notes that the device was reset without the driver.
     pub(crate) fn was_reset(&self, dev: &Device<Bound>) {
         if !self.reset.xchg(true, Full) {
             dev_err!(
@@ -140,7 +140,7 @@ impl Health {
         }
     }
 
-    /// What there is to tell.
+    /// Returns a snapshot of the state.
     pub(crate) fn report(&self) -> Report {
         Report {
             sick: self.is_sick(),

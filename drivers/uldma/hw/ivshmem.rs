@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! QEMU's ivshmem-doorbell: memory that virtual machines share, and an interrupt each.
+//! QEMU's ivshmem-doorbell: memory that virtual machines share, with an interrupt for each.
 //!
-//! It has no engine and says nothing of who else is there, so all is up to the link above.
+//! It has no engine and does not detect peers, which is left to the link.
 
 use kernel::{
     device::{

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Nodes on one machine, joined by its memory: no hardware at all.
+//! Loopback: nodes on one machine, joined by its memory, without any hardware.
 //!
-//! What hardware does is done by work items and by CPUs, but never on behalf of whoever asks for
-//! it: a doorbell is answered by a kernel thread, as an interrupt would be.
+//! Work items and CPUs do the work of the hardware, but never in the context of the caller: a
+//! doorbell runs a work item, as it would raise an interrupt.
 
 use kernel::{
     device::{
@@ -55,9 +55,9 @@ use crate::kernel_ext::{
 /// Page entries of the tables, which no device reads.
 const PAGE_CAPACITY: u32 = 1 << 18;
 
-/// Who answers the doorbell of a node.
+/// The handler of a node's doorbell.
 pub(crate) trait OnDoorbell: Send + Sync {
-    /// The doorbell was rung since the last call. May sleep.
+    /// Handles a doorbell that rang since the last call. May sleep.
     fn rung(&self);
 }
 
@@ -70,7 +70,7 @@ struct Bell {
     work: Work<Bell>,
 }
 
-/// A doorbell is not rung while nobody answers it.
+/// Without a handler a doorbell is only recorded.
 struct BellState {
     bits: u32,
     answer: Option<Arc<dyn OnDoorbell>>,
@@ -110,40 +110,40 @@ impl Bell {
         let mut state = self.state.lock();
         state.bits |= bits;
         if state.answer.is_some() {
-            // If it is queued already, it has not looked yet.
+            // If it is queued already, it has not begun yet.
             let _ = workqueue::system_default().enqueue(self.clone());
         }
     }
 }
 
-/// Somebody answers a doorbell as long as this object lives.
+/// The registration of a doorbell's handler, until it is dropped.
 pub(crate) struct DoorbellRegistration(Arc<Bell>);
 
 impl Drop for DoorbellRegistration {
     fn drop(&mut self) {
         let answer = self.0.state.lock().answer.take();
-        // Nobody queues it any more.
+        // It is not queued any more.
         workqueue::flush(&self.0.work);
         drop(answer);
     }
 }
 
-/// Pages that a node lent to the others.
+/// Pages that a node exported to the others.
 #[pin_data]
 struct ExportedPages {
     node: u32,
-    /// Locked while they are used, none once they were taken back.
+    /// Locked while they are accessed; none once the export has ended.
     #[pin]
     pages: Mutex<Option<Arc<PageList>>>,
 }
 
-/// What has been lent.
+/// All exports.
 struct Exports {
     by_token: RBTree<u64, Arc<ExportedPages>>,
     last_token: u64,
 }
 
-/// What joins the nodes.
+/// The memory that connects the nodes.
 #[pin_data]
 pub(crate) struct Wire {
     window: Window,
@@ -194,7 +194,7 @@ impl Wire {
         self.bells.get(usize::try_from(node)?).ok_or(EINVAL)
     }
 
-    /// Lets `answer` answer the doorbell of `node`, until the result is dropped.
+    /// Registers `answer` as the handler of the doorbell of `node`, until the result is dropped.
     pub(crate) fn answer(
         &self,
         node: u32,
@@ -298,7 +298,7 @@ impl Hardware for Loopback {
     fn unexport_pages(&self, token: u64) {
         let exported = self.wire.exports.lock().by_token.remove(&token);
         if let Some(exported) = exported {
-            // Waits for a copy that has begun; one that found them before finds none from here on.
+            // Waits for a copy that has begun; later copies find no pages.
             let pages = exported.pages.lock().take();
             drop(pages);
         }

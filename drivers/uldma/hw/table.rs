@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables in host memory that the device reads: a directory of blocks that come when needed.
+//! Tables in host memory that the device reads: a directory of blocks, which are allocated on
+//! demand.
 
 use core::ops::Range;
 
@@ -49,12 +50,12 @@ unsafe impl AsBytes for Run {}
 // SAFETY: Any bits are integers.
 unsafe impl FromBytes for Run {}
 
-/// An entry that is made valid last and taken back first.
+/// An entry whose valid flag is written last and cleared first.
 pub(crate) trait Entry: AsBytes + FromBytes + Copy + Default {
-    /// Writes `self` to place `index`, the part that makes it valid last.
+    /// Writes `self` to `index`, the valid flag last.
     fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result;
 
-    /// Makes place `index` invalid.
+    /// Makes the entry at `index` invalid.
     fn retract(block: &Coherent<[Self]>, index: usize) -> Result;
 }
 
@@ -110,12 +111,12 @@ impl Entry for RegionEntry {
     }
 }
 
-/// A part of a table.
+/// A block of a table.
 struct Block<T> {
-    /// What the device reads.
+    /// The copy that the device reads.
     shared: Coherent<[T]>,
-    /// The same in memory that the device cannot write, so that what the driver did is never
-    /// learnt from the device.
+    /// A copy that the device cannot write, so that the driver never trusts the device about its
+    /// own writes.
     own: KVec<T>,
 }
 
@@ -139,7 +140,7 @@ pub(crate) struct Table<T: Entry> {
 impl<T: Entry> Table<T> {
     const PER_BLOCK: usize = TABLE_BLOCK_SIZE / size_of::<T>();
 
-    /// Creates a table that can hold `capacity` entries and holds none.
+    /// Creates an empty table for `capacity` entries.
     pub(crate) fn new(dev: &Device<Bound>, capacity: u32) -> Result<Self> {
         let count = usize::try_from(capacity)?.div_ceil(Self::PER_BLOCK);
         let mut blocks = KVVec::with_capacity(count, GFP_KERNEL)?;
@@ -157,7 +158,7 @@ impl<T: Entry> Table<T> {
         dma_address(&self.directory)
     }
 
-    /// Makes sure that entries `[first, first + count)` have memory.
+    /// Allocates memory for entries `[first, first + count)`.
     pub(crate) fn reserve(&mut self, dev: &Device<Bound>, first: u32, count: u32) -> Result {
         let first = usize::try_from(first)?;
         let end = first
@@ -183,7 +184,7 @@ impl<T: Entry> Table<T> {
         Ok((block, index % Self::PER_BLOCK))
     }
 
-    /// Remembers `entry` for `index`, for which memory was reserved; the device sees it once it is
+    /// Stores `entry` for `index`, whose memory was reserved. The device sees it once it is
     /// [published](Self::publish).
     pub(crate) fn prepare(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
@@ -191,14 +192,14 @@ impl<T: Entry> Table<T> {
         Ok(())
     }
 
-    /// Puts `entry` at `index`, for which memory was reserved.
+    /// Writes `entry` at `index`, whose memory was reserved.
     pub(crate) fn set(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
         *block.own.get_mut(index).ok_or(EINVAL)? = entry;
         entry.publish(&block.shared, index)
     }
 
-    /// What was put at `index`, also when it was retracted since.
+    /// Returns the entry at `index`, even if it was retracted.
     pub(crate) fn get(&self, index: u32) -> Result<T> {
         let index = usize::try_from(index)?;
         let block = self.blocks.get(index / Self::PER_BLOCK);
@@ -207,7 +208,7 @@ impl<T: Entry> Table<T> {
         entry.copied().ok_or(EINVAL)
     }
 
-    /// Makes `index` invalid for the device, which may still use it until it is told.
+    /// Makes the entry at `index` invalid. The device may still use it until it is invalidated.
     pub(crate) fn retract(&mut self, index: u32) {
         if let Ok((block, index)) = self.place(index) {
             // `place` returned an index inside of the block.
@@ -215,7 +216,7 @@ impl<T: Entry> Table<T> {
         }
     }
 
-    /// Forgets what was put at `index`.
+    /// Clears the entry at `index`.
     pub(crate) fn clear(&mut self, index: u32) {
         self.retract(index);
         if let Ok((block, index)) = self.place(index) {
@@ -239,7 +240,7 @@ impl<T: Entry> Table<T> {
 }
 
 impl Table<PageEntry> {
-    /// Shows the device `count` prepared entries from `first` on, which were empty.
+    /// Publishes `count` prepared entries from `first` on, which were empty.
     pub(crate) fn publish(&mut self, first: u32, count: u32) -> Result {
         self.each_part(first, count, |block, range| {
             for index in range {
@@ -259,8 +260,8 @@ impl Table<PageEntry> {
         })
     }
 
-    /// Gives `part` each block that has some of the `count` entries from `first` on, and their places
-    /// in it.
+    /// Calls `part` for each block with some of the `count` entries from `first` on, and their
+    /// indices in it.
     fn each_part(
         &self,
         first: u32,

@@ -29,13 +29,13 @@ pub(crate) fn current_user() -> u32 {
     unsafe { uldma_current_uid() }
 }
 
-/// Whether the current process has `capability`, and now uses it.
+/// Returns true if the current process has `capability`, and now uses it.
 pub(crate) fn capable(capability: Capability) -> bool {
     // SAFETY: May be called from process context with any capability.
     unsafe { bindings::capable(capability as c_int) }
 }
 
-/// Whether the current process has `capability`; only asked, so that no audit tells of it.
+/// Returns true if the current process has `capability`, without an audit record.
 pub(crate) fn has(capability: Capability) -> bool {
     let namespace = &raw mut bindings::init_user_ns;
     // SAFETY: As for `capable`; the initial namespace is always there.

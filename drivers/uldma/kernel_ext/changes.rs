@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for something to change where only being killed may end the wait, as in page faults;
-//! `kernel::sync::CondVar` has no such wait.
+//! A killable wait for changes, as page faults need it; `kernel::sync::CondVar` has no such wait.
 
 use kernel::{
     bindings,
@@ -26,7 +25,7 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// How often something changed, and who waits for more of it.
+/// A counter of changes with a wait queue.
 #[pin_data]
 pub(crate) struct Changes {
     #[pin]
@@ -41,7 +40,7 @@ unsafe impl Send for Changes {}
 unsafe impl Sync for Changes {}
 
 impl Changes {
-    /// Nothing has changed yet.
+    /// Creates a counter at zero.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             queue <- Opaque::ffi_init(|slot: *mut bindings::wait_queue_head| {
@@ -52,20 +51,20 @@ impl Changes {
         })
     }
 
-    /// How often something has changed.
+    /// Returns the number of changes.
     pub(crate) fn count(&self) -> u32 {
         // SAFETY: The count is alive and initialized.
         unsafe { uldma_count(self.count.get()) }
     }
 
-    /// Something has changed: wakes all who wait.
+    /// Counts a change and wakes all waiters.
     pub(crate) fn notify(&self) {
         // SAFETY: Queue and count are alive and initialized.
         unsafe { uldma_count_up(self.queue.get(), self.count.get()) }
     }
 
-    /// Waits, for `timeout` at most, for something to change after it had changed `seen` times.
-    /// Returns false if a signal ended the wait: with `interruptible` any, else one that kills.
+    /// Waits until there are more changes than `seen`, for at most `timeout`. Returns false if a
+    /// signal ended the wait; unless `interruptible`, only a fatal one does.
     pub(crate) fn wait(&self, seen: u32, timeout: Delta, interruptible: bool) -> bool {
         let ms = u32::try_from(timeout.as_millis()).unwrap_or(0);
         // SAFETY: Queue and count are alive and initialized, and page faults may sleep.

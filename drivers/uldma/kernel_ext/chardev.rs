@@ -49,15 +49,15 @@ use super::{
     }, //
 };
 
-/// What [`FileOperations::mmap`] decides about a mapping.
+/// The decision of [`FileOperations::mmap`] about a mapping.
 pub(crate) struct MappingRights {
     /// Cache mode of all of its pages.
     pub(crate) caching: Caching,
-    /// Whether it may be written, now or after `mprotect()`.
+    /// True if it may be written, now or after `mprotect()`.
     pub(crate) writable: bool,
 }
 
-/// What [`FileOperations::poll`] returns.
+/// The result of [`FileOperations::poll`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     /// `EPOLLIN`.
@@ -81,7 +81,7 @@ pub(crate) struct Readiness {
 /// What `mapping` returns for the device of a file must live until `release` of the file has been
 /// called, and must be the same for all files of one device.
 pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
-    /// What all files of one device share.
+    /// The data that all files of one device share.
     type Device: Send + Sync + 'static;
 
     /// The module that the operations are part of.
@@ -105,14 +105,14 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// Puts a page into a mapping. `mmap_lock` is held: no user copies, no pinning, no waiting.
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError>;
 
-    /// Waits for what [`FileOperations::fault`] lacks, which is called again then; until a signal
-    /// comes, which has to be one that kills unless `interruptible`.
+    /// Waits until [`FileOperations::fault`], which is called again then, can succeed. A signal
+    /// ends the wait; unless `interruptible`, only a fatal one.
     fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool);
 
-    /// `poll`: registers on `table` and returns what holds now.
+    /// `poll`: registers on `table` and returns the current state.
     fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness;
 
-    /// `read` of at most `buf.len()` bytes; returns how many were written.
+    /// `read` of at most `buf.len()` bytes. Returns the number of bytes that were written.
     fn read(this: ArcBorrow<'_, Self>, file: &File, buf: &mut UserSliceWriter) -> Result<usize>;
 
     /// Prints lines for `/proc/PID/fdinfo/FD`.
@@ -132,7 +132,7 @@ impl Numbers {
             .ok_or(ENOSPC)
     }
 
-    /// Replaces the numbers by what `f` makes of them, if anything; returns what they were.
+    /// Replaces the numbers by the result of `f`, if any. Returns the old numbers.
     fn update(&self, f: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut old = self.0.load(Relaxed);
         loop {
@@ -148,9 +148,9 @@ impl Numbers {
     }
 }
 
-/// A registered character device; dropping it lets nobody open it any more.
+/// A registered character device. After it is dropped, the device cannot be opened any more.
 ///
-/// Files that are open stay so, and keep what they share alive.
+/// Open files stay open, and keep the shared data alive.
 pub(crate) struct Registration<'bound, T: FileOperations> {
     inner: KBox<Inner<T>>,
     number: u32,
@@ -354,7 +354,7 @@ impl<T: FileOperations> Vtable<T> {
         }
     }
 
-    /// A mapping is one object: it goes as a whole.
+    /// A mapping is one object and cannot be split.
     ///
     /// # Safety
     ///

@@ -46,7 +46,7 @@ pub(crate) fn wmb() {
     unsafe { uldma_dma_wmb() };
 }
 
-/// What a device may do with memory that is mapped for it, as far as an IOMMU can tell.
+/// The use of mapped memory by a device, as an IOMMU enforces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Read.
@@ -68,8 +68,8 @@ impl From<Use> for DataDirection {
 ///
 /// # Errors
 ///
-/// `EREMOTEIO` when the device cannot reach the page as it is, or the address space of an IOMMU is
-/// full.
+/// `EREMOTEIO` if the device cannot access the page without bouncing, or the address space of the
+/// IOMMU is full.
 ///
 /// # Safety
 ///
@@ -93,12 +93,13 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page, how: Use) -> Resul
     Ok(addr)
 }
 
-/// Maps all of `pages` for the device, one by one, and gives `each` the addresses; `each` has to
-/// remember them.
+/// Maps all `pages` for the device, one by one, and passes the addresses to `each`, which has to
+/// store them.
 ///
-/// The caller unmaps them by [`unmap_pinned`], for the same use, before `pages` is dropped and before the
-/// device is unbound, also those given to `each` before an error; forgetting to is a leak that
-/// `DMA_API_DEBUG` reports, and no more than that as long as the device is not told the address.
+/// The caller unmaps them by [`unmap_pinned`], for the same use, before `pages` is dropped and
+/// before the device is unbound, also those that were passed to `each` before an error. Otherwise
+/// they are leaked, which `DMA_API_DEBUG` reports; that is safe as long as the device does not know
+/// the address.
 pub(crate) fn map_pinned(
     dev: &Device<Bound>,
     pages: &PinnedPages,
@@ -152,7 +153,7 @@ impl SharedPage {
         unsafe { map(dev, self.page.as_ptr(), Use::Write) }
     }
 
-    /// Frame number of the page.
+    /// Returns the frame number of the page.
     pub(crate) fn pfn(&self) -> usize {
         // SAFETY: The page is valid.
         unsafe { uldma_page_to_pfn(self.page.as_ptr()) }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A gate that unbinding closes: whoever is inside may use the bound device and may sleep.
+//! A gate that unbinding closes: a caller inside may use the bound device and may sleep.
 //!
-//! C precedent: `drm_dev_enter()`. RCU would not do, since those inside sleep; a lock would not do,
-//! since ioctls take the gate before `mmap_lock` and page faults after it. Readers of SRCU never
-//! wait, so neither order can deadlock.
+//! C precedent: `drm_dev_enter()`. RCU does not work, since callers inside sleep. A lock does not
+//! work, since ioctls take the gate before `mmap_lock` and page faults after it. Readers of SRCU
+//! never wait, so neither order can deadlock.
 
 use kernel::{
     bindings,
@@ -40,7 +40,8 @@ unsafe extern "C" {
 ///
 /// # Invariants
 ///
-/// While `open` is true, and until all who entered have left after it became false, `dev` is bound.
+/// While `open` is true, and until all callers that entered have left after it became false, `dev`
+/// is bound.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Gate {
     dev: ARef<Device>,
@@ -71,7 +72,8 @@ impl Gate {
 
     /// Enters the gate, unless it is closed.
     ///
-    /// Nobody may wait for an action of a user while inside: unbinding waits until all have left.
+    /// A caller must not wait for an action of a user while inside, since unbinding waits until all
+    /// have left.
     pub(crate) fn enter(&self) -> Option<GateGuard<'_>> {
         // SAFETY: `srcu` was initialised by `new`.
         let idx = unsafe { uldma_srcu_read_lock(self.srcu.get()) };
@@ -83,12 +85,16 @@ impl Gate {
         self.open.load(Acquire).then_some(guard)
     }
 
-    /// As [`Gate::enter`], with the error that users get for a device that is gone.
+    /// Enters the gate.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the gate is closed, since the device is unbound.
     pub(crate) fn try_enter(&self) -> Result<GateGuard<'_>> {
         self.enter().ok_or(ENODEV)
     }
 
-    /// Whether the gate is open now; it may be closed at any time.
+    /// Returns true if the gate is open now. It may be closed at any time.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Relaxed)
     }
@@ -102,7 +108,7 @@ impl PinnedDrop for Gate {
     }
 }
 
-/// Proof that the device stays bound; the right to use it.
+/// Proof that the device stays bound, and the right to use it.
 pub(crate) struct GateGuard<'a> {
     gate: &'a Gate,
     idx: c_int,
@@ -110,7 +116,7 @@ pub(crate) struct GateGuard<'a> {
 }
 
 impl GateGuard<'_> {
-    /// The bound device.
+    /// Returns the bound device.
     pub(crate) fn dev(&self) -> &Device<Bound> {
         // SAFETY: By the invariant of `Gate` the device is bound while this guard lives.
         unsafe { self.gate.dev.as_bound() }
@@ -124,7 +130,7 @@ impl Drop for GateGuard<'_> {
     }
 }
 
-/// Keeps a gate open; dropping it closes the gate and waits until all have left.
+/// Keeps a gate open; dropping it closes the gate and waits until all callers have left.
 ///
 /// It borrows the bound device, so it cannot outlive the binding unless it is leaked; it is only
 /// ever part of a driver's private data, which the driver core drops.

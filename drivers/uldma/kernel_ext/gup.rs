@@ -38,20 +38,20 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// Pages asked for in one call; bounds the time between two looks at pending signals.
+/// Number of pages per call; bounds the time between two checks for pending signals.
 const BATCH: usize = 512;
 
-/// Pages looked at in one call.
+/// Number of pages that one call checks.
 const LOOK_BATCH: usize = 32;
 
-/// Pages that were pinned in one go, by `FOLL_LONGTERM`.
+/// Pages that were pinned together, by `FOLL_LONGTERM`.
 ///
 /// # Invariants
 ///
 /// Each is a page on which a pin is held by the one [`PinnedPages`] whose range contains it.
 #[derive(Clone)]
 enum PinSet {
-    /// Most often there is one, for which nothing is allocated.
+    /// A single page, the most frequent case, needs no allocation.
     One(*mut bindings::page),
     Many(Arc<KVVec<*mut bindings::page>>),
 }
@@ -64,11 +64,11 @@ impl PinSet {
         }
     }
 
-    /// Whether both are the same pins.
+    /// Returns true if both are the same pins.
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Many(pages), Self::Many(others)) => Arc::ptr_eq(pages, others),
-            // What is one page has no parts.
+            // A single page cannot be split.
             _ => false,
         }
     }
@@ -89,7 +89,7 @@ pub(crate) struct PinnedPages {
     set: PinSet,
     first: usize,
     count: usize,
-    /// Whether the device may have written to the pages, so that they are dirty.
+    /// True if the device may have written to the pages, so that they are dirty.
     writable: bool,
 }
 
@@ -101,8 +101,8 @@ impl PinnedPages {
     ///
     /// # Errors
     ///
-    /// `EFAULT` when a page is not mapped with the right asked for, `EOPNOTSUPP` when it is of a
-    /// kind that cannot be pinned, `EINTR` on a fatal signal, `ENOMEM`. Nothing is pinned then.
+    /// `EFAULT` if a page is not mapped with the requested rights, `EOPNOTSUPP` if it is of a kind
+    /// that cannot be pinned, `EINTR` on a fatal signal, `ENOMEM`. Nothing is pinned then.
     pub(crate) fn pin(mm: &MmWithUser, start: usize, count: usize, writable: bool) -> Result<Self> {
         let mut flags = bindings::FOLL_LONGTERM;
         if writable {
@@ -139,7 +139,7 @@ impl PinnedPages {
         result.map(|()| this)
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -150,7 +150,7 @@ impl PinnedPages {
         self.set.pages().get(self.first..end).unwrap_or_default()
     }
 
-    /// Frame number of page `index`.
+    /// Returns the frame number of page `index`.
     pub(crate) fn pfn(&self, index: usize) -> Option<usize> {
         let page = self.as_raw(index)?;
         // SAFETY: By the type invariant this is a page that cannot go away.
@@ -162,7 +162,7 @@ impl PinnedPages {
         self.as_raw_slice().get(index).copied()
     }
 
-    /// Remembers that the device may write to the pages from now on.
+    /// Notes that the device may write to the pages from now on.
     pub(crate) fn set_writable(&mut self) {
         self.writable = true;
     }
@@ -181,14 +181,14 @@ impl PinnedPages {
         tail
     }
 
-    /// Whether `next` was split off from this, and follows.
+    /// Returns true if `next` was split off from this, and follows.
     pub(crate) fn can_join(&self, next: &Self) -> bool {
         self.set.is_same(&next.set)
             && self.first + self.count == next.first
             && self.writable == next.writable
     }
 
-    /// Takes back `next`, which [can be joined](Self::can_join); what cannot is unpinned.
+    /// Joins `next`, which [can be joined](Self::can_join); otherwise unpins it.
     pub(crate) fn join(&mut self, mut next: Self) {
         if self.can_join(&next) {
             // INVARIANT: The range moves from one to the other.
@@ -196,12 +196,12 @@ impl PinnedPages {
         }
     }
 
-    /// Looks whether pages `from` and following, below `to`, still are what is mapped from the
-    /// page-aligned address `start` on in `mm`; returns that for the first of them, and the number
-    /// of the first for which it is different, or `to`.
+    /// Compares the pages from `from` up to `to` with those that are mapped from the page-aligned
+    /// address `start` on in `mm`. Returns if the first one is the same, and the number of the
+    /// first page for which the result differs, or `to`.
     ///
-    /// Faults nothing in: an address that has no page now means the page that touching it would
-    /// bring. `lock` is the `mmap_lock` of `mm`.
+    /// Faults nothing in: an address without a page counts as the page that a fault would bring.
+    /// `lock` is the `mmap_lock` of `mm`.
     pub(crate) fn compare(
         &self,
         (mm, lock): (&MmWithUser, &MmapReadGuard<'_>),
@@ -229,7 +229,7 @@ impl PinnedPages {
             };
             let got = usize::try_from(got).unwrap_or(0).min(LOOK_BATCH);
             let mut end = None;
-            // Where nothing was found, one page more.
+            // One page more if nothing was found.
             for number in 0..got.max(1) {
                 let same = if number < got {
                     self.as_raw(index + number) == found.get(number).copied()
@@ -251,7 +251,8 @@ impl PinnedPages {
         (first.unwrap_or(false), to)
     }
 
-    /// Whether touching `address` of `vma`, where no page is mapped, would bring page `index`.
+    /// Returns true if a fault at `address` of `vma`, where no page is mapped, would bring page
+    /// `index`.
     fn is_behind(&self, vma: &VmaRef, address: usize, index: usize) -> bool {
         let Some(page) = self.as_raw(index) else {
             return false;
@@ -261,15 +262,15 @@ impl PinnedPages {
     }
 }
 
-/// `addr` without the bits that the architecture lets a process put into addresses.
+/// Returns `addr` without the tag bits of the architecture.
 pub(crate) fn untagged(addr: u64) -> u64 {
     // SAFETY: May be called for any address.
     unsafe { uldma_untagged_addr(addr) }
 }
 
-/// The first address from `start` up to `end` at which a file is mapped to which something is being
-/// done by which pages are taken out of it after they were unmapped. What begins later is told of
-/// anew.
+/// Returns the first address from `start` up to `end` at which a file is mapped whose invalidate
+/// lock or inode lock is held, so that pages may be removed from it after they were unmapped.
+/// Removals that begin later invalidate again.
 pub(crate) fn first_locked_file(mm: &MmWithUser, start: usize, end: usize) -> Option<usize> {
     let mut address = start;
     while address < end {
@@ -283,7 +284,7 @@ pub(crate) fn first_locked_file(mm: &MmWithUser, start: usize, end: usize) -> Op
     None
 }
 
-/// Pins as many pages from `start` on as `room` is for, or fewer; returns how many.
+/// Pins up to as many pages from `start` on as fit into `room`. Returns their number.
 fn pin_some(
     start: usize,
     room: &mut [MaybeUninit<*mut bindings::page>],
@@ -326,9 +327,9 @@ fn pin_more(
     Ok(())
 }
 
-/// Tells memory that cannot be pinned for what was asked from memory that is not there.
+/// Distinguishes memory that cannot be pinned for this use from unmapped memory.
 fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error {
-    // What DAX and peer-to-peer memory give.
+    // DAX and peer-to-peer memory return this.
     if err == eremoteio() || err == eopnotsupp() {
         return eopnotsupp();
     }
@@ -346,7 +347,8 @@ fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error
     if !writable || vma_flags & (flags::WRITE | flags::SHARED) != flags::WRITE | flags::SHARED {
         return EFAULT;
     }
-    // The process may write to the file. If only pinning for reading works, it is the kind of file.
+    // The process may write to the file. If only pinning for reading works, the kind of file is the
+    // reason.
     match PinnedPages::pin(mm, address, 1, false) {
         Ok(_) => eopnotsupp(),
         Err(_) => EFAULT,

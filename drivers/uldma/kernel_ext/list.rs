@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists that most often have one element, which then costs no allocation.
+//! Lists that usually have one element, which needs no allocation.
 
 use kernel::prelude::*;
 
@@ -31,7 +31,7 @@ impl<T> List<T> {
 }
 
 impl<T: Copy> List<T> {
-    /// A list of what `elements` has.
+    /// Creates a list of `elements`.
     pub(crate) fn of(elements: &[T]) -> Result<Self> {
         match elements {
             [] => Ok(Self::Empty),

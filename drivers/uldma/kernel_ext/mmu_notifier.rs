@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interval notifiers: being told before the addresses of a range of user memory change.
+//! Interval notifiers of changes to a range of user addresses.
 //!
 //! C header: `include/linux/mmu_notifier.h`.
 
@@ -14,12 +14,12 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What is about to happen to addresses.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// They may mean other memory afterwards, or none.
+    /// Addresses may mean other memory afterwards, or none.
     Content,
-    /// They mean the same memory, and rights change.
+    /// Addresses mean the same memory, but rights change.
     Protection,
 }
 
@@ -36,21 +36,20 @@ impl Change {
     }
 }
 
-/// Who is told.
+/// A receiver of notifications.
 pub(crate) trait Watcher: Send + Sync {
-    /// Addresses in `range`, by byte, are about to change; not all of it need be in the range that
-    /// is watched.
+    /// Addresses in `range`, in bytes, are about to change. It may exceed the watched range.
     ///
     /// May be called in any process, under locks of the memory manager, where sleeping is not
     /// allowed. So this must neither sleep, nor fail, nor allocate.
     fn changes(&self, range: Range<usize>, change: Change);
 
-    /// The address space ends: no thread runs in it any more. Under the same rules, after all was
-    /// changed for the last time.
+    /// The address space ends: no thread runs in it any more. Called under the same rules, after
+    /// the last change.
     fn ends(&self) {}
 }
 
-/// A range of addresses that is watched as long as this object lives.
+/// A notifier of a range of addresses, until it is dropped.
 ///
 /// # Invariants
 ///
@@ -81,8 +80,8 @@ impl<W: Watcher> IntervalNotifier<W> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EOVERFLOW`; the first time also `EINTR` when a signal comes that has a handler,
-    /// and what else wakes a process, as being stopped and continued, starts the call anew.
+    /// `ENOMEM`, `EOVERFLOW`; the first time also `EINTR` if a signal with a handler comes. Other
+    /// wake-ups, for example SIGSTOP and SIGCONT, restart the call.
     pub(crate) fn new<'a>(
         mm: &'a MmWithUser,
         start: usize,
@@ -118,10 +117,9 @@ impl<W: Watcher> IntervalNotifier<W> {
         &self.watcher
     }
 
-    /// Waits until all changes of the range that have begun have ended.
+    /// Waits until all changes of the range that have begun are complete.
     ///
-    /// Of what the memory manager tells afterwards about these addresses, the watcher learns when it
-    /// changes. Not to be called under `mmap_lock`.
+    /// The watcher is notified of later changes. Must not be called under `mmap_lock`.
     pub(crate) fn wait_for_changes(&self) {
         // SAFETY: The notifier is inserted by the type invariant.
         unsafe { bindings::mmu_interval_read_begin(self.notifier.get()) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bytes of user memory that the kernel reads and writes without the process.
+//! Bytes of user memory that the kernel accesses outside of the process.
 
 use core::{
     ops::Range,
@@ -26,10 +26,10 @@ unsafe extern "C" {
     fn uldma_cond_resched();
 }
 
-/// A range of bytes, and the pages that it is in.
+/// A range of bytes and its pages.
 ///
-/// The pages stay allocated as long as this object, also when they are no longer pinned. It does
-/// not keep them mapped, charged or written back: that is for whoever has them pinned.
+/// The pages stay allocated as long as this object, even after they were unpinned. Charging and
+/// writing back is up to the owner of the pins.
 ///
 /// # Invariants
 ///
@@ -48,12 +48,13 @@ unsafe impl Send for PageList {}
 unsafe impl Sync for PageList {}
 
 impl PageList {
-    /// Takes references to the `length` bytes from byte `first` of the first page on, in parts of
-    /// what is pinned.
+    /// Takes references to `length` bytes from byte `first` of the first page on, in parts of
+    /// pinned pages.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the parts are not as many pages as that, or not in what is pinned; `ENOMEM`.
+    /// `EINVAL` if the parts have a different number of pages, or are outside of the pinned pages;
+    /// `ENOMEM`.
     pub(crate) fn new<'a>(
         first: usize,
         length: usize,
@@ -89,7 +90,7 @@ impl PageList {
         this.length = length;
         Ok(this)
     }
-    /// Where byte `at` is, and the rest of its page behind it.
+    /// Returns the location of byte `at`, and the length of the rest of its page.
     fn part(&self, at: usize) -> Result<NonNull<[u8]>> {
         let at = self.first + at;
         let page = *self.pages.get(at >> PAGE_SHIFT).ok_or(EINVAL)?;
@@ -103,8 +104,8 @@ impl PageList {
         Ok(NonNull::slice_from_raw_parts(start, PAGE_SIZE - inside))
     }
 
-    /// Gives `each` the parts of the `length` bytes from byte `from` on, by their offsets from
-    /// there; their addresses are good while it runs.
+    /// Passes the parts of `length` bytes from byte `from` on to `each`, with their offsets from
+    /// there. Their addresses are valid while it runs.
     ///
     /// May sleep. Others may read and write the parts at the same time.
     pub(super) fn for_each_part(
@@ -131,7 +132,8 @@ impl PageList {
 
     /// Copies `length` bytes from byte `from` on to byte `at` of `to`; may sleep.
     ///
-    /// Where both are the same pages, what is copied is what either had at some time.
+    /// If both are the same pages, each byte that is copied is one that the source had at some
+    /// time.
     pub(crate) fn copy_to(&self, from: usize, to: &Self, at: usize, length: usize) -> Result {
         let end = from.checked_add(length).ok_or(EINVAL)?;
         if end > self.length {

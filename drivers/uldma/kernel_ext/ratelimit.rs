@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that a peer or a program can cause as often as it likes: `dev_*_ratelimited()`.
+//! Rate limits for messages that a peer or a program can cause: `dev_*_ratelimited()`.
 //!
-//! C header: `include/linux/ratelimit.h`. Each kind of message has a limit of its own, by the kernel's
-//! usual interval and burst, and the kernel says how many were left out.
+//! C header: `include/linux/ratelimit.h`. Each kind of message has its own limit, with the default
+//! interval and burst of the kernel, which logs the number of suppressed messages.
 
 use kernel::prelude::*;
 
@@ -15,9 +15,9 @@ unsafe extern "C" {
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    /// A bus address was not answered.
+    /// A DMA access of the device failed.
     BusAddress,
-    /// The device gives tickets that cannot be.
+    /// The device issued a wrong ticket.
     Ticket,
     /// A program guesses keys.
     Keys,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Well,
 }
 
-/// Whether a message of this kind may be printed now.
+/// Returns true if a message of this kind may be printed now.
 pub(crate) fn allows(kind: Kind) -> bool {
     // SAFETY: The call takes any number, and can be made in any context.
     unsafe { uldma_ratelimit(kind as c_uint) }

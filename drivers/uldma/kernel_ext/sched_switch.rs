@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told of context switches.
+//! Notifications of context switches.
 //!
-//! This is the `sched_switch` tracepoint, which tells of every switch of every CPU, whoever runs.
-//! Preempt notifiers would do for threads that register themselves, but a thread that does not is
-//! what has to be told of, and none can be unregistered from outside.
+//! This is the `sched_switch` tracepoint, which reports all switches of all CPUs. Preempt notifiers
+//! work only for threads that register themselves, and cannot be unregistered by other threads;
+//! here all threads matter.
 //!
 //! C header: `include/linux/tracepoint.h`.
 
@@ -41,23 +41,23 @@ unsafe extern "C" {
     fn uldma_possible_cpus() -> c_uint;
 }
 
-/// Who is told.
+/// A receiver of notifications.
 pub(crate) trait Switched: Send + Sync + 'static {
-    /// On this CPU, which is `cpu`, somebody runs from now on whose address space is at `mm`, or 0 for
-    /// a kernel thread.
+    /// On this CPU, which is `cpu`, a thread of the address space at `mm` runs from now on; `mm` is
+    /// 0 for a kernel thread.
     ///
-    /// Called with interrupts off and the lock of the run queue held, so this must neither sleep, nor
-    /// wake anybody, nor take a lock under which somebody may be woken.
+    /// Called with interrupts off and the lock of the run queue held, so this must neither sleep,
+    /// nor wake a thread, nor take a lock under which a thread may be woken.
     fn switched(&self, cpu: u32, mm: usize);
 }
 
-/// CPUs that there can be: numbers of CPUs are less.
+/// Returns the maximum number of CPUs; the numbers of CPUs are less.
 pub(crate) fn possible_cpus() -> u32 {
     // SAFETY: May be called from any context.
     unsafe { uldma_possible_cpus() }
 }
 
-/// Tells `who` of all switches as long as this object lives.
+/// Notifies `who` of all switches until it is dropped.
 ///
 /// # Invariants
 ///
@@ -67,11 +67,11 @@ pub(crate) struct Registration<T: Switched> {
 }
 
 impl<T: Switched> Registration<T> {
-    /// Tells `who` from now on, and at once on each CPU who runs there now.
+    /// Notifies `who` from now on, and at once of the current thread of each CPU.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` when this kernel has no such tracepoint, `ENOMEM`.
+    /// `EOPNOTSUPP` if the kernel has no such tracepoint, `ENOMEM`.
     pub(crate) fn new(who: Arc<T>) -> Result<Self> {
         // SAFETY: The probe has the form that this tracepoint calls, and `who` lives until it is
         // unregistered.
@@ -82,7 +82,7 @@ impl<T: Switched> Registration<T> {
         Ok(this)
     }
 
-    /// Tells again on each CPU who runs there now. Sleeps.
+    /// Notifies again of the current thread of each CPU. Sleeps.
     pub(crate) fn refresh(&self) {
         // SAFETY: The data is what `now` expects, and this returns when all CPUs have called it.
         unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.who)) };

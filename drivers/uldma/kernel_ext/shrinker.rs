@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shrinkers: being asked to give memory up when it is short.
+//! Shrinkers, which release memory when it is short.
 //!
 //! C header: `include/linux/shrinker.h`.
 
@@ -12,18 +12,19 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Who can give memory up.
+/// An owner of memory that can be released.
 pub(crate) trait Shrink: Send + Sync + 'static {
-    /// How many objects could be given up.
+    /// Returns the number of objects that could be released.
     fn count(&self) -> usize;
 
-    /// Gets `objects` objects given up later, by somebody who holds no locks of those who allocate.
+    /// Requests that `objects` objects be released later, in a context that holds no locks of an
+    /// allocating thread.
     ///
-    /// Called by whoever needs memory, with whatever it has locked, so this takes no lock.
+    /// Called by a thread that allocates memory, under any locks, so this takes no lock.
     fn request_shrink(&self, objects: usize);
 }
 
-/// A shrinker that is asked as long as this object lives.
+/// A shrinker that is registered until it is dropped.
 ///
 /// # Invariants
 ///
@@ -89,7 +90,7 @@ impl<T: Shrink> Registration<T> {
         let objects = unsafe { (*control).nr_to_scan };
         // SAFETY: The shrinker is registered.
         unsafe { Self::who(shrinker) }.request_shrink(objects);
-        // Nothing has been given up yet; this is `SHRINK_STOP`.
+        // Nothing has been released yet; this is `SHRINK_STOP`.
         c_ulong::MAX
     }
 }

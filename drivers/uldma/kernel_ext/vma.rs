@@ -3,7 +3,7 @@
 //! User mappings of device memory that are filled page by page, by faults.
 //!
 //! `kernel::mm::virt` can insert pages at `mmap` time only. A mapping that is filled by faults can
-//! be emptied at any time ([`SharedMapping::zap`]), and whoever touches it then is asked again.
+//! be emptied at any time ([`SharedMapping::zap`]), and later accesses fault again.
 //!
 //! [`SharedMapping::zap`]: super::mapping::SharedMapping::zap
 
@@ -68,7 +68,7 @@ impl<'a> NewMapping<'a> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a private mapping, `EACCES` when more rights are asked for than it may have.
+    /// `EINVAL` for a private mapping, `EACCES` for more rights than allowed.
     pub(super) fn prepare(&self, caching: Caching, writable: bool) -> Result {
         if self.vma.flags() & flags::SHARED == 0 {
             return Err(EINVAL);
@@ -96,21 +96,21 @@ pub(crate) struct Fault<'a> {
     vmf: &'a bindings::vm_fault,
 }
 
-/// How a fault ends that is not refused.
+/// The result of a fault that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// The page is there.
+    /// The page was inserted.
     Now,
-    /// There may be one after a wait, without the lock of the address space.
+    /// The page may be available after a wait without `mmap_lock`.
     Later,
 }
 
-/// How a fault ends that cannot be served.
+/// The error of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultError {
-    /// There is no such page: a bus error.
+    /// There is no such page: SIGBUS.
     Bus,
-    /// There is no memory for page tables: the memory manager frees some, and asks again.
+    /// There is no memory for page tables: the memory manager frees some and retries.
     Memory,
 }
 
@@ -123,14 +123,14 @@ impl FaultError {
     }
 }
 
-/// How to wait for what a fault needs.
+/// How a fault can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Not at all: the fault cannot be begun anew.
+    /// Not at all: the fault cannot be retried.
     None,
-    /// Not now, but whoever faults asks again.
+    /// Not now, but the caller retries.
     NotNow,
-    /// Without the lock, until a signal comes; if not `interruptible`, until one that kills.
+    /// Without the lock, until a signal comes; if not `interruptible`, until a fatal one.
     Wait { interruptible: bool },
 }
 
@@ -158,13 +158,13 @@ impl<'a> Fault<'a> {
         self.vmf.flags & flag != 0
     }
 
-    /// Whether this fault has been begun anew, after a wait or for other reasons.
+    /// Returns true if this is a retry, after a wait or for other reasons.
     pub(crate) fn is_retry(&self) -> bool {
         self.has(bindings::fault_flag_FAULT_FLAG_TRIED)
     }
 
-    /// How the process may wait. One that faults in the kernel ends its wait only when it is killed:
-    /// for another signal the kernel would begin the fault anew at once, again and again.
+    /// Returns how the process may wait. A fault in the kernel ends its wait only on a fatal
+    /// signal, since the kernel would retry at once on others, again and again.
     pub(super) fn patience(&self) -> Patience {
         use bindings::*;
         if !self.has(fault_flag_FAULT_FLAG_ALLOW_RETRY) {
@@ -179,8 +179,8 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// Lets go of the lock that the fault is handled under. The VMA may go from here on, so this
-    /// returns its file, which stays open until the fault has ended.
+    /// Releases the lock of the fault. The VMA may be freed from here on, so this returns its file,
+    /// which stays open until the fault has ended.
     ///
     /// The fault must end with `VM_FAULT_RETRY`.
     pub(super) fn release(self) -> ARef<File> {
@@ -192,15 +192,15 @@ impl<'a> Fault<'a> {
         file
     }
 
-    /// File page that was touched.
+    /// Returns the file page of the fault.
     pub(crate) fn page(&self) -> usize {
         self.vmf.__bindgen_anon_1.pgoff
     }
 
-    /// Puts frame `pfn` at the place of the fault.
+    /// Inserts frame `pfn` at the address of the fault.
     ///
-    /// The caller must hold the lock under which it found the frame, and must take the same lock
-    /// to forget the frame before it zaps the mapping; else a late insertion would survive.
+    /// The caller must hold the lock under which it found the frame, and must take the same lock to
+    /// remove the frame before it zaps the mapping; otherwise a late insertion would survive.
     pub(crate) fn insert(&self, pfn: usize) -> Result<(), FaultError> {
         let address = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
         // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.

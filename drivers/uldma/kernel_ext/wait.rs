@@ -25,8 +25,8 @@ fn jiffies(timeout_ns: u64) -> Jiffies {
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` after `timeout_ns`; `EINTR` when a signal comes that has a handler, and what else
-/// wakes a process, as being stopped and continued, starts the call anew.
+/// `ETIMEDOUT` after `timeout_ns`; `EINTR` if a signal with a handler comes. Other wake-ups, for
+/// example SIGSTOP and SIGCONT, restart the call.
 pub(crate) fn until<T: Unpin, R>(
     condvar: &CondVar,
     mutex: &Mutex<T>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What it costs to sleep and be woken on this machine, as measured when the module is loaded.
+//! The cost of a sleep and a wake-up on this machine, measured when the module is loaded.
 //!
 //! The measured sleep ends by a timer. An interrupt of a device takes a longer way, above all where the
 //! device or the processor is emulated.
@@ -23,25 +23,25 @@ use kernel::{
 /// of a shorter sleep is over before the processor sleeps, and nothing is measured.
 const SHORTEST: Delta = Delta::from_micros(20);
 
-/// What the cost is at most, also where the machine stood still while it was measured: callers sleep for so
-/// long between two readings of a register.
+/// Maximum cost, even if the machine was stopped during the measurement: callers sleep for so long
+/// between two reads of a register.
 const LONGEST: Delta = Delta::from_millis(20);
 
-/// What the cost is at least: a timer with a period of some costs must leave time between its interrupts.
+/// Minimum cost: a timer with a period of a few costs must leave time between its interrupts.
 const LEAST: Delta = Delta::from_micros(1);
 
 static NANOSECONDS: Atomic<i64> = Atomic::new(LEAST.as_nanos());
 
-/// Measures unless the administrator knows better and gives the cost.
+/// Sets the cost to `given`, or measures it.
 ///
-/// Sleeps for as long as some wake-ups take.
+/// Sleeps for the time of a few wake-ups.
 pub(crate) fn set(given: Option<Delta>) {
     let nanoseconds = given.map_or_else(measure, Delta::as_nanos);
     let bounded = nanoseconds.clamp(LEAST.as_nanos(), LONGEST.as_nanos());
     NANOSECONDS.store(bounded, Relaxed);
 }
 
-/// The time from the end of a sleep until the sleeper runs.
+/// Returns the time from the end of a sleep until the sleeper runs.
 pub(crate) fn cost() -> Delta {
     Delta::from_nanos(NANOSECONDS.load(Relaxed))
 }
@@ -57,8 +57,8 @@ fn measure() -> i64 {
     }
 }
 
-/// Nanoseconds that sleeps of this length last longer. The middle one of three counts: a single one may be
-/// preempted.
+/// Returns the nanoseconds by which a sleep of this length lasts longer. This is the median of
+/// three, since one may be preempted.
 fn after_sleeping(length: Delta) -> i64 {
     let microseconds = c_ulong::try_from(length.as_micros_ceil()).unwrap_or(0);
     let mut sleeps = [0; 3];

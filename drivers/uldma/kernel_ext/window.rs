@@ -45,13 +45,14 @@ unsafe extern "C" {
     fn uldma_memcpy_fromio(to: *mut c_void, from: *const c_void, count: usize);
 }
 
-/// Orders all that was read and written before, windows included, with all that comes after.
+/// Orders all earlier reads and writes, also of windows, before all later ones.
 pub(crate) fn full_fence() {
     // SAFETY: A barrier may be used anywhere.
     unsafe { uldma_mb() };
 }
 
-/// Memory that is mapped for the kernel as a whole, and that others read and write at any time.
+/// Memory that is mapped for the kernel as a whole, and that other nodes read and write at any
+/// time.
 ///
 /// # Invariants
 ///
@@ -62,7 +63,7 @@ pub(crate) struct Window {
     backing: Backing,
 }
 
-/// What a window is made of.
+/// The memory of a window.
 enum Backing {
     /// A BAR, whose region is ours.
     Bar {
@@ -133,7 +134,7 @@ impl Window {
         self.len
     }
 
-    /// Number of the frame that has byte `offset`.
+    /// Returns the number of the frame with byte `offset`.
     pub(crate) fn frame(&self, offset: usize) -> Result<usize> {
         let addr = self.range(offset, 1)?;
         Ok(match self.backing {
@@ -161,7 +162,7 @@ impl Window {
         self.range(offset, size_of::<u64>())
     }
 
-    /// Reads a u64, before all that is read after it.
+    /// Reads a u64 with acquire ordering.
     pub(crate) fn acquire64(&self, offset: usize) -> Result<u64> {
         let addr = self.word(offset)?;
         // SAFETY: `word` checked the range.
@@ -179,7 +180,7 @@ impl Window {
         Ok(())
     }
 
-    /// Writes a u64 that becomes visible after all that was written before it.
+    /// Writes a u64 that becomes visible after all earlier writes.
     pub(crate) fn publish64(&self, offset: usize, value: u64) -> Result {
         // SAFETY: A barrier may be used anywhere.
         unsafe { uldma_wmb() };
@@ -199,7 +200,7 @@ impl Window {
 
     /// Copies `length` bytes from byte `from` of `pages` to `offset`; may sleep.
     ///
-    /// What is published afterwards becomes visible after them.
+    /// Values that are published afterwards become visible after them.
     pub(crate) fn copy_in(
         &self,
         offset: usize,
@@ -216,7 +217,7 @@ impl Window {
 
     /// Copies `length` bytes from `offset` to byte `to` of `pages`; may sleep.
     ///
-    /// They are read after what was acquired before.
+    /// They are read after values that were acquired before.
     pub(crate) fn copy_out(
         &self,
         offset: usize,

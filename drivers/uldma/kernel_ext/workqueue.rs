@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work queues: those that `kernel::workqueue` does not have yet, and waiting for a work item.
+//! Work queues that `kernel::workqueue` lacks, and waiting for a work item.
 
 use core::{
     ops::Deref,
@@ -25,7 +25,7 @@ use kernel::{
     }, //
 };
 
-/// The system's queue for work that is bound to no CPU and may take long.
+/// Returns the system's queue for unbound work that may take long.
 pub(crate) fn system_default() -> &'static Queue {
     // SAFETY: The system's queues are made before modules are loaded, and never go.
     unsafe { Queue::from_raw(bindings::system_dfl_wq) }
@@ -38,7 +38,7 @@ unsafe extern "C" {
     ) -> *mut bindings::workqueue_struct;
 }
 
-/// A queue for work that is bound to no CPU and may take long; dropping it waits for its work.
+/// A queue for unbound work that may take long; dropping it waits for its work.
 ///
 /// # Invariants
 ///
@@ -80,13 +80,13 @@ impl Drop for OwnQueue {
     }
 }
 
-/// The module's queue, as long as there is one.
+/// The queue of the module, while there is one.
 static MODULE: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
 
-/// The module's own queue; there is one at a time.
+/// The queue of the module, of which there is one at a time.
 ///
-/// It has to be dropped after all that queues work, and before the module's text goes. Dropping it waits
-/// for work that was queued last, whoever did that: so none of it runs in a module that is gone.
+/// It has to be dropped after everything that queues work, and before the module is unloaded.
+/// Dropping it waits for all queued work, so that none runs in an unloaded module.
 pub(crate) struct ModuleQueue {
     _queue: OwnQueue,
 }
@@ -109,13 +109,13 @@ impl ModuleQueue {
 
 impl Drop for ModuleQueue {
     fn drop(&mut self) {
-        // It is dropped when no device is bound and no file open, so only work that has been queued
-        // knows of it, and is waited for when the field is dropped.
+        // It is dropped when no device is bound and no file is open, so only queued work has a
+        // reference to it, and dropping the field waits for that.
         MODULE.store(ptr::null_mut(), Release);
     }
 }
 
-/// The module's own queue; none before it is made, and after it was dropped.
+/// Returns the queue of the module, if there is one.
 pub(crate) fn module() -> Option<&'static Queue> {
     let queue = MODULE.load(Acquire);
     // SAFETY: Whoever asks belongs to a bound device or an open file, or is work of the queue: all of
@@ -125,14 +125,14 @@ pub(crate) fn module() -> Option<&'static Queue> {
 
 /// Waits until `work` is neither queued nor running.
 ///
-/// Whoever makes sure that nobody queues it any more can then let go of what it uses, and of the
-/// module.
+/// If the caller makes sure that it is not queued any more, it can then release the resources of
+/// the work, and the module.
 pub(crate) fn flush<T: ?Sized, const ID: u64>(work: &Work<T, ID>) {
     // SAFETY: The work item is initialized, and lives as long as the reference.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
 }
 
-/// As [`flush`], without waiting for its time.
+/// Waits until delayed `work` is neither queued nor running, and runs it at once if it is queued.
 pub(crate) fn flush_delayed<T: ?Sized, const ID: u64>(work: &DelayedWork<T, ID>) {
     // SAFETY: As in `flush`. A `DelayedWork` is the `work` field of a `struct delayed_work`.
     unsafe {
