@@ -29,7 +29,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EDQUOT` beyond the limits of the user.
+    /// `EPERM` if `RLIMIT_MEMLOCK` is 0, `ENOMEM` beyond it, `EDQUOT` beyond the limits of the
+    /// user.
     pub(crate) fn new(mm: &MmWithUser, payer: &Arc<Payer>, pages: usize) -> Result<Self> {
         Ok(Self {
             memlock: accounting::Charge::new(mm, pages)?,

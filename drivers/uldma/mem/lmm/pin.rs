@@ -59,11 +59,11 @@ impl Space {
     ///
     /// # Errors
     ///
-    /// `EFAULT` for addresses that cannot be pinned, `ENOMEM` beyond `RLIMIT_MEMLOCK` or without
-    /// memory, `EDQUOT` beyond the limits of the user, `ENOSPC` if a table is full, `EINTR` if a
-    /// signal comes, `ENODEV` if the device is unbound, and the other errors of
-    /// [`PinnedPages::pin`](crate::kernel_ext::gup::PinnedPages::pin). On errors nothing has
-    /// changed, except that the cache may be empty.
+    /// `EFAULT` for addresses that are not mapped with these rights, `EOPNOTSUPP` for memory that
+    /// cannot be pinned, `EPERM` if `RLIMIT_MEMLOCK` is 0, `ENOMEM` beyond it or without memory,
+    /// `EDQUOT` beyond the limits of the user, `ENOSPC` if a table is full, `EINTR` if a signal
+    /// comes, `EREMOTEIO` if the device cannot access a page, `ENODEV` if the device is unbound. On
+    /// errors nothing has changed, except that the cache may be empty.
     pub(crate) fn pin(
         self: &Arc<Self>,
         mm: &MmWithUser,

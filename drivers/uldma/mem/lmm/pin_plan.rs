@@ -104,7 +104,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// `EFAULT`, `ENOMEM`, `EDQUOT`, `EINTR`, and the other errors of [`PinnedPages::pin`].
+    /// Those of [`Space::pin`](super::space::Space::pin): `EFAULT`, `EOPNOTSUPP`, `EPERM`,
+    /// `ENOMEM`, `EDQUOT` and `EINTR`.
     pub(super) fn pin(
         &self,
         wanted: &Wanted<'_>,
