@@ -46,13 +46,13 @@ mod buffer;
 mod conn_handle;
 mod connections;
 mod copy;
+mod ctx;
 mod invalidation;
 mod listener;
 mod message;
 mod outbox;
 mod progress;
 mod queues;
-mod site;
 mod state;
 mod stream;
 mod table;
@@ -60,9 +60,9 @@ mod transport;
 
 pub(crate) use conn_handle::ConnHandle;
 pub(crate) use connections::Connections;
+pub(crate) use ctx::ConnCtx;
 pub(crate) use listener::Listener;
 pub(crate) use queues::Queues;
-pub(crate) use site::Site;
 pub(crate) use table::{
     MAX_CONNECTIONS,
     MAX_LISTENERS, //
@@ -208,7 +208,7 @@ impl Connection {
     /// `ENOSPC` if too many buffers are posted, and the errors of [`Buffer::new`].
     pub(crate) fn post(
         self: &Arc<Self>,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         space: &Arc<Space>,
         direction: Direction,
         (addr, length): (u64, u64),
@@ -216,9 +216,10 @@ impl Connection {
     ) -> Result {
         let check = |state: &mut State| {
             state.check_open()?;
-            match state.half(direction).stream.has_room() {
-                true => Ok(()),
-                false => Err(ENOSPC),
+            if state.half(direction).stream.has_room() {
+                Ok(())
+            } else {
+                Err(ENOSPC)
             }
         };
         check(&mut self.state.lock())?;
@@ -228,7 +229,7 @@ impl Connection {
         };
         let export = !self.moves(direction);
         let range = (addr, length);
-        let buffer = Buffer::new(site, space, self.transport, range, access, export)?;
+        let buffer = Buffer::new(ctx, space, self.transport, range, access, export)?;
         let pinned = buffer.was_pinned();
         let left = {
             let mut state = self.state.lock();
@@ -244,12 +245,12 @@ impl Connection {
         };
         match left {
             Ok(()) => {
-                site.connections.enqueue(self);
-                site.worker.kick();
+                ctx.connections.enqueue(self);
+                ctx.worker.kick();
                 Ok(())
             }
             Err((buffer, err)) => {
-                buffer.release(site, keep);
+                buffer.release(ctx, keep);
                 Err(err)
             }
         }
@@ -264,16 +265,16 @@ impl Connection {
     /// unbound.
     pub(crate) fn reap(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         direction: Direction,
         limit: u64,
         (nonblock, spin): (bool, bool),
         keep: bool,
     ) -> Result<(u64, u64)> {
         if !nonblock || spin {
-            self.spin(site, direction);
+            self.spin(ctx, direction);
         } else if !self.has_answer(direction) {
-            site.work_if_polling();
+            ctx.work_if_polling();
         }
         let mut state = self.state.lock();
         let range = loop {
@@ -282,7 +283,7 @@ impl Connection {
             }
             if state.is_over(direction) {
                 break match state.reset {
-                    true if site.gate.is_open() => Err(econnreset()),
+                    true if ctx.gate.is_open() => Err(econnreset()),
                     true => Err(ENODEV),
                     false => Ok((0, 0)),
                 };
@@ -296,7 +297,7 @@ impl Connection {
         };
         drop(state);
         while let Some(buffer) = self.pop(|state| state.half(direction).stream.pop_finished()) {
-            buffer.release(site, keep);
+            buffer.release(ctx, keep);
         }
         range
     }
@@ -313,14 +314,14 @@ impl Connection {
     }
 
     /// Makes progress until memory can be reaped, for as long as that is cheaper than a sleep.
-    fn spin(&self, site: &Site<'_>, direction: Direction) {
+    fn spin(&self, ctx: &ConnCtx<'_>, direction: Direction) {
         if self.has_answer(direction) {
             return;
         }
         let most = params::link_spin();
         let limit = self.state.lock().half(direction).polling.limit(most);
         let since: Instant<Monotonic> = Instant::now();
-        let found = site.worker.poll_until(limit, || self.has_answer(direction));
+        let found = ctx.worker.poll_until(limit, || self.has_answer(direction));
         let polled = since.elapsed();
         self.state
             .lock()
@@ -376,17 +377,17 @@ impl Connection {
     ///
     /// `EINTR`; the connection is ending, and the call can be repeated. `ETIMEDOUT` if the peer has
     /// not confirmed the end in time.
-    pub(crate) fn disconnect(self: &Arc<Self>, site: &Site<'_>, keep: bool) -> Result {
-        self.end(site, false);
+    pub(crate) fn disconnect(self: &Arc<Self>, ctx: &ConnCtx<'_>, keep: bool) -> Result {
+        self.end(ctx, false);
         match self.wait_end() {
             Ok(()) => {
-                self.release_all(site, keep);
-                site.connections.forget(site, self);
+                self.release_all(ctx, keep);
+                ctx.connections.forget(ctx, self);
                 Ok(())
             }
             Err(err) if err == ETIMEDOUT => {
                 self.state.lock().reset = true;
-                self.abandon(site, keep);
+                self.abandon(ctx, keep);
                 Err(err)
             }
             Err(err) => Err(err),
@@ -412,12 +413,12 @@ impl Connection {
 
     /// Ends the connection after its file was closed or its listener ended. When this returns, its
     /// memory is unreachable; the peer is notified later.
-    fn abandon(self: &Arc<Self>, site: &Site<'_>, keep: bool) {
+    fn abandon(self: &Arc<Self>, ctx: &ConnCtx<'_>, keep: bool) {
         self.state.lock().watcher = None;
-        self.end(site, true);
-        self.release_all(site, keep);
+        self.end(ctx, true);
+        self.release_all(ctx, keep);
         self.orphan();
-        site.connections.forget_if_over(site, self);
+        ctx.connections.forget_if_over(ctx, self);
     }
 
     /// Notes that the connection has no owner any more.
@@ -431,24 +432,24 @@ impl Connection {
     }
 
     /// Begins the end of the connection. With `lose` it does not wait for posted data to be sent.
-    fn end(self: &Arc<Self>, site: &Site<'_>, lose: bool) {
+    fn end(self: &Arc<Self>, ctx: &ConnCtx<'_>, lose: bool) {
         {
             let mut state = self.state.lock();
             state.end(lose);
             self.wake(&state);
         }
-        site.connections.enqueue(self);
-        site.worker.kick();
+        ctx.connections.enqueue(self);
+        ctx.worker.kick();
     }
 
     /// Invalidates and unpins all memory.
-    pub(crate) fn release_all(&self, site: &Site<'_>, keep: bool) {
+    pub(crate) fn release_all(&self, ctx: &ConnCtx<'_>, keep: bool) {
         let any = |state: &mut State| {
             let sent = state.sending.stream.pop();
             sent.or_else(|| state.receiving.stream.pop())
         };
         while let Some(buffer) = self.pop(any) {
-            buffer.release(site, keep);
+            buffer.release(ctx, keep);
         }
     }
 }

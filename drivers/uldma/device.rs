@@ -103,8 +103,8 @@ use crate::{
         },
         segment::{
             Epoch,
+            SegmentCtx, //
             Segments,
-            Site, //
         },
         window_alloc::WindowAllocator,
         Handler,
@@ -249,8 +249,8 @@ impl Shared {
     }
 
     /// Returns the parts that segments use.
-    pub(crate) fn site(&self) -> Site<'_> {
-        Site {
+    pub(crate) fn segment_ctx(&self) -> SegmentCtx<'_> {
+        SegmentCtx {
             gate: &self.gate,
             hw: &*self.hw,
             mmap_offsets: &self.mmap_offsets,
@@ -261,8 +261,8 @@ impl Shared {
     }
 
     /// Returns the parts that connections use.
-    pub(crate) fn connection_site(&self) -> connection::Site<'_> {
-        connection::Site {
+    pub(crate) fn conn_ctx(&self) -> connection::ConnCtx<'_> {
+        connection::ConnCtx {
             gate: &self.gate,
             hw: &*self.hw,
             tpt: &self.tpt,
@@ -330,7 +330,7 @@ impl Shared {
     fn decline(&self, peer: u32, answer: Answer, epoch: Epoch) {
         if let Answer::Segment(segment) = answer {
             self.segments
-                .decline(&self.site(), peer, segment.offset, epoch);
+                .decline(&self.segment_ctx(), peer, segment.offset, epoch);
         }
     }
 
@@ -440,17 +440,18 @@ impl Handler for Shared {
     }
 
     fn segment_gone(&self, peer: u32, offset: u64) {
-        self.segments.gone(&self.site(), peer, offset);
+        self.segments.gone(&self.segment_ctx(), peer, offset);
     }
 
     fn segment_left(&self, peer: u32, offset: u64, count: u32) {
-        self.segments.left(&self.site(), peer, offset, count);
+        self.segments.left(&self.segment_ctx(), peer, offset, count);
     }
 
     fn unwanted(&self, peer: u32, answer: Answer, ours: bool) {
         match (ours, answer) {
             (true, Answer::Segment(segment)) => {
-                self.segments.left(&self.site(), peer, segment.offset, 1);
+                self.segments
+                    .left(&self.segment_ctx(), peer, segment.offset, 1);
             }
             (true, _) => (),
             (false, answer) => self.decline(peer, answer, self.segments.epoch(peer)),
@@ -458,18 +459,17 @@ impl Handler for Shared {
     }
 
     fn connection(&self, peer: u32, msg: &message::Connection) {
-        self.connections
-            .handle_msg(&self.connection_site(), peer, msg);
+        self.connections.handle_msg(&self.conn_ctx(), peer, msg);
     }
 
     fn link_up(&self, peer: u32) {
-        self.segments.peer_began(&self.site(), peer);
-        self.connections.peer_began(&self.connection_site(), peer);
+        self.segments.peer_began(&self.segment_ctx(), peer);
+        self.connections.peer_began(&self.conn_ctx(), peer);
         self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }
 
     fn link_down(&self, peer: u32) {
-        self.segments.revoke(&self.site(), peer);
+        self.segments.revoke(&self.segment_ctx(), peer);
         self.connections.cut(peer);
         self.worker.release();
         self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
@@ -483,11 +483,11 @@ impl ProgressOps for Shared {
         };
         let (dev, hw) = (guard.dev(), &*self.hw);
         // The only error is a device that has left the bus, which its removal takes care of.
-        let site = &self.connection_site();
+        let ctx = &self.conn_ctx();
         let heard = self.link.work(dev, hw, self, ask_hw).unwrap_or(false);
-        let ended = self.queues.as_ref().is_some_and(|it| it.reap(site));
-        let moved = self.connections.work(site, &guard);
-        self.segments.resend(&self.site());
+        let ended = self.queues.as_ref().is_some_and(|it| it.reap(ctx));
+        let moved = self.connections.work(ctx, &guard);
+        self.segments.resend(&self.segment_ctx());
         heard || ended || moved
     }
 
@@ -523,13 +523,13 @@ impl ProgressOps for Shared {
             let _ = self.link.heartbeat(guard.dev(), &*self.hw);
             self.ask_after(guard.dev());
         }
-        if self.connections.tick(&self.connection_site()) {
+        if self.connections.tick(&self.conn_ctx()) {
             self.worker.release();
         }
     }
 
     fn release(&self) {
-        self.connections.release_ended(&self.connection_site());
+        self.connections.release_ended(&self.conn_ctx());
     }
 
     fn ring_segments(&self, bits: u32) {

@@ -162,9 +162,10 @@ impl Link {
         let _guard = self.turn.lock();
         let mut progress = false;
         for peer in self.peers() {
-            let hw_link = match ask_hw {
-                true => Some(hw.link(dev, peer.node())?),
-                false => None,
+            let hw_link = if ask_hw {
+                Some(hw.link(dev, peer.node())?)
+            } else {
+                None
             };
             match peer.update(dev, hw, hw_link)? {
                 Change::None => (),

@@ -10,7 +10,7 @@ use kernel::{
 
 use super::{
     transport::Transport,
-    Site, //
+    ConnCtx, //
 };
 use crate::{
     kernel_ext::{
@@ -80,7 +80,7 @@ impl Buffer {
     /// `EPERM` if the process does not run in `space`, `EINVAL` and `EOVERFLOW` for a wrong range,
     /// `ENOSPC` if a table is full, and the errors of [`Space::pin`].
     pub(super) fn new(
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         space: &Arc<Space>,
         transport: Transport,
         (addr, length): (u64, u64),
@@ -92,7 +92,7 @@ impl Buffer {
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
         // More pages than page entries never fit; do not pin them.
-        if pages.len() > usize::try_from(site.hw.geometry().page_capacity)? {
+        if pages.len() > usize::try_from(ctx.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
         let member = space.add_member();
@@ -105,11 +105,11 @@ impl Buffer {
         let reach = match place {
             Some(place) => {
                 let range = (offset, length);
-                engine(site, space, place, &pinned, range, access, export)
+                engine(ctx, space, place, &pinned, range, access, export)
             }
             None => {
                 let export_pages = export && transport == Transport::Memory;
-                cpu(site, space, &pinned, (offset, length), export_pages)
+                cpu(ctx, space, &pinned, (offset, length), export_pages)
             }
         };
         match reach {
@@ -182,7 +182,7 @@ impl Buffer {
     /// Invalidates and unpins the memory. With `keep` its pins may stay in the pin cache.
     ///
     /// Waits for the device, so it must not be called under locks that are taken to move data.
-    pub(super) fn release(self, site: &Site<'_>, keep: bool) {
+    pub(super) fn release(self, ctx: &ConnCtx<'_>, keep: bool) {
         let mut free = None;
         let scope = match self.reach {
             Reach::Engine(slot, region_state) => {
@@ -190,9 +190,9 @@ impl Buffer {
                     RegionState::Invalidated => true,
                     RegionState::Failed => false,
                     RegionState::Valid | RegionState::Requested => {
-                        site.tpt.retract_region(slot);
+                        ctx.tpt.retract_region(slot);
                         let requested = region_state == RegionState::Requested;
-                        site.invalidate(slot.index, requested).is_ok()
+                        ctx.invalidate(slot.index, requested).is_ok()
                     }
                 };
                 if is_out_of_reach {
@@ -206,7 +206,7 @@ impl Buffer {
             }
             Reach::Cpu(_, token) => {
                 if let Some(token) = token {
-                    site.hw.unexport_pages(token);
+                    ctx.hw.unexport_pages(token);
                 }
                 InvalidateScope::Pages
             }
@@ -214,13 +214,13 @@ impl Buffer {
         // Pages that the device may still access are retained, and the timeout was logged.
         let result = self.space.unpin(self.pinned, scope, keep);
         if let (Ok(()), Some(slot)) = (result, free) {
-            site.tpt.free_region(slot);
+            ctx.tpt.free_region(slot);
         }
     }
 }
 
 fn engine(
-    site: &Site<'_>,
+    ctx: &ConnCtx<'_>,
     space: &Space,
     place: Share,
     pinned: &PinnedRange,
@@ -228,8 +228,8 @@ fn engine(
     access: Access,
     export: bool,
 ) -> Result<Reach> {
-    let guard = site.gate.try_enter()?;
-    let slot = site.tpt.reserve_region(guard.dev(), place)?;
+    let guard = ctx.gate.try_enter()?;
+    let slot = ctx.tpt.reserve_region(guard.dev(), place)?;
     let setup = RegionSetup {
         space: space.id(),
         access,
@@ -239,15 +239,15 @@ fn engine(
         remote: None,
         export: export.then_some(access),
     };
-    site.tpt
+    ctx.tpt
         .set_region(guard.dev(), slot, &setup)
         // The entry was never made, so there is nothing to invalidate.
-        .inspect_err(|_| site.tpt.free_region(slot))?;
+        .inspect_err(|_| ctx.tpt.free_region(slot))?;
     Ok(Reach::Engine(slot, RegionState::Valid))
 }
 
 fn cpu(
-    site: &Site<'_>,
+    ctx: &ConnCtx<'_>,
     space: &Space,
     pinned: &PinnedRange,
     (offset, length): (usize, u64),
@@ -255,9 +255,10 @@ fn cpu(
 ) -> Result<Reach> {
     let pages = space.page_list(pinned, offset, usize::try_from(length)?)?;
     let pages = Arc::new(pages, GFP_KERNEL_ACCOUNT)?;
-    let token = match export_pages {
-        true => Some(site.hw.export_pages(pages.clone())?),
-        false => None,
+    let token = if export_pages {
+        Some(ctx.hw.export_pages(pages.clone())?)
+    } else {
+        None
     };
     Ok(Reach::Cpu(pages, token))
 }

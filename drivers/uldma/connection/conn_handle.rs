@@ -7,8 +7,8 @@ use core::ops::Deref;
 use kernel::sync::Arc;
 
 use super::{
+    ConnCtx, //
     Connection,
-    Site, //
 };
 
 /// The owning handle of a connection, of which there is one. Dropping it ends the connection: its
@@ -22,8 +22,8 @@ impl ConnHandle {
     }
 
     /// Ends the connection. When this returns, its memory is unreachable.
-    pub(crate) fn abandon(self, site: &Site<'_>, keep: bool) {
-        self.0.abandon(site, keep);
+    pub(crate) fn abandon(self, ctx: &ConnCtx<'_>, keep: bool) {
+        self.0.abandon(ctx, keep);
     }
 }
 

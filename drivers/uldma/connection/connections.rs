@@ -24,10 +24,10 @@ use super::{
         Table,
         MAX_CONNECTIONS, //
     },
+    ConnCtx, //
     ConnHandle,
     Connection,
     Listener,
-    Site, //
     Transport,
 };
 use crate::{
@@ -133,11 +133,11 @@ impl Connections {
     }
 
     /// Ends a listener. Connections in its backlog are reset.
-    pub(crate) fn unlisten(&self, site: &Site<'_>, listener: &Arc<Listener>) {
+    pub(crate) fn unlisten(&self, ctx: &ConnCtx<'_>, listener: &Arc<Listener>) {
         self.close_port(listener);
         for handle in listener.close() {
             handle.state.lock().reset = true;
-            handle.abandon(site, false);
+            handle.abandon(ctx, false);
         }
     }
 
@@ -156,14 +156,14 @@ impl Connections {
     /// `EOPNOTSUPP` if the transport cannot pull, `EDQUOT` beyond the limits of the user.
     pub(crate) fn connect(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         peer: &Peer,
         port: u32,
         pull: bool,
         timeout_ns: u64,
     ) -> Result<ConnHandle> {
-        let transport = Transport::of(site.hw);
+        let transport = Transport::of(ctx.hw);
         if pull && transport == Transport::Window {
             return Err(eopnotsupp());
         }
@@ -172,22 +172,22 @@ impl Connections {
             // The end of this session cuts all connections in the table, which is locked here.
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
-            state.own_window = self.alloc_window(site, payer, transport)?;
+            state.own_window = self.alloc_window(ctx, payer, transport)?;
             let window = state.own_window;
             let whose = (peer.node(), session);
             Connection::new(id, whose, port, transport, pull, Some(user), state).inspect_err(|_| {
                 if let Some(window) = window {
-                    site.window_alloc.free(window);
+                    ctx.window_alloc.free(window);
                 }
             })
         });
         let handle = ConnHandle::new(made?);
         self.enqueue(&handle);
-        site.worker.kick();
+        ctx.worker.kick();
         match handle.wait_answer(timeout_ns) {
             Ok(()) => Ok(handle),
             Err(err) => {
-                handle.abandon(site, false);
+                handle.abandon(ctx, false);
                 Err(err)
             }
         }
@@ -218,22 +218,22 @@ impl Connections {
     /// window. `payer` pays.
     pub(super) fn alloc_window(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         transport: Transport,
     ) -> Result<Option<WindowRange>> {
         if transport != Transport::Window {
             return Ok(None);
         }
-        let window = site.window_alloc.alloc(payer, LANE_BYTES)?;
-        let zeroed = site.gate.try_enter().and_then(|guard| {
-            let (hw, length) = (site.hw, window.length());
+        let window = ctx.window_alloc.alloc(payer, LANE_BYTES)?;
+        let zeroed = ctx.gate.try_enter().and_then(|guard| {
+            let (hw, length) = (ctx.hw, window.length());
             hw.zero_window(guard.dev(), window.offset(), length)
         });
         match zeroed {
             Ok(()) => Ok(Some(window)),
             Err(err) => {
-                site.window_alloc.free(window);
+                ctx.window_alloc.free(window);
                 Err(err)
             }
         }
@@ -250,7 +250,7 @@ impl Connections {
     }
 
     /// Removes a connection that is over.
-    pub(crate) fn forget(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+    pub(crate) fn forget(&self, ctx: &ConnCtx<'_>, connection: &Arc<Connection>) {
         let removed = self.table.lock().remove(connection.id);
         let (window, cut, heard) = {
             let mut state = connection.state.lock();
@@ -261,7 +261,7 @@ impl Connections {
             return;
         };
         // A peer that has begun a new session since then does not write it either.
-        let same = site.link.session(connection.node) == Some(connection.session);
+        let same = ctx.link.session(connection.node) == Some(connection.session);
         if cut && heard && same {
             // There is room for all ranges that can be in use.
             let mut work_list = self.work_list.lock();
@@ -269,15 +269,15 @@ impl Connections {
                 .left
                 .push_within_capacity((connection.node, window));
         } else {
-            site.window_alloc.free(window);
+            ctx.window_alloc.free(window);
         }
     }
 
     /// Removes a connection without an owner if it is over.
-    pub(super) fn forget_if_over(&self, site: &Site<'_>, connection: &Arc<Connection>) {
+    pub(super) fn forget_if_over(&self, ctx: &ConnCtx<'_>, connection: &Arc<Connection>) {
         let over = connection.state.lock().is_forgettable();
         if over {
-            self.forget(site, connection);
+            self.forget(ctx, connection);
         }
     }
 
@@ -285,7 +285,7 @@ impl Connections {
     /// be released.
     ///
     /// A peer that has not confirmed the end of too many of them in time violates the protocol.
-    pub(crate) fn tick(&self, site: &Site<'_>) -> bool {
+    pub(crate) fn tick(&self, ctx: &ConnCtx<'_>) -> bool {
         let limit = params::link_timeout();
         let mut overdue = [0; MAX_NODES];
         let mut has_memory = false;
@@ -306,8 +306,8 @@ impl Connections {
                 }
             }
         }
-        let most = most_overdue(site);
-        for peer in site.link.peers() {
+        let most = most_overdue(ctx);
+        for peer in ctx.link.peers() {
             let count = usize::try_from(peer.node()).map(|node| overdue.get(node).copied());
             if matches!(count, Ok(Some(count)) if count > most) {
                 peer.mark_broken();
@@ -317,43 +317,43 @@ impl Connections {
     }
 
     /// Gives each connection with work a turn. Returns true if any made progress.
-    pub(crate) fn work(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
-        let mut progress = self.answer(site, guard);
+    pub(crate) fn work(&self, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> bool {
+        let mut progress = self.answer(ctx, guard);
         let count = self.work_list.lock().queued.len();
         for _ in 0..count {
             let Ok(connection) = self.work_list.lock().queued.remove(0) else {
                 break;
             };
             connection.queued.store(false, Relaxed);
-            let turn = connection.work(site, guard);
+            let turn = connection.work(ctx, guard);
             progress |= turn.progress;
             if turn.more {
                 self.enqueue(&connection);
             }
-            self.forget_if_over(site, &connection);
+            self.forget_if_over(ctx, &connection);
         }
         progress
     }
 
     /// Sends the answers that had to wait. Returns true if there were any.
-    fn answer(&self, site: &Site<'_>, guard: &GateGuard<'_>) -> bool {
+    fn answer(&self, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> bool {
         self.work_list.lock().answers.flush(|node, msg| {
             let message = Message::Connection(*msg);
-            site.link.peer(node)?.send(guard.dev(), site.hw, &message)
+            ctx.link.peer(node)?.send(guard.dev(), ctx.hw, &message)
         })
     }
 
     /// Queues an answer about a connection that does not exist. A peer for which more answers wait
     /// than it can have connections violates the protocol.
-    fn reply(&self, site: &Site<'_>, node: u32, msg: ConnMsg) {
+    fn reply(&self, ctx: &ConnCtx<'_>, node: u32, msg: ConnMsg) {
         let added = self.work_list.lock().answers.add(node, msg);
-        if let (Err(_), Ok(peer)) = (added, site.link.peer(node)) {
+        if let (Err(_), Ok(peer)) = (added, ctx.link.peer(node)) {
             peer.mark_broken();
         }
     }
 
     /// Handles a message of `node`.
-    pub(crate) fn handle_msg(&self, site: &Site<'_>, node: u32, msg: &ConnMsg) {
+    pub(crate) fn handle_msg(&self, ctx: &ConnCtx<'_>, node: u32, msg: &ConnMsg) {
         let to = match *msg {
             ConnMsg::Connect {
                 from,
@@ -369,7 +369,7 @@ impl Connections {
                     name,
                     window,
                 };
-                return self.asked(site, node, &request);
+                return self.asked(ctx, node, &request);
             }
             ConnMsg::Connected { to, .. }
             | ConnMsg::Disconnect { to, .. }
@@ -379,11 +379,11 @@ impl Connections {
         };
         let found = self.table.lock().connection(to).cloned();
         match found.filter(|connection| connection.node == node) {
-            Some(connection) => connection.handle_msg(site, msg),
+            Some(connection) => connection.handle_msg(ctx, msg),
             None => match *msg {
                 // It was abandoned, and has expired.
                 ConnMsg::Connected { error: 0, from, .. } => self.reply(
-                    site,
+                    ctx,
                     node,
                     ConnMsg::Disconnect {
                         to: from,
@@ -392,7 +392,7 @@ impl Connections {
                     },
                 ),
                 ConnMsg::Disconnect { from, .. } => {
-                    self.reply(site, node, ConnMsg::Disconnected { to: from });
+                    self.reply(ctx, node, ConnMsg::Disconnected { to: from });
                 }
                 _ => (),
             },
@@ -400,12 +400,12 @@ impl Connections {
     }
 
     /// Handles a request of `node` for a connection.
-    fn asked(&self, site: &Site<'_>, node: u32, request: &Request) {
+    fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
         let made = match self.listener(request.port) {
             Some(listener) => {
                 let made = listener.offer(|| {
                     let payer = listener.payer();
-                    self.insert(payer, None, |id| request.accept(site, payer, node, id))
+                    self.insert(payer, None, |id| request.accept(ctx, payer, node, id))
                 });
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);
@@ -417,7 +417,7 @@ impl Connections {
         match made {
             Ok(connection) => self.enqueue(&connection),
             Err(err) => self.reply(
-                site,
+                ctx,
                 node,
                 ConnMsg::Connected {
                     to: request.from,
@@ -444,17 +444,17 @@ impl Connections {
     }
 
     /// Frees ranges that `node` could still write, since it has begun a new session.
-    pub(crate) fn peer_began(&self, site: &Site<'_>, node: u32) {
+    pub(crate) fn peer_began(&self, ctx: &ConnCtx<'_>, node: u32) {
         self.work_list.lock().left.retain(|(other, window)| {
             if *other == node {
-                site.window_alloc.free(*window);
+                ctx.window_alloc.free(*window);
             }
             *other != node
         });
     }
 
     /// Invalidates and unpins the memory of connections whose link is down or that have no owner.
-    pub(crate) fn release_ended(&self, site: &Site<'_>) {
+    pub(crate) fn release_ended(&self, ctx: &ConnCtx<'_>) {
         let mut after = 0;
         // Finds the next connection anew each time, since releasing may wait for a process.
         loop {
@@ -474,17 +474,17 @@ impl Connections {
                 return;
             };
             after = connection.id;
-            connection.release_all(site, false);
+            connection.release_all(ctx, false);
             connection.wake(&connection.state.lock());
         }
     }
 }
 
 /// Connections of which a peer can fail to let go in time before its session ends.
-fn most_overdue(site: &Site<'_>) -> usize {
-    let section = u64::try_from(site.hw.geometry().window_size).unwrap_or(0);
+fn most_overdue(ctx: &ConnCtx<'_>) -> usize {
+    let section = u64::try_from(ctx.hw.geometry().window_size).unwrap_or(0);
     let share = usize::try_from(section / LANE_BYTES / OVERDUE_SHARE).unwrap_or(0);
-    match Transport::of(site.hw) {
+    match Transport::of(ctx.hw) {
         Transport::Window => share.min(MAX_OVERDUE),
         Transport::Engine | Transport::Memory => MAX_OVERDUE,
     }

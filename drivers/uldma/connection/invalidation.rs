@@ -13,9 +13,9 @@ use kernel::{
 
 use super::{
     state::State,
+    ConnCtx,
     Connection,
     Direction, //
-    Site,
 };
 use crate::{
     hw::Command,
@@ -39,7 +39,7 @@ impl Connection {
     /// is unbound.
     pub(super) fn start_invalidations(
         self: &Arc<Self>,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         guard: &GateGuard<'_>,
         state: &mut State,
         direction: Direction,
@@ -47,14 +47,14 @@ impl Connection {
         let mut any = false;
         let stream = &mut state.half(direction).stream;
         while let Some(buffer) = stream.next_to_invalidate() {
-            let queues = site.queues.ok_or(ENODEV)?;
-            let region = buffer.retract(site.tpt)?;
+            let queues = ctx.queues.ok_or(ENODEV)?;
+            let region = buffer.retract(ctx.tpt)?;
             let invalidation = Invalidation {
                 connection: self.clone(),
                 direction,
                 region,
             };
-            queues.invalidate_async(guard.dev(), site.hw, invalidation)?;
+            queues.invalidate_async(guard.dev(), ctx.hw, invalidation)?;
             stream.invalidation_requested();
             any = true;
         }

@@ -114,9 +114,10 @@ impl Listener {
         make: impl FnOnce() -> Result<Arc<Connection>>,
     ) -> Result<Arc<Connection>> {
         let mut state = self.state.lock();
-        let made = match state.closed || state.waiting.len() >= self.backlog {
-            true => Err(econnrefused()),
-            false => make(),
+        let made = if state.closed || state.waiting.len() >= self.backlog {
+            Err(econnrefused())
+        } else {
+            make()
         };
         let connection = made.map_err(|err| match err == econnrefused() || err == edquot() {
             true => {

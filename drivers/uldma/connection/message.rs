@@ -18,9 +18,9 @@ use super::{
         Phase,
         State, //
     },
+    ConnCtx,
     Connection,
     Direction,
-    Site,
     Transport,
     PULL,
     WINDOW, //
@@ -64,13 +64,13 @@ pub(super) struct Request {
 /// Checks the range of the peer's section that carries data to the peer, if data goes through the
 /// window.
 fn peer_window(
-    site: &Site<'_>,
+    ctx: &ConnCtx<'_>,
     transport: Transport,
     window: RawWindowRange,
 ) -> Result<Option<WindowRange>> {
     match transport {
         Transport::Window => {
-            let size = site.hw.geometry().window_size;
+            let size = ctx.hw.geometry().window_size;
             WindowRange::of_peer(window.0, window.1, size).map(Some)
         }
         Transport::Engine | Transport::Memory if window == (0, 0) => Ok(None),
@@ -82,12 +82,12 @@ impl Request {
     /// Creates the connection that `node` requests, with number `id`. `payer` pays for the window.
     pub(super) fn accept(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         node: u32,
         id: u32,
     ) -> Result<Arc<Connection>> {
-        let transport = Transport::of(site.hw);
+        let transport = Transport::of(ctx.hw);
         let window = self.flags & WINDOW != 0;
         let pull = self.flags & PULL != 0;
         if self.flags & !(PULL | WINDOW) != 0
@@ -97,14 +97,14 @@ impl Request {
             return Err(eopnotsupp());
         }
         let mut state = State::new(Phase::Answering, self.from, self.name)?;
-        state.peer_window = peer_window(site, transport, self.window)?;
-        state.own_window = site.connections.alloc_window(site, payer, transport)?;
+        state.peer_window = peer_window(ctx, transport, self.window)?;
+        state.own_window = ctx.connections.alloc_window(ctx, payer, transport)?;
         let window = state.own_window;
-        let whose = (node, site.link.session(node).unwrap_or(0));
+        let whose = (node, ctx.link.session(node).unwrap_or(0));
         Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {
             if let Some(window) = window {
                 // The peer does not know the range.
-                site.window_alloc.free(window);
+                ctx.window_alloc.free(window);
             }
         })
     }
@@ -112,7 +112,7 @@ impl Request {
 
 impl Connection {
     /// Handles a message of the peer, which named this connection.
-    pub(super) fn handle_msg(self: &Arc<Self>, site: &Site<'_>, msg: &ConnMsg) {
+    pub(super) fn handle_msg(self: &Arc<Self>, ctx: &ConnCtx<'_>, msg: &ConnMsg) {
         {
             let mut state = self.state.lock();
             let state = &mut *state;
@@ -125,7 +125,7 @@ impl Connection {
                     name,
                     window,
                     ..
-                } => self.answered(site, state, error, (from, name, window)),
+                } => self.answered(ctx, state, error, (from, name, window)),
                 ConnMsg::Disconnect { reset, .. } if state.is_connected() => {
                     state.reset |= reset && !closing;
                     state.closing.theirs = true;
@@ -142,7 +142,7 @@ impl Connection {
                     generation,
                     ..
                 } => self.exported(state, (token, generation), bytes),
-                ConnMsg::Done { bytes, .. } => self.moved_by_peer(site, state, bytes),
+                ConnMsg::Done { bytes, .. } => self.moved_by_peer(ctx, state, bytes),
                 ConnMsg::Connect { .. }
                 | ConnMsg::Disconnect { .. }
                 | ConnMsg::Disconnected { .. } => Err(eproto()),
@@ -155,12 +155,12 @@ impl Connection {
                 (Ok(()), _) => self.wake(state),
             }
         }
-        site.connections.enqueue(self);
+        ctx.connections.enqueue(self);
     }
 
     fn answered(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         state: &mut State,
         error: u32,
         (from, name, window): (u32, u64, RawWindowRange),
@@ -174,21 +174,22 @@ impl Connection {
             // No message follows, and the peer does not write the range.
             state.closing.cut = true;
             if let Some(window) = state.own_window.take() {
-                site.window_alloc.free(window);
+                ctx.window_alloc.free(window);
             }
             return Ok(());
         }
         state.remote = from;
         state.phase = Phase::Connected;
-        state.peer_window = peer_window(site, self.transport, window)?;
+        state.peer_window = peer_window(ctx, self.transport, window)?;
         Ok(())
     }
 
     /// Returns the direction whose data the peer moves, or this side.
     fn direction(&self, peer_moves: bool) -> Direction {
-        match self.moves(Direction::Send) != peer_moves {
-            true => Direction::Send,
-            false => Direction::Receive,
+        if self.moves(Direction::Send) != peer_moves {
+            Direction::Send
+        } else {
+            Direction::Receive
         }
     }
 
@@ -210,10 +211,10 @@ impl Connection {
         offers.add(token.0, token.1, bytes, room)
     }
 
-    fn moved_by_peer(&self, site: &Site<'_>, state: &mut State, bytes: u64) -> Result {
+    fn moved_by_peer(&self, ctx: &ConnCtx<'_>, state: &mut State, bytes: u64) -> Result {
         if !state.is_connected() || state.closing.theirs || bytes == 0 {
             return Err(eproto());
         }
-        self.done(site, state, self.direction(true), bytes)
+        self.done(ctx, state, self.direction(true), bytes)
     }
 }

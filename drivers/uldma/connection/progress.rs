@@ -22,9 +22,9 @@ use super::{
         State, //
     },
     transport::Transport,
+    ConnCtx,
     Connection,
     Direction,
-    Site,
     PULL,
     WINDOW, //
 };
@@ -69,13 +69,13 @@ pub(super) struct Turn {
 }
 
 /// The context of a turn.
-struct Tools<'a> {
-    site: &'a Site<'a>,
+struct TurnCtx<'a> {
+    ctx: &'a ConnCtx<'a>,
     guard: &'a GateGuard<'a>,
     peer: &'a Peer,
 }
 
-impl Tools<'_> {
+impl TurnCtx<'_> {
     fn dev(&self) -> &Device<Bound> {
         self.guard.dev()
     }
@@ -93,15 +93,15 @@ fn raw_range(window: Option<WindowRange>) -> Result<RawWindowRange> {
 
 impl Connection {
     /// Does a bounded amount of work.
-    pub(super) fn work(self: &Arc<Self>, site: &Site<'_>, guard: &GateGuard<'_>) -> Turn {
+    pub(super) fn work(self: &Arc<Self>, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> Turn {
         let mut turn = Turn::default();
-        let Ok(peer) = site.link.peer(self.node) else {
+        let Ok(peer) = ctx.link.peer(self.node) else {
             return turn;
         };
-        let tools = Tools { site, guard, peer };
+        let turn_ctx = TurnCtx { ctx, guard, peer };
         let mut state = self.state.lock();
         let phase = state.phase;
-        match self.work_in(&tools, &mut state, &mut turn) {
+        match self.work_in(&turn_ctx, &mut state, &mut turn) {
             Ok(()) => (),
             Err(err) if err == EBUSY => turn.more = true,
             // A link that is down resets the connection by itself.
@@ -113,26 +113,38 @@ impl Connection {
             }
         }
         if turn.progress {
-            match phase == state.phase {
-                true => self.wake_if_ready(&state),
-                false => self.wake(&state),
+            if phase == state.phase {
+                self.wake_if_ready(&state)
+            } else {
+                self.wake(&state)
             }
         }
         turn
     }
 
     /// Sends `msg` and counts it.
-    fn send(&self, tools: &Tools<'_>, state: &mut State, msg: ConnMsg, turn: &mut Turn) -> Result {
-        let hw = tools.site.hw;
-        tools
+    fn send(
+        &self,
+        turn_ctx: &TurnCtx<'_>,
+        state: &mut State,
+        msg: ConnMsg,
+        turn: &mut Turn,
+    ) -> Result {
+        let hw = turn_ctx.ctx.hw;
+        turn_ctx
             .peer
-            .send(tools.dev(), hw, &Message::Connection(msg))?;
+            .send(turn_ctx.dev(), hw, &Message::Connection(msg))?;
         state.counters.messages += 1;
         turn.progress = true;
         Ok(())
     }
 
-    fn work_in(self: &Arc<Self>, tools: &Tools<'_>, state: &mut State, turn: &mut Turn) -> Result {
+    fn work_in(
+        self: &Arc<Self>,
+        turn_ctx: &TurnCtx<'_>,
+        state: &mut State,
+        turn: &mut Turn,
+    ) -> Result {
         if state.closing.cut {
             return Ok(());
         }
@@ -149,7 +161,7 @@ impl Connection {
                     name: state.name,
                     window: raw_range(state.own_window)?,
                 };
-                self.send(tools, state, msg, turn)?;
+                self.send(turn_ctx, state, msg, turn)?;
                 state.phase = Phase::Asked;
             }
             Phase::Answering => {
@@ -160,7 +172,7 @@ impl Connection {
                     name: state.name,
                     window: raw_range(state.own_window)?,
                 };
-                self.send(tools, state, msg, turn)?;
+                self.send(turn_ctx, state, msg, turn)?;
                 state.phase = Phase::Connected;
             }
             Phase::Asked | Phase::Connected | Phase::Refused(_) => (),
@@ -169,11 +181,13 @@ impl Connection {
             return Ok(());
         }
         for direction in [Direction::Send, Direction::Receive] {
-            match self.moves(direction) {
-                true => self.move_data(tools, state, direction, turn)?,
-                false => self.offer(tools, state, direction, turn)?,
+            if self.moves(direction) {
+                self.move_data(turn_ctx, state, direction, turn)?
+            } else {
+                self.offer(turn_ctx, state, direction, turn)?
             }
-            turn.progress |= self.start_invalidations(tools.site, tools.guard, state, direction)?;
+            turn.progress |=
+                self.start_invalidations(turn_ctx.ctx, turn_ctx.guard, state, direction)?;
         }
         match state.closing.next_msg() {
             _ if state.is_in_flight() => (),
@@ -184,12 +198,12 @@ impl Connection {
                     from: self.id,
                     reset: state.reset,
                 };
-                self.send(tools, state, msg, turn)?;
+                self.send(turn_ctx, state, msg, turn)?;
                 state.disconnect_sent();
             }
             CloseMsg::Disconnected => {
                 let msg = ConnMsg::Disconnected { to: state.remote };
-                self.send(tools, state, msg, turn)?;
+                self.send(turn_ctx, state, msg, turn)?;
                 state.closing.answer_sent = true;
             }
         }
@@ -199,7 +213,7 @@ impl Connection {
     /// Moves data between memory of this side and what the peer has offered.
     fn move_data(
         self: &Arc<Self>,
-        tools: &Tools<'_>,
+        turn_ctx: &TurnCtx<'_>,
         state: &mut State,
         direction: Direction,
         turn: &mut Turn,
@@ -219,10 +233,10 @@ impl Connection {
             let bytes = piece.length.min(offer.length);
             let there = copy::PeerSide {
                 node: self.node,
-                link_generation: tools.peer.hw_generation()?,
+                link_generation: turn_ctx.peer.hw_generation()?,
                 push: direction == Direction::Send,
             };
-            let hw = tools.site.hw;
+            let hw = turn_ctx.ctx.hw;
             match self.transport {
                 Transport::Engine => {
                     let command = copy::command(&piece, &offer, there, bytes)?;
@@ -231,8 +245,8 @@ impl Connection {
                         direction,
                         bytes,
                     };
-                    let queues = tools.site.queues.ok_or(ENODEV)?;
-                    match queues.copy(tools.dev(), hw, &command, job) {
+                    let queues = turn_ctx.ctx.queues.ok_or(ENODEV)?;
+                    match queues.copy(turn_ctx.dev(), hw, &command, job) {
                         Ok(()) => half.commands += 1,
                         // Bytes that were moved are still reported.
                         Err(EBUSY) => {
@@ -257,7 +271,7 @@ impl Connection {
                     };
                     let half = &state.sending;
                     let piece = half.stream.next(bytes).ok_or(EINVAL)?;
-                    lane.push(tools.guard, hw, position, &piece, bytes)?;
+                    lane.push(turn_ctx.guard, hw, position, &piece, bytes)?;
                 }
             }
             let half = state.half(direction);
@@ -276,7 +290,7 @@ impl Connection {
                 to: state.remote,
                 bytes,
             };
-            self.send(tools, state, msg, turn)?;
+            self.send(turn_ctx, state, msg, turn)?;
             state.half(direction).unreported = 0;
         }
         Ok(())
@@ -285,7 +299,7 @@ impl Connection {
     /// Offers memory of this side to the peer, which moves the data.
     fn offer(
         &self,
-        tools: &Tools<'_>,
+        turn_ctx: &TurnCtx<'_>,
         state: &mut State,
         direction: Direction,
         turn: &mut Turn,
@@ -313,7 +327,7 @@ impl Connection {
                 token,
                 generation,
             };
-            self.send(tools, state, msg, turn)?;
+            self.send(turn_ctx, state, msg, turn)?;
             let half = state.half(direction);
             half.stream.claim(bytes);
             // There is room.
@@ -343,13 +357,13 @@ impl Connection {
     /// Handles a report of the peer that it has moved `bytes` bytes.
     pub(super) fn done(
         &self,
-        site: &Site<'_>,
+        ctx: &ConnCtx<'_>,
         state: &mut State,
         direction: Direction,
         bytes: u64,
     ) -> Result {
         if self.transport == Transport::Window {
-            self.fetch(site, state, bytes)?;
+            self.fetch(ctx, state, bytes)?;
         } else {
             state.half(direction).stream.moved(bytes)?;
         }
@@ -358,11 +372,11 @@ impl Connection {
     }
 
     /// Copies `bytes` bytes out of the window.
-    fn fetch(&self, site: &Site<'_>, state: &mut State, bytes: u64) -> Result {
-        let guard = site.gate.try_enter()?;
+    fn fetch(&self, ctx: &ConnCtx<'_>, state: &mut State, bytes: u64) -> Result {
+        let guard = ctx.gate.try_enter()?;
         let window = state.own_window.ok_or(EINVAL)?;
         let lane = Lane {
-            node: site.hw.geometry().node,
+            node: ctx.hw.geometry().node,
             window,
         };
         if bytes > state.receiving.stream.in_flight() {
@@ -373,7 +387,7 @@ impl Connection {
             let stream = &mut state.receiving.stream;
             let piece = stream.unmoved().ok_or(EINVAL)?;
             let step = piece.length.min(left);
-            lane.pull(&guard, site.hw, stream.total(), &piece, step)?;
+            lane.pull(&guard, ctx.hw, stream.total(), &piece, step)?;
             stream.moved(step)?;
             left -= step;
         }
@@ -384,7 +398,7 @@ impl Connection {
 
 impl Job {
     /// Handles the completion of the command.
-    pub(super) fn ended(self, site: &Site<'_>, outcome: Outcome) {
+    pub(super) fn ended(self, ctx: &ConnCtx<'_>, outcome: Outcome) {
         let connection = &self.connection;
         {
             let mut state = connection.state.lock();
@@ -401,7 +415,7 @@ impl Job {
                 connection.fail(state);
             }
         }
-        site.connections.enqueue(connection);
+        ctx.connections.enqueue(connection);
     }
 
     /// Drops the command, since the device is unbound.

@@ -14,7 +14,7 @@ use kernel::{
 use super::{
     invalidation::Invalidation,
     progress::Job,
-    Site, //
+    ConnCtx, //
 };
 use crate::{
     dma::queue::Queue,
@@ -33,9 +33,9 @@ enum Waiter {
 }
 
 impl Waiter {
-    fn ended(self, site: &Site<'_>, outcome: Outcome) {
+    fn ended(self, ctx: &ConnCtx<'_>, outcome: Outcome) {
         match self {
-            Self::Job(job) => job.ended(site, outcome),
+            Self::Job(job) => job.ended(ctx, outcome),
             Self::Invalidation(invalidation) => invalidation.ended(outcome),
         }
     }
@@ -107,9 +107,10 @@ impl Queues {
         invalidation: Invalidation,
     ) -> Result {
         // The device may still poll a queue in which a command has just completed.
-        let queue = match self.copies.is_busy() {
-            true => &self.invalidations,
-            false => &self.copies,
+        let queue = if self.copies.is_busy() {
+            &self.invalidations
+        } else {
+            &self.copies
         };
         let command = invalidation.command();
         queue.submit(dev, hw, &command, Waiter::Invalidation(invalidation))
@@ -157,10 +158,10 @@ impl Queues {
     }
 
     /// Reaps completions. Returns true if there were any.
-    pub(crate) fn reap(&self, site: &Site<'_>) -> bool {
+    pub(crate) fn reap(&self, ctx: &ConnCtx<'_>) -> bool {
         let mut any = false;
         for queue in [&self.copies, &self.invalidations] {
-            any |= queue.reap(|waiter, outcome| waiter.ended(site, outcome));
+            any |= queue.reap(|waiter, outcome| waiter.ended(ctx, outcome));
         }
         any
     }

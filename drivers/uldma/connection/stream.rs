@@ -45,9 +45,10 @@ enum InvalState {
 impl<B> PostedBuffer<B> {
     /// Returns the number of bytes that can be reaped.
     fn ready(&self) -> u64 {
-        match self.moved == self.length && self.inval != InvalState::Done {
-            true => 0,
-            false => self.moved - self.returned,
+        if self.moved == self.length && self.inval != InvalState::Done {
+            0
+        } else {
+            self.moved - self.returned
         }
     }
 
@@ -107,9 +108,10 @@ impl<B> Stream<B> {
             claimed: 0,
             moved: 0,
             returned: 0,
-            inval: match by_engine {
-                true => InvalState::Needed,
-                false => InvalState::Done,
+            inval: if by_engine {
+                InvalState::Needed
+            } else {
+                InvalState::Done
             },
         };
         // There is room.

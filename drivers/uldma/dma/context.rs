@@ -347,9 +347,10 @@ impl State {
             }
             Err(err) => return Err(err),
         };
-        let key = match vctx.method.needs_key() {
-            true => virtual_context::new_key(number),
-            false => 0,
+        let key = if vctx.method.needs_key() {
+            virtual_context::new_key(number)
+        } else {
+            0
         };
         let setup = ContextSetup {
             space: vctx.space,
@@ -406,9 +407,10 @@ impl State {
                 continue;
             };
             let left = slice - slot.since.elapsed();
-            match left > Delta::ZERO {
-                true => pause = pause.min(left),
-                false => hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?,
+            if left > Delta::ZERO {
+                pause = pause.min(left)
+            } else {
+                hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?
             }
         }
         Ok(pause)

@@ -21,9 +21,10 @@ pub(crate) struct Method(u32);
 
 /// Returns the methods of `offered`, those of the device, that a context may use.
 pub(crate) fn allowed(offered: u32) -> u32 {
-    match params::insecure_methods() {
-        true => offered,
-        false => offered & !uapi::ULDMA_METHODS_INSECURE,
+    if params::insecure_methods() {
+        offered
+    } else {
+        offered & !uapi::ULDMA_METHODS_INSECURE
     }
 }
 

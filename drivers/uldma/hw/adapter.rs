@@ -382,10 +382,7 @@ impl Hardware for Adapter {
     fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
         let bar = self.registers.access(dev)?;
         let mut mask = self.doorbell_mask.lock();
-        *mask = match masked {
-            true => *mask | bits,
-            false => *mask & !bits,
-        };
+        *mask = if masked { *mask | bits } else { *mask & !bits };
         bar.write32(*mask, reg::DOORBELL_MASK);
         if masked && bits & LINK_DOORBELL != 0 {
             // It is not acknowledged elsewhere, so that a later pending bit has rung later.

@@ -80,9 +80,10 @@ impl Health {
     ///
     /// `ETIMEDOUT` while the device is sick.
     pub(crate) fn check(&self) -> Result {
-        match self.is_sick() {
-            true => Err(ETIMEDOUT),
-            false => Ok(()),
+        if self.is_sick() {
+            Err(ETIMEDOUT)
+        } else {
+            Ok(())
         }
     }
 

@@ -94,6 +94,15 @@ impl Gate {
         self.enter().ok_or(ENODEV)
     }
 
+    /// Checks that the gate is open now; it may be closed at any time.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the gate is closed, since the device is unbound.
+    pub(crate) fn check(&self) -> Result {
+        self.try_enter().map(drop)
+    }
+
     /// Returns true if the gate is open now. It may be closed at any time.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Relaxed)

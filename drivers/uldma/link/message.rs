@@ -163,9 +163,10 @@ impl Message {
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
             kind => Self::Connection(Connection::decode(kind, request, raw)?),
         };
-        match message.encode() == *raw {
-            true => Ok(message),
-            false => Err(eproto()),
+        if message.encode() == *raw {
+            Ok(message)
+        } else {
+            Err(eproto())
         }
     }
 }

@@ -172,9 +172,10 @@ impl Peer {
     /// `ENOTCONN` while the link is down.
     pub(crate) fn hw_generation(&self) -> Result<u32> {
         let state = self.state.lock();
-        match state.session.up {
-            true => Ok(state.hw_link.generation),
-            false => Err(enotconn()),
+        if state.session.up {
+            Ok(state.hw_link.generation)
+        } else {
+            Err(enotconn())
         }
     }
 
@@ -185,9 +186,10 @@ impl Peer {
     /// `ENOTCONN` while the link is down.
     pub(crate) fn session(&self) -> Result<u32> {
         let state = self.state.lock();
-        match state.session.up {
-            true => Ok(state.generation),
-            false => Err(enotconn()),
+        if state.session.up {
+            Ok(state.generation)
+        } else {
+            Err(enotconn())
         }
     }
 
@@ -197,9 +199,10 @@ impl Peer {
         Description {
             up: state.session.up,
             generation: state.generation,
-            terms: match state.session.up {
-                true => state.terms,
-                false => Terms::default(),
+            terms: if state.session.up {
+                state.terms
+            } else {
+                Terms::default()
             },
             counters: state.counters,
         }
@@ -246,9 +249,10 @@ impl Peer {
         // A link that went down and came up again since has a new generation.
         let same = !state.session.up || state.hw_link == before;
         let reachable = state.hw_link.up && same;
-        let sight = match reachable && state.session.own != 0 {
-            true => state.sight(dev, hw, self.node)?,
-            false => None,
+        let sight = if reachable && state.session.own != 0 {
+            state.sight(dev, hw, self.node)?
+        } else {
+            None
         };
         match state.session.step(sight) {
             Step::Stay => Ok(Change::None),
@@ -279,9 +283,10 @@ impl Peer {
                     state.flapped();
                 }
                 self.up.store(false, Release);
-                match core::mem::replace(&mut state.session.up, false) {
-                    true => Ok(Change::Down),
-                    false => Ok(Change::Restart),
+                if core::mem::replace(&mut state.session.up, false) {
+                    Ok(Change::Down)
+                } else {
+                    Ok(Change::Restart)
                 }
             }
         }

@@ -74,7 +74,7 @@ enum Role {
 }
 
 /// The parts of a device that its segments use.
-pub(crate) struct Site<'a> {
+pub(crate) struct SegmentCtx<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
     pub(crate) mmap_offsets: &'a MmapOffsets,
@@ -155,7 +155,7 @@ impl Segment {
     /// `EINVAL` for name 0 or zero bytes, `EEXIST` if the name is in use, `ENOSPC`, `ENOMEM`,
     /// `EDQUOT` beyond the limits of the user, `ENODEV` if the device is unbound.
     pub(crate) fn create(
-        site: &Site<'_>,
+        ctx: &SegmentCtx<'_>,
         (open_file, payer): (u64, &Arc<Payer>),
         events: &Arc<Events>,
         handle: u32,
@@ -165,15 +165,15 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
-        let window = site.window_alloc.alloc(payer, length)?;
-        let segment = zero(site, window).and_then(|()| {
-            let mut state = site.segments.state.lock();
+        let window = ctx.window_alloc.alloc(payer, length)?;
+        let segment = zero(ctx, window).and_then(|()| {
+            let mut state = ctx.segments.state.lock();
             if state.created(name).is_some() {
                 return Err(EEXIST);
             }
             state.insert(|| {
                 Self::new(
-                    site,
+                    ctx,
                     open_file,
                     events,
                     handle,
@@ -182,7 +182,7 @@ impl Segment {
                 )
             })
         });
-        segment.inspect_err(|_| site.window_alloc.free(window))
+        segment.inspect_err(|_| ctx.window_alloc.free(window))
     }
 
     /// Attaches to a segment that `peer` offered in epoch `epoch`.
@@ -192,7 +192,7 @@ impl Segment {
     /// `EPROTO` if the peer named an invalid range, `ESTALE` if the offer is from an earlier
     /// session, `ENOMEM`, `ENOSPC`.
     pub(crate) fn attach(
-        site: &Site<'_>,
+        ctx: &SegmentCtx<'_>,
         open_file: u64,
         events: &Arc<Events>,
         handle: u32,
@@ -200,29 +200,20 @@ impl Segment {
         offered: &CreatedSegment,
         epoch: Epoch,
     ) -> Result<Arc<Self>> {
-        let size = site.hw.geometry().window_size;
+        let size = ctx.hw.geometry().window_size;
         let window = WindowRange::of_peer(offered.offset, offered.length, size)?;
         // Held until the segment is inserted, so that the session cannot end in between.
-        let mut state = site.segments.state.lock();
+        let mut state = ctx.segments.state.lock();
         if state.epoch(peer) != epoch {
             return Err(estale());
         }
         state
-            .insert(|| {
-                Self::new(
-                    site,
-                    open_file,
-                    events,
-                    handle,
-                    Role::Attached(peer),
-                    window,
-                )
-            })
-            .inspect_err(|_| state.give_back(site, peer, offered.offset))
+            .insert(|| Self::new(ctx, open_file, events, handle, Role::Attached(peer), window))
+            .inspect_err(|_| state.give_back(ctx, peer, offered.offset))
     }
 
     fn new(
-        site: &Site<'_>,
+        ctx: &SegmentCtx<'_>,
         open_file: u64,
         events: &Arc<Events>,
         handle: u32,
@@ -231,7 +222,7 @@ impl Segment {
     ) -> Result<Arc<Self>> {
         let (backing, peer) = match role {
             Role::Created(..) => {
-                let own = site.hw.geometry().node;
+                let own = ctx.hw.geometry().node;
                 (Backing::Inbound(own, window.offset()), None)
             }
             Role::Attached(peer) => {
@@ -240,7 +231,7 @@ impl Segment {
             }
         };
         let doorbell = events.add_doorbell(handle)?;
-        let segment = site
+        let segment = ctx
             .mmap_offsets
             .add(open_file, window.pages(), backing, true)
             .and_then(|range| {
@@ -253,7 +244,7 @@ impl Segment {
                     offers: Offers::of(peer),
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
-                    site.mmap_offsets.remove(range);
+                    ctx.mmap_offsets.remove(range);
                     err.into()
                 })
             });
@@ -274,8 +265,8 @@ impl Segment {
     ///
     /// `ENOTCONN` while the link is down, `ESTALE` if an attached segment has ended, `ENODEV` if
     /// the device is unbound.
-    pub(crate) fn ring(&self, site: &Site<'_>) -> Result {
-        let guard = site.gate.try_enter()?;
+    pub(crate) fn ring(&self, ctx: &SegmentCtx<'_>) -> Result {
+        let guard = ctx.gate.try_enter()?;
         let mut rung = false;
         match self.role {
             Role::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
@@ -284,53 +275,54 @@ impl Segment {
             Role::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
             Role::Created(..) => (),
         }
-        if !site.link.is_up() {
+        if !ctx.link.is_up() {
             return Err(enotconn());
         }
-        for peer in site.link.peers() {
+        for peer in ctx.link.peers() {
             if self.offers.get(peer.node()) > 0 {
                 if !peer.is_up() {
                     continue;
                 }
-                site.hw
+                ctx.hw
                     .ring(guard.dev(), peer.node(), self.window.doorbell())?;
                 rung = true;
             }
         }
-        match rung {
-            true => Ok(()),
-            false => Err(enotconn()),
+        if rung {
+            Ok(())
+        } else {
+            Err(enotconn())
         }
     }
 
     /// Undoes [`Segment::new`].
-    fn forget(&self, site: &Site<'_>) {
-        site.mmap_offsets.remove(self.range);
+    fn forget(&self, ctx: &SegmentCtx<'_>) {
+        ctx.mmap_offsets.remove(self.range);
         self.events.remove_doorbell(&self.doorbell);
     }
 
     /// Ends this side.
-    pub(crate) fn release(this: &Arc<Self>, site: &Site<'_>) {
-        this.forget(site);
-        let mut state = site.segments.state.lock();
+    pub(crate) fn release(this: &Arc<Self>, ctx: &SegmentCtx<'_>) {
+        this.forget(ctx);
+        let mut state = ctx.segments.state.lock();
         state.segments.retain(|other| !Arc::ptr_eq(other, this));
         let offers = this.offers.all();
         let Ok(offset) = u64::try_from(this.window.offset()) else {
             return;
         };
         match this.role {
-            Role::Created(..) if offers == [0; MAX_NODES] => site.window_alloc.free(this.window),
+            Role::Created(..) if offers == [0; MAX_NODES] => ctx.window_alloc.free(this.window),
             Role::Created(..) => {
                 // Without memory the range is never used again, which is safe.
                 let _ = state.leaving.push((this.window, offers), GFP_KERNEL);
-                for peer in site.link.peers() {
+                for peer in ctx.link.peers() {
                     if this.offers.get(peer.node()) > 0 {
-                        state.notify(site, peer.node(), Note::Gone(offset));
+                        state.notify(ctx, peer.node(), Note::Gone(offset));
                     }
                 }
             }
             Role::Attached(peer) if this.offers.get(peer) == 0 => (),
-            Role::Attached(peer) => state.give_back(site, peer, offset),
+            Role::Attached(peer) => state.give_back(ctx, peer, offset),
         }
     }
 }
@@ -342,9 +334,9 @@ impl Segment {
 }
 
 /// Zeroes a range, which another segment may have used.
-fn zero(site: &Site<'_>, window: WindowRange) -> Result {
-    let guard = site.gate.try_enter()?;
-    site.hw
+fn zero(ctx: &SegmentCtx<'_>, window: WindowRange) -> Result {
+    let guard = ctx.gate.try_enter()?;
+    ctx.hw
         .zero_window(guard.dev(), window.offset(), window.length())
 }
 
@@ -371,12 +363,12 @@ impl State {
     }
 
     /// Sends a message to `peer`, now or when the ring has room.
-    fn notify(&mut self, site: &Site<'_>, peer: u32, note: Note) {
+    fn notify(&mut self, ctx: &SegmentCtx<'_>, peer: u32, note: Note) {
         // Without a session the message is not needed: a new session revokes everything.
-        let Some(guard) = site.gate.enter() else {
+        let Some(guard) = ctx.gate.enter() else {
             return;
         };
-        let Ok(to) = site.link.peer(peer) else {
+        let Ok(to) = ctx.link.peer(peer) else {
             return;
         };
         let place = usize::try_from(peer).ok();
@@ -384,9 +376,9 @@ impl State {
             return;
         };
         let full =
-            unreported.len() > 0 || to.send(guard.dev(), site.hw, &note.message()) == Err(EBUSY);
+            unreported.len() > 0 || to.send(guard.dev(), ctx.hw, &note.message()) == Err(EBUSY);
         if full {
-            site.segments.has_unreported.store(true, Relaxed);
+            ctx.segments.has_unreported.store(true, Relaxed);
             // A message that is lost for lack of memory costs a range of the window until the next
             // session.
             if unreported.add(note) == Err(eproto()) {
@@ -396,12 +388,17 @@ impl State {
     }
 
     /// Returns one offer of `peer`.
-    fn give_back(&mut self, site: &Site<'_>, peer: u32, offset: u64) {
-        self.notify(site, peer, Note::Left(offset, 1));
+    fn give_back(&mut self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64) {
+        self.notify(ctx, peer, Note::Left(offset, 1));
     }
 
     /// Revokes the mappings of segments that are attached to those of `peer`. Returns their number.
-    fn end_attached(&self, site: &Site<'_>, peer: u32, which: impl Fn(WindowRange) -> bool) -> u32 {
+    fn end_attached(
+        &self,
+        ctx: &SegmentCtx<'_>,
+        peer: u32,
+        which: impl Fn(WindowRange) -> bool,
+    ) -> u32 {
         let mut ended = 0;
         for segment in &self.segments {
             if segment.role == Role::Attached(peer)
@@ -409,7 +406,7 @@ impl State {
                 && segment.offers.get(peer) != 0
             {
                 segment.offers.set(peer, 0);
-                site.mmap_offsets.revoke(segment.range);
+                ctx.mmap_offsets.revoke(segment.range);
                 segment.events.ring(&segment.doorbell);
                 ended += 1;
             }
@@ -422,7 +419,7 @@ impl State {
     /// Changes the outstanding offers of ended segments to `peer`, and frees ranges without any.
     fn forget_offers(
         &mut self,
-        site: &Site<'_>,
+        ctx: &SegmentCtx<'_>,
         peer: u32,
         change: impl Fn(WindowRange, u32) -> u32,
     ) {
@@ -433,7 +430,7 @@ impl State {
             }
             let left = *offers != [0; MAX_NODES];
             if !left {
-                site.window_alloc.free(*window);
+                ctx.window_alloc.free(*window);
             }
             left
         });
@@ -480,10 +477,10 @@ impl Segments {
     }
 
     /// Returns an offer of `peer`, of epoch `epoch`, that is not used.
-    pub(crate) fn decline(&self, site: &Site<'_>, peer: u32, offset: u64, epoch: Epoch) {
+    pub(crate) fn decline(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64, epoch: Epoch) {
         let mut state = self.state.lock();
         if state.epoch(peer) == epoch {
-            state.give_back(site, peer, offset);
+            state.give_back(ctx, peer, offset);
         }
     }
 
@@ -498,16 +495,16 @@ impl Segments {
 
     /// Ends the mappings of the segment of `peer` at `offset`. When this returns, no process here
     /// writes it any more.
-    pub(crate) fn gone(&self, site: &Site<'_>, peer: u32, offset: u64) {
+    pub(crate) fn gone(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64) {
         let mut state = self.state.lock();
-        let count = state.end_attached(site, peer, |window| is_at(window, offset));
+        let count = state.end_attached(ctx, peer, |window| is_at(window, offset));
         if count > 0 {
-            state.notify(site, peer, Note::Left(offset, count));
+            state.notify(ctx, peer, Note::Left(offset, count));
         }
     }
 
     /// Handles the return of `count` offers of this node's segment at `offset` by `peer`.
-    pub(crate) fn left(&self, site: &Site<'_>, peer: u32, offset: u64, count: u32) {
+    pub(crate) fn left(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64, count: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
             let is_meant = segment.is_created() && is_at(segment.window, offset);
@@ -517,15 +514,18 @@ impl Segments {
                 segment.events.ring(&segment.doorbell);
             }
         }
-        state.forget_offers(site, peer, |window, offers| match is_at(window, offset) {
-            true => offers.saturating_sub(count),
-            false => offers,
+        state.forget_offers(ctx, peer, |window, offers| {
+            if is_at(window, offset) {
+                offers.saturating_sub(count)
+            } else {
+                offers
+            }
         });
     }
 
     /// Ends a session with `peer`. When this returns, no process here writes its segments any more,
     /// and no offer of that session is used later.
-    pub(crate) fn revoke(&self, site: &Site<'_>, peer: u32) {
+    pub(crate) fn revoke(&self, ctx: &SegmentCtx<'_>, peer: u32) {
         let mut state = self.state.lock();
         let place = usize::try_from(peer).ok();
         if let Some(epoch) = place.and_then(|place| state.epochs.get_mut(place)) {
@@ -534,7 +534,7 @@ impl Segments {
         if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
             unreported.clear();
         }
-        state.end_attached(site, peer, |_| true);
+        state.end_attached(ctx, peer, |_| true);
         for segment in &state.segments {
             if segment.is_created() {
                 segment.events.ring(&segment.doorbell);
@@ -543,7 +543,7 @@ impl Segments {
     }
 
     /// Drops all offers to `peer`, since it began a new session.
-    pub(crate) fn peer_began(&self, site: &Site<'_>, peer: u32) {
+    pub(crate) fn peer_began(&self, ctx: &SegmentCtx<'_>, peer: u32) {
         let mut state = self.state.lock();
         for segment in &state.segments {
             if segment.is_created() {
@@ -551,22 +551,22 @@ impl Segments {
                 segment.events.ring(&segment.doorbell);
             }
         }
-        state.forget_offers(site, peer, |_, _| 0);
+        state.forget_offers(ctx, peer, |_, _| 0);
     }
 
     /// Sends messages that did not fit before.
-    pub(crate) fn resend(&self, site: &Site<'_>) {
+    pub(crate) fn resend(&self, ctx: &SegmentCtx<'_>) {
         if !self.has_unreported.load(Relaxed) {
             return;
         }
         let mut state = self.state.lock();
-        let Some(guard) = site.gate.enter() else {
+        let Some(guard) = ctx.gate.enter() else {
             return;
         };
-        for peer in site.link.peers() {
+        for peer in ctx.link.peers() {
             let place = usize::try_from(peer.node()).ok();
             if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
-                unreported.send(|message| peer.send(guard.dev(), site.hw, message));
+                unreported.send(|message| peer.send(guard.dev(), ctx.hw, message));
             }
         }
         let has_unreported = state

@@ -13,11 +13,11 @@ use kernel::{
 
 use crate::{
     connection::{
+        ConnCtx, //
         ConnHandle,
         Connection,
         Listener,
         Readiness,
-        Site, //
     },
     kernel_ext::errno::{
         eisconn,
@@ -208,9 +208,9 @@ impl Attachment {
     ///
     /// `ENOTCONN` if the file is not attached, `EINTR`, `ETIMEDOUT` if the peer does not confirm
     /// the end in time.
-    pub(crate) fn disconnect(&self, site: &Site<'_>, keep: bool) -> Result {
+    pub(crate) fn disconnect(&self, ctx: &ConnCtx<'_>, keep: bool) -> Result {
         if let Ok(connection) = self.connection(true) {
-            let result = connection.disconnect(site, keep);
+            let result = connection.disconnect(ctx, keep);
             // The call can be repeated.
             if result != Err(ERESTARTNOHAND) {
                 let ended = self.state.lock().take_if(|state| match state {
@@ -225,7 +225,7 @@ impl Attachment {
         let listener = self.state.lock().take_if(is_listener);
         match listener {
             Some(State::Listener(Listening(listener))) => {
-                site.connections.unlisten(site, &listener);
+                ctx.connections.unlisten(ctx, &listener);
                 Ok(())
             }
             _ => Err(enotconn()),
@@ -233,13 +233,13 @@ impl Attachment {
     }
 
     /// Ends the listener or the connection after the file was closed.
-    pub(crate) fn close(&self, site: &Site<'_>, keep: bool) {
+    pub(crate) fn close(&self, ctx: &ConnCtx<'_>, keep: bool) {
         // The lock is not held while memory is unpinned.
         let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);
         match state {
             State::Nothing | State::Busy => (),
-            State::Listener(Listening(listener)) => site.connections.unlisten(site, &listener),
-            State::Connection(handle) => handle.abandon(site, keep),
+            State::Listener(Listening(listener)) => ctx.connections.unlisten(ctx, &listener),
+            State::Connection(handle) => handle.abandon(ctx, keep),
         }
     }
 }

@@ -116,7 +116,7 @@ unsafe impl FileOperations for OpenFile {
                 ..Readiness::default()
             },
             Some(connection) => {
-                this.shared.connection_site().work_if_polling();
+                this.shared.conn_ctx().work_if_polling();
                 this.shared.worker.poll_now();
                 Readiness {
                     readable: connection.readable,

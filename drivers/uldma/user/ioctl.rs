@@ -287,7 +287,7 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     no_flags(arg.flags)?;
     let shared = &open_file.shared;
     let geometry = shared.hw.geometry();
-    drop(shared.gate.try_enter()?);
+    shared.gate.check()?;
     let links = shared
         .link
         .peers()
@@ -423,9 +423,10 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Resul
         let (dev, hw) = (guard.dev(), &*shared.hw);
         let last = shared.contexts.last_ticket(dev, hw, &vctx)?;
         // A program issues the tickets of its queue itself, before the device has seen them.
-        let ahead = match vctx.method.needs_queue() {
-            true => uapi::ULDMA_STATUS_RECORDS,
-            false => 0,
+        let ahead = if vctx.method.needs_queue() {
+            uapi::ULDMA_STATUS_RECORDS
+        } else {
+            0
         };
         if ticket == 0 || ticket > last.saturating_add(ahead.into()) {
             return Err(ENOENT);
@@ -444,7 +445,7 @@ fn segment_create(open_file: &OpenFile, user: &User) -> Result {
     let peer = open_file.shared.link.only(arg.peer)?;
     open_file.make(user, &mut arg, |handle, arg| {
         let segment = Segment::create(
-            &open_file.shared.site(),
+            &open_file.shared.segment_ctx(),
             (open_file.number, open_file.space.payer()),
             &open_file.events,
             handle,
@@ -478,7 +479,7 @@ fn segment_attach(open_file: &OpenFile, user: &User) -> Result {
     };
     open_file.make(user, &mut arg, |handle, arg| {
         let segment = Segment::attach(
-            &open_file.shared.site(),
+            &open_file.shared.segment_ctx(),
             open_file.number,
             &open_file.events,
             handle,
@@ -507,5 +508,5 @@ fn doorbell(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     open_file.check_space()?;
     let segment = open_file.objects.lock().segment(arg.handle)?.clone();
-    segment.ring(&open_file.shared.site())
+    segment.ring(&open_file.shared.segment_ctx())
 }

@@ -335,7 +335,7 @@ impl OpenFile {
         match object {
             Object::Region(region) => region.release(&self.shared, self.keep_pins.load(Relaxed)),
             Object::Segment(segment) => {
-                Segment::release(&segment, &self.shared.site());
+                Segment::release(&segment, &self.shared.segment_ctx());
                 Ok(())
             }
         }
@@ -352,9 +352,10 @@ impl OpenFile {
     pub(crate) fn end_regions(&self) -> Result {
         let shared = &self.shared;
         let keep = self.keep_pins.load(Relaxed);
-        let mut result = match keep {
-            true => Ok(()),
-            false => self.space.while_closed(|all| self.end_regions_at_once(all)),
+        let mut result = if keep {
+            Ok(())
+        } else {
+            self.space.while_closed(|all| self.end_regions_at_once(all))
         };
         // Bounded, as other threads may make new ones all the time.
         let count = self.objects.lock().regions();
@@ -507,7 +508,7 @@ impl OpenFile {
     /// closed or no thread runs in its address space any more.
     fn release_all(&self) {
         self.attachment
-            .close(&self.shared.connection_site(), self.keep_pins.load(Relaxed));
+            .close(&self.shared.conn_ctx(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();
         // There may be no context.
         let _ = self.drop_context(&mut objects);

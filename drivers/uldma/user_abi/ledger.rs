@@ -248,9 +248,10 @@ impl Payer {
 
     /// Returns the limits of this payer.
     pub(crate) fn limits(&self) -> Amounts {
-        match self.limited {
-            true => self.ledger.accounts.lock().limits.each,
-            false => self.ledger.capacity,
+        if self.limited {
+            self.ledger.accounts.lock().limits.each
+        } else {
+            self.ledger.capacity
         }
     }
 }

@@ -83,9 +83,10 @@ impl VirtualContext {
         events: Arc<Events>,
     ) -> Result<Arc<Self>> {
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
-        let queue = match method.needs_queue() {
-            true => Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?),
-            false => None,
+        let queue = if method.needs_queue() {
+            Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?)
+        } else {
+            None
         };
         let vctx = pin_init!(Self {
             open_file,

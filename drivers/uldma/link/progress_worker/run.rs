@@ -140,9 +140,10 @@ impl ProgressWorker {
             }
             self.set_asleep(ops, false);
         }
-        match self.is_requested() {
-            true => Next::Run,
-            false => Next::Nothing,
+        if self.is_requested() {
+            Next::Run
+        } else {
+            Next::Nothing
         }
     }
 

@@ -44,9 +44,10 @@ impl PinnedArea {
     ///
     /// `ENOMEM`, `EREMOTEIO` if the device cannot access a page, `ENODEV` without tables.
     pub(super) fn prepare(&self, access: Access, tpt: &Tpt, dev: &Device<Bound>) -> Result {
-        match access.write && !self.access.write {
-            true => tpt.prepare_writing(dev, &self.memory),
-            false => Ok(()),
+        if access.write && !self.access.write {
+            tpt.prepare_writing(dev, &self.memory)
+        } else {
+            Ok(())
         }
     }
 

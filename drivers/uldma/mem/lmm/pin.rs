@@ -99,9 +99,10 @@ impl Space {
                 return self.enter(&mut state, wanted, &plan, &mut pins, ticket, device);
             };
             if state.is_reserved(&range) {
-                match self.entered.wait_interruptible(&mut state) {
-                    true => return Err(ERESTARTNOHAND),
-                    false => continue,
+                if self.entered.wait_interruptible(&mut state) {
+                    return Err(ERESTARTNOHAND);
+                } else {
+                    continue;
                 }
             }
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;

@@ -48,9 +48,10 @@ impl Space {
     ) -> Result {
         let device = &self.device.access();
         let mut state = self.state.lock();
-        let left = match keep {
-            true => self.keep(&mut state, pinned, scope, device),
-            false => Some(pinned),
+        let left = if keep {
+            self.keep(&mut state, pinned, scope, device)
+        } else {
+            Some(pinned)
         };
         match left {
             Some(pinned) => self.end(&mut state, &pinned, scope, device),

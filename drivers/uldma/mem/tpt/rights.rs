@@ -41,9 +41,10 @@ use super::{
 
 impl From<Access> for Use {
     fn from(access: Access) -> Self {
-        match access.write {
-            true => Self::Write,
-            false => Self::Read,
+        if access.write {
+            Self::Write
+        } else {
+            Self::Read
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_peer_query = user.read()?;
     no_flags(arg.flags)?;
     let shared = &open_file.shared;
-    drop(shared.gate.try_enter()?);
+    shared.gate.check()?;
     let link = shared.link.peer(arg.node)?.describe();
     let stats = shared.worker.stats();
     arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
@@ -62,7 +62,7 @@ pub(super) fn listen(open_file: &OpenFile, user: &User) -> Result {
     }
     let backlog = usize::try_from(backlog)?;
     let shared = &open_file.shared;
-    drop(shared.gate.try_enter()?);
+    shared.gate.check()?;
     open_file.attachment.listen(|| {
         let (space, events) = (&open_file.space, &open_file.events);
         let connections = &shared.connections;
@@ -77,7 +77,7 @@ pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Resul
     // An accepted connection cannot be returned, so check first that the result can be copied.
     user.write(&arg)?;
     let shared = &open_file.shared;
-    drop(shared.gate.try_enter()?);
+    shared.gate.check()?;
     let listener = shared.connections.listener(arg.port).ok_or(ENOENT)?;
     if !listener.is_of(&open_file.space) {
         return Err(EPERM);
@@ -101,12 +101,12 @@ pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
     }
     let pull = arg.flags & uapi::ULDMA_CONNECT_PULL != 0;
     let shared = &open_file.shared;
-    drop(shared.gate.try_enter()?);
+    shared.gate.check()?;
     let peer = shared.link.named(arg.peer)?;
     open_file.attachment.connect(|| {
         let connections = &shared.connections;
         connections.connect(
-            &shared.connection_site(),
+            &shared.conn_ctx(),
             open_file.space.payer(),
             peer,
             arg.port,
@@ -123,7 +123,7 @@ pub(super) fn disconnect(open_file: &OpenFile, user: &User) -> Result {
     let keep = open_file.keep_pins.load(Relaxed);
     open_file
         .attachment
-        .disconnect(&open_file.shared.connection_site(), keep)
+        .disconnect(&open_file.shared.conn_ctx(), keep)
 }
 
 pub(super) fn post(
@@ -138,8 +138,8 @@ pub(super) fn post(
     let connection = open_file.attachment.connection(nonblock)?;
     let keep = open_file.keep_pins.load(Relaxed);
     let range = (arg.addr, arg.length);
-    let site = &open_file.shared.connection_site();
-    connection.post(site, &open_file.space, direction, range, keep)
+    let ctx = &open_file.shared.conn_ctx();
+    connection.post(ctx, &open_file.space, direction, range, keep)
 }
 
 pub(super) fn reap(
@@ -162,7 +162,7 @@ pub(super) fn reap(
     let keep = open_file.keep_pins.load(Relaxed);
     let spin = arg.flags & uapi::ULDMA_RANGE_SPIN != 0;
     let (addr, length) = connection.reap(
-        &open_file.shared.connection_site(),
+        &open_file.shared.conn_ctx(),
         direction,
         arg.length,
         (nonblock, spin),

@@ -110,7 +110,7 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_query = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
-    drop(open_file.shared.gate.try_enter()?);
+    open_file.shared.gate.check()?;
     let region = open_file.objects.lock().region(arg.handle)?.describe();
     // Without `objects`, as this may wait for the device.
     let lock = region.lock.map(|lock| open_file.space.describe(lock));
@@ -134,7 +134,7 @@ pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_charge = user.read()?;
     Access::from_flags(arg.flags)?;
     open_file.check_space()?;
-    drop(open_file.shared.gate.try_enter()?);
+    open_file.shared.gate.check()?;
     let cost = open_file
         .space
         .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?);
@@ -208,7 +208,7 @@ pub(super) fn lmm(open_file: &OpenFile, user: &User, writable: bool) -> Result {
         }
         open_file.check_space()?;
     }
-    drop(open_file.shared.gate.try_enter()?);
+    open_file.shared.gate.check()?;
     let summary = open_file.space.summary();
     let limits = open_file.shared.lmm.options().cache;
     arg.out_areas = u32::try_from(summary.areas)?;

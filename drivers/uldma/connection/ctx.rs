@@ -37,7 +37,7 @@ use crate::{
 const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// The parts of a device that its connections use.
-pub(crate) struct Site<'a> {
+pub(crate) struct ConnCtx<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) hw: &'a dyn Hardware,
     pub(crate) tpt: &'a Tpt,
@@ -49,7 +49,7 @@ pub(crate) struct Site<'a> {
     pub(crate) worker: &'a Arc<ProgressWorker>,
 }
 
-impl Site<'_> {
+impl ConnCtx<'_> {
     /// Makes progress if the driver polls in place of doorbells.
     pub(crate) fn work_if_polling(&self) {
         if params::link_poll().is_some() {
