@@ -131,7 +131,7 @@ impl Device {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_ok() {
             return;
         }
-        match self.with(|model, _| model.broken_node()) {
+        match self.with(|model, _| model.take_serving()) {
             Some(node) => self.give_up(node),
             None => log::error!("a thread panicked and is restarted"),
         }
@@ -427,7 +427,7 @@ mod tests {
             })
         });
         assert_eq!((id(&device, 0), id(&device, 1)), (ID_MAGIC, u32::MAX));
-        assert_eq!(device.with(|model, _| model.broken_node()), None);
+        assert_eq!(device.with(|model, _| model.take_serving()), None);
         device.with(|model, memories| model.reset_function(1, memories));
         start(1);
         assert_eq!(id(&device, 1), ID_MAGIC);

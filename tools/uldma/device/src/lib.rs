@@ -22,11 +22,13 @@ pub mod context;
 mod context_page;
 pub mod control;
 pub mod device;
+mod dispatch;
 pub mod doorbell;
 pub mod engine;
 pub mod fault;
 mod flight;
 mod initiate;
+mod invalidation;
 pub mod irq;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]
 pub mod layout;

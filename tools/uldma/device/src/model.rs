@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The device as a whole: nodes, link and engine, driven by accesses and by finished chunks.
+//! The device as a whole: nodes and links, driven by accesses, by clients and by the administrator.
 //!
 //! A plain state machine without threads; `device` puts it behind a lock.
 
@@ -8,18 +8,16 @@ use std::io;
 use std::time::Instant;
 
 use crate::abi::Status;
-use crate::check::{CheckedSide, Location};
-use crate::completion::{Completion, StatusPage};
-use crate::engine::{Job, Progress, Schedule, Speed, Stage, TableView};
-use crate::fault::{Fault, Faults};
+use crate::engine::{Schedule, Speed, TableView};
+use crate::fault::Fault;
 use crate::flight::InFlight;
 use crate::irq::{Event, Vectors};
-use crate::layout::{event, invalidate, MAX_NODES};
+use crate::layout::{event, MAX_NODES};
 use crate::link::Links;
-use crate::memory::{BusError, GuestMemory};
+use crate::memory::GuestMemory;
 use crate::node::{Node, Shape};
 use crate::stats::{LinkReport, Report, SCHEMA_VERSION};
-use crate::transfer::{Outcome, Work};
+use crate::transfer::Outcome;
 
 /// Value of a load that nothing answers.
 pub const ONES: u64 = u64::MAX;
@@ -33,7 +31,7 @@ pub struct Model {
     pub(crate) schedule: Schedule,
     pub(crate) in_flight: InFlight,
     /// The node that the model works for.
-    broken_node: Option<usize>,
+    pub(crate) serving: Option<usize>,
     /// The engine has new work.
     pub(crate) wake: bool,
     /// A queue that was asleep may have to be polled.
@@ -53,7 +51,7 @@ impl Model {
             links,
             schedule: Schedule::new(speed),
             in_flight: InFlight::default(),
-            broken_node: None,
+            serving: None,
             wake: false,
             wake_poller: false,
             wake_storm: false,
@@ -62,17 +60,17 @@ impl Model {
 
     /// Notes the node that the model works for from now on. Returns the previous one.
     pub(crate) fn begin_for(&mut self, node: usize) -> Option<usize> {
-        self.broken_node.replace(node)
+        self.serving.replace(node)
     }
 
     /// Notes the end of the work for a node, and the node whose work continues, if any.
     pub(crate) fn end_for(&mut self, before: Option<usize>) {
-        self.broken_node = before;
+        self.serving = before;
     }
 
     /// Returns the node that the model worked for when it panicked, and ends that work.
-    pub fn broken_node(&mut self) -> Option<usize> {
-        self.broken_node.take()
+    pub fn take_serving(&mut self) -> Option<usize> {
+        self.serving.take()
     }
 
     /// Disables a function until it is reset; its transfers are dropped.
@@ -336,60 +334,6 @@ impl Model {
         })
     }
 
-    /// Stores to the invalidation register.
-    pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
-        let kind = value >> invalidate::KIND_SHIFT;
-        self.end_users(node, kind, value as u32, None);
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.invalidations = node.invalidations.saturating_add(1);
-        }
-        self.settle(memories);
-    }
-
-    /// Ends all transfers that use the named memory of a node as aborted, at this node and at its
-    /// peers. Descriptors behind the invalidation in its own queue are later than it and are not
-    /// affected.
-    pub(crate) fn end_users(
-        &mut self,
-        node: usize,
-        kind: u64,
-        index: u32,
-        asked_by: Option<usize>,
-    ) {
-        let named_here = |side: &CheckedSide| match (kind, side.place) {
-            (invalidate::ALL, _) => true,
-            (_, Location::Peer(_)) => false,
-            (invalidate::SPACE, _) => side.space == index,
-            (
-                invalidate::REGION,
-                Location::Region { region, .. } | Location::Import { region, .. },
-            ) => region == index,
-            _ => false,
-        };
-        let named_by_peer = |side: &CheckedSide| {
-            let remote = side.remote().filter(|remote| remote.node as usize == node);
-            remote.is_some_and(|remote| match kind {
-                invalidate::ALL => true,
-                invalidate::SPACE => remote.space == index,
-                invalidate::REGION => remote.region == index,
-                _ => false,
-            })
-        };
-        for (number, other) in self.nodes.iter_mut().enumerate() {
-            for (place, context) in other.contexts.iter_mut().enumerate() {
-                if number != node {
-                    context.end_all(Status::Aborted, named_by_peer);
-                } else if asked_by != Some(place) {
-                    context.end_all(Status::Aborted, named_here);
-                }
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.counters.invalidations += 1;
-            node.machines.forget_mixable();
-        }
-    }
-
     /// Stores to the register that rings a peer.
     pub(crate) fn ring_peer(&mut self, node: usize, peer: usize, bits: u32) {
         let up = self.links.is_up(node, peer);
@@ -418,221 +362,8 @@ impl Model {
         any
     }
 
-    /// Returns the next chunk to move, for the engine, which reports the result by
-    /// [`Model::finish`]. The error is the time before which there is nothing to move unless
-    /// something changes.
-    pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
-        if let Some(job) = self.resume() {
-            return Ok(job);
-        }
-        let contexts = self.shape.contexts as usize;
-        let (nodes, in_flight) = (&self.nodes, &self.in_flight);
-        let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
-            let (number, context) = (place / contexts, place % contexts);
-            let node = nodes.get(number)?;
-            let head = node.contexts.get(context)?.head()?;
-            let waits = match head.work {
-                Work::Invalidate { .. } => in_flight.may_touch(number),
-                _ => in_flight.has(number, context),
-            };
-            (node.engine_runs() && head.ending.is_none() && !waits).then_some(head.ready)
-        })?;
-        let (node, context) = (place / contexts, place % contexts);
-        let job = self.job(node, context).ok_or(None)?;
-        self.in_flight.begin(&job);
-        Ok(job)
-    }
-
     /// Returns the time at which a delayed link can come up, by [`Model::refresh_links`].
     pub(crate) fn retry(&self) -> Option<Instant> {
         self.links.retry()
     }
-
-    /// Returns a chunk that is not held any more; its access remains.
-    fn resume(&mut self) -> Option<Job> {
-        let nodes = &self.nodes;
-        let (mut job, reached) = self.in_flight.take(|job| {
-            let node = nodes.get(job.node);
-            node.is_some_and(|node| node.engine_runs() && !node.holds(job.context))
-        })?;
-        // A node without DMA is not accessed, whatever was looked up before.
-        let is_master = |number: usize| {
-            nodes
-                .get(number)
-                .is_some_and(|it| it.config.is_bus_master())
-        };
-        let works = nodes.get(job.node).is_some_and(Node::dma_works);
-        job.dma_works = works && reached.into_iter().all(is_master);
-        self.in_flight.begin(&job);
-        Some(job)
-    }
-
-    fn job(&self, number: usize, context: usize) -> Option<Job> {
-        let node = self.nodes.get(number)?;
-        let head = node.contexts.get(context)?.head()?;
-        let touches = matches!(head.work, Work::Copy(_) | Work::Atomic { .. });
-        Some(Job {
-            node: number,
-            context,
-            epoch: node.counters.resets,
-            ticket: head.ticket,
-            work: head.work,
-            done: head.done,
-            table_view: self.table_view(number)?,
-            dma_works: node.dma_works(),
-            corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
-            trespass: head.done == 0 && node.faults.has(Fault::Trespass),
-            stage: if touches && node.holds(context) {
-                Stage::LookUp
-            } else {
-                Stage::Whole
-            },
-        })
-    }
-
-    /// Reports that the engine moved a chunk, failed to, or looked up its bus addresses.
-    pub fn finish(
-        &mut self,
-        job: &Job,
-        progress: Progress,
-        now: Instant,
-        memories: &[&GuestMemory],
-    ) {
-        self.in_flight.end();
-        let before = self.begin_for(job.node);
-        match progress {
-            Progress::Ended(outcome) => self.account(job, outcome, now),
-            Progress::LookedUp(found) if self.is_current(job) => self.in_flight.hold(job, found),
-            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
-        }
-        self.settle(memories);
-        self.end_for(before);
-    }
-
-    /// Returns true if no node that the chunk touches was reset or lost after the chunk was begun.
-    fn is_current(&self, job: &Job) -> bool {
-        let links = job.table_view.peers.iter().enumerate();
-        let mut known = links.filter_map(|(peer, known)| Some((peer, known.as_ref()?.1)));
-        let node = self.nodes.get(job.node);
-        node.is_some_and(|node| node.counters.resets == job.epoch)
-            && known
-                .all(|(peer, generation)| self.links.current(job.node, peer) == Some(generation))
-    }
-
-    /// Accounts for the outcome of a chunk.
-    fn account(&mut self, job: &Job, outcome: Outcome, now: Instant) {
-        self.schedule.charge(outcome.moved, now);
-        if let Some(node) = self.nodes.get_mut(job.node) {
-            node.counters.count_moved(&job.work, outcome.moved);
-            if job.epoch == node.counters.resets {
-                if let Some(context) = node.contexts.get_mut(job.context) {
-                    context.advance(job.ticket, outcome);
-                }
-                if let Work::Invalidate { region } = job.work {
-                    // No chunk that concerns the node is in flight now, so nothing else has to be
-                    // waited for.
-                    self.end_users(job.node, invalidate::REGION, region, Some(job.context));
-                }
-            }
-        }
-    }
-
-    /// Ends the operations that waited for the engine: transfers whose result is known,
-    /// invalidations and resets.
-    pub fn settle(&mut self, memories: &[&GuestMemory]) {
-        let in_flight = &self.in_flight;
-        let before = self.broken_node;
-        for (number, node) in self.nodes.iter_mut().enumerate() {
-            self.broken_node = Some(number);
-            if !node.engine_runs() {
-                continue;
-            }
-            let memory = memories.get(number);
-            for context in 0..node.contexts.len() {
-                if !in_flight.has(number, context) {
-                    self.wake |= complete(node, context, memory.copied());
-                }
-            }
-            // Both wait for the chunks in flight.
-            if !in_flight.may_touch(number) {
-                node.invalidations = 0;
-                node.resetting = false;
-            }
-        }
-        self.broken_node = before;
-    }
-}
-
-/// Removes ended transfers from a context's queue and publishes their completions. Returns true if
-/// there were any.
-fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
-    let Some(context) = node.contexts.get_mut(number) else {
-        return false;
-    };
-    let done: Vec<_> = std::iter::from_fn(|| context.retire()).collect();
-    publish(node, number, &done, memory);
-    !done.is_empty()
-}
-
-/// Publishes completions to the owner of a context.
-pub(crate) fn publish(
-    node: &mut Node,
-    number: usize,
-    done: &[Completion],
-    memory: Option<&GuestMemory>,
-) {
-    let (Some(context), false) = (node.contexts.get_mut(number), done.is_empty()) else {
-        return;
-    };
-    let page = context.setup.status_page;
-    let mut causes = 0;
-    if context.take_interrupt() {
-        causes |= event::COMPLETION;
-    }
-    let mut met_error = false;
-    for same in done.chunk_by(|one, next| one.status == next.status) {
-        let Some(Completion { status, .. }) = same.first() else {
-            continue;
-        };
-        *node.counters.ended.entry(*status).or_default() += same.len() as u64;
-        met_error |= *status == Status::BusError;
-    }
-    let memory = memory.filter(|_| node.config.is_bus_master());
-    let written = memory.map(|memory| write(done, &node.faults, memory, page));
-    if met_error || written != Some(Ok(())) {
-        causes |= event::ERROR;
-    }
-    if causes != 0 {
-        node.raise_event(causes);
-    }
-}
-
-/// Writes completions, or what a faulty device writes instead.
-fn write(
-    done: &[Completion],
-    faults: &Faults,
-    memory: &GuestMemory,
-    page: u64,
-) -> Result<(), BusError> {
-    if faults.has(Fault::DropCompletion) {
-        return Ok(());
-    }
-    let page = StatusPage::new(memory, page)?;
-    let forged = |completion: Completion| Completion {
-        ticket: completion.ticket.wrapping_add(1 << 40),
-        bytes: u64::MAX,
-        failed: u64::MAX,
-        ..completion
-    };
-    let mut last = None;
-    for completion in done {
-        let completion = if faults.has(Fault::ForgeCompletion) {
-            forged(*completion)
-        } else {
-            *completion
-        };
-        page.record(&completion)?;
-        last = Some(completion);
-    }
-    last.map_or(Ok(()), |last| page.publish(&last))
 }

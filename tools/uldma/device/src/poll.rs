@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use crate::abi::{Method, Status};
 use crate::completion::StatusPage;
+use crate::dispatch;
 use crate::engine::{Resolver, Scratch};
 use crate::layout::{event, invalidate};
 use crate::memory::{BusError, GuestMemory};
-use crate::model::{self, Model};
+use crate::model::Model;
 use crate::queue::Ring;
 use crate::transfer::{Transfer, Work};
 
@@ -166,7 +167,7 @@ impl Model {
             self.settle(memories);
         }
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
-        model::publish(node, place, &done, Some(memory));
+        dispatch::publish(node, place, &done, Some(memory));
         Ok(Polled::Found)
     }
 }

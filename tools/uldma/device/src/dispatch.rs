@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The model's side of the engine: gives it chunks to move, and completes transfers.
+
+use std::time::Instant;
+
+use crate::abi::Status;
+use crate::completion::{Completion, StatusPage};
+use crate::engine::{Job, Progress, Stage};
+use crate::fault::{Fault, Faults};
+use crate::layout::{event, invalidate};
+use crate::memory::{BusError, GuestMemory};
+use crate::model::Model;
+use crate::node::Node;
+use crate::transfer::{Outcome, Work};
+
+impl Model {
+    /// Returns the next chunk to move, for the engine, which reports the result by
+    /// [`Model::finish`]. The error is the time before which there is nothing to move unless
+    /// something changes.
+    pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
+        if let Some(job) = self.resume() {
+            return Ok(job);
+        }
+        let contexts = self.shape.contexts as usize;
+        let (nodes, in_flight) = (&self.nodes, &self.in_flight);
+        let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
+            let (number, context) = (place / contexts, place % contexts);
+            let node = nodes.get(number)?;
+            let head = node.contexts.get(context)?.head()?;
+            let waits = match head.work {
+                Work::Invalidate { .. } => in_flight.may_touch(number),
+                _ => in_flight.has(number, context),
+            };
+            (node.engine_runs() && head.ending.is_none() && !waits).then_some(head.ready)
+        })?;
+        let (node, context) = (place / contexts, place % contexts);
+        let job = self.job(node, context).ok_or(None)?;
+        self.in_flight.begin(&job);
+        Ok(job)
+    }
+
+    /// Returns a chunk that is not held any more; its access remains.
+    fn resume(&mut self) -> Option<Job> {
+        let nodes = &self.nodes;
+        let (mut job, reached) = self.in_flight.take(|job| {
+            let node = nodes.get(job.node);
+            node.is_some_and(|node| node.engine_runs() && !node.holds(job.context))
+        })?;
+        // A node without DMA is not accessed, whatever was looked up before.
+        let is_master = |number: usize| {
+            nodes
+                .get(number)
+                .is_some_and(|it| it.config.is_bus_master())
+        };
+        let works = nodes.get(job.node).is_some_and(Node::dma_works);
+        job.dma_works = works && reached.into_iter().all(is_master);
+        self.in_flight.begin(&job);
+        Some(job)
+    }
+
+    fn job(&self, number: usize, context: usize) -> Option<Job> {
+        let node = self.nodes.get(number)?;
+        let head = node.contexts.get(context)?.head()?;
+        let touches = matches!(head.work, Work::Copy(_) | Work::Atomic { .. });
+        Some(Job {
+            node: number,
+            context,
+            epoch: node.counters.resets,
+            ticket: head.ticket,
+            work: head.work,
+            done: head.done,
+            table_view: self.table_view(number)?,
+            dma_works: node.dma_works(),
+            corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
+            trespass: head.done == 0 && node.faults.has(Fault::Trespass),
+            stage: if touches && node.holds(context) {
+                Stage::LookUp
+            } else {
+                Stage::Whole
+            },
+        })
+    }
+
+    /// Reports that the engine moved a chunk, failed to, or looked up its bus addresses.
+    pub fn finish(
+        &mut self,
+        job: &Job,
+        progress: Progress,
+        now: Instant,
+        memories: &[&GuestMemory],
+    ) {
+        self.in_flight.end();
+        let before = self.begin_for(job.node);
+        match progress {
+            Progress::Ended(outcome) => self.account(job, outcome, now),
+            Progress::LookedUp(found) if self.is_current(job) => self.in_flight.hold(job, found),
+            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
+        }
+        self.settle(memories);
+        self.end_for(before);
+    }
+
+    /// Returns true if no node that the chunk touches was reset or lost after the chunk was begun.
+    fn is_current(&self, job: &Job) -> bool {
+        let links = job.table_view.peers.iter().enumerate();
+        let mut known = links.filter_map(|(peer, known)| Some((peer, known.as_ref()?.1)));
+        let node = self.nodes.get(job.node);
+        node.is_some_and(|node| node.counters.resets == job.epoch)
+            && known
+                .all(|(peer, generation)| self.links.current(job.node, peer) == Some(generation))
+    }
+
+    /// Accounts for the outcome of a chunk.
+    pub(crate) fn account(&mut self, job: &Job, outcome: Outcome, now: Instant) {
+        self.schedule.charge(outcome.moved, now);
+        if let Some(node) = self.nodes.get_mut(job.node) {
+            node.counters.count_moved(&job.work, outcome.moved);
+            if job.epoch == node.counters.resets {
+                if let Some(context) = node.contexts.get_mut(job.context) {
+                    context.advance(job.ticket, outcome);
+                }
+                if let Work::Invalidate { region } = job.work {
+                    // No chunk that concerns the node is in flight now, so nothing else has to be
+                    // waited for.
+                    self.end_users(job.node, invalidate::REGION, region, Some(job.context));
+                }
+            }
+        }
+    }
+
+    /// Ends the operations that waited for the engine: transfers whose result is known,
+    /// invalidations and resets.
+    pub fn settle(&mut self, memories: &[&GuestMemory]) {
+        let in_flight = &self.in_flight;
+        let before = self.serving;
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            self.serving = Some(number);
+            if !node.engine_runs() {
+                continue;
+            }
+            let memory = memories.get(number);
+            for context in 0..node.contexts.len() {
+                if !in_flight.has(number, context) {
+                    self.wake |= complete(node, context, memory.copied());
+                }
+            }
+            // Both wait for the chunks in flight.
+            if !in_flight.may_touch(number) {
+                node.invalidations = 0;
+                node.resetting = false;
+            }
+        }
+        self.serving = before;
+    }
+}
+
+/// Removes ended transfers from a context's queue and publishes their completions. Returns true if
+/// there were any.
+fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
+    let Some(context) = node.contexts.get_mut(number) else {
+        return false;
+    };
+    let done: Vec<_> = std::iter::from_fn(|| context.retire()).collect();
+    publish(node, number, &done, memory);
+    !done.is_empty()
+}
+
+/// Publishes completions to the owner of a context.
+pub(crate) fn publish(
+    node: &mut Node,
+    number: usize,
+    done: &[Completion],
+    memory: Option<&GuestMemory>,
+) {
+    let (Some(context), false) = (node.contexts.get_mut(number), done.is_empty()) else {
+        return;
+    };
+    let page = context.setup.status_page;
+    let mut causes = 0;
+    if context.take_interrupt() {
+        causes |= event::COMPLETION;
+    }
+    let mut met_error = false;
+    for same in done.chunk_by(|one, next| one.status == next.status) {
+        let Some(Completion { status, .. }) = same.first() else {
+            continue;
+        };
+        *node.counters.ended.entry(*status).or_default() += same.len() as u64;
+        met_error |= *status == Status::BusError;
+    }
+    let memory = memory.filter(|_| node.config.is_bus_master());
+    let written = memory.map(|memory| write(done, &node.faults, memory, page));
+    if met_error || written != Some(Ok(())) {
+        causes |= event::ERROR;
+    }
+    if causes != 0 {
+        node.raise_event(causes);
+    }
+}
+
+/// Writes completions, or what a faulty device writes instead.
+fn write(
+    done: &[Completion],
+    faults: &Faults,
+    memory: &GuestMemory,
+    page: u64,
+) -> Result<(), BusError> {
+    if faults.has(Fault::DropCompletion) {
+        return Ok(());
+    }
+    let page = StatusPage::new(memory, page)?;
+    let forged = |completion: Completion| Completion {
+        ticket: completion.ticket.wrapping_add(1 << 40),
+        bytes: u64::MAX,
+        failed: u64::MAX,
+        ..completion
+    };
+    let mut last = None;
+    for completion in done {
+        let completion = if faults.has(Fault::ForgeCompletion) {
+            forged(*completion)
+        } else {
+            *completion
+        };
+        page.record(&completion)?;
+        last = Some(completion);
+    }
+    last.map_or(Ok(()), |last| page.publish(&last))
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Invalidations: end the transfers that use memory which a driver is about to take away.
+
+use crate::abi::Status;
+use crate::check::{CheckedSide, Location};
+use crate::layout::invalidate;
+use crate::memory::GuestMemory;
+use crate::model::Model;
+
+impl Model {
+    /// Stores to the invalidation register.
+    pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
+        let kind = value >> invalidate::KIND_SHIFT;
+        self.end_users(node, kind, value as u32, None);
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.invalidations = node.invalidations.saturating_add(1);
+        }
+        self.settle(memories);
+    }
+
+    /// Ends all transfers that use the named memory of a node as aborted, at this node and at its
+    /// peers. Descriptors behind the invalidation in its own queue are later than it and are not
+    /// affected.
+    pub(crate) fn end_users(
+        &mut self,
+        node: usize,
+        kind: u64,
+        index: u32,
+        asked_by: Option<usize>,
+    ) {
+        let named_here = |side: &CheckedSide| match (kind, side.place) {
+            (invalidate::ALL, _) => true,
+            (_, Location::Peer(_)) => false,
+            (invalidate::SPACE, _) => side.space == index,
+            (
+                invalidate::REGION,
+                Location::Region { region, .. } | Location::Import { region, .. },
+            ) => region == index,
+            _ => false,
+        };
+        let named_by_peer = |side: &CheckedSide| {
+            let remote = side.remote().filter(|remote| remote.node as usize == node);
+            remote.is_some_and(|remote| match kind {
+                invalidate::ALL => true,
+                invalidate::SPACE => remote.space == index,
+                invalidate::REGION => remote.region == index,
+                _ => false,
+            })
+        };
+        for (number, other) in self.nodes.iter_mut().enumerate() {
+            for (place, context) in other.contexts.iter_mut().enumerate() {
+                if number != node {
+                    context.end_all(Status::Aborted, named_by_peer);
+                } else if asked_by != Some(place) {
+                    context.end_all(Status::Aborted, named_here);
+                }
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.counters.invalidations += 1;
+            node.machines.forget_mixable();
+        }
+    }
+}
