@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 
 mod chance;
+#[path = "../../lib/tests/common/hostile_memory.rs"]
+mod hostile_memory;
 mod hw;
 mod kernel_ext;
 mod messages;

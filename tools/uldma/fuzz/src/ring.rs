@@ -1,99 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Rings of the library against a peer that writes whatever it likes.
+//! Rings of the library against a peer that writes any words.
 //!
 //! No write of the peer causes a panic, an access outside of the ring, a message longer than the
 //! buffer, an index that goes back, or a ring that works again after it was found broken.
 
-use std::cell::{Cell, RefCell};
-
-use uldma::ring::{layout, Consumer, Duplex, Inbound, Outbound, Producer, RingError};
+use uldma::ring::{Consumer, Duplex, Inbound, Outbound, Producer, RingError};
 
 use crate::chance::Chance;
+use crate::hostile_memory::HostileMemory;
 use crate::Outcomes;
 
 const CAPACITIES: [u64; 4] = [64, 128, 256, 4096];
 
-/// Memory that holds something else whenever it is read.
-struct Hostile {
-    capacity: u64,
-    chance: RefCell<Chance>,
-    /// The indices that this side has published.
-    published: Cell<(u64, u64)>,
-}
-
-impl Hostile {
-    fn check(&self, offset: usize, length: usize) {
-        let capacity = usize::try_from(self.capacity).unwrap_or(0);
-        let (start, end) = if offset < layout::DATA {
-            (layout::SLOT_DATA, layout::SLOT_DATA + layout::SLOT_SIZE)
+/// Returns a word of the peer, which is plausible now and then: this side has published the words
+/// `producer` and `consumer`.
+fn word(chance: &mut Chance, (producer, consumer): (u64, u64)) -> u64 {
+    let few = chance.any() % 20 * 8
+        + if chance.one_in(4) {
+            chance.any() % 8
         } else {
-            (layout::DATA, layout::DATA + capacity)
+            0
         };
-        assert!(offset >= start && offset <= end && length <= end - offset);
-    }
-}
-
-impl Inbound for Hostile {
-    fn load(&self, offset: usize) -> u64 {
-        if offset >= layout::DATA {
-            self.check(offset, 8);
-        }
-        assert_eq!(offset % 8, 0);
-        let mut chance = self.chance.borrow_mut();
-        let (producer, consumer) = self.published.get();
-        let few = chance.any() % 20 * 8
-            + if chance.one_in(4) {
-                chance.any() % 8
-            } else {
-                0
-            };
-        match chance.below(8) {
-            0 => chance.word(),
-            1 => chance.any() % 300,
-            2 | 3 => (consumer & !7).wrapping_add(few),
-            4 | 5 => (producer & !7).wrapping_sub(few),
-            _ => few,
-        }
-    }
-
-    fn acquire(&self, offset: usize) -> u64 {
-        self.load(offset)
-    }
-
-    fn read(&self, offset: usize, target: &mut [u8]) {
-        self.check(offset, target.len());
-        target.fill(0xee);
-    }
-
-    fn fence(&self) {}
-}
-
-impl Outbound for Hostile {
-    fn store(&self, offset: usize, _: u64) {
-        match offset {
-            layout::SLOT => {}
-            offset => self.check(offset, 8),
-        }
-    }
-
-    fn publish(&self, offset: usize, value: u64) {
-        let (producer, consumer) = self.published.get();
-        match offset {
-            layout::PRODUCER => {
-                assert!(value & !7 >= producer & !7, "the producer index went back");
-                self.published.set((value, consumer));
-            }
-            layout::CONSUMER => {
-                assert!(value & !7 >= consumer & !7, "the consumer index went back");
-                self.published.set((producer, value));
-            }
-            offset => panic!("{offset:#x} is no word that tells anything"),
-        }
-    }
-
-    fn write(&self, offset: usize, source: &[u8]) {
-        self.check(offset, source.len());
+    match chance.below(8) {
+        0 => chance.word(),
+        1 => chance.any() % 300,
+        2 | 3 => (consumer & !7).wrapping_add(few),
+        4 | 5 => (producer & !7).wrapping_sub(few),
+        _ => few,
     }
 }
 
@@ -125,15 +59,13 @@ impl Side {
 
 /// Tests one ring of each direction, or both as one channel.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
-    let memory = Hostile {
-        capacity: chance.pick(&CAPACITIES).unwrap_or(128),
-        chance: RefCell::new(Chance::new(chance.any())),
-        published: Cell::new((0, 0)),
-    };
+    let capacity = chance.pick(&CAPACITIES).unwrap_or(128);
+    let mut words = Chance::new(chance.any());
+    let memory = HostileMemory::new(capacity, |published| word(&mut words, published));
     if chance.one_in(3) {
-        channel(chance, &memory, outcomes);
+        channel(chance, capacity, &memory, outcomes);
     } else {
-        rings(chance, &memory, outcomes);
+        rings(chance, capacity, &memory, outcomes);
     }
 }
 
@@ -146,8 +78,12 @@ fn length(chance: &mut Chance, capacity: u64) -> usize {
     }
 }
 
-fn rings(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
-    let capacity = memory.capacity;
+fn rings(
+    chance: &mut Chance,
+    capacity: u64,
+    memory: &(impl Inbound + Outbound),
+    outcomes: &mut Outcomes,
+) {
     let (Some(mut producer), Some(mut consumer)) =
         (Producer::new(capacity), Consumer::new(capacity))
     else {
@@ -166,9 +102,9 @@ fn rings(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
                 popping.note("pop", popped, outcomes);
             }
             2 => {
-                let pieces: Vec<_> = bytes.chunks(1 + chance.below(30)).collect();
-                let pushed = producer.push_vectored(memory, memory, &pieces);
-                pushing.note("push pieces", pushed, outcomes);
+                let parts: Vec<_> = bytes.chunks(1 + chance.below(30)).collect();
+                let pushed = producer.push_vectored(memory, memory, &parts);
+                pushing.note("push parts", pushed, outcomes);
             }
             3 => {
                 let (limit, mut seen) = (bytes.len(), 0);
@@ -200,13 +136,18 @@ fn rings(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
     }
 }
 
-fn channel(chance: &mut Chance, memory: &Hostile, outcomes: &mut Outcomes) {
-    let Some(mut rings) = Duplex::new(memory.capacity) else {
-        panic!("no rings of {} bytes", memory.capacity);
+fn channel(
+    chance: &mut Chance,
+    capacity: u64,
+    memory: &(impl Inbound + Outbound),
+    outcomes: &mut Outcomes,
+) {
+    let Some(mut rings) = Duplex::new(capacity) else {
+        panic!("no rings of {capacity} bytes");
     };
     let mut pushing = Side::default();
     for _ in 0..chance.below(40) {
-        let mut bytes = vec![1; length(chance, memory.capacity)];
+        let mut bytes = vec![1; length(chance, capacity)];
         if chance.one_in(2) {
             match rings.push_fast(memory, memory, &bytes) {
                 Some(pushed) => pushing.note("push fast", pushed, outcomes),

@@ -1,82 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Rings against a peer that writes whatever it likes, and against a simple model.
+//! Rings against a peer that writes any words, and against a simple model.
 
 #![allow(clippy::unwrap_used)]
 
-use std::cell::{Cell, RefCell};
+#[path = "common/hostile_memory.rs"]
+mod hostile_memory;
+
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
+use self::hostile_memory::HostileMemory;
 use proptest::prelude::*;
 use uldma::ring::{layout, Consumer, Duplex, Inbound, Outbound, Producer, Pushed, RingError};
 
 const CAPACITY: u64 = 128;
 
-/// Memory whose loads return the values of the peer's script.
-#[derive(Default)]
-struct Hostile {
-    script: RefCell<VecDeque<u64>>,
-    told: Cell<(u64, u64)>,
-}
-
-impl Hostile {
-    fn check(&self, offset: usize, length: usize) {
-        let (start, end) = if offset < layout::DATA {
-            (layout::SLOT_DATA, layout::SLOT_DATA + layout::SLOT_SIZE)
-        } else {
-            (layout::DATA, layout::DATA + CAPACITY as usize)
-        };
-        assert!(offset >= start && offset <= end && length <= end - offset);
-    }
-}
-
-impl Inbound for Hostile {
-    fn load(&self, offset: usize) -> u64 {
-        if offset >= layout::DATA {
-            self.check(offset, 8);
-        }
-        assert_eq!(offset % 8, 0);
-        self.script.borrow_mut().pop_front().unwrap_or(0)
-    }
-
-    fn acquire(&self, offset: usize) -> u64 {
-        self.load(offset)
-    }
-
-    fn read(&self, offset: usize, target: &mut [u8]) {
-        self.check(offset, target.len());
-        target.fill(0xee);
-    }
-
-    fn fence(&self) {}
-}
-
-impl Outbound for Hostile {
-    fn store(&self, offset: usize, _: u64) {
-        match offset {
-            layout::SLOT => {}
-            offset => self.check(offset, 8),
-        }
-    }
-
-    fn publish(&self, offset: usize, value: u64) {
-        let (producer, consumer) = self.told.get();
-        match offset {
-            layout::PRODUCER => {
-                assert!(value & !7 >= producer & !7, "the producer index went back");
-                self.told.set((value, consumer));
-            }
-            layout::CONSUMER => {
-                assert!(value & !7 >= consumer & !7, "the consumer index went back");
-                self.told.set((producer, value));
-            }
-            offset => panic!("{offset:#x} is no word that tells anything"),
-        }
-    }
-
-    fn write(&self, offset: usize, source: &[u8]) {
-        self.check(offset, source.len());
-    }
+/// Memory whose loads return the values of the peer's script, and zeroes after it.
+fn hostile(script: Vec<u64>) -> HostileMemory<impl FnMut((u64, u64)) -> u64> {
+    let mut script = script.into_iter();
+    HostileMemory::new(CAPACITY, move |_| script.next().unwrap_or(0))
 }
 
 /// Words that are now and then plausible.
@@ -99,10 +42,10 @@ fn is_done(pushed: Pushed) -> bool {
 enum Action {
     Push(usize),
     Pop(usize),
-    /// Chunks of a message.
+    /// Parts of a message.
     Gather(Vec<usize>),
     Batch(usize),
-    Feed,
+    NotifyRoom,
     Sleep,
     Awake,
 }
@@ -113,7 +56,7 @@ fn action() -> impl Strategy<Value = Action> {
         (0..140usize).prop_map(Action::Pop),
         proptest::collection::vec(0..50usize, 0..5).prop_map(Action::Gather),
         (0..140usize).prop_map(Action::Batch),
-        Just(Action::Feed),
+        Just(Action::NotifyRoom),
         Just(Action::Sleep),
         Just(Action::Awake),
     ]
@@ -129,7 +72,7 @@ proptest! {
         script in proptest::collection::vec(word(), 0..60),
         actions in proptest::collection::vec(action(), 1..40),
     ) {
-        let memory = Hostile { script: RefCell::new(script.into()), ..Default::default() };
+        let memory = hostile(script);
         let mut producer = Producer::new(CAPACITY).unwrap();
         let mut consumer = Consumer::new(CAPACITY).unwrap();
         let (mut push_failed, mut pop_failed) = (false, false);
@@ -157,8 +100,8 @@ proptest! {
                 }
                 Action::Gather(lengths) => {
                     let length: usize = lengths.iter().sum();
-                    let pieces: Vec<Vec<u8>> = lengths.iter().map(|&l| vec![1; l]).collect();
-                    match producer.push_vectored(&memory, &memory, &pieces) {
+                    let parts: Vec<Vec<u8>> = lengths.iter().map(|&l| vec![1; l]).collect();
+                    match producer.push_vectored(&memory, &memory, &parts) {
                         Ok(_) => prop_assert!(!push_failed),
                         Err(RingError::TooLong { .. }) => prop_assert!(length > 120),
                         Err(_) => push_failed = true,
@@ -179,7 +122,7 @@ proptest! {
                         Err(_) => pop_failed = true,
                     }
                 }
-                Action::Feed => {
+                Action::NotifyRoom => {
                     if consumer.notify_room(&memory, &memory).is_err() {
                         pop_failed = true;
                     }
@@ -206,7 +149,7 @@ proptest! {
         script in proptest::collection::vec(word(), 0..60),
         actions in proptest::collection::vec((any::<bool>(), prop_oneof![Just(8), 0..140usize]), 1..40),
     ) {
-        let memory = Hostile { script: RefCell::new(script.into()), ..Default::default() };
+        let memory = hostile(script);
         let mut rings = Duplex::new(CAPACITY).unwrap();
         let (mut push_failed, mut pop_failed) = (false, false);
         for (push, length) in actions {
