@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn a_reset_is_told_whichever_thread_sees_it() {
-        let gone = || Failure::new(Kind::Peer, "not connected");
+        let peer_ended = || Failure::new(Kind::Peer, "not connected");
         assert_eq!(cause(reset(), None).message, reset().message);
-        assert_eq!(cause(reset(), Some(gone())).message, reset().message);
-        assert_eq!(cause(gone(), Some(reset())).message, reset().message);
-        assert_eq!(cause(gone(), None).kind, Kind::Peer);
+        assert_eq!(cause(reset(), Some(peer_ended())).message, reset().message);
+        assert_eq!(cause(peer_ended(), Some(reset())).message, reset().message);
+        assert_eq!(cause(peer_ended(), None).kind, Kind::Peer);
     }
 }

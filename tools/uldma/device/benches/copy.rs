@@ -61,12 +61,12 @@ fn scatter(host: &Host, first: u32, space: u32, address: u64) {
 }
 
 /// The memories of both hosts once more, for the copies to compare with.
-struct Floor {
+struct Baseline {
     from: MmapRegion,
     to: MmapRegion,
 }
 
-impl Floor {
+impl Baseline {
     fn new(from: &Host, to: &Host) -> Self {
         let map = |host: &Host| {
             let file = FileOffset::new(host.guest.file.try_clone().unwrap(), 0);
@@ -79,14 +79,14 @@ impl Floor {
     }
 
     /// Copies `bytes` in pieces, scattered ones in the order of [`frame`].
-    fn copy(&self, bytes: u64, piece: u64) -> Duration {
+    fn copy(&self, bytes: u64, block: u64) -> Duration {
         let start = Instant::now();
-        for number in 0..bytes / piece {
-            let offset = frame(number, LARGEST / piece) * piece - BASE;
+        for number in 0..bytes / block {
+            let offset = frame(number, LARGEST / block) * block - BASE;
             let source = self
                 .from
-                .get_slice((NEAR + offset) as usize, piece as usize);
-            let destination = self.to.get_slice((FAR + offset) as usize, piece as usize);
+                .get_slice((NEAR + offset) as usize, block as usize);
+            let destination = self.to.get_slice((FAR + offset) as usize, block as usize);
             source.unwrap().copy_to_volatile_slice(destination.unwrap());
         }
         start.elapsed()
@@ -118,7 +118,7 @@ fn main() {
     second.guest.register(9, 4, 0, FAR, LARGEST);
     first.guest.import(3, 3, 8192, (1, 9), LARGEST);
     let (local, remote) = ((4096 * PAGE, 2), (8192 * PAGE, 3));
-    let floor = Floor::new(&first, &second);
+    let baseline = Baseline::new(&first, &second);
 
     for pages in ["consecutive", "scattered"] {
         if pages == "scattered" {
@@ -130,9 +130,9 @@ fn main() {
             let (mut here, mut there) = (Vec::new(), Vec::new());
             let (mut plain, mut paged) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                plain.push(floor.copy(bytes, bytes));
+                plain.push(baseline.copy(bytes, bytes));
                 here.push(transfer(&mut first, local, bytes));
-                paged.push(floor.copy(bytes, PAGE));
+                paged.push(baseline.copy(bytes, PAGE));
                 there.push(transfer(&mut first, remote, bytes));
             }
             let speed = |times| bytes as f64 / median(times).as_secs_f64() / 1e6;

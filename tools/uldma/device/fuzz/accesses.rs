@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two guests that do anything: registers, shadow space, tables, descriptors, resets, in any order,
-//! on a device that misbehaves in any way.
+//! Two guests that make any accesses: registers, shadow space, tables, descriptors, resets, in any
+//! order, on a device with any faults.
 
 use clap::ValueEnum;
 use uldma_device::abi::{Method, Op};
@@ -154,7 +154,7 @@ impl Guests {
         self.rig.guests[node].put_region(index, &entry);
     }
 
-    /// Anything, anywhere below the memory that programs use.
+    /// Writes any bytes anywhere below the memory that programs use.
     fn write(&mut self, input: &mut Input<'_>, node: usize) {
         let guest = &self.rig.guests[node];
         let places = [

@@ -88,7 +88,7 @@ pub(crate) fn run(bytes: &[u8], hostile: &Path, honest: &Path) {
     }
     // The client reads no replies, and disconnects.
     drop(raw);
-    let mut raw = Raw::greet(honest);
+    let mut raw = Raw::negotiate(honest);
     raw.write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0x04])
         .unwrap();
     let id = raw.read(BAR_CONTROL, reg::ID as u64, 4).unwrap();

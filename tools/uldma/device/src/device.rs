@@ -56,10 +56,10 @@ pub struct Device {
 /// quarter for its own use, divided by the number of nodes.
 fn most_ranges(nodes: usize) -> usize {
     /// Default of the kernel, for systems that do not report the limit.
-    const USUAL: usize = 65530;
-    let told = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
-    let all = told.and_then(|text| text.trim().parse().ok());
-    all.unwrap_or(USUAL) / 4 * 3 / nodes.max(1)
+    const DEFAULT: usize = 65530;
+    let reported = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    let all = reported.and_then(|text| text.trim().parse().ok());
+    all.unwrap_or(DEFAULT) / 4 * 3 / nodes.max(1)
 }
 
 /// Read locks on the memories of all nodes.
@@ -183,8 +183,8 @@ impl Device {
     /// loop must yield.
     fn give_way(&self) {
         /// Bound on the yields, since other threads may arrive without end.
-        const PATIENCE: u32 = 1000;
-        for _ in 0..PATIENCE {
+        const MAX_YIELDS: u32 = 1000;
+        for _ in 0..MAX_YIELDS {
             std::thread::yield_now();
             if self.waiting.load(Ordering::Relaxed) == 0 {
                 return;

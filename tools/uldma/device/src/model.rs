@@ -112,9 +112,9 @@ impl Model {
 
     /// Detaches the client of a node: its host counts as switched off.
     pub fn detach(&mut self, node: usize, memories: &[&GuestMemory]) {
-        if let Some(gone) = self.nodes.get_mut(node) {
-            gone.attached = false;
-            gone.vectors.disconnect();
+        if let Some(detached) = self.nodes.get_mut(node) {
+            detached.attached = false;
+            detached.vectors.disconnect();
         }
         self.reset_function(node, memories);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Guests and clients that do anything, by bytes at random: `make fuzz TARGET=device`.
+//! Guests and clients that act by random bytes: `make fuzz TARGET=device`.
 //!
 //! The corpus consists of inputs that each have a mark of their own, from the device's counters.
 //! Every run of the tests executes them and a few new ones.
@@ -122,7 +122,7 @@ impl Fuzz {
     }
 }
 
-/// Of inputs, the shortest that do all that they do.
+/// Returns the shortest inputs that together have all marks.
 fn least(inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut inputs = inputs.to_vec();
     inputs.sort_by_key(Vec::len);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Clients that mean harm: only their own node may suffer.
+//! Malicious clients: only their own node may suffer.
 
 // To panic is how a test fails.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
@@ -45,7 +45,7 @@ fn sockets() -> (TempDir, [PathBuf; 2]) {
     (directory, sockets)
 }
 
-/// Does something that a hang of the device must not stop.
+/// Runs an action that a hang of the device must not stop.
 fn in_time<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(act()));
@@ -104,7 +104,7 @@ fn a_full_eventfd_hangs_nobody() {
     let mut honest = Host::connect(&a, MEMORY);
     honest.probe(3);
     let event = File::from(rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-    let mut hostile = Raw::greet(&b);
+    let mut hostile = Raw::negotiate(&b);
     hostile.set_vector(0, event.as_fd()).unwrap();
     hostile.set_vector(1, event.as_fd()).unwrap();
     // Not before, so that it does not matter whether the device has made it non-blocking.
@@ -139,10 +139,10 @@ fn a_full_eventfd_hangs_nobody() {
 fn only_an_eventfd_is_an_interrupt() {
     let (_directory, [a, b]) = sockets();
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
-    let mut hostile = Raw::greet(&b);
+    let mut hostile = Raw::negotiate(&b);
     assert!(hostile.set_vector(0, writer.as_fd()).is_err());
     assert!(hostile.set_vector(0, memfd(64).as_fd()).is_err());
-    let mut honest = Raw::greet(&a);
+    let mut honest = Raw::negotiate(&a);
     enable_memory(&mut honest);
     assert_eq!(id(&mut honest), ID_MAGIC.to_le_bytes());
 }
@@ -150,7 +150,7 @@ fn only_an_eventfd_is_an_interrupt() {
 #[test]
 fn long_accesses_are_refused() {
     let (_directory, [a, _]) = sockets();
-    let mut raw = Raw::greet(&a);
+    let mut raw = Raw::negotiate(&a);
     for bar in [BAR_CONTROL, BAR_WINDOW, VFIO_PCI_CONFIG_REGION_INDEX] {
         assert!(raw.read(bar, 0, 4097).is_err());
         assert!(raw.write(bar, 0, &[0; 4097]).is_err());
@@ -168,7 +168,7 @@ fn long_accesses_are_refused() {
 fn messages_whose_sizes_contradict_each_other() {
     let (_directory, [a, b]) = sockets();
     // More data is announced than the message has.
-    let mut raw = Raw::greet(&a);
+    let mut raw = Raw::negotiate(&a);
     let body = Raw::access(BAR_CONTROL, 0, 4096);
     assert!(raw.ask(REGION_WRITE, &body, &[]).is_err());
     enable_memory(&mut raw);
@@ -188,7 +188,7 @@ fn messages_whose_sizes_contradict_each_other() {
         raw.send(command, size, &[], &[]);
         assert_eq!(raw.answer(), Err(0), "{command}, {size}");
     }
-    let mut raw = Raw::greet(&b);
+    let mut raw = Raw::negotiate(&b);
     enable_memory(&mut raw);
     assert_eq!(id(&mut raw), ID_MAGIC.to_le_bytes());
 }
@@ -201,7 +201,7 @@ fn open_files() -> usize {
 fn files_are_not_kept() {
     const RANGES: u64 = 500;
     let (_directory, [a, _]) = sockets();
-    let mut raw = Raw::greet(&a);
+    let mut raw = Raw::negotiate(&a);
     let guest = Guest::new(MEMORY);
     let before = open_files();
     for number in 0..RANGES {
@@ -217,7 +217,7 @@ fn files_are_not_kept() {
 #[test]
 fn ranges_are_limited() {
     let (_directory, [a, b]) = sockets();
-    let mut raw = Raw::greet(&a);
+    let mut raw = Raw::negotiate(&a);
     let guest = Guest::new(MEMORY);
     let no_space =
         (0..1 << 17).find_map(|number| raw.map(number * 2 * PAGE, PAGE, guest.file.as_fd()).err());
@@ -227,7 +227,7 @@ fn ranges_are_limited() {
     );
     assert!(raw.ask(DMA_MAP, &[0; 32], &[]).is_err());
     // The other node has room, and the first one has it again.
-    let mut other = Raw::greet(&b);
+    let mut other = Raw::negotiate(&b);
     other.map(0, PAGE, guest.file.as_fd()).unwrap();
     raw.unmap(0, PAGE).unwrap();
     raw.map(0, PAGE, guest.file.as_fd()).unwrap();

@@ -104,7 +104,7 @@ impl Target {
     }
 }
 
-/// Runs cases of these seeds; the seed of the first that fails.
+/// Runs cases of these seeds. Returns the seed of the first one that fails.
 fn run(options: &Options, case: &mut Case, outcomes: &mut Outcomes) -> (u64, Result<(), u64>) {
     let until = Instant::now() + Duration::from_secs(options.seconds);
     let mut done = 0;
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A little of each, so that the fuzzers themselves do not rot.
+    /// Runs a few cases of each target, so that the fuzzers themselves are tested.
     #[test]
     fn nothing_panics() {
         for target in [Target::Messages, Target::Ring] {

@@ -21,7 +21,7 @@ pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
     }
 }
 
-/// The name of what there is in a message, without its numbers.
+/// Returns the kind of a message, without its numbers.
 pub(crate) fn name(message: &Message) -> String {
     let text = format!("{message:?}");
     let words = text.split(|c: char| !c.is_ascii_alphabetic());

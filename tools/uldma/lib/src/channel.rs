@@ -440,8 +440,8 @@ impl<L: Link> Channel<L> {
 impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
         // A peer that has closed or ended may have unmapped its memory, which must not be accessed.
-        let gone = self.lost.is_some() || self.rings.peer_closed(self.link.inbound());
-        if gone || self.link.ring().is_err() {
+        let peer_ended = self.lost.is_some() || self.rings.peer_closed(self.link.inbound());
+        if peer_ended || self.link.ring().is_err() {
             return;
         }
         self.rings.close(self.link.outbound());
@@ -536,8 +536,8 @@ mod tests {
                     let _ = self.other.borrow_mut().try_send(&[1; 8]);
                 }
                 None => {
-                    let (gone, _) = loopback::pair(CAPACITY);
-                    *self.other.borrow_mut() = Channel::over(gone, CAPACITY).unwrap();
+                    let (peer_ended, _) = loopback::pair(CAPACITY);
+                    *self.other.borrow_mut() = Channel::over(peer_ended, CAPACITY).unwrap();
                 }
             }
             &self.link

@@ -38,7 +38,7 @@ struct Handshake {
     echo: u64,
 }
 
-/// Reads the peer's greeting; none when it has not greeted yet.
+/// Reads the peer's handshake record; none when it has not written one yet.
 fn read(
     inbound: &impl Inbound,
     capacity: u64,
@@ -57,7 +57,7 @@ fn read(
     }))
 }
 
-/// Writes the greeting.
+/// Writes a handshake record.
 fn write(outbound: &impl Outbound, capacity: u64, handshake: Handshake) {
     outbound.store(MAGIC_WORD, MAGIC);
     outbound.store(CAPACITY_WORD, capacity);
@@ -125,8 +125,8 @@ fn timed_out(peer: Peer, name: Name, timeout: Duration) -> Error {
     }
 }
 
-/// Waits for the peer's greeting with our nonce in it, and returns the peer's; none when attaching again is
-/// better.
+/// Waits for the peer's record with our nonce in it, and returns the peer's nonce; none when attaching
+/// again is better.
 fn await_echo(
     inbound: &InboundSegment,
     outbound: &OutboundSegment,
@@ -171,7 +171,7 @@ mod tests {
     use crate::loopback;
 
     #[test]
-    fn a_greeting_arrives_as_it_was_written() {
+    fn a_record_arrives_as_it_was_written() {
         let (a, b) = loopback::pair(64);
         assert_eq!(read(&b, 64), Ok(None));
         let handshake = Handshake { nonce: 5, echo: 9 };

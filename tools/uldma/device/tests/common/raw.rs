@@ -21,8 +21,8 @@ pub(crate) const REGION_WRITE: u16 = 10;
 const HEADER: usize = 16;
 const ERROR: u32 = 1 << 5;
 
-/// In which a device that is well has answered.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time in which a working device answers.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection to a node.
 pub(crate) struct Raw {
@@ -36,13 +36,13 @@ impl Raw {
     /// Connects without sending anything.
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         Self { stream }
     }
 
-    /// Connects and agrees on a version.
-    pub(crate) fn greet(socket: &Path) -> Self {
+    /// Connects and negotiates a version.
+    pub(crate) fn negotiate(socket: &Path) -> Self {
         let mut raw = Self::connect(socket);
         let body = [&[0; 4][..], b"{\"capabilities\":{}}\0"].concat();
         raw.ask(VERSION, &body, &[]).unwrap();

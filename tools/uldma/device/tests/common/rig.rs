@@ -264,13 +264,13 @@ impl Rig {
         assert!(self.model.set_hold(node, context, on, &memories));
     }
 
-    /// Plugs or pulls all cables.
+    /// Plugs or unplugs all cables.
     pub(crate) fn plug(&mut self, up: bool) {
         let memories: Vec<_> = self.memories.iter().collect();
         self.model.with_links(&memories, |links| links.plug(up));
     }
 
-    /// Mends or cuts the link between two nodes.
+    /// Restores or cuts the link between two nodes.
     pub(crate) fn set_link(&mut self, one: usize, other: usize, up: bool) {
         let memories: Vec<_> = self.memories.iter().collect();
         let known = self

@@ -24,7 +24,7 @@ pub mod device {
     pub struct Device<State>(PhantomData<State>);
 
     impl Device<Bound> {
-        /// A device that is nothing.
+        /// Returns a device without state.
         pub fn new() -> Self {
             Self(PhantomData)
         }

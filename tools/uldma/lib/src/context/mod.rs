@@ -65,7 +65,7 @@ pub struct Context {
     max_transfer: u64,
     options: ContextOptions,
     disturbed: Cell<Disturbances>,
-    /// Last ticket, for the methods by which the device does not say it.
+    /// Last ticket, for the methods whose loads do not return it.
     last: Cell<u64>,
     /// Highest ticket of which is known that it has ended.
     seen: Cell<u64>,
@@ -299,7 +299,7 @@ impl Context {
         self.registers.as_ref()
     }
 
-    /// The next ticket, for the methods by which the device does not say it; not used up until
+    /// The next ticket, for the methods whose loads do not return it; not used up until
     /// [`Context::use_up`].
     #[inline]
     pub(crate) fn next_ticket(&self) -> Ticket {

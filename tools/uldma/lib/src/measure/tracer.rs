@@ -197,7 +197,7 @@ fn trace(thread: Pid) -> nix::Result<()> {
         ptrace::syscall(thread, signal)?;
         if !ready {
             ready = true;
-            say("ready ");
+            send_line("ready ");
         }
     }
     ptrace::detach(thread, None)?;
@@ -205,11 +205,11 @@ fn trace(thread: Pid) -> nix::Result<()> {
         .iter()
         .map(|(number, times)| format!(" {number}={times}"))
         .collect();
-    say(&format!("count{}", pairs.concat()));
+    send_line(&format!("count{}", pairs.concat()));
     Ok(())
 }
 
-fn say(line: &str) {
+fn send_line(line: &str) {
     let mut out = io::stdout();
     // Errors are ignored: without a reader there is no receiver.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
