@@ -114,9 +114,9 @@ impl Connection {
         }
         if turn.progress {
             if phase == state.phase {
-                self.wake_if_ready(&state)
+                self.wake_if_ready(&state);
             } else {
-                self.wake(&state)
+                self.wake(&state);
             }
         }
         turn
@@ -182,9 +182,9 @@ impl Connection {
         }
         for direction in [Direction::Send, Direction::Receive] {
             if self.moves(direction) {
-                self.move_data(turn_ctx, state, direction, turn)?
+                self.move_data(turn_ctx, state, direction, turn)?;
             } else {
-                self.offer(turn_ctx, state, direction, turn)?
+                self.offer(turn_ctx, state, direction, turn)?;
             }
             turn.progress |=
                 self.start_invalidations(turn_ctx.ctx, turn_ctx.guard, state, direction)?;

@@ -408,9 +408,9 @@ impl State {
             };
             let left = slice - slot.since.elapsed();
             if left > Delta::ZERO {
-                pause = pause.min(left)
+                pause = pause.min(left);
             } else {
-                hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?
+                hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?;
             }
         }
         Ok(pause)
