@@ -241,7 +241,7 @@ impl Shared {
         if taken == Err(eremoteio()) {
             dev_err!(
                 dev,
-                "DMA is bounced (swiotlb=force?); no memory could be registered\n"
+                "DMA would be bounced, so memory cannot be registered; boot without swiotlb=force\n"
             );
         }
         taken?;
@@ -405,7 +405,7 @@ impl Shared {
             self.contexts.report_bad_keys(dev, &*self.hw)?;
         }
         if events & event::ERROR != 0 {
-            dev_err_ratelimited!(BusAddress, dev, "adapter got no answer to a bus address\n");
+            dev_err_ratelimited!(BusAddress, dev, "adapter reports a failed DMA access\n");
         }
         Ok(())
     }
@@ -608,7 +608,10 @@ impl Drop for Binding<'_> {
         shared.for_each_file(Events::gone);
         shared.mmap_offsets.mapping().zap_all();
         if let Err(err) = shared.hw.reset(dev) {
-            dev_err!(dev, "adapter does not reset: {err:?}\n");
+            dev_err!(
+                dev,
+                "adapter does not complete its reset ({err:?}); its bus mastering is disabled\n"
+            );
         }
         // Even if the reset failed, this ends all DMA.
         shared.hw.quiesce(dev);

@@ -101,7 +101,7 @@ fn section_size(bytes: usize, nodes: u32) -> Result<usize> {
     Ok(size)
 }
 
-/// What joins the nodes.
+/// The kind of hardware that connects the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// The uldma adapter, which has an engine.

@@ -93,7 +93,7 @@ pub(crate) fn link_spin() -> Delta {
     Delta::from_micros(parameter(&module_parameters::link_spin_us).into())
 }
 
-/// Returns how often is looked instead of being interrupted, if at all.
+/// Returns the interval of polling in place of doorbells, if any.
 pub(crate) fn link_poll() -> Option<Delta> {
     match parameter(&module_parameters::link_poll_us) {
         0 => None,

@@ -53,11 +53,11 @@ void uldma_count_up(struct wait_queue_head *queue, u32 *count)
 
 u32 uldma_count(const u32 *count)
 {
-	/* What has changed since is found by who waits. */
+	/* A waiter finds later changes itself. */
 	return smp_load_acquire(count);
 }
 
-/* Whether no signal came. */
+/* Returns false if a signal ended the wait. */
 bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 			  u32 seen, unsigned long timeout, bool interruptible)
 {
@@ -128,7 +128,7 @@ void uldma_mapping_inode_put(struct inode *inode)
 	simple_release_fs(&uldma_fs_mount, &uldma_fs_users);
 }
 
-/* Whether a message of this kind may be printed now. */
+/* Returns true if a message of this kind may be printed now. */
 bool uldma_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state states[ULDMA_RATELIMITED] = {
@@ -157,12 +157,12 @@ unsigned long uldma_page_to_pfn(struct page *page)
 }
 
 /*
- * Punching a hole into a file unmaps it first, which is told of, and takes the
- * pages from the file then. All of that is under a lock: of the inode for files
- * in memory, of the page cache for others.
+ * Punching a hole into a file first unmaps it, which invalidates the addresses,
+ * and then removes the pages. Both are done under a lock: that of the inode for
+ * files in memory, the invalidate lock for others.
  *
- * Whether nobody has that lock of the file of the first mapping that ends
- * behind *@addr, which is where it ends then.
+ * Returns true if that lock of the file of the first mapping that ends behind
+ * *@addr is free, and sets *@addr to the end of the mapping.
  */
 bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr)
 {
@@ -203,8 +203,9 @@ u64 uldma_untagged_addr(u64 addr)
 }
 
 /*
- * Whether touching @addr of @vma, where no page is mapped, would bring @page. A
- * pinned page of private memory is always mapped, unless it was discarded.
+ * Returns true if a fault at @addr of @vma, where no page is mapped, would bring
+ * @page. A pinned page of private memory is always mapped, unless it was
+ * discarded.
  */
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page)
@@ -255,7 +256,7 @@ void uldma_dma_wmb(void)
 
 void uldma_mb(void)
 {
-	/* Pairs with the peer, which says that it sleeps and looks once more. */
+	/* Pairs with the peer, which says that it sleeps and polls once more. */
 	mb();
 }
 
@@ -273,8 +274,8 @@ void uldma_rmb(void)
 
 #ifdef CONFIG_TRACEPOINTS
 /*
- * The tracepoint is not exported by name, but modules may look for it, as those
- * that trace do.
+ * The tracepoint is not exported by name, but modules may search for it, as
+ * tracing modules do.
  */
 static void uldma_find_sched_switch(struct tracepoint *tp, void *found)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all floors above share of the user interface: access rights, events, handles, offsets for
-//! mmap, status pages, and the limits of users.
+//! Parts of the user interface that all floors above share: access rights, events, handles, offsets
+//! for mmap, status pages, and limits of users.
 
 pub(crate) mod access;
 pub(crate) mod events;

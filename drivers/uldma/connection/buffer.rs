@@ -43,7 +43,7 @@ use crate::{
     }, //
 };
 
-/// How the memory is accessed.
+/// The access path to the memory.
 enum Reach {
     /// By the engine, as a region without a handle.
     Engine(RegionSlot, RegionState),

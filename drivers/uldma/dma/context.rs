@@ -305,7 +305,7 @@ impl Contexts {
                 dev_warn_ratelimited!(
                     Keys,
                     dev,
-                    "context {number} guesses keys, and is not served any more\n"
+                    "context {number} passed too many wrong keys; the device ignores it\n"
                 );
             }
             slot.bad_keys = bad_keys;

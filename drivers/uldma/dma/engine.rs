@@ -150,7 +150,7 @@ impl Engine {
             dev_err_ratelimited!(
                 Ticket,
                 dev,
-                "adapter gave ticket {ticket} instead of {expected}\n"
+                "adapter issued ticket {ticket} instead of {expected}\n"
             );
             return Err(EIO);
         }

@@ -43,7 +43,9 @@ impl Method {
             return Err(eopnotsupp());
         }
         if bit & allowed(offered) == 0 {
-            pr_warn_once!("initiation methods that are not secure need insecure_methods=1\n");
+            pr_warn_once!(
+                "insecure initiation methods need the module parameter insecure_methods=1\n"
+            );
             return Err(EPERM);
         }
         Ok(Self(number))

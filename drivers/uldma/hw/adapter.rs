@@ -131,7 +131,7 @@ impl Adapter {
         if version >> 16 != layout::VERSION >> 16 {
             dev_err!(
                 pdev,
-                "adapter has version {:#x}, this driver knows {:#x}\n",
+                "adapter has version {:#x}, this driver supports {:#x}\n",
                 version,
                 layout::VERSION
             );
@@ -143,7 +143,11 @@ impl Adapter {
         let page_shift = u32::try_from(PAGE_SHIFT)?;
         bar.write32(page_shift, reg::PAGE_SHIFT);
         if bar.read32(reg::PAGE_SHIFT) != page_shift {
-            dev_err!(pdev, "adapter cannot do pages of {} bytes\n", PAGE_SIZE);
+            dev_err!(
+                pdev,
+                "adapter does not support pages of {} bytes\n",
+                PAGE_SIZE
+            );
             return Err(eopnotsupp());
         }
 
@@ -169,7 +173,10 @@ impl Adapter {
             || window_size < MIN_SECTION
             || window_size % PAGE_SIZE != 0
         {
-            dev_err!(pdev, "adapter's registers and BARs contradict each other\n");
+            dev_err!(
+                pdev,
+                "adapter's registers do not match the sizes of its BARs\n"
+            );
             return Err(EIO);
         }
 
@@ -191,7 +198,7 @@ impl Adapter {
             methods,
             cpus: bar.read32(reg::CPUS),
             shadow_shift,
-            // What a directory of a reasonable size can name.
+            // As many as a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
             region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
             window_size,

@@ -93,7 +93,7 @@ impl Health {
             dev_err_ratelimited!(
                 Sick,
                 dev,
-                "adapter does not answer; it is not waited for until it does, and keeps what it may use\n"
+                "adapter does not answer; requests fail at once until it does, and memory stays pinned\n"
             );
         }
         ETIMEDOUT
@@ -136,7 +136,7 @@ impl Health {
         if !self.reset.xchg(true, Full) {
             dev_err!(
                 dev,
-                "adapter was reset and has lost what it was told; unbind the driver and bind it anew\n"
+                "adapter was reset and has lost its configuration; unbind and bind the driver\n"
             );
         }
     }

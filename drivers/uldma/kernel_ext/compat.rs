@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the `kernel` crate calls differently from one kernel series to the next.
+//! Items of the `kernel` crate that differ between kernel series.
 //!
 //! Each supported series has a module below with the same items, and the driver's Makefile selects
 //! one by the version of the kernel that the driver is built for. The newest is also for series that

@@ -39,7 +39,7 @@ impl EventFd {
         })
     }
 
-    /// Adds one to the counter and wakes who waits for it. Does not sleep.
+    /// Adds one to the counter and wakes its waiters. Does not sleep.
     pub(crate) fn signal(&self) {
         // SAFETY: By the type invariant the context is alive.
         unsafe { bindings::eventfd_signal_mask(self.ctx.as_ptr(), 0) };

@@ -22,9 +22,9 @@ unsafe extern "C" {
     fn uldma_dma_coerce_mask_and_coherent(dev: *mut bindings::device, mask: u64) -> c_int;
 }
 
-/// What drives a faux device.
+/// A driver of faux devices.
 pub(crate) trait Driver {
-    /// What a device is made from.
+    /// The information that `probe` gets.
     type Info;
 
     /// The private data of a device.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random numbers that nobody can guess.
+//! Cryptographically secure random numbers.
 
 use kernel::bindings;
 

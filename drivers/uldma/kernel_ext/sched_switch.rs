@@ -127,7 +127,7 @@ impl<T: Switched> Registration<T> {
 impl<T: Switched> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the probe is registered with this data; this returns when
-        // nobody is inside of it any more.
+        // no call of it is running any more.
         unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.who)) };
     }
 }

@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
 }
 
-/// How the CPU may cache a mapping.
+/// The cache mode of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Caching {
@@ -123,7 +123,7 @@ impl FaultError {
     }
 }
 
-/// How a fault can wait.
+/// The way in which a fault can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Not at all: the fault cannot be retried.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 
-//! How long to poll for an event before sleeping until it comes.
+//! Adaptive polling: the time to poll for an event before sleeping until it comes.
 //!
 //! This file is compiled into the kernel module and into the library (`tools/uldma/lib`), so it uses
 //! nothing but `core`, and no floating point. The caller chooses the unit of time, and says with each
@@ -67,7 +67,8 @@ impl AdaptivePoll {
         }
     }
 
-    /// How long the waiter polls before it sleeps, where sleeping and waking takes `wakeup`.
+    /// Returns the time for which the waiter polls before it sleeps; `wakeup` is the cost of a
+    /// sleep and a wake-up.
     pub(crate) fn limit(&self, wakeup: u64) -> u64 {
         let (long, short) = (probe(self.long), probe(SHORT));
         let limit = if self.polling_pays {

@@ -298,7 +298,11 @@ impl Peer {
         let mut state = self.state.lock();
         state.counters.violations += 1;
         if state.counters.violations == 1 {
-            dev_warn!(dev, "node {} breaks the rules of the link\n", self.node);
+            dev_warn!(
+                dev,
+                "node {} violates the link protocol; its sessions are delayed\n",
+                self.node
+            );
         }
         let now = state.age();
         state.backoff.violated(now);
@@ -499,7 +503,10 @@ impl State {
     fn report_misfit(&mut self, dev: &Device<Bound>, peer: u32, misfit: Misfit) {
         // Before there is a peer, its area has no magic either.
         if misfit != Misfit::Magic && !core::mem::replace(&mut self.misfit_reported, true) {
-            dev_warn!(dev, "node {peer} does not fit: {misfit:?}\n");
+            dev_warn!(
+                dev,
+                "node {peer} is incompatible ({misfit:?}); check versions and parameters of both drivers\n"
+            );
         }
     }
 }

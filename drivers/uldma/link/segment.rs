@@ -3,9 +3,9 @@
 //! Window segments: ranges of the own section that a process here reads and a process at a peer
 //! writes.
 //!
-//! A range is freed only when no peer can write it any more. Each answer that tells a peer where a
-//! segment is counts as an *offer*. The peer returns each offer in the end, used or not, or begins
-//! a new session, before which it revokes all mappings. A range with offers outstanding when its
+//! A range is freed only when no peer can write it any more. Each answer with the location of a
+//! segment counts as an *offer*. The peer returns each offer in the end, used or not, or begins a
+//! new session, before which it revokes all mappings. A range with offers outstanding when its
 //! segment ends is *leaving* until then.
 
 use kernel::{

@@ -184,7 +184,7 @@ impl Tpt {
         f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
     }
 
-    /// Returns the state that tells if the device can still access memory.
+    /// Returns the state from which a proof comes that the device cannot access memory any more.
     pub(crate) fn quiet(&self) -> &Quiet {
         &self.quiet
     }

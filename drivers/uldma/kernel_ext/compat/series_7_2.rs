@@ -36,7 +36,7 @@ use super::{
 /// A PCI BAR that is unmapped when its device is unbound.
 pub(crate) type DevresBar<const SIZE: usize = 0> = Devres<pci::Bar<'static, SIZE>>;
 
-/// What `probe()` is told of the device ID that matched.
+/// The information about the matching device ID that `probe()` gets.
 pub(crate) type IdInfo<'a, T> = &'a T;
 
 /// Makes the table of PCI device IDs `$table` of a driver that has no information about each.

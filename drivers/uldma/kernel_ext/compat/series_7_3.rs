@@ -39,7 +39,7 @@ use super::{
 /// A PCI BAR that is unmapped when its device is unbound.
 pub(crate) use kernel::pci::DevresBar;
 
-/// What `probe()` is told of the device ID that matched.
+/// The information about the matching device ID that `probe()` gets.
 pub(crate) type IdInfo<'a, T> = Option<&'a T>;
 
 /// Makes the table of PCI device IDs `$table` of a driver that has no information about each.

@@ -25,7 +25,7 @@ pub(super) enum Round {
     Empty,
 }
 
-/// What remains of the budget.
+/// The rest of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// More rounds.
@@ -36,7 +36,7 @@ pub(super) enum Left {
     NothingButRings,
 }
 
-/// What is left of the rounds of one run.
+/// The budget of one run.
 #[derive(Debug)]
 pub(super) struct Budget {
     rounds: u32,

@@ -40,7 +40,7 @@ use crate::{
 /// Maximum sleep of a node that polls in place of doorbells.
 const LONGEST_SLEEP: Delta = Delta::from_millis(TICK_MS as i64);
 
-/// What happens after a run of the work item.
+/// The next step after a run of the work item.
 enum Next {
     /// Nothing until a doorbell or a caller requests progress.
     Nothing,

@@ -22,7 +22,7 @@ pub(crate) trait DeviceOps: Send + Sync {
     fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>>;
 }
 
-/// What pinning uses of the device.
+/// The parts of the device that pinning uses.
 pub(crate) struct DeviceAccess<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,

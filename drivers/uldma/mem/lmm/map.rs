@@ -135,7 +135,7 @@ impl<P: Payload> AreaMap<P> {
 
     /// Splits the live area that page `at` is inside of, if any, so that one starts there.
     ///
-    /// What is not needed in the end is taken back by [`AreaMap::unsplit`].
+    /// [`AreaMap::unsplit`] undoes splits that turn out to be unnecessary.
     pub(super) fn split(&mut self, at: usize) -> Result {
         let before = self.live_before(at);
         let inside = before.filter(|(_, area)| area.range.end > at);

@@ -56,7 +56,7 @@ struct Lock {
 struct Model {
     map: AreaMap<Numbers>,
     locks: KVec<Lock>,
-    /// How often each page was mapped anew.
+    /// Number of times that each page was mapped again.
     generations: [u32; PAGES],
 }
 
