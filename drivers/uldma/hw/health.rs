@@ -40,7 +40,7 @@ pub(crate) struct Health {
     /// Pages that stay pinned because the device did not confirm an invalidation.
     kept_pages: Atomic<usize>,
     /// Contexts that stay taken because the device did not stop them.
-    exclusive_contexts: Atomic<usize>,
+    kept_contexts: Atomic<usize>,
     /// True if the device was reset without the driver.
     reset: Atomic<bool>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Report {
     pub(crate) timeouts: u64,
     pub(crate) recoveries: u64,
     pub(crate) kept_pages: usize,
-    pub(crate) exclusive_contexts: usize,
+    pub(crate) kept_contexts: usize,
     pub(crate) reset: bool,
 }
 
@@ -64,7 +64,7 @@ impl Health {
             timeouts: Atomic::new(0),
             recoveries: Atomic::new(0),
             kept_pages: Atomic::new(0),
-            exclusive_contexts: Atomic::new(0),
+            kept_contexts: Atomic::new(0),
             reset: Atomic::new(false),
         }
     }
@@ -128,7 +128,7 @@ impl Health {
 
     /// Counts a context that stays taken because the device did not stop it.
     pub(crate) fn keeps_context(&self) {
-        self.exclusive_contexts.fetch_add(1, Relaxed);
+        self.kept_contexts.fetch_add(1, Relaxed);
     }
 
     /// Notes that the device was reset without the driver.
@@ -148,7 +148,7 @@ impl Health {
             timeouts: self.timeouts.load(Relaxed),
             recoveries: self.recoveries.load(Relaxed),
             kept_pages: self.kept_pages.load(Relaxed),
-            exclusive_contexts: self.exclusive_contexts.load(Relaxed),
+            kept_contexts: self.kept_contexts.load(Relaxed),
             reset: self.reset.load(Relaxed),
         }
     }
@@ -175,7 +175,7 @@ mod tests {
             timeouts: 2,
             recoveries: 1,
             kept_pages: 7,
-            exclusive_contexts: 0,
+            kept_contexts: 0,
             reset: false,
         };
         assert_eq!(health.report(), report);

@@ -51,7 +51,7 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "timeouts {}", health.timeouts)?;
     writeln!(f, "recoveries {}", health.recoveries)?;
     writeln!(f, "kept_pages {}", health.kept_pages)?;
-    writeln!(f, "exclusive_contexts {}", health.exclusive_contexts)?;
+    writeln!(f, "kept_contexts {}", health.kept_contexts)?;
     writeln!(f, "reset {}", u8::from(health.reset))
 }
 
