@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measured figures: the table for people and build/results/*.json for machines."""
+"""Measured figures: a table, and build/results/*.json."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from .paths import RESULTS
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value beside the machine's floor and what a user would pick instead."""
+    """A measured value, the machine's floor, and the rival that a user would choose instead."""
 
     name: str
     value: float
@@ -23,20 +23,20 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Value to floor, or to the rival where there is no floor."""
+        """Returns value by floor, or by rival if it has no floor."""
         base = self.floor if self.floor is not None else self.rival
         return self.value / base if base else None
 
     @staticmethod
     def parse(entry: dict[str, Any]) -> "Figure":
-        """A figure from its JSON form; the ratio is derived anew."""
+        """Parses a figure; the ratio is derived anew."""
         return Figure(
             entry["name"], entry["value"], entry["unit"], entry.get("floor"), entry.get("rival")
         )
 
 
 def write(name: str, figures: Sequence[Figure]) -> None:
-    """Write NAME.json, which says of each figure on what machine it was measured."""
+    """Writes NAME.json, which says of each figure on what machine it was measured."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     where = asdict(machine())
     entries = [asdict(figure) | {"ratio": figure.ratio} | where for figure in figures]
@@ -46,12 +46,12 @@ def write(name: str, figures: Sequence[Figure]) -> None:
 
 
 def read(path: Path) -> list[Figure]:
-    """The figures of a file that write() wrote."""
+    """Reads a file that write() wrote."""
     return [Figure.parse(entry) for entry in json.loads(path.read_text())]
 
 
 def number(value: float | None) -> str:
-    """A figure with as many digits as tell something."""
+    """Formats a figure with its significant digits."""
     if value is None:
         return "-"
     if value == int(value) and abs(value) < 1e15:
@@ -60,7 +60,7 @@ def number(value: float | None) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns, the first to the left, the others to the right."""
+    """Formats columns, the first to the left, the others to the right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def figures_table(figures: Sequence[Figure]) -> str:
-    """All figures, one per line."""
+    """Formats all figures, one per line."""
     rows = [
         [f.name, number(f.value), f.unit, number(f.floor), number(f.rival), number(f.ratio)]
         for f in figures
@@ -83,7 +83,7 @@ def figures_table(figures: Sequence[Figure]) -> str:
 
 
 def table_by_run(runs: Mapping[str, Sequence[Figure]]) -> str:
-    """The figures that are compared with something, one per line, and a column for each run."""
+    """Formats the figures that have a floor or a rival, with a column for each run."""
     names: dict[str, Figure] = {}
     values: dict[tuple[str, str], str] = {}
     for run, figures in runs.items():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The link: how its figures are compared, as tables and as drawings.
 
-Names are PREFIX.WHO.rtt[.SIZE].QUANTILE[MODE][SUFFIX], PREFIX.WHO.stream.SIZE[MODE][SUFFIX], and
-counts. The prefix says what joins the nodes, the suffix how the run was special.
+Names are PREFIX.TRANSPORT.rtt[.SIZE].QUANTILE[MODE][SUFFIX],
+PREFIX.TRANSPORT.stream.SIZE[MODE][SUFFIX], and those of counts. The prefix says what joins the
+nodes, the suffix how the run was special.
 """
 
 import re
@@ -40,7 +41,7 @@ BACKENDS = {
 LARGE = ("256k", "1m", "4m", "16m")
 RING = "link.ring.rtt.p50"
 
-# What a figure is compared with, by its contender and kind: contenders of its floor, of which the
+# What a figure is compared with, by transport and kind: transports of its floor, of which the
 # first one that was measured counts, and its rival.
 COMPARED = {
     "ring.rtt": (("raw",), "tcp"),
@@ -62,14 +63,14 @@ class Names:
     prefix: str
     suffix: str = ""
 
-    def rtt(self, who: str, size: str, quantile: str = "p50", mode: str = "") -> str:
+    def rtt(self, transport: str, size: str, quantile: str = "p50", mode: str = "") -> str:
         """Round trips."""
         size = "" if size == SHORTEST else f".{size}"
-        return self.of(f"{who}.rtt{size}.{quantile}{mode}")
+        return self.of(f"{transport}.rtt{size}.{quantile}{mode}")
 
-    def stream(self, who: str, size: str, mode: str = "") -> str:
+    def stream(self, transport: str, size: str, mode: str = "") -> str:
         """Throughput."""
-        return self.of(f"{who}.stream.{size}{mode}")
+        return self.of(f"{transport}.stream.{size}{mode}")
 
     def of(self, what: str) -> str:
         """Anything else."""
@@ -93,11 +94,11 @@ def related(figure: Figure, values: Values) -> Figure:
         return figure
     prefix, _, what, rest = timed.groups()
 
-    def of(who: str) -> float | None:
-        return values.get(f"{prefix}.{who}.{what}{MODE.sub('', rest)}")
+    def of(transport: str) -> float | None:
+        return values.get(f"{prefix}.{transport}.{what}{MODE.sub('', rest)}")
 
     floors, rival = compared
-    found = (of(who) for who in floors)
+    found = (of(transport) for transport in floors)
     return replace(
         figure, floor=next((it for it in found if it is not None), None), rival=of(rival)
     )
@@ -124,11 +125,11 @@ def by_size(cells: Callable[[str], Iterable[Cell]]) -> list[list[str]]:
 
 
 def round_trips(values: Values, names: Names, title: str) -> str | None:
-    """Round trips of all contenders by size."""
+    """Round trips of all transports by size."""
 
     def cells(size: str) -> Iterator[Cell]:
-        def of(who: str, quantile: str = "p50", mode: str = "") -> Cell:
-            return values.micro(names.rtt(who, size, quantile, mode))
+        def of(transport: str, quantile: str = "p50", mode: str = "") -> Cell:
+            return values.micro(names.rtt(transport, size, quantile, mode))
 
         raw, ring, tcp = of("raw"), of("ring"), of("tcp")
         yield raw
@@ -148,11 +149,11 @@ def round_trips(values: Values, names: Names, title: str) -> str | None:
 
 
 def streams(values: Values, names: Names, title: str) -> str | None:
-    """Streams of all contenders by size."""
+    """Streams of all transports by size."""
 
     def cells(size: str) -> list[Cell]:
-        def of(who: str, mode: str = "") -> Cell:
-            return values.get(names.stream(who, size, mode))
+        def of(transport: str, mode: str = "") -> Cell:
+            return values.get(names.stream(transport, size, mode))
 
         memcpy, ring, engine, conn = map(of, ("memcpy", "ring", "engine", "conn"))
         base = memcpy if engine is None else engine
@@ -175,8 +176,8 @@ def streams(values: Values, names: Names, title: str) -> str | None:
 def way(values: Values, names: Names, mode: str) -> list[str] | None:
     """Returns the row of one way to run; none if it was not measured."""
 
-    def rtt(who: str, quantile: str, mode: str) -> Cell:
-        return values.micro(names.rtt(who, SHORTEST, quantile, mode))
+    def rtt(transport: str, quantile: str, mode: str) -> Cell:
+        return values.micro(names.rtt(transport, SHORTEST, quantile, mode))
 
     stream = values.get(names.stream("conn", "256k", mode))
     if stream is None:
@@ -201,7 +202,7 @@ def ways(values: Values) -> str | None:
     runs += [Names(prefix) for prefix in list(BACKENDS)[1:]]
     rows = [found for names in runs for mode in MODES if (found := way(values, names, mode))]
     return table(
-        "Ways to run: 8 bytes there and back (us), 256 KiB in a stream (MB/s), interrupts and "
+        "Ways to run: round trips of 8 bytes (us), 256 KiB in a stream (MB/s), interrupts and "
         "doorbells",
         [
             *("way", "ring p50", "p99", "p99.9", "connection p50", "p99", "stream", "to engine"),
@@ -217,21 +218,21 @@ def counts(values: Values) -> str | None:
     rows = []
     for prefix, title in BACKENDS.items():
         names = Names(prefix)
-        for who, mode in kinds:
+        for transport, mode in kinds:
             copies, messages, irqs, polls, pins = (
-                values.get(names.of(f"{who}.{what}{mode}"))
+                values.get(names.of(f"{transport}.{what}{mode}"))
                 for what in (
                     *("copies", "control_messages_per_mb", "event_irqs_per_mb"),
                     *("polls_per_mb", "locks_per_mb"),
                 )
             )
             if copies is not None:
-                stream = values.get(names.stream(who, "256k", mode))
+                stream = values.get(names.stream(transport, "256k", mode))
                 cells = [copies, stream, messages, irqs, polls, pins]
-                rows.append(row(f"{title}: {who}{mode}", cells))
+                rows.append(row(f"{title}: {transport}{mode}", cells))
     return table(
-        "Copies, and what else 256 KiB in a stream take",
-        ["who", "copies", "MB/s", "control messages by MB", "engine's irqs", "polls", "pins"],
+        "Copies, and other counts of 256 KiB in a stream",
+        ["transport", "copies", "MB/s", "control messages by MB", "engine's irqs", "polls", "pins"],
         rows,
     )
 
@@ -240,11 +241,11 @@ def aims(values: Values) -> Iterator[Aim]:
     """Yields the aims."""
     idle, paced = Names("link"), Names("link", ".paced")
 
-    def trip(who: str, base: str) -> Cell:
-        return ratio(*(values.get(idle.rtt(it, SHORTEST)) for it in (who, base)))
+    def trip(transport: str, base: str) -> Cell:
+        return ratio(*(values.get(idle.rtt(it, SHORTEST)) for it in (transport, base)))
 
-    def share(names: Names, who: str, base: str, size: str) -> Cell:
-        return ratio(*(values.get(names.stream(it, size)) for it in (who, base)))
+    def share(names: Names, transport: str, base: str, size: str) -> Cell:
+        return ratio(*(values.get(names.stream(it, size)) for it in (transport, base)))
 
     shares = (share(idle, "conn", "engine", size) for size in LARGE)
     worst = min((found for found in shares if found is not None), default=None)
@@ -265,7 +266,7 @@ def aims(values: Values) -> Iterator[Aim]:
         yield Aim(f"copies by {what}", values.get(name), copies, copies)
 
 
-# The lines of drawings: contender and mode by title.
+# The lines of drawings: transport and mode by title.
 RTT_LINES = {
     "bare words": ("raw", ""),
     "ring channel": ("ring", ""),
@@ -302,7 +303,9 @@ def lines(
 ) -> list[Line]:
     """Returns a line of points by size for each kind."""
     found: list[Line] = []
-    for title, (who, mode) in kinds.items():
-        of = ((length, values.get(name(who, size, mode=mode))) for size, length in SIZES.items())
+    for title, (transport, mode) in kinds.items():
+        of = (
+            (length, values.get(name(transport, size, mode=mode))) for size, length in SIZES.items()
+        )
         found.append((title, [(float(x), y / unit) for x, y in of if y is not None]))
     return found

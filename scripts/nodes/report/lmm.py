@@ -158,7 +158,7 @@ def against_verbs(values: Values) -> str | None:
 
     rows = by_size(values, "ibv_reg_mr", cells)
     if not rows and values.starting_with("lmm.register.first."):
-        return "ibv_reg_mr(): not measured; what was printed before says why\n"
+        return "ibv_reg_mr(): not measured; the messages above say why\n"
     return table(
         "ibv_reg_mr() on soft-RoCE, median us, and uldma's time by its",
         [
@@ -188,7 +188,7 @@ def papers_tables(values: Values) -> str | None:
         ]
 
     return table(
-        "Tables 1 and 2: shared memory that another process has registered, and that nobody has, "
+        "Tables 1 and 2: shared memory that another process has registered, and that none has, "
         "median us, beside the paper's",
         [
             *("size", "T1 register", "deregister", "paper", "paper"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""nodes bench: measured figures beside the machine's floors and the rivals."""
+"""nodes bench: measures, and prints figures beside the machine's floors and the rivals."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ MEMORY = 1536
 
 
 def measure(wanted: Sequence[str]) -> None:
-    """Measure these parts on the cores that this process may use, and print tables."""
+    """Measures these parts on the cores that this process may use, and prints tables."""
     conditions = machine()
     say(f"measuring by {conditions}")
     config = Config(memory=MEMORY)
@@ -60,21 +60,21 @@ def measure(wanted: Sequence[str]) -> None:
 
 
 def shown(name: str) -> Path:
-    """Where the figures of a part are, as a person would look for them."""
+    """Returns the file of a part's figures, from the top of the tree."""
     return (RESULTS / f"{name}.json").relative_to(REPO)
 
 
 def counts_of_cores(text: str) -> list[int]:
-    """Numbers with commas between them, each a number of cores that there are."""
+    """Parses numbers of cores, with commas between them, of which the machine has enough."""
     counts = [int(word) for word in text.split(",")]
     usable = len(os.sched_getaffinity(0))
     if not all(1 <= count <= usable for count in counts):
-        raise argparse.ArgumentTypeError(f"there are 1 to {usable} cores, not {text}")
+        raise argparse.ArgumentTypeError(f"this process may use 1 to {usable} cores, not {text}")
     return counts
 
 
 def measure_by_cores(counts: Sequence[int], only: str | None) -> None:
-    """Measure in a process for each number of cores, and compare. Nodes and devices inherit the
+    """Measures in a process for each number of cores, and compares. Nodes and devices inherit the
     process's cores."""
     cores = sorted(os.sched_getaffinity(0))
     places = {count: RESULTS / f"cores-{count}" for count in counts}

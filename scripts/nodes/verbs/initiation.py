@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The part of nodes bench about initiation methods: what it costs to start a transfer."""
+"""The part of nodes bench about initiation methods: the cost to start a transfer."""
 
 import json
 import subprocess
@@ -19,20 +19,20 @@ from ..results import Figure
 TIMEOUT = 600.0
 DMA_TIMEOUT = 120.0
 MODEL_TIMEOUT = 900.0
-# What the device adds to each access, in nanoseconds, run by run.
+# Nanoseconds that the device adds to each access, run by run.
 LATENCIES = (0, 50_000, 200_000)
-# Transfers by the kernel whose accesses the device counts; two runs, so that what is not of the
-# transfers drops out.
+# Transfers by the kernel whose accesses the device counts: the difference of two runs leaves all
+# other accesses out.
 FEW, MANY = 100, 600
 
 
 def allow_all_methods(node: Node) -> None:
-    """Load the module so that contexts can have methods that are not secure."""
+    """Loads the module so that contexts can have methods that are not secure."""
     reload(node, "insecure_methods=1")
 
 
 def control_accesses(pair: Cluster, transfers: int) -> dict[str, int]:
-    """Accesses to node a's control registers while the kernel starts so many transfers."""
+    """Counts accesses to node a's control registers while the kernel starts so many transfers."""
     assert pair.device
     before = pair.device.control("stats")["stats"]["nodes"][0]["counters"]
     pair.a.check(f"uldma dma --method kernel --size 64 --count {transfers}", DMA_TIMEOUT)
@@ -41,7 +41,7 @@ def control_accesses(pair: Cluster, transfers: int) -> dict[str, int]:
 
 
 def kernel_accesses(pair: Cluster) -> list[Figure]:
-    """What the kernel's own driver does for one transfer: its start, and its end."""
+    """Counts the accesses of the kernel's driver for one transfer: its start and its end."""
     few, many = control_accesses(pair, FEW), control_accesses(pair, MANY)
     return [
         Figure(f"init.kernel.{what}", (many[what] - few[what]) / (MANY - FEW), "count")
@@ -50,7 +50,7 @@ def kernel_accesses(pair: Cluster) -> list[Figure]:
 
 
 def slower_devices(config: Config) -> list[Figure]:
-    """The times with devices that add so much to each access, each in a run of its own."""
+    """Measures times with devices that delay each access, each in a run of its own."""
     figures = []
     for latency in LATENCIES:
         say(f"measuring initiations with {latency / 1000:g} us more for each access ...")
@@ -63,7 +63,7 @@ def slower_devices(config: Config) -> list[Figure]:
 
 
 def model_rates() -> list[Figure]:
-    """Descriptors per second through one queue of the device model, without any node."""
+    """Measures descriptors per second through one queue of the device model, without any node."""
     say("measuring the queue of the device model on this machine ...")
     command = [
         *("cargo", "bench", "--manifest-path", str(REPO / "tools/uldma/Cargo.toml"), "--locked"),
@@ -78,7 +78,7 @@ def model_rates() -> list[Figure]:
 
 
 def measure(pair: Cluster) -> list[Figure]:
-    """Measure on node a, and write build/results/initiation.json; no peer is needed."""
+    """Measures on node a, without a peer, and writes build/results/initiation.json."""
     say("measuring initiations ...")
     allow_all_methods(pair.a)
     try:
@@ -92,5 +92,5 @@ def measure(pair: Cluster) -> list[Figure]:
 
 
 def add(figures: Sequence[Figure]) -> None:
-    """Write all figures, now that there are more."""
+    """Writes all figures again, with those that came later."""
     results.write("initiation", figures)

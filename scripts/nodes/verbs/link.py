@@ -17,7 +17,7 @@ from ..results import Figure
 
 TIMEOUT = 300.0
 SERVER_TIMEOUT = 60.0
-# Bytes per second of an engine that is slow for the host, as any is beside a real processor.
+# Bytes per second of an engine that is slow beside the host's processor.
 PACE = 250_000_000
 
 
@@ -36,7 +36,7 @@ WAYS: Mapping[str, Way] = {
     "busy_poll1000": Way({"wakeup_us": "1000"}),
     "paced": Way(device=("--bandwidth", str(PACE))),
 }
-# What keeps a processor busy, at the same priority as what is measured.
+# Keeps a processor busy, at the same priority as the probe.
 SPINNER = "while :; do :; done"
 
 
@@ -60,7 +60,7 @@ def run(here: End, there: End, options: str = "") -> list[Figure]:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Every processor of every node busy with something else."""
+    """Keeps every processor of every node busy."""
     spinners: list[Job] = [
         node.spawn(SPINNER) for node in cluster.nodes.values() for _ in range(cluster.config.cpus)
     ]
@@ -72,7 +72,7 @@ def load(cluster: Cluster) -> Iterator[None]:
 
 
 def rings(pair: Cluster) -> list[Figure]:
-    """Measure rings between two adapters, beside bare words, copies into the window and TCP."""
+    """Measures rings between two adapters, beside bare words, copies into the window and TCP."""
     [here, there] = ends.of(pair)
     say("measuring rings ...")
     figures = run(here, there, "--rings")
@@ -81,7 +81,7 @@ def rings(pair: Cluster) -> list[Figure]:
 
 
 def measure(pair: Cluster) -> list[Figure]:
-    """Measure between two adapters: all sizes, then in brief under load."""
+    """Measures between two adapters: all sizes, then in brief under load."""
     [here, there] = ends.of(pair)
     say("measuring the link ...")
     figures = run(here, there)
@@ -93,7 +93,7 @@ def measure(pair: Cluster) -> list[Figure]:
 
 
 def other_backends(config: Config) -> list[Figure]:
-    """The same without an adapter: ivshmem between two nodes, the loopback within one."""
+    """Measures without an adapter: ivshmem between two nodes, the loopback within one."""
     config = replace(config, backends=(Backend.IVSHMEM, Backend.LOOPBACK))
     figures = []
     with Cluster("bench-link", config) as pair:
@@ -108,7 +108,7 @@ def other_backends(config: Config) -> list[Figure]:
 
 
 def other_ways(config: Config) -> list[Figure]:
-    """The same between adapters in brief, in each of the other ways."""
+    """Measures between adapters in brief, in each of the other ways."""
     figures = []
     for word, way in WAYS.items():
         other = replace(config, module={**config.module, **way.module})
@@ -122,5 +122,5 @@ def other_ways(config: Config) -> list[Figure]:
 
 
 def add(figures: list[Figure]) -> None:
-    """Write all figures, now that there are more."""
+    """Writes all figures again, with those that came later."""
     results.write("link", figures)

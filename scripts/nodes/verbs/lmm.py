@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The part of nodes bench about the locked memory manager: what it costs to register memory."""
+"""The part of nodes bench about the locked memory manager: the cost to register memory."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def run(node: Node, options: str) -> list[Figure]:
 
 
 def soft_roce(node: Node) -> None:
-    """Give the node an RDMA device, so that ibv_reg_mr() is measured; why it has none is said."""
+    """Gives the node an RDMA device, for ibv_reg_mr(), or prints why it has none."""
     if RDMA is None:
         say("no soft-RoCE: scripts/root could not set it up, as was said above")
         return
@@ -49,7 +49,7 @@ def soft_roce(node: Node) -> None:
 
 
 def counters(pair: Cluster) -> dict[str, int]:
-    """What the device counted of node a: accesses to its control registers, and invalidations."""
+    """Reads the device's counters of node a: accesses to its control registers, invalidations."""
     assert pair.device
     stats: Any = pair.device.control("stats")["stats"]
     counted = stats["nodes"][0]["counters"]
@@ -60,7 +60,7 @@ def counters(pair: Cluster) -> dict[str, int]:
 
 
 def device_counts(pair: Cluster) -> list[Figure]:
-    """What reaches the device in each step, by registration."""
+    """Counts what reaches the device in each step, by registration."""
     figures = []
     pair.a.check(f"rm -f {FIFO} && mkfifo {FIFO}")
     job = pair.a.spawn(f"uldma-bench lmm-steps {FIFO}")
@@ -84,7 +84,7 @@ def device_counts(pair: Cluster) -> list[Figure]:
 
 
 def measure(pair: Cluster) -> list[Figure]:
-    """Measure on node a, and write build/results/lmm.json and lmm-*.svg."""
+    """Measures on node a, and writes build/results/lmm.json and lmm-*.svg."""
     soft_roce(pair.a)
     say("measuring registration ...")
     figures = run(pair.a, MERGED)
