@@ -4,11 +4,11 @@
 import re
 from collections.abc import Callable
 
-from . import ends, kunit
+from . import endpoints, kunit
 from .agent import Result
 from .cases.registry import Case
 from .cluster import Cluster
-from .flavours import Flavour
+from .topologies import Topology
 from .kernel import DEBUG, patience
 from .outcome import Outcome
 from .paths import LOGS
@@ -21,25 +21,25 @@ PROGRAM_TIMEOUT = 300.0
 SERVER_TIMEOUT = 20.0
 
 
-def program(flavour: Flavour, name: str) -> Body:
+def program(topology: Topology, name: str) -> Body:
     """Run one kselftest program by kselftest's own runner.
 
     That is a shell script, whose many processes take the debug kernel six seconds: there the
     program runs by itself.
     """
-    limit = f"{patience(flavour.slowness * PROGRAM_LIMIT):.0f}"
+    limit = f"{patience(topology.slowness * PROGRAM_LIMIT):.0f}"
     if DEBUG:
         command = f"cd /kselftest/uldma && timeout {limit} ./{name.removeprefix('uldma:')}"
     else:
         command = f"cd /kselftest && ./run_kselftest.sh -o {limit} -t {name}"
 
     def body(nodes: Cluster, outcome: Outcome) -> None:
-        _count(outcome, nodes.a.run(command, flavour.slowness * PROGRAM_TIMEOUT))
+        _count(outcome, nodes.a.run(command, topology.slowness * PROGRAM_TIMEOUT))
 
     return body
 
 
-def program_with_peer(flavour: Flavour, name: str) -> Body:
+def program_with_peer(topology: Topology, name: str) -> Body:
     """Run a program of both ends: "serve" on B, "run" on A. kselftest's runner has but one.
 
     The ends of a loopback are both on A.
@@ -47,13 +47,13 @@ def program_with_peer(flavour: Flavour, name: str) -> Body:
     path = f"/kselftest/{name.replace(':', '/')}"
 
     def body(nodes: Cluster, outcome: Outcome) -> None:
-        here, there = ends.of(nodes)
-        ends.wait_up((here, there))
+        here, there = endpoints.of(nodes)
+        endpoints.wait_up((here, there))
         server = there.node.spawn(f"ULDMA_DEVICE={there.path} {path} serve")
         try:
             server.wait_output("ready", SERVER_TIMEOUT)
             client = f"ULDMA_DEVICE={here.path} {path} run"
-            _count(outcome, here.node.run(client, flavour.slowness * PROGRAM_TIMEOUT))
+            _count(outcome, here.node.run(client, topology.slowness * PROGRAM_TIMEOUT))
         finally:
             server.end()
 

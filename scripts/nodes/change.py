@@ -16,7 +16,7 @@ from .sources import Selftests
 # In as many days each test runs at least once.
 PARTS = 4
 DAY = 24 * 60 * 60
-# Tests of a flavour that has no more stay together, since they are not worth more than one boot.
+# Tests of a topology that has no more stay together, since they are not worth more than one boot.
 FEW = 8
 # For CHANGED=: what is newer than a day, seen from the newest commit.
 AUTO = "auto"
@@ -63,10 +63,10 @@ def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Tes
     Those that a pattern is found in, the day's part of the others, and what is first on the nodes
     of any of these. The parts are made by name, so that they stay the same from day to day.
     """
-    sizes = Counter(test.flavour.name for test in tests)
+    sizes = Counter(test.topology.name for test in tests)
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for test in tests:
-        group = test.flavour.name if sizes[test.flavour.name] <= FEW else test.name
+        group = test.topology.name if sizes[test.topology.name] <= FEW else test.name
         groups[group].add(test.name)
     todays = sorted(groups)[day % PARTS :: PARTS]
     chosen = set[str]().union(*(groups[group] for group in todays))
@@ -78,7 +78,7 @@ def smoke(tests: Sequence[Test]) -> list[Test]:
     chosen: set[str] = set()
     for what in touched.BROAD:
         found = [test for test in tests if re.search(what, test.name)]
-        chosen.update(test.name for test in found if test.flavour is found[0].flavour)
+        chosen.update(test.name for test in found if test.topology is found[0].topology)
     return _with_first(tests, chosen)
 
 
@@ -88,9 +88,9 @@ def _found(tests: Sequence[Test], patterns: Sequence[str]) -> set[str]:
 
 
 def _with_first(tests: Sequence[Test], chosen: set[str]) -> list[Test]:
-    flavours = {test.flavour.name for test in tests if test.name in chosen}
+    topologies = {test.topology.name for test in tests if test.name in chosen}
     return [
         test
         for test in tests
-        if test.name in chosen or (test.turn is Turn.FIRST and test.flavour.name in flavours)
+        if test.name in chosen or (test.turn is Turn.FIRST and test.topology.name in topologies)
     ]

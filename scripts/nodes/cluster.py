@@ -23,7 +23,7 @@ from .servers import Server
 
 # By the number of a node on its links.
 NAMES = "abcdefgh"
-# Who has a network.
+# Nodes with a network.
 NETWORKED = "ab"
 # Devices of one machine's loopback.
 LOOPBACK_NODES = 2

@@ -13,7 +13,7 @@ from .errors import NodesError
 from .servers import Server
 
 ANSWER_TIMEOUT = 10.0
-# A link has at least two ends; nobody need be at the other.
+# A link has at least two ends; the other may have no node.
 LEAST_NODES = "ab"
 
 

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from .flavours import Flavour
+from .topologies import Topology
 from .kernel import patience
 from .plan import Test
 
@@ -52,17 +52,17 @@ class Durations:
             seconds = patience(LONG_TESTS[test.name])
         return TEST if seconds is None else seconds
 
-    def of_boot(self, flavour: Flavour) -> float:
+    def of_boot(self, topology: Topology) -> float:
         """How long a set of nodes will take to boot."""
-        return self._known.get(_boot(flavour), BOOT) if flavour.nodes else 0.0
+        return self._known.get(_boot(topology), BOOT) if topology.nodes else 0.0
 
     def note(self, test: Test, seconds: float) -> None:
         """A test has passed."""
         self._new[test.name] = round(seconds, 1)
 
-    def note_boot(self, flavour: Flavour, seconds: float) -> None:
+    def note_boot(self, topology: Topology, seconds: float) -> None:
         """A set of nodes is up."""
-        self._new[_boot(flavour)] = round(seconds, 1)
+        self._new[_boot(topology)] = round(seconds, 1)
 
     def save(self) -> None:
         """Add what was noted to what the file holds by now."""
@@ -80,5 +80,5 @@ class Durations:
             return {}
 
 
-def _boot(flavour: Flavour) -> str:
-    return f"boot of {flavour.name or 'usual'} nodes"
+def _boot(topology: Topology) -> str:
+    return f"boot of {topology.name or 'usual'} nodes"

@@ -3,7 +3,7 @@
 
 import re
 
-from . import ends
+from . import endpoints
 from .agent import Result
 from .cluster import Cluster
 from .errors import NodesError
@@ -19,10 +19,10 @@ MORE_SECONDS = 240.0
 def wait_up(cluster: Cluster) -> None:
     """Wait until the devices of the nodes see each other."""
     for backend in cluster.config.backends:
-        found = ends.find(cluster, backend)
+        found = endpoints.find(cluster, backend)
         if backend is Backend.LOOPBACK:
             found = [end for end in found if end.node is cluster.a]
-        ends.wait_up(found)
+        endpoints.wait_up(found)
 
 
 def interface(cluster: Cluster, seconds: int, seed: int | None, replay: str = "") -> Result:

@@ -11,7 +11,7 @@ from pathlib import Path
 from .bodies import Body
 from .cluster import Cluster
 from .console import say
-from .flavours import HOST
+from .topologies import HOST
 from .outcome import Outcome
 from .paths import BUILD, LOGS, REPO
 from .plan import Test

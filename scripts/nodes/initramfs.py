@@ -50,7 +50,7 @@ PS1='\h:\w\$ '
 
 
 def _pack(tree: Path, archive: Path) -> None:
-    """Make an archive that belongs to root, whoever we are."""
+    """Make an archive whose files belong to root, for any user."""
     names = sorted(str(path.relative_to(tree)) for path in tree.rglob("*"))
     new = archive.with_suffix(".new")
     with new.open("wb") as out:

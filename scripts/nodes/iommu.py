@@ -3,12 +3,12 @@
 
 import time
 
-from . import ends
+from . import endpoints
 from .cases.registry import Case, expect
 from .cluster import Cluster
 from .device import Device
 from .errors import TimedOut
-from .flavours import Flavour
+from .topologies import Topology
 from .kernel import DEBUG, patience
 from .polling import pause
 from .qemu import Config
@@ -33,11 +33,11 @@ UNMAP_TIMEOUT = 10.0
 MISMATCH = 5
 
 
-def flavour(mode: str) -> Flavour:
+def topology(mode: str) -> Topology:
     """How to boot such nodes."""
     domain = f"nodes.domain={DOMAINS[mode]}"
     config = Config(debug=True, iommu=True, cmdline=domain)
-    return Flavour(f"iommu-{mode}", config, slowness=SLOWNESS)
+    return Topology(f"iommu-{mode}", config, slowness=SLOWNESS)
 
 
 def in_use(mode: str) -> Case:
@@ -68,7 +68,7 @@ def in_use(mode: str) -> Case:
 def rights(pair: Cluster) -> None:
     """A device that writes to what it is to read reaches that only where it may write."""
     assert pair.device
-    [here, _] = ends.of(pair)
+    [here, _] = endpoints.of(pair)
     twice = here.command("dma --size 64K --count 2 --timeout 20 --method")
     with pair.device.fault("trespass", here.number):
         # A source that is locked for both: what the device did to it is in the second transfer.

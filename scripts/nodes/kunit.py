@@ -5,7 +5,7 @@ from .errors import NodesError
 from .kernel import SUFFIX
 from .node import Node
 from .paths import LOGS
-from .tally import Tally
+from .ktap import Tally
 
 SUITES = "/sys/kernel/debug/kunit/uldma_*"
 RUN_TIMEOUT = 60.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What tests have left on a node that nobody uses any more: pins, locks, the driver's objects."""
+"""Remains of tests on a node that is no longer used: pins, locks, the driver's objects."""
 
 import time
 from functools import partial

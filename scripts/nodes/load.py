@@ -4,10 +4,10 @@
 from types import TracebackType
 from typing import Self
 
-from . import ends
+from . import endpoints
 from .agent import Job
 from .cluster import Cluster
-from .ends import End
+from .endpoints import Endpoint
 from .errors import NodesError
 from .polling import wait_until
 from .streams import cross
@@ -31,7 +31,7 @@ class Load:
     The transfers of b are by its own memory: they have to go on whatever a's device does.
     """
 
-    def __init__(self, a: End, b: End) -> None:
+    def __init__(self, a: Endpoint, b: Endpoint) -> None:
         self._a, self._b = a, b
         self._jobs: list[Job] = []
         self._witness: Job | None = None
@@ -97,7 +97,7 @@ class Load:
 
 def works(pair: Cluster) -> None:
     """The link is up, and data crosses both ways."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)
     cross(b, a, PORT, SIZE)

@@ -140,7 +140,7 @@ class Node:
         self.monitor.execute("set-action", reboot="shutdown")
 
     def kill(self) -> None:
-        """End the emulator without a word, and raise if the kernel had reported something bad."""
+        """End the emulator without a message, and raise if the kernel had reported a defect."""
         self._process.kill()
         self._process.wait()
         self.log.wait_end(QUIT_TIMEOUT)
@@ -148,7 +148,7 @@ class Node:
         self.log.check()
 
     def abandon(self) -> None:
-        """End the emulator, whoever waits for the node."""
+        """End the emulator, even if a thread waits for the node."""
         self._process.kill()
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .console import write
-from .tally import Tally
+from .ktap import Tally
 
 LONGEST = 10
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from . import bodies, flavours, iommu
+from . import bodies, topologies, iommu
 from .bodies import Body
 from .cases.registry import Case, name_of
-from .flavours import Flavour
+from .topologies import Topology
 
 PROGRAMS_WITH_PEER = ("uldma:uldma_peer", "uldma:uldma_peer_atomic")
 # What runs wherever nodes are joined; the programs of both ends among them end in _peer, and in the
@@ -37,9 +37,9 @@ class Turn(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Test:
-    """One program or case on nodes of one flavour."""
+    """One program or case on nodes of one topology."""
 
-    flavour: Flavour
+    topology: Topology
     plain: str
     body: Body
     turn: Turn = Turn.ANY
@@ -49,61 +49,61 @@ class Test:
     @property
     def name(self) -> str:
         """What it is called."""
-        return self.flavour.full_name(self.plain)
+        return self.topology.full_name(self.plain)
 
 
-def _too_long(flavour: Flavour, name: str = "") -> str:
-    if flavour in (flavours.IVSHMEM, flavours.THREE):
+def _too_long(topology: Topology, name: str = "") -> str:
+    if topology in (topologies.IVSHMEM, topologies.THREE):
         return OF_MANY_NODES
     if name in PROGRAMS_OF_DEVICE:
         return OF_DEVICE
     return OF_BULK if name in PROGRAMS_OF_BULK else ""
 
 
-def _program(flavour: Flavour, name: str) -> Test:
+def _program(topology: Topology, name: str) -> Test:
     turn = Turn.LAST if name == LAST_PROGRAM else Turn.ANY
-    return Test(flavour, name, bodies.program(flavour, name), turn, _too_long(flavour, name))
+    return Test(topology, name, bodies.program(topology, name), turn, _too_long(topology, name))
 
 
-def _program_with_peer(flavour: Flavour, name: str) -> Test:
-    body = bodies.program_with_peer(flavour, name)
-    return Test(flavour, name, body, too_long=_too_long(flavour, name))
+def _program_with_peer(topology: Topology, name: str) -> Test:
+    body = bodies.program_with_peer(topology, name)
+    return Test(topology, name, body, too_long=_too_long(topology, name))
 
 
-def _cases(flavour: Flavour, cases: Sequence[Case]) -> Iterator[Test]:
+def _cases(topology: Topology, cases: Sequence[Case]) -> Iterator[Test]:
     for function in cases:
-        yield Test(flavour, name_of(function), bodies.case(function), too_long=_too_long(flavour))
+        yield Test(topology, name_of(function), bodies.case(function), too_long=_too_long(topology))
 
 
 def _usual(programs: Sequence[str], connected: Sequence[str]) -> Iterator[Test]:
     """Every kselftest program, but for those of connections, which need both ends in one node."""
     for name in programs:
         if not CONNECTION_PROGRAM.match(name):
-            yield _program(flavours.USUAL, name)
+            yield _program(topologies.USUAL, name)
     for name in (*PROGRAMS_WITH_PEER, *connected):
-        yield _program_with_peer(flavours.USUAL, name)
+        yield _program_with_peer(topologies.USUAL, name)
 
 
-def _joined(flavour: Flavour, programs: Sequence[str], connected: Sequence[str]) -> Iterator[Test]:
+def _joined(topology: Topology, programs: Sequence[str], connected: Sequence[str]) -> Iterator[Test]:
     """The programs about connections, on nodes that something else joins."""
-    if flavour is flavours.LOOPBACK:
+    if topology is topologies.LOOPBACK:
         for name in filter(CONNECTION_PROGRAM.match, programs):
-            yield _program(flavour, name)
-    if len(flavour.config.backends) == 1:
+            yield _program(topology, name)
+    if len(topology.config.backends) == 1:
         for name in connected:
-            yield _program_with_peer(flavour, name)
+            yield _program_with_peer(topology, name)
 
 
 def _with_iommu(mode: str, programs: Sequence[str]) -> Iterator[Test]:
     """The programs that map memory for the device, with an IOMMU between the two."""
-    flavour = iommu.flavour(mode)
+    topology = iommu.topology(mode)
     in_use = bodies.case(iommu.in_use(mode))
-    yield Test(flavour, "nodes:iommu.in_use", in_use, Turn.FIRST)
-    yield Test(flavour, "nodes:iommu.rights", bodies.case(iommu.rights))
+    yield Test(topology, "nodes:iommu.in_use", in_use, Turn.FIRST)
+    yield Test(topology, "nodes:iommu.rights", bodies.case(iommu.rights))
     for name in programs:
-        yield _program(flavour, name)
+        yield _program(topology, name)
     for name in PROGRAMS_WITH_PEER:
-        yield _program_with_peer(flavour, name)
+        yield _program_with_peer(topology, name)
 
 
 def node_tests(
@@ -116,17 +116,17 @@ def node_tests(
     """All tests that need nodes.
 
     The programs are those that kselftest's runner may start; the connected ones have one end on
-    each node. Cases are by the name of their flavour. Where the kernel has KUnit, it
+    each node. Cases are by the name of their topology. Where the kernel has KUnit, it
     has the module's unit tests, too.
     """
     tests: list[Test] = []
     if unit_tests:
-        tests.append(Test(flavours.USUAL, "kunit", bodies.unit_tests))
+        tests.append(Test(topologies.USUAL, "kunit", bodies.unit_tests))
     tests += _usual(programs, connected)
-    for flavour in (flavours.LOOPBACK, flavours.IVSHMEM, flavours.THREE):
-        tests += _joined(flavour, programs, connected)
-    for flavour in (flavours.USUAL, flavours.LOOPBACK, flavours.IVSHMEM, flavours.THREE):
-        tests += _cases(flavour, cases.get(flavour.name, ()))
+    for topology in (topologies.LOOPBACK, topologies.IVSHMEM, topologies.THREE):
+        tests += _joined(topology, programs, connected)
+    for topology in (topologies.USUAL, topologies.LOOPBACK, topologies.IVSHMEM, topologies.THREE):
+        tests += _cases(topology, cases.get(topology.name, ()))
     for mode, wanted in iommu.MODES.items():
         tests += _with_iommu(mode, wanted)
     return tests

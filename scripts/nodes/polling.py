@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Waiting for what nobody tells us of."""
+"""Waiting for states that cause no event."""
 
 import time
 from collections.abc import Callable

@@ -10,21 +10,21 @@ from .bodies import Body, case
 from .cases.registry import Skip
 from .cluster import Cluster
 from .errors import NodesError
-from .flavours import Flavour
+from .topologies import Topology
 from .kernel import DEBUG, SUFFIX
 from .outcome import Outcome
 
 
 class Site:
-    """The nodes of a flavour, as the number-th set of this run."""
+    """The nodes of a topology, as the number-th set of this run."""
 
-    def __init__(self, flavour: Flavour, number: int) -> None:
-        self._flavour = flavour
-        # The first set has the flavour's own name.
+    def __init__(self, topology: Topology, number: int) -> None:
+        self._topology = topology
+        # The first set has the topology's own name.
         self._again = f"-{number}" if number > 1 else ""
-        parts = filter(None, ("test", flavour.name, SUFFIX.lstrip("-")))
+        parts = filter(None, ("test", topology.name, SUFFIX.lstrip("-")))
         scenario = "-".join(parts) + self._again
-        self._nodes = Cluster(scenario, flavour.config, names=flavour.nodes)
+        self._nodes = Cluster(scenario, topology.config, names=topology.nodes)
         # Whether the next test may rely on these nodes.
         self.usable = True
 
@@ -46,7 +46,7 @@ class Site:
         began = time.monotonic()
         self._step(outcome, name, lambda: body(self._nodes, outcome))
         self._step(outcome, f"{name}: kernel log", self._nodes.check_logs)
-        if self.usable and self._flavour.nodes:
+        if self.usable and self._topology.nodes:
             self._step(outcome, f"{name}: pins", lambda: leftovers.wait_unpinned(self._nodes))
         outcome.seconds = time.monotonic() - began
         return outcome
@@ -70,5 +70,5 @@ class Site:
         if DEBUG:
             checks.append(("nodes:leaks", leaks.check))
         for name, check in checks:
-            if self.usable and self._flavour.nodes:
-                yield self.run(self._flavour.full_name(name + self._again), case(check))
+            if self.usable and self._topology.nodes:
+                yield self.run(self._topology.full_name(name + self._again), case(check))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from . import ends, leftovers
+from . import endpoints, leftovers
 from .agent import Job
 from .cluster import Cluster
-from .ends import End
+from .endpoints import Endpoint
 from .errors import NodesError
 from .polling import wait_until
 from .streams import cross_all
@@ -106,7 +106,7 @@ def make_data() -> str:
     )
 
 
-def receiving(end: End, port: int) -> str:
+def receiving(end: Endpoint, port: int) -> str:
     """The script that receives again and again.
 
     Whatever becomes of a connection, what has come is the beginning of what was sent. A file that
@@ -123,7 +123,7 @@ def receiving(end: End, port: int) -> str:
     )
 
 
-def sending(end: End, peer: End, port: int) -> str:
+def sending(end: Endpoint, peer: Endpoint, port: int) -> str:
     """The script that sends again and again."""
     connect = end.command(f"connect {peer.number} {port} --wait --timeout 60")
     return f"while :; do {connect} <{WORK}/data-{port} >/dev/null 2>&1 || usleep 50000; done"
@@ -143,13 +143,13 @@ class Soak:
     _jobs: dict[int, list[Job]] = field(default_factory=dict)
 
     @property
-    def _ends(self) -> list[End]:
-        return ends.of(self.pair)
+    def _ends(self) -> list[Endpoint]:
+        return endpoints.of(self.pair)
 
     def run(self, seed: int, kills: int, seconds: float = 0.0) -> None:
         """Kill that often, and for at least that long; raise if anything is not as it should be."""
         began = time.monotonic()
-        ends.wait_up(self._ends)
+        endpoints.wait_up(self._ends)
         self._violations = self._count_violations()
         for number in range(2):
             self._start(number)
@@ -194,7 +194,7 @@ class Soak:
             # The driver counts from zero.
             self._violations[kill.victim] = 0
         here, there = self._ends[1 - kill.victim], self._ends[kill.victim]
-        took = ends.wait_up((here, there))
+        took = endpoints.wait_up((here, there))
         self.slowest = max(self.slowest, took)
         after = here.peer(there)["generation"]
         if kill.kind is Kind.PROCESS and after != before:
@@ -219,7 +219,7 @@ class Soak:
         device.control("link", up=False)
         try:
             for here, there in (self._ends, reversed(self._ends)):
-                ends.wait_down(here, there)
+                endpoints.wait_down(here, there)
         finally:
             device.control("link", up=True)
 
@@ -277,7 +277,7 @@ class Soak:
         here, there = self._ends
         return [end.peer(peer)["violations"] for end, peer in ((here, there), (there, here))]
 
-    def _expect_nothing(self, end: End) -> None:
+    def _expect_nothing(self, end: Endpoint) -> None:
         """Raise if the device says that anything is in use."""
 
         def unused() -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .agent import Job
-from .ends import End
+from .endpoints import Endpoint
 from .errors import NodesError
 
 TIMEOUT = 120.0
@@ -18,8 +18,8 @@ MUCH = 65536
 class Crossing:
     """A file of random bytes on its way from one end to another."""
 
-    sender: End
-    receiver: End
+    sender: Endpoint
+    receiver: Endpoint
     sent: str
     received: str
     listener: Job
@@ -27,14 +27,14 @@ class Crossing:
 
     @staticmethod
     def start(
-        sender: End,
-        receiver: End,
+        sender: Endpoint,
+        receiver: Endpoint,
         port: int,
         size: int,
         options: str = "",
         accept: str = "--once",
     ) -> "Crossing":
-        """Make the file, and let both ends start: options of who connects, and of who listens."""
+        """Make the file, and start both ends: options of the connecting and the listening one."""
         sent, received = f"/tmp/sent-{port}", f"/tmp/received-{port}"
         sender.node.check(f"head -c {size} /dev/urandom >{sent}", TIMEOUT)
         listener = receiver.spawn(f"listen {port} {accept} {PATIENCE} >{received}")
@@ -62,7 +62,7 @@ class Crossing:
             self.listener.end()
 
 
-def absorb(receiver: End, port: int, accept: str = "--once") -> Job:
+def absorb(receiver: Endpoint, port: int, accept: str = "--once") -> Job:
     """Let an end listen and throw away what comes; the job says "begun" when much has come."""
     listen = receiver.command(f"listen {port} {accept} {PATIENCE}")
     reader = f"{{ head -c {MUCH} >/dev/null && echo begun; cat >/dev/null; }}"
@@ -70,13 +70,13 @@ def absorb(receiver: End, port: int, accept: str = "--once") -> Job:
 
 
 def cross(
-    sender: End, receiver: End, port: int, size: int, options: str = "", accept: str = "--once"
+    sender: Endpoint, receiver: Endpoint, port: int, size: int, options: str = "", accept: str = "--once"
 ) -> None:
     """Let a file cross, and raise unless it arrives unchanged."""
     Crossing.start(sender, receiver, port, size, options, accept).finish()
 
 
-def cross_all(ends: Sequence[End], port: int, size: int) -> None:
+def cross_all(ends: Sequence[Endpoint], port: int, size: int) -> None:
     """Let a file cross from every end to every other, all at the same time."""
     pairs = [(here, there) for here in ends for there in ends if here != there]
     crossings = [

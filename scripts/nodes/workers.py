@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .durations import Durations
 from .errors import NodesError
-from .flavours import Flavour
+from .topologies import Topology
 from .outcome import Outcome, Report
 from .plan import Test, Turn
 from .schedule import Schedule
@@ -26,7 +26,7 @@ class Workers:
         schedule: Schedule,
         durations: Durations,
         report: Report,
-        make_site: Callable[[Flavour, int], Site] = Site,
+        make_site: Callable[[Topology, int], Site] = Site,
     ) -> None:
         self._schedule = schedule
         self._make_site = make_site
@@ -68,14 +68,14 @@ class Workers:
                 try:
                     self._use_nodes(test)
                 finally:
-                    self._schedule.leave(test.flavour)
+                    self._schedule.leave(test.topology)
         except BaseException as error:
             self._error = error
             self._stop()
 
     def _use_nodes(self, test: Test) -> None:
-        """Boot nodes for a test, and keep them while tests of that flavour are left."""
-        site = self._site(test.flavour)
+        """Boot nodes for a test, and keep them while tests of that topology are left."""
+        site = self._site(test.topology)
         try:
             began = time.monotonic()
             try:
@@ -83,28 +83,28 @@ class Workers:
             except (NodesError, OSError) as error:
                 self._give_up(test, error)
                 return
-            if test.flavour.nodes:
-                self._note_boot(test.flavour, time.monotonic() - began)
+            if test.topology.nodes:
+                self._note_boot(test.topology, time.monotonic() - began)
             self._run_tests(site, test)
         finally:
             with self._lock:
                 self._sites.discard(site)
             site.stop()
 
-    def _site(self, flavour: Flavour) -> Site:
+    def _site(self, topology: Topology) -> Site:
         with self._lock:
-            self._boots[flavour.name] += 1
-            site = self._make_site(flavour, self._boots[flavour.name])
+            self._boots[topology.name] += 1
+            site = self._make_site(topology, self._boots[topology.name])
             self._sites.add(site)
             return site
 
-    def _note_boot(self, flavour: Flavour, seconds: float) -> None:
-        self._durations.note_boot(flavour, seconds)
+    def _note_boot(self, topology: Topology, seconds: float) -> None:
+        self._durations.note_boot(topology, seconds)
         self._report.add_boot(seconds)
 
     def _give_up(self, test: Test, error: Exception) -> None:
-        """Nodes did not come up: others of the flavour would not either."""
-        left = self._schedule.give_up(test.flavour)
+        """Nodes did not come up: others of the topology would not either."""
+        left = self._schedule.give_up(test.topology)
         outcome = Outcome(test.name)
         outcome.fail(f"{test.name}, and {left} more: the nodes did not come up", str(error))
         self._add(outcome)
@@ -118,7 +118,7 @@ class Workers:
                 self._durations.note(test, outcome.seconds)
             if not site.usable:
                 return
-            test = None if test.turn is Turn.LAST else self._schedule.next(test.flavour)
+            test = None if test.turn is Turn.LAST else self._schedule.next(test.topology)
         for outcome in site.finish():
             self._add(outcome)
 

@@ -14,7 +14,7 @@ in_root() {
 	(bwrap_root --bind "$new" "$final" --chdir "$final" -- "$@")
 }
 
-# bwrap_root ARGS...: become bwrap, so that whoever ends this process ends what runs inside.
+# bwrap_root ARGS...: become bwrap, so that ending this process ends its contents.
 bwrap_root() {
 	local root args=() item
 	root=$(stage_dir root)

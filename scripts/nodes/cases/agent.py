@@ -2,7 +2,7 @@
 """What the first process of a node, which runs all commands, has to survive."""
 
 from ..cluster import Cluster
-from ..flavours import LOOPBACK
+from ..topologies import LOOPBACK
 from .registry import case_of, expect
 
 # Around what the shell takes as one argument, and much more.

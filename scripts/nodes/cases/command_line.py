@@ -4,11 +4,11 @@
 import json
 from typing import Any
 
-from .. import ends
+from .. import endpoints
 from ..agent import Result
 from ..cluster import Cluster
-from ..ends import End
-from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..endpoints import Endpoint
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..streams import PATIENCE
 from .registry import case, case_of, expect
 
@@ -27,7 +27,7 @@ TIMED_OUT = 4
 MISMATCH = 5
 
 
-def refused(end: End, arguments: str, status: int) -> dict[str, Any]:
+def refused(end: Endpoint, arguments: str, status: int) -> dict[str, Any]:
     """Run `uldma`, which must fail with that status; the error that it tells."""
     return error_of(end.node.run(end.command(f"{arguments} --json </dev/null")), status)
 
@@ -50,8 +50,8 @@ def expect_words(text: str, *words: str) -> None:
 @case_of(LOOPBACK)
 def waiting_in_vain_is_a_timeout(pair: Cluster) -> None:
     """`connect --wait` to a port at which no process listens."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     error = refused(a, f"connect {b.number} {PORT} --wait {BRIEFLY}", TIMED_OUT)
     expect(error["kind"] == "timeout", str(error))
     expect_words(error["message"], f"port {PORT} of node {b.number}")
@@ -60,8 +60,8 @@ def waiting_in_vain_is_a_timeout(pair: Cluster) -> None:
 @case_of(LOOPBACK)
 def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
     """The own node, and one that is not there, in every verb that names a peer."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     verbs = (
         f"connect {{}} {PORT}",
         f"connect {{}} {PORT} --ring",
@@ -80,8 +80,8 @@ def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
 @case_of(LOOPBACK)
 def words_come_back_in_messages(pair: Cluster) -> None:
     """What is not there in time is called as the user has called it."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     verbs = ("recv-file --name letters", "ping --name letters")
     for verb in verbs:
         error = refused(a, f"{verb} {BRIEFLY}", TIMED_OUT)
@@ -91,8 +91,8 @@ def words_come_back_in_messages(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def a_ring_and_a_stream_do_not_join(pair: Cluster) -> None:
     """--ring on one side only: both sides say so, long before their time is over."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     for options in (("--ring", ""), ("", "--ring"), ("--ring", "--once")):
         of_client, of_listener = options
         listener = b.spawn(f"listen {PORT} --json {PATIENCE} {of_listener} </dev/null >/tmp/came")
@@ -130,8 +130,8 @@ def stat_shows_all_processes(pair: Cluster) -> None:
 @case_of(LOOPBACK)
 def progress_is_shown_where_it_can_be_seen(pair: Cluster) -> None:
     """On a terminal, and with --progress; a pipe gets nothing that it has not asked for."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     a.node.check(f"head -c {MUCH} /dev/zero >/tmp/much; stty -F {TERMINAL} rows 24 cols 80")
     connect = a.command(f"connect {b.number} {PORT} --wait {PATIENCE}")
     for options in ("", "--ring", f"2>{TERMINAL}"):

@@ -3,10 +3,10 @@
 
 from collections.abc import Callable
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
 from ..console import say
-from ..ends import End
+from ..endpoints import Endpoint
 from ..leftovers import pins
 from ..load import Load, works
 from ..polling import wait_until
@@ -23,15 +23,15 @@ MOST_LINES = 100
 REGIONS = 200
 PROCESSES = 20
 
-Consequence = Callable[[End], None]
+Consequence = Callable[[Endpoint], None]
 
 
-def said(end: End) -> list[str]:
+def said(end: Endpoint) -> list[str]:
     """What the driver has said of the device so far."""
     return end.node.check("dmesg | grep -E ' uldma [0-9a-f]{4}:' || true").splitlines()
 
 
-def transfer(end: End, options: str = "") -> int:
+def transfer(end: Endpoint, options: str = "") -> int:
     """Let a program transfer something; its exit status."""
     return end.node.run(end.command(f"dma --size 64K --count 4 --timeout 3 {options}"), TIMEOUT).rc
 
@@ -39,18 +39,18 @@ def transfer(end: End, options: str = "") -> int:
 def ends_with(*statuses: int) -> Consequence:
     """Programs that transfer end with one of these."""
 
-    def consequence(a: End) -> None:
+    def consequence(a: Endpoint) -> None:
         found = transfer(a)
         expect(found in statuses, f"a transfer ended with {found} instead of {statuses}")
 
     return consequence
 
 
-def goes_on(_: End) -> None:
+def goes_on(_: Endpoint) -> None:
     """Nothing has to be done afterwards."""
 
 
-def rebind(end: End) -> None:
+def rebind(end: Endpoint) -> None:
     """Let the driver begin anew."""
     again = end.unbind()
     end.node.check(again, TIMEOUT)
@@ -59,8 +59,8 @@ def rebind(end: End) -> None:
 def suffer(pair: Cluster, kind: str, consequence: Consequence, mend: Consequence) -> list[str]:
     """Let node a's device misbehave under load, and mend what lasts; what its driver has said."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before = len(said(a))
     with Load(a, b) as load:
         load.wait_flow()
@@ -82,7 +82,7 @@ def suffer(pair: Cluster, kind: str, consequence: Consequence, mend: Consequence
 def no_memory_answers(pair: Cluster) -> None:
     """Transfers fail, and the driver says why."""
 
-    def consequence(a: End) -> None:
+    def consequence(a: Endpoint) -> None:
         expect(transfer(a) not in (0, TIMED_OUT), "a transfer without memory did not fail")
         wait_until(lambda: any("bus address" in line for line in said(a)), TIMEOUT, "it is said")
 
@@ -91,7 +91,7 @@ def no_memory_answers(pair: Cluster) -> None:
 
 @case
 def no_completion_comes(pair: Cluster) -> None:
-    """Whoever waits is told when the time is over."""
+    """A waiting call returns an error when its time is over."""
     suffer(pair, "drop-completion", ends_with(TIMED_OUT), rebind)
 
 
@@ -99,7 +99,7 @@ def no_completion_comes(pair: Cluster) -> None:
 def completions_are_forged(pair: Cluster) -> None:
     """Tickets that were never given out complete nothing."""
 
-    def consequence(a: End) -> None:
+    def consequence(a: Endpoint) -> None:
         expect(transfer(a) != 0, "a transfer ended well by a forged completion")
 
     suffer(pair, "forge-completion", consequence, rebind)
@@ -107,13 +107,13 @@ def completions_are_forged(pair: Cluster) -> None:
 
 @case
 def no_interrupt_comes(pair: Cluster) -> None:
-    """Whoever sleeps is woken by the driver's own clock, or told when the time is over."""
+    """The driver's own clock wakes a sleeping call, or the call fails when its time is over."""
     suffer(pair, "drop-interrupt", ends_with(0, TIMED_OUT), goes_on)
 
 
 @case
 def data_arrives_changed(pair: Cluster) -> None:
-    """Only who checks notices, and all that comes later is right."""
+    """Only a program that checks its data notices, and later data is right."""
     suffer(pair, "corrupt", ends_with(MISMATCH), goes_on)
 
 
@@ -121,7 +121,7 @@ def data_arrives_changed(pair: Cluster) -> None:
 def registers_read_ones(pair: Cluster) -> None:
     """What the driver cannot know, it does not believe; binding anew mends it."""
 
-    def consequence(a: End) -> None:
+    def consequence(a: Endpoint) -> None:
         transfer(a)
         transfer(a, "--method kernel")
 
@@ -132,8 +132,8 @@ def registers_read_ones(pair: Cluster) -> None:
 def one_line_for_all_objects(pair: Cluster) -> None:
     """Hundreds of regions stay with a device that does not answer; the log has one line of it."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before, pinned = len(said(a)), pins(a.node)
     register = a.command(f"register --size 4K --times {REGIONS // PROCESSES}")
     with pair.device.fault("ones", a.number):
@@ -153,14 +153,14 @@ def one_line_for_all_objects(pair: Cluster) -> None:
 
 @case
 def the_function_is_gone(pair: Cluster) -> None:
-    """The card is pulled without a word; the kernel lets go of it, and finds another one later."""
+    """The card is pulled by surprise; the kernel releases it, and finds another one later."""
 
-    def consequence(a: End) -> None:
+    def consequence(a: Endpoint) -> None:
         expect(transfer(a) != 0, "a transfer without a device ended well")
         place = a.node.check(f"readlink -f /sys/class/misc/uldma{a.device}/device").strip()
         a.node.check(f"echo 1 >{place}/remove && ! test -e {a.path}", TIMEOUT)
 
-    def find(a: End) -> None:
+    def find(a: Endpoint) -> None:
         a.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {a.path}", TIMEOUT)
 
     suffer(pair, "gone", consequence, find)
@@ -170,8 +170,8 @@ def the_function_is_gone(pair: Cluster) -> None:
 def the_device_is_another(pair: Cluster) -> None:
     """A driver that is bound goes on; one that is to be bound refuses, and says so."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before = len(said(a))
     with Load(a, b) as load:
         load.wait_flow()

@@ -4,7 +4,7 @@
 from .. import fuzzing
 from ..cluster import Cluster
 from ..console import say
-from ..flavours import LOOPBACK, USUAL
+from ..topologies import LOOPBACK, USUAL
 from .registry import case_of
 
 SECONDS = 20

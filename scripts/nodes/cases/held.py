@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that is slow between finding an address and using it."""
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
 from ..device import Device
 from ..polling import wait_until
@@ -25,8 +25,8 @@ def buffer_comes_back_untouched(pair: Cluster) -> None:
     """
     device = pair.device
     assert device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     a.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
     job = a.node.spawn(f"exec /kselftest/uldma/uldma_held {FIFO} {PORT}")
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """A peer that writes what it likes into the window, by a program that has no driver above it."""
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
-from ..ends import End
-from ..flavours import IVSHMEM, USUAL
+from ..endpoints import Endpoint
+from ..topologies import IVSHMEM, USUAL
 from ..kernel import DEBUG
 from ..module import reload
 from ..polling import wait_until
@@ -19,7 +19,7 @@ PROGRAM = (
     f"--link-timeout {LINK_TIMEOUT_MS} --link-penalty {LINK_PENALTY_MS}"
 )
 TIMEOUT = 60.0 + 8 * LINK_TIMEOUT_MS / 1000
-# In which a program gets over a peer that does not let go of its connection.
+# Time in which a call ends although the peer does not confirm the end of its connection.
 LET_GO_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0
 PATIENCE = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.
@@ -45,7 +45,7 @@ ON_DEBUG = (
 )
 
 
-def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> str:
+def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str:
     """Attack a, which listens and connects; it goes on, and b is a good peer afterwards.
 
     What the attacker has to say.
@@ -67,13 +67,13 @@ def attack(a: End, b: End, mode: str, timeout: float = TIMEOUT) -> str:
         for victim in victims:
             victim.end()
         b.node.check(again)
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)
     cross(b, a, PORT, SIZE)
     return said
 
 
-def intake(end: End) -> dict[str, int]:
+def intake(end: Endpoint) -> dict[str, int]:
     """What the driver counted of what peers made it do."""
     lines = end.node.check(f"cat /sys/kernel/debug/uldma{end.device}/intake").splitlines()
     return {key: int(value) for key, value in (line.split() for line in lines)}
@@ -84,7 +84,7 @@ def rings_are_coalesced(pair: Cluster) -> None:
     """Many rings make few passes through the segments, and the timer takes the place of rings."""
     # However slow the nodes are, rings come faster than two wake-ups of this cost.
     reload(pair.a, "wakeup_us=20000")
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     again = b.unbind()
     try:
         before = intake(a)
@@ -96,13 +96,13 @@ def rings_are_coalesced(pair: Cluster) -> None:
     grown = {key: after[key] - before[key] for key in after}
     expect(0 < grown["passes"] < grown["doorbells"], f"each ring is passed on: {grown}")
     expect(grown["moderated"] > 0, f"rings for nothing are listened to: {grown}")
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
 
 
 @case_of(USUAL, IVSHMEM)
 def unbind_ends_in_a_storm(pair: Cluster) -> None:
-    """A driver lets go of its device, and the module goes, while the peer rings all the time."""
-    a, b = ends.of(pair)
+    """A driver is unbound, and its module removed, while the peer rings all the time."""
+    a, b = endpoints.of(pair)
     again = b.unbind()
     storm = b.node.spawn(f"{PROGRAM} -t 3600 doorbell-storm")
     try:
@@ -117,14 +117,14 @@ def unbind_ends_in_a_storm(pair: Cluster) -> None:
     finally:
         storm.end()
         b.node.check(again)
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)
 
 
 @case_of(USUAL, IVSHMEM)
 def attacker_costs_only_itself(pair: Cluster) -> None:
     """Whatever it writes, the victim's kernel is well, and the link comes up with a good peer."""
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     modes = b.node.check(f"{PROGRAM} --list").split()
     expect({*OF_WINDOW, *OF_ALL} < set(modes), f"there are only these attacks: {modes}")
     through_window = a.info()["backend"] == "ivshmem"
@@ -139,8 +139,8 @@ def attacker_costs_only_itself(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM)
 def end_that_is_not_answered(pair: Cluster) -> None:
-    """The peer stays, and does not let go of a connection: whoever ends it is not kept."""
-    a, b = ends.of(pair)
+    """The peer does not confirm the end of a connection: the call that ends it returns."""
+    a, b = endpoints.of(pair)
     again = b.unbind()
     victim = a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/null")
     seconds = int(2 * LET_GO_TIMEOUT)
@@ -155,5 +155,5 @@ def end_that_is_not_answered(pair: Cluster) -> None:
         attacker.end()
         victim.end()
         b.node.check(again)
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)

@@ -32,7 +32,7 @@ def insecure_methods(pair: Cluster) -> None:
 
 @case
 def insecure_methods_are_refused(pair: Cluster) -> None:
-    """Without the parameter nobody gets one of these methods, not even the administrator."""
+    """Without the parameter no user gets one of these methods, not even the administrator."""
     output = pair.a.check(
         "cd /kselftest/uldma && ./uldma_method -t insecure_need_permission", TIMEOUT
     )

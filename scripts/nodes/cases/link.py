@@ -3,10 +3,10 @@
 
 from collections.abc import Callable
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
-from ..ends import End
-from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..endpoints import Endpoint
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..module import reload
 from ..streams import cross
 from .registry import case, case_of, expect
@@ -18,19 +18,19 @@ SHORT = 1 << 20
 TALKING = ("link_poll_us=1000", "link_slots=1")
 
 
-def generation(here: End, there: End) -> int:
+def generation(here: Endpoint, there: Endpoint) -> int:
     """How often the link to the other end has come up."""
     return int(here.peer(there)["generation"])
 
 
 def comes_back(pair: Cluster, lose: Callable[[], None]) -> None:
     """Lose the peer, b, and get it back; the link comes up anew, and carries data both ways."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before = generation(a, b)
     lose()
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     expect(generation(a, b) > before, f"{a.name} has not noticed that the peer was gone")
     cross(a, b, PORT, SHORT)
     cross(b, a, PORT, SHORT)
@@ -39,8 +39,8 @@ def comes_back(pair: Cluster, lose: Callable[[], None]) -> None:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def comes_up(pair: Cluster) -> None:
     """Every end reaches the other, and both speak the same."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     here, there = a.peer(b), b.peer(a)
     for what in ("version", "features"):
         expect(here[what] == there[what], f"{what} differs: {here}, {there}")
@@ -58,10 +58,10 @@ def survives_module_reload(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM)
 def survives_unbind(pair: Cluster) -> None:
-    """The peer's driver lets go of its device, and takes it again."""
+    """The peer's driver is unbound and bound again."""
 
     def rebind() -> None:
-        _, b = ends.of(pair)
+        _, b = endpoints.of(pair)
         b.node.check(b.unbind())
 
     comes_back(pair, rebind)
@@ -84,13 +84,13 @@ def survives_pulled_cable(pair: Cluster) -> None:
     """The hardware says that the link is down, and later that it is up."""
     device = pair.device
     assert device
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
 
     def pull() -> None:
         device.control("link", up=False)
         try:
             for here, there in ((a, b), (b, a)):
-                ends.wait_down(here, there)
+                endpoints.wait_down(here, there)
         finally:
             device.control("link", up=True)
 
@@ -100,7 +100,7 @@ def survives_pulled_cable(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def files_arrive_unchanged(pair: Cluster) -> None:
     """Random bytes, pushed by the sender."""
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     cross(a, b, PORT, FILE)
     cross(b, a, PORT, SHORT)
 
@@ -108,7 +108,7 @@ def files_arrive_unchanged(pair: Cluster) -> None:
 @case_of(USUAL, LOOPBACK)
 def files_can_be_pulled(pair: Cluster) -> None:
     """Random bytes, pulled by the receiver."""
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     cross(a, b, PORT, FILE, "--pull")
 
 
@@ -119,8 +119,8 @@ def talks_as_it_is_told(pair: Cluster) -> None:
         try:
             for node in pair.nodes.values():
                 reload(node, options)
-            a, b = ends.of(pair)
-            ends.wait_up((a, b))
+            a, b = endpoints.of(pair)
+            endpoints.wait_up((a, b))
             cross(a, b, PORT, FILE)
             if options.startswith("link_slots"):
                 expect(a.peer(b)["slots"] == 1, f"more than a mailbox: {a.peer(b)}")
@@ -133,8 +133,8 @@ def talks_as_it_is_told(pair: Cluster) -> None:
 def lost_doorbells_delay(pair: Cluster) -> None:
     """Where doorbells are lost, messages are found when their time has come."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     pair.device.control("fault", kind="drop-doorbell", on=True)
     before = a.peer(b), b.peer(a)
     try:
@@ -152,8 +152,8 @@ def lost_doorbells_delay(pair: Cluster) -> None:
 def storm_of_doorbells(pair: Cluster) -> None:
     """A doorbell that never stops is counted, and leaves the node enough time."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before = a.peer(b)
     pair.device.control("fault", kind="storm", on=True, node=a.number)
     try:

@@ -3,11 +3,11 @@
 
 from dataclasses import dataclass, field
 
-from .. import ends
+from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
-from ..ends import LOSS_TIMEOUT, End
-from ..flavours import IVSHMEM, USUAL
+from ..endpoints import LOSS_TIMEOUT, Endpoint
+from ..topologies import IVSHMEM, USUAL
 from ..polling import wait_until
 from ..streams import absorb, cross
 from .registry import case, case_of, expect
@@ -21,8 +21,8 @@ SIZE = 65536
 RESET = 1
 
 
-def expect_paid(end: End) -> None:
-    """Connections, and what they take of the window, are root's, who has made them all."""
+def expect_paid(end: Endpoint) -> None:
+    """Connections, and their window ranges, are charged to root, which has made them all."""
     info = end.info()
     for what, there in (("connections", info["connections"]), ("window", info["window_used"])):
         paid = info["user"][what]
@@ -33,8 +33,8 @@ def expect_paid(end: End) -> None:
 class Held:
     """What both ends do when the peer, b, is lost."""
 
-    a: End
-    b: End
+    a: Endpoint
+    b: Endpoint
     listening: Job
     # Everything that has to end, by the state of a's connection.
     connected: dict[str, Job] = field(default_factory=dict)
@@ -60,28 +60,28 @@ class Held:
         for state, job in self.connected.items():
             result = job.wait(LOSS_TIMEOUT)
             allowed = result.rc != 0 or state == "CLOSING"
-            expect(allowed, f"{state}: nobody told of the loss\n{result.stderr}")
+            expect(allowed, f"{state}: no error after the loss\n{result.stderr}")
             if state.startswith("CONNECTED"):
                 expect(result.rc == RESET, f"{state}: exit {result.rc}\n{result.stderr}")
         expect(self.listening.running, f"LISTENING has ended\n{self.listening.text('err')}")
 
     def expect_listener(self) -> None:
-        """Whoever listened does so still, and can be reached when the peer is back."""
+        """Listeners stay, and can be reached when the peer is back."""
         command = self.b.command(f"connect {self.a.number} {LISTENING} --wait")
         self.b.node.check(f"echo back | {command}")
         result = self.listening.wait(START_TIMEOUT)
         expect((result.rc, result.stdout) == (0, "back\n"), f"LISTENING: {result}")
 
     def stop(self) -> None:
-        """End what still runs here."""
+        """End the processes that still run here."""
         for job in (self.listening, self.input, *self.connected.values()):
             if job:
                 job.end()
 
 
-def hold(a: End, b: End) -> Held:
+def hold(a: Endpoint, b: Endpoint) -> Held:
     """Bring connections into the states that need no help of b later, and let data cross each."""
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     held = Held(a, b, listening=a.spawn(f"listen {LISTENING} {PATIENCE}"))
     a.node.check("rm -f /tmp/hold /tmp/close && mkfifo /tmp/hold /tmp/close")
     held.input = a.node.spawn("exec 3>/tmp/close; echo hello >&3; exec sleep 600")
@@ -111,8 +111,8 @@ def hold(a: End, b: End) -> Held:
 
 def works(pair: Cluster) -> None:
     """The link is up, and data crosses both ways."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)
     cross(b, a, PORT, SIZE)
 
@@ -120,7 +120,7 @@ def works(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM)
 def by_power_failure(pair: Cluster) -> None:
     """The peer's machine is gone without a word."""
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     held = hold(a, b)
     try:
         b.node.freeze()
@@ -129,7 +129,7 @@ def by_power_failure(pair: Cluster) -> None:
         b.node.kill()
         held.expect_reset()
         pair.revive("b")
-        _, held.b = ends.of(pair)
+        _, held.b = endpoints.of(pair)
         held.expect_listener()
     finally:
         held.stop()
@@ -139,7 +139,7 @@ def by_power_failure(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM)
 def by_hanging(pair: Cluster) -> None:
     """The peer stands still for longer than the link allows, and then goes on."""
-    a, b = ends.of(pair)
+    a, b = endpoints.of(pair)
     held = hold(a, b)
     try:
         b.node.freeze()
@@ -147,7 +147,7 @@ def by_hanging(pair: Cluster) -> None:
             held.close()
             held.connect()
             held.expect_reset()
-            ends.wait_down(a, b)
+            endpoints.wait_down(a, b)
         finally:
             b.node.thaw()
         for job in held.peers:
@@ -160,8 +160,8 @@ def by_hanging(pair: Cluster) -> None:
 
 @case
 def by_unbinding(pair: Cluster) -> None:
-    """The peer's driver lets go of its device under its connections."""
-    a, b = ends.of(pair)
+    """The peer's driver is unbound under its connections."""
+    a, b = endpoints.of(pair)
     held = hold(a, b)
     try:
         again = b.unbind()

@@ -3,7 +3,7 @@
 
 import json
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
 from .registry import case, expect
 
@@ -46,7 +46,7 @@ def every_method_moves_all_bytes(pair: Cluster) -> None:
 @case
 def atomic_operations_change_the_peers_word(pair: Cluster) -> None:
     """Additions and exchanges reach a word that the peer exports, and tell what it was."""
-    ends.wait_up(ends.of(pair))
+    endpoints.wait_up(endpoints.of(pair))
     job = pair.b.spawn("uldma export atomic-word --size 4K --access read-write")
     try:
         job.wait_output("exporting", TIMEOUT)

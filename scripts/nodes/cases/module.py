@@ -24,7 +24,7 @@ def load_and_unload(pair: Cluster) -> None:
 
 @case
 def unbind_and_bind(pair: Cluster) -> None:
-    """The driver lets go of its device and takes it again."""
+    """The driver is unbound and bound again."""
     driver = "/sys/bus/pci/drivers/uldma"
     address = pair.a.check(f"ls {driver} | grep :").strip()
     for _ in range(CYCLES):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..cluster import Cluster
 from ..kernel import patience
-from ..tally import Tally
+from ..ktap import Tally
 from .registry import case, expect
 
 KINDS = ("private", "shared", "memfd", "huge", "sysv")

@@ -7,7 +7,7 @@ Skip where it cannot run. Both kernel logs are read after each. Write one as
     @case
     def what_it_shows(pair: Cluster) -> None: ...
 
-It runs on the usual nodes; with @case_of(flavour, ...) on those of these flavours.
+It runs on the usual nodes; with @case_of(topology, ...) on those of these topologies.
 """
 
 from collections import defaultdict
@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from ..cluster import Cluster
 from ..errors import NodesError
-from ..flavours import USUAL, Flavour
+from ..topologies import USUAL, Topology
 
 Case = Callable[[Cluster], None]
-# By the name of the flavour.
+# By the name of the topology.
 CASES: defaultdict[str, list[Case]] = defaultdict(list)
 
 
@@ -26,12 +26,12 @@ class Skip(Exception):
     """The case cannot run here; the message says why."""
 
 
-def case_of(*flavours: Flavour) -> Callable[[Case], Case]:
-    """Register a case for nodes of these flavours."""
+def case_of(*topologies: Topology) -> Callable[[Case], Case]:
+    """Register a case for nodes of these topologies."""
 
     def register(function: Case) -> Case:
-        for flavour in flavours:
-            CASES[flavour.name].append(function)
+        for topology in topologies:
+            CASES[topology.name].append(function)
         return function
 
     return register

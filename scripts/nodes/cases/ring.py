@@ -4,11 +4,11 @@
 import json
 from typing import Any
 
-from .. import ends
+from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
-from ..ends import End
-from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..endpoints import Endpoint
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..streams import MUCH, PATIENCE, absorb, cross
 from .registry import case_of, expect
 
@@ -20,15 +20,15 @@ START_TIMEOUT = 30.0
 END_TIMEOUT = 10.0
 MESSAGES = 10_000
 MESSAGE = 1024
-# Exit status of who has lost the other side.
+# Exit status of a side that has lost the other.
 LOST = 1
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def files_arrive_unchanged(pair: Cluster) -> None:
     """Random bytes, written into the other side's memory by the sender."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, FILE, "--ring", "--ring")
     cross(b, a, PORT, SHORT, "--ring", "--ring")
     # Much smaller than the file, and not a multiple of the messages' size.
@@ -38,9 +38,9 @@ def files_arrive_unchanged(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def killing_one_side_ends_the_other(pair: Cluster) -> None:
-    """Whoever is left is told within a bound, whether it sends or receives, and can begin anew."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    """The side that is left gets an error in time and can connect again."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     for killed in ("sender", "receiver"):
         receiver = absorb(b, PORT, "--ring")
         sender = a.spawn(f"connect {b.number} {PORT} --ring --wait {PATIENCE} </dev/zero")
@@ -62,7 +62,7 @@ def report(job: Job) -> dict[str, Any]:
     return said
 
 
-def control_messages(a: End, b: End) -> tuple[tuple[int, int], ...]:
+def control_messages(a: Endpoint, b: Endpoint) -> tuple[tuple[int, int], ...]:
     """Of each side: how often the link has come up, and what it has sent over it."""
     found = (a.peer(b), b.peer(a))
     return tuple((int(peer["generation"]), int(peer["sent"])) for peer in found)
@@ -71,8 +71,8 @@ def control_messages(a: End, b: End) -> tuple[tuple[int, int], ...]:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def costs_nothing_once_set_up(pair: Cluster) -> None:
     """While thousands of messages pass no control message does, and there are few system calls."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     many = MESSAGES * MESSAGE
     a.node.check("rm -f /tmp/ring && mkfifo /tmp/ring")
     listen = b.command(f"listen {PORT} --ring --json {PATIENCE}")

@@ -3,11 +3,11 @@
 
 import re
 
-from .. import ends
+from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
-from ..ends import End
-from ..flavours import IVSHMEM, LOOPBACK, USUAL
+from ..endpoints import Endpoint
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
 PORT = 820
@@ -23,12 +23,12 @@ CLIENTS = 2
 MOST_CALLS = 10000
 
 
-def spawn(end: End, program: str, arguments: str) -> Job:
+def spawn(end: Endpoint, program: str, arguments: str) -> Job:
     """Start a sample at an end."""
     return end.node.spawn(f"ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
 
 
-def serve(end: End, program: str, arguments: str) -> Job:
+def serve(end: Endpoint, program: str, arguments: str) -> Job:
     """Start a sample that listens."""
     job = end.node.spawn(f"set -o pipefail; ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
     job.wait_output("listening", TIMEOUT)
@@ -54,8 +54,8 @@ def alone(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def pcic(pair: Cluster) -> None:
     """PCIComm's functions carry a file, whichever way the peer is named."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     a.node.check(f"head -c {FILE} /dev/urandom >/tmp/sample")
     sent = a.node.check("sha256sum </tmp/sample")
     for peer in ("", str(b.number), f"uldma{a.device}", f"uldma{a.device}:{b.number}"):
@@ -67,8 +67,8 @@ def pcic(pair: Cluster) -> None:
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def connection(pair: Cluster) -> None:
     """Memory goes to the peer, and comes back to its owner."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     receiver = serve(b, "rust/connection", f"{PORT}")
     output(spawn(a, "rust/connection", f"{PORT} {b.number}"))
     expect(f"received 1048576 bytes from node {a.number}" in output(receiver), "not received")
@@ -76,9 +76,9 @@ def connection(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
 def channels(pair: Cluster) -> None:
-    """One process answers several, and hardly anybody asks the kernel for anything."""
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    """One process answers several, with hardly a system call."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     server = serve(b, "rust/channels", f"{PORT}")
     clients = [spawn(a, "rust/channels", f"{PORT} {b.number}") for _ in range(CLIENTS)]
     for client in clients:

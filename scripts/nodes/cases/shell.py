@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..cluster import Cluster
 from ..errors import TimedOut
-from ..flavours import LOOPBACK
+from ..topologies import LOOPBACK
 from ..kernel import DEBUG, patience
 from ..paths import REPO
 from .registry import Skip, case_of, expect

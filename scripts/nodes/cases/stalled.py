@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that never answers."""
 
-from .. import ends
+from .. import endpoints
 from ..cluster import Cluster
-from ..ends import End
+from ..endpoints import Endpoint
 from ..leftovers import pins
 from ..polling import wait_until
 from ..streams import cross
@@ -24,21 +24,21 @@ TIMEOUT = 60.0
 WAITS = 2
 
 
-def health(end: End) -> dict[str, int]:
+def health(end: Endpoint) -> dict[str, int]:
     """What the driver says of how its device answers."""
     lines = end.node.check(HEALTH).splitlines()
     return {key: int(value) for key, value in (line.split() for line in lines)}
 
 
-def usage(end: End, what: str) -> int:
+def usage(end: Endpoint, what: str) -> int:
     """How much of something the device has, by what the driver says."""
     lines = [line.split() for line in end.node.check(USAGE).splitlines()]
     [found] = [line[1] for line in lines if line[0] == what]
     return int(found)
 
 
-def expect_paid(end: End) -> None:
-    """What the device's tables have is the user's who has used it, which is root alone."""
+def expect_paid(end: Endpoint) -> None:
+    """The entries of the device's tables are charged to the user of the device, here root."""
     info = end.info()
     for what in ("regions", "pages"):
         there, paid = info[what], info["user"][what]
@@ -57,7 +57,7 @@ def every_call_ends(pair: Cluster) -> None:
         result = pair.a.run("cd /kselftest/uldma && ./uldma_stalled", 120)
         expect(result.rc == 0, f"uldma_stalled: exit {result.rc}\n{result.stdout}{result.stderr}")
         expect(pins(pair.a) > before, "memory that the device may touch was unpinned")
-        [end, _] = ends.of(pair)
+        [end, _] = endpoints.of(pair)
         expect(end.info()["regions"] > 0, "a place that the device may use was given back")
         expect_paid(end)
         pair.a.check(f"echo {address} >{DRIVER}/unbind", 60)
@@ -73,8 +73,8 @@ def every_call_ends(pair: Cluster) -> None:
 def one_wait_for_all(pair: Cluster) -> None:
     """A process is killed with hundreds of buffers: one wait, and the device may come back."""
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     before = health(a)
     server = b.node.spawn(f"{PROGRAM} accept {CONNECTIONS}")
     server.wait_output("ready", TIMEOUT)
@@ -97,7 +97,7 @@ def one_wait_for_all(pair: Cluster) -> None:
     cross(b, a, PORT, SIZE)
     # What the device may have touched stays pinned until then.
     a.node.check(a.unbind(), TIMEOUT)
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     cross(a, b, PORT, SIZE)
 
 
@@ -109,8 +109,8 @@ def imports_stay(pair: Cluster) -> None:
     driver is unbound.
     """
     assert pair.device
-    a, b = ends.of(pair)
-    ends.wait_up((a, b))
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
     exporter = b.spawn(f"export {NAME:#x} --size {SIZE}")
     exporter.wait_output("exporting", TIMEOUT)
     expected = {"spaces": usage(a, "spaces"), "regions": usage(a, "regions")}
@@ -136,6 +136,6 @@ def imports_stay(pair: Cluster) -> None:
     finally:
         exporter.end()
     a.node.check(a.unbind(), TIMEOUT)
-    ends.wait_up((a, b))
+    endpoints.wait_up((a, b))
     expect(usage(a, "spaces") == 0, "spaces are left of a device that was unbound")
     expect_paid(a)

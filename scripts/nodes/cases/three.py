@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Three nodes that everything joins at once: adapter, ivshmem, and each with itself."""
 
-from .. import ends
+from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
-from ..ends import LOSS_TIMEOUT
-from ..flavours import THREE
+from ..endpoints import LOSS_TIMEOUT
+from ..topologies import THREE
 from ..qemu import Backend
 from ..streams import PATIENCE, Crossing, absorb, cross, cross_all
 from .registry import case_of, expect
@@ -23,7 +23,7 @@ SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
 def all_backends_are_there(pair: Cluster) -> None:
     """One module drives all kinds of devices of a node at the same time."""
     for backend in Backend:
-        found = ends.find(pair, backend)
+        found = endpoints.find(pair, backend)
         each = LOOPBACK_NODES if backend is Backend.LOOPBACK else 1
         expect(len(found) == each * len(pair.nodes), f"{backend}: {found}")
         for node in pair.nodes.values():
@@ -35,19 +35,19 @@ def all_backends_are_there(pair: Cluster) -> None:
 def every_two_exchange_data(pair: Cluster) -> None:
     """All nodes send to all others at the same time, by either device."""
     for backend in SHARED:
-        found = ends.find(pair, backend)
-        ends.wait_up(found)
+        found = endpoints.find(pair, backend)
+        endpoints.wait_up(found)
         cross_all(found, PORT, SIZE)
 
 
 @case_of(THREE)
 def backends_do_not_disturb_each_other(pair: Cluster) -> None:
     """Data crosses by all devices at the same time."""
-    joined = [ends.find(pair, backend) for backend in SHARED]
-    alone = [end for end in ends.find(pair, Backend.LOOPBACK) if end.node is pair.a]
+    joined = [endpoints.find(pair, backend) for backend in SHARED]
+    alone = [end for end in endpoints.find(pair, Backend.LOOPBACK) if end.node is pair.a]
     crossings = []
     for number, (here, there, *_) in enumerate((*joined, alone)):
-        ends.wait_up((here, there))
+        endpoints.wait_up((here, there))
         crossings.append(Crossing.start(here, there, PORT + number, SIZE))
     for crossing in crossings:
         crossing.finish()
@@ -56,9 +56,9 @@ def backends_do_not_disturb_each_other(pair: Cluster) -> None:
 @case_of(THREE)
 def peer_that_takes_nothing(pair: Cluster) -> None:
     """A node asks and takes no answer; the answers to the other are not behind those to it."""
-    joined = [ends.find(pair, backend) for backend in SHARED]
+    joined = [endpoints.find(pair, backend) for backend in SHARED]
     for found in joined:
-        ends.wait_up(found)
+        endpoints.wait_up(found)
     again = [c.unbind() for _, _, c in joined]
     attacker = pair.c.spawn(
         "cd /kselftest/uldma && ./uldma_hostile --nodes 3 "
@@ -75,15 +75,15 @@ def peer_that_takes_nothing(pair: Cluster) -> None:
         for command in again:
             pair.c.check(command)
     for found in joined:
-        ends.wait_up(found)
+        endpoints.wait_up(found)
 
 
 @case_of(THREE)
 def two_go_on_without_the_third(pair: Cluster) -> None:
     """A node is lost; its peers are told, and what the others send each other arrives."""
-    joined = [ends.find(pair, backend) for backend in SHARED]
+    joined = [endpoints.find(pair, backend) for backend in SHARED]
     for found in joined:
-        ends.wait_up(found)
+        endpoints.wait_up(found)
     crossings = []
     told = []
     for number, (a, b, c) in enumerate(joined):
@@ -94,11 +94,11 @@ def two_go_on_without_the_third(pair: Cluster) -> None:
         crossings.append(Crossing.start(a, b, port, LONG))
     pair.c.kill()
     for job in told:
-        expect(job.wait(LOSS_TIMEOUT).rc != 0, f"nobody told of the loss: {job.command}")
+        expect(job.wait(LOSS_TIMEOUT).rc != 0, f"no error after the loss: {job.command}")
     for crossing in crossings:
         crossing.finish()
     pair.revive("c")
     for backend in SHARED:
-        a, _, c = found = ends.find(pair, backend)
-        ends.wait_up(found)
+        a, _, c = found = endpoints.find(pair, backend)
+        endpoints.wait_up(found)
         cross(c, a, PORT, SIZE)

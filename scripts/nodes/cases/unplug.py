@@ -7,9 +7,9 @@ The machine keeps it: QEMU 11.1 ends by an assertion of its own when a vfio-user
 from dataclasses import replace
 from functools import partial
 
-from .. import ends, leftovers
+from .. import endpoints, leftovers
 from ..cluster import Cluster
-from ..ends import End
+from ..endpoints import Endpoint
 from ..load import Load, works
 from ..polling import wait_until
 from .registry import case, expect
@@ -20,22 +20,22 @@ TIMES = 3
 TIMEOUT = 60.0
 
 
-def place_of(end: End) -> str:
+def place_of(end: Endpoint) -> str:
     """Where sysfs has the adapter."""
     return end.node.check(f"readlink -f /sys/class/misc/uldma{end.device}/device").strip()
 
 
-def resets_told(end: End) -> int:
+def resets_told(end: Endpoint) -> int:
     """How often the log of an end's node tells of a reset."""
     return int(end.node.check(f"dmesg | grep -c '{RESET}' || true"))
 
 
-def was_told(end: End, times: int) -> bool:
+def was_told(end: Endpoint, times: int) -> bool:
     """Whether it tells of so many."""
     return resets_told(end) >= times
 
 
-def transfers(end: End) -> bool:
+def transfers(end: Endpoint) -> bool:
     """Whether a program transfers something now."""
     return not end.node.run(end.command("dma --size 64K --timeout 3"), TIMEOUT).rc
 
@@ -44,8 +44,8 @@ def transfers(end: End) -> bool:
 def removed_and_found(pair: Cluster) -> None:
     """The driver lets go in time, leaves nothing behind, and takes the device when it is back."""
     for _ in range(TIMES):
-        a, b = ends.of(pair)
-        ends.wait_up((a, b))
+        a, b = endpoints.of(pair)
+        endpoints.wait_up((a, b))
         with Load(a, b) as load:
             load.wait_flow()
             a.node.check(f"echo 1 >{place_of(a)}/remove && ! test -e {a.path}", TIMEOUT)
@@ -62,8 +62,8 @@ def reset_by_sysfs(pair: Cluster) -> None:
     config = replace(pair.config, port=True)
     with Cluster(f"{pair.scenario}-port", config) as nodes:
         for times in range(1, TIMES + 1):
-            a, b = ends.of(nodes)
-            ends.wait_up((a, b))
+            a, b = endpoints.of(nodes)
+            endpoints.wait_up((a, b))
             with Load(a, b) as load:
                 load.wait_flow()
                 a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
@@ -90,8 +90,8 @@ def reset_while_sick(pair: Cluster) -> None:
     config = replace(pair.config, port=True)
     with Cluster(f"{pair.scenario}-port-sick", config) as nodes:
         assert nodes.device
-        a, b = ends.of(nodes)
-        ends.wait_up((a, b))
+        a, b = endpoints.of(nodes)
+        endpoints.wait_up((a, b))
         with Load(a, b) as load:
             load.wait_flow()
             with nodes.device.fault("stall", a.number):

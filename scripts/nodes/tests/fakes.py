@@ -9,7 +9,7 @@ from .. import cases, touched
 from ..cases.registry import CASES
 from ..cluster import Cluster
 from ..durations import Durations
-from ..flavours import Flavour
+from ..topologies import Topology
 from ..outcome import Outcome
 from ..paths import REPO
 from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
@@ -24,14 +24,14 @@ def passes(_: Cluster, outcome: Outcome) -> None:
     outcome.tally.add_pass()
 
 
-def make_flavour(name: str = "") -> Flavour:
-    """A flavour of nodes that nobody boots."""
-    return Flavour(name, Config())
+def make_topology(name: str = "") -> Topology:
+    """A topology of nodes that no test boots."""
+    return Topology(name, Config())
 
 
-def make_test(plain: str, flavour: str = "", turn: Turn = Turn.ANY) -> Test:
+def make_test(plain: str, topology: str = "", turn: Turn = Turn.ANY) -> Test:
     """A test that passes."""
-    return Test(make_flavour(flavour), plain, passes, turn)
+    return Test(make_topology(topology), plain, passes, turn)
 
 
 class FakeDurations(Durations):
@@ -41,9 +41,9 @@ class FakeDurations(Durations):
         super().__init__(Path(tempfile.gettempdir()) / "no-durations.json")
         self._known = dict(seconds)
 
-    def of_boot(self, flavour: Flavour) -> float:
+    def of_boot(self, topology: Topology) -> float:
         """All boots are alike."""
-        return BOOT if flavour.nodes else 0.0
+        return BOOT if topology.nodes else 0.0
 
 
 def planned_tests() -> list[Test]:

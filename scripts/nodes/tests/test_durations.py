@@ -7,9 +7,9 @@ from pathlib import Path
 
 from .. import host_tests
 from ..durations import BOOT, LONG_TESTS, TEST, Durations
-from ..flavours import HOST
+from ..topologies import HOST
 from ..kernel import patience
-from .fakes import make_flavour, make_test, planned_tests
+from .fakes import make_topology, make_test, planned_tests
 
 
 class DurationsTest(unittest.TestCase):
@@ -25,7 +25,7 @@ class DurationsTest(unittest.TestCase):
         """What never ran is taken to be like others; where no node is, none is booted."""
         durations = Durations(self.path)
         self.assertEqual(durations.of(make_test("a")), TEST)
-        self.assertEqual(durations.of_boot(make_flavour()), BOOT)
+        self.assertEqual(durations.of_boot(make_topology()), BOOT)
         self.assertEqual(durations.of_boot(HOST), 0)
 
     def test_long(self) -> None:
@@ -40,7 +40,7 @@ class DurationsTest(unittest.TestCase):
         """Two runs at the same time add to the file, and the later one wins."""
         one, other = Durations(self.path), Durations(self.path)
         one.note(make_test("a"), 3.14)
-        one.note_boot(make_flavour("x"), 7)
+        one.note_boot(make_topology("x"), 7)
         other.note(make_test("a"), 4)
         other.note(make_test("b", "x"), 5)
         one.save()
@@ -48,7 +48,7 @@ class DurationsTest(unittest.TestCase):
         durations = Durations(self.path)
         self.assertEqual(durations.of(make_test("a")), 4)
         self.assertEqual(durations.of(make_test("b", "x")), 5)
-        self.assertEqual(durations.of_boot(make_flavour("x")), 7)
+        self.assertEqual(durations.of_boot(make_topology("x")), 7)
 
     def test_garbage(self) -> None:
         """A file that holds anything else is as good as none."""

@@ -4,7 +4,7 @@
 import unittest
 from collections import Counter
 
-from .. import flavours
+from .. import topologies
 from ..cluster import Cluster
 from ..plan import LAST_PROGRAM, OF_BULK, OF_MANY_NODES, Test, Turn, node_tests
 
@@ -24,13 +24,13 @@ class PlanTest(unittest.TestCase):
 
     def plan(self, unit_tests: bool = False) -> dict[str, Test]:
         """The tests by name."""
-        cases = {flavour.name: [example] for flavour in (flavours.USUAL, flavours.THREE)}
+        cases = {topology.name: [example] for topology in (topologies.USUAL, topologies.THREE)}
         tests = node_tests(PROGRAMS, CONNECTED, cases, unit_tests=unit_tests)
         [(_, most)] = Counter(test.name for test in tests).most_common(1)
         self.assertEqual(most, 1)
         return {test.name: test for test in tests}
 
-    def test_flavours(self) -> None:
+    def test_topologys(self) -> None:
         """Programs of connections run where something joins the nodes."""
         names = self.plan().keys()
         for name in (

@@ -12,11 +12,11 @@ from .fakes import BOOT, FakeDurations, make_test
 def schedule(
     seconds: Mapping[str, float], workers: int = 2, turns: Mapping[str, Turn] | None = None
 ) -> Schedule:
-    """A schedule of tests that are called FLAVOUR/NAME or NAME, with how long each takes."""
+    """A schedule of tests that are called TOPOLOGY/NAME or NAME, with how long each takes."""
     tests = []
     for name in seconds:
-        flavour, _, plain = name.rpartition("/")
-        tests.append(make_test(plain, flavour, (turns or {}).get(name, Turn.ANY)))
+        topology, _, plain = name.rpartition("/")
+        tests.append(make_test(plain, topology, (turns or {}).get(name, Turn.ANY)))
     return Schedule(tests, FakeDurations(seconds), workers)
 
 
@@ -25,14 +25,14 @@ def rest(plan: Schedule, first: Test | None) -> Iterator[str]:
     test = first
     while test:
         yield test.name
-        test = plan.next(test.flavour)
+        test = plan.next(test.topology)
 
 
 class ScheduleTest(unittest.TestCase):
     """Every test runs once, and the end comes early."""
 
     def test_longest_first(self) -> None:
-        """The longest test of a flavour comes first; what must be first, before that."""
+        """The longest test of a topology comes first; what must be first, before that."""
         turns = {"setup": Turn.FIRST, "end": Turn.LAST}
         plan = schedule({"a": 1, "b": 3, "setup": 0, "end": 9, "c": 2}, workers=1, turns=turns)
         self.assertEqual(list(rest(plan, plan.first())), ["setup", "b", "c", "a", "end"])
@@ -43,14 +43,14 @@ class ScheduleTest(unittest.TestCase):
         plan = schedule(dict.fromkeys("xyz", 1.0), workers=1)
         self.assertEqual(list(rest(plan, plan.first())), ["x", "y", "z"])
 
-    def test_unbooted_flavours_first(self) -> None:
-        """A second worker takes another flavour, and the one with the most work of these."""
+    def test_unbooted_topologys_first(self) -> None:
+        """A second worker takes another topology, and the one with the most work of these."""
         plan = schedule({"a": 500, "b": 500, "small/a": 1, "large/a": 2})
         names = [test.name for test in (plan.first(), plan.first(), plan.first()) if test]
         self.assertEqual(names, ["a", "large/a", "small/a"])
 
     def test_help_is_worth_a_boot(self) -> None:
-        """A flavour gets a second set of nodes while its tests take longer than a boot."""
+        """A topology gets a second set of nodes while its tests take longer than a boot."""
         plan = schedule({"a": 1, "b": BOOT, "c": 2 * BOOT})
         first, second = plan.first(), plan.first()
         assert first and second
@@ -66,11 +66,11 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(list(rest(plan, first)), ["b", "a"])
 
     def test_nodes_that_ended(self) -> None:
-        """When a test has ended its nodes, the rest of the flavour gets new ones."""
+        """When a test has ended its nodes, the rest of the topology gets new ones."""
         plan = schedule({"a": 1, "b": 2})
         first = plan.first()
         assert first
-        plan.leave(first.flavour)
+        plan.leave(first.topology)
         again = plan.first()
         assert again
         self.assertEqual(again.name, "a")
@@ -91,11 +91,11 @@ class ScheduleTest(unittest.TestCase):
         """What no nodes can be had for is counted, and no longer waits."""
         plan = schedule({"a": 1, "b": 2, "x/c": 3})
         first = plan.first()
-        assert first and first.flavour.name == "x"
+        assert first and first.topology.name == "x"
         second = plan.first()
         assert second
-        self.assertEqual(plan.give_up(second.flavour), 1)
-        self.assertIsNone(plan.next(second.flavour))
+        self.assertEqual(plan.give_up(second.topology), 1)
+        self.assertIsNone(plan.next(second.topology))
         self.assertIsNone(plan.first())
 
     def test_stop(self) -> None:

@@ -11,9 +11,9 @@ from .fakes import make_test
 class SelectionTest(unittest.TestCase):
     """What ONLY= selects."""
 
-    def select(self, pattern: str, flavour: str) -> bool:
+    def select(self, pattern: str, topology: str) -> bool:
         """Whether the test "u:dma" is selected."""
-        return selects(re.compile(pattern), make_test("u:dma", flavour))
+        return selects(re.compile(pattern), make_test("u:dma", topology))
 
     def test_nothing_given(self) -> None:
         """Everything is selected."""
@@ -26,8 +26,8 @@ class SelectionTest(unittest.TestCase):
         self.assertFalse(self.select("dma", "iommu"))
         self.assertFalse(self.select("region", ""))
 
-    def test_flavour(self) -> None:
-        """The flavour must be named, with or without the name."""
+    def test_topology(self) -> None:
+        """The topology must be named, with or without the name."""
         self.assertFalse(self.select("iommu", ""))
         self.assertTrue(self.select("iommu", "iommu"))
         self.assertTrue(self.select("iommu/.*dma", "iommu"))

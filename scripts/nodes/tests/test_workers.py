@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from ..bodies import Body
 from ..cluster import Cluster
 from ..errors import NodesError
-from ..flavours import Flavour
+from ..topologies import Topology
 from ..outcome import Outcome, Report
 from ..plan import Test, Turn
 from ..schedule import Schedule
 from ..site import Site
 from ..workers import Workers
-from .fakes import FakeDurations, make_flavour, make_test, passes
+from .fakes import FakeDurations, make_topology, make_test, passes
 
 TIMEOUT = 10.0
 
 
 class FakeSite(Site):
-    """Nodes that are up at once; those of the flavour "broken" never are."""
+    """Nodes that are up at once; those of the topology "broken" never are."""
 
     booted: list[str]
 
     def boot(self) -> None:
         """Count the boot."""
-        if self._flavour.name == "broken":
+        if self._topology.name == "broken":
             raise NodesError("no such nodes")
         self.booted.append(self._nodes.scenario)
 
@@ -55,12 +55,12 @@ class WorkersTest(unittest.TestCase):
             meeting.wait(TIMEOUT)
             outcome.tally.add_pass()
 
-        self.run_tests([Test(make_flavour(), name, meets) for name in ("a", "b", "c", "d")])
+        self.run_tests([Test(make_topology(), name, meets) for name in ("a", "b", "c", "d")])
         self.assertEqual(self.report.tally.failed, [])
         self.assertEqual(len(FakeSite.booted), len(set(FakeSite.booted)))
 
     def test_nodes_are_kept(self) -> None:
-        """One worker boots each flavour once, and looks for what is left at the end of each."""
+        """One worker boots each topology once, and looks for what is left at the end of each."""
         names = ("a", "b", "x/c", "x/d")
         tests = [make_test(name.rpartition("/")[2], name.rpartition("/")[0]) for name in names]
         self.run_tests(tests, workers=1)
@@ -74,7 +74,7 @@ class WorkersTest(unittest.TestCase):
             outcome.tell("first line")
             raise NodesError("second line")
 
-        tests = [Test(make_flavour(), "bad", fails), make_test("good")]
+        tests = [Test(make_topology(), "bad", fails), make_test("good")]
         said = self.run_tests(tests, workers=1)
         self.assertEqual(self.report.tally.failed, ["bad"])
         self.assertIn("first line\nbad: second line\nnodes: bad: 1 results", said)
@@ -86,7 +86,7 @@ class WorkersTest(unittest.TestCase):
         def crashes(_: Cluster, __: Outcome) -> None:
             raise KeyError("what is not there")
 
-        said = self.run_tests([Test(make_flavour(), "bad", crashes), make_test("good")])
+        said = self.run_tests([Test(make_topology(), "bad", crashes), make_test("good")])
         self.assertEqual(self.report.tally.failed, ["bad"])
         self.assertIn("Traceback", said)
 
@@ -97,7 +97,7 @@ class WorkersTest(unittest.TestCase):
         self.assertEqual((self.report.tally.passed, len(FakeSite.booted)), (3, 1))
 
     def test_no_boot(self) -> None:
-        """A flavour that does not come up fails once, and others run."""
+        """A topology that does not come up fails once, and others run."""
         broken = [make_test(name, "broken") for name in ("a", "b", "c")]
         self.run_tests([*broken, make_test("good")], workers=1)
         [failure] = self.report.tally.failed
@@ -107,7 +107,7 @@ class WorkersTest(unittest.TestCase):
     def test_error_of_the_runner(self) -> None:
         """What is no failure of a test ends the run."""
 
-        def make_site(_: Flavour, __: int) -> Site:
+        def make_site(_: Topology, __: int) -> Site:
             raise ZeroDivisionError
 
         durations = FakeDurations({})
@@ -119,14 +119,14 @@ class WorkersTest(unittest.TestCase):
 class SiteTest(unittest.TestCase):
     """Names of sets of nodes."""
 
-    def names(self, flavour: str, number: int) -> tuple[str, list[str]]:
+    def names(self, topology: str, number: int) -> tuple[str, list[str]]:
         """Of the logs, and of the last checks."""
-        site = Site(make_flavour(flavour), number)
+        site = Site(make_topology(topology), number)
         body: Body = passes
         self.assertEqual(site.run("t", body).tally.passed, 1)
         return site._nodes.scenario, [outcome.name for outcome in site.finish()][:1]
 
     def test_names(self) -> None:
-        """The first set of a flavour has no number."""
+        """The first set of a topology has no number."""
         self.assertEqual(self.names("", 1), ("test", ["nodes:leftovers"]))
         self.assertEqual(self.names("x", 2), ("test-x-2", ["x/nodes:leftovers-2"]))

@@ -7,7 +7,7 @@ import random
 import subprocess
 from collections.abc import Sequence
 
-from .. import ends, fuzzing
+from .. import endpoints, fuzzing
 from ..cases.hostile import TIMEOUT, attack
 from ..cluster import Cluster
 from ..console import say
@@ -65,8 +65,8 @@ def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
         if target != "hostile":
             say(fuzzing.interface(pair, seconds, seed, replay).stdout)
             return
-        a, b = ends.of(pair)
-        ends.wait_up((a, b))
+        a, b = endpoints.of(pair)
+        endpoints.wait_up((a, b))
         for mode in ATTACKS:
             time = seconds // len(ATTACKS)
             say(f"fuzz: {mode}, {time} s")

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from .. import ends, probes, results
+from .. import endpoints, probes, results
 from ..agent import Job
 from ..cluster import Cluster
 from ..console import say
-from ..ends import End
+from ..endpoints import Endpoint
 from ..errors import NodesError
 from ..qemu import Backend, Config
 from ..report.link import relate
@@ -40,9 +40,9 @@ WAYS: Mapping[str, Way] = {
 SPINNER = "while :; do :; done"
 
 
-def run(here: End, there: End, options: str = "") -> list[Figure]:
+def run(here: Endpoint, there: Endpoint, options: str = "") -> list[Figure]:
     """Returns the figures of uldma-bench link between two ends, compared with each other."""
-    ends.wait_up([here, there])
+    endpoints.wait_up([here, there])
     server = there.node.spawn(f"uldma-bench --device {there.device} serve")
     arguments = f"--device {here.device} link {options}"
     try:
@@ -73,7 +73,7 @@ def load(cluster: Cluster) -> Iterator[None]:
 
 def rings(pair: Cluster) -> list[Figure]:
     """Measures rings between two adapters, beside bare words, copies into the window and TCP."""
-    [here, there] = ends.of(pair)
+    [here, there] = endpoints.of(pair)
     say("measuring rings ...")
     figures = run(here, there, "--rings")
     results.write("ring", figures)
@@ -82,7 +82,7 @@ def rings(pair: Cluster) -> list[Figure]:
 
 def measure(pair: Cluster) -> list[Figure]:
     """Measures between two adapters: all sizes, then in brief under load."""
-    [here, there] = ends.of(pair)
+    [here, there] = endpoints.of(pair)
     say("measuring the link ...")
     figures = run(here, there)
     say("measuring the link of nodes that are busy ...")
@@ -99,7 +99,7 @@ def other_backends(config: Config) -> list[Figure]:
     with Cluster("bench-link", config) as pair:
         for backend in config.backends:
             say(f"measuring the link by {backend} ...")
-            found = ends.find(pair, backend)
+            found = endpoints.find(pair, backend)
             # On a loopback each node is a link of its own.
             here, there = found[:2]
             figures += run(here, there)
@@ -113,7 +113,7 @@ def other_ways(config: Config) -> list[Figure]:
     for word, way in WAYS.items():
         other = replace(config, module={**config.module, **way.module})
         with Cluster("bench-link", other, device_options=list(way.device)) as pair:
-            [here, there] = ends.of(pair)
+            [here, there] = endpoints.of(pair)
             options = [f"{name}={value}" for name, value in way.module.items()]
             say(f"measuring the link with {' '.join([*options, *way.device])} ...")
             figures += run(here, there, f"--brief --suffix {word}")

@@ -19,7 +19,7 @@ from ..paths import CACHE, SELFTESTS
 from ..plan import Test
 from ..schedule import Schedule
 from ..selection import selects
-from ..tally import Tally
+from ..ktap import Tally
 from ..workers import Workers
 
 # What a set of nodes keeps busy.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The ends of a link: a device of a node each, and what the command line says of it."""
+"""The endpoints of a link: a device of a node each, and its state from the command line."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LOSS_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0
 
 
 @dataclass(frozen=True)
-class End:
+class Endpoint:
     """One device of one node."""
 
     node: Node
@@ -55,7 +55,7 @@ class End:
         assert isinstance(info, dict)
         return info
 
-    def peer(self, other: "End") -> dict[str, Any]:
+    def peer(self, other: "Endpoint") -> dict[str, Any]:
         """The link to another end."""
         peers: list[dict[str, Any]] = json.loads(self.check("peers --json"))["peers"]
         for peer in peers:
@@ -63,7 +63,7 @@ class End:
                 return peer
         raise NodesError(f"{self.name} knows of no node {other.number}: {peers}")
 
-    def is_up(self, other: "End") -> bool:
+    def is_up(self, other: "Endpoint") -> bool:
         """Whether the link to another end is up."""
         return bool(self.peer(other)["link"] == "up")
 
@@ -76,26 +76,26 @@ class End:
         return f"echo {address} >{driver}/bind && test -c {self.path}"
 
 
-def of(cluster: Cluster) -> list[End]:
+def of(cluster: Cluster) -> list[Endpoint]:
     """The ends where only one thing joins the nodes; two of them on a loopback's one node."""
     [backend] = cluster.config.backends
     if backend is Backend.LOOPBACK:
-        return [End(cluster.a, number, number) for number in range(LOOPBACK_NODES)]
-    return [End(node, 0, cluster.number(name)) for name, node in cluster.nodes.items()]
+        return [Endpoint(cluster.a, number, number) for number in range(LOOPBACK_NODES)]
+    return [Endpoint(node, 0, cluster.number(name)) for name, node in cluster.nodes.items()]
 
 
-def find(cluster: Cluster, backend: Backend) -> list[End]:
+def find(cluster: Cluster, backend: Backend) -> list[Endpoint]:
     """The ends by what joins them; devices are numbered as they are found, anew in each boot."""
     found = []
     for node in cluster.nodes.values():
         for info in json.loads(node.check("uldma info --json"))["devices"]:
             if info["backend"] == backend:
                 device = int(info["device"].removeprefix("/dev/uldma"))
-                found.append(End(node, device, info["node"]))
+                found.append(Endpoint(node, device, info["node"]))
     return found
 
 
-def wait_up(ends: Sequence[End], timeout: float = UP_TIMEOUT) -> float:
+def wait_up(ends: Sequence[Endpoint], timeout: float = UP_TIMEOUT) -> float:
     """Wait until every end reaches every other; how long that took."""
 
     def all_up() -> bool:
@@ -104,6 +104,6 @@ def wait_up(ends: Sequence[End], timeout: float = UP_TIMEOUT) -> float:
     return wait_until(all_up, timeout, f"{', '.join(end.name for end in ends)} all linked")
 
 
-def wait_down(here: End, there: End) -> None:
+def wait_down(here: Endpoint, there: Endpoint) -> None:
     """Wait until an end has noticed that it does not reach another."""
     wait_until(lambda: not here.is_up(there), LOSS_TIMEOUT, f"{here.name} misses {there.name}")

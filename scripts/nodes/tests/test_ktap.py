@@ -3,7 +3,7 @@
 
 import unittest
 
-from ..tally import Tally
+from ..ktap import Tally
 
 KSELFTEST = """TAP version 13
 1..1
