@@ -91,7 +91,7 @@ static void *add(void *arg)
 	return NULL;
 }
 
-/* With one context; each number is somebody's, and nobody else's. */
+/* With one context; each number belongs to exactly one process. */
 TEST_F(atomic, threads)
 {
 	struct worker workers[THREADS];

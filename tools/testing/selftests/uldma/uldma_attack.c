@@ -275,7 +275,7 @@ TEST_F(defence, holds)
 			TH_LOG("%s", script->name);
 		if (variant->method == ULDMA_METHOD_REPEATED_5)
 			EXPECT_EQ(0, duel_both(duel, DUEL_STATS, 0));
-		/* Whoever only wanted its own gets it, as if nothing was. */
+		/* A process that wanted only its own memory gets it, undisturbed. */
 		EXPECT_EQ(0, duel_both(duel, DUEL_TRANSFER, 0));
 		EXPECT_EQ(A, duel_holds(duel, B));
 		EXPECT_EQ(C, duel_holds(duel, D));

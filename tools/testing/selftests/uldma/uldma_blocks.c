@@ -277,7 +277,7 @@ TEST_F(blocks, bad_array)
 	EXPECT_EQ(4, self->b.out_count);
 }
 
-/* The layout of memory is nobody's business, not even of one's own. */
+/* A process must not learn the layout of memory, not even of its own. */
 TEST_F(blocks, unprivileged)
 {
 	ASSERT_EQ(0, lock_pages(self, self->buf, 1));

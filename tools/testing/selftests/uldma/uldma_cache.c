@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache of pins: an open file that turned it on keeps the pins of regions that
- * it ends, for whoever registers the same memory again; within bounds, not
- * longer than the memory is what it was, and not when others need it.
+ * The pin cache: an open file that turned it on keeps the pins of regions that
+ * it ends, for the next registration of the same memory; within limits, until
+ * the memory changes, and until other registrations need the room.
  */
 #include <pthread.h>
 
@@ -44,7 +44,7 @@ FIXTURE_TEARDOWN(cache)
 	close(self->other);
 	close(self->fd);
 	EXPECT_EQ(0, vm_pin());
-	/* Nobody else is told at once. */
+	/* No other open file gets an event at once. */
 	if (!geteuid())
 		EXPECT_EQ(self->pins, machine_pins());
 }
@@ -291,7 +291,7 @@ static int map_over(char *at, size_t length)
 		       0 : -errno;
 }
 
-/* Memory that is gone is not kept for anybody. */
+/* The cache keeps no memory that was unmapped. */
 TEST_F(cache, unmapped)
 {
 	size_t left = 8;
@@ -344,7 +344,7 @@ static int newest_bytes(struct _test_data_cache *self, int seed)
 	return ret;
 }
 
-/* Whether or not somebody has looked at the change, no old pin is used. */
+/* No old pin is used, whether or not the change was revalidated. */
 TEST_F(cache, never_stale)
 {
 	static int (*const changes[])(char *at, size_t length) = {
@@ -415,7 +415,7 @@ TEST_F(cache, rights)
 	EXPECT_EQ(4, vm_pin());
 }
 
-/* Nobody is refused for what the cache holds. */
+/* No registration fails for pins that the cache holds. */
 TEST_F(cache, limit)
 {
 	struct region r[2];

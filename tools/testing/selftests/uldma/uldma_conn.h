@@ -227,7 +227,7 @@ static inline int conn_recycle_all(int fd, const void *addr, __u64 length)
 	return conn_take_all(fd, ULDMA_IOC_CONN_RECYCLE, addr, length);
 }
 
-/* One buffer there and back, for the small talk of tests. */
+/* A round trip of one buffer, for the control messages of tests. */
 static inline int conn_send_wait(int fd, const void *addr, __u64 length)
 {
 	return conn_send(fd, addr, length) ?:

@@ -104,7 +104,7 @@ TEST_F(close, after_the_other)
 	EXPECT_EQ(0, conn_accept(p->a, PORT));
 }
 
-/* Who has connected goes before anybody has accepted. */
+/* The connecting process ends before the connection is accepted. */
 TEST_F(close, before_accept)
 {
 	struct pair *p = &self->pair;
@@ -160,7 +160,7 @@ static void *race_disconnect(void *arg)
 	return NULL;
 }
 
-/* Disconnects that cross: each side is done, whoever was first. */
+/* Disconnects that cross: each side ends, whichever was first. */
 TEST_F_TIMEOUT(close, at_once, 120)
 {
 	struct pair *p = &self->pair;

@@ -125,7 +125,7 @@ TEST_F(data, one_into_many)
 	ASSERT_EQ(0, conn_recycle_all(p->b, self->src, 3000));
 }
 
-/* Whoever gives first has to wait for the other. */
+/* The side that posts first has to wait for the other. */
 TEST_F(data, sent_before_posted)
 {
 	struct pair *p = &self->pair;
@@ -206,7 +206,7 @@ TEST_F(data, recycled_in_order)
 	}
 }
 
-/* A connection takes data before anybody has accepted it. */
+/* A connection takes data before it is accepted. */
 TEST_F(data, sent_before_accepted)
 {
 	struct pair *p = &self->pair;
@@ -349,7 +349,7 @@ static void flood_alone(int fd, void *arg)
 		_exit(1);
 }
 
-/* Nobody gets what is for others. */
+/* No connection gets the data of another. */
 TEST_F_TIMEOUT(data, processes, 240)
 {
 	struct helper helpers[PROCESSES];

@@ -181,7 +181,7 @@ static void check_flood(struct __test_metadata *_metadata, struct pair *p,
 	EXPECT_EQ(sum->refused, conn_query(p->listener).out_refused);
 }
 
-/* Nobody accepts: as many as there is room for, and not one more. */
+/* No process accepts: as many connects as the backlog has room for succeed. */
 TEST_F_TIMEOUT(limits, flood, 240)
 {
 	struct helper helpers[PROCESSES];

@@ -152,7 +152,7 @@ FIXTURE_SETUP(peer)
 	self->violations = to_peer(self->control.fd).out_violations;
 }
 
-/* Nobody broke the rules, the link has been up all the time, nothing is left. */
+/* No peer broke the rules, the link stayed up, no object is left. */
 FIXTURE_TEARDOWN(peer)
 {
 	struct uldma_peer_query p = to_peer(self->control.fd);

@@ -8,7 +8,7 @@
 #include "uldma_calls.h"
 #include "uldma_conn.h"
 
-/* Nobody listens here. */
+/* No listener has this port. */
 #define NO_PORT 0x7fffffff
 
 enum call_id {

@@ -5,7 +5,7 @@
  */
 #include "uldma_conn_pair.h"
 
-/* Nobody listens here. */
+/* No listener has this port. */
 #define NO_PORT 999
 
 FIXTURE(state) {
@@ -297,7 +297,7 @@ TEST_F(state, listen_once)
 	EXPECT_EQ(ULDMA_CONN_CONNECTED, conn_state(p->a));
 	EXPECT_EQ(conn_query(p->a).out_name, conn_query(p->b).out_name);
 
-	/* Nobody listens any more. */
+	/* The listener has ended. */
 	EXPECT_EQ(-ENOENT, conn_accept(p->listener, PORT));
 	EXPECT_EQ(0, conn_listen(p->listener, PORT, 4));
 	EXPECT_EQ(0, conn_disconnect(p->a));
@@ -336,7 +336,7 @@ TEST_F(state, backlog)
 		close(fds[i]);
 }
 
-/* A listener that goes takes with it what nobody has accepted. */
+/* A listener that ends resets the connections that were not accepted. */
 TEST_F(state, listener_goes)
 {
 	struct pair *p = &self->pair;

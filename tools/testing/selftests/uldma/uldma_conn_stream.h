@@ -62,7 +62,7 @@ static inline long stream_check(const void *buf, size_t length, __u64 seed,
  * @seed: which bytes
  * @total: how many
  * @chunk: bytes of a buffer; the last one may have fewer
- * @lead: bytes in front of each, which nobody may touch
+ * @lead: bytes in front of each, which must not change
  * @slots: buffers of the ring
  * @memory: the ring
  * @given: bytes that the connection was given

@@ -407,7 +407,7 @@ TEST_F(wait, woken_by_disconnect)
 	EXPECT_EQ(0, recycler.range.length);
 }
 
-/* Somebody else of the same process ends the connection. */
+/* Another thread of the same process ends the connection. */
 TEST_F(wait, woken_by_own_disconnect)
 {
 	struct pair *p = &self->pair;
@@ -429,7 +429,7 @@ TEST_F(wait, woken_by_own_disconnect)
 
 struct mortal {
 	struct pair *pair;
-	/* What it leaves behind that nobody will get. */
+	/* Memory that it leaves and that cannot be reaped. */
 	size_t unsent;
 };
 

@@ -209,7 +209,7 @@ static inline __s64 duelist_step(struct duelist *me, const struct step *step)
 	return -EINVAL;
 }
 
-/* Waits for the turn without sleeping: whoever sleeps is switched away from. */
+/* Waits for the turn without sleeping, since sleeping switches contexts. */
 static inline int duelist_turn(const int *value, int wanted)
 {
 	struct timespec now, limit;

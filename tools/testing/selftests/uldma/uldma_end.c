@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What a process has of a device ends with its address space, by exit and by
- * exec, whoever has the file open then.
+ * exec, even if another process has the file open.
  */
 #include "uldma_harness.h"
 #include "uldma_conn.h"
@@ -123,7 +123,7 @@ TEST_F(end, passed_file)
 	expect_use(_metadata, self);
 	EXPECT_EQ(0, query(passed).out_file_regions);
 	EXPECT_EQ(0, query(passed).out_mm_pinned);
-	/* Nobody listens there, and nothing has that name. */
+	/* No listener has that port, and no object has that name. */
 	EXPECT_EQ(0, conn_listen(self->fd, PORT, 1));
 	close(passed);
 	expect_use(_metadata, self);

@@ -255,7 +255,7 @@ TEST_F(fail_nth, register_many)
 	});
 }
 
-/* Memory that nobody has touched: the page tables are made on the way. */
+/* Memory that was never accessed: the kernel makes page tables meanwhile. */
 static int register_fresh(struct subject *it)
 {
 	return region_register(it->fd, it->map, 3 * page_size(), RW,
@@ -300,8 +300,8 @@ TEST_F(fail_nth, unregister)
 }
 
 /*
- * Two areas in the way, of each of which a part has other memory now, whether
- * or not somebody has looked at that; and gaps before, between and behind.
+ * Two areas in the range, a part of each of which has other memory now, whether
+ * or not it was revalidated; and gaps before, between and behind.
  */
 static int areas_and_suspects(struct subject *it)
 {
@@ -435,8 +435,8 @@ TEST_F(fail_nth, questions)
 }
 
 /*
- * The cache lets go of what is unmapped, but not at once: after the look that a
- * fence waits for, and so before the next.
+ * The cache releases unmapped memory, but not at once: after the revalidation
+ * that a fence waits for, and so before the next.
  */
 static int drop_cached(struct subject *it)
 {

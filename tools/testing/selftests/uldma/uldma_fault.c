@@ -153,7 +153,7 @@ FIXTURE_SETUP(fault)
 
 FIXTURE_TEARDOWN(fault)
 {
-	/* Where a test was skipped or failed, nobody waits any more. */
+	/* After a skipped or failed test no process waits any more. */
 	close(self->uffd);
 	close(self->fd);
 	EXPECT_EQ(0, vm_pin());

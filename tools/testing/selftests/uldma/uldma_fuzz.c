@@ -115,15 +115,15 @@ static bool is_open(const struct order *o, long ret)
 
 /*
  * Others close what they have of a process that is going to die. What an open file
- * has ends with the address space that opened it, but nobody waits for that
+ * has ends with the address space that opened it, but exit does not wait
  * unless the file is closed, so the model would not know when.
  */
 static bool close_shared(int owner)
 {
-	for (int i = 0; i < PROCESSES * OPENERS; i++) {
-		struct order o = { .op = OP_CLOSE, .open_file = i % OPENERS };
+	for (int i = 0; i < PROCESSES * OPEN_FILES; i++) {
+		struct order o = { .op = OP_CLOSE, .open_file = i % OPEN_FILES };
 		const struct open_file *open_file = &world.open_files[o.open_file];
-		int process = i / OPENERS;
+		int process = i / OPEN_FILES;
 		struct worker *w = &world.workers[process];
 		struct reply r;
 

@@ -25,7 +25,7 @@
 #define POOR 2
 #define POOR_PAGES 24
 #define DEVICES 4
-#define OPENERS 7
+#define OPEN_FILES 7
 #define OBJECTS 16
 #define ENDED 8
 #define CONNECTIONS 64
@@ -352,7 +352,7 @@ struct process {
 struct world {
 	struct device devices[DEVICES];
 	int device_count;
-	struct open_file open_files[OPENERS];
+	struct open_file open_files[OPEN_FILES];
 	struct connection connections[CONNECTIONS];
 	struct process processes[PROCESSES];
 	struct worker workers[PROCESSES];

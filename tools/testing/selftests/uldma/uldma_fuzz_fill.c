@@ -64,8 +64,8 @@ __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, _
 {
 	if (w->devices[o->device].remote)
 		return 1 + first % NAMES;
-	for (int i = 0; i < OPENERS * OBJECTS; i++) {
-		__u64 at = (first + i) % (OPENERS * OBJECTS);
+	for (int i = 0; i < OPEN_FILES * OBJECTS; i++) {
+		__u64 at = (first + i) % (OPEN_FILES * OBJECTS);
 		struct open_file *other = &w->open_files[at / OBJECTS];
 
 		if (is_peer(w, o, other) && other->objects[at % OBJECTS].kind == what &&
@@ -75,13 +75,13 @@ __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, _
 	return 0;
 }
 
-/* A port at which a peer listens, or somebody here with connections, or zero. */
+/* A port at which a peer listens, or an open file with connections, or zero. */
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first)
 {
 	if (at_peer && w->devices[o->device].remote)
 		return 1 + first % PORTS;
-	for (int i = 0; i < OPENERS; i++) {
-		struct open_file *other = &w->open_files[(first + i) % OPENERS];
+	for (int i = 0; i < OPEN_FILES; i++) {
+		struct open_file *other = &w->open_files[(first + i) % OPEN_FILES];
 
 		if (!other->used || other->state != LISTENING)
 			continue;
@@ -95,14 +95,14 @@ __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u6
 
 static __u64 known_name(struct chance *c, struct world *w, struct open_file *o, enum kind kind)
 {
-	__u64 known = name_at_peer(w, o, kind, below(c, OPENERS * OBJECTS));
+	__u64 known = name_at_peer(w, o, kind, below(c, OPEN_FILES * OBJECTS));
 
 	return known && !one_in(c, 6) ? known : name(c);
 }
 
 static __u32 known_port(struct chance *c, struct world *w, struct open_file *o, bool at_peer)
 {
-	__u32 known = port_to_use(w, o, at_peer, below(c, OPENERS));
+	__u32 known = port_to_use(w, o, at_peer, below(c, OPEN_FILES));
 
 	return known && !one_in(c, 6) ? known : port(c);
 }
@@ -135,7 +135,7 @@ static __u32 handle(struct chance *c, struct world *w, struct open_file *o, enum
 	if (one_in(c, 20))
 		return edge(c);
 	if (one_in(c, 15))
-		o = &w->open_files[below(c, OPENERS)];
+		o = &w->open_files[below(c, OPEN_FILES)];
 	first = below(c, OBJECTS);
 	for (int i = 0; i < OBJECTS; i++) {
 		object = &o->objects[(first + i) % OBJECTS];

@@ -45,7 +45,7 @@ static bool segment_is_alive(struct world *w, int serial)
 	/* Another node's stay. */
 	if (serial < 0)
 		return true;
-	for (int i = 0; i < OPENERS; i++)
+	for (int i = 0; i < OPEN_FILES; i++)
 		for (int j = 0; j < OBJECTS; j++)
 			if (w->open_files[i].used && w->open_files[i].objects[j].kind == CREATED &&
 			    w->open_files[i].objects[j].serial == serial)
@@ -212,7 +212,7 @@ static int announced(struct world *w, const struct open_file *but)
 {
 	int count = 0;
 
-	for (int i = 0; i < OPENERS; i++) {
+	for (int i = 0; i < OPEN_FILES; i++) {
 		struct open_file *o = &w->open_files[i];
 
 		count += o->used && o != but && o->device == but->device &&
@@ -239,7 +239,7 @@ static void judge_create(struct world *w, struct open_file *o,
 		may(v, EBUSY, true);
 		may(v, EOPNOTSUPP, true);
 	}
-	for (int i = 0, used = 1; i < OPENERS; i++) {
+	for (int i = 0, used = 1; i < OPEN_FILES; i++) {
 		bool taken = w->open_files[i].used && w->open_files[i].context;
 
 		used += taken;

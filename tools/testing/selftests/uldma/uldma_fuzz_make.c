@@ -113,10 +113,10 @@ static bool suits(struct world *w, const struct open_file *o, __u32 number)
 /* Finds an open file that suits the call, if the process has one. */
 static bool suit(struct chance *c, struct world *w, int process, struct order *o)
 {
-	__u64 first = below(c, OPENERS);
+	__u64 first = below(c, OPEN_FILES);
 
-	for (int i = 0; i < OPENERS; i++) {
-		int at = (first + i) % OPENERS;
+	for (int i = 0; i < OPEN_FILES; i++) {
+		int at = (first + i) % OPEN_FILES;
 
 		if (w->open_files[at].holders & 1U << process &&
 		    suits(w, &w->open_files[at], calls[o->call].number)) {
@@ -235,10 +235,10 @@ static void make_memory(struct chance *c, struct world *w, int process, struct o
 static bool make_share(struct chance *c, struct world *w, int process, struct order *o)
 {
 	struct open_file *open_file;
-	__u64 first = below(c, OPENERS);
+	__u64 first = below(c, OPEN_FILES);
 
-	for (int i = 0; i < OPENERS; i++) {
-		o->open_file = (first + i) % OPENERS;
+	for (int i = 0; i < OPEN_FILES; i++) {
+		o->open_file = (first + i) % OPEN_FILES;
 		open_file = &w->open_files[o->open_file];
 		if (!open_file->used || open_file->holders & 1U << process)
 			continue;
@@ -255,17 +255,17 @@ static bool make_share(struct chance *c, struct world *w, int process, struct or
 /* One that the process has open, or -1. */
 static int pick_file(struct chance *c, struct world *w, int process)
 {
-	__u64 first = below(c, OPENERS);
+	__u64 first = below(c, OPEN_FILES);
 
-	for (int i = 0; i < OPENERS; i++)
-		if (w->open_files[(first + i) % OPENERS].holders & 1U << process)
-			return (first + i) % OPENERS;
+	for (int i = 0; i < OPEN_FILES; i++)
+		if (w->open_files[(first + i) % OPEN_FILES].holders & 1U << process)
+			return (first + i) % OPEN_FILES;
 	return -1;
 }
 
 static int free_place(const struct world *w)
 {
-	for (int i = 0; i < OPENERS; i++)
+	for (int i = 0; i < OPEN_FILES; i++)
 		if (!w->open_files[i].used)
 			return i;
 	return -1;

@@ -185,7 +185,7 @@ static void *put(const struct order *o, char *pages)
 	}
 }
 
-/* Two pages, and one behind that nobody can touch, nor map anything at. */
+/* Two pages, and one behind that cannot be accessed or mapped over. */
 static char *argument_pages(void)
 {
 	size_t page = page_size();
@@ -271,7 +271,7 @@ static long do_touch(const struct order *o)
 
 static long do_reset(void)
 {
-	close_range(FIRST_FD, FIRST_FD + OPENERS - 1, 0);
+	close_range(FIRST_FD, FIRST_FD + OPEN_FILES - 1, 0);
 	for (int i = 0; i < MAPPINGS; i++) {
 		if (maps[i].at)
 			munmap(maps[i].at, maps[i].length);

@@ -36,7 +36,7 @@ int peer_of(const struct device *d, __u32 peer)
 /* Who has a name on a device, among regions or segments. */
 struct object *named(struct world *w, int device, enum kind kind, __u64 name)
 {
-	for (int i = 0; i < OPENERS; i++)
+	for (int i = 0; i < OPEN_FILES; i++)
 		for (int j = 0; j < OBJECTS; j++) {
 			struct object *object = &w->open_files[i].objects[j];
 
@@ -83,7 +83,7 @@ const struct object *of_peer(struct world *w, const struct device *d, int peer, 
 /* Who listens at a port of a device, or NULL. */
 struct open_file *listener_at(struct world *w, int device, __u32 port)
 {
-	for (int i = 0; i < OPENERS; i++) {
+	for (int i = 0; i < OPEN_FILES; i++) {
 		struct open_file *o = &w->open_files[i];
 
 		if (o->used && o->device == device && o->state == LISTENING && o->port == port)
@@ -115,7 +115,7 @@ void detach(struct world *w, struct open_file *o, enum end end)
 	o->given[1].count = 0;
 }
 
-/* The file is closed once nobody has it open or mapped. */
+/* The file is closed once no process has it open or mapped. */
 void release_if_unused(struct world *w, struct open_file *o)
 {
 	if (!o->used || o->holders || o->maps)
@@ -136,7 +136,7 @@ static void forget_files(struct world *w, int process)
 	}
 	for (int i = 0; i < ARENA_PAGES; i++)
 		p->page[i] = MEMORY_FRESH;
-	for (int i = 0; i < OPENERS; i++) {
+	for (int i = 0; i < OPEN_FILES; i++) {
 		w->open_files[i].holders &= ~(1U << process);
 		release_if_unused(w, &w->open_files[i]);
 	}
@@ -145,7 +145,7 @@ static void forget_files(struct world *w, int process)
 /* A process has ended, and with it its address space. */
 void forget_process(struct world *w, int process)
 {
-	for (int i = 0; i < OPENERS; i++)
+	for (int i = 0; i < OPEN_FILES; i++)
 		if (w->open_files[i].used && w->open_files[i].owner == process)
 			w->open_files[i].owner = -1;
 	forget_files(w, process);

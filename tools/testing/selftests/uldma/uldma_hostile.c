@@ -122,8 +122,8 @@ int main(int argc, char **argv)
 		printf("the victim does not answer any more\n");
 		ret = 1;
 	}
-	/* Nobody is here any more. */
-	hostile_hello(&h, 0, 0);
+	/* This node has no session any more. */
+	hostile_handshake(&h, 0, 0);
 	hostile_ring(&h);
 	printf("%s: %s\n", mode->name, ret ? "not as it should be" : "done");
 	return !!ret;

@@ -86,7 +86,7 @@ struct message {
  * @beat: counts up
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
  * @link_backoff: for how long the victim lets a peer wait at most, in ns
- * @port: where somebody of the victim listens
+ * @port: at which a process of the victim listens
  * @connection: this side's number of the connection that was made last
  * @seed: of what is done at random
  * @until: when to stop, in ns
@@ -134,8 +134,8 @@ volatile uint64_t *hostile_section(const struct hostile *h, uint32_t node,
 				   uint64_t offset);
 void hostile_ring(struct hostile *h);
 
-/* An honest hello; then what differs can be written, and the session last. */
-void hostile_hello(struct hostile *h, uint32_t session, uint32_t echo);
+/* An honest handshake; a mode then changes words, and writes the session last. */
+void hostile_handshake(struct hostile *h, uint32_t session, uint32_t echo);
 /* Whether the victim has answered the session that this node is in. */
 bool hostile_is_up(const struct hostile *h);
 /* Meets the victim honestly: 0 or -ETIMEDOUT. */
@@ -150,7 +150,7 @@ int hostile_put(struct hostile *h, const struct message *m);
 /* Takes one: whether there was any. */
 bool hostile_take(struct hostile *h, struct message *m);
 /*
- * Waits for a message of a kind with a number, and answers others as somebody
+ * Waits for a message of a kind with a number, and answers others as a node
  * who has nothing: 0, -ENOTCONN, -ETIMEDOUT.
  */
 int hostile_await(struct hostile *h, enum message_kind kind, uint32_t number,
@@ -191,7 +191,7 @@ struct mode {
 };
 
 /*
- * Those of hellos and rings, of messages, of ends, and those without a plan; a
+ * Those of handshakes and rings, of messages, of ends, and those without a plan; a
  * name of NULL ends each.
  */
 extern const struct mode ring_modes[];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A peer that is there, and does not do its part of an end: it takes no answers, or
- * lets go of no connection. That costs it its session, and nobody else anything.
+ * A peer that is alive and does not do its part of an end: it takes no answers, or
+ * confirms the end of no connection. That costs it its session, and others nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -120,7 +120,7 @@ static int holds_on(struct hostile *h)
 	return !hostile_is_up(h);
 }
 
-/* Connects to where nobody listens, and takes no answer. */
+/* Connects to a port without a listener, and takes no answer. */
 static int takes_nothing(struct hostile *h)
 {
 	unsigned int said = 0, sessions = 0;

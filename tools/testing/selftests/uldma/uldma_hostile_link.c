@@ -139,7 +139,7 @@ static int open_ivshmem(struct hostile *h, const char *device, uint32_t nodes)
 	return h->node < nodes ? 0 : -ENODEV;
 }
 
-/* Decoding of the device's memory is off until somebody asks for it. */
+/* Decoding of the device's memory is off until it is enabled. */
 static int turn_on(const char *device)
 {
 	char path[512];
@@ -235,7 +235,7 @@ void hostile_pause(struct hostile *h)
 	poll(NULL, 0, 1);
 }
 
-void hostile_hello(struct hostile *h, uint32_t session, uint32_t echo)
+void hostile_handshake(struct hostile *h, uint32_t session, uint32_t echo)
 {
 	hostile_write(h, SESSION, 0);
 	hostile_write(h, MAGIC, LINK_MAGIC);
@@ -260,7 +260,7 @@ int hostile_meet(struct hostile *h)
 
 	h->session = (hostile_random() & 0x7fffffff) | 1;
 	h->met = 0;
-	hostile_hello(h, h->session, 0);
+	hostile_handshake(h, h->session, 0);
 	hostile_ring(h);
 	while (hostile_now() < limit) {
 		session = hostile_read(h, SESSION);
@@ -274,7 +274,7 @@ int hostile_meet(struct hostile *h)
 			hostile_write(h, HUNGRY, 0);
 			hostile_write(h, CONSUMED, (uint64_t)h->key << 32);
 			hostile_write(h, PRODUCED, (uint64_t)h->key << 32);
-			hostile_hello(h, h->session, h->met);
+			hostile_handshake(h, h->session, h->met);
 			hostile_ring(h);
 		}
 		if (hostile_is_up(h)) {
@@ -345,7 +345,7 @@ bool hostile_take(struct hostile *h, struct message *m)
 	return true;
 }
 
-/* As somebody who exports nothing and listens nowhere. */
+/* As a node that exports nothing and listens at no port. */
 static int answer(struct hostile *h, const struct message *m)
 {
 	switch (KIND(m)) {

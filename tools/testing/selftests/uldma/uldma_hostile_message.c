@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages that nobody may send. What breaks the rules of the link ends the
+ * Messages that no node may send. What breaks the rules of the link ends the
  * session, what breaks those of a connection resets it, and what is about a
  * connection that is not there does nothing. Numbers are those of the list of
  * hostile peers in the notes on prior art.
@@ -129,7 +129,7 @@ static int breaks_connection(struct hostile *h, const char *what,
 	return ret;
 }
 
-/* 84, 86, 97: sizes that cannot be, and answers nobody waits for. */
+/* 84, 86, 97: impossible sizes, and answers without a request. */
 static int bad_stream(struct hostile *h)
 {
 	struct {
@@ -160,7 +160,7 @@ static int bad_stream(struct hostile *h)
 	return ret;
 }
 
-/* 84: regions that nobody exports, which an engine must not find. */
+/* 84: regions that are not exported, which an engine must not find. */
 static int bad_exports(struct hostile *h)
 {
 	struct message reply;
@@ -187,7 +187,7 @@ static int bad_exports(struct hostile *h)
 	return ret == -ECONNREFUSED && said ? 0 : ret;
 }
 
-/* 96: the end is answered; once more it is nothing to anybody. */
+/* 96: the first end is answered, the second one has no effect. */
 static int disconnect_twice(struct hostile *h)
 {
 	struct message m;
@@ -205,7 +205,7 @@ static int disconnect_twice(struct hostile *h)
 	return ret;
 }
 
-/* 96: as many as it can, to whoever listens, and all are left there. */
+/* 96: as many connects as possible, to any listener; none is ended. */
 static int connect_flood(struct hostile *h)
 {
 	unsigned int asked = 0, refused = 0, accepted = 0;
@@ -310,7 +310,7 @@ static int answer_lies(struct hostile *h)
 }
 
 /*
- * 97: answers that nobody asked for, while the victim cannot say anything: each
+ * 97: answers without a request, while the victim cannot send: each
  * would be an offer for it to give back.
  */
 static int answer_flood(struct hostile *h)
@@ -318,7 +318,7 @@ static int answer_flood(struct hostile *h)
 	unsigned int said = 0;
 	int ret = hostile_meet(h);
 
-	/* Nobody takes the answers, so that the ring is full. */
+	/* No node takes the answers, so that the ring is full. */
 	for (uint32_t i = 0; i < LINK_SLOTS && !ret; i++)
 		ret = hostile_say(h, LOOKUP_REGION, i, 1, 0, 0, 0);
 	for (; !ret && hostile_goes_on(h); said++)
@@ -371,12 +371,12 @@ const struct mode message_modes[] = {
 	{ "reserved-bits", "84: bits that have no meaning", reserved_bits },
 	{ "stale-messages", "86, 92: about no connection", stale_messages },
 	{ "bad-stream", "84, 97: what a connection cannot get", bad_stream },
-	{ "bad-exports", "84: regions that nobody exports", bad_exports },
+	{ "bad-exports", "84: regions that are not exported", bad_exports },
 	{ "disconnect-twice", "96: ends what has ended", disconnect_twice },
 	{ "connect-flood", "96: connects and leaves it there", connect_flood },
 	{ "offset-lies", "85: parts that are not there", offset_lies },
 	{ "answer-lies", "85: answers that cannot be", answer_lies },
-	{ "answer-flood", "97: answers that nobody asked for", answer_flood },
+	{ "answer-flood", "97: answers without a request", answer_flood },
 	{ "stale-part", "95: writes what was taken back", stale_part },
 	{ }
 };

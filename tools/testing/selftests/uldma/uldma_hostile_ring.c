@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hellos that lie, counters that cannot be, and a node that is not there when it
+ * Handshakes that lie, impossible counters, and a node that is not there when it
  * should be. Numbers are those of the list of hostile peers in the notes on prior
  * art.
  */
@@ -17,13 +17,13 @@
 /* Sessions in which a lie is tried, so that each mode ends. */
 #define ROUNDS 40
 
-/* 87: what a hello says beside its session. */
-static int lie_in_hello(struct hostile *h, unsigned int at, uint64_t value)
+/* 87: the words of a handshake beside its session. */
+static int lie_in_handshake(struct hostile *h, unsigned int at, uint64_t value)
 {
 	uint32_t session = (hostile_random() & 0x7fffffff) | 1;
 	int refused = 1;
 
-	hostile_hello(h, 0, 0);
+	hostile_handshake(h, 0, 0);
 	hostile_write(h, at, value);
 	hostile_write(h, SESSION, session);
 	hostile_ring(h);
@@ -33,38 +33,38 @@ static int lie_in_hello(struct hostile *h, unsigned int at, uint64_t value)
 	}
 	printf("%#llx at %#x: %s\n", (unsigned long long)value, at,
 	       refused ? "refused" : "met");
-	hostile_hello(h, 0, 0);
+	hostile_handshake(h, 0, 0);
 	return !refused;
 }
 
 static int bad_magic(struct hostile *h)
 {
-	return lie_in_hello(h, MAGIC, LINK_MAGIC ^ 1);
+	return lie_in_handshake(h, MAGIC, LINK_MAGIC ^ 1);
 }
 
 static int bad_version(struct hostile *h)
 {
-	return lie_in_hello(h, VERSIONS, 7ULL << 32 | 9);
+	return lie_in_handshake(h, VERSIONS, 7ULL << 32 | 9);
 }
 
 static int bad_size(struct hostile *h)
 {
-	return lie_in_hello(h, SECTION, ~0ULL);
+	return lie_in_handshake(h, SECTION, ~0ULL);
 }
 
 static int bad_nodes(struct hostile *h)
 {
-	return lie_in_hello(h, SHAPE, (uint64_t)~0U << 32 | LINK_SLOTS);
+	return lie_in_handshake(h, SHAPE, (uint64_t)~0U << 32 | LINK_SLOTS);
 }
 
 static int zero_slots(struct hostile *h)
 {
-	return lie_in_hello(h, SHAPE, (uint64_t)h->nodes << 32);
+	return lie_in_handshake(h, SHAPE, (uint64_t)h->nodes << 32);
 }
 
 static int huge_slots(struct hostile *h)
 {
-	return lie_in_hello(h, SHAPE, (uint64_t)h->nodes << 32 | UINT32_MAX);
+	return lie_in_handshake(h, SHAPE, (uint64_t)h->nodes << 32 | UINT32_MAX);
 }
 
 /* 88: what a node reads when the other has left the bus. */
@@ -241,7 +241,7 @@ static int hang(struct hostile *h)
 	ret = hostile_meet(h);
 	if (ret)
 		return ret;
-	/* Whoever has a connection to lose shall lose it. */
+	/* Every connection shall be reset. */
 	ret = hostile_connect(h, h->port, &theirs);
 	printf("connected: %d\n", ret);
 	began = hostile_now();
@@ -337,14 +337,14 @@ static int no_doorbell(struct hostile *h)
 	return ret;
 }
 
-/* 89: every 10 ms somebody else is there. */
+/* 89: a new session every 10 ms. */
 static int session_churn(struct hostile *h)
 {
 	int sessions = 0;
 
 	while (hostile_goes_on(h)) {
 		h->session = (hostile_random() & 0x7fffffff) | 1;
-		hostile_hello(h, h->session, hostile_read(h, SESSION));
+		hostile_handshake(h, h->session, hostile_read(h, SESSION));
 		hostile_ring(h);
 		sessions++;
 		for (int i = 0; i < 10; i++)
@@ -380,12 +380,12 @@ static int session_flap(struct hostile *h)
 }
 
 const struct mode ring_modes[] = {
-	{ "bad-magic", "87: a hello of something else", bad_magic },
-	{ "bad-version", "87: a hello of the future", bad_version },
-	{ "bad-size", "87: a hello with a section of 2^64 bytes", bad_size },
-	{ "bad-nodes", "87: a hello of 2^32 nodes", bad_nodes },
-	{ "zero-slots", "87: a hello without a ring", zero_slots },
-	{ "huge-slots", "87: a hello with a ring of 2^32 slots", huge_slots },
+	{ "bad-magic", "87: a handshake of something else", bad_magic },
+	{ "bad-version", "87: a handshake of the future", bad_version },
+	{ "bad-size", "87: a handshake with a section of 2^64 bytes", bad_size },
+	{ "bad-nodes", "87: a handshake of 2^32 nodes", bad_nodes },
+	{ "zero-slots", "87: a handshake without a ring", zero_slots },
+	{ "huge-slots", "87: a handshake with a ring of 2^32 slots", huge_slots },
 	{ "ones", "88: all words ones", ones },
 	{ "produced-huge", "82: more messages than slots", produced_huge },
 	{ "produced-rewind", "86: messages once more", produced_rewind },

@@ -150,7 +150,7 @@ TEST_F(inflight, unregister_source)
 		memset(self->dst, 0, LARGE);
 		start_some(self, variant->how, 8);
 		ASSERT_EQ(0, region_unregister(self->fd, self->s.handle));
-		/* As if somebody else had got the pages. */
+		/* As if another process had got the pages. */
 		memset(self->src, 0x66, LARGE);
 		ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &self->d, 0,
 				      &self->d, page, page));

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the kernel and the owner can do to registered memory without making its
- * addresses mean other memory: then nobody is told anything, the frames stay,
- * and the device sees what the owner writes. Changes that do have
- * uldma_stale.c.
+ * Changes of registered memory by the kernel and the owner after which its
+ * addresses still mean the same memory: no event comes, the frames stay, and
+ * the device reads what the owner writes. uldma_stale.c has the other changes.
  */
 #include <sys/syscall.h>
 

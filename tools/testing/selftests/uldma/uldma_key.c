@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Key-based initiation: who knows the key of a context passes addresses to it,
- * and nobody else; guessing is hopeless, counted, and ends soon.
+ * Key-based initiation: only a process that knows the key of a context passes
+ * addresses to it; the device counts wrong keys and soon stops serving them.
  */
 #include "uldma_harness.h"
 #include "uldma_method.h"
@@ -82,7 +82,7 @@ TEST_F(key, every_secret_bit_changes)
 	EXPECT_EQ(SECRET, zeros & SECRET);
 }
 
-/* Whoever gets no such context can do without. */
+/* A process without such a context uses the kernel's method. */
 TEST_F(key, as_many_as_can_be_named)
 {
 	struct party *p = &self->p;
@@ -413,7 +413,7 @@ static int half_pass(void *arg)
 	return 0;
 }
 
-/* Whoever gets the context next finds nothing of it. */
+/* The next owner of the context finds no trace of it. */
 TEST_F(key, half_passed_at_the_end)
 {
 	struct party *p = &self->p;

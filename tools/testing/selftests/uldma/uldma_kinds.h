@@ -176,7 +176,7 @@ static inline void *map_thp(size_t length)
 	return p;
 }
 
-/* A file that nobody else will find: descriptor, or a negated errno. */
+/* A file without a name: descriptor, or a negated errno. */
 static inline int file_in(const char *directory, size_t length)
 {
 	char name[128];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * More open files than contexts: the kernel lends them by turns, and nobody who
- * has one notices.
+ * More open files than contexts: the kernel shares the contexts in turns, and
+ * no process notices.
  */
 #include <sys/wait.h>
 
@@ -11,7 +11,7 @@
 #define ROUNDS 4
 #define TRANSFERS 50
 
-/* Until somebody has had a context for long enough. */
+/* Until an open file has had a context for long enough. */
 static int lend_context(struct party *p, __u32 method)
 {
 	struct timespec now, limit;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What all initiation methods have in common: who gets a context for one, that
- * data moves, that what is not allowed is refused, and that nobody else can use
- * what one open file has.
+ * The properties of all initiation methods: which open files get a context,
+ * data moves, forbidden transfers are refused, and no open file can use the
+ * objects of another.
  */
 #include <pthread.h>
 

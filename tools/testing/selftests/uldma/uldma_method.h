@@ -296,7 +296,7 @@ static inline __s64 method_try(struct context *c, const struct job *j)
 	default:
 		got = two_access_start(j);
 	}
-	/* What was passed is forgotten when somebody else comes to run. */
+	/* Partial arguments are cleared when another process runs. */
 	if (c->method != ULDMA_METHOD_EXTENDED_SHADOW &&
 	    (got == -ULDMA_DMA_NO_ARGS || got == -ULDMA_DMA_MIXED ||
 	     got == -ULDMA_DMA_NOT_RUNNING))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Mappings of the device: each of its kinds obeys the same rules, so that
- * nobody reaches what is not, or no longer, its own.
+ * Mappings of the device: all kinds obey the same rules, so that no process
+ * reaches memory that is not, or no longer, its own.
  */
 #include <sys/uio.h>
 
@@ -208,7 +208,7 @@ TEST_F(mapping, other_file)
 	close(other);
 }
 
-/* The kernel must not load from device memory on anybody's behalf. */
+/* The kernel must not load from device memory for a process. */
 TEST_F(mapping, read_by_the_kernel)
 {
 	struct uldma_context_stats before = context_stats(self->fd);

@@ -54,7 +54,7 @@ struct peer_result {
 	__u64 sequence;
 };
 
-/* "serve": answers until it is told to quit or there is nobody to answer. */
+/* "serve": answers until it has to quit or the peer has ended. */
 int peer_serve(void);
 
 #endif /* __SELFTEST_ULDMA_PEER_H */

@@ -163,8 +163,8 @@ static int slot_wait(struct slot *slot)
 	return event.handle == slot->segment.handle ? 0 : -EPROTO;
 }
 
-/* Starts anew with whoever says hello. */
-static int hello(struct server *server, __u64 name)
+/* Starts again with any client that connects. */
+static int greet(struct server *server, __u64 name)
 {
 	for (int i = 0; i < PEER_SLOTS; i++)
 		slot_clear(&server->slots[i]);
@@ -184,7 +184,7 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 
 	switch (command->verb) {
 	case PEER_HELLO:
-		return hello(server, args[0]);
+		return greet(server, args[0]);
 	case PEER_QUIT:
 		return 0;
 	case PEER_NODE:
@@ -298,7 +298,7 @@ int peer_serve(void)
 
 	while (command.verb != PEER_QUIT) {
 		ret = next_doorbell(server.fd);
-		/* That nobody is there any more is one way to end. */
+		/* The end of the peer is one way to end. */
 		if (ret)
 			return ret == -ENOTCONN ? 0 : ret;
 		command.sequence = __atomic_load_n(&control->sequence,

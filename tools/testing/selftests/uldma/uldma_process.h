@@ -75,7 +75,7 @@ static inline int set_memlock(rlim_t bytes)
 
 	if (getrlimit(RLIMIT_MEMLOCK, &old))
 		return -errno;
-	/* Root may have raised it before; nobody else can. */
+	/* Only root may have raised it before. */
 	if (geteuid())
 		limit.rlim_max = old.rlim_max;
 	return setrlimit(RLIMIT_MEMLOCK, &limit) ? -errno : 0;

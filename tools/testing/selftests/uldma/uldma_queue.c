@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Descriptors in memory: what each asks for happens, in order, and what cannot
- * be done is told and does no harm, whatever somebody writes there.
+ * Descriptors in memory: the device executes each, in order, and reports an
+ * error for impossible ones, which do no harm, whatever a process writes there.
  */
 #include <pthread.h>
 #include <sys/eventfd.h>

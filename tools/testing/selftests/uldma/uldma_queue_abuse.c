@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Queues that many use at a time, or that are misused: sums are exact, what is
- * written into descriptors harms nobody else, and a context ends also while its
+ * written into descriptors harms no other process, and a context ends also while its
  * queue is full.
  */
 #include <pthread.h>

@@ -136,7 +136,7 @@ static int end_all(struct _test_data_shared *self)
 	return ret;
 }
 
-/* Parts that overlap: nobody gets an error for what another has locked. */
+/* Overlapping parts: no process fails because another has locked a page. */
 TEST_F(shared, each_locks_its_part)
 {
 	static const long parts[PARTNERS] = {

@@ -61,7 +61,7 @@ TEST_F(single, one_store)
 	EXPECT_EQ(0, s.out_refused);
 }
 
-/* What is refused has a ticket too, or the count would be anybody's guess. */
+/* A refused store takes a ticket, too, or the process could not count. */
 TEST_F(single, refusals_have_records)
 {
 	struct party *p = &self->p;

@@ -176,7 +176,7 @@ TEST_F(told, unregistered_with_a_pending_event)
 	EXPECT_EQ(0, poll_for(self->fd, 0));
 }
 
-/* Unregistered before, while or after somebody looks at the addresses. */
+/* Unregistered before, during or after revalidation of the addresses. */
 TEST_F(told, unregistered_at_once)
 {
 	for (int i = 0; i < 100; i++) {

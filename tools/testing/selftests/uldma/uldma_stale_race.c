@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Registrations while their addresses change, and owners that end while they
- * register: whoever registers after a change sees what was written after it,
+ * register: a process that registers after a change sees what was written after it,
  * and nothing stays pinned.
  */
 #include <pthread.h>
@@ -138,7 +138,7 @@ static int register_and_compare(struct _test_data_race *self, __u64 seed,
 	return ret;
 }
 
-/* Somebody may be looking at an old change while the next one is made. */
+/* The driver may revalidate an old change while the next one is made. */
 TEST_F(race, newest_bytes)
 {
 	struct region r;

@@ -211,7 +211,7 @@ static void *change_again(void *arg)
 	return NULL;
 }
 
-/* Somebody is to look at changes, again and again, while the device goes. */
+/* The driver revalidates again and again while the device is removed. */
 TEST_F_TIMEOUT(unbind, while_memory_changes, 120)
 {
 	struct changer c = { self->buf };
