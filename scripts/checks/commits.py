@@ -60,7 +60,9 @@ def git(*arguments: str) -> str:
 def check(base: str, since: str) -> list[str]:
     """Returns a message for each problem of the commits after `base` and the time `since`."""
     messages = []
-    for commit in git("rev-list", "--no-merges", "--reverse", f"--since={since}", f"{base}..HEAD").split():
+    for commit in git(
+        "rev-list", "--no-merges", "--reverse", f"--since={since}", f"{base}..HEAD"
+    ).split():
         message = git("show", "-s", "--format=%B", commit)
         changed = changed_lines(git("show", "-M", "--numstat", "--format=", commit))
         messages += [f"{commit[:12]}: {what}" for what in problems(message, changed)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds words that must not come back (scripts/checks/words) in the files named on the command line."""
+"""Finds words that must not come back (scripts/checks/words) in the files that it is given."""
 
 import re
 import sys
@@ -54,10 +54,9 @@ def parse(text: str) -> Rules:
 def findings(rules: Rules, path: str, text: str) -> Iterator[str]:
     """Yields a message for each listed word in `text`."""
     for number, line in enumerate(text.splitlines(), 1):
-        if path.endswith(".rst"):
-            line = LITERAL.sub("", line)
+        checked = LITERAL.sub("", line) if path.endswith(".rst") else line
         for word, better in rules.words:
-            for found in word.finditer(line):
+            for found in word.finditer(checked):
                 yield f"{path}:{number}: {found[0]!r}: write {better}"
 
 
