@@ -8,10 +8,10 @@ from . import endpoints, kunit
 from .agent import Result
 from .cases.registry import Case
 from .cluster import Cluster
-from .topologies import Topology
 from .kernel import DEBUG, patience
 from .outcome import Outcome
 from .paths import LOGS
+from .topologies import Topology
 
 Body = Callable[[Cluster, Outcome], None]
 

@@ -5,9 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from .topologies import Topology
 from .kernel import patience
 from .plan import Test
+from .topologies import Topology
 
 # What has never run here is taken to last that long, on the stock kernel and with nothing beside.
 BOOT = patience(5.0)

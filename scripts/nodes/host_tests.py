@@ -11,10 +11,10 @@ from pathlib import Path
 from .bodies import Body
 from .cluster import Cluster
 from .console import say
-from .topologies import HOST
 from .outcome import Outcome
 from .paths import BUILD, LOGS, REPO
 from .plan import Test
+from .topologies import HOST
 
 TOP = str(REPO / "scripts")
 HOST_TIMEOUT = 900

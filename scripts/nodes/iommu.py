@@ -8,10 +8,10 @@ from .cases.registry import Case, expect
 from .cluster import Cluster
 from .device import Device
 from .errors import TimedOut
-from .topologies import Topology
 from .kernel import DEBUG, patience
 from .polling import pause
 from .qemu import Config
+from .topologies import Topology
 
 # How mappings end (strict: at once; lazy: some time later, many together), and what the kernel
 # calls the domain of such a device.

@@ -3,9 +3,9 @@
 
 from .errors import NodesError
 from .kernel import SUFFIX
+from .ktap import Tally
 from .node import Node
 from .paths import LOGS
-from .ktap import Tally
 
 SUITES = "/sys/kernel/debug/kunit/uldma_*"
 RUN_TIMEOUT = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from . import bodies, topologies, iommu
+from . import bodies, iommu, topologies
 from .bodies import Body
 from .cases.registry import Case, name_of
 from .topologies import Topology
@@ -84,7 +84,9 @@ def _usual(programs: Sequence[str], connected: Sequence[str]) -> Iterator[Test]:
         yield _program_with_peer(topologies.USUAL, name)
 
 
-def _joined(topology: Topology, programs: Sequence[str], connected: Sequence[str]) -> Iterator[Test]:
+def _joined(
+    topology: Topology, programs: Sequence[str], connected: Sequence[str]
+) -> Iterator[Test]:
     """The programs about connections, on nodes that something else joins."""
     if topology is topologies.LOOPBACK:
         for name in filter(CONNECTION_PROGRAM.match, programs):

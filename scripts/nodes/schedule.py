@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from .durations import Durations
-from .topologies import Topology
 from .plan import Test, Turn
+from .topologies import Topology
 
 
 class Schedule:

@@ -10,9 +10,9 @@ from .bodies import Body, case
 from .cases.registry import Skip
 from .cluster import Cluster
 from .errors import NodesError
-from .topologies import Topology
 from .kernel import DEBUG, SUFFIX
 from .outcome import Outcome
+from .topologies import Topology
 
 
 class Site:

@@ -70,7 +70,12 @@ def absorb(receiver: Endpoint, port: int, accept: str = "--once") -> Job:
 
 
 def cross(
-    sender: Endpoint, receiver: Endpoint, port: int, size: int, options: str = "", accept: str = "--once"
+    sender: Endpoint,
+    receiver: Endpoint,
+    port: int,
+    size: int,
+    options: str = "",
+    accept: str = "--once",
 ) -> None:
     """Let a file cross, and raise unless it arrives unchanged."""
     Crossing.start(sender, receiver, port, size, options, accept).finish()

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from .durations import Durations
 from .errors import NodesError
-from .topologies import Topology
 from .outcome import Outcome, Report
 from .plan import Test, Turn
 from .schedule import Schedule
 from .site import Site
+from .topologies import Topology
 
 # Emulators that were killed are gone within that time.
 END_TIMEOUT = 20.0

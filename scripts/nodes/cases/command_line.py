@@ -8,8 +8,8 @@ from .. import endpoints
 from ..agent import Result
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..streams import PATIENCE
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
 PORT = 820

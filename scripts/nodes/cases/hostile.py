@@ -4,12 +4,12 @@
 from .. import endpoints
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..topologies import IVSHMEM, USUAL
 from ..kernel import DEBUG
 from ..module import reload
 from ..polling import wait_until
 from ..qemu import LINK_PENALTY_MS, LINK_TIMEOUT_MS
 from ..streams import cross
+from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
 PORT = 780

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from .. import endpoints
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..module import reload
 from ..streams import cross
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
 PORT = 700

@@ -7,9 +7,9 @@ from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import LOSS_TIMEOUT, Endpoint
-from ..topologies import IVSHMEM, USUAL
 from ..polling import wait_until
 from ..streams import absorb, cross
+from ..topologies import IVSHMEM, USUAL
 from .registry import case, case_of, expect
 
 LISTENING, IDLE, CLOSING, OUTGOING, INCOMING, CONNECTING = range(720, 726)

@@ -8,8 +8,8 @@ from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from ..streams import MUCH, PATIENCE, absorb, cross
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
 PORT = 800

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..cluster import Cluster
 from ..errors import TimedOut
-from ..topologies import LOOPBACK
 from ..kernel import DEBUG, patience
 from ..paths import REPO
+from ..topologies import LOOPBACK
 from .registry import Skip, case_of, expect
 
 # What scripts/shell runs inside the root. Each case has a scenario of its own, as workers may run

@@ -4,9 +4,9 @@
 from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
 from ..endpoints import LOSS_TIMEOUT
-from ..topologies import THREE
 from ..qemu import Backend
 from ..streams import PATIENCE, Crossing, absorb, cross, cross_all
+from ..topologies import THREE
 from .registry import case_of, expect
 
 PORT = 760

@@ -9,12 +9,12 @@ from .. import cases, touched
 from ..cases.registry import CASES
 from ..cluster import Cluster
 from ..durations import Durations
-from ..topologies import Topology
 from ..outcome import Outcome
 from ..paths import REPO
 from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
 from ..qemu import Config
 from ..sources import Selftests
+from ..topologies import Topology
 
 BOOT = 10.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from .. import host_tests
 from ..durations import BOOT, LONG_TESTS, TEST, Durations
-from ..topologies import HOST
 from ..kernel import patience
-from .fakes import make_topology, make_test, planned_tests
+from ..topologies import HOST
+from .fakes import make_test, make_topology, planned_tests
 
 
 class DurationsTest(unittest.TestCase):

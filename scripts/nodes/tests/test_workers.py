@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from ..bodies import Body
 from ..cluster import Cluster
 from ..errors import NodesError
-from ..topologies import Topology
 from ..outcome import Outcome, Report
 from ..plan import Test, Turn
 from ..schedule import Schedule
 from ..site import Site
+from ..topologies import Topology
 from ..workers import Workers
-from .fakes import FakeDurations, make_topology, make_test, passes
+from .fakes import FakeDurations, make_test, make_topology, passes
 
 TIMEOUT = 10.0
 

@@ -13,13 +13,13 @@ from ..cases.registry import CASES
 from ..console import say, write
 from ..durations import Durations
 from ..kernel import DEBUG, SUFFIX
+from ..ktap import Tally
 from ..locks import Lock
 from ..outcome import Report
 from ..paths import CACHE, SELFTESTS
 from ..plan import Test
 from ..schedule import Schedule
 from ..selection import selects
-from ..ktap import Tally
 from ..workers import Workers
 
 # What a set of nodes keeps busy.
