@@ -140,6 +140,9 @@ class Agent:
         with contextlib.suppress(OSError, ValueError, LookupError):
             while self._take():
                 pass
+        # It sends in vain from now on, rather than wait for this end to read.
+        with contextlib.suppress(OSError):
+            self._port.shutdown(socket.SHUT_RDWR)
         with self.changed:
             self.ended = True
             self._lose_jobs()

@@ -31,6 +31,7 @@ class AgentTest(unittest.TestCase):
     def setUp(self) -> None:
         """Join the two ends."""
         ours, self.guest = socket.socketpair()
+        self.guest.settimeout(TIMEOUT)
         self.addCleanup(self.guest.close)
         self.agent = Agent("node x", ours)
 
