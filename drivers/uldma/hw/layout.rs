@@ -8,7 +8,7 @@
 
 /// PCI vendor ID; 0x1b36 is Red Hat's, whose 0x00xx device IDs are for virtual devices.
 pub const VENDOR_ID: u16 = 0x1b36;
-/// PCI device ID of the device model, from the part of the range that nobody has been given.
+/// PCI device ID of the device model, from the unassigned part of the range.
 pub const DEVICE_ID: u16 = 0x00f7;
 
 /// BAR0: control registers and MSI-X tables; for the kernel only.
@@ -86,7 +86,7 @@ pub mod reg {
     /// i64, read-only: ticket of the last start (greater than 0), or a negated status.
     pub const DMA_STATUS: usize = 0x098;
 
-    /// u64, write: who runs: a CPU in bits 63..32, and in bits 31..0 the context that runs there
+    /// u64, write: what runs: a CPU in bits 63..32, and in bits 31..0 the context that runs there
     /// from now on, or 0. Forgets the arguments that were passed on that CPU by the method that
     /// context switches abort.
     pub const RUNNING: usize = 0x0a0;
@@ -235,7 +235,7 @@ pub mod queue {
 }
 
 /// Context pages in BAR1, for the owning process: offsets in a page. A store anywhere in the page
-/// passes the size word of the key-based method, or wakes the device to look at the queue.
+/// passes the size word of the key-based method, or wakes the device to poll the queue.
 pub mod context_page {
     /// i64, read-only: bytes to go of the last transfer, or a negated status. With the key-based
     /// method a load starts the transfer whose arguments were passed.

@@ -30,7 +30,7 @@ fn pinned_vm(mm: &Mm) -> *mut bindings::atomic64_t {
     unsafe { &raw mut (*mm.as_raw()).__bindgen_anon_1.pinned_vm }
 }
 
-/// Pages that are charged to `mm` now, by whomever.
+/// Returns the pages that are charged to `mm` now, by any part of the kernel.
 pub(crate) fn charged(mm: &Mm) -> usize {
     // SAFETY: The counter is alive as long as `mm`.
     let pages = unsafe { bindings::atomic64_read(pinned_vm(mm)) };

@@ -202,7 +202,7 @@ impl<'bound, T: FileOperations> Registration<'bound, T> {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The structure is not registered yet, so nobody else looks at it.
+        // SAFETY: The structure is not registered yet, so no other thread accesses it.
         unsafe { (*inner.misc.get()).name = inner.name.as_char_ptr() };
         // SAFETY: The structure is set up and, being boxed, does not move until it is deregistered.
         to_result(unsafe { bindings::misc_register(inner.misc.get()) })?;
@@ -271,7 +271,7 @@ impl<T: FileOperations> Vtable<T> {
         let inner = unsafe { &*(*file).private_data.cast::<Inner<T>>() };
         match T::open(inner.device.as_arc_borrow()) {
             Ok(private) => {
-                // SAFETY: The file is being opened, so nobody else looks at it yet. `T::mapping`
+                // SAFETY: The file is being opened, so no other thread accesses it yet. `T::mapping`
                 // outlives it by contract.
                 unsafe {
                     (*file).f_mapping = T::mapping(&inner.device).as_raw();
@@ -321,7 +321,7 @@ impl<T: FileOperations> Vtable<T> {
             .and_then(|rights| mapping.prepare(rights.caching, rights.writable));
         match result {
             Ok(()) => {
-                // SAFETY: The VMA is being set up, so nobody else looks at it.
+                // SAFETY: The VMA is being set up, so no other thread accesses it.
                 unsafe { (*vma).vm_ops = &Self::VM_OPS };
                 0
             }

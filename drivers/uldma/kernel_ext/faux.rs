@@ -58,7 +58,7 @@ impl<T: Driver> Registration<T> {
         let dev: &'static Device<Bound> = unsafe { &*core::ptr::from_ref(faux_device(&device)) };
         // CAST: `Device` is `#[repr(transparent)]` over `Opaque<struct device>`.
         let raw = core::ptr::from_ref(dev).cast_mut().cast();
-        // SAFETY: The device is valid, and nobody else knows of it yet.
+        // SAFETY: The device is valid, and no other thread has a reference to it yet.
         to_result(unsafe { uldma_dma_coerce_mask_and_coherent(raw, u64::MAX) })?;
         Ok(Self {
             _data: KBox::pin_init(T::probe(dev, info), GFP_KERNEL)?,

@@ -59,7 +59,7 @@ impl Gate {
     /// Creates a gate, closed until a [`GateKeeper`] opens it.
     pub(crate) fn new(dev: &Device) -> impl PinInit<Self, Error> {
         let dev: ARef<Device> = dev.into();
-        // INVARIANT: The gate is closed and nobody has entered.
+        // INVARIANT: The gate is closed and no caller has entered.
         try_pin_init!(Self {
             dev,
             open: Atomic::new(false),
@@ -163,7 +163,7 @@ impl<'bound> GateKeeper<'bound> {
 impl Drop for GateKeeper<'_> {
     fn drop(&mut self) {
         self.gate.open.store(false, Release);
-        // SAFETY: `srcu` was initialised by `Gate::new`, and nobody is inside in this context.
+        // SAFETY: `srcu` was initialised by `Gate::new`, and this context has not entered.
         unsafe { bindings::synchronize_srcu(self.gate.srcu.get()) };
     }
 }

@@ -110,7 +110,7 @@ impl PinnedPages {
         }
         if count == 1 {
             let page = pin_one(start, flags).map_err(|err| explain(mm, start, flags, err))?;
-            // INVARIANT: This is a set of one page that nobody else has.
+            // INVARIANT: This is a set of one page that no other object has.
             return Ok(Self {
                 set: PinSet::One(page),
                 first: 0,
@@ -129,7 +129,7 @@ impl PinnedPages {
                 break Err(explain(mm, start + done * PAGE_SIZE, flags, err));
             }
         };
-        // INVARIANT: These are all pages of a set that nobody else has.
+        // INVARIANT: These are all pages of a set that no other object has.
         let this = Self {
             first: 0,
             count: pages.len(),

@@ -57,27 +57,27 @@ pub(crate) fn possible_cpus() -> u32 {
     unsafe { uldma_possible_cpus() }
 }
 
-/// Notifies `who` of all switches until it is dropped.
+/// Notifies `observer` of all switches until it is dropped.
 ///
 /// # Invariants
 ///
-/// The probe is registered with `who` as its data.
+/// The probe is registered with `observer` as its data.
 pub(crate) struct Registration<T: Switched> {
-    who: Arc<T>,
+    observer: Arc<T>,
 }
 
 impl<T: Switched> Registration<T> {
-    /// Notifies `who` from now on, and at once of the current thread of each CPU.
+    /// Notifies `observer` from now on, and at once of the current thread of each CPU.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the kernel has no such tracepoint, `ENOMEM`.
-    pub(crate) fn new(who: Arc<T>) -> Result<Self> {
-        // SAFETY: The probe has the form that this tracepoint calls, and `who` lives until it is
+    pub(crate) fn new(observer: Arc<T>) -> Result<Self> {
+        // SAFETY: The probe has the form that this tracepoint calls, and `observer` lives until it is
         // unregistered.
-        to_result(unsafe { uldma_sched_switch_register(Self::probe, Self::data(&who)) })?;
+        to_result(unsafe { uldma_sched_switch_register(Self::probe, Self::data(&observer)) })?;
         // INVARIANT: It was registered just now.
-        let this = Self { who };
+        let this = Self { observer };
         this.refresh();
         Ok(this)
     }
@@ -85,11 +85,11 @@ impl<T: Switched> Registration<T> {
     /// Notifies again of the current thread of each CPU. Sleeps.
     pub(crate) fn refresh(&self) {
         // SAFETY: The data is what `now` expects, and this returns when all CPUs have called it.
-        unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.who)) };
+        unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.observer)) };
     }
 
-    fn data(who: &Arc<T>) -> *mut c_void {
-        core::ptr::from_ref::<T>(who).cast_mut().cast()
+    fn data(observer: &Arc<T>) -> *mut c_void {
+        core::ptr::from_ref::<T>(observer).cast_mut().cast()
     }
 
     /// # Safety
@@ -97,11 +97,11 @@ impl<T: Switched> Registration<T> {
     /// `data` is [`Self::data`] of what is alive; called with preemption off.
     unsafe extern "C" fn now(data: *mut c_void) {
         // SAFETY: As the function requires.
-        let who = unsafe { &*data.cast::<T>() };
+        let observer = unsafe { &*data.cast::<T>() };
         // SAFETY: There always is a current task.
         let mm = unsafe { (*bindings::get_current()).mm };
         // SAFETY: Preemption is off.
-        who.switched(unsafe { uldma_cpu() }, mm.addr());
+        observer.switched(unsafe { uldma_cpu() }, mm.addr());
     }
 
     /// # Safety
@@ -115,12 +115,12 @@ impl<T: Switched> Registration<T> {
         _prev_state: c_uint,
     ) {
         // SAFETY: As the function requires.
-        let who = unsafe { &*data.cast::<T>() };
+        let observer = unsafe { &*data.cast::<T>() };
         // SAFETY: The scheduler holds on to the task, whose address space changes only while it
         // runs.
         let mm = unsafe { (*next).mm };
         // SAFETY: Preemption is off.
-        who.switched(unsafe { uldma_cpu() }, mm.addr());
+        observer.switched(unsafe { uldma_cpu() }, mm.addr());
     }
 }
 
@@ -128,6 +128,6 @@ impl<T: Switched> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the probe is registered with this data; this returns when
         // no call of it is running any more.
-        unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.who)) };
+        unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.observer)) };
     }
 }

@@ -28,42 +28,42 @@ pub(crate) trait Shrink: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `shrinker` is registered, and its private data is `who`.
+/// `shrinker` is registered, and its private data is `owner`.
 pub(crate) struct Registration<T: Shrink> {
     shrinker: NonNull<bindings::shrinker>,
-    _who: Arc<T>,
+    _owner: Arc<T>,
 }
 
 // SAFETY: A shrinker may be freed from any thread; the rest is `Send`.
 unsafe impl<T: Shrink> Send for Registration<T> {}
 
 impl<T: Shrink> Registration<T> {
-    /// Registers `who` as `name`.
-    pub(crate) fn new(name: &'static CStr, who: Arc<T>) -> Result<Self> {
+    /// Registers `owner` as `name`.
+    pub(crate) fn new(name: &'static CStr, owner: Arc<T>) -> Result<Self> {
         // SAFETY: The format takes one string, which is what is passed.
         let shrinker =
             unsafe { bindings::shrinker_alloc(0, c"%s".as_char_ptr(), name.as_char_ptr()) };
         let shrinker = NonNull::new(shrinker).ok_or(ENOMEM)?;
-        // SAFETY: The shrinker is allocated and not registered yet. What `who` points at lives until
+        // SAFETY: The shrinker is allocated and not registered yet. What `owner` points at lives until
         // it is freed.
         unsafe {
             let raw = shrinker.as_ptr();
             (*raw).count_objects = Some(Self::count);
             (*raw).scan_objects = Some(Self::scan);
-            (*raw).private_data = core::ptr::from_ref(&*who).cast_mut().cast();
+            (*raw).private_data = core::ptr::from_ref(&*owner).cast_mut().cast();
             bindings::shrinker_register(raw);
         }
         // INVARIANT: It was registered just now.
         Ok(Self {
             shrinker,
-            _who: who,
+            _owner: owner,
         })
     }
 
     /// # Safety
     ///
     /// `shrinker` must be registered by [`Self::new`].
-    unsafe fn who<'a>(shrinker: *mut bindings::shrinker) -> &'a T {
+    unsafe fn owner<'a>(shrinker: *mut bindings::shrinker) -> &'a T {
         // SAFETY: By the type invariant this is what the private data points at.
         unsafe { &*(*shrinker).private_data.cast() }
     }
@@ -76,7 +76,7 @@ impl<T: Shrink> Registration<T> {
         _control: *mut bindings::shrink_control,
     ) -> c_ulong {
         // SAFETY: The shrinker is registered.
-        unsafe { Self::who(shrinker) }.count()
+        unsafe { Self::owner(shrinker) }.count()
     }
 
     /// # Safety
@@ -89,7 +89,7 @@ impl<T: Shrink> Registration<T> {
         // SAFETY: The control block is valid during this call.
         let objects = unsafe { (*control).nr_to_scan };
         // SAFETY: The shrinker is registered.
-        unsafe { Self::who(shrinker) }.request_shrink(objects);
+        unsafe { Self::owner(shrinker) }.request_shrink(objects);
         // Nothing has been released yet; this is `SHRINK_STOP`.
         c_ulong::MAX
     }
@@ -97,7 +97,7 @@ impl<T: Shrink> Registration<T> {
 
 impl<T: Shrink> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: The shrinker is registered by the type invariant. Nobody is asked afterwards.
+        // SAFETY: The shrinker is registered by the type invariant. It is not called afterwards.
         unsafe { bindings::shrinker_free(self.shrinker.as_ptr()) };
     }
 }

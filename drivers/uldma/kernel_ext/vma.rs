@@ -82,7 +82,7 @@ impl<'a> NewMapping<'a> {
         self.vma.set_dontcopy();
         self.vma.set_dontdump();
         let set: vm_flags_t = bindings::VM_PFNMAP as vm_flags_t;
-        // SAFETY: The VMA is under construction, so nobody else reads its flags, and it is shared
+        // SAFETY: The VMA is under construction, so no other thread reads its flags, and it is shared
         // and has no pages, so that it may become a PFN mapping.
         unsafe { (*self.vma.as_ptr()).__bindgen_anon_2.vm_flags = self.vma.flags() | set };
         // SAFETY: The VMA is under construction.

@@ -118,7 +118,7 @@ impl Drop for ModuleQueue {
 /// Returns the queue of the module, if there is one.
 pub(crate) fn module() -> Option<&'static Queue> {
     let queue = MODULE.load(Acquire);
-    // SAFETY: Whoever asks belongs to a bound device or an open file, or is work of the queue: all of
+    // SAFETY: The caller belongs to a bound device or an open file, or is work of the queue: all of
     // these end before a `ModuleQueue` is dropped, which is what `'static` stands for.
     (!queue.is_null()).then(|| unsafe { Queue::from_raw(queue) })
 }

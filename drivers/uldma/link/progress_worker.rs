@@ -409,7 +409,7 @@ impl ProgressWorker {
         self.pollers.fetch_add(1, Full);
         let task = kernel::current!();
         let since: Instant<Monotonic> = Instant::now();
-        let mut told = false;
+        let mut is_awake = false;
         let is_done = loop {
             if done() {
                 break true;
@@ -418,7 +418,7 @@ impl ProgressWorker {
                 break false;
             }
             if let Some(_running) = self.running.try_lock() {
-                if !core::mem::replace(&mut told, true) {
+                if !core::mem::replace(&mut is_awake, true) {
                     self.set_asleep(&*ops, false);
                 }
                 if self.is_requested() || ops.has_work() {

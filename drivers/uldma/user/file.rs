@@ -141,11 +141,11 @@ unsafe impl FileOperations for OpenFile {
         while buf.len() >= SIZE {
             // Waits for the first event only.
             let event = this.events.take(nonblock || done > 0, &*this.shared);
-            let told = event.and_then(|event| {
+            let copied = event.and_then(|event| {
                 buf.write_slice(event.as_bytes())
                     .inspect_err(|_| this.events.put_back(&event))
             });
-            match told {
+            match copied {
                 Ok(()) => done += SIZE,
                 Err(_) if done > 0 => break,
                 Err(err) => return Err(err),

@@ -520,7 +520,7 @@ impl Region {
                     let retracted = shared.tpt.retract(run);
                     let result = retracted.invalidate(guard.dev(), &*shared.hw, scope);
                     result.map_err(|(err, _)| {
-                        // Entries that the device did not let go of name it still.
+                        // Entries that the device did not release still name it.
                         space.keep_until_unbound();
                         err
                     })

@@ -136,7 +136,7 @@
  * @ULDMA_CMD_CONN_CONNECT: struct uldma_conn_connect
  * @ULDMA_CMD_CONN_DISCONNECT: struct uldma_handle with a handle of zero: end the
  *	connection, or stop to listen; waits until nothing is in flight.
- *	ETIMEDOUT: the peer has not let go of the connection in time; it has
+ *	ETIMEDOUT: the peer has not released the connection in time; it has
  *	ended all the same, by a reset
  * @ULDMA_CMD_CONN_PREPOST: struct uldma_conn_buffer: memory to receive into
  * @ULDMA_CMD_CONN_SEND: struct uldma_conn_buffer: memory to send
@@ -288,7 +288,7 @@ enum uldma_backend {
  * @out_user_listeners: ports at which the user listens
  * @out_user_max_listeners: of these, how many the user can have
  * @out_user_window: bytes of the window that the user has for segments and for
- *	what its connections receive, until peers have let go of them
+ *	what its connections receive, until peers have released them
  * @out_user_max_window: of these, how many the user can have
  * @out_user_requests: imports and attaches of the user that wait for an answer of
  *	a peer
@@ -746,8 +746,8 @@ enum uldma_dma_status {
  * @ULDMA_METHOD_REPEATED_3: arguments passed repeatedly by three accesses
  * @ULDMA_METHOD_REPEATED_4: arguments passed repeatedly by four accesses
  *
- * How each works, and what it protects from, is told in
- * Documentation/uldma/initiation-methods.rst.
+ * Documentation/uldma/initiation-methods.rst describes how each works, and what
+ * it protects from.
  */
 enum uldma_method {
 	ULDMA_METHOD_EXTENDED_SHADOW = 0,
@@ -846,7 +846,7 @@ struct uldma_context_create {
  *
  * One store to the destination's shadow address, of a word that names the
  * source. Nothing is loaded: each store takes the next ticket of the context, and
- * how it ended, also when it was refused, is told by the status page. Addresses
+ * the status page reports how it ended, also when it was refused. Addresses
  * and length are multiples of eight. No more than ULDMA_STATUS_RECORDS
  * transfers may be under way: stores beyond that are lost, and counted by
  * @refused of struct uldma_status_page.
@@ -953,7 +953,7 @@ struct uldma_completion {
  *	after the record, so load it with acquire ordering
  * @failed: how many of them did not end with ULDMA_DMA_OK
  * @refused: how many initiations got no ticket
- * @wakeup: ULDMA_METHOD_QUEUE: not zero while the device does not look at the
+ * @wakeup: ULDMA_METHOD_QUEUE: not zero while the device does not poll the
  *	queue: store to the context page to wake it
  * @reserved: zero
  * @records: the last ULDMA_STATUS_RECORDS completions
@@ -1002,9 +1002,9 @@ enum uldma_op {
  * @operand: see enum uldma_op
  * @compare: see enum uldma_op
  *
- * The device looks for the next ticket at its place. After a while without any
- * it sets @wakeup of the status page, looks once more, and sleeps; so look at
- * @wakeup after the ticket, with a full barrier between. Each descriptor gets a
+ * The device polls the place of the next ticket. After a while without any it
+ * sets @wakeup of the status page, polls once more, and sleeps; so load @wakeup
+ * after storing the ticket, with a full barrier between. Each descriptor gets a
  * completion record, and they end in order. What cannot be done ends with
  * a status and moves nothing: an unknown @op or flag with ULDMA_DMA_NOT_VALID.
  * @length is ignored by operations on one word.

@@ -111,7 +111,7 @@ FIXTURE_TEARDOWN(call)
 	close(self->fd);
 }
 
-/* The size that the caller was compiled with decides what is looked at. */
+/* The size that the caller was compiled with decides what the driver reads. */
 TEST_F(call, size)
 {
 	__u32 size = variant->call->first ?: variant->call->args.size;

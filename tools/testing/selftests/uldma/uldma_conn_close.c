@@ -354,7 +354,7 @@ TEST_F_TIMEOUT(close, by_death_in_full_flow, 120)
 }
 
 /**
- * struct looker - a thread that looks at a file all the time
+ * struct looker - a thread that polls a file all the time
  * @fd: which
  * @stop: to make it end
  */

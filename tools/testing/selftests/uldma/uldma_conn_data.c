@@ -8,7 +8,7 @@
 
 #define MEGABYTE (1024UL * 1024)
 #define LARGE (16 * MEGABYTE)
-/* Bytes on each side of a buffer that are looked at. */
+/* Bytes on each side of a buffer that are checked. */
 #define EDGE 128
 
 FIXTURE(data) {

@@ -31,7 +31,7 @@ enum order_verb {
 
 /**
  * enum work - what a worker does; the first two can be combined
- * @WORK_RECEIVE: receives, and looks at each byte
+ * @WORK_RECEIVE: receives, and checks each byte
  * @WORK_SEND: sends
  * @WORK_ECHO: sends back what it has received, from where it was received
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Streams whose bytes can be told from each other: one side of a connection
- * gives its buffers in a ring, takes them back, and looks at each byte.
+ * Streams whose bytes differ from each other: one side of a connection posts its
+ * buffers in a ring, reaps them, and checks each byte.
  */
 #ifndef __SELFTEST_ULDMA_CONN_STREAM_H
 #define __SELFTEST_ULDMA_CONN_STREAM_H

@@ -203,7 +203,7 @@ static void *unmap(void *arg)
 	return NULL;
 }
 
-/* The worker that looks at addresses finds out, and tells. */
+/* The worker revalidates the addresses, and reports the change. */
 TEST_F(fault, changes_are_told_of)
 {
 	struct uldma_event event;

@@ -84,7 +84,7 @@ static int ones(struct hostile *h)
 }
 
 /*
- * Writes a lie in a new session, and asks something, so that the victim looks at
+ * Writes a lie in a new session, and asks something, so that the victim reads
  * it. Whether the session has ended depends on the lie.
  */
 static int lie_in_session(struct hostile *h, unsigned int at,

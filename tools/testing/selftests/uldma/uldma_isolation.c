@@ -294,7 +294,7 @@ TEST_F(door, passed_descriptor)
 	close(fd);
 }
 
-/* Pages of the device are no memory for those who look at a process. */
+/* Pages of the device cannot be read as memory of a process. */
 TEST_F(door, proc_mem)
 {
 	__u64 word = size_word(64, 0, 0, told->p.s.index, told->p.d.index);

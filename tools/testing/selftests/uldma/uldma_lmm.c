@@ -387,7 +387,7 @@ TEST_F(lmm, charge_touches_nothing)
 	EXPECT_EQ(4 * self->page, c.out_charge);
 	for (int i = 0; i < 4; i++)
 		EXPECT_EQ(0, frame(fresh + i * self->page));
-	/* Nor does it look whether there is anything. */
+	/* Nor does it check for mapped pages. */
 	ASSERT_EQ(0, munmap(fresh, 4 * self->page));
 	ASSERT_EQ(0, region_charge(self->fd, fresh, 4 * self->page, RW, &c));
 	EXPECT_EQ(4 * self->page, c.out_charge);

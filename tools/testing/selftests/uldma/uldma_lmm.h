@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the locked memory manager tells and does, as functions in the manner of
- * uldma_utils.h; and when it has looked at addresses that changed.
+ * Calls of the locked memory manager, as functions in the manner of uldma_utils.h;
+ * and a wait until it has revalidated addresses that changed.
  */
 #ifndef __SELFTEST_ULDMA_LMM_H
 #define __SELFTEST_ULDMA_LMM_H
@@ -116,12 +116,12 @@ static inline int stale_once(int fd, void *page)
 }
 
 /*
- * Waits until all changes of addresses up to now have been looked at, and told
- * to every open file of this address space. They are looked at in the order of
- * the addresses, again and again: when a change at some address is told, an
- * earlier one at a higher address may still be looked at. When another one at
- * the same address is told, that has ended. Takes an open file of its own, for it
- * reads all events of the file.
+ * Waits until the driver has revalidated all addresses that changed up to now,
+ * and reported the changes to every open file of this address space. It goes
+ * through the addresses in order, again and again: when it reports a change at
+ * some address, it may still have to revalidate a higher one that changed
+ * earlier. When it reports another change at the same address, it has done so.
+ * Takes an open file of its own, for it reads all events of the file.
  */
 static inline int stale_fence(int fd)
 {

@@ -111,7 +111,7 @@ FIXTURE(memory) {
 	/* A source of data that stays as it is. */
 	char *src;
 	struct region source;
-	/* A shared page that is mapped twice: to be lost, and to look at. */
+	/* A shared page that is mapped twice: to be lost, and to check. */
 	int memfd;
 	char *first;
 	char *second;

@@ -185,7 +185,7 @@ static inline __s64 shrimp_1_start(const struct job *j)
 	return device_load(job_src(j) + j->bytes - 8);
 }
 
-/* Sleeps never, so that a status page is all that is looked at. */
+/* Never sleeps, so that the status page is all that is read. */
 static inline int status_wait(const struct context *c, __u64 ticket)
 {
 	struct timespec now, limit;

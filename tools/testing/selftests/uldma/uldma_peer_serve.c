@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The serving half of uldma_peer: exports regions, makes segments and looks at
- * what arrives in them, as it is told.
+ * The serving half of uldma_peer: exports regions, makes segments and checks
+ * what arrives in them, by commands.
  */
 #include "uldma_peer.h"
 
@@ -42,7 +42,7 @@ static char *range(struct slot *slot)
 	return slot->memory + slot->lead;
 }
 
-/* Ends what owns the object; the memory stays, to be looked at. */
+/* Ends what owns the object; the memory stays, to be checked. */
 static void slot_close(struct slot *slot)
 {
 	/* What is mapped keeps a file open. */

@@ -263,7 +263,7 @@ mod tests {
         let mut channel = Channel::over(left, CAPACITY).unwrap();
         let mut answer = [0; 64];
         for request in [
-            &b"hello"[..],
+            &b"bytes"[..],
             br#"{"version":9,"raw":1,"count":1,"size":1}"#,
         ] {
             channel.send(request, TIMEOUT).unwrap();

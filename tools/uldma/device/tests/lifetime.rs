@@ -210,7 +210,7 @@ fn interrupts_of_completions() {
         rig.run();
     };
     transfer(&mut rig);
-    assert_eq!(raised(&rig), before, "nobody asked");
+    assert_eq!(raised(&rig), before, "no interrupt was requested");
     rig.set_ctx(0, OURS, ctx::ARM, 0);
     assert_eq!(raised(&rig), before + 1, "it has happened already");
     rig.set_ctx(0, OURS, ctx::ARM, 2);

@@ -331,7 +331,11 @@ fn invalidation_takes_half_passed_arguments_along() {
     let mut own = rig(Method::ExtendedShadow);
     own.st(OURS, B, size());
     own.invalidate(0, invalidate::REGION, 77);
-    assert_eq!(own.ld(OURS, A), 1, "others look at who owns the pages");
+    assert_eq!(
+        own.ld(OURS, A),
+        1,
+        "other methods check the owner of the pages"
+    );
 }
 
 #[test]
@@ -359,7 +363,7 @@ fn disabling_forgets_what_was_passed() {
 #[test]
 fn keys() {
     let mut rig = rig(Method::Key);
-    assert_eq!(rig.get_ctx(0, OURS, ctx::KEY), 0, "nobody reads it");
+    assert_eq!(rig.get_ctx(0, OURS, ctx::KEY), 0, "it is write-only");
     let page = page_register(OURS, context_page::REMAINING);
     rig.st(OURS, B, Rig::key(OURS));
     let no_args = refused(Status::NoArgs);

@@ -53,7 +53,7 @@ use tools::Programs;
 /// Code to fuzz.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Target {
-    /// The driver's decoders of messages and hellos, and the rings that carry messages.
+    /// The driver's decoders of messages and handshakes, and the rings that carry messages.
     Messages,
     /// The library's rings.
     Ring,

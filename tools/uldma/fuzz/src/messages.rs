@@ -11,10 +11,10 @@ use crate::link::peer;
 use crate::user_abi::access::Access;
 use crate::Outcomes;
 
-/// Messages, hellos, or rings of messages.
+/// Messages, handshakes, or rings of messages.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
     match chance.below(8) {
-        0 => peer::hello(chance, outcomes),
+        0 => peer::handshake(chance, outcomes),
         1 => peer::rings(chance, outcomes),
         2..=4 => there_and_back(chance, outcomes),
         _ => back_and_there(chance, outcomes),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A peer that writes random words where the driver reads hellos and messages.
+//! A peer that writes random words where the driver reads handshakes and messages.
 
 use std::cell::{Cell, RefCell};
 
@@ -94,26 +94,26 @@ impl Hardware for Hostile {
     }
 }
 
-/// For any hello, the negotiated values are within bounds.
-pub(crate) fn hello(chance: &mut Chance, outcomes: &mut Outcomes) {
+/// For any handshake, the negotiated values are within bounds.
+pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
     let (dev, hw) = (Device::new(), Hostile::new(chance));
     let Ok(own) = Offer::own(&hw, chance.half()) else {
         panic!("this node sends no message");
     };
     let said = Handshake::read(&dev, &hw, PEER);
     let outcome = match said {
-        Ok(Some(hello)) => {
-            assert!(hello.session != 0 && hello.session != u32::MAX);
-            match own.agree(&hello.offer) {
+        Ok(Some(handshake)) => {
+            assert!(handshake.session != 0 && handshake.session != u32::MAX);
+            match own.agree(&handshake.offer) {
                 Ok(terms) => {
                     assert!((1..=MAX_SLOTS).contains(&terms.slots) && terms.features == 0);
-                    "hello: agreed".into()
+                    "handshake: agreed".into()
                 }
-                Err(misfit) => format!("hello: {misfit:?}"),
+                Err(misfit) => format!("handshake: {misfit:?}"),
             }
         }
-        Ok(None) => "hello: none".into(),
-        Err(error) => format!("hello: {error:?}"),
+        Ok(None) => "handshake: none".into(),
+        Err(error) => format!("handshake: {error:?}"),
     };
     outcomes.add(outcome);
     match own.agree(&own) {
@@ -148,7 +148,7 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
             match rings.put(&wire, slots, &messages::message(chance)) {
                 Ok(_) => put = put.wrapping_add(1),
                 Err(error) if error == EBUSY => outcomes.add("ring: full"),
-                Err(error) if error == eproto() => outcomes.add("ring: shunned for a counter"),
+                Err(error) if error == eproto() => outcomes.add("ring: link down for a counter"),
                 Err(error) => panic!("{error:?}"),
             }
             assert!(put.wrapping_sub(before) <= 1);
@@ -161,7 +161,7 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
                 }
                 Err(error) => {
                     assert_eq!(error, eproto());
-                    outcomes.add("ring: shunned for a message");
+                    outcomes.add("ring: link down for a message");
                     return;
                 }
             }

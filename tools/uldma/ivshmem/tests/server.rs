@@ -207,10 +207,10 @@ fn clients_interrupt_each_other_and_share_memory() {
     ring(&mut second.others[0].1);
     assert_eq!([0, 1].map(|vector| rung(&mut first.own[vector])), [1, 0]);
 
-    first.memory.write_all_at(b"hello", 100).unwrap();
+    first.memory.write_all_at(b"bytes", 100).unwrap();
     let mut data = [0; 5];
     second.memory.read_exact_at(&mut data, 100).unwrap();
-    assert_eq!(&data, b"hello");
+    assert_eq!(&data, b"bytes");
     assert!(second.memory.set_len(0).is_err(), "memory can be cut short");
 }
 
@@ -260,7 +260,7 @@ fn the_socket_gives_the_id() {
 fn a_client_that_talks_is_thrown_out() {
     let server = Server::start(1, &[]);
     let talks = Client::new(server.connect(0), 1);
-    (&talks.stream).write_all(b"hello").unwrap();
+    (&talks.stream).write_all(b"bytes").unwrap();
     assert!(is_closed(&talks.stream));
     assert_eq!(server.join(0, 1).id, 0);
 }

@@ -279,7 +279,7 @@ mod tests {
                 limit: 56
             })
         ));
-        left.try_send(b"hello").unwrap();
+        left.try_send(b"bytes").unwrap();
         let error = right.try_receive(&mut [0; 4]).unwrap_err();
         assert!(matches!(
             error,
@@ -290,7 +290,7 @@ mod tests {
         ));
         let mut target = [0; 5];
         assert_eq!(right.try_receive(&mut target).unwrap(), Some(5));
-        assert_eq!(&target, b"hello");
+        assert_eq!(&target, b"bytes");
     }
 
     #[test]

@@ -83,8 +83,8 @@ impl Duplex {
     /// Calls [`Consumer::poll_once`] while sending a message to the peer: after an error nothing
     /// more is sent, either.
     pub(super) fn check_room(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        let looked = self.consumer.poll_once(inbound);
-        looked.map_err(|error| self.producer.fail(error))
+        let polled = self.consumer.poll_once(inbound);
+        polled.map_err(|error| self.producer.fail(error))
     }
 
     /// Consumes the next message, if there is one, into the start of `target`. Also returns whether

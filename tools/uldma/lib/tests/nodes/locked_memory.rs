@@ -128,7 +128,7 @@ fn stale_regions_keep_their_bytes(device: &Device) {
     };
     let end = Instant::now() + SOON;
     while !device.wait_events(SOON).unwrap().contains(&told) {
-        assert!(Instant::now() < end, "nobody told");
+        assert!(Instant::now() < end, "no event came");
     }
     assert_eq!(old.query().unwrap().stale, 4 * PAGE);
     let new = register();
