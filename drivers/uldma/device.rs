@@ -73,6 +73,7 @@ use crate::{
     hw::{
         layout::event,
         Hardware,
+        Hw,
         LINK_DOORBELL, //
     },
     kernel_ext::{
@@ -237,7 +238,9 @@ impl Shared {
             }),
             GFP_KERNEL,
         )?;
-        let taken = shared.contexts.take_kernel(dev, &*shared.hw, kernel_page);
+        let taken = shared
+            .contexts
+            .take_kernel(Hw::new(dev, &*shared.hw), kernel_page);
         if taken == Err(eremoteio()) {
             dev_err!(
                 dev,
@@ -346,7 +349,7 @@ impl Shared {
         loop {
             {
                 let guard = self.gate.try_enter()?;
-                match peer.send(guard.dev(), &*self.hw, &message) {
+                match peer.send(Hw::new(guard.dev(), &*self.hw), &message) {
                     // The peer's driver is not loaded yet, or is slow.
                     Ok(()) | Err(EBUSY) => (),
                     Err(err) => return Err(err),
@@ -364,25 +367,23 @@ impl Shared {
     }
 
     /// Checks if a sick device has recovered, or if the device was reset without the driver.
-    fn ask_after(&self, dev: &Device<Bound>) {
-        if !self.hw.is_enabled(dev).unwrap_or(true) {
-            self.hw.health().was_reset(dev);
+    fn ask_after(&self, hw: Hw<'_>) {
+        if !hw.is_enabled().unwrap_or(true) {
+            hw.health().was_reset(hw.dev());
         }
         let queues_wait = || self.queues.as_ref().is_some_and(|it| it.is_busy());
-        if self.hw.health().is_sick()
-            && !queues_wait()
-            && self.hw.has_caught_up(dev).unwrap_or(false)
-        {
-            self.hw.health().recovered(dev);
+        if hw.health().is_sick() && !queues_wait() && hw.has_caught_up().unwrap_or(false) {
+            hw.health().recovered(hw.dev());
         }
     }
 
     /// Handles an interrupt of the event vector.
     pub(crate) fn handle_events(&self, dev: &Device<Bound>) -> Result {
-        let events = self.hw.take_events(dev)?;
+        let hw = Hw::new(dev, &*self.hw);
+        let events = hw.take_events()?;
         if events & event::COMPLETION != 0 {
             self.engine.poll();
-            self.contexts.progress(dev, &*self.hw)?;
+            self.contexts.progress(hw)?;
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events & event::LINK != 0 {
@@ -391,18 +392,18 @@ impl Shared {
             self.worker.interrupt();
         }
         if events & event::DOORBELL != 0 {
-            let bits = self.hw.take_doorbells(dev)?;
+            let bits = hw.take_doorbells()?;
             if bits & LINK_DOORBELL != 0 {
                 self.worker.rung_silently();
             }
             if self.worker.segments_rung(bits) {
                 // Peers ring faster than doorbells are forwarded.
-                self.hw.mask_doorbells(dev, !LINK_DOORBELL, true)?;
+                hw.mask_doorbells(!LINK_DOORBELL, true)?;
                 self.worker.segments_masked();
             }
         }
         if events & event::KEY != 0 {
-            self.contexts.report_bad_keys(dev, &*self.hw)?;
+            self.contexts.report_bad_keys(hw)?;
         }
         if events & event::ERROR != 0 {
             dev_err_ratelimited!(BusAddress, dev, "adapter reports a failed DMA access\n");
@@ -412,7 +413,7 @@ impl Shared {
 
     /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
-        let bits = self.hw.take_doorbells(dev)?;
+        let bits = Hw::new(dev, &*self.hw).take_doorbells()?;
         if bits & LINK_DOORBELL != 0 {
             self.worker.rung();
         }
@@ -425,7 +426,7 @@ impl Arm for Shared {
     fn arm(&self, context: u32, completed: u64) {
         if let Some(guard) = self.gate.enter() {
             // The only error is a device that has left the bus; its removal wakes waiters.
-            let _ = self.hw.arm_context(guard.dev(), context, completed);
+            let _ = Hw::new(guard.dev(), &*self.hw).arm_context(context, completed);
         }
     }
 }
@@ -481,10 +482,10 @@ impl ProgressOps for Shared {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
-        let (dev, hw) = (guard.dev(), &*self.hw);
+        let hw = Hw::new(guard.dev(), &*self.hw);
         // The only error is a device that has left the bus, which its removal takes care of.
         let ctx = &self.conn_ctx();
-        let heard = self.link.work(dev, hw, self, ask_hw).unwrap_or(false);
+        let heard = self.link.work(hw, self, ask_hw).unwrap_or(false);
         let ended = self.queues.as_ref().is_some_and(|it| it.reap(ctx));
         let moved = self.connections.work(ctx, &guard);
         self.segments.resend(&self.segment_ctx());
@@ -496,7 +497,7 @@ impl ProgressOps for Shared {
             return false;
         };
         let ended = self.queues.as_ref().is_some_and(|it| it.has_ended());
-        let heard = self.link.has_message(guard.dev(), &*self.hw);
+        let heard = self.link.has_message(Hw::new(guard.dev(), &*self.hw));
         ended || heard.unwrap_or(false)
     }
 
@@ -508,20 +509,21 @@ impl ProgressOps for Shared {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
-        let (dev, hw) = (guard.dev(), &*self.hw);
+        let hw = Hw::new(guard.dev(), &*self.hw);
         if asleep {
             // The only error is a device that has left the bus.
-            let _ = self.queues.as_ref().map(|queues| queues.arm(dev, hw));
+            let _ = self.queues.as_ref().map(|queues| queues.arm(hw));
         }
-        let heard = self.link.set_asleep(dev, hw, asleep);
+        let heard = self.link.set_asleep(hw, asleep);
         asleep && (heard.unwrap_or(false) || self.has_work())
     }
 
     fn heartbeat(&self) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let _ = self.link.heartbeat(guard.dev(), &*self.hw);
-            self.ask_after(guard.dev());
+            let hw = Hw::new(guard.dev(), &*self.hw);
+            let _ = self.link.heartbeat(hw);
+            self.ask_after(hw);
         }
         if self.connections.tick(&self.conn_ctx()) {
             self.worker.release();
@@ -539,7 +541,7 @@ impl ProgressOps for Shared {
     fn mask(&self, bits: u32, masked: bool) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let _ = self.hw.mask_doorbells(guard.dev(), bits, masked);
+            let _ = Hw::new(guard.dev(), &*self.hw).mask_doorbells(bits, masked);
         }
     }
 }
@@ -589,9 +591,10 @@ impl<'bound> Binding<'bound> {
     pub(crate) fn enable(&self) -> Result<Working> {
         let shared = &self.shared;
         let setup = shared.tpt.setup()?;
-        shared.hw.enable(self.dev, &setup)?;
+        let hw = Hw::new(self.dev, &*shared.hw);
+        hw.enable(&setup)?;
         if let Some(queues) = &shared.queues {
-            queues.enable(self.dev, &*shared.hw)?;
+            queues.enable(hw)?;
         }
         shared.worker.start(shared.clone());
         Ok(Working(shared.clone()))
@@ -601,20 +604,21 @@ impl<'bound> Binding<'bound> {
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
         let (dev, shared) = (self.dev, &self.shared);
+        let hw = Hw::new(dev, &*shared.hw);
         shared.worker.wind_down();
         // No call is inside the gate from here on.
         self.keeper = None;
-        shared.link.end(dev, &*shared.hw, &**shared);
+        shared.link.end(hw, &**shared);
         shared.for_each_file(Events::gone);
         shared.mmap_offsets.mapping().zap_all();
-        if let Err(err) = shared.hw.reset(dev) {
+        if let Err(err) = hw.reset() {
             dev_err!(
                 dev,
                 "adapter does not complete its reset ({err:?}); its bus mastering is disabled\n"
             );
         }
         // Even if the reset failed, this ends all DMA.
-        shared.hw.quiesce(dev);
+        hw.quiesce();
         shared.engine.abort();
         if let Some(queues) = &shared.queues {
             queues.tear_down(dev);

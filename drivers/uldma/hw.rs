@@ -2,8 +2,9 @@
 
 //! The hardware floor: the trait [`Hardware`], and a backend for each kind of hardware.
 //!
-//! Only backends access BARs; all floors above use [`Hardware`]. A method that accesses the device
-//! takes a reference to the bound device as proof, and may sleep unless it says otherwise.
+//! Only backends access BARs. A method that accesses the device takes a reference to the bound
+//! device as proof, and may sleep unless it says otherwise. The floors above pass both on as one
+//! [`Hw`], which a caller inside the device's gate makes.
 
 use core::ops::Add;
 
@@ -285,34 +286,6 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(usize::try_from(node)? * geometry.window_size + offset)
     }
 
-    /// Reads an aligned u64 of the own section, with acquire ordering.
-    fn read_window(&self, dev: &Device<Bound>, offset: usize) -> Result<u64> {
-        let offset = self.in_section(self.geometry().node, offset)?;
-        self.window(dev)?.acquire64(offset)
-    }
-
-    /// Writes an aligned u64 to the section of `peer`.
-    fn write_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
-        let offset = self.in_section(peer, offset)?;
-        self.window(dev)?.write64(offset, value)
-    }
-
-    /// Writes an aligned u64 to the section of `peer`, after all earlier writes to the window.
-    fn publish_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
-        let offset = self.in_section(peer, offset)?;
-        self.window(dev)?.publish64(offset, value)
-    }
-
-    /// Zeroes a range of the own section.
-    fn zero_window(&self, dev: &Device<Bound>, offset: usize, length: usize) -> Result {
-        let end = offset.checked_add(length).ok_or(EINVAL)?;
-        if end > self.geometry().window_size {
-            return Err(EINVAL);
-        }
-        let start = self.in_section(self.geometry().node, offset)?;
-        self.window(dev)?.zero(start, length)
-    }
-
     /// Configures the tables of the device and enables engine and link.
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         Ok(())
@@ -429,5 +402,112 @@ pub(crate) trait Hardware: Send + Sync {
     /// `EOPNOTSUPP` if CPUs cannot access the memory of peers, `ENOENT` if there is no such export.
     fn copy(&self, peer: u32, copy: &CpuCopy<'_>) -> Result {
         Err(eopnotsupp())
+    }
+}
+
+/// Makes a method of each operation that takes the device.
+macro_rules! operations {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => {
+        $(
+            #[doc = concat!("[`Hardware::", stringify!($name), "`].")]
+            pub(crate) fn $name(self $(, $arg: $ty)*) $(-> $ret)? {
+                self.ops.$name(self.dev $(, $arg)*)
+            }
+        )*
+    };
+}
+
+/// The right to use the hardware: the operations of its backend, and the bound device as proof that
+/// it is there.
+///
+/// It borrows from the guard of a caller that has entered the gate, see
+/// [`Gate::try_enter`](crate::kernel_ext::gate::Gate::try_enter).
+#[derive(Clone, Copy)]
+pub(crate) struct Hw<'a> {
+    dev: &'a Device<Bound>,
+    ops: &'a dyn Hardware,
+}
+
+impl<'a> Hw<'a> {
+    /// Joins the device that a backend drives, and its operations.
+    pub(crate) fn new(dev: &'a Device<Bound>, ops: &'a dyn Hardware) -> Self {
+        Self { dev, ops }
+    }
+
+    /// Returns the bound device, for DMA mappings and messages.
+    pub(crate) fn dev(self) -> &'a Device<Bound> {
+        self.dev
+    }
+
+    /// [`Hardware::geometry`].
+    pub(crate) fn geometry(self) -> &'a Geometry {
+        self.ops.geometry()
+    }
+
+    /// [`Hardware::health`].
+    pub(crate) fn health(self) -> &'a Health {
+        self.ops.health()
+    }
+
+    /// [`Hardware::in_section`].
+    pub(crate) fn in_section(self, node: u32, offset: usize) -> Result<usize> {
+        self.ops.in_section(node, offset)
+    }
+
+    /// [`Hardware::window`].
+    pub(crate) fn window(self) -> Result<&'a Window> {
+        self.ops.window(self.dev)
+    }
+
+    operations! {
+        fn is_enabled() -> Result<bool>;
+        fn has_caught_up() -> Result<bool>;
+        fn link(peer: u32) -> Result<LinkState>;
+        fn ring(peer: u32, bits: u32) -> Result;
+        fn take_doorbells() -> Result<u32>;
+        fn mask_doorbells(bits: u32, masked: bool) -> Result;
+        fn enable(tables: &TableSetup) -> Result;
+        fn reset() -> Result;
+        fn quiesce();
+        fn take_events() -> Result<u32>;
+        fn invalidate_region(region: u32) -> Result;
+        fn invalidate_space(space: u32) -> Result;
+        fn start(src: RegionOffset, dst: RegionOffset, length: u64) -> Result<u64>;
+        fn enable_context(context: u32, setup: &ContextSetup) -> Result;
+        fn disable_context(context: u32) -> Result;
+        fn wake_context(context: u32) -> Result;
+        fn sched_notify(cpu: u32, context: Option<u32>) -> Result;
+        fn bad_keys(context: u32) -> Result<u32>;
+        fn arm_context(context: u32, completed: u64) -> Result;
+        fn last_ticket(context: u32) -> Result<u64>;
+        fn context_counters(context: u32) -> Result<ContextCounters>;
+    }
+
+    /// Reads an aligned u64 of the own section, with acquire ordering.
+    pub(crate) fn read_window(self, offset: usize) -> Result<u64> {
+        let offset = self.in_section(self.geometry().node, offset)?;
+        self.window()?.acquire64(offset)
+    }
+
+    /// Writes an aligned u64 to the section of `peer`.
+    pub(crate) fn write_window(self, peer: u32, offset: usize, value: u64) -> Result {
+        let offset = self.in_section(peer, offset)?;
+        self.window()?.write64(offset, value)
+    }
+
+    /// Writes an aligned u64 to the section of `peer`, after all earlier writes to the window.
+    pub(crate) fn publish_window(self, peer: u32, offset: usize, value: u64) -> Result {
+        let offset = self.in_section(peer, offset)?;
+        self.window()?.publish64(offset, value)
+    }
+
+    /// Zeroes a range of the own section.
+    pub(crate) fn zero_window(self, offset: usize, length: usize) -> Result {
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > self.geometry().window_size {
+            return Err(EINVAL);
+        }
+        let start = self.in_section(self.geometry().node, offset)?;
+        self.window()?.zero(start, length)
     }
 }

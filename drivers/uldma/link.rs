@@ -5,10 +5,6 @@
 //! The protocol is `Documentation/uldma/link.rst`.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     new_mutex,
     prelude::*,
     sync::{
@@ -18,7 +14,7 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hardware,
+    hw::Hw,
     kernel_ext::{
         errno::eproto,
         window, //
@@ -152,22 +148,16 @@ impl Link {
     /// Handles messages and link changes. Returns true if there were any.
     ///
     /// With `ask_hw` the states of the links are read from the hardware.
-    pub(crate) fn work(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        handler: &dyn Handler,
-        ask_hw: bool,
-    ) -> Result<bool> {
+    pub(crate) fn work(&self, hw: Hw<'_>, handler: &dyn Handler, ask_hw: bool) -> Result<bool> {
         let _guard = self.turn.lock();
         let mut progress = false;
         for peer in self.peers() {
             let hw_link = if ask_hw {
-                Some(hw.link(dev, peer.node())?)
+                Some(hw.link(peer.node())?)
             } else {
                 None
             };
-            match peer.update(dev, hw, hw_link)? {
+            match peer.update(hw, hw_link)? {
                 Change::None => (),
                 Change::Up => {
                     handler.link_up(peer.node());
@@ -175,25 +165,25 @@ impl Link {
                 }
                 Change::Down => {
                     handler.link_down(peer.node());
-                    peer.begin(dev, hw)?;
+                    peer.begin(hw)?;
                     progress = true;
                 }
-                Change::Restart => peer.begin(dev, hw)?,
+                Change::Restart => peer.begin(hw)?,
             }
-            progress |= self.receive(dev, hw, handler, peer)?;
+            progress |= self.receive(hw, handler, peer)?;
         }
         Ok(progress)
     }
 
     /// Writes the heartbeat of this node for all peers.
-    pub(crate) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
-        self.peers().try_for_each(|peer| peer.heartbeat(dev, hw))
+    pub(crate) fn heartbeat(&self, hw: Hw<'_>) -> Result {
+        self.peers().try_for_each(|peer| peer.heartbeat(hw))
     }
 
     /// Returns true if a message is pending.
-    pub(crate) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
+    pub(crate) fn has_message(&self, hw: Hw<'_>) -> Result<bool> {
         for peer in self.peers() {
-            if peer.has_message(dev, hw)? {
+            if peer.has_message(hw)? {
                 return Ok(true);
             }
         }
@@ -202,73 +192,52 @@ impl Link {
 
     /// Tells all peers whether this node needs doorbells. Returns true if a message arrived before
     /// they could know.
-    pub(crate) fn set_asleep(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        asleep: bool,
-    ) -> Result<bool> {
+    pub(crate) fn set_asleep(&self, hw: Hw<'_>, asleep: bool) -> Result<bool> {
         for peer in self.peers() {
-            peer.set_asleep(dev, hw, asleep)?;
+            peer.set_asleep(hw, asleep)?;
         }
         window::full_fence();
-        self.has_message(dev, hw)
+        self.has_message(hw)
     }
 
     /// Ends the links, since the device is being unbound, and notifies the peers.
-    pub(crate) fn end(&self, dev: &Device<Bound>, hw: &dyn Hardware, handler: &dyn Handler) {
+    pub(crate) fn end(&self, hw: Hw<'_>, handler: &dyn Handler) {
         let _guard = self.turn.lock();
         for peer in self.peers() {
             peer.end();
             handler.link_down(peer.node());
             // The only error is a device that has left the bus.
-            let _ = peer.leave(dev, hw);
+            let _ = peer.leave(hw);
         }
     }
 
     /// Handles messages of a peer; bounded, even if the peer never stops to send.
-    fn receive(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        handler: &dyn Handler,
-        peer: &Peer,
-    ) -> Result<bool> {
+    fn receive(&self, hw: Hw<'_>, handler: &dyn Handler, peer: &Peer) -> Result<bool> {
         for taken in 0..TURN {
-            match peer.receive(dev, hw) {
+            match peer.receive(hw) {
                 Ok(None) if taken > 0 => break,
                 Ok(None) => return Ok(false),
-                Ok(Some(message)) => self.handle(dev, hw, handler, peer, &message)?,
+                Ok(Some(message)) => self.handle(hw, handler, peer, &message)?,
                 Err(err) if err == eproto() => {
-                    peer.quarantine(dev);
+                    peer.quarantine(hw.dev());
                     handler.link_down(peer.node());
-                    peer.begin(dev, hw)?;
+                    peer.begin(hw)?;
                     return Ok(true);
                 }
                 Err(err) => return Err(err),
             }
         }
-        peer.return_credits(dev, hw)?;
+        peer.return_credits(hw)?;
         Ok(true)
     }
 
-    fn handle(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        handler: &dyn Handler,
-        peer: &Peer,
-        message: &Message,
-    ) -> Result {
+    fn handle(&self, hw: Hw<'_>, handler: &dyn Handler, peer: &Peer, message: &Message) -> Result {
         let node = peer.node();
         match *message {
             Message::Query(request, query) => {
                 let answer = handler.query(node, query);
                 // A full ring loses the answer; the peer repeats its query.
-                if peer
-                    .send(dev, hw, &Message::Answer(request, answer))
-                    .is_err()
-                {
+                if peer.send(hw, &Message::Answer(request, answer)).is_err() {
                     handler.unwanted(node, answer, true);
                 }
             }

@@ -31,7 +31,10 @@ use super::{
     Transport,
 };
 use crate::{
-    hw::layout::MAX_NODES,
+    hw::{
+        layout::MAX_NODES,
+        Hw, //
+    },
     kernel_ext::{
         errno::{
             econnrefused,
@@ -227,8 +230,8 @@ impl Connections {
         }
         let window = ctx.window_alloc.alloc(payer, LANE_BYTES)?;
         let zeroed = ctx.gate.try_enter().and_then(|guard| {
-            let (hw, length) = (ctx.hw, window.length());
-            hw.zero_window(guard.dev(), window.offset(), length)
+            let hw = Hw::new(guard.dev(), ctx.hw);
+            hw.zero_window(window.offset(), window.length())
         });
         match zeroed {
             Ok(()) => Ok(Some(window)),
@@ -339,7 +342,8 @@ impl Connections {
     fn answer(&self, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> bool {
         self.work_list.lock().answers.flush(|node, msg| {
             let message = Message::Connection(*msg);
-            ctx.link.peer(node)?.send(guard.dev(), ctx.hw, &message)
+            let hw = Hw::new(guard.dev(), ctx.hw);
+            ctx.link.peer(node)?.send(hw, &message)
         })
     }
 

@@ -16,11 +16,11 @@ use crate::{
         Command,
         CpuCopy,
         Hardware,
+        Hw,
         PeerRegionOffset,
         RegionOffset, //
     },
     kernel_ext::{
-        gate::GateGuard,
         page_list::PageList,
         window::Window, //
     },
@@ -122,32 +122,29 @@ impl Lane {
     /// Copies `length` bytes of `piece` to `position` in the window.
     pub(super) fn push(
         &self,
-        guard: &GateGuard<'_>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         position: u64,
         piece: &Piece<'_, Buffer>,
         length: u64,
     ) -> Result {
-        self.copy(guard, hw, position, (piece, length), Window::copy_in)
+        self.copy(hw, position, (piece, length), Window::copy_in)
     }
 
     /// Copies `length` bytes from `position` in the window to `piece`.
     pub(super) fn pull(
         &self,
-        guard: &GateGuard<'_>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         position: u64,
         piece: &Piece<'_, Buffer>,
         length: u64,
     ) -> Result {
-        self.copy(guard, hw, position, (piece, length), Window::copy_out)
+        self.copy(hw, position, (piece, length), Window::copy_out)
     }
 
     /// Calls `copy` with window and offset, pages and offset, and number of bytes.
     fn copy(
         &self,
-        guard: &GateGuard<'_>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         position: u64,
         (piece, length): (&Piece<'_, Buffer>, u64),
         copy: impl Fn(&Window, usize, &PageList, usize, usize) -> Result,
@@ -155,7 +152,7 @@ impl Lane {
         let (pages, start) = (piece.buffer.pages()?, usize::try_from(piece.offset)?);
         self.pieces(position, usize::try_from(length)?, |at, before, bytes| {
             let at = hw.in_section(self.node, at)?;
-            copy(hw.window(guard.dev())?, at, pages, start + before, bytes)
+            copy(hw.window()?, at, pages, start + before, bytes)
         })
     }
 }

@@ -18,7 +18,10 @@ use super::{
     Queues, //
 };
 use crate::{
-    hw::Hardware,
+    hw::{
+        Hardware,
+        Hw, //
+    },
     kernel_ext::{
         errno::eopnotsupp,
         gate::Gate,
@@ -70,7 +73,7 @@ impl ConnCtx<'_> {
         loop {
             let result = {
                 let guard = self.gate.try_enter()?;
-                queues.invalidate(guard.dev(), self.hw, region, asked)
+                queues.invalidate(Hw::new(guard.dev(), self.hw), region, asked)
             };
             // Reaping completions makes room in the queue.
             self.worker.kick();

@@ -18,7 +18,10 @@ use super::{
     Direction, //
 };
 use crate::{
-    hw::Command,
+    hw::{
+        Command,
+        Hw, //
+    },
     kernel_ext::gate::GateGuard,
     user_abi::status_page::Outcome, //
 };
@@ -54,7 +57,7 @@ impl Connection {
                 direction,
                 region,
             };
-            queues.invalidate_async(guard.dev(), ctx.hw, invalidation)?;
+            queues.invalidate_async(Hw::new(guard.dev(), ctx.hw), invalidation)?;
             stream.invalidation_requested();
             any = true;
         }

@@ -3,10 +3,6 @@
 //! Progress of a connection: moves data and sends messages.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     prelude::*,
     sync::Arc, //
 };
@@ -29,6 +25,7 @@ use super::{
     WINDOW, //
 };
 use crate::{
+    hw::Hw,
     kernel_ext::{
         errno::{
             enotconn,
@@ -76,8 +73,8 @@ struct TurnCtx<'a> {
 }
 
 impl TurnCtx<'_> {
-    fn dev(&self) -> &Device<Bound> {
-        self.guard.dev()
+    fn hw(&self) -> Hw<'_> {
+        Hw::new(self.guard.dev(), self.ctx.hw)
     }
 }
 
@@ -130,10 +127,8 @@ impl Connection {
         msg: ConnMsg,
         turn: &mut Turn,
     ) -> Result {
-        let hw = turn_ctx.ctx.hw;
-        turn_ctx
-            .peer
-            .send(turn_ctx.dev(), hw, &Message::Connection(msg))?;
+        let message = Message::Connection(msg);
+        turn_ctx.peer.send(turn_ctx.hw(), &message)?;
         state.counters.messages += 1;
         turn.progress = true;
         Ok(())
@@ -236,7 +231,7 @@ impl Connection {
                 link_generation: turn_ctx.peer.hw_generation()?,
                 push: direction == Direction::Send,
             };
-            let hw = turn_ctx.ctx.hw;
+            let hw = turn_ctx.hw();
             match self.transport {
                 Transport::Engine => {
                     let command = copy::command(&piece, &offer, there, bytes)?;
@@ -246,7 +241,7 @@ impl Connection {
                         bytes,
                     };
                     let queues = turn_ctx.ctx.queues.ok_or(ENODEV)?;
-                    match queues.copy(turn_ctx.dev(), hw, &command, job) {
+                    match queues.copy(hw, &command, job) {
                         Ok(()) => half.commands += 1,
                         // Bytes that were moved are still reported.
                         Err(EBUSY) => {
@@ -257,7 +252,7 @@ impl Connection {
                     }
                 }
                 Transport::Memory => {
-                    if copy::by_cpu(hw, &piece, &offer, there, bytes).is_err() {
+                    if copy::by_cpu(turn_ctx.ctx.hw, &piece, &offer, there, bytes).is_err() {
                         self.fail(state);
                         break;
                     }
@@ -271,7 +266,7 @@ impl Connection {
                     };
                     let half = &state.sending;
                     let piece = half.stream.next(bytes).ok_or(EINVAL)?;
-                    lane.push(turn_ctx.guard, hw, position, &piece, bytes)?;
+                    lane.push(hw, position, &piece, bytes)?;
                 }
             }
             let half = state.half(direction);
@@ -387,7 +382,7 @@ impl Connection {
             let stream = &mut state.receiving.stream;
             let piece = stream.unmoved().ok_or(EINVAL)?;
             let step = piece.length.min(left);
-            lane.pull(&guard, ctx.hw, stream.total(), &piece, step)?;
+            lane.pull(Hw::new(guard.dev(), ctx.hw), stream.total(), &piece, step)?;
             stream.moved(step)?;
             left -= step;
         }

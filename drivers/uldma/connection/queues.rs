@@ -20,7 +20,7 @@ use crate::{
     dma::queue::Queue,
     hw::{
         Command,
-        Hardware,
+        Hw,
         KernelQueues, //
     },
     user_abi::status_page::Outcome, //
@@ -69,9 +69,9 @@ impl Queues {
     }
 
     /// Enables the contexts of the queues.
-    pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
-        self.copies.enable(dev, hw)?;
-        self.invalidations.enable(dev, hw)
+    pub(crate) fn enable(&self, hw: Hw<'_>) -> Result {
+        self.copies.enable(hw)?;
+        self.invalidations.enable(hw)
     }
 
     /// Ends both queues, which the device does not access any more.
@@ -85,14 +85,8 @@ impl Queues {
     /// # Errors
     ///
     /// `EBUSY` if the queue is full, `ENODEV` if the device is unbound.
-    pub(super) fn copy(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        command: &Command,
-        job: Job,
-    ) -> Result {
-        self.copies.submit(dev, hw, command, Waiter::Job(job))
+    pub(super) fn copy(&self, hw: Hw<'_>, command: &Command, job: Job) -> Result {
+        self.copies.submit(hw, command, Waiter::Job(job))
     }
 
     /// Submits an invalidation, and does not wait for it.
@@ -100,12 +94,7 @@ impl Queues {
     /// # Errors
     ///
     /// Those of [`Queue::submit`].
-    pub(super) fn invalidate_async(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        invalidation: Invalidation,
-    ) -> Result {
+    pub(super) fn invalidate_async(&self, hw: Hw<'_>, invalidation: Invalidation) -> Result {
         // The device may still poll a queue in which a command has just completed.
         let queue = if self.copies.is_busy() {
             &self.invalidations
@@ -113,7 +102,7 @@ impl Queues {
             &self.copies
         };
         let command = invalidation.command();
-        queue.submit(dev, hw, &command, Waiter::Invalidation(invalidation))
+        queue.submit(hw, &command, Waiter::Invalidation(invalidation))
     }
 
     /// Invalidates `region` and waits for that; bounded. If an invalidation was `requested` before,
@@ -123,17 +112,11 @@ impl Queues {
     ///
     /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if the
     /// device is unbound.
-    pub(super) fn invalidate(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        region: u32,
-        asked: bool,
-    ) -> Result {
+    pub(super) fn invalidate(&self, hw: Hw<'_>, region: u32, asked: bool) -> Result {
         if asked {
-            self.copies.invalidate(dev, hw, region)?;
+            self.copies.invalidate(hw, region)?;
         }
-        self.invalidations.invalidate(dev, hw, region)
+        self.invalidations.invalidate(hw, region)
     }
 
     /// Returns true if completions have not been reaped.
@@ -147,12 +130,12 @@ impl Queues {
     }
 
     /// Requests interrupts for completions.
-    pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(crate) fn arm(&self, hw: Hw<'_>) -> Result {
         if self.copies.is_busy() {
-            self.copies.arm(dev, hw)?;
+            self.copies.arm(hw)?;
         }
         if self.invalidations.is_busy() {
-            self.invalidations.arm(dev, hw)?;
+            self.invalidations.arm(hw)?;
         }
         Ok(())
     }

@@ -35,7 +35,8 @@ use crate::{
         layout,
         ContextCounters,
         ContextSetup,
-        Hardware, //
+        Hardware,
+        Hw, //
     },
     kernel_ext::{
         changes::Changes,
@@ -107,12 +108,7 @@ impl Contexts {
     }
 
     /// Enables the kernel's context with the status page of the engine.
-    pub(crate) fn take_kernel(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        page: Arc<StatusPage>,
-    ) -> Result {
+    pub(crate) fn take_kernel(&self, hw: Hw<'_>, page: Arc<StatusPage>) -> Result {
         let mut state = self.state.lock();
         let slot = state.slots.first_mut().ok_or(ENOSPC)?;
         let setup = ContextSetup {
@@ -120,7 +116,7 @@ impl Contexts {
             ..ContextSetup::default()
         };
         let number = engine::CONTEXT;
-        *slot = Some(Slot::enable(dev, hw, number, setup, page, None, None)?);
+        *slot = Some(Slot::enable(hw, number, setup, page, None, None)?);
         Ok(())
     }
 
@@ -132,12 +128,11 @@ impl Contexts {
     /// `EBUSY` if all contexts are in use and none can be detached now.
     pub(crate) fn attach(
         &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         offsets: &MmapOffsets,
         vctx: &Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
-        self.state.lock().attach(dev, hw, offsets, vctx)
+        self.state.lock().attach(hw, offsets, vctx)
     }
 
     /// Waits until the virtual context of `open_file`, if there is one, is attached. Unless
@@ -150,7 +145,7 @@ impl Contexts {
     pub(crate) fn wait_for_registers(
         &self,
         gate: &Gate,
-        hw: &dyn Hardware,
+        ops: &dyn Hardware,
         offsets: &MmapOffsets,
         open_file: u64,
         interruptible: bool,
@@ -160,8 +155,11 @@ impl Contexts {
         loop {
             // Before the check, so that no change is missed.
             let seen = self.changes.count();
-            let Some(pause) = self.reattach(gate.try_enter()?.dev(), hw, offsets, open_file)?
-            else {
+            let guard = gate.try_enter()?;
+            let hw = Hw::new(guard.dev(), ops);
+            let pause = self.reattach(hw, offsets, open_file)?;
+            drop(guard);
+            let Some(pause) = pause else {
                 return Ok(());
             };
             let left = limit - begun.elapsed();
@@ -176,13 +174,7 @@ impl Contexts {
 
     /// Attaches the virtual context of `open_file` if it is detached. Returns `None` on success, or
     /// the time after which the caller should retry even without a change.
-    fn reattach(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        offsets: &MmapOffsets,
-        open_file: u64,
-    ) -> Result<Option<Delta>> {
+    fn reattach(&self, hw: Hw<'_>, offsets: &MmapOffsets, open_file: u64) -> Result<Option<Delta>> {
         let mut state = self.state.lock();
         let mut detached = state.detached.iter();
         let Some(place) = detached.position(|vctx| vctx.open_file == open_file) else {
@@ -190,12 +182,12 @@ impl Contexts {
             return Ok(None);
         };
         let vctx = state.detached.get(place).ok_or(EINVAL)?.clone();
-        match state.attach(dev, hw, offsets, &vctx) {
+        match state.attach(hw, offsets, &vctx) {
             Ok(_) => {
                 let _ = state.detached.remove(place);
                 Ok(None)
             }
-            Err(EBUSY) => Ok(Some(state.next_idle(dev, hw)?)),
+            Err(EBUSY) => Ok(Some(state.next_idle(hw)?)),
             Err(err) => Err(err),
         }
     }
@@ -206,12 +198,7 @@ impl Contexts {
     ///
     /// `ETIMEDOUT` if the device does not disable the context. The context stays in use until the
     /// device is unbound, since the device may still write the status page.
-    pub(crate) fn release(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        vctx: &Arc<VirtualContext>,
-    ) -> Result {
+    pub(crate) fn release(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result {
         let mut state = self.state.lock();
         state.detached.retain(|other| !Arc::ptr_eq(other, vctx));
         // Waiters check when the lock is free.
@@ -220,10 +207,10 @@ impl Contexts {
         if number == 0 {
             return Ok(());
         }
-        hw.disable_context(dev, number)
+        hw.disable_context(number)
             .inspect_err(|_| hw.health().keeps_context())?;
         if let Some(slot) = state.slot(number).and_then(Option::take) {
-            slot.unmap(dev);
+            slot.unmap(hw.dev());
         }
         Ok(())
     }
@@ -241,36 +228,26 @@ impl Contexts {
     }
 
     /// Returns the last ticket that was issued for `vctx`.
-    pub(crate) fn last_ticket(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        vctx: &VirtualContext,
-    ) -> Result<u64> {
+    pub(crate) fn last_ticket(&self, hw: Hw<'_>, vctx: &VirtualContext) -> Result<u64> {
         let _state = self.state.lock();
         match vctx.number() {
             0 => Ok(vctx.past.lock().ticket),
-            number => hw.last_ticket(dev, number),
+            number => hw.last_ticket(number),
         }
     }
 
     /// Returns the counters of `vctx`.
-    pub(crate) fn counters(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        vctx: &VirtualContext,
-    ) -> Result<ContextCounters> {
+    pub(crate) fn counters(&self, hw: Hw<'_>, vctx: &VirtualContext) -> Result<ContextCounters> {
         let _state = self.state.lock();
         let past = vctx.past.lock().counters;
         match vctx.number() {
             0 => Ok(past),
-            number => Ok(past + hw.context_counters(dev, number)?),
+            number => Ok(past + hw.context_counters(number)?),
         }
     }
 
     /// Notifies the open files of all contexts that transfers may have ended.
-    pub(crate) fn progress(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(crate) fn progress(&self, hw: Hw<'_>) -> Result {
         let state = self.state.lock();
         for (number, slot) in state.slots.iter().enumerate() {
             let Some(Slot {
@@ -284,7 +261,7 @@ impl Contexts {
             let completed = page.completed();
             vctx.events.context_progress();
             if vctx.events.has_eventfd() {
-                hw.arm_context(dev, u32::try_from(number)?, completed)?;
+                hw.arm_context(u32::try_from(number)?, completed)?;
             }
         }
         drop(state);
@@ -293,18 +270,18 @@ impl Contexts {
     }
 
     /// Logs contexts with too many wrong keys since the last call.
-    pub(crate) fn report_bad_keys(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(crate) fn report_bad_keys(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         for (number, slot) in state.slots.iter_mut().enumerate().skip(1) {
             let Some(slot) = slot else {
                 continue;
             };
-            let bad_keys = hw.bad_keys(dev, u32::try_from(number)?)?;
+            let bad_keys = hw.bad_keys(u32::try_from(number)?)?;
             // Once per attachment, so that guessing alone cannot flood the log.
             if bad_keys >= layout::MAX_BAD_KEYS && slot.bad_keys < layout::MAX_BAD_KEYS {
                 dev_warn_ratelimited!(
                     Keys,
-                    dev,
+                    hw.dev(),
                     "context {number} passed too many wrong keys; the device ignores it\n"
                 );
             }
@@ -331,18 +308,17 @@ impl State {
     /// Attaches `vctx` to a context.
     fn attach(
         &mut self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         offsets: &MmapOffsets,
         vctx: &Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
         let (number, shares) = match vctx.pay() {
             Ok(shares) => match self.free(vctx) {
                 Some(number) => (number, shares),
-                None => (self.detach_oldest(dev, hw, offsets, vctx, false)?, shares),
+                None => (self.detach_oldest(hw, offsets, vctx, false)?, shares),
             },
             Err(err) if err == edquot() => {
-                let number = self.detach_oldest(dev, hw, offsets, vctx, true)?;
+                let number = self.detach_oldest(hw, offsets, vctx, true)?;
                 (number, vctx.pay().map_err(|_| EBUSY)?)
             }
             Err(err) => return Err(err),
@@ -360,7 +336,6 @@ impl State {
             ..ContextSetup::default()
         };
         let slot = Slot::enable(
-            dev,
             hw,
             number,
             setup,
@@ -376,7 +351,7 @@ impl State {
         vctx.events.set_registers(Some(number));
         offsets.move_context(vctx.open_file, Some(number));
         // A process may wait already. The only error is a device that has left the bus.
-        let _ = hw.arm_context(dev, number, vctx.page.completed());
+        let _ = hw.arm_context(number, vctx.page.completed());
         Ok((number, key))
     }
 
@@ -396,7 +371,7 @@ impl State {
     /// Requests completion interrupts of all movable contexts whose time slice is over. Returns the
     /// time until the next time slice ends, or until the caller should check again for contexts
     /// that do not interrupt.
-    fn next_idle(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<Delta> {
+    fn next_idle(&self, hw: Hw<'_>) -> Result<Delta> {
         let slice = Delta::from_millis(params::context_slice_ms());
         let mut pause = slice;
         for (number, slot) in self.slots.iter().enumerate().skip(1) {
@@ -410,7 +385,7 @@ impl State {
             if left > Delta::ZERO {
                 pause = pause.min(left);
             } else {
-                hw.arm_context(dev, u32::try_from(number)?, vctx.page.completed())?;
+                hw.arm_context(u32::try_from(number)?, vctx.page.completed())?;
             }
         }
         Ok(pause)
@@ -424,8 +399,7 @@ impl State {
     /// `EBUSY` if no virtual context is idle whose time slice is over.
     fn detach_oldest(
         &mut self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         offsets: &MmapOffsets,
         vctx: &VirtualContext,
         own: bool,
@@ -447,7 +421,7 @@ impl State {
                 && (!own || owner.payer.is_same_user(&vctx.payer))
                 && age >= slice
                 && oldest.as_ref().is_none_or(|(other, ..)| age > *other)
-                && is_idle(dev, hw, number, owner)?
+                && is_idle(hw, number, owner)?
             {
                 oldest = Some((age, number, owner.clone()));
             }
@@ -455,14 +429,14 @@ impl State {
         let (_, number, owner) = oldest.ok_or(EBUSY)?;
         offsets.move_context(owner.open_file, None);
         // No transfer can start from here on, but one may have started just before.
-        if !is_idle(dev, hw, number, &owner)? {
+        if !is_idle(hw, number, &owner)? {
             offsets.move_context(owner.open_file, Some(number));
             return Err(EBUSY);
         }
         {
             let mut past = owner.past.lock();
-            past.ticket = hw.last_ticket(dev, number)?;
-            past.counters = past.counters + hw.context_counters(dev, number)?;
+            past.ticket = hw.last_ticket(number)?;
+            past.counters = past.counters + hw.context_counters(number)?;
         }
         owner.number.store(0, Relaxed);
         owner.events.set_registers(None);
@@ -471,7 +445,7 @@ impl State {
         }
         // There is room.
         let _ = self.detached.push_within_capacity(owner);
-        if let Err(err) = hw.disable_context(dev, number) {
+        if let Err(err) = hw.disable_context(number) {
             hw.health().keeps_context();
             // It stays in use without an owner, as the device may still write the status page.
             if let Some(Some(slot)) = self.slot(number) {
@@ -480,7 +454,7 @@ impl State {
             return Err(err);
         }
         if let Some(slot) = self.slot(number).and_then(Option::take) {
-            slot.unmap(dev);
+            slot.unmap(hw.dev());
         }
         Ok(number)
     }
@@ -493,21 +467,15 @@ fn fits(number: u32, vctx: &VirtualContext) -> bool {
 
 /// Returns true if no transfer of a context is in flight, and none begins unless its process
 /// accesses a register.
-fn is_idle(
-    dev: &Device<Bound>,
-    hw: &dyn Hardware,
-    number: u32,
-    vctx: &VirtualContext,
-) -> Result<bool> {
+fn is_idle(hw: Hw<'_>, number: u32, vctx: &VirtualContext) -> Result<bool> {
     let asleep = !vctx.method.needs_queue() || vctx.page.is_asleep();
-    Ok(asleep && hw.last_ticket(dev, number)? == vctx.page.completed())
+    Ok(asleep && hw.last_ticket(number)? == vctx.page.completed())
 }
 
 impl Slot {
     /// Enables context `number` with `setup` and the given pages.
     fn enable(
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         number: u32,
         setup: ContextSetup,
         page: Arc<StatusPage>,
@@ -515,7 +483,7 @@ impl Slot {
         vctx: Option<Arc<VirtualContext>>,
     ) -> Result<Self> {
         let mut slot = Self {
-            address: page.map(dev)?,
+            address: page.map(hw.dev())?,
             page,
             queue: None,
             vctx,
@@ -525,7 +493,7 @@ impl Slot {
         };
         let result = (|| {
             if let Some(queue) = queue {
-                let address = queue.map(dev)?;
+                let address = queue.map(hw.dev())?;
                 slot.queue = Some((queue, address));
             }
             let setup = ContextSetup {
@@ -533,12 +501,12 @@ impl Slot {
                 queue: slot.queue.as_ref().map_or(0, |(_, address)| *address),
                 ..setup
             };
-            hw.enable_context(dev, number, &setup)
+            hw.enable_context(number, &setup)
         })();
         match result {
             Ok(()) => Ok(slot),
             Err(err) => {
-                slot.unmap(dev);
+                slot.unmap(hw.dev());
                 Err(err)
             }
         }

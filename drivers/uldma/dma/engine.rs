@@ -6,10 +6,6 @@
 //! of one open file do not overwrite results of another.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     new_mutex,
     prelude::*,
     sync::{
@@ -28,7 +24,7 @@ use kernel::{
 use crate::{
     hw::{
         layout,
-        Hardware,
+        Hw,
         RegionOffset, //
     },
     kernel_ext::ratelimit::dev_err_ratelimited,
@@ -121,8 +117,7 @@ impl Engine {
     /// `EBUSY` if the queue is full, `ENOMEM`, and the errors of [`Hardware::start`].
     pub(crate) fn start(
         &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         src: RegionOffset,
         dst: RegionOffset,
         length: u64,
@@ -145,11 +140,11 @@ impl Engine {
             },
             GFP_KERNEL_ACCOUNT,
         )?;
-        let ticket = hw.start(dev, src, dst, length)?;
+        let ticket = hw.start(src, dst, length)?;
         if ticket != expected {
             dev_err_ratelimited!(
                 Ticket,
-                dev,
+                hw.dev(),
                 "adapter issued ticket {ticket} instead of {expected}\n"
             );
             return Err(EIO);

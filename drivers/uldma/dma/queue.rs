@@ -30,7 +30,7 @@ use crate::{
         layout::queue,
         Command,
         ContextSetup,
-        Hardware,
+        Hw,
         PeerRegionOffset, //
     },
     kernel_ext::{
@@ -171,13 +171,13 @@ impl<T: Unpin> Queue<T> {
     }
 
     /// Enables the context of the queue.
-    pub(crate) fn enable(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(crate) fn enable(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
-        let status_page = self.page.map(dev)?;
+        let status_page = self.page.map(hw.dev())?;
         let queue = self
             .descriptors
-            .map(dev)
-            .inspect_err(|_| dma::unmap(dev, status_page))?;
+            .map(hw.dev())
+            .inspect_err(|_| dma::unmap(hw.dev(), status_page))?;
         state.mapped = Some((status_page, queue));
         let setup = ContextSetup {
             status_page,
@@ -186,7 +186,7 @@ impl<T: Unpin> Queue<T> {
             privileged: true,
             ..ContextSetup::default()
         };
-        hw.enable_context(dev, self.context, &setup)
+        hw.enable_context(self.context, &setup)
     }
 
     /// Unmaps the pages, which the device does not use any more, and passes all queued waiters to
@@ -213,24 +213,12 @@ impl<T: Unpin> Queue<T> {
     /// # Errors
     ///
     /// `EBUSY` if the queue is full, `ENODEV` if it was torn down.
-    pub(crate) fn submit(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        command: &Command,
-        waiter: T,
-    ) -> Result {
-        self.submit_for(dev, hw, command, Waiter::Queued(waiter))
+    pub(crate) fn submit(&self, hw: Hw<'_>, command: &Command, waiter: T) -> Result {
+        self.submit_for(hw, command, Waiter::Queued(waiter))
             .map(drop)
     }
 
-    fn submit_for(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        command: &Command,
-        waiter: Waiter<T>,
-    ) -> Result<u64> {
+    fn submit_for(&self, hw: Hw<'_>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
         let mut state = self.state.lock();
         if state.mapped.is_none() {
             return Err(ENODEV);
@@ -238,7 +226,7 @@ impl<T: Unpin> Queue<T> {
         let ticket = self.enqueue(&mut state, command, waiter)?;
         window::full_fence();
         if self.page.is_asleep() {
-            hw.wake_context(dev, self.context)?;
+            hw.wake_context(self.context)?;
         }
         Ok(ticket)
     }
@@ -349,9 +337,9 @@ impl<T: Unpin> Queue<T> {
     }
 
     /// Requests an interrupt for the next completion.
-    pub(crate) fn arm(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(crate) fn arm(&self, hw: Hw<'_>) -> Result {
         let ended = self.state.lock().ended;
-        hw.arm_context(dev, self.context, ended)
+        hw.arm_context(self.context, ended)
     }
 
     /// Invalidates `region` and waits for that; bounded, and without waiting while the device is
@@ -361,11 +349,11 @@ impl<T: Unpin> Queue<T> {
     ///
     /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if it was
     /// torn down, `EIO` if the command fails.
-    pub(crate) fn invalidate(&self, dev: &Device<Bound>, hw: &dyn Hardware, region: u32) -> Result {
+    pub(crate) fn invalidate(&self, hw: Hw<'_>, region: u32) -> Result {
         let health = hw.health();
         health.check()?;
         let command = Command::Invalidate { region };
-        let ticket = self.submit_for(dev, hw, &command, Waiter::Sync)?;
+        let ticket = self.submit_for(hw, &command, Waiter::Sync)?;
         let since: Instant<Monotonic> = Instant::now();
         let outcome = loop {
             if let Some(outcome) = self.answer(ticket) {
@@ -374,7 +362,7 @@ impl<T: Unpin> Queue<T> {
             match since.elapsed() {
                 // Another waiter has timed out.
                 _ if health.is_sick() => break Err(ETIMEDOUT),
-                elapsed if elapsed > TIMEOUT => break Err(health.timed_out(dev)),
+                elapsed if elapsed > TIMEOUT => break Err(health.timed_out(hw.dev())),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
                 _ => cpu_relax(),
             }

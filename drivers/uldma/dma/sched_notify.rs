@@ -24,7 +24,10 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hardware,
+    hw::{
+        Hardware,
+        Hw, //
+    },
     kernel_ext::{
         errno::eopnotsupp,
         gate::Gate,
@@ -87,7 +90,7 @@ impl Switched for Table {
         if let Some(guard) = self.gate.enter() {
             reported.store(context.unwrap_or(0), Relaxed);
             // The only error is a device that has left the bus.
-            let _ = self.hw.sched_notify(guard.dev(), cpu, context);
+            let _ = Hw::new(guard.dev(), &*self.hw).sched_notify(cpu, context);
         }
     }
 }

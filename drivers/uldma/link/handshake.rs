@@ -3,16 +3,12 @@
 //! Handshakes: the words by which a node describes itself to its peers, and the negotiation.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     prelude::*, //
 };
 
 use crate::hw::{
     layout::MAX_NODES,
-    Hardware, //
+    Hw, //
 };
 
 /// Size of the area that each node writes in the section of each other node.
@@ -89,7 +85,7 @@ pub(super) enum Misfit {
 
 impl Offer {
     /// Returns the offer of this node, with `slots` slots.
-    pub(super) fn own(hw: &dyn Hardware, slots: u32) -> Result<Self> {
+    pub(super) fn own(hw: Hw<'_>, slots: u32) -> Result<Self> {
         let geometry = hw.geometry();
         Ok(Self {
             magic: MAGIC,
@@ -134,10 +130,10 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// Writes the handshake into the section of `peer`, session last.
-    pub(super) fn write(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
+    pub(super) fn write(&self, hw: Hw<'_>, peer: u32) -> Result {
         let base = area(hw.geometry().node)?;
         let offer = &self.offer;
-        hw.publish_window(dev, peer, base + SESSION_AT, 0)?;
+        hw.publish_window(peer, base + SESSION_AT, 0)?;
         for (at, word) in [
             (MAGIC_AT, offer.magic),
             (VERSIONS_AT, pair(offer.versions.0, offer.versions.1)),
@@ -146,15 +142,15 @@ impl Handshake {
             (SHAPE_AT, pair(offer.nodes, offer.slots)),
             (ECHO_AT, self.echo.into()),
         ] {
-            hw.write_window(dev, peer, base + at, word)?;
+            hw.write_window(peer, base + at, word)?;
         }
-        hw.publish_window(dev, peer, base + SESSION_AT, self.session.into())
+        hw.publish_window(peer, base + SESSION_AT, self.session.into())
     }
 
     /// Reads the handshake of `peer`, unless there is none or it is being written.
-    pub(super) fn read(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<Option<Self>> {
+    pub(super) fn read(hw: Hw<'_>, peer: u32) -> Result<Option<Self>> {
         let base = area(peer)?;
-        let word = |at| hw.read_window(dev, base + at);
+        let word = |at| hw.read_window(base + at);
         let session = word(SESSION_AT)?;
         // A device that has left the bus reads as all ones.
         let Ok(session @ 1..=0xffff_fffe) = u32::try_from(session) else {
@@ -182,19 +178,14 @@ impl Handshake {
 }
 
 /// Writes the heartbeat of this node.
-pub(super) fn write_heartbeat(
-    dev: &Device<Bound>,
-    hw: &dyn Hardware,
-    peer: u32,
-    heartbeat: u64,
-) -> Result {
+pub(super) fn write_heartbeat(hw: Hw<'_>, peer: u32, heartbeat: u64) -> Result {
     let base = area(hw.geometry().node)?;
-    hw.publish_window(dev, peer, base + HEARTBEAT_AT, heartbeat)
+    hw.publish_window(peer, base + HEARTBEAT_AT, heartbeat)
 }
 
 /// Reads the heartbeat of `peer`.
-pub(super) fn read_heartbeat(dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result<u64> {
-    hw.read_window(dev, area(peer)? + HEARTBEAT_AT)
+pub(super) fn read_heartbeat(hw: Hw<'_>, peer: u32) -> Result<u64> {
+    hw.read_window(area(peer)? + HEARTBEAT_AT)
 }
 
 #[kunit_tests(uldma_link_handshake)]

@@ -47,7 +47,7 @@ use super::{
 use crate::{
     hw::{
         self,
-        Hardware,
+        Hw,
         LINK_DOORBELL, //
     },
     kernel_ext::{
@@ -209,7 +209,7 @@ impl Peer {
     }
 
     /// Begins a new session, or none during a backoff.
-    pub(super) fn begin(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn begin(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         state.session = Session {
             own: 0,
@@ -217,40 +217,35 @@ impl Peer {
             up: false,
         };
         if state.has_to_wait() {
-            return state.write_handshake(dev, hw, self.node);
+            return state.write_handshake(hw, self.node);
         }
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
-        state.write_handshake(dev, hw, self.node)?;
-        hw.ring(dev, self.node, LINK_DOORBELL)
+        state.write_handshake(hw, self.node)?;
+        hw.ring(self.node, LINK_DOORBELL)
     }
 
     /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
     /// was read.
-    pub(super) fn update(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        hw_link: Option<hw::LinkState>,
-    ) -> Result<Change> {
+    pub(super) fn update(&self, hw: Hw<'_>, hw_link: Option<hw::LinkState>) -> Result<Change> {
         let mut state = self.state.lock();
         if core::mem::take(&mut state.broken) {
             drop(state);
-            self.quarantine(dev);
+            self.quarantine(hw.dev());
             return Ok(Change::Down);
         }
         let before = state.hw_link;
         state.hw_link = hw_link.unwrap_or(before);
         if state.session.own == 0 && !state.has_to_wait() {
             drop(state);
-            self.begin(dev, hw)?;
+            self.begin(hw)?;
             state = self.state.lock();
         }
         // A link that went down and came up again since has a new generation.
         let same = !state.session.up || state.hw_link == before;
         let reachable = state.hw_link.up && same;
         let sight = if reachable && state.session.own != 0 {
-            state.sight(dev, hw, self.node)?
+            state.sight(hw, self.node)?
         } else {
             None
         };
@@ -260,19 +255,16 @@ impl Peer {
             Step::Meet(session) => {
                 state.session.met = session;
                 state.owed = Owed::default();
-                state.rings = Rings::begin(&state.channel(dev, hw, self.node))?;
-                state.write_handshake(dev, hw, self.node)?;
+                state.rings = Rings::begin(&state.channel(hw, self.node))?;
+                state.write_handshake(hw, self.node)?;
                 // The peer may have polled too early.
-                hw.ring(dev, self.node, LINK_DOORBELL)?;
+                hw.ring(self.node, LINK_DOORBELL)?;
                 Ok(Change::None)
             }
             Step::Up => {
                 state.session.up = true;
                 state.generation = state.generation.wrapping_add(1);
-                state.last_heartbeat = (
-                    handshake::read_heartbeat(dev, hw, self.node)?,
-                    Instant::now(),
-                );
+                state.last_heartbeat = (handshake::read_heartbeat(hw, self.node)?, Instant::now());
                 self.up.store(true, Release);
                 Ok(Change::Up)
             }
@@ -322,18 +314,18 @@ impl Peer {
     }
 
     /// Ends the session for the peer.
-    pub(super) fn leave(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn leave(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         state.session.own = 0;
-        state.write_handshake(dev, hw, self.node)?;
-        hw.ring(dev, self.node, LINK_DOORBELL)
+        state.write_handshake(hw, self.node)?;
+        hw.ring(self.node, LINK_DOORBELL)
     }
 
     /// Writes the heartbeat of this node.
-    pub(super) fn heartbeat(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn heartbeat(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         state.heartbeat = state.heartbeat.wrapping_add(1);
-        handshake::write_heartbeat(dev, hw, self.node, state.heartbeat)
+        handshake::write_heartbeat(hw, self.node, state.heartbeat)
     }
 
     /// Sends one message by the ring of the peer.
@@ -342,12 +334,12 @@ impl Peer {
     ///
     /// `ENOTCONN` if the hardware's link is down, `EBUSY` while there is no session or the ring is
     /// full.
-    pub(crate) fn send(&self, dev: &Device<Bound>, hw: &dyn Hardware, message: &Message) -> Result {
+    pub(crate) fn send(&self, hw: Hw<'_>, message: &Message) -> Result {
         let mut state = self.state.lock();
         if !state.session.up {
             return Err(if state.hw_link.up { EBUSY } else { enotconn() });
         }
-        let channel = state.channel(dev, hw, self.node);
+        let channel = state.channel(hw, self.node);
         let slots = state.terms.slots;
         let wake = match state.rings.put(&channel, slots, message) {
             Err(err) if err == eproto() => {
@@ -362,7 +354,7 @@ impl Peer {
         }
         if wake {
             state.counters.doorbells += 1;
-            hw.ring(dev, self.node, LINK_DOORBELL)?;
+            hw.ring(self.node, LINK_DOORBELL)?;
         }
         Ok(())
     }
@@ -372,16 +364,12 @@ impl Peer {
     /// # Errors
     ///
     /// `EPROTO` if the peer violates the protocol, for example by an answer without a query.
-    pub(super) fn receive(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-    ) -> Result<Option<Message>> {
+    pub(super) fn receive(&self, hw: Hw<'_>) -> Result<Option<Message>> {
         let mut state = self.state.lock();
         if !state.session.up {
             return Ok(None);
         }
-        let channel = state.channel(dev, hw, self.node);
+        let channel = state.channel(hw, self.node);
         let slots = state.terms.own_slots;
         let message = state.rings.take(&channel, slots)?;
         if matches!(message, Some(Message::Answer(..))) && !state.owed.answered() {
@@ -394,35 +382,30 @@ impl Peer {
     }
 
     /// Rings the peer if it waits for room in the ring, after messages were received.
-    pub(super) fn return_credits(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result {
+    pub(super) fn return_credits(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
-        if state.session.up && Rings::peer_needs_credits(&state.channel(dev, hw, self.node))? {
+        if state.session.up && Rings::peer_needs_credits(&state.channel(hw, self.node))? {
             state.counters.doorbells += 1;
-            hw.ring(dev, self.node, LINK_DOORBELL)?;
+            hw.ring(self.node, LINK_DOORBELL)?;
         }
         Ok(())
     }
 
     /// Returns true if a message is pending.
-    pub(super) fn has_message(&self, dev: &Device<Bound>, hw: &dyn Hardware) -> Result<bool> {
+    pub(super) fn has_message(&self, hw: Hw<'_>) -> Result<bool> {
         let state = self.state.lock();
-        let channel = state.channel(dev, hw, self.node);
+        let channel = state.channel(hw, self.node);
         Ok(state.session.up && state.rings.has_message(&channel)?)
     }
 
     /// Tells the peer whether this node needs doorbells.
-    pub(super) fn set_asleep(
-        &self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        asleep: bool,
-    ) -> Result {
+    pub(super) fn set_asleep(&self, hw: Hw<'_>, asleep: bool) -> Result {
         let mut state = self.state.lock();
         // A peer that was met may regard the link as up already.
         if state.session.met == 0 {
             return Ok(());
         }
-        let channel = state.channel(dev, hw, self.node);
+        let channel = state.channel(hw, self.node);
         state.rings.set_asleep(&channel, asleep)
     }
 }
@@ -443,43 +426,37 @@ impl State {
         self.backoff.flapped(now)
     }
 
-    fn channel<'a>(&self, dev: &'a Device<Bound>, hw: &'a dyn Hardware, peer: u32) -> Channel<'a> {
+    fn channel<'a>(&self, hw: Hw<'a>, peer: u32) -> Channel<'a> {
         Channel {
-            dev,
             hw,
             peer,
             key: self.session.key(),
         }
     }
 
-    fn write_handshake(&self, dev: &Device<Bound>, hw: &dyn Hardware, peer: u32) -> Result {
+    fn write_handshake(&self, hw: Hw<'_>, peer: u32) -> Result {
         let handshake = Handshake {
             session: self.session.own,
             echo: self.session.met,
             offer: Offer::own(hw, params::link_slots())?,
         };
-        handshake.write(dev, hw, peer)
+        handshake.write(hw, peer)
     }
 
     /// Reads the handshake of the peer, if it is present, compatible and alive.
-    fn sight(
-        &mut self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
-        peer: u32,
-    ) -> Result<Option<Sight>> {
-        let Some(handshake) = Handshake::read(dev, hw, peer)? else {
+    fn sight(&mut self, hw: Hw<'_>, peer: u32) -> Result<Option<Sight>> {
+        let Some(handshake) = Handshake::read(hw, peer)? else {
             return Ok(None);
         };
         match Offer::own(hw, params::link_slots())?.agree(&handshake.offer) {
             Ok(terms) if !self.session.up => self.terms = terms,
             Ok(_) => (),
             Err(misfit) => {
-                self.report_misfit(dev, peer, misfit);
+                self.report_misfit(hw.dev(), peer, misfit);
                 return Ok(None);
             }
         }
-        if self.session.up && !self.is_alive(handshake::read_heartbeat(dev, hw, peer)?) {
+        if self.session.up && !self.is_alive(handshake::read_heartbeat(hw, peer)?) {
             return Ok(None);
         }
         Ok(Some(Sight {

@@ -6,10 +6,6 @@
 //! sessions are ignored.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     prelude::*, //
 };
 
@@ -26,7 +22,7 @@ use super::{
     }, //
 };
 use crate::{
-    hw::Hardware,
+    hw::Hw,
     kernel_ext::{
         errno::eproto,
         window, //
@@ -42,8 +38,7 @@ const MESSAGES_AT: usize = 0x1000;
 /// Access to the words that this node and a peer write for each other.
 #[derive(Clone, Copy)]
 pub(super) struct Channel<'a> {
-    pub(super) dev: &'a Device<Bound>,
-    pub(super) hw: &'a dyn Hardware,
+    pub(super) hw: Hw<'a>,
     pub(super) peer: u32,
     pub(super) key: u32,
 }
@@ -51,20 +46,19 @@ pub(super) struct Channel<'a> {
 impl Channel<'_> {
     /// Reads a word that the peer writes.
     fn read(&self, at: usize) -> Result<u64> {
-        self.hw.read_window(self.dev, area(self.peer)? + at)
+        self.hw.read_window(area(self.peer)? + at)
     }
 
     /// Writes a word for the peer.
     fn write(&self, at: usize, value: u64) -> Result {
         let base = area(self.hw.geometry().node)?;
-        self.hw.write_window(self.dev, self.peer, base + at, value)
+        self.hw.write_window(self.peer, base + at, value)
     }
 
     /// Writes a word for the peer, after all earlier writes.
     fn publish(&self, at: usize, value: u64) -> Result {
         let base = area(self.hw.geometry().node)?;
-        self.hw
-            .publish_window(self.dev, self.peer, base + at, value)
+        self.hw.publish_window(self.peer, base + at, value)
     }
 
     fn read_counter(&self, at: usize) -> Result<Option<u32>> {

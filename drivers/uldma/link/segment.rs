@@ -24,7 +24,8 @@ use kernel::{
 use crate::{
     hw::{
         layout::MAX_NODES,
-        Hardware, //
+        Hardware,
+        Hw, //
     },
     kernel_ext::{
         dma::SharedPage,
@@ -283,8 +284,7 @@ impl Segment {
                 if !peer.is_up() {
                     continue;
                 }
-                ctx.hw
-                    .ring(guard.dev(), peer.node(), self.window.doorbell())?;
+                Hw::new(guard.dev(), ctx.hw).ring(peer.node(), self.window.doorbell())?;
                 rung = true;
             }
         }
@@ -336,8 +336,7 @@ impl Segment {
 /// Zeroes a range, which another segment may have used.
 fn zero(ctx: &SegmentCtx<'_>, window: WindowRange) -> Result {
     let guard = ctx.gate.try_enter()?;
-    ctx.hw
-        .zero_window(guard.dev(), window.offset(), window.length())
+    Hw::new(guard.dev(), ctx.hw).zero_window(window.offset(), window.length())
 }
 
 impl State {
@@ -375,8 +374,8 @@ impl State {
         let Some(unreported) = place.and_then(|place| self.unreported.get_mut(place)) else {
             return;
         };
-        let full =
-            unreported.len() > 0 || to.send(guard.dev(), ctx.hw, &note.message()) == Err(EBUSY);
+        let hw = Hw::new(guard.dev(), ctx.hw);
+        let full = unreported.len() > 0 || to.send(hw, &note.message()) == Err(EBUSY);
         if full {
             ctx.segments.has_unreported.store(true, Relaxed);
             // A message that is lost for lack of memory costs a range of the window until the next
@@ -563,10 +562,11 @@ impl Segments {
         let Some(guard) = ctx.gate.enter() else {
             return;
         };
+        let hw = Hw::new(guard.dev(), ctx.hw);
         for peer in ctx.link.peers() {
             let place = usize::try_from(peer.node()).ok();
             if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
-                unreported.send(|message| peer.send(guard.dev(), ctx.hw, message));
+                unreported.send(|message| peer.send(hw, message));
             }
         }
         let has_unreported = state

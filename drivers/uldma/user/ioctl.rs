@@ -22,6 +22,7 @@ use crate::{
     hw::{
         layout::size_word,
         Backend, //
+        Hw,
     },
     kernel_ext::{
         errno::{
@@ -385,8 +386,8 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     let shared = &open_file.shared;
     let transfer = {
         let guard = shared.gate.try_enter()?;
-        let (engine, hw) = (&shared.engine, &*shared.hw);
-        engine.start(guard.dev(), hw, src, dst, arg.length, &open_file.events)?
+        let (engine, hw) = (&shared.engine, Hw::new(guard.dev(), &*shared.hw));
+        engine.start(hw, src, dst, arg.length, &open_file.events)?
     };
     arg.out_ticket = transfer.ticket;
     objects.remember(transfer);
@@ -420,8 +421,8 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Resul
     let shared = &open_file.shared;
     {
         let guard = shared.gate.try_enter()?;
-        let (dev, hw) = (guard.dev(), &*shared.hw);
-        let last = shared.contexts.last_ticket(dev, hw, &vctx)?;
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let last = shared.contexts.last_ticket(hw, &vctx)?;
         // A program issues the tickets of its queue itself, before the device has seen them.
         let ahead = if vctx.method.needs_queue() {
             uapi::ULDMA_STATUS_RECORDS

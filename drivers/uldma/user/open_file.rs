@@ -31,6 +31,7 @@ use crate::{
         engine::Transfer,
         method::Method, //
     },
+    hw::Hw,
     kernel_ext::{
         capability::{
             self,
@@ -410,7 +411,7 @@ impl OpenFile {
         let shared = &self.shared;
         let offsets = &shared.mmap_offsets;
         let guard = shared.gate.try_enter()?;
-        let (dev, hw) = (guard.dev(), &*shared.hw);
+        let hw = Hw::new(guard.dev(), &*shared.hw);
         let events = self.events.clone();
         let vctx = VirtualContext::new(self.number, &self.space, method, no_data, events)?;
         let mut shown: [Option<MmapRange>; 3] = [None; 3];
@@ -429,7 +430,7 @@ impl OpenFile {
             offsets.add_context(self.number)?;
             // Before it is attached, since it may be detached at once.
             self.events.set_context(Some(vctx.page.clone()));
-            let (number, key) = shared.contexts.attach(dev, hw, offsets, &vctx)?;
+            let (number, key) = shared.contexts.attach(hw, offsets, &vctx)?;
             if method.needs_sched_notify() {
                 shared.sched_notify.add(self.space.key(), number)?;
             }
@@ -453,7 +454,7 @@ impl OpenFile {
                     .flatten()
                     .for_each(|range| offsets.remove(range));
                 // The context has just been enabled, if at all, so nothing is in flight.
-                let _ = shared.contexts.release(dev, hw, &vctx);
+                let _ = shared.contexts.release(hw, &vctx);
                 result.and(Err(EINVAL))
             }
         }
@@ -481,7 +482,7 @@ impl OpenFile {
         match shared.gate.enter() {
             Some(guard) => {
                 let contexts = &shared.contexts;
-                contexts.release(guard.dev(), &*shared.hw, &context.vctx)
+                contexts.release(Hw::new(guard.dev(), &*shared.hw), &context.vctx)
             }
             None => Ok(()),
         }

@@ -12,6 +12,7 @@ use crate::{
     device::Shared,
     hw::{
         layout::Run,
+        Hw,
         RegionOffset, //
     },
     kernel_ext::{
@@ -276,7 +277,10 @@ impl Region {
             Err(err) => {
                 // The shadow pages may have been mapped for a moment.
                 let scope = InvalidateScope::Region(slot.index);
-                let result = shared.tpt.retract(run).invalidate(dev, &*shared.hw, scope);
+                let result = shared
+                    .tpt
+                    .retract(run)
+                    .invalidate(Hw::new(dev, &*shared.hw), scope);
                 if result.is_ok() {
                     shared.tpt.free_region(slot);
                 } else {
@@ -498,7 +502,7 @@ impl Region {
         shared.exports.remove(name);
         self.export = None;
         shared.tpt.set_export(self.slot, None)?;
-        shared.hw.invalidate_region(guard.dev(), self.slot.index)
+        Hw::new(guard.dev(), &*shared.hw).invalidate_region(self.slot.index)
     }
 
     /// Ends the region: mappings, transfers, entries and pins, in this order. With `keep` the pins
@@ -518,7 +522,7 @@ impl Region {
                 Some(guard) => {
                     let scope = InvalidateScope::Region(self.slot.index);
                     let retracted = shared.tpt.retract(run);
-                    let result = retracted.invalidate(guard.dev(), &*shared.hw, scope);
+                    let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
                     result.map_err(|(err, _)| {
                         // Entries that the device did not release still name it.
                         space.keep_until_unbound();

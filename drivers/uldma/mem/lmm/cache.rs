@@ -22,7 +22,10 @@ use kernel::{
     }, //
 };
 
-use crate::mem::tpt::InvalidateScope;
+use crate::{
+    hw::Hw,
+    mem::tpt::InvalidateScope, //
+};
 
 use super::{
     device_ops::DeviceAccess,
@@ -138,7 +141,7 @@ impl Space {
                 areas.filter(|area| area.users == 1)
             };
             own().for_each(|area| device.tpt.retract_pages(area.payload.memory.run()));
-            let result = device.hw.invalidate_region(guard.dev(), region);
+            let result = Hw::new(guard.dev(), device.hw).invalidate_region(region);
             own().for_each(|area| device.tpt.restore_pages(area.payload.memory.run()));
             if result.is_err() {
                 return Some(pinned);

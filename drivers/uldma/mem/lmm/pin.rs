@@ -13,6 +13,7 @@ use kernel::{
 };
 
 use crate::{
+    hw::Hw,
     kernel_ext::{
         errno::edquot,
         list::List, //
@@ -185,7 +186,8 @@ impl Space {
         charge.grow(count.saturating_sub(charge.pages()))?;
 
         let guard = device.gate.try_enter()?;
-        let (dev, tpt) = (guard.dev(), device.tpt);
+        let hw = Hw::new(guard.dev(), device.hw);
+        let (dev, tpt) = (hw.dev(), device.tpt);
         let mut new = Areas::default();
         let result = (|| {
             let mut fresh = fresh.iter_mut().peekable();
@@ -229,7 +231,7 @@ impl Space {
                 }
                 // No program knows the entries, but transfers and mapped-out pages may name earlier
                 // uses of them.
-                let _ = self.remove_entries(state, dev, (new, ()), InvalidateScope::Pages, device);
+                let _ = self.remove_entries(state, hw, (new, ()), InvalidateScope::Pages, device);
                 return Err(err);
             }
         };

@@ -3,10 +3,6 @@
 //! Unpinning: the device first, then the pins.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     prelude::*,
     sync::{
         atomic::Relaxed,
@@ -14,9 +10,12 @@ use kernel::{
     }, //
 };
 
-use crate::mem::tpt::{
-    Entered,
-    InvalidateScope, //
+use crate::{
+    hw::Hw,
+    mem::tpt::{
+        Entered,
+        InvalidateScope, //
+    }, //
 };
 
 use super::{
@@ -103,7 +102,10 @@ impl Space {
         device: &DeviceAccess<'_>,
     ) -> Result<E::Freed> {
         let (pages, others) = match device.gate.enter() {
-            Some(guard) => self.remove_entries(state, guard.dev(), ended, scope, device)?,
+            Some(guard) => {
+                let hw = Hw::new(guard.dev(), device.hw);
+                self.remove_entries(state, hw, ended, scope, device)?
+            }
             None => ended.free(&device.tpt.quiet().wait()),
         };
         self.pages.fetch_sub(pages, Relaxed);
@@ -115,17 +117,14 @@ impl Space {
     pub(super) fn remove_entries<E: Entered>(
         self: &Arc<Self>,
         state: &mut State,
-        dev: &Device<Bound>,
+        hw: Hw<'_>,
         entered: (Areas<PinnedArea>, E),
         scope: InvalidateScope,
         device: &DeviceAccess<'_>,
     ) -> Result<(usize, E::Freed)> {
-        let result = device
-            .tpt
-            .retract(entered)
-            .invalidate(dev, device.hw, scope);
+        let result = device.tpt.retract(entered).invalidate(hw, scope);
         result.map_err(|(err, (areas, _))| {
-            device.hw.health().keeps_pages(areas.pages());
+            hw.health().keeps_pages(areas.pages());
             // Also without areas, since entries of imports have the number of the space.
             self.keep_in(state);
             state.retained.append(areas);

@@ -15,10 +15,6 @@
 use core::mem::ManuallyDrop;
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     prelude::*,
     sync::{
         atomic::{
@@ -32,7 +28,7 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hardware,
+    hw::Hw,
     kernel_ext::gup::PinnedPages,
     mem::charge::Charge, //
 };
@@ -157,22 +153,21 @@ impl<E: Entered> Retracted<'_, E> {
     /// may use until it is quiet.
     pub(crate) fn invalidate(
         self,
-        dev: &Device<Bound>,
-        hw: &dyn Hardware,
+        hw: Hw<'_>,
         scope: InvalidateScope,
     ) -> Result<E::Freed, (Error, E)> {
         let mut any = false;
         self.entered.for_each_run(&mut |run| any |= run.count > 0);
         let result = match scope {
-            InvalidateScope::Region(region) => hw.invalidate_region(dev, region),
-            InvalidateScope::Space(space) => hw.invalidate_space(dev, space),
+            InvalidateScope::Region(region) => hw.invalidate_region(region),
+            InvalidateScope::Space(space) => hw.invalidate_space(space),
             // Any invalidation will do, and this one aborts nothing.
-            InvalidateScope::Pages if any => hw.invalidate_region(dev, 0),
+            InvalidateScope::Pages if any => hw.invalidate_region(0),
             InvalidateScope::Pages => Ok(()),
         };
         match result {
             Ok(()) => {
-                let remove = &mut |run: &PageRun| self.tpt.remove_pages(dev, run);
+                let remove = &mut |run: &PageRun| self.tpt.remove_pages(hw.dev(), run);
                 self.entered.for_each_run(remove);
                 Ok(self.entered.free(&Proof(())))
             }

@@ -2,7 +2,6 @@
 
 //! The subset of the driver's hardware that the decoders use: words of the window.
 
-use kernel::device::{Bound, Device};
 use kernel::error::Result;
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
@@ -17,10 +16,31 @@ pub(crate) struct Geometry {
     pub(crate) window_size: usize,
 }
 
-/// The hardware, as the driver's trait of this name has it.
-pub(crate) trait Hardware {
+/// Words of a window.
+pub(crate) trait Words {
     fn geometry(&self) -> &Geometry;
-    fn read_window(&self, dev: &Device<Bound>, offset: usize) -> Result<u64>;
-    fn write_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result;
-    fn publish_window(&self, dev: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result;
+    fn read(&self, offset: usize) -> Result<u64>;
+    fn write(&self, peer: u32, offset: usize, value: u64) -> Result;
+}
+
+/// The right to use the hardware, as the driver's type of this name has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Hw<'a>(pub(crate) &'a dyn Words);
+
+impl<'a> Hw<'a> {
+    pub(crate) fn geometry(self) -> &'a Geometry {
+        self.0.geometry()
+    }
+
+    pub(crate) fn read_window(self, offset: usize) -> Result<u64> {
+        self.0.read(offset)
+    }
+
+    pub(crate) fn write_window(self, peer: u32, offset: usize, value: u64) -> Result {
+        self.0.write(peer, offset, value)
+    }
+
+    pub(crate) fn publish_window(self, peer: u32, offset: usize, value: u64) -> Result {
+        self.0.write(peer, offset, value)
+    }
 }

@@ -4,13 +4,12 @@
 
 use std::cell::{Cell, RefCell};
 
-use kernel::device::{Bound, Device};
 use kernel::error::{Result, EBUSY};
 
 use super::handshake::{area, pair, Handshake, Offer, AREA_SIZE, MAX_SLOTS};
 use super::ring::{Channel, Rings};
 use crate::chance::Chance;
-use crate::hw::{Geometry, Hardware};
+use crate::hw::{Geometry, Hw, Words};
 use crate::kernel_ext::errno::eproto;
 use crate::{messages, Outcomes};
 
@@ -51,12 +50,12 @@ impl Hostile {
     }
 }
 
-impl Hardware for Hostile {
+impl Words for Hostile {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    fn read_window(&self, _: &Device<Bound>, offset: usize) -> Result<u64> {
+    fn read(&self, offset: usize) -> Result<u64> {
         Self::check(offset, PEER);
         let mut chance = self.chance.borrow_mut();
         let (produced, consumed) = self.counters.get();
@@ -82,25 +81,22 @@ impl Hardware for Hostile {
         })
     }
 
-    fn write_window(&self, _: &Device<Bound>, peer: u32, offset: usize, value: u64) -> Result {
+    fn write(&self, peer: u32, offset: usize, value: u64) -> Result {
         assert_eq!(peer, PEER);
         Self::check(offset, NODE);
         self.written.set(self.written.get().wrapping_add(value));
         Ok(())
     }
-
-    fn publish_window(&self, dev: &Device<Bound>, peer: u32, at: usize, value: u64) -> Result {
-        self.write_window(dev, peer, at, value)
-    }
 }
 
 /// For any handshake, the negotiated values are within bounds.
 pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
-    let (dev, hw) = (Device::new(), Hostile::new(chance));
-    let Ok(own) = Offer::own(&hw, chance.half()) else {
+    let window = Hostile::new(chance);
+    let hw = Hw(&window);
+    let Ok(own) = Offer::own(hw, chance.half()) else {
         panic!("this node sends no message");
     };
-    let said = Handshake::read(&dev, &hw, PEER);
+    let said = Handshake::read(hw, PEER);
     let outcome = match said {
         Ok(Some(handshake)) => {
             assert!(handshake.session != 0 && handshake.session != u32::MAX);
@@ -125,10 +121,9 @@ pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
 /// For any counters, no access is outside of the rings, and no more messages are in flight than
 /// fit.
 pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
-    let (dev, hw) = (Device::new(), Hostile::new(chance));
+    let window = Hostile::new(chance);
     let wire = Channel {
-        dev: &dev,
-        hw: &hw,
+        hw: Hw(&window),
         peer: PEER,
         key: KEY,
     };
@@ -139,7 +134,7 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
     let (mut put, mut taken) = (0u32, 0u32);
     for _ in 0..chance.below(100) {
         let some = |chance: &mut Chance| u32::try_from(chance.below(4)).unwrap_or(0);
-        hw.counters.set((
+        window.counters.set((
             taken.wrapping_add(some(chance)),
             put.wrapping_sub(some(chance)),
         ));

@@ -10,23 +10,3 @@ pub mod prelude {
     pub use crate::error::{Error, Result, EBUSY, EINVAL, ENOTCONN};
     pub use uldma_fuzz_kunit::kunit_tests;
 }
-
-/// Devices, of which the decoders only pass references on.
-pub mod device {
-    use std::marker::PhantomData;
-
-    /// State of a device that a driver is bound to.
-    #[derive(Debug)]
-    pub struct Bound;
-
-    /// A device.
-    #[derive(Debug, Default)]
-    pub struct Device<State>(PhantomData<State>);
-
-    impl Device<Bound> {
-        /// Returns a device without state.
-        pub fn new() -> Self {
-            Self(PhantomData)
-        }
-    }
-}
