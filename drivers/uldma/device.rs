@@ -406,7 +406,11 @@ impl Shared {
             self.contexts.report_bad_keys(hw)?;
         }
         if events & event::ERROR != 0 {
-            dev_err_ratelimited!(BusAddress, dev, "adapter reports a failed DMA access\n");
+            dev_err_ratelimited!(
+                BusAddress,
+                dev,
+                "adapter reports a failed DMA access to a bus address\n"
+            );
         }
         Ok(())
     }
