@@ -12,7 +12,7 @@ from unittest import mock
 from .. import results
 from ..machine import Machine
 from ..results import Figure
-from ..verbs import bench
+from ..commands import bench
 
 MACHINE = Machine("tcg", "a processor", 2, 4, 0.25)
 

@@ -8,8 +8,8 @@ from unittest import mock
 
 from ..agent import Result
 from ..paths import REPO
-from ..verbs import run
-from ..verbs.run import NEXT, Transfer, figures, of_first_touch, transfer
+from ..commands import run
+from ..commands.run import NEXT, Transfer, figures, of_first_touch, transfer
 
 
 def make_transfer(method: str, **sent: Any) -> Transfer:
