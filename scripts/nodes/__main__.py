@@ -4,8 +4,8 @@
 import sys
 
 from . import processes
-from .errors import NodesError
 from .commands import bench, fuzz, report, run, shell, soak, test
+from .errors import NodesError
 
 COMMANDS = {
     "run": run.main,

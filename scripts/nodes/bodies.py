@@ -65,24 +65,24 @@ def case(function: Case) -> Body:
 
     def body(nodes: Cluster, outcome: Outcome) -> None:
         function(nodes)
-        outcome.tally.add_pass()
+        outcome.counts.add_pass()
 
     return body
 
 
 def unit_tests(nodes: Cluster, outcome: Outcome) -> None:
     """Run the module's unit tests."""
-    text = kunit.run(nodes.a, outcome.tally)
-    if outcome.tally.failed:
+    text = kunit.run(nodes.a, outcome.counts)
+    if outcome.counts.failed:
         outcome.tell(text)
 
 
 def _count(outcome: Outcome, result: Result) -> None:
     text = result.stdout + result.stderr
     (LOGS / f"kselftest-{re.sub('[:/]', '-', outcome.name)}.log").write_text(text)
-    tally = outcome.tally
-    count = tally.add_ktap(outcome.name, text)
-    if (result.rc and not tally.failed) or not count:
-        tally.add_fail(f"{outcome.name}: exit {result.rc} with {count} results")
-    if tally.failed:
+    counts = outcome.counts
+    count = counts.add_ktap(outcome.name, text)
+    if (result.rc and not counts.failed) or not count:
+        counts.add_fail(f"{outcome.name}: exit {result.rc} with {count} results")
+    if counts.failed:
         outcome.tell(text)

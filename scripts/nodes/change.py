@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from . import touched
 from .errors import NodesError
 from .paths import REPO
-from .plan import Test, Turn
+from .plan import Order, Test
 from .sources import Selftests
 
 # In as many days each test runs at least once.
@@ -92,5 +92,5 @@ def _with_first(tests: Sequence[Test], chosen: set[str]) -> list[Test]:
     return [
         test
         for test in tests
-        if test.name in chosen or (test.turn is Turn.FIRST and test.topology.name in topologies)
+        if test.name in chosen or (test.order is Order.FIRST and test.topology.name in topologies)
     ]

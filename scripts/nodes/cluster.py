@@ -139,7 +139,7 @@ class Cluster:
             parts.append(initramfs.extra(self.config.files, archive))
         if self.config.brought:
             archive = ARCHIVES / f"{self.scenario}-brought.cpio"
-            parts.append(initramfs.brought(self.config.brought, archive))
+            parts.append(initramfs.archive_files(self.config.brought, archive))
         initramfs.join(parts, self._initrd(name))
         for log in (self._log(name), self._log(name).with_suffix(".qemu.log")):
             log.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ def _own(_: Cluster, outcome: Outcome) -> None:
     for test, trace in [*result.failures, *result.errors]:
         outcome.fail(str(test), trace)
     for _passed in range(result.testsRun - len(result.failures) - len(result.errors)):
-        outcome.tally.add_pass()
+        outcome.counts.add_pass()
 
 
 def _cargo(
@@ -68,9 +68,9 @@ def _cargo(
                 env={**os.environ, **variables},
             )
         text = log.read_text(errors="replace")
-        outcome.tally.add_libtest(text)
-        if done.returncode and not outcome.tally.failed:
-            outcome.tally.add_fail(f"{outcome.name}: it did not build, or ended early")
+        outcome.counts.add_libtest(text)
+        if done.returncode and not outcome.counts.failed:
+            outcome.counts.add_fail(f"{outcome.name}: it did not build, or ended early")
         if done.returncode:
             outcome.tell(text[-MUCH:])
             outcome.tell(f"the whole log is {log.relative_to(REPO)}; again: make test-host")

@@ -254,7 +254,7 @@ def extra(files: dict[str, Path], archive: Path) -> Path:
     return archive
 
 
-def brought(paths: Iterable[Path], archive: Path) -> Path:
+def archive_files(paths: Iterable[Path], archive: Path) -> Path:
     """An archive of a user's files and directories, with the libraries that programs load."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)

@@ -16,8 +16,8 @@ LIBTEST_RESULT = re.compile(
 
 
 @dataclass
-class Tally:
-    """What has passed, failed and been skipped."""
+class TestCounts:
+    """The numbers of tests that passed, failed and were skipped."""
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Tally:
         if count:
             self.left_out.append((count, why))
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "TestCounts") -> None:
         """Count what another has counted."""
         self.passed += other.passed
         self.failed += other.failed

@@ -103,7 +103,7 @@ def _enter_64_bits(vcpu: int) -> None:
     fcntl.ioctl(vcpu, SET_REGS, registers)
 
 
-def obstacle() -> str:
+def unusable_reason() -> str:
     """Why KVM cannot run a stock kernel; empty if nothing is known against it."""
     kvm = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     if (version := fcntl.ioctl(kvm, GET_API_VERSION, 0)) != API_VERSION:
@@ -150,6 +150,6 @@ def ask() -> str:
 
 if __name__ == "__main__":
     try:
-        print(obstacle())
+        print(unusable_reason())
     except OSError as error:
         print(f"the kernel refuses it: {error}")

@@ -10,7 +10,7 @@ from .cluster import Cluster
 from .endpoints import Endpoint
 from .errors import NodesError
 from .polling import wait_until
-from .streams import cross
+from .streams import send_file
 
 PORT = 840
 SIZE = 1 << 16
@@ -99,5 +99,5 @@ def works(pair: Cluster) -> None:
     """The link is up, and data crosses both ways."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
-    cross(b, a, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
+    send_file(b, a, PORT, SIZE)

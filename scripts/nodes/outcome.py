@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .console import write
-from .ktap import Tally
+from .ktap import TestCounts
 
 LONGEST = 10
 
@@ -16,7 +16,7 @@ class Outcome:
     """The results of one test, and what it has to tell people."""
 
     name: str
-    tally: Tally = field(default_factory=Tally)
+    counts: TestCounts = field(default_factory=TestCounts)
     seconds: float = 0.0
     _told: list[str] = field(default_factory=list)
 
@@ -26,11 +26,11 @@ class Outcome:
 
     def fail(self, name: str, trouble: str) -> None:
         """Count a failure that is no result of a program, and tell what it was."""
-        self.tally.add_fail(name)
+        self.counts.add_fail(name)
         self.tell(f"{name}: {trouble}")
 
     def __str__(self) -> str:
-        closing = f"nodes: {self.name}: {self.tally.total} results in {self.seconds:.1f} s"
+        closing = f"nodes: {self.name}: {self.counts.total} results in {self.seconds:.1f} s"
         return "\n".join([*self._told, closing])
 
 
@@ -38,7 +38,7 @@ class Report:
     """What all tests of a run have said. Threads share it."""
 
     def __init__(self, output: Callable[[str], None] = write) -> None:
-        self.tally = Tally()
+        self.counts = TestCounts()
         self._output = output
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
@@ -48,7 +48,7 @@ class Report:
         """Print what a test has said, in one block, and count it."""
         with self._lock:
             self._output(str(outcome))
-            self.tally.merge(outcome.tally)
+            self.counts.merge(outcome.counts)
             self._seconds[outcome.name] = outcome.seconds
 
     def add_boot(self, seconds: float) -> None:

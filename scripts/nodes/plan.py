@@ -26,7 +26,7 @@ OF_BULK = "many bytes, or many connections, of what other programs do once"
 OF_MANY_NODES = "two or more such kernels take minutes to boot"
 
 
-class Turn(IntEnum):
+class Order(IntEnum):
     """When a test runs, among those on the same nodes."""
 
     FIRST = 0
@@ -42,7 +42,7 @@ class Test:
     topology: Topology
     plain: str
     body: Body
-    turn: Turn = Turn.ANY
+    order: Order = Order.ANY
     # Why the debug kernel leaves it out.
     too_long: str = ""
 
@@ -61,8 +61,8 @@ def _too_long(topology: Topology, name: str = "") -> str:
 
 
 def _program(topology: Topology, name: str) -> Test:
-    turn = Turn.LAST if name == LAST_PROGRAM else Turn.ANY
-    return Test(topology, name, bodies.program(topology, name), turn, _too_long(topology, name))
+    order = Order.LAST if name == LAST_PROGRAM else Order.ANY
+    return Test(topology, name, bodies.program(topology, name), order, _too_long(topology, name))
 
 
 def _program_with_peer(topology: Topology, name: str) -> Test:
@@ -100,7 +100,7 @@ def _with_iommu(mode: str, programs: Sequence[str]) -> Iterator[Test]:
     """The programs that map memory for the device, with an IOMMU between the two."""
     topology = iommu.topology(mode)
     in_use = bodies.case(iommu.in_use(mode))
-    yield Test(topology, "nodes:iommu.in_use", in_use, Turn.FIRST)
+    yield Test(topology, "nodes:iommu.in_use", in_use, Order.FIRST)
     yield Test(topology, "nodes:iommu.rights", bodies.case(iommu.rights))
     for name in programs:
         yield _program(topology, name)

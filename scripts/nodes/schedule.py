@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from .durations import Durations
-from .plan import Test, Turn
+from .plan import Order, Test
 from .topologies import Topology
 
 
@@ -22,7 +22,7 @@ class Schedule:
         self._workers = workers
         self._lock = threading.Lock()
         self._waiting: defaultdict[str, list[Test]] = defaultdict(list)
-        for test in sorted(tests, key=lambda test: (test.turn, -durations.of(test))):
+        for test in sorted(tests, key=lambda test: (test.order, -durations.of(test))):
             self._waiting[test.topology.name].append(test)
         self._sets: Counter[str] = Counter()
 
@@ -77,7 +77,7 @@ class Schedule:
 
     def _is_due(self, test: Test) -> bool:
         """Whether a test that ends its nodes would end the run, too, if it waited any longer."""
-        if test.turn is not Turn.LAST or self._workers == 1:
+        if test.order is not Order.LAST or self._workers == 1:
             return False
         others = sum(map(self._work, list(self._waiting))) - self._durations.of(test)
         boot = self._durations.of_boot(test.topology)

@@ -51,7 +51,7 @@ def run(node: Runner, script: bytes) -> int:
     return job.wait(END_TIMEOUT).rc
 
 
-class Offer:
+class ScriptServer:
     """Runs scripts for others while it is entered; leaving it ends those that still run."""
 
     def __init__(self, nodes: Mapping[str, Runner], path: Path) -> None:

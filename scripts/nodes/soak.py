@@ -17,7 +17,7 @@ from .cluster import Cluster
 from .endpoints import Endpoint
 from .errors import NodesError
 from .polling import wait_until
-from .streams import cross_all
+from .streams import send_files_each_way
 
 STREAM_PORT = 800
 FRESH_PORT = 810
@@ -42,8 +42,8 @@ class Kind(StrEnum):
     NODE = "node"
 
 
-class Mend(StrEnum):
-    """What brings a device back that has failed."""
+class Recovery(StrEnum):
+    """The step after which a failed device works again."""
 
     # It is enough that the device fails no more.
     NOTHING = "nothing"
@@ -58,20 +58,20 @@ ROUND = {Kind.PROCESS: 10, Kind.CABLE: 5, Kind.DRIVER: 4, Kind.DEVICE: 4, Kind.N
 ROUND_KILLS = sum(ROUND.values())
 # How devices fail: all faults of the model that change no data, since streams would be blamed.
 FAULTS = {
-    "stall": Mend.BIND,
-    "hold": Mend.BIND,
-    "drop-completion": Mend.BIND,
-    "forge-completion": Mend.BIND,
-    "drop-interrupt": Mend.NOTHING,
-    "drop-doorbell": Mend.NOTHING,
-    "storm": Mend.NOTHING,
-    "bus-error": Mend.BIND,
-    "gone": Mend.FIND,
-    "ones": Mend.BIND,
+    "stall": Recovery.BIND,
+    "hold": Recovery.BIND,
+    "drop-completion": Recovery.BIND,
+    "forge-completion": Recovery.BIND,
+    "drop-interrupt": Recovery.NOTHING,
+    "drop-doorbell": Recovery.NOTHING,
+    "storm": Recovery.NOTHING,
+    "bus-error": Recovery.BIND,
+    "gone": Recovery.FIND,
+    "ones": Recovery.BIND,
 }
 # What is asked of a device while it fails, so that it does; the exit status is its own business.
-EFFORT = "dma --size 64K --count 4 --timeout 3"
-EFFORT_TIMEOUT = 60.0
+PROBE = "dma --size 64K --count 4 --timeout 3"
+PROBE_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Soak:
     def _kill(self, kill: Kill) -> None:
         """Kill something; the link has to come back, and a fresh file to cross."""
         self.kills[kill.kind] += 1
-        mend = FAULTS.get(kill.fault, Mend.NOTHING)
+        recovery = FAULTS.get(kill.fault, Recovery.NOTHING)
         here, there = self._ends[1 - kill.victim], self._ends[kill.victim]
         before = here.peer(there)["generation"]
         match kill.kind:
@@ -186,10 +186,10 @@ class Soak:
             case Kind.DRIVER:
                 self._unbind(kill.victim)
             case Kind.DEVICE:
-                self._fail(kill.victim, kill.fault, mend)
+                self._fail(kill.victim, kill.fault, recovery)
             case Kind.NODE:
                 self._kill_node(kill.victim)
-        is_new = kill.kind in (Kind.DRIVER, Kind.NODE) or mend is not Mend.NOTHING
+        is_new = kill.kind in (Kind.DRIVER, Kind.NODE) or recovery is not Recovery.NOTHING
         if is_new:
             # The driver counts from zero.
             self._violations[kill.victim] = 0
@@ -201,7 +201,7 @@ class Soak:
             raise NodesError(f"the link went down: generation {before}, then {after}")
         if (is_new or kill.kind is Kind.CABLE) and after <= before:
             raise NodesError(f"{here.name} has not noticed: generation {before}, then {after}")
-        cross_all((here, there), FRESH_PORT, FRESH_BYTES)
+        send_files_each_way((here, there), FRESH_PORT, FRESH_BYTES)
         self.pair.check_logs()
         self.say(
             f"kill {self.kills.total()}: {kill} of {there.node.name}; "
@@ -227,18 +227,18 @@ class Soak:
         end = self._ends[victim]
         end.node.check(end.unbind())
 
-    def _fail(self, victim: int, fault: str, mend: Mend) -> None:
+    def _fail(self, victim: int, fault: str, recovery: Recovery) -> None:
         """Let a device fail while something is asked of it, and bring it back."""
         end, device = self._ends[victim], self.pair.device
         assert device
         with device.fault(fault, end.number):
-            end.node.run(end.command(EFFORT), EFFORT_TIMEOUT)
-            if mend is Mend.FIND:
+            end.node.run(end.command(PROBE), PROBE_TIMEOUT)
+            if recovery is Recovery.FIND:
                 place = end.node.check(f"readlink -f /sys/class/misc/uldma{end.device}/device")
                 end.node.check(f"echo 1 >{place.strip()}/remove && ! test -e {end.path}")
-        if mend is Mend.FIND:
+        if recovery is Recovery.FIND:
             end.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {end.path}")
-        if mend is Mend.BIND:
+        if recovery is Recovery.BIND:
             self._unbind(victim)
 
     def _kill_node(self, victim: int) -> None:

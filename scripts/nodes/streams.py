@@ -15,7 +15,7 @@ MUCH = 65536
 
 
 @dataclass(frozen=True)
-class Crossing:
+class FileTransfer:
     """A file of random bytes on its way from one end to another."""
 
     sender: Endpoint
@@ -33,7 +33,7 @@ class Crossing:
         size: int,
         options: str = "",
         accept: str = "--once",
-    ) -> "Crossing":
+    ) -> "FileTransfer":
         """Make the file, and start both ends: options of the connecting and the listening one."""
         sent, received = f"/tmp/sent-{port}", f"/tmp/received-{port}"
         sender.node.check(f"head -c {size} /dev/urandom >{sent}", TIMEOUT)
@@ -41,7 +41,7 @@ class Crossing:
         client = sender.spawn(
             f"connect {receiver.number} {port} --wait {PATIENCE} {options} <{sent}"
         )
-        return Crossing(sender, receiver, sent, received, listener, client)
+        return FileTransfer(sender, receiver, sent, received, listener, client)
 
     def finish(self) -> None:
         """Raise unless all bytes have arrived, and only these."""
@@ -62,14 +62,14 @@ class Crossing:
             self.listener.end()
 
 
-def absorb(receiver: Endpoint, port: int, accept: str = "--once") -> Job:
+def discard_stream(receiver: Endpoint, port: int, accept: str = "--once") -> Job:
     """Let an end listen and throw away what comes; the job says "begun" when much has come."""
     listen = receiver.command(f"listen {port} {accept} {PATIENCE}")
     reader = f"{{ head -c {MUCH} >/dev/null && echo begun; cat >/dev/null; }}"
     return receiver.node.spawn(f"set -o pipefail; {listen} | {reader}")
 
 
-def cross(
+def send_file(
     sender: Endpoint,
     receiver: Endpoint,
     port: int,
@@ -78,15 +78,15 @@ def cross(
     accept: str = "--once",
 ) -> None:
     """Let a file cross, and raise unless it arrives unchanged."""
-    Crossing.start(sender, receiver, port, size, options, accept).finish()
+    FileTransfer.start(sender, receiver, port, size, options, accept).finish()
 
 
-def cross_all(ends: Sequence[Endpoint], port: int, size: int) -> None:
+def send_files_each_way(ends: Sequence[Endpoint], port: int, size: int) -> None:
     """Let a file cross from every end to every other, all at the same time."""
     pairs = [(here, there) for here in ends for there in ends if here != there]
-    crossings = [
-        Crossing.start(here, there, port + number, size)
+    transfers = [
+        FileTransfer.start(here, there, port + number, size)
         for number, (here, there) in enumerate(pairs)
     ]
-    for crossing in crossings:
-        crossing.finish()
+    for transfer in transfers:
+        transfer.finish()

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from .durations import Durations
 from .errors import NodesError
+from .node_set import NodeSet
 from .outcome import Outcome, Report
-from .plan import Test, Turn
+from .plan import Order, Test
 from .schedule import Schedule
-from .site import Site
 from .topologies import Topology
 
 # Emulators that were killed are gone within that time.
@@ -26,15 +26,15 @@ class Workers:
         schedule: Schedule,
         durations: Durations,
         report: Report,
-        make_site: Callable[[Topology, int], Site] = Site,
+        make_node_set: Callable[[Topology, int], NodeSet] = NodeSet,
     ) -> None:
         self._schedule = schedule
-        self._make_site = make_site
+        self._make_node_set = make_node_set
         self._durations = durations
         self._report = report
         self._lock = threading.Lock()
         self._boots: Counter[str] = Counter()
-        self._sites: set[Site] = set()
+        self._node_sets: set[NodeSet] = set()
         self._stopping = False
         self._error: BaseException | None = None
 
@@ -59,8 +59,8 @@ class Workers:
         self._schedule.stop()
         with self._lock:
             self._stopping = True
-            for site in self._sites:
-                site.abandon()
+            for node_set in self._node_sets:
+                node_set.abandon()
 
     def _guarded(self) -> None:
         try:
@@ -75,28 +75,28 @@ class Workers:
 
     def _use_nodes(self, test: Test) -> None:
         """Boot nodes for a test, and keep them while tests of that topology are left."""
-        site = self._site(test.topology)
+        node_set = self._node_set(test.topology)
         try:
             began = time.monotonic()
             try:
-                site.boot()
+                node_set.boot()
             except (NodesError, OSError) as error:
                 self._give_up(test, error)
                 return
             if test.topology.nodes:
                 self._note_boot(test.topology, time.monotonic() - began)
-            self._run_tests(site, test)
+            self._run_tests(node_set, test)
         finally:
             with self._lock:
-                self._sites.discard(site)
-            site.stop()
+                self._node_sets.discard(node_set)
+            node_set.stop()
 
-    def _site(self, topology: Topology) -> Site:
+    def _node_set(self, topology: Topology) -> NodeSet:
         with self._lock:
             self._boots[topology.name] += 1
-            site = self._make_site(topology, self._boots[topology.name])
-            self._sites.add(site)
-            return site
+            node_set = self._make_node_set(topology, self._boots[topology.name])
+            self._node_sets.add(node_set)
+            return node_set
 
     def _note_boot(self, topology: Topology, seconds: float) -> None:
         self._durations.note_boot(topology, seconds)
@@ -109,17 +109,17 @@ class Workers:
         outcome.fail(f"{test.name}, and {left} more: the nodes did not come up", str(error))
         self._add(outcome)
 
-    def _run_tests(self, site: Site, first: Test) -> None:
+    def _run_tests(self, node_set: NodeSet, first: Test) -> None:
         test: Test | None = first
         while test and not self._stopping:
-            outcome = site.run(test.name, test.body)
+            outcome = node_set.run(test.name, test.body)
             self._add(outcome)
-            if not outcome.tally.failed:
+            if not outcome.counts.failed:
                 self._durations.note(test, outcome.seconds)
-            if not site.usable:
+            if not node_set.usable:
                 return
-            test = None if test.turn is Turn.LAST else self._schedule.next(test.topology)
-        for outcome in site.finish():
+            test = None if test.order is Order.LAST else self._schedule.next(test.topology)
+        for outcome in node_set.finish():
             self._add(outcome)
 
     def _add(self, outcome: Outcome) -> None:

@@ -59,20 +59,20 @@ def waiting_in_vain_is_a_timeout(pair: Cluster) -> None:
 
 @case_of(LOOPBACK)
 def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
-    """The own node, and one that is not there, in every verb that names a peer."""
+    """The own node, and one that is not there, in every command that names a peer."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    verbs = (
+    commands = (
         f"connect {{}} {PORT}",
         f"connect {{}} {PORT} --ring",
         "ping --node {}",
         "recv-file --name x --node {}",
     )
-    for verb in verbs:
-        error = refused(a, f"{verb.format(a.number)} {BRIEFLY}", USAGE)
+    for command in commands:
+        error = refused(a, f"{command.format(a.number)} {BRIEFLY}", USAGE)
         expect_words(error["message"], f"node {a.number} is this node itself")
         expect_words(error["hint"], f"the peer is node {b.number}")
-        error = refused(a, f"{verb.format(7)} {BRIEFLY}", USAGE)
+        error = refused(a, f"{command.format(7)} {BRIEFLY}", USAGE)
         expect_words(error["message"], "there is no node 7")
         expect_words(error["hint"], f"this is node {a.number}, the peer is node {b.number}")
 
@@ -82,9 +82,9 @@ def words_come_back_in_messages(pair: Cluster) -> None:
     """What is not there in time is called as the user has called it."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    verbs = ("recv-file --name letters", "ping --name letters")
-    for verb in verbs:
-        error = refused(a, f"{verb} {BRIEFLY}", TIMED_OUT)
+    commands = ("recv-file --name letters", "ping --name letters")
+    for command in commands:
+        error = refused(a, f"{command} {BRIEFLY}", TIMED_OUT)
         expect_words(error["message"], "channel letters", "1s")
 
 

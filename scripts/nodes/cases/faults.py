@@ -23,11 +23,11 @@ MOST_LINES = 100
 REGIONS = 200
 PROCESSES = 20
 
-Consequence = Callable[[Endpoint], None]
+EndpointStep = Callable[[Endpoint], None]
 
 
-def said(end: Endpoint) -> list[str]:
-    """What the driver has said of the device so far."""
+def driver_log(end: Endpoint) -> list[str]:
+    """The driver's messages about the device so far."""
     return end.node.check("dmesg | grep -E ' uldma [0-9a-f]{4}:' || true").splitlines()
 
 
@@ -36,18 +36,18 @@ def transfer(end: Endpoint, options: str = "") -> int:
     return end.node.run(end.command(f"dma --size 64K --count 4 --timeout 3 {options}"), TIMEOUT).rc
 
 
-def ends_with(*statuses: int) -> Consequence:
+def ends_with(*statuses: int) -> EndpointStep:
     """Programs that transfer end with one of these."""
 
-    def consequence(a: Endpoint) -> None:
+    def effect(a: Endpoint) -> None:
         found = transfer(a)
         expect(found in statuses, f"a transfer ended with {found} instead of {statuses}")
 
-    return consequence
+    return effect
 
 
-def goes_on(_: Endpoint) -> None:
-    """Nothing has to be done afterwards."""
+def no_recovery(_: Endpoint) -> None:
+    """Do nothing: the device recovers by itself."""
 
 
 def rebind(end: Endpoint) -> None:
@@ -56,21 +56,23 @@ def rebind(end: Endpoint) -> None:
     end.node.check(again, TIMEOUT)
 
 
-def suffer(pair: Cluster, kind: str, consequence: Consequence, mend: Consequence) -> list[str]:
-    """Let node a's device misbehave under load, and mend what lasts; what its driver has said."""
+def run_with_fault(
+    pair: Cluster, kind: str, effect: EndpointStep, recover: EndpointStep
+) -> list[str]:
+    """Run a load while node a's device has a fault, then recover; returns the driver's log."""
     assert pair.device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    before = len(said(a))
+    before = len(driver_log(a))
     with Load(a, b) as load:
         load.wait_flow()
         with pair.device.fault(kind, a.number):
-            consequence(a)
+            effect(a)
             load.expect_witness()
         load.stop()
-        mend(a)
+        recover(a)
         load.expect_witness()
-    lines = said(a)[before:]
+    lines = driver_log(a)[before:]
     say(f"{kind}: the driver has said {len(lines)} lines")
     some = "\n".join(lines[:5])
     expect(len(lines) <= MOST_LINES, f"{kind}: {len(lines)} lines in the log:\n{some}")
@@ -82,50 +84,52 @@ def suffer(pair: Cluster, kind: str, consequence: Consequence, mend: Consequence
 def no_memory_answers(pair: Cluster) -> None:
     """Transfers fail, and the driver says why."""
 
-    def consequence(a: Endpoint) -> None:
+    def effect(a: Endpoint) -> None:
         expect(transfer(a) not in (0, TIMED_OUT), "a transfer without memory did not fail")
-        wait_until(lambda: any("bus address" in line for line in said(a)), TIMEOUT, "it is said")
+        wait_until(
+            lambda: any("bus address" in line for line in driver_log(a)), TIMEOUT, "a message"
+        )
 
-    suffer(pair, "bus-error", consequence, goes_on)
+    run_with_fault(pair, "bus-error", effect, no_recovery)
 
 
 @case
 def no_completion_comes(pair: Cluster) -> None:
     """A waiting call returns an error when its time is over."""
-    suffer(pair, "drop-completion", ends_with(TIMED_OUT), rebind)
+    run_with_fault(pair, "drop-completion", ends_with(TIMED_OUT), rebind)
 
 
 @case
 def completions_are_forged(pair: Cluster) -> None:
     """Tickets that were never given out complete nothing."""
 
-    def consequence(a: Endpoint) -> None:
+    def effect(a: Endpoint) -> None:
         expect(transfer(a) != 0, "a transfer ended well by a forged completion")
 
-    suffer(pair, "forge-completion", consequence, rebind)
+    run_with_fault(pair, "forge-completion", effect, rebind)
 
 
 @case
 def no_interrupt_comes(pair: Cluster) -> None:
     """The driver's own clock wakes a sleeping call, or the call fails when its time is over."""
-    suffer(pair, "drop-interrupt", ends_with(0, TIMED_OUT), goes_on)
+    run_with_fault(pair, "drop-interrupt", ends_with(0, TIMED_OUT), no_recovery)
 
 
 @case
 def data_arrives_changed(pair: Cluster) -> None:
     """Only a program that checks its data notices, and later data is right."""
-    suffer(pair, "corrupt", ends_with(MISMATCH), goes_on)
+    run_with_fault(pair, "corrupt", ends_with(MISMATCH), no_recovery)
 
 
 @case
 def registers_read_ones(pair: Cluster) -> None:
     """What the driver cannot know, it does not believe; binding anew mends it."""
 
-    def consequence(a: Endpoint) -> None:
+    def effect(a: Endpoint) -> None:
         transfer(a)
         transfer(a, "--method kernel")
 
-    suffer(pair, "ones", consequence, rebind)
+    run_with_fault(pair, "ones", effect, rebind)
 
 
 @case
@@ -134,17 +138,17 @@ def one_line_for_all_objects(pair: Cluster) -> None:
     assert pair.device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    before, pinned = len(said(a)), pins(a.node)
+    before, pinned = len(driver_log(a)), pins(a.node)
     register = a.command(f"register --size 4K --times {REGIONS // PROCESSES}")
     with pair.device.fault("ones", a.number):
         # Each region is unregistered by itself, or by the end of its process, and none of it works.
         a.node.check(f"for i in $(seq {PROCESSES}); do ! {register} || exit 1; done", TIMEOUT)
-        lines = said(a)[before:]
+        lines = driver_log(a)[before:]
         expect(pins(a.node) > pinned, "memory that the device may use was unpinned")
     expect(len(lines) == 1, f"{REGIONS} regions: {len(lines)} lines:\n" + "\n".join(lines[:5]))
     expect("does not answer" in lines[0], f"not what was to be said: {lines[0]}")
-    wait_until(lambda: len(said(a)) > before + 1, TIMEOUT, "it is said that the device answers")
-    lines = said(a)[before + 1 :]
+    wait_until(lambda: len(driver_log(a)) > before + 1, TIMEOUT, "a message of the answer")
+    lines = driver_log(a)[before + 1 :]
     expect("answers again" in lines[0] and len(lines) == 1, "\n".join(lines))
     rebind(a)
     expect(pins(a.node) == pinned, "unbinding left pins")
@@ -155,7 +159,7 @@ def one_line_for_all_objects(pair: Cluster) -> None:
 def the_function_is_gone(pair: Cluster) -> None:
     """The card is pulled by surprise; the kernel releases it, and finds another one later."""
 
-    def consequence(a: Endpoint) -> None:
+    def effect(a: Endpoint) -> None:
         expect(transfer(a) != 0, "a transfer without a device ended well")
         place = a.node.check(f"readlink -f /sys/class/misc/uldma{a.device}/device").strip()
         a.node.check(f"echo 1 >{place}/remove && ! test -e {a.path}", TIMEOUT)
@@ -163,7 +167,7 @@ def the_function_is_gone(pair: Cluster) -> None:
     def find(a: Endpoint) -> None:
         a.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {a.path}", TIMEOUT)
 
-    suffer(pair, "gone", consequence, find)
+    run_with_fault(pair, "gone", effect, find)
 
 
 @case
@@ -172,7 +176,7 @@ def the_device_is_another(pair: Cluster) -> None:
     assert pair.device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    before = len(said(a))
+    before = len(driver_log(a))
     with Load(a, b) as load:
         load.wait_flow()
         with pair.device.fault("bad-id", a.number):
@@ -183,6 +187,6 @@ def the_device_is_another(pair: Cluster) -> None:
             load.expect_witness()
         a.node.check(again)
         load.expect_witness()
-    lines = [line for line in said(a)[before:] if "not an uldma adapter" in line]
+    lines = [line for line in driver_log(a)[before:] if "not an uldma adapter" in line]
     expect(len(lines) == 1, f"{len(lines)} times: not an uldma adapter")
     works(pair)

@@ -8,7 +8,7 @@ from ..kernel import DEBUG
 from ..module import reload
 from ..polling import wait_until
 from ..qemu import LINK_PENALTY_MS, LINK_TIMEOUT_MS
-from ..streams import cross
+from ..streams import send_file
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
@@ -68,12 +68,12 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
             victim.end()
         b.node.check(again)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
-    cross(b, a, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
+    send_file(b, a, PORT, SIZE)
     return said
 
 
-def intake(end: Endpoint) -> dict[str, int]:
+def intake_counters(end: Endpoint) -> dict[str, int]:
     """What the driver counted of what peers made it do."""
     lines = end.node.check(f"cat /sys/kernel/debug/uldma{end.device}/intake").splitlines()
     return {key: int(value) for key, value in (line.split() for line in lines)}
@@ -87,9 +87,9 @@ def rings_are_coalesced(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     again = b.unbind()
     try:
-        before = intake(a)
+        before = intake_counters(a)
         b.node.check(f"{PROGRAM} segment-storm", TIMEOUT)
-        after = intake(a)
+        after = intake_counters(a)
     finally:
         b.node.check(again)
         reload(pair.a)
@@ -118,7 +118,7 @@ def unbind_ends_in_a_storm(pair: Cluster) -> None:
         storm.end()
         b.node.check(again)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
 
 
 @case_of(USUAL, IVSHMEM)
@@ -156,4 +156,4 @@ def end_that_is_not_answered(pair: Cluster) -> None:
         victim.end()
         b.node.check(again)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)

@@ -7,7 +7,7 @@ from .. import endpoints
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..module import reload
-from ..streams import cross
+from ..streams import send_file
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
@@ -32,8 +32,8 @@ def comes_back(pair: Cluster, lose: Callable[[], None]) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     expect(generation(a, b) > before, f"{a.name} has not noticed that the peer was gone")
-    cross(a, b, PORT, SHORT)
-    cross(b, a, PORT, SHORT)
+    send_file(a, b, PORT, SHORT)
+    send_file(b, a, PORT, SHORT)
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
@@ -101,15 +101,15 @@ def survives_pulled_cable(pair: Cluster) -> None:
 def files_arrive_unchanged(pair: Cluster) -> None:
     """Random bytes, pushed by the sender."""
     a, b = endpoints.of(pair)
-    cross(a, b, PORT, FILE)
-    cross(b, a, PORT, SHORT)
+    send_file(a, b, PORT, FILE)
+    send_file(b, a, PORT, SHORT)
 
 
 @case_of(USUAL, LOOPBACK)
 def files_can_be_pulled(pair: Cluster) -> None:
     """Random bytes, pulled by the receiver."""
     a, b = endpoints.of(pair)
-    cross(a, b, PORT, FILE, "--pull")
+    send_file(a, b, PORT, FILE, "--pull")
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
@@ -121,7 +121,7 @@ def talks_as_it_is_told(pair: Cluster) -> None:
                 reload(node, options)
             a, b = endpoints.of(pair)
             endpoints.wait_up((a, b))
-            cross(a, b, PORT, FILE)
+            send_file(a, b, PORT, FILE)
             if options.startswith("link_slots"):
                 expect(a.peer(b)["slots"] == 1, f"more than a mailbox: {a.peer(b)}")
         finally:
@@ -138,8 +138,8 @@ def lost_doorbells_delay(pair: Cluster) -> None:
     pair.device.control("fault", kind="drop-doorbell", on=True)
     before = a.peer(b), b.peer(a)
     try:
-        cross(a, b, PORT, SHORT)
-        cross(b, a, PORT, SHORT)
+        send_file(a, b, PORT, SHORT)
+        send_file(b, a, PORT, SHORT)
         after = a.peer(b), b.peer(a)
     finally:
         pair.device.control("fault", kind="drop-doorbell", on=False)
@@ -157,8 +157,8 @@ def storm_of_doorbells(pair: Cluster) -> None:
     before = a.peer(b)
     pair.device.control("fault", kind="storm", on=True, node=a.number)
     try:
-        cross(a, b, PORT, SHORT)
-        cross(b, a, PORT, SHORT)
+        send_file(a, b, PORT, SHORT)
+        send_file(b, a, PORT, SHORT)
         during = a.peer(b)
     finally:
         pair.device.control("fault", kind="storm", on=False, node=a.number)

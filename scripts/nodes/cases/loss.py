@@ -8,7 +8,7 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import LOSS_TIMEOUT, Endpoint
 from ..polling import wait_until
-from ..streams import absorb, cross
+from ..streams import discard_stream, send_file
 from ..topologies import IVSHMEM, USUAL
 from .registry import case, case_of, expect
 
@@ -30,8 +30,8 @@ def expect_paid(end: Endpoint) -> None:
 
 
 @dataclass
-class Held:
-    """What both ends do when the peer, b, is lost."""
+class HeldState:
+    """The jobs and connections of both ends, of which b is lost later."""
 
     a: Endpoint
     b: Endpoint
@@ -79,10 +79,10 @@ class Held:
                 job.end()
 
 
-def hold(a: Endpoint, b: Endpoint) -> Held:
+def hold(a: Endpoint, b: Endpoint) -> HeldState:
     """Bring connections into the states that need no help of b later, and let data cross each."""
     endpoints.wait_up((a, b))
-    held = Held(a, b, listening=a.spawn(f"listen {LISTENING} {PATIENCE}"))
+    held = HeldState(a, b, listening=a.spawn(f"listen {LISTENING} {PATIENCE}"))
     a.node.check("rm -f /tmp/hold /tmp/close && mkfifo /tmp/hold /tmp/close")
     held.input = a.node.spawn("exec 3>/tmp/close; echo hello >&3; exec sleep 600")
     client = a.command(f"connect {b.number} %d --wait {PATIENCE}")
@@ -93,10 +93,10 @@ def hold(a: Endpoint, b: Endpoint) -> Held:
         ),
         "CLOSING": a.node.spawn(f"exec {client % CLOSING} </tmp/close"),
         "CONNECTED sending": a.node.spawn(f"exec {client % OUTGOING} </dev/zero"),
-        "CONNECTED receiving": absorb(a, INCOMING),
+        "CONNECTED receiving": discard_stream(a, INCOMING),
     }
     greeted = [b.spawn(f"listen {port} --once {PATIENCE}") for port in (IDLE, CLOSING)]
-    reader = absorb(b, OUTGOING)
+    reader = discard_stream(b, OUTGOING)
     held.peers = [
         *greeted,
         reader,
@@ -113,8 +113,8 @@ def works(pair: Cluster) -> None:
     """The link is up, and data crosses both ways."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
-    cross(b, a, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
+    send_file(b, a, PORT, SIZE)
 
 
 @case_of(USUAL, IVSHMEM)

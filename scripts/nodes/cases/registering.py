@@ -6,7 +6,7 @@ from typing import Any
 
 from ..cluster import Cluster
 from ..kernel import patience
-from ..ktap import Tally
+from ..ktap import TestCounts
 from .registry import case, expect
 
 KINDS = ("private", "shared", "memfd", "huge", "sysv")
@@ -68,6 +68,6 @@ def cached_pins_are_found(pair: Cluster) -> None:
 def the_library(pair: Cluster) -> None:
     """The library's own tests of what it makes of the locked memory manager."""
     output = pair.a.check("/tests/locked_memory", patience(LIBRARY_TIMEOUT))
-    tally = Tally()
-    tally.add_libtest(output)
-    expect(tally.passed == tally.total == LIBRARY_TESTS, output)
+    counts = TestCounts()
+    counts.add_libtest(output)
+    expect(counts.passed == counts.total == LIBRARY_TESTS, output)

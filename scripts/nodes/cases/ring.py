@@ -8,7 +8,7 @@ from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..streams import MUCH, PATIENCE, absorb, cross
+from ..streams import MUCH, PATIENCE, discard_stream, send_file
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
@@ -29,11 +29,11 @@ def files_arrive_unchanged(pair: Cluster) -> None:
     """Random bytes, written into the other side's memory by the sender."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, FILE, "--ring", "--ring")
-    cross(b, a, PORT, SHORT, "--ring", "--ring")
+    send_file(a, b, PORT, FILE, "--ring", "--ring")
+    send_file(b, a, PORT, SHORT, "--ring", "--ring")
     # Much smaller than the file, and not a multiple of the messages' size.
     small = "--ring --capacity 4K"
-    cross(a, b, PORT, SHORT + 7, f"{small} --buffer 1000", small)
+    send_file(a, b, PORT, SHORT + 7, f"{small} --buffer 1000", small)
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
@@ -42,7 +42,7 @@ def killing_one_side_ends_the_other(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     for killed in ("sender", "receiver"):
-        receiver = absorb(b, PORT, "--ring")
+        receiver = discard_stream(b, PORT, "--ring")
         sender = a.spawn(f"connect {b.number} {PORT} --ring --wait {PATIENCE} </dev/zero")
         receiver.wait_output("begun", START_TIMEOUT)
         gone, left = (sender, receiver) if killed == "sender" else (receiver, sender)
@@ -50,7 +50,7 @@ def killing_one_side_ends_the_other(pair: Cluster) -> None:
         result = left.wait(END_TIMEOUT)
         expect(result.rc == LOST, f"the {killed} was killed: exit {result.rc}\n{result.stderr}")
         expect("went away" in result.stderr, f"the {killed} was killed: {result.stderr}")
-    cross(a, b, PORT, SHORT, "--ring", "--ring")
+    send_file(a, b, PORT, SHORT, "--ring", "--ring")
 
 
 def report(job: Job) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..leftovers import pins
 from ..polling import wait_until
-from ..streams import cross
+from ..streams import send_file
 from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
@@ -93,12 +93,12 @@ def one_wait_for_all(pair: Cluster) -> None:
         pair.device.control("stall", on=False, node=a.number)
         server.end()
     wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
-    cross(a, b, PORT, SIZE)
-    cross(b, a, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
+    send_file(b, a, PORT, SIZE)
     # What the device may have touched stays pinned until then.
     a.node.check(a.unbind(), TIMEOUT)
     endpoints.wait_up((a, b))
-    cross(a, b, PORT, SIZE)
+    send_file(a, b, PORT, SIZE)
 
 
 @case

@@ -5,7 +5,7 @@ from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
 from ..endpoints import LOSS_TIMEOUT
 from ..qemu import Backend
-from ..streams import PATIENCE, Crossing, absorb, cross, cross_all
+from ..streams import PATIENCE, FileTransfer, discard_stream, send_file, send_files_each_way
 from ..topologies import THREE
 from .registry import case_of, expect
 
@@ -37,7 +37,7 @@ def every_two_exchange_data(pair: Cluster) -> None:
     for backend in SHARED:
         found = endpoints.find(pair, backend)
         endpoints.wait_up(found)
-        cross_all(found, PORT, SIZE)
+        send_files_each_way(found, PORT, SIZE)
 
 
 @case_of(THREE)
@@ -45,12 +45,12 @@ def backends_do_not_disturb_each_other(pair: Cluster) -> None:
     """Data crosses by all devices at the same time."""
     joined = [endpoints.find(pair, backend) for backend in SHARED]
     alone = [end for end in endpoints.find(pair, Backend.LOOPBACK) if end.node is pair.a]
-    crossings = []
+    transfers = []
     for number, (here, there, *_) in enumerate((*joined, alone)):
         endpoints.wait_up((here, there))
-        crossings.append(Crossing.start(here, there, PORT + number, SIZE))
-    for crossing in crossings:
-        crossing.finish()
+        transfers.append(FileTransfer.start(here, there, PORT + number, SIZE))
+    for transfer in transfers:
+        transfer.finish()
 
 
 @case_of(THREE)
@@ -84,21 +84,21 @@ def two_go_on_without_the_third(pair: Cluster) -> None:
     joined = [endpoints.find(pair, backend) for backend in SHARED]
     for found in joined:
         endpoints.wait_up(found)
-    crossings = []
+    transfers = []
     told = []
     for number, (a, b, c) in enumerate(joined):
         port = PORT + 10 * number
-        reader = absorb(c, port + 1)
+        reader = discard_stream(c, port + 1)
         told.append(b.spawn(f"connect {c.number} {port + 1} --wait {PATIENCE} </dev/zero"))
         reader.wait_output("begun", START_TIMEOUT)
-        crossings.append(Crossing.start(a, b, port, LONG))
+        transfers.append(FileTransfer.start(a, b, port, LONG))
     pair.c.kill()
     for job in told:
         expect(job.wait(LOSS_TIMEOUT).rc != 0, f"no error after the loss: {job.command}")
-    for crossing in crossings:
-        crossing.finish()
+    for transfer in transfers:
+        transfer.finish()
     pair.revive("c")
     for backend in SHARED:
         a, _, c = found = endpoints.find(pair, backend)
         endpoints.wait_up(found)
-        cross(c, a, PORT, SIZE)
+        send_file(c, a, PORT, SIZE)

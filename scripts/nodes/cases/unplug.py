@@ -25,14 +25,14 @@ def place_of(end: Endpoint) -> str:
     return end.node.check(f"readlink -f /sys/class/misc/uldma{end.device}/device").strip()
 
 
-def resets_told(end: Endpoint) -> int:
-    """How often the log of an end's node tells of a reset."""
+def resets_in_log(end: Endpoint) -> int:
+    """Returns the number of resets in the log of an endpoint's node."""
     return int(end.node.check(f"dmesg | grep -c '{RESET}' || true"))
 
 
-def was_told(end: Endpoint, times: int) -> bool:
-    """Whether it tells of so many."""
-    return resets_told(end) >= times
+def has_reset_in_log(end: Endpoint, times: int) -> bool:
+    """Returns true if the log has so many resets."""
+    return resets_in_log(end) >= times
 
 
 def transfers(end: Endpoint) -> bool:
@@ -67,7 +67,7 @@ def reset_by_sysfs(pair: Cluster) -> None:
             with Load(a, b) as load:
                 load.wait_flow()
                 a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
-                wait_until(partial(was_told, a, times), TIMEOUT, "the reset is told of")
+                wait_until(partial(has_reset_in_log, a, times), TIMEOUT, "the reset is told of")
                 expect(health(a)["reset"] == 1, f"the device was reset: {health(a)}")
                 load.expect_witness()
                 # With all programs running, and none that ends before.
@@ -78,7 +78,7 @@ def reset_by_sysfs(pair: Cluster) -> None:
                 load.expect_witness()
                 load.stop()
             works(nodes)
-            told = resets_told(a)
+            told = resets_in_log(a)
             expect(told == times, f"{times} resets, and {told} lines of them")
             nodes.check_logs()
         leftovers.check(nodes)
@@ -98,7 +98,7 @@ def reset_while_sick(pair: Cluster) -> None:
                 wait_until(lambda: health(a)["sick"] == 1, TIMEOUT, "the device is sick")
                 load.expect_witness()
             a.node.check(f"echo 1 >{place_of(a)}/reset", TIMEOUT)
-            wait_until(partial(was_told, a, 1), TIMEOUT, "the reset is told of")
+            wait_until(partial(has_reset_in_log, a, 1), TIMEOUT, "the reset is told of")
             # What waited for the device before ends by its time-out, and calls it sick once more.
             a.node.check(a.unbind(), TIMEOUT)
             expect(health(a)["sick"] == 0, f"the device is new: {health(a)}")

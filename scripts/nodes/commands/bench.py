@@ -43,7 +43,7 @@ def measure(wanted: Sequence[str]) -> None:
     if "initiation" in wanted:
         initiation.add([*initiated, *initiation.slower_devices(config)])
     if "link" in wanted:
-        linked += link.other_ways(config)
+        linked += link.other_settings(config)
         link.add(linked)
         link.add([*linked, *link.other_backends(config)])
     for part in PARTS:
@@ -96,7 +96,7 @@ def measure_by_cores(counts: Sequence[int], only: str | None) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--only", choices=(*PARTS, RING), help="measure only this part")
     parser.add_argument(

@@ -75,7 +75,7 @@ def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make fuzz")
     parser.add_argument("--target", required=True, choices=[*HOST, *NODES, "device"])
     parser.add_argument("--seconds", type=int, default=SECONDS)

@@ -22,7 +22,7 @@ PACE = 250_000_000
 
 
 @dataclass(frozen=True)
-class Way:
+class Setting:
     """How nodes differ from the usual ones; a boot each, since parameters can be set only once."""
 
     module: Mapping[str, str] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class Way:
 
 
 # By the word that figures end with.
-WAYS: Mapping[str, Way] = {
-    "poll": Way({"link_poll_us": "20"}),
-    "busy_poll0": Way({"link_busy_poll_us": "0"}),
-    "busy_poll1000": Way({"wakeup_us": "1000"}),
-    "paced": Way(device=("--bandwidth", str(PACE))),
+SETTINGS: Mapping[str, Setting] = {
+    "poll": Setting({"link_poll_us": "20"}),
+    "busy_poll0": Setting({"link_busy_poll_us": "0"}),
+    "busy_poll1000": Setting({"wakeup_us": "1000"}),
+    "paced": Setting(device=("--bandwidth", str(PACE))),
 }
 # Keeps a processor busy, at the same priority as the probe.
 SPINNER = "while :; do :; done"
@@ -107,15 +107,15 @@ def other_backends(config: Config) -> list[Figure]:
     return figures
 
 
-def other_ways(config: Config) -> list[Figure]:
+def other_settings(config: Config) -> list[Figure]:
     """Measures between adapters in brief, in each of the other ways."""
     figures = []
-    for word, way in WAYS.items():
-        other = replace(config, module={**config.module, **way.module})
-        with Cluster("bench-link", other, device_options=list(way.device)) as pair:
+    for word, setting in SETTINGS.items():
+        other = replace(config, module={**config.module, **setting.module})
+        with Cluster("bench-link", other, device_options=list(setting.device)) as pair:
             [here, there] = endpoints.of(pair)
-            options = [f"{name}={value}" for name, value in way.module.items()]
-            say(f"measuring the link with {' '.join([*options, *way.device])} ...")
+            options = [f"{name}={value}" for name, value in setting.module.items()]
+            say(f"measuring the link with {' '.join([*options, *setting.device])} ...")
             figures += run(here, there, f"--brief --suffix {word}")
             pair.check_logs()
     return figures

@@ -11,7 +11,7 @@ from ..paths import RESULTS
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make report")
     parser.add_argument("--only", choices=report.PARTS, help="report only this part")
     parser.add_argument("--directory", type=Path, default=RESULTS, help="directory of the figures")

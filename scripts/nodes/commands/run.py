@@ -150,7 +150,7 @@ def figures(transfers: Sequence[Transfer], rtt: dict[str, Any]) -> list[Figure]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make run")
     parser.add_argument("--file", type=Path, default=KDIR / "vmlinuz")
     path: Path = parser.parse_args(arguments).file

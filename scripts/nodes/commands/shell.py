@@ -122,9 +122,9 @@ def run_script(node: str, config: Config, run: Path) -> int:
                 raise NodesError("another 'make shell' has the pair, and takes no script")
             polling.pause(began)
         try:
-            with pair_of(config, run) as (pair, offer):
+            with pair_of(config, run) as (pair, server):
                 rc = scripts.run(pair.nodes[node], script)
-                offer.finish()
+                server.finish()
                 return rc
         except NodesError:
             # Another process may have been faster.
@@ -133,7 +133,7 @@ def run_script(node: str, config: Config, run: Path) -> int:
 
 
 @contextlib.contextmanager
-def pair_of(config: Config, run: Path) -> Iterator[tuple[Cluster, scripts.Offer]]:
+def pair_of(config: Config, run: Path) -> Iterator[tuple[Cluster, scripts.ScriptServer]]:
     """Boot a pair that others can use, too. Its progress is not what a script prints."""
     with contextlib.ExitStack() as stack:
         with contextlib.redirect_stdout(sys.stderr):
@@ -141,7 +141,7 @@ def pair_of(config: Config, run: Path) -> Iterator[tuple[Cluster, scripts.Offer]
         for node in pair.nodes.values():
             node.spawn(LOOP)
         (run / BROUGHT).write_text(json.dumps([str(path) for path in config.brought]))
-        yield pair, stack.enter_context(scripts.Offer(pair.nodes, run / CONTROL))
+        yield pair, stack.enter_context(scripts.ScriptServer(pair.nodes, run / CONTROL))
 
 
 def check_brought(files: Sequence[Path], run: Path) -> None:
@@ -156,7 +156,7 @@ def check_brought(files: Sequence[Path], run: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make shell")
     parser.add_argument("node", choices=["a", "b"])
     parser.add_argument("files", nargs="*", type=Path, help="to be brought to the nodes")

@@ -18,7 +18,7 @@ LEAST_KILLS = 200
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for at least that long")
     parser.add_argument("--kills", type=int, default=LEAST_KILLS, help="at least that many")

@@ -13,7 +13,7 @@ from ..cases.registry import CASES
 from ..console import say, write
 from ..durations import Durations
 from ..kernel import DEBUG, SUFFIX
-from ..ktap import Tally
+from ..ktap import TestCounts
 from ..locks import Lock
 from ..outcome import Report
 from ..paths import CACHE, SELFTESTS
@@ -44,14 +44,14 @@ def node_tests() -> list[Test]:
     return plan.node_tests(programs, connected, CASES, unit_tests=DEBUG)
 
 
-def leave_out(tests: Sequence[Test], tally: Tally) -> list[Test]:
+def leave_out(tests: Sequence[Test], counts: TestCounts) -> list[Test]:
     """What the debug kernel has time for; the rest is counted."""
     for why, count in Counter(test.too_long for test in tests if test.too_long).items():
-        tally.leave_out(count, f"{why}; by name they run on the debug kernel, too")
+        counts.leave_out(count, f"{why}; by name they run on the debug kernel, too")
     return [test for test in tests if not test.too_long]
 
 
-def leave_for_other_days(tests: Sequence[Test], revision: str, tally: Tally) -> list[Test]:
+def leave_for_other_days(tests: Sequence[Test], revision: str, counts: TestCounts) -> list[Test]:
     """What was touched since a revision, and the day's part of the rest; others are counted."""
     base, files = change.files_since(revision)
     day = change.today()
@@ -59,47 +59,47 @@ def leave_for_other_days(tests: Sequence[Test], revision: str, tally: Tally) -> 
     part = f"the part of day {day % change.PARTS + 1} of {change.PARTS}"
     say(f"{len(files)} files changed since {base}: {len(chosen)} tests, with {part}")
     why = f"not touched since {base}, and not {part}; make test{SUFFIX} runs all"
-    tally.leave_out(len(tests) - len(chosen), why)
+    counts.leave_out(len(tests) - len(chosen), why)
     return chosen
 
 
-def choose(options: argparse.Namespace, tally: Tally) -> list[Test]:
+def choose(options: argparse.Namespace, counts: TestCounts) -> list[Test]:
     """The tests of this run."""
     pattern = re.compile(options.only)
     tests: list[Test] = []
     if not options.host:
         tests += node_tests()
         if DEBUG and not options.only:
-            tests = leave_out(tests, tally)
+            tests = leave_out(tests, counts)
         if options.smoke:
             tests = change.smoke(tests)
         if options.changed:
-            tests = leave_for_other_days(tests, options.changed, tally)
+            tests = leave_for_other_days(tests, options.changed, counts)
     if not options.nodes:
         tests += host_tests.tests(max(1, cores() // options.jobs))
     return [test for test in tests if selects(pattern, test)]
 
 
-def conclude(report: Report, began: float) -> None:
+def print_summary(report: Report, began: float) -> None:
     """Say what took long, what did not run and what failed; the totals are the last line."""
-    tally = report.tally
+    counts = report.counts
     say("what took longest:")
     for line in report.longest():
         write(line)
-    for name, why in tally.skipped:
+    for name, why in counts.skipped:
         write(f"skipped: {name}: {why}")
-    for count, why in tally.left_out:
+    for count, why in counts.left_out:
         write(f"skipped: {count} tests: {why}")
-    for name in tally.failed:
+    for name in counts.failed:
         write(f"FAILED: {name}")
-    if tally.failed:
+    if counts.failed:
         write(f"The logs are in build/logs; one test again: make test{SUFFIX} ONLY=name")
-    say(f"{tally.total} tests in {time.monotonic() - began:.0f} s")
-    write(tally.closing_line())
+    say(f"{counts.total} tests in {time.monotonic() - began:.0f} s")
+    write(counts.closing_line())
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The verb."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog=f"make test{SUFFIX}")
     parser.add_argument("--host", action="store_true", help="only the host's tests")
     parser.add_argument("--nodes", action="store_true", help="only the nodes' tests")
@@ -124,12 +124,12 @@ def main(arguments: Sequence[str]) -> int:
     lock = Lock(f"test{SUFFIX}", "run")
     began = time.monotonic()
     report = Report()
-    tests = choose(options, report.tally)
+    tests = choose(options, report.counts)
     durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
         Workers(Schedule(tests, durations, options.jobs), durations, report).run(options.jobs)
     finally:
         durations.save()
         lock.release()
-    conclude(report, began)
-    return 1 if report.tally.failed or not report.tally.total else 0
+    print_summary(report, began)
+    return 1 if report.counts.failed or not report.counts.total else 0

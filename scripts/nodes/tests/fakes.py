@@ -11,7 +11,7 @@ from ..cluster import Cluster
 from ..durations import Durations
 from ..outcome import Outcome
 from ..paths import REPO
-from ..plan import CONNECTION_PROGRAM, Test, Turn, node_tests
+from ..plan import CONNECTION_PROGRAM, Order, Test, node_tests
 from ..qemu import Config
 from ..sources import Selftests
 from ..topologies import Topology
@@ -21,7 +21,7 @@ BOOT = 10.0
 
 def passes(_: Cluster, outcome: Outcome) -> None:
     """The body of a test with one result."""
-    outcome.tally.add_pass()
+    outcome.counts.add_pass()
 
 
 def make_topology(name: str = "") -> Topology:
@@ -29,9 +29,9 @@ def make_topology(name: str = "") -> Topology:
     return Topology(name, Config())
 
 
-def make_test(plain: str, topology: str = "", turn: Turn = Turn.ANY) -> Test:
+def make_test(plain: str, topology: str = "", order: Order = Order.ANY) -> Test:
     """A test that passes."""
-    return Test(make_topology(topology), plain, passes, turn)
+    return Test(make_topology(topology), plain, passes, order)
 
 
 class FakeDurations(Durations):

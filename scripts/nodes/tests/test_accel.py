@@ -55,7 +55,7 @@ class AcceleratorTest(Directory):
     """Asking, and remembering the answer."""
 
     def test_able(self) -> None:
-        """A KVM without an obstacle is used, and asked once for all processes."""
+        """A KVM without an unusable_reason is used, and asked once for all processes."""
         for _ in range(2):
             self.assertEqual(self.make().choose(), KVM)
         self.assertEqual((self.asked, self.said), (1, []))
@@ -127,7 +127,7 @@ class AskTest(Directory):
             return kvm.ask()
 
     def test_answers(self) -> None:
-        """What it prints is the obstacle; its end by a signal is one, too."""
+        """What it prints is the unusable_reason; its end by a signal is one, too."""
         self.assertEqual(self.ask("echo"), "")
         self.assertEqual(self.ask(f"echo '{WHY}'"), WHY)
         self.assertNotEqual(self.ask("kill -SEGV $$"), "")
@@ -140,7 +140,7 @@ class AskTest(Directory):
     def test_device(self) -> None:
         """A file that is no KVM is refused by the kernel, and told."""
         with self.assertRaises(OSError):
-            kvm.obstacle()
+            kvm.unusable_reason()
 
 
 class FakeNode:

@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 from .. import results
+from ..commands import bench
 from ..machine import Machine
 from ..results import Figure
-from ..commands import bench
 
 MACHINE = Machine("tcg", "a processor", 2, 4, 0.25)
 

@@ -3,7 +3,7 @@
 
 import unittest
 
-from ..ktap import Tally
+from ..ktap import TestCounts
 
 KSELFTEST = """TAP version 13
 1..1
@@ -43,48 +43,48 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
 """
 
 
-class TallyTest(unittest.TestCase):
+class TestCountsTest(unittest.TestCase):
     """What counts and what does not."""
 
     def test_ktap_counts_innermost_results(self) -> None:
         """The runner's own line for a program is not one more test."""
-        tally = Tally()
-        self.assertEqual(tally.add_ktap("p", KSELFTEST), 4)
-        self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
-        self.assertEqual(tally.failed, ["p: x.bad"])
-        self.assertEqual(tally.skipped, [("p: x.skipped", "no peer")])
+        counts = TestCounts()
+        self.assertEqual(counts.add_ktap("p", KSELFTEST), 4)
+        self.assertEqual(counts.closing_line(), "2 passed, 1 failed, 1 skipped")
+        self.assertEqual(counts.failed, ["p: x.bad"])
+        self.assertEqual(counts.skipped, [("p: x.skipped", "no peer")])
 
     def test_ktap_of_kunit(self) -> None:
         """A suite is not one more test either."""
-        tally = Tally()
-        self.assertEqual(tally.add_ktap("k", KUNIT), 3)
-        self.assertEqual(tally.closing_line(), "1 passed, 1 failed, 1 skipped")
+        counts = TestCounts()
+        self.assertEqual(counts.add_ktap("k", KUNIT), 3)
+        self.assertEqual(counts.closing_line(), "1 passed, 1 failed, 1 skipped")
 
     def test_ktap_program_without_cases(self) -> None:
         """A program that only exits counts by the runner's line."""
-        tally = Tally()
-        self.assertEqual(tally.add_ktap("p", "TAP version 13\n1..1\nok 1 selftests: u: p\n"), 1)
-        self.assertEqual(tally.passed, 1)
+        counts = TestCounts()
+        self.assertEqual(counts.add_ktap("p", "TAP version 13\n1..1\nok 1 selftests: u: p\n"), 1)
+        self.assertEqual(counts.passed, 1)
 
     def test_ktap_crash(self) -> None:
         """No result at all is told to the caller."""
-        self.assertEqual(Tally().add_ktap("p", "Segmentation fault\n"), 0)
+        self.assertEqual(TestCounts().add_ktap("p", "Segmentation fault\n"), 0)
 
     def test_libtest(self) -> None:
         """Unit and documentation tests of cargo."""
-        tally = Tally()
-        self.assertEqual(tally.add_libtest(LIBTEST), 4)
-        self.assertEqual(tally.closing_line(), "2 passed, 1 failed, 1 skipped")
-        self.assertEqual(tally.skipped, [("ring::slow", "takes an hour")])
+        counts = TestCounts()
+        self.assertEqual(counts.add_libtest(LIBTEST), 4)
+        self.assertEqual(counts.closing_line(), "2 passed, 1 failed, 1 skipped")
+        self.assertEqual(counts.skipped, [("ring::slow", "takes an hour")])
 
     def test_merge(self) -> None:
         """All that another has counted is added; tests that were left out are skipped ones."""
-        tally, other = Tally(), Tally()
-        tally.add_pass()
+        counts, other = TestCounts(), TestCounts()
+        counts.add_pass()
         other.add_ktap("p", KSELFTEST)
         other.leave_out(3, "no time")
         other.leave_out(0, "never said")
-        tally.merge(other)
-        self.assertEqual(tally.closing_line(), "3 passed, 1 failed, 4 skipped")
-        self.assertEqual(tally.total, 8)
-        self.assertEqual(tally.left_out, [(3, "no time")])
+        counts.merge(other)
+        self.assertEqual(counts.closing_line(), "3 passed, 1 failed, 4 skipped")
+        self.assertEqual(counts.total, 8)
+        self.assertEqual(counts.left_out, [(3, "no time")])

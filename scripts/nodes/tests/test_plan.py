@@ -6,7 +6,7 @@ from collections import Counter
 
 from .. import topologies
 from ..cluster import Cluster
-from ..plan import LAST_PROGRAM, OF_BULK, OF_MANY_NODES, Test, Turn, node_tests
+from ..plan import LAST_PROGRAM, OF_BULK, OF_MANY_NODES, Order, Test, node_tests
 
 PROGRAMS = ("uldma:uldma_dma", "uldma:uldma_conn_data", LAST_PROGRAM)
 CONNECTED = ("uldma:uldma_conn_peer",)
@@ -51,9 +51,9 @@ class PlanTest(unittest.TestCase):
     def test_turns(self) -> None:
         """What others rest on is first, what ends the nodes last."""
         plan = self.plan()
-        self.assertIs(plan["iommu-lazy/nodes:iommu.in_use"].turn, Turn.FIRST)
-        self.assertIs(plan[LAST_PROGRAM].turn, Turn.LAST)
-        self.assertIs(plan["uldma:uldma_dma"].turn, Turn.ANY)
+        self.assertIs(plan["iommu-lazy/nodes:iommu.in_use"].order, Order.FIRST)
+        self.assertIs(plan[LAST_PROGRAM].order, Order.LAST)
+        self.assertIs(plan["uldma:uldma_dma"].order, Order.ANY)
 
     def test_unit_tests(self) -> None:
         """They are where the kernel has them."""

@@ -7,9 +7,9 @@ from typing import Any
 from unittest import mock
 
 from ..agent import Result
-from ..paths import REPO
 from ..commands import run
 from ..commands.run import NEXT, Transfer, figures, of_first_touch, transfer
+from ..paths import REPO
 
 
 def make_transfer(method: str, **sent: Any) -> Transfer:

@@ -4,19 +4,19 @@
 import unittest
 from collections.abc import Iterator, Mapping
 
-from ..plan import Test, Turn
+from ..plan import Order, Test
 from ..schedule import Schedule
 from .fakes import BOOT, FakeDurations, make_test
 
 
 def schedule(
-    seconds: Mapping[str, float], workers: int = 2, turns: Mapping[str, Turn] | None = None
+    seconds: Mapping[str, float], workers: int = 2, orders: Mapping[str, Order] | None = None
 ) -> Schedule:
     """A schedule of tests that are called TOPOLOGY/NAME or NAME, with how long each takes."""
     tests = []
     for name in seconds:
         topology, _, plain = name.rpartition("/")
-        tests.append(make_test(plain, topology, (turns or {}).get(name, Turn.ANY)))
+        tests.append(make_test(plain, topology, (orders or {}).get(name, Order.ANY)))
     return Schedule(tests, FakeDurations(seconds), workers)
 
 
@@ -33,8 +33,8 @@ class ScheduleTest(unittest.TestCase):
 
     def test_longest_first(self) -> None:
         """The longest test of a topology comes first; what must be first, before that."""
-        turns = {"setup": Turn.FIRST, "end": Turn.LAST}
-        plan = schedule({"a": 1, "b": 3, "setup": 0, "end": 9, "c": 2}, workers=1, turns=turns)
+        orders = {"setup": Order.FIRST, "end": Order.LAST}
+        plan = schedule({"a": 1, "b": 3, "setup": 0, "end": 9, "c": 2}, workers=1, orders=orders)
         self.assertEqual(list(rest(plan, plan.first())), ["setup", "b", "c", "a", "end"])
         self.assertIsNone(plan.first())
 
@@ -77,14 +77,14 @@ class ScheduleTest(unittest.TestCase):
 
     def test_last_is_due(self) -> None:
         """A long test that ends its nodes begins when others are busy for as long."""
-        turns = {"end": Turn.LAST}
-        plan = schedule({"a": 300, "b": 80, "c": 60, "end": 200}, turns=turns)
+        orders = {"end": Order.LAST}
+        plan = schedule({"a": 300, "b": 80, "c": 60, "end": 200}, orders=orders)
         names = list(rest(plan, plan.first()))
         self.assertEqual(names, ["a", "end", "b", "c"])
 
     def test_last_waits(self) -> None:
         """A short one waits for the end."""
-        plan = schedule({"a": 300, "b": 80, "c": 1, "end": 5}, turns={"end": Turn.LAST})
+        plan = schedule({"a": 300, "b": 80, "c": 1, "end": 5}, orders={"end": Order.LAST})
         self.assertEqual(list(rest(plan, plan.first())), ["a", "b", "c", "end"])
 
     def test_give_up(self) -> None:

@@ -16,7 +16,7 @@ TIMEOUT = 10.0
 SCRIPT = b"printf '\\377'; exit 3\n"
 
 
-class OfferTest(unittest.TestCase):
+class ScriptServerTest(unittest.TestCase):
     """A node whose agent is this test, and a process that offers it."""
 
     def setUp(self) -> None:
@@ -29,7 +29,7 @@ class OfferTest(unittest.TestCase):
         self.path = Path(directory.name) / "control"
         self.written: list[Piece] = []
         self.result: int | str | None = None
-        self.offer = scripts.Offer({"b": Agent("node b", ours)}, self.path)
+        self.server = scripts.ScriptServer({"b": Agent("node b", ours)}, self.path)
 
     def ask(self, node: str) -> threading.Thread:
         """Have a script run, by another thread."""
@@ -56,19 +56,19 @@ class OfferTest(unittest.TestCase):
         """All that a script writes arrives as it is, and so does its exit status."""
         with (
             mock.patch.object(scripts, "write", lambda *piece: self.written.append(piece)),
-            self.offer as offer,
+            self.server as server,
         ):
             thread = self.ask("b")
             self.expect_script()
             self.guest.sendall(b"out 1 1\n\xfferr 1 2\n\n\nexit 1 3\n")
             thread.join(TIMEOUT)
-            offer.finish()
+            server.finish()
         self.assertEqual(self.result, 3)
         self.assertEqual(self.written, [("out", b"\xff"), ("err", b"\n\n")])
 
     def test_node_ends(self) -> None:
         """A script that ends with its node is told from one that has never begun."""
-        with self.offer:
+        with self.server:
             thread = self.ask("b")
             self.expect_script()
             self.guest.close()
@@ -78,11 +78,11 @@ class OfferTest(unittest.TestCase):
 
     def test_client_goes(self) -> None:
         """A client that goes away takes its script with it."""
-        with self.offer as offer, socket.socket(socket.AF_UNIX) as client:
+        with self.server as server, socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.path))
             client.sendall(b'{"node": "b", "bytes": %d}\n' % len(SCRIPT) + SCRIPT)
             self.expect_script()
             client.close()
             self.assertEqual(self.guest.recv(100), b"kill 1 9\n")
             self.guest.sendall(b"exit 1 137\n")
-            offer.finish()
+            server.finish()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .. import change, touched
 from ..paths import REPO
-from ..plan import Test, Turn
+from ..plan import Order, Test
 from ..sources import Selftests
 from .fakes import make_test, planned_tests
 
@@ -67,7 +67,7 @@ class PatternsTest(unittest.TestCase):
         self.assertEqual(self.patterns("scripts/nodes/cases/link.py"), [r"nodes:link\."])
         broad = list(touched.BROAD)
         self.assertEqual(self.patterns("scripts/nodes/cases/registry.py"), broad)
-        self.assertEqual(self.patterns("scripts/nodes/site.py"), broad)
+        self.assertEqual(self.patterns("scripts/nodes/node_set.py"), broad)
 
     def test_unknown(self) -> None:
         """What is in no row may be about anything, what is in an empty one about nothing."""
@@ -143,6 +143,6 @@ class ChooseTest(unittest.TestCase):
         self.assertLess(len(names), len(all_tests()) / 3)
         for pattern in touched.BROAD:
             self.assertTrue(found(names, pattern), pattern)
-        plain = [test.plain for test in chosen if test.turn is not Turn.FIRST]
+        plain = [test.plain for test in chosen if test.order is not Order.FIRST]
         self.assertEqual(len(plain), len(set(plain)) + 1, "only uldma_dma, with an IOMMU")
         self.assertIn("kunit", names)

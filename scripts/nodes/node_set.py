@@ -15,7 +15,7 @@ from .outcome import Outcome
 from .topologies import Topology
 
 
-class Site:
+class NodeSet:
     """The nodes of a topology, as the number-th set of this run."""
 
     def __init__(self, topology: Topology, number: int) -> None:
@@ -56,7 +56,7 @@ class Site:
         try:
             step()
         except Skip as why:
-            outcome.tally.add_skip(what, str(why))
+            outcome.counts.add_skip(what, str(why))
         except NodesError as error:
             outcome.fail(what, str(error))
             self.usable = False
