@@ -66,7 +66,7 @@ def cached_pins_are_found(pair: Cluster) -> None:
 
 @case
 def the_library(pair: Cluster) -> None:
-    """The library's own tests of what it makes of the locked memory manager."""
+    """The tests of the library and of the papers' modes that need a device."""
     output = pair.a.check("/tests/locked_memory", patience(LIBRARY_TIMEOUT))
     counts = TestCounts()
     counts.add_libtest(output)

@@ -402,7 +402,7 @@ pub(crate) enum ModeArg {
     ShmCtl,
 }
 
-impl From<ModeArg> for uldma::registrar::Mode {
+impl From<ModeArg> for uldma_papers::registrar::Mode {
     fn from(mode: ModeArg) -> Self {
         match mode {
             ModeArg::Pinned => Self::Pinned,

@@ -3,10 +3,11 @@
 //! `uldma dma`: copies memory to memory on this node, and checks every byte.
 
 use serde::Serialize;
-use uldma::measure::{Clock, Tracer};
+use uldma::measure::Clock;
 use uldma::{
     Access, Buffer, Context, ContextOptions, Device, Method, Region, Registered, Spin, Started,
 };
+use uldma_papers::tracer::Tracer;
 
 use crate::args::{Common, Dma};
 use crate::failure::{Failure, Kind, Result};

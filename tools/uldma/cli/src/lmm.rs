@@ -14,7 +14,7 @@ use crate::schema::SCHEMA_VERSION;
 
 /// Locked memory of a process. Values are bytes, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct State {
+pub(crate) struct LockedState {
     areas: u32,
     locked: u64,
     cached: u64,
@@ -25,7 +25,7 @@ pub(crate) struct State {
     revalidations: u64,
 }
 
-impl From<&LockedMemory> for State {
+impl From<&LockedMemory> for LockedState {
     fn from(locked: &LockedMemory) -> Self {
         Self {
             areas: locked.areas,
@@ -40,7 +40,7 @@ impl From<&LockedMemory> for State {
     }
 }
 
-impl State {
+impl LockedState {
     /// Returns the text for a user.
     pub(crate) fn words(&self) -> String {
         format!(
@@ -63,7 +63,7 @@ struct Report {
     schema_version: u32,
     device: String,
     #[serde(flatten)]
-    state: State,
+    state: LockedState,
     max_regions: u32,
     cache_max_regions: u64,
     cache_max_bytes: u64,
@@ -81,7 +81,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
     let report = Report {
         schema_version: SCHEMA_VERSION,
         device: device.path().display().to_string(),
-        state: State::from(&locked),
+        state: LockedState::from(&locked),
         max_regions: locked.max_regions,
         cache_max_regions: locked.cache_max_regions,
         cache_max_bytes: locked.cache_max_bytes,

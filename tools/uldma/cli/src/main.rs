@@ -36,7 +36,7 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     // Started by ourselves to count system calls?
-    uldma::measure::tracer_main();
+    uldma_papers::tracer::tracer_main();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error),

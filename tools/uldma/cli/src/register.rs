@@ -6,13 +6,13 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uldma::registrar::{Action, Area, Registrar};
 use uldma::{Access, Device, Event, Memory, RegionInfo, Registered};
+use uldma_papers::registrar::{Action, Area, Registrar, Segment};
 
 use crate::args::{Common, Disturbance, ModeArg, Register};
 use crate::charge::Cost;
 use crate::failure::{Failure, Kind, Result};
-use crate::lmm::State;
+use crate::lmm::LockedState;
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
@@ -29,9 +29,9 @@ struct Report {
     region: Info,
     /// None if not requested.
     blocks: Option<Vec<Block>>,
-    registered: State,
+    registered: LockedState,
     went_stale: Option<WentStale>,
-    unregistered: State,
+    unregistered: LockedState,
     /// With the pin cache: one more registration, after all had ended.
     again: Option<Registration>,
 }
@@ -92,24 +92,22 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
         device.set_pin_cache(true)?;
     }
     let registrar = Registrar::new(&device, args.mode.into());
-    if args.mode != ModeArg::Pinned {
-        // Looked up once per memory, and neither counted nor timed.
-        memory.segment()?;
-    }
+    // Read once per memory, and neither counted nor timed.
+    let segment = registrar.segment(&memory)?;
     let before = Cost::ask(&device, &memory, &args.memory)?;
     let bytes = memory.length();
 
-    let (first, registration) = register(&registrar, &memory, access)?;
+    let (first, registration) = register(&registrar, &memory, segment.as_ref(), access)?;
     let mut registrations = vec![registration];
     let mut others = Vec::new();
     for _ in 1..args.times {
-        let (area, registration) = register(&registrar, &memory, access)?;
+        let (area, registration) = register(&registrar, &memory, segment.as_ref(), access)?;
         others.push(area);
         registrations.push(registration);
     }
-    let region = Info::from(&first.query()?);
+    let region = Info::from(&first.region().query()?);
     let blocks = blocks(&first, args)?;
-    let registered = State::from(&device.locked_memory()?);
+    let registered = LockedState::from(&device.locked_memory()?);
 
     let (memory, went_stale) = match args.then {
         Some(then) => {
@@ -122,7 +120,9 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
         area.unregister()?;
     }
     let again = match &memory {
-        Some(memory) if args.cache => Some(register(&registrar, memory, access)?.1),
+        Some(memory) if args.cache => {
+            Some(register(&registrar, memory, segment.as_ref(), access)?.1)
+        }
         _ => None,
     };
     let report = Report {
@@ -136,7 +136,7 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
         blocks,
         registered,
         went_stale,
-        unregistered: State::from(&device.locked_memory()?),
+        unregistered: LockedState::from(&device.locked_memory()?),
         again,
     };
     output::print(common.json, &report, words)
@@ -145,14 +145,15 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
 fn register(
     registrar: &Registrar,
     memory: &Memory,
+    segment: Option<&Segment>,
     access: Access,
 ) -> uldma::Result<(Area, Registration)> {
     let (calls, start) = (uldma::calls(), Instant::now());
-    let area = registrar.register(memory, 0..memory.length(), access)?;
+    let area = registrar.register(memory, segment, 0..memory.length(), access)?;
     let seconds = start.elapsed().as_secs_f64();
     let registration = Registration {
-        handle: area.handle(),
-        index: area.index(),
+        handle: area.region().handle(),
+        index: area.region().index(),
         action: area.answer().map(|answer| match answer.action {
             Action::Nop => "nop",
             Action::Lock => "lock",
@@ -198,11 +199,11 @@ fn go_stale(
             Some(memory)
         }
     };
-    let event_bytes = wait_stale(device, area.handle(), common.timeout)?;
+    let event_bytes = wait_stale(device, area.region().handle(), common.timeout)?;
     let went_stale = WentStale {
         then,
         event_bytes,
-        region_bytes: area.query()?.stale,
+        region_bytes: area.region().query()?.stale,
     };
     Ok((memory, went_stale))
 }

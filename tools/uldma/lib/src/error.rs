@@ -165,17 +165,6 @@ impl Error {
         }
     }
 
-    /// Builds the error of mlock() or shmctl(), which have their own limit.
-    pub(crate) fn locking(action: impl Into<String>, errno: Errno) -> Self {
-        let hint = matches!(errno, Errno::ENOMEM | Errno::EPERM | Errno::EAGAIN)
-            .then(|| Memlock::read().locking_advice());
-        Self::System {
-            action: action.into(),
-            errno,
-            hint,
-        }
-    }
-
     /// Builds the error of a connection's call.
     pub(crate) fn connection(action: impl Into<String>, errno: Errno) -> Self {
         let hint = match errno {

@@ -42,7 +42,6 @@
 //! | connections under the names of the paper | [`pcic`] |
 //! | exchange messages | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
-//! | lock memory under the names of the paper, or by its other modes | [`lmm`], [`registrar`] |
 //! | get the reason of a failure | [`Error`], [`Error::hint`] |
 //!
 //! `Documentation/uldma/user-api.rst` describes the kernel's interface to the same functions.
@@ -59,10 +58,10 @@
 //! | volatile accesses, fences and pointer arithmetic | `mmio` |
 //! | the accesses of each method | `method`, `refusal` |
 //! | errors and names | `error`, `name` |
-//! | memory of the process | `buffer`, `memory`, `segment`, `shared_lock` |
+//! | memory of the process | `buffer`, `memory`, `shared_lock` |
 //! | the open file | `device`, `event`, `peer`, `locked_memory` |
 //! | entries of the region table | `entry`, `charge`, `region_info`, `blocks`, `chunk` |
-//! | regions | `region`, `export`, `shadow`, `lmm`, `registrar` |
+//! | regions | `region`, `export`, `shadow` |
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
 //! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
@@ -86,7 +85,6 @@ mod event;
 mod export;
 mod handshake;
 mod link;
-pub mod lmm;
 mod locked_memory;
 pub mod loopback;
 pub mod measure;
@@ -101,10 +99,8 @@ mod queue;
 mod refusal;
 mod region;
 mod region_info;
-pub mod registrar;
 mod retry;
 pub mod ring;
-mod segment;
 mod selector;
 mod shadow;
 mod shared_lock;
@@ -147,14 +143,13 @@ pub use queue::{Batch, Queue};
 pub use refusal::Refusal;
 pub use region::{Borrowed, Region, Registered};
 pub use region_info::RegionInfo;
-pub use registrar::Registrar;
 pub use selector::Selector;
 pub use shadow::{Shadow, ShadowAddress};
 pub use shared_lock::{SharedGuard, SharedLock};
 pub use size_word::MAX_TRANSFER;
 pub use spin::Spin;
 pub use status::Completion;
-pub use sys::calls;
+pub use sys::{calls, count_call};
 pub use ticket::{KernelTicket, Ticket};
 pub use transfer::{Start, Started};
 pub use window::{InboundSegment, OutboundSegment};

@@ -52,19 +52,6 @@ impl Memlock {
         });
         text
     }
-
-    /// Returns advice for an mlock() that found no room; mlock() counts apart from pinned memory.
-    pub(crate) fn locking_advice(&self) -> String {
-        let locked = self.locked / 1024;
-        match self.limit {
-            Some(limit) => format!(
-                "RLIMIT_MEMLOCK is {} KiB, {locked} KiB of it in use by mlock(): raise it \
-                 (ulimit -l), or run with CAP_IPC_LOCK",
-                limit / 1024
-            ),
-            None => format!("{locked} KiB are locked, without a limit: is all of it mapped?"),
-        }
-    }
 }
 
 fn field(status: &str, name: &str) -> u64 {

@@ -6,13 +6,11 @@ use std::ffi::CString;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::ProtFlags;
 
-use crate::segment::Segment;
 use crate::sys::{self, Mapping, ShmId};
 use crate::{Error, Result};
 
@@ -44,8 +42,6 @@ pub struct Memory {
     shared: bool,
     writable: bool,
     shm: Option<ShmId>,
-    /// Location of the memory, after the first look-up.
-    segment: OnceLock<Segment>,
 }
 
 impl Memory {
@@ -113,7 +109,7 @@ impl Memory {
     pub fn attach(segment_id: i32, writable: bool) -> Result<Self> {
         let id = ShmId(segment_id);
         let attach = || {
-            let length = id.stat()?.length;
+            let length = id.length()?;
             let mut memory = Self::own(id.attach(writable)?, length, true);
             memory.writable = writable;
             memory.shm = Some(id);
@@ -129,7 +125,6 @@ impl Memory {
             shared,
             writable: true,
             shm: None,
-            segment: OnceLock::new(),
         }
     }
 
@@ -161,20 +156,6 @@ impl Memory {
     /// user; none for other kinds.
     pub fn segment_id(&self) -> Option<i32> {
         self.shm.map(|id| id.0)
-    }
-
-    /// Returns the mapping that contains the memory. It is read from `/proc/self/maps` at the first
-    /// call.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Segment::containing`].
-    pub fn segment(&self) -> Result<&Segment> {
-        if let Some(segment) = self.segment.get() {
-            return Ok(segment);
-        }
-        let segment = Segment::containing(self.address(), self.length)?;
-        Ok(self.segment.get_or_init(|| segment))
     }
 
     /// Copies from the memory at `offset` into `target`.
@@ -224,7 +205,11 @@ impl Memory {
     }
 
     /// Returns address and length of a part.
-    pub(crate) fn locate(&self, part: &Range<u64>) -> Result<(u64, u64)> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the part does not exist.
+    pub fn locate(&self, part: &Range<u64>) -> Result<(u64, u64)> {
         let length = part.end.checked_sub(part.start);
         match length.filter(|_| part.end <= self.length) {
             Some(length) => Ok((self.address() + part.start, length)),
@@ -331,7 +316,7 @@ mod tests {
             again.write(0, b"x").unwrap_err().errno(),
             Some(Errno::EACCES)
         );
-        assert_ne!(again.segment().unwrap(), memory.segment().unwrap());
+        assert_ne!(again.address(), memory.address());
     }
 
     #[test]

@@ -257,11 +257,6 @@ impl Borrowed {
     /// [`Error::System`]: ETIMEDOUT when the device does not answer; the region has ended, and its
     /// pages stay pinned.
     pub fn unregister(self) -> Result<()> {
-        self.end()
-    }
-
-    /// Ends the registration through a shared reference; later calls have no effect.
-    pub(crate) fn end(&self) -> Result<()> {
         self.entry
             .end()
             .map_err(|errno| Error::system("unregister a region", errno))

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The system calls that this crate makes, as safe functions: ioctl and a few small ones here, those
-//! that map and lock memory in the modules below.
+//! that map memory in the modules below.
 //!
 //! Every call is counted per thread ([`calls`]), so that programs can report the cost of an
 //! operation.
 
-mod lock;
 mod mapping;
 mod shm;
 
@@ -19,7 +18,6 @@ use nix::libc;
 
 use crate::uapi;
 
-pub(crate) use lock::{mlock, munlock};
 pub(crate) use mapping::Mapping;
 pub(crate) use shm::ShmId;
 
@@ -29,13 +27,13 @@ thread_local! {
 
 /// System calls that this crate has made on this thread so far.
 ///
-/// An exact count that does not rest on this crate's word is in [`crate::measure::Tracer`].
+/// This is the crate's own count. A tracer, as that of `tools/uldma/papers`, counts all calls.
 pub fn calls() -> u64 {
     CALLS.get()
 }
 
-/// Notes that this thread makes one more system call.
-pub(crate) fn count_call() {
+/// Counts one more system call of this thread, which a caller of this crate makes itself.
+pub fn count_call() {
     CALLS.set(CALLS.get() + 1);
 }
 
@@ -182,19 +180,6 @@ pub(crate) fn random() -> Result<u64, Errno> {
             return Ok(u64::from_ne_bytes(bytes));
         }
     }
-}
-
-/// Allows the process `tracer` to trace this one, which Yama would forbid.
-pub(crate) fn allow_tracer(tracer: u32) {
-    // SAFETY: this command takes a number and touches no memory. Where it fails (no Yama),
-    // there is nothing to allow.
-    let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0) };
-}
-
-/// A system call that does nothing and that a tracer recognises by its argument.
-pub(crate) fn mark(command: i32) {
-    // SAFETY: prctl() refuses an unknown command with EINVAL before it uses its arguments.
-    let _ = unsafe { libc::prctl(command, 0, 0, 0, 0) };
 }
 
 #[cfg(test)]

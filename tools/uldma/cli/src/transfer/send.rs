@@ -8,8 +8,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::Serialize;
-use uldma::measure::{Clock, Tracer};
+use uldma::measure::Clock;
 use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
+use uldma_papers::tracer::Tracer;
 
 use super::{
     digest, protocol_error, receive_message, send_message, Listening, Message, CAPACITY, CHUNK,

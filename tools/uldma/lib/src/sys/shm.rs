@@ -14,14 +14,6 @@ use super::mapping::{length_of, Mapping};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShmId(pub(crate) i32);
 
-/// The kernel's state of a segment.
-pub(crate) struct ShmStat {
-    /// Bytes.
-    pub(crate) length: u64,
-    /// Mappings of it, in all processes.
-    pub(crate) mappings: u64,
-}
-
 impl ShmId {
     /// Creates a segment that only processes of this user can attach.
     pub(crate) fn create(length: u64) -> Result<Self, Errno> {
@@ -34,7 +26,7 @@ impl ShmId {
 
     /// Maps the whole segment.
     pub(crate) fn attach(self, writable: bool) -> Result<Mapping, Errno> {
-        let length = length_of(self.stat()?.length)?;
+        let length = length_of(self.length()?)?;
         let flags = if writable { 0 } else { libc::SHM_RDONLY };
         count_call();
         // SAFETY: without an address the kernel picks unused ones, so nothing that exists changes
@@ -48,37 +40,21 @@ impl ShmId {
 
     /// Has the segment end with its last mapping.
     pub(crate) fn remove(self) -> Result<(), Errno> {
-        self.control(libc::IPC_RMID)
-    }
-
-    /// Keeps the segment's pages in memory, for all processes that map it.
-    pub(crate) fn lock(self) -> Result<(), Errno> {
-        self.control(libc::SHM_LOCK)
-    }
-
-    /// Ends that.
-    pub(crate) fn unlock(self) -> Result<(), Errno> {
-        self.control(libc::SHM_UNLOCK)
-    }
-
-    fn control(self, command: libc::c_int) -> Result<(), Errno> {
         count_call();
-        // SAFETY: the commands above take no third argument.
-        Errno::result(unsafe { libc::shmctl(self.0, command, std::ptr::null_mut()) }).map(drop)
+        // SAFETY: the command takes no third argument.
+        let result = unsafe { libc::shmctl(self.0, libc::IPC_RMID, std::ptr::null_mut()) };
+        Errno::result(result).map(drop)
     }
 
-    /// Queries the kernel.
-    pub(crate) fn stat(self) -> Result<ShmStat, Errno> {
+    /// Returns the bytes of the segment.
+    pub(crate) fn length(self) -> Result<u64, Errno> {
         let mut stat = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
         count_call();
         // SAFETY: the command writes one `shmid_ds`, for which there is room.
         Errno::result(unsafe { libc::shmctl(self.0, libc::IPC_STAT, stat.as_mut_ptr()) })?;
         // SAFETY: the structure consists of numbers, which were zeroed and then written.
         let stat = unsafe { stat.assume_init() };
-        Ok(ShmStat {
-            length: stat.shm_segsz as u64,
-            mappings: stat.shm_nattch,
-        })
+        Ok(stat.shm_segsz as u64)
     }
 }
 
@@ -92,7 +68,7 @@ mod tests {
         let first = id.attach(true).unwrap();
         id.remove().unwrap();
         let second = id.attach(false).unwrap();
-        assert_eq!(id.stat().unwrap().mappings, 2);
+        assert_eq!(id.length().unwrap(), 5000);
         first.write(4999, b"x");
         let mut back = [0];
         second.read(4999, &mut back);

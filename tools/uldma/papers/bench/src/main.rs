@@ -76,7 +76,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     // The tracer starts this program, too, to count system calls.
-    uldma::measure::tracer_main();
+    uldma_papers::tracer::tracer_main();
     let cli = Cli::parse();
     let result = match &cli.verb {
         Verb::Serve => serve::run(&cli.common),

@@ -5,16 +5,16 @@
 //! | paper | here | otherwise |
 //! | --- | --- | --- |
 //! | `lmm_lock_area(IN start, IN length, OUT la_handle)` | [`lmm_lock_area`] | [`Device::register`] and others |
-//! | `lmm_unlock_area(IN la_handle)` | [`lmm_unlock_area`] | [`crate::Region::unregister`], or drop |
-//! | `lmm_get_pages(IN la_handle, OUT pages)` | [`lmm_get_pages`] | [`crate::Region::pages`] |
-//! | "a list \[of\] consecutive page blocks" | [`lmm_get_blocks`] | [`crate::Region::blocks`] |
+//! | `lmm_unlock_area(IN la_handle)` | [`lmm_unlock_area`] | [`uldma::Region::unregister`], or drop |
+//! | `lmm_get_pages(IN la_handle, OUT pages)` | [`lmm_get_pages`] | [`uldma::Region::pages`] |
+//! | "a list \[of\] consecutive page blocks" | [`lmm_get_blocks`] | [`uldma::Region::blocks`] |
 //! | `lmm_cleanup()` | [`lmm_cleanup`] | [`Device::cleanup`], or close |
 //!
 //! Parameters that the paper passes OUT are returned. The paper's kernel has one manager; here each
 //! device has one. Memory is locked for reading and writing by the device, as the paper knows no
 //! rights.
 
-use crate::{Access, Block, Borrowed, Device, Result};
+use uldma::{Access, Block, Borrowed, Device, Result};
 
 /// A locked area. It can be named in transfers, and is unlocked when it is dropped.
 pub type LaHandle = Borrowed;
@@ -24,7 +24,7 @@ pub type LaHandle = Borrowed;
 ///
 /// # Errors
 ///
-/// [`Error::System`](crate::Error::System): ENOMEM when the limit would be exceeded, ENOSPC when
+/// [`Error::System`](uldma::Error::System): ENOMEM when the limit would be exceeded, ENOSPC when
 /// the device's table is full, EDQUOT when this user's share of it is used up, EFAULT when the
 /// addresses are not mapped for reading and writing.
 ///
@@ -40,7 +40,7 @@ pub unsafe fn lmm_lock_area(device: &Device, start: u64, length: u64) -> Result<
 ///
 /// # Errors
 ///
-/// [`Error::System`](crate::Error::System): ETIMEDOUT when the device does not answer; the region
+/// [`Error::System`](uldma::Error::System): ETIMEDOUT when the device does not answer; the region
 /// has ended, and its pages stay pinned.
 pub fn lmm_unlock_area(la_handle: LaHandle) -> Result<()> {
     la_handle.unregister()
@@ -50,7 +50,7 @@ pub fn lmm_unlock_area(la_handle: LaHandle) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::System`](crate::Error::System): EPERM without CAP_SYS_ADMIN.
+/// [`Error::System`](uldma::Error::System): EPERM without CAP_SYS_ADMIN.
 pub fn lmm_get_pages(la_handle: &LaHandle) -> Result<Vec<u64>> {
     let pages = la_handle.pages()?;
     pages.map(|page| page.map(|page| page.address)).collect()
@@ -61,7 +61,7 @@ pub fn lmm_get_pages(la_handle: &LaHandle) -> Result<Vec<u64>> {
 ///
 /// # Errors
 ///
-/// [`Error::System`](crate::Error::System): EPERM without CAP_SYS_ADMIN.
+/// [`Error::System`](uldma::Error::System): EPERM without CAP_SYS_ADMIN.
 pub fn lmm_get_blocks(la_handle: &LaHandle) -> Result<Vec<Block>> {
     la_handle.blocks()?.collect()
 }
@@ -71,7 +71,7 @@ pub fn lmm_get_blocks(la_handle: &LaHandle) -> Result<Vec<Block>> {
 ///
 /// # Errors
 ///
-/// [`Error::System`](crate::Error::System): ETIMEDOUT when the device does not answer (the regions
+/// [`Error::System`](uldma::Error::System): ETIMEDOUT when the device does not answer (the regions
 /// have ended, and their pages stay pinned), ENODEV when it has been removed.
 pub fn lmm_cleanup(device: &Device) -> Result<()> {
     device.cleanup()

@@ -17,7 +17,9 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{gettid, Pid};
 
-use crate::{sys, Error, Result};
+use uldma::Result;
+
+use crate::system;
 
 /// First argument of the program when it is to act as the tracer.
 const ROLE: &str = "--uldma-count-syscalls-of";
@@ -65,10 +67,10 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EPERM when this process must not be traced (another tracer is attached,
+    /// [`uldma::Error::System`]: EPERM when this process must not be traced (another tracer is attached,
     /// or the policy forbids it).
     pub fn attach() -> Result<Self> {
-        let failed = |errno| Error::system("attach a tracer that counts system calls", errno);
+        let failed = |errno| system("attach a tracer that counts system calls", errno);
         let from_io = |error: io::Error| {
             failed(
                 error
@@ -82,7 +84,7 @@ impl Tracer {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(from_io)?;
-        sys::allow_tracer(child.id());
+        allow_tracer(child.id());
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(Errno::EBADF));
         };
@@ -106,7 +108,7 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when the tracer has ended.
+    /// [`uldma::Error::System`] when the tracer has ended.
     pub fn count<R>(self, section: impl FnOnce() -> R) -> (R, Result<SyscallCount>) {
         let (result, watched) = self.watch(section);
         (result, watched.count())
@@ -115,9 +117,9 @@ impl Tracer {
     /// Counts as [`Tracer::count`] does, but leaves the result with the tracer: code after the
     /// section can be timed, too.
     pub fn watch<R>(self, section: impl FnOnce() -> R) -> (R, Watched) {
-        sys::mark(BEGIN);
+        mark(BEGIN);
         let result = section();
-        sys::mark(END);
+        mark(END);
         (result, Watched(self))
     }
 
@@ -137,10 +139,10 @@ impl Watched {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when the tracer has ended.
+    /// [`uldma::Error::System`] when the tracer has ended.
     pub fn count(mut self) -> Result<SyscallCount> {
         let line = self.0.answer().unwrap_or_default();
-        parse(&line).ok_or_else(|| Error::system("count system calls", Errno::ECHILD))
+        parse(&line).ok_or_else(|| system("count system calls", Errno::ECHILD))
     }
 }
 
@@ -207,6 +209,19 @@ fn trace(thread: Pid) -> nix::Result<()> {
         .collect();
     send_line(&format!("count{}", pairs.concat()));
     Ok(())
+}
+
+/// Allows the process `tracer` to trace this one, which Yama would forbid.
+fn allow_tracer(tracer: u32) {
+    // SAFETY: this command takes a number and touches no memory. Where it fails (no Yama),
+    // there is nothing to allow.
+    let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0) };
+}
+
+/// Makes a system call that does nothing and that a tracer recognises by its argument.
+fn mark(command: i32) {
+    // SAFETY: prctl() refuses an unknown command with EINVAL before it uses its arguments.
+    let _ = unsafe { libc::prctl(command, 0, 0, 0, 0) };
 }
 
 fn send_line(line: &str) {

@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use uldma::measure::{tracer_main, Tracer};
+use uldma_papers::tracer::{tracer_main, Tracer};
 
 fn count(section: impl FnOnce()) -> u64 {
     let tracer = Tracer::attach().unwrap();

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use uldma::measure::{Clock, Tracer};
+use uldma::measure::Clock;
 use uldma::{ContextOptions, Device, Method};
+use uldma_papers::tracer::Tracer;
 
 use super::subject::{self, Subject, PAGES};
 use crate::failure::Failure;

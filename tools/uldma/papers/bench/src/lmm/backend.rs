@@ -8,8 +8,8 @@ use std::rc::Rc;
 use io_uring::IoUring;
 use nix::libc;
 use nix::sys::mman::{mlock, munlock};
-use uldma::registrar::{Area, Mode};
-use uldma::{Access, Borrowed, Device, Memory, Registrar};
+use uldma::{Access, Borrowed, Device, Memory};
+use uldma_papers::registrar::{Area, Mode, Registrar, Segment};
 
 use super::memory::{Range, Subject};
 use crate::failure::Failure;
@@ -112,7 +112,7 @@ impl<C: Backend> Backend for Again<C> {
 #[derive(Debug)]
 pub(crate) struct Locking {
     registrar: Registrar,
-    memory: Option<Rc<Memory>>,
+    memory: Option<(Rc<Memory>, Option<Segment>)>,
     area: Option<Area>,
 }
 
@@ -139,16 +139,19 @@ impl Locking {
 impl Backend for Locking {
     fn begin(&mut self, subject: &Subject) -> Result<(), Failure> {
         // The paper's driver knows where a segment lies; the library has to find it, once.
-        subject.memory().segment()?;
-        self.memory = Some(Rc::clone(subject.memory()));
+        let segment = self.registrar.segment(subject.memory())?;
+        self.memory = Some((Rc::clone(subject.memory()), segment));
         Ok(())
     }
 
     fn register(&mut self, range: Range) -> Result<(), Failure> {
-        if let Some(memory) = &self.memory {
+        if let Some((memory, segment)) = &self.memory {
             let start = range.address() - memory.address();
             let part = start..start + range.length() as u64;
-            self.area = Some(self.registrar.register(memory, part, Access::ReadWrite)?);
+            let area =
+                self.registrar
+                    .register(memory, segment.as_ref(), part, Access::ReadWrite)?;
+            self.area = Some(area);
         }
         Ok(())
     }

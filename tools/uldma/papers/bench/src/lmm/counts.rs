@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
 
-use uldma::measure::Tracer;
 use uldma::{Borrowed, Device};
+use uldma_papers::tracer::Tracer;
 
 use super::backend::{add, Backend, Locking, Ring, Uldma};
 use super::memory::{Pages, Subject};

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use crate::segment::{Key, Segment, Span};
+use super::segment::{Key, Segment, Span};
 
 /// Action of the library after the driver's answer (§4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::tests::{private, shared};
     use super::*;
-    use crate::segment::tests::{private, shared};
 
     const GIVEN: Span = Span {
         start: 0x5000,

@@ -2,29 +2,56 @@
 
 //! The two ways to lock memory from user level: by address, and a segment as a whole.
 
-use nix::errno::Errno;
+use std::ptr;
 
+use nix::errno::Errno;
+use nix::libc;
+use uldma::{count_call, Error, Memlock, Result};
+
+use super::mlock::{mlock, munlock};
 use super::protocol::LockCalls;
-use crate::segment::{Segment, Span};
-use crate::sys::{self, ShmId};
-use crate::{Error, Result};
+use super::segment::{Segment, Span};
+
+/// Builds the error of mlock() or shmctl(), which have their own limit.
+fn locking(action: String, errno: Errno) -> Error {
+    let hint = matches!(errno, Errno::ENOMEM | Errno::EPERM | Errno::EAGAIN)
+        .then(|| advice(&Memlock::read()));
+    Error::System {
+        action,
+        errno,
+        hint,
+    }
+}
+
+/// Returns advice for an mlock() that found no room; mlock() counts apart from pinned memory.
+fn advice(memlock: &Memlock) -> String {
+    let locked = memlock.locked / 1024;
+    match memlock.limit {
+        Some(limit) => format!(
+            "RLIMIT_MEMLOCK is {} KiB, {locked} KiB of it in use by mlock(): raise it (ulimit -l), \
+             or run with CAP_IPC_LOCK",
+            limit / 1024
+        ),
+        None => format!("{locked} KiB are locked, without a limit: is all of it mapped?"),
+    }
+}
 
 /// mlock() and munlock().
 pub(super) struct MlockCalls;
 
 impl LockCalls for MlockCalls {
     fn lock(&self, span: Span) -> Result<()> {
-        sys::mlock(span.start, span.length)
-            .map_err(|errno| Error::locking(format!("lock {} bytes", span.length), errno))
+        mlock(span.start, span.length)
+            .map_err(|errno| locking(format!("lock {} bytes", span.length), errno))
     }
 
     fn unlock(&self, span: Span) -> Result<()> {
-        match sys::munlock(span.start, span.length) {
+        match munlock(span.start, span.length) {
             // Memory that was unmapped is not locked.
             Ok(()) | Err(Errno::ENOMEM) => Ok(()),
             Err(errno) => {
                 let action = format!("unlock {} bytes", span.length);
-                Err(Error::locking(action, errno))
+                Err(locking(action, errno))
             }
         }
     }
@@ -32,40 +59,54 @@ impl LockCalls for MlockCalls {
 
 /// SHM_LOCK and SHM_UNLOCK, of one System V segment whatever the addresses.
 pub(super) struct ShmLockCalls<'a> {
-    id: ShmId,
+    id: i32,
     segment: &'a Segment,
 }
 
 impl<'a> ShmLockCalls<'a> {
     /// Returns none for memory that is no System V segment.
     pub(super) fn of(segment: &'a Segment) -> Option<Self> {
-        let id = segment.shm_id().map(ShmId)?;
+        let id = segment.shm_id()?;
         Some(Self { id, segment })
     }
 
     /// Returns true if other processes have the segment attached, or if that is unknown.
     pub(super) fn others_attach(&self) -> bool {
-        self.id
-            .stat()
-            .map_or(true, |stat| stat.mappings > self.segment.own_mappings())
+        self.mappings()
+            .map_or(true, |mappings| mappings > self.segment.own_mappings())
+    }
+
+    /// Queries the number of mappings of the segment in all processes.
+    fn mappings(&self) -> std::result::Result<u64, Errno> {
+        let mut stat = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
+        count_call();
+        // SAFETY: the command writes one `shmid_ds`, for which there is room.
+        Errno::result(unsafe { libc::shmctl(self.id, libc::IPC_STAT, stat.as_mut_ptr()) })?;
+        // SAFETY: the structure consists of numbers, which were zeroed and then written.
+        Ok(unsafe { stat.assume_init() }.shm_nattch)
+    }
+
+    /// Executes SHM_LOCK or SHM_UNLOCK.
+    fn control(&self, command: libc::c_int) -> std::result::Result<(), Errno> {
+        count_call();
+        // SAFETY: these commands take no third argument.
+        Errno::result(unsafe { libc::shmctl(self.id, command, ptr::null_mut()) }).map(drop)
     }
 }
 
 impl LockCalls for ShmLockCalls<'_> {
     fn lock(&self, _: Span) -> Result<()> {
-        let action = || format!("lock segment {}", self.id.0);
-        self.id
-            .lock()
-            .map_err(|errno| Error::locking(action(), errno))
+        self.control(libc::SHM_LOCK)
+            .map_err(|errno| locking(format!("lock segment {}", self.id), errno))
     }
 
     fn unlock(&self, _: Span) -> Result<()> {
-        match self.id.unlock() {
+        match self.control(libc::SHM_UNLOCK) {
             // A segment that has ended is not locked.
             Ok(()) | Err(Errno::EINVAL | Errno::EIDRM) => Ok(()),
             Err(errno) => {
-                let action = format!("unlock segment {}", self.id.0);
-                Err(Error::locking(action, errno))
+                let action = format!("unlock segment {}", self.id);
+                Err(locking(action, errno))
             }
         }
     }
@@ -73,8 +114,9 @@ impl LockCalls for ShmLockCalls<'_> {
 
 #[cfg(test)]
 mod tests {
+    use uldma::{Kind, Memory};
+
     use super::*;
-    use crate::{Kind, Memory};
 
     fn span_of(memory: &Memory) -> Span {
         Span {

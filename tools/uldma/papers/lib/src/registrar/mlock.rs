@@ -7,10 +7,10 @@ use std::ffi::c_void;
 use nix::errno::Errno;
 use nix::libc;
 
-use super::count_call;
+use uldma::count_call;
 
 /// Keeps the pages of a range in memory; the kernel rounds it out to whole pages.
-pub(crate) fn mlock(start: u64, length: u64) -> Result<(), Errno> {
+pub(super) fn mlock(start: u64, length: u64) -> Result<(), Errno> {
     let length = usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?;
     count_call();
     // SAFETY: the call reads and writes no memory of ours, whatever is mapped there; it changes
@@ -19,7 +19,7 @@ pub(crate) fn mlock(start: u64, length: u64) -> Result<(), Errno> {
 }
 
 /// Ends that, for a range that need not be locked.
-pub(crate) fn munlock(start: u64, length: u64) -> Result<(), Errno> {
+pub(super) fn munlock(start: u64, length: u64) -> Result<(), Errno> {
     let length = usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?;
     count_call();
     // SAFETY: as above.
@@ -33,13 +33,14 @@ fn address(start: u64) -> Result<*const c_void, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use uldma::{Kind, Memory};
+
     use super::*;
-    use crate::sys::Mapping;
 
     #[test]
     fn only_mapped_memory_can_be_locked() {
-        let map = Mapping::anonymous(4096).unwrap();
-        let start = map.base().as_ptr() as u64;
+        let map = Memory::new(Kind::Private, 4096).unwrap();
+        let start = map.address();
         mlock(start + 100, 8).unwrap();
         munlock(start, 4096).unwrap();
         drop(map);

@@ -5,20 +5,21 @@
 //!
 //! In Linux 2.4 a driver could not lock shared pages by itself, so the paper (§4.1.2) locks by
 //! address, from user level, around the driver's call. Today the driver's pins (`FOLL_LONGTERM`)
-//! hold every kind of memory: only [`Mode::Pinned`] is needed, and [`crate::Device::register`] is
+//! hold every kind of memory: only [`Mode::Pinned`] is needed, and [`Device::register`] is
 //! all that a program should use. The other modes do what the paper does *on top*, so that it can
 //! be seen and measured.
 //!
 //! ```no_run
-//! use uldma::registrar::{Mode, Registrar};
 //! use uldma::{Access, Device, Kind, Memory};
+//! use uldma_papers::registrar::{Mode, Registrar};
 //!
 //! fn main() -> uldma::Result<()> {
 //!     let device = Device::open(0)?;
 //!     let memory = Memory::new(Kind::SysV, 1 << 20)?;
 //!     let registrar = Registrar::new(&device, Mode::Mlock);
+//!     let segment = registrar.segment(&memory)?;
 //!     // Timed from here: mlock(), the driver, mlock() of the whole segment.
-//!     let area = registrar.register(&memory, 0..4096, Access::ReadWrite)?;
+//!     let area = registrar.register(&memory, segment.as_ref(), 0..4096, Access::ReadWrite)?;
 //!     println!("{:?}", area.answer());
 //!     // And from here: the driver, munlock() of the whole segment.
 //!     area.unregister()?;
@@ -30,13 +31,12 @@
 //!
 //! * Make one registrar per mode before the clock starts. A registration through [`Mode::Pinned`]
 //!   is only the driver's one system call.
-//! * The location of a [`Memory`] is read from `/proc/self/maps` once, at its first registration in
-//!   another mode than [`Mode::Pinned`]; [`Memory::segment`] does it in advance. The paper's driver
-//!   needs no look-up. [`Registrar::register_at`] makes one every time.
+//! * [`Registrar::segment`] reads the location of a [`Memory`] from `/proc/self/maps`; call it before
+//!   the clock starts. The paper's driver needs no look-up.
 //! * The *first* registration of a segment and *later* ones differ (the paper's Tables 2 and 1):
 //!   hold one area of the segment to measure later ones. In the paper's Table 1 another process
 //!   holds it: pass that process [`Memory::segment_id`], for [`Memory::attach`].
-//! * [`crate::calls`] counts the system calls of each mode.
+//! * [`uldma::calls`] counts the system calls of each mode.
 //!
 //! Intended differences from the paper:
 //!
@@ -55,22 +55,22 @@
 
 mod agent;
 mod lock_calls;
+mod mlock;
 mod protocol;
+mod segment;
 mod shm_counter;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use crate::segment::{Segment, Span};
+use uldma::{Access, Borrowed, Device, Memory, Result};
+
 pub use agent::{Action, Answer};
+pub use segment::{Segment, Span};
 
 use agent::Agent;
 use lock_calls::{MlockCalls, ShmLockCalls};
 use shm_counter::ShmCounter;
-
-use crate::entry::Entry;
-use crate::region::sealed;
-use crate::{Access, Borrowed, Device, Memory, Registered, Result};
 
 /// The mechanism that keeps the pages of a region in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,59 +119,41 @@ impl Registrar {
         }
     }
 
-    /// Returns the mechanism that keeps the pages in memory.
-    pub fn mode(&self) -> Mode {
-        self.inner.mode
-    }
-
-    /// Registers a part of `memory`.
+    /// Returns the segment of the memory, for [`Registrar::register`]; none in [`Mode::Pinned`],
+    /// which needs none.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Range`] when the part does not exist; [`crate::Error::System`]: ENOSPC,
-    /// EDQUOT and EOPNOTSUPP as for [`Device::register_memory`], ENOMEM or EPERM when pins, mlock()
-    /// or SHM_LOCK would exceed RLIMIT_MEMLOCK. After an error no other memory is registered or
-    /// locked than before.
-    pub fn register(&self, memory: &Memory, part: Range<u64>, access: Access) -> Result<Area> {
+    /// [`uldma::Error::System`] when `/proc/self/maps` cannot be read.
+    pub fn segment(&self, memory: &Memory) -> Result<Option<Segment>> {
+        match self.inner.mode {
+            Mode::Pinned => Ok(None),
+            Mode::Mlock | Mode::ShmCtl => {
+                Segment::containing(memory.address(), memory.length()).map(Some)
+            }
+        }
+    }
+
+    /// Registers a part of `memory`, whose segment [`Registrar::segment`] has returned.
+    ///
+    /// # Errors
+    ///
+    /// [`uldma::Error::Range`] when the part does not exist; [`uldma::Error::System`]: ENOSPC when
+    /// the device's table is full, EDQUOT when this user's share of it is used up, EOPNOTSUPP when
+    /// this kind of memory cannot be pinned, ENOMEM or EPERM when pins, mlock() or SHM_LOCK would
+    /// exceed RLIMIT_MEMLOCK. After an error no other memory is registered or locked than before.
+    pub fn register(
+        &self,
+        memory: &Memory,
+        segment: Option<&Segment>,
+        part: Range<u64>,
+        access: Access,
+    ) -> Result<Area> {
         let (start, length) = memory.locate(&part)?;
         let given = Span { start, length };
-        let segment = match self.inner.mode {
-            Mode::Pinned => None,
-            Mode::Mlock | Mode::ShmCtl => Some(memory.segment()?.clone()),
-        };
-        // SAFETY: no reference to bytes of a `Memory` exists.
-        unsafe { self.enter(given, segment, access) }
-    }
-
-    /// Registers the memory that is mapped at `start`.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Registrar::register`] and of [`Segment::containing`].
-    ///
-    /// # Safety
-    ///
-    /// The requirements of [`Device::register_at`].
-    pub unsafe fn register_at(&self, start: u64, length: u64, access: Access) -> Result<Area> {
-        let segment = match self.inner.mode {
-            Mode::Pinned => None,
-            Mode::Mlock | Mode::ShmCtl => Some(Segment::containing(start, length)?),
-        };
-        // SAFETY: the caller keeps the same promise.
-        unsafe { self.enter(Span { start, length }, segment, access) }
-    }
-
-    /// # Safety
-    ///
-    /// The requirements of [`Device::register_at`].
-    unsafe fn enter(&self, given: Span, segment: Option<Segment>, access: Access) -> Result<Area> {
-        // SAFETY: the caller keeps the same promise.
-        let driver = || unsafe {
-            let device = &self.inner.device;
-            device.register_at(given.start, given.length, access)
-        };
+        let driver = || self.inner.device.register_memory(memory, part, access);
         let mut answer = None;
-        let region = match (&self.inner.mode, &segment) {
+        let region = match (self.inner.mode, segment) {
             (Mode::Mlock, Some(segment)) => {
                 let agent = &mut self.inner.lock().agent;
                 let (region, answered) =
@@ -188,12 +170,15 @@ impl Registrar {
             },
             _ => driver()?,
         };
-        Ok(Area {
+        let lock = segment.map(|segment| Lock {
             registrar: self.inner.clone(),
+            segment: segment.clone(),
+            released: false,
+        });
+        Ok(Area {
             region,
-            segment,
+            lock,
             answer,
-            over: false,
         })
     }
 }
@@ -203,26 +188,41 @@ impl Inner {
         // The counters change in single steps: no panic can leave them half-changed.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn end(&self, region: &Borrowed, segment: Option<&Segment>) -> Result<Option<Answer>> {
-        let driver = || region.end();
-        match (self.mode, segment) {
-            (Mode::Mlock, Some(segment)) => {
-                let agent = &mut self.lock().agent;
+/// What holds the pages of an area beside the driver's pins.
+#[derive(Debug)]
+struct Lock {
+    registrar: Arc<Inner>,
+    segment: Segment,
+    released: bool,
+}
+
+impl Lock {
+    /// Ends the area by `driver`, and then unlocks by the rules of the mode.
+    fn release(&mut self, driver: impl FnOnce() -> Result<()>) -> Result<Option<Answer>> {
+        self.released = true;
+        let segment = &self.segment;
+        match (self.registrar.mode, ShmLockCalls::of(segment)) {
+            (Mode::Mlock, _) => {
+                let agent = &mut self.registrar.lock().agent;
                 protocol::deregister(&MlockCalls, agent, segment, driver).map(Some)
             }
-            (Mode::ShmCtl, Some(segment)) => {
-                match ShmLockCalls::of(segment) {
-                    Some(calls) => {
-                        let counter = &mut self.lock().shm;
-                        let others = || calls.others_attach();
-                        protocol::shm_deregister(&calls, counter, segment, driver, others)?;
-                    }
-                    None => driver()?,
-                }
-                Ok(None)
+            (Mode::ShmCtl, Some(calls)) => {
+                let counter = &mut self.registrar.lock().shm;
+                let others = || calls.others_attach();
+                protocol::shm_deregister(&calls, counter, segment, driver, others).map(|()| None)
             }
             _ => driver().map(|()| None),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.released {
+            // The region has ended before. Memory that stays locked is unlocked with the process.
+            let _ = self.release(|| Ok(()));
         }
     }
 }
@@ -230,12 +230,10 @@ impl Inner {
 /// A registered range. Ends on drop, by the rules of its registrar's mode.
 #[derive(Debug)]
 pub struct Area {
-    registrar: Arc<Inner>,
+    // Fields drop in this order: the registration must end before the memory is unlocked.
     region: Borrowed,
-    segment: Option<Segment>,
+    lock: Option<Lock>,
     answer: Option<Answer>,
-    /// The area has ended already.
-    over: bool,
 }
 
 impl Area {
@@ -253,28 +251,14 @@ impl Area {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::System`]: ETIMEDOUT when the device does not answer; the area and its lock
+    /// [`uldma::Error::System`]: ETIMEDOUT when the device does not answer; the area and its lock
     /// have ended.
-    pub fn unregister(mut self) -> Result<Option<Answer>> {
-        self.over = true;
-        self.registrar.end(&self.region, self.segment.as_ref())
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        if !self.over {
-            // A registration that cannot be ended ends with the device's file; memory that stays
-            // locked, with the process.
-            let _ = self.registrar.end(&self.region, self.segment.as_ref());
+    pub fn unregister(self) -> Result<Option<Answer>> {
+        let Self { region, lock, .. } = self;
+        let driver = || region.unregister();
+        match lock {
+            Some(mut lock) => lock.release(driver),
+            None => driver().map(|()| None),
         }
     }
 }
-
-impl sealed::Registered for Area {
-    fn entry(&self) -> &Entry {
-        sealed::Registered::entry(&self.region)
-    }
-}
-
-impl Registered for Area {}

@@ -2,10 +2,11 @@
 
 //! The library's side of the modes: the order in which to lock, register and act.
 
+use uldma::Result;
+
 use super::agent::{Action, Agent, Answer};
+use super::segment::{Segment, Span};
 use super::shm_counter::ShmCounter;
-use crate::segment::{Segment, Span};
-use crate::Result;
 
 /// Locks memory: by system calls here, in a model in tests.
 pub(super) trait LockCalls {
@@ -116,9 +117,9 @@ mod tests {
 
     use nix::errno::Errno;
 
+    use super::super::segment::tests::{private, shared};
     use super::*;
-    use crate::segment::tests::{private, shared};
-    use crate::Error;
+    use crate::system;
 
     const PAGE: u64 = 4096;
     const SEGMENT: u64 = 0x4000;
@@ -164,7 +165,7 @@ mod tests {
         fn call(&self, call: Call) -> Result<()> {
             self.calls.borrow_mut().push(call);
             match self.fails.take() {
-                Some(fails) if fails == call => Err(Error::system("fail", Errno::ENOMEM)),
+                Some(fails) if fails == call => Err(system("fail", Errno::ENOMEM)),
                 fails => {
                     self.fails.set(fails);
                     Ok(())
@@ -343,7 +344,7 @@ mod tests {
         let (machine, segment) = (Machine::default(), shared(SEGMENT, 3));
         let mut agent = Agent::default();
         let _area = machine.by_mlock(&mut agent, &segment, 1).unwrap();
-        let fail = || Err(Error::system("fail", Errno::ETIMEDOUT));
+        let fail = || Err(system("fail", Errno::ETIMEDOUT));
         assert!(deregister(&machine, &mut agent, &segment, fail).is_err());
         assert_eq!((machine.locked(), agent.areas(&segment)), (0, 0));
     }

@@ -7,7 +7,9 @@
 
 use nix::errno::Errno;
 
-use crate::{sys, Error, Result};
+use uldma::{count_call, Result};
+
+use crate::system;
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +50,11 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EFAULT when a part of the range is not mapped, EINVAL when it is shared
+    /// [`uldma::Error::System`]: EFAULT when a part of the range is not mapped, EINVAL when it is shared
     /// memory of more than one segment.
     pub fn containing(start: u64, length: u64) -> Result<Self> {
-        let failed = |errno| Error::system(format!("find the mapping of {length} bytes"), errno);
-        sys::count_call();
+        let failed = |errno| system(format!("find the mapping of {length} bytes"), errno);
+        count_call();
         let maps = std::fs::read_to_string("/proc/self/maps")
             .map_err(|error| failed(error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)))?;
         find(&maps, Span { start, length }).map_err(failed)
@@ -80,7 +82,7 @@ impl Segment {
 
     /// Returns the number of mappings of the same file in this process, as the kernel counts them.
     pub(crate) fn own_mappings(&self) -> u64 {
-        sys::count_call();
+        count_call();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let same = lines(&maps).filter(|line| line.file == self.key.file);
         same.count() as u64
@@ -187,8 +189,10 @@ fn find(maps: &str, given: Span) -> std::result::Result<Segment, Errno> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use uldma::{Kind, Memory};
+
+    use super::super::mlock::mlock;
     use super::*;
-    use crate::{Kind, Memory};
 
     /// A shared segment of `pages` pages.
     pub(crate) fn shared(start: u64, pages: u64) -> Segment {
@@ -288,7 +292,7 @@ pub(super) mod tests {
         for kind in [Kind::Shared, Kind::Memfd, Kind::SysV] {
             let memory = Memory::new(kind, 3 * 4096).unwrap();
             let before = Segment::containing(memory.address(), 1).unwrap();
-            crate::sys::mlock(memory.address() + 4096, 4096).unwrap();
+            mlock(memory.address() + 4096, 4096).unwrap();
             let after = Segment::containing(memory.address() + 4096, 1).unwrap();
             assert_eq!(before, after, "{kind:?}");
             assert!(after.shared());

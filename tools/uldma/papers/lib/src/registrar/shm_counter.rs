@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::segment::Segment;
+use super::segment::Segment;
 
 /// Counts the areas of this process in each segment.
 ///
@@ -48,8 +48,8 @@ impl ShmCounter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::tests::{private, shared};
     use super::*;
-    use crate::segment::tests::{private, shared};
 
     /// Two attachments of one segment are one counter.
     #[test]

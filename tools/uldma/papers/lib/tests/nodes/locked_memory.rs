@@ -10,11 +10,11 @@
 
 use std::time::{Duration, Instant};
 
-use uldma::lmm::{
+use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
+use uldma_papers::lmm::{
     lmm_cleanup, lmm_get_blocks, lmm_get_pages, lmm_lock_area, lmm_unlock_area, LaHandle,
 };
-use uldma::registrar::{Action, Mode, Registrar};
-use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
+use uldma_papers::registrar::{Action, Mode, Registrar};
 
 /// A test and its name.
 type Test = (&'static str, fn(&Device));
@@ -174,7 +174,9 @@ fn every_mode_ends_what_it_began(device: &Device) {
             let by_address = mode == Mode::Mlock && kind != Kind::Private;
             let whole = if by_address { 16 * PAGE } else { 0 };
             let registrar = Registrar::new(device, mode);
-            let register = |part| registrar.register(&memory, part, Access::ReadWrite);
+            let segment = registrar.segment(&memory).unwrap();
+            let register =
+                |part| registrar.register(&memory, segment.as_ref(), part, Access::ReadWrite);
             let first = register(PAGE..2 * PAGE).unwrap();
             let second = register(5 * PAGE..9 * PAGE).unwrap();
             assert_eq!((locked(), pinned()), (whole, 5 * PAGE), "{case}");
@@ -198,7 +200,8 @@ fn what_the_driver_refuses_is_not_left_locked(device: &Device) {
     let read_only = Memory::attach(memory.segment_id().unwrap(), false).unwrap();
     for mode in [Mode::Pinned, Mode::Mlock, Mode::ShmCtl] {
         let registrar = Registrar::new(device, mode);
-        let register = |access| registrar.register(&read_only, 0..PAGE, access);
+        let segment = registrar.segment(&read_only).unwrap();
+        let register = |access| registrar.register(&read_only, segment.as_ref(), 0..PAGE, access);
         assert!(register(Access::Write).is_err());
         assert_eq!((locked(), pinned()), (0, 0), "{mode:?}");
         let area = register(Access::Read).unwrap();

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the papers compare, beside the library: programs that only use the device need none of it.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | lock memory under the names of the paper on PCI Communication | [`lmm`] |
+//! | lock memory in the three ways of the paper on System V shared memory | [`registrar`] |
+//! | prove that a section makes no system calls | [`tracer`] |
+
+pub mod lmm;
+pub mod registrar;
+pub mod tracer;
+
+use nix::errno::Errno;
+
+/// Builds the error of a system call.
+fn system(action: impl Into<String>, errno: Errno) -> uldma::Error {
+    uldma::Error::System {
+        action: action.into(),
+        errno,
+        hint: None,
+    }
+}
