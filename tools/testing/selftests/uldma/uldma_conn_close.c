@@ -42,7 +42,7 @@ FIXTURE_TEARDOWN(close)
 	close(fd);
 }
 
-/* What the other side gets of a file that was closed. */
+/* The other side of a closed file gets the end of the stream. */
 static void check_end(struct __test_metadata *_metadata, int fd, char *buf)
 {
 	struct range range;
@@ -89,7 +89,7 @@ TEST_F(close, of_who_connected)
 	}
 }
 
-/* A connection whose other side has gone is closed like any other. */
+/* A connection whose other side was closed can be closed. */
 TEST_F(close, after_the_other)
 {
 	struct pair *p = &self->pair;
@@ -129,7 +129,7 @@ TEST_F(close, before_accept)
 	EXPECT_EQ(0, ret);
 }
 
-/* What was given and not moved is the program's again. */
+/* Posted memory that was not moved belongs to the program again. */
 TEST_F(close, with_memory_given)
 {
 	struct pair *p = &self->pair;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What goes through a connection is what comes out of it, whatever the sizes,
+ * A connection delivers the bytes that were sent, for all sizes of buffers,
  * alignments and boundaries of the memory on both sides.
  */
 #include "uldma_conn_pair.h"
@@ -227,7 +227,7 @@ TEST_F(data, sent_before_accepted)
 	close(fd);
 }
 
-/* What was sent before the end arrives, and then there is nothing more. */
+/* Data that was sent before the end arrives, followed by the end. */
 TEST_F(data, end_of_stream)
 {
 	struct pair *p = &self->pair;
@@ -302,7 +302,7 @@ static int flood(int a, int b, __u64 seed, __u64 total)
 			.fd = i % 2 ? b : a,
 			.cmd = i < 2 ? ULDMA_IOC_CONN_SEND :
 				       ULDMA_IOC_CONN_PREPOST,
-			/* What one sends is what the other receives. */
+			/* One sends the bytes that the other receives. */
 			.seed = seed + (i == 1 || i == 2),
 			.total = total,
 			.chunk = i < 2 ? 40009 : 65536,

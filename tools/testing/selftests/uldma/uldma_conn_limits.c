@@ -113,7 +113,7 @@ TEST_F(limits, listeners)
 		close(fds[i]);
 }
 
-/* How the attempts of a process ended. */
+/* Results of the attempts of a process. */
 struct attempts {
 	int good;
 	int refused;
@@ -130,7 +130,7 @@ static void attempt(struct attempts *attempts, int ret)
 		attempts->other = ret;
 }
 
-/* Keeps what it gets, and tells when it has tried often enough. */
+/* Keeps its objects, and reports after enough attempts. */
 static void flood_and_keep(int fd, void *arg)
 {
 	struct pair *p = arg;

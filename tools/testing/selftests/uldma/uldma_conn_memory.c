@@ -112,7 +112,7 @@ TEST_F(memory, most_buffers)
 
 	ASSERT_EQ(0, conn_recv_into(p->a, self->dst + 1000, 1));
 	ASSERT_EQ(0, conn_send_wait(p->a, self->src, 1));
-	/* What has been moved takes its place until it is got back. */
+	/* Moved memory occupies its slot until it is reaped. */
 	ASSERT_TRUE(eventually(conn_query(p->b).out_sent == 1));
 	EXPECT_EQ(-ENOSPC, conn_send(p->b, self->src, 1));
 	ASSERT_EQ(0, conn_recycle_all(p->b, self->src, 1));
@@ -239,7 +239,7 @@ TEST_F(memory, region_goes_first)
 	EXPECT_EQ(0, vm_pin());
 }
 
-/* What was given are pages, whatever becomes of their addresses. */
+/* Posted memory means pages, even if their addresses are mapped anew. */
 TEST_F(memory, unmapped_while_given)
 {
 	struct pair *p = &self->pair;

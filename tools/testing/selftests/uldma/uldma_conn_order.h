@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the two halves of uldma_conn_peer say to each other, over a connection
+ * The messages between the two halves of uldma_conn_peer, over a connection
  * that "run" makes to "serve": an order, and an answer of eight bytes. Orders
  * start and end workers, processes of the serving side that have a connection
  * of their own.
  */
-#ifndef __SELFTEST_ULDMA_CONN_PEER_H
-#define __SELFTEST_ULDMA_CONN_PEER_H
+#ifndef __SELFTEST_ULDMA_CONN_ORDER_H
+#define __SELFTEST_ULDMA_CONN_ORDER_H
 
 #include "uldma_conn.h"
 
@@ -46,7 +46,7 @@ struct order {
 	__u64 args[7];
 };
 
-/* "serve": works until it is told to quit. */
+/* "serve": executes orders until ORDER_QUIT. */
 int conn_peer_serve(void);
 
-#endif /* __SELFTEST_ULDMA_CONN_PEER_H */
+#endif /* __SELFTEST_ULDMA_CONN_ORDER_H */

@@ -8,123 +8,21 @@
  * and then on the other, or with ULDMA_DEVICE set to another end on the same
  * machine:
  *
- *	uldma_conn_peer run	# KTAP; tells the first to quit at the end
+ *	uldma_conn_peer run	# KTAP; ends the first at the end
  *
  * On a link of more than two nodes, ULDMA_PEER is the number of the first.
  */
 #include <pthread.h>
 
-#include "uldma_conn_peer.h"
-#include "uldma_conn_stream.h"
+#include "uldma_conn_control.h"
 #include "uldma_harness.h"
 #include "uldma_process.h"
+#include "uldma_two_nodes.h"
 
 #define MEGABYTE (1024UL * 1024)
 #define ROUNDS 10
-#define SEED 100
 /* More than a section of the window has parts for connections. */
 #define GIVEN_UP 80
-
-/* The peer, as in DOC: peers. */
-static __u32 the_peer(void)
-{
-	const char *number = getenv("ULDMA_PEER");
-
-	return number ? strtoul(number, NULL, 10) + 1 : 0;
-}
-
-/**
- * struct control - the connection that orders go over
- * @fd: its open file
- * @order: what is sent
- * @answer: what comes
- */
-struct control {
-	int fd;
-	struct order *order;
-	__s64 *answer;
-};
-
-static int control_open(struct control *control)
-{
-	int ret;
-
-	control->fd = uldma_open(0);
-	control->order = buffer(page_size());
-	control->answer = buffer(page_size());
-	if (control->fd < 0)
-		return control->fd;
-	if (!control->order || !control->answer)
-		return -ENOMEM;
-	/* The queue of the listener may still be full of what was given up. */
-	eventually((ret = conn_connect(control->fd, the_peer(), ORDER_PORT)) !=
-		   -ECONNREFUSED);
-	return ret;
-}
-
-#define give_order(_control, ...) \
-	_give_order(_control, &(struct order){ __VA_ARGS__ })
-
-static __s64 _give_order(struct control *control, const struct order *order)
-{
-	int ret;
-
-	*control->order = *order;
-	ret = conn_prepost(control->fd, control->answer,
-			   sizeof(*control->answer)) ?:
-	      conn_send_wait(control->fd, control->order,
-			     sizeof(*control->order)) ?:
-	      conn_recv_all(control->fd, control->answer,
-			    sizeof(*control->answer));
-	return ret ?: *control->answer;
-}
-
-/* A worker, and a connection to it: the file, or a negated errno. */
-static int worker_connect(struct control *control, __u64 slot, __u64 mode,
-			  __u64 total, size_t chunk, size_t lead, __u32 flags)
-{
-	int fd = uldma_open(0);
-	int ret;
-
-	if (fd < 0)
-		return fd;
-	ret = give_order(control, ORDER_WORK,
-			 { slot, mode, total, SEED + slot, chunk, lead }) ?:
-	      conn_connect_as(fd, the_peer(), WORKER_PORT(slot), flags);
-	if (!ret)
-		return fd;
-	close(fd);
-	return ret;
-}
-
-/* The side of a stream that is here. */
-static struct stream here(int fd, unsigned long cmd, __u64 slot, __u64 total,
-			  size_t chunk, size_t lead)
-{
-	return (struct stream){
-		.fd = fd,
-		.cmd = cmd,
-		/* What a worker receives has its seed, what it sends the next. */
-		.seed = SEED + slot + (cmd == ULDMA_IOC_CONN_PREPOST),
-		.total = total,
-		.chunk = chunk,
-		.lead = lead,
-		.slots = 8,
-	};
-}
-
-static struct uldma_peer_query to_peer(int fd)
-{
-	struct uldma_query q = query(fd);
-	struct uldma_peer_query p = {
-		.size = sizeof(p),
-		.node = the_peer() ? the_peer() - 1 : !q.out_node,
-	};
-
-	if (uldma_ioctl(fd, ULDMA_IOC_PEER_QUERY, &p))
-		memset(&p, 0xff, sizeof(p));
-	return p;
-}
 
 FIXTURE(peer) {
 	struct control control;
@@ -241,7 +139,7 @@ TEST_F_TIMEOUT(peer, source, 240)
 	}
 }
 
-/* What comes back is what went. */
+/* The bytes that come back are those that were sent. */
 TEST_F_TIMEOUT(peer, echo, 120)
 {
 	struct stream streams[2];
@@ -414,7 +312,7 @@ static void stream_and_stay(int fd, void *arg)
 		pause();
 }
 
-/* The same with the roles changed: the worker is told. */
+/* The same with the roles changed: the worker gets the error. */
 TEST_F_TIMEOUT(peer, client_is_killed, 240)
 {
 	__u32 flags = variant->flags;
@@ -558,7 +456,7 @@ static void stream_and_clean_up(int fd, void *arg)
 		_exit(1);
 }
 
-/* What ends all regions of an open file ends nothing of its connection. */
+/* Ending all regions of an open file does not affect its connection. */
 TEST_F_TIMEOUT(peer, cleanup_beside, 240)
 {
 	struct helper helper;
@@ -578,33 +476,7 @@ TEST_F_TIMEOUT(peer, cleanup_beside, 240)
 	ASSERT_EQ(0, helper_kill(&helper));
 }
 
-/* Lets the serving side go, if there still is a link to it. */
-static void quit(void)
-{
-	struct control control = { };
-	__s64 ret = control_open(&control) ?: give_order(&control, ORDER_QUIT);
-
-	if (ret)
-		fprintf(stderr, "# the other side was not told to go: %s\n", strerror(-ret));
-}
-
 int main(int argc, char **argv)
 {
-	const char *role = argc > 1 ? argv[1] : "";
-	int ret;
-
-	if (!strcmp(role, "serve")) {
-		ret = conn_peer_serve();
-		if (ret)
-			fprintf(stderr, "serve: %s\n", strerror(-ret));
-		return !!ret;
-	}
-	if (strcmp(role, "run")) {
-		fprintf(stderr, "usage: %s serve | run [-t test]...\n",
-			argv[0]);
-		return KSFT_FAIL;
-	}
-	/* The harness exits by itself; its children do so without this. */
-	atexit(quit);
-	return test_harness_run(argc - 1, argv + 1);
+	return two_nodes_main(argc, argv, conn_peer_serve, quit);
 }

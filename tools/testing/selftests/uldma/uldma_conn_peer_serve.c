@@ -3,7 +3,7 @@
  * The serving half of uldma_conn_peer: takes orders from a connection, and has
  * them carried out by workers.
  */
-#include "uldma_conn_peer.h"
+#include "uldma_conn_order.h"
 #include "uldma_conn_stream.h"
 #include "uldma_process.h"
 
@@ -152,7 +152,7 @@ static __s64 execute(const struct order *order)
 	}
 }
 
-/* Answers one connection to its end: 0, or 1 when told to quit. */
+/* Serves one connection to its end: 0, or 1 after ORDER_QUIT. */
 static int serve_one(int fd, struct order *order, __s64 *answer)
 {
 	while (!conn_recv_into(fd, order, sizeof(*order))) {

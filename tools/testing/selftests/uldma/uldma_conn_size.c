@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the calls of connections and peers make of their arguments' form, and
+ * Arguments of the calls of connections and peers: sizes and flags, and
  * that the structures are the same for programs of 32 bits.
  */
 #include <assert.h>

@@ -350,7 +350,7 @@ TEST_F(state, listener_goes)
 	ASSERT_EQ(0, conn_disconnect(p->listener));
 	EXPECT_TRUE(conn_has_ended(other));
 	EXPECT_EQ(ULDMA_CONN_CLOSING, conn_state(other));
-	/* What was accepted stays. */
+	/* Accepted connections stay. */
 	EXPECT_EQ(ULDMA_CONN_CONNECTED, conn_state(p->a));
 	EXPECT_EQ(ULDMA_CONN_CONNECTED, conn_state(p->b));
 	EXPECT_EQ(0, conn_disconnect(other));

@@ -11,7 +11,7 @@
 
 #include "uldma_conn.h"
 
-/* What the bytes between buffers hold. */
+/* Value of the bytes between buffers. */
 #define STREAM_GUARD 0xa5
 
 /* The next bytes of a stream, up to eight of them, and how many. */
@@ -68,7 +68,7 @@ static inline long stream_check(const void *buf, size_t length, __u64 seed,
  * @given: bytes that the connection was given
  * @got: bytes that it has given back
  * @wrong: where the first byte is that is not of the stream, or -1
- * @thread: who runs it
+ * @thread: the thread that runs it
  * @result: how it ended
  */
 struct stream {
@@ -195,7 +195,7 @@ static inline int stream_run(struct stream *s)
 	return ret;
 }
 
-/* Whether the bytes between the buffers are what they were. */
+/* Returns true if the bytes between the buffers have not changed. */
 static inline bool stream_is_tidy(const struct stream *s)
 {
 	size_t stride = s->chunk + s->lead;
@@ -212,13 +212,13 @@ static inline void *stream_main(void *arg)
 	struct stream *s = arg;
 
 	s->result = stream_run(s);
-	/* Who waits for this one has to be told. */
+	/* Wakes the peer that waits for this stream. */
 	if (s->result)
 		conn_disconnect(s->fd);
 	return NULL;
 }
 
-/* What went wrong with a stream, and not because of another one. */
+/* Returns the first error of a stream, unless another stream has caused it. */
 static inline int streams_trouble(const struct stream *streams, int count)
 {
 	int ret = 0;

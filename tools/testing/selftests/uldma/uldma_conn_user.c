@@ -62,7 +62,7 @@ FIXTURE_TEARDOWN(user)
 	chmod(uldma_other(), self->mode_b);
 }
 
-/* What a hostile child got, and which error it got in the end. */
+/* Number of objects that a hostile child got, and its last error. */
 struct loot {
 	__u32 count;
 	int error;
@@ -219,7 +219,7 @@ static void listen_and_wait(int out, void *arg)
 	tell(out, &loot);
 }
 
-/* The user who listens has what peers make, and peers are told that it is full. */
+/* The listening user pays for connections of peers, and peers get the refusal. */
 TEST_F_TIMEOUT(user, connections_that_peers_make, 400)
 {
 	struct pair *p = &self->pair;

@@ -309,7 +309,7 @@ TEST_F(wait, eventfd)
 /**
  * struct waiter - a thread that waits in a call
  * @wait: the call
- * @pair: whom it is about
+ * @pair: the connections
  * @range: what it got
  * @thread: the thread
  * @result: what it returned
@@ -358,7 +358,7 @@ static int waiter_end(struct waiter *waiter)
 	return waiter->result;
 }
 
-/* Whether the waiter or what it waits for comes first. */
+/* The order of the waiter and of the event. */
 TEST_F(wait, blocking)
 {
 	struct pair *p = &self->pair;
@@ -466,7 +466,7 @@ static int wait_for_death(struct pair *p, size_t unsent)
 	return ret ?: waiter_end(&receiver) ?: (int)receiver.range.length;
 }
 
-/* Nothing was lost, so the other side cannot tell it from a disconnect. */
+/* No data was lost, so for the other side it is a disconnect. */
 TEST_F(wait, woken_by_death)
 {
 	struct pair *p = &self->pair;

@@ -19,7 +19,7 @@
 #include <getopt.h>
 #include <time.h>
 
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 #include "uldma_process.h"
 
 #define CORPUS 4096
@@ -52,7 +52,7 @@ static const char *error_name(int err)
 	return err ? strerrorname_np(err) ?: "an error without a name" : "success";
 }
 
-/* Whether a state and what came of it were seen for the first time. */
+/* Returns true if a state and its result are seen for the first time. */
 static void note(__u32 state, long ret)
 {
 	__u32 key = (state ^ (ret < 0 ? -ret : 0)) * 0x9e3779b1 ?: 1;
@@ -106,7 +106,7 @@ static bool start_worker(int process)
 	return !worker_start(&world.workers[process], process == POOR);
 }
 
-/* Whether the peer may have done what the caller has not waited for. */
+/* Returns true if the peer may have acted without the caller's knowledge. */
 static bool is_open(const struct order *o, long ret)
 {
 	return o->op == OP_IOCTL && calls[o->call].number == ULDMA_CMD_CONN_CONNECT &&
@@ -186,7 +186,7 @@ static bool do_step(int number, int process, const struct order *o, bool *known)
 	return !wrong;
 }
 
-/* What can be done at the same time as other things. */
+/* Operations that can run beside others. */
 static bool can_race(struct order *o)
 {
 	if (o->op == OP_OPEN || o->op == OP_TOUCH || o->op == OP_DIE)
@@ -275,7 +275,7 @@ static bool finish(void)
 			return false;
 		}
 	}
-	/* What a process had may have been open in one that came later. */
+	/* Files of a process may be open in a later process. */
 	for (int i = 0; i < PROCESSES; i++) {
 		if (worker_tell(&world.workers[i], &reset, 1) ||
 		    worker_answer(&world.workers[i], &r, 1) || r.ret) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What calls that succeed change in the model, and what they have to tell.
+ * Changes of the model by successful calls, and the calls' expected results.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 static const char *add_object(struct open_file *o, const struct object *new)
 {
@@ -340,7 +340,7 @@ static const char *apply_ioctl(struct world *w, const struct order *order, const
 		return "bytes behind the structure were written";
 	if (number == ULDMA_CMD_QUERY)
 		return apply_query(w, o, &out.query);
-	/* Of an older structure some of what is told is missing. */
+	/* An older structure lacks some of the results. */
 	wrong = apply_region(w, o, number, &in, &out) ?: apply_engine(o, number, &out) ?:
 		apply_segment(w, o, number, &in, &out);
 	return wrong ?: apply_connection(w, o, number, &in, &out);
@@ -415,7 +415,7 @@ static __u32 mix(__u32 hash, __u32 value)
 	return (hash ^ value) * 0x01000193;
 }
 
-/* What of the state has to do with an order, as a number. */
+/* The part of the state that concerns an order, as a number. */
 __u32 state_of(const struct world *w, int process, const struct order *o)
 {
 	const struct open_file *open_file = &w->open_files[o->open_file];

@@ -2,7 +2,7 @@
 /*
  * The calls that the fuzzer makes, and the form of their structures.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 #define STRUCT(_type) sizeof(struct uldma_##_type)
 #define AT(_type, _field) offsetof(struct uldma_##_type, _field)

@@ -3,7 +3,7 @@
  * Arguments of the fuzzer's calls: mostly such that could succeed in the state that
  * the model is in, and changes of one of them.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 static const __u64 edges[] = {
 	0, 1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 0x7fffffff, 0x80000000, 0xffffffff,
@@ -117,7 +117,7 @@ static __u64 timeout(struct chance *c)
 	return one_in(c, 8) ? edge(c) : PATIENCE;
 }
 
-/* Whether it can be mapped by both sides. */
+/* Returns true if both sides can map it. */
 bool is_segment_kind(enum kind kind)
 {
 	return kind >= CREATED;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What each call has to answer in the state that the model is in, by what the
- * interface documents. Where several errors hold, any of them is right.
+ * The expected result of each call in the model's state, as the interface
+ * documents it. Where several errors hold, any of them is right.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 static void must(struct verdict *v, int err, bool condition)
 {
@@ -34,7 +34,7 @@ static bool is_segment(const struct object *object)
 	return object && (object->kind == CREATED || object->kind == ATTACHED);
 }
 
-/* Whether a node may be named where zero stands for all. */
+/* Returns true if a call may name the node, or zero for all. */
 static bool may_be_named(const struct device *d, __u32 peer)
 {
 	return !peer || peer_of(d, peer) >= 0;
@@ -231,7 +231,7 @@ static void judge_create(struct world *w, struct open_file *o,
 	bool others = false;
 
 	must(v, EBUSY, o->context);
-	/* Which of them a device has is told only to those who may have them. */
+	/* Only callers that may use a method learn whether the device has it. */
 	must(v, insecure ? EPERM : EOPNOTSUPP, !known);
 	may(v, EOPNOTSUPP, insecure);
 	if (known && 1U << a->method & ULDMA_METHODS_SCHED_NOTIFY) {
@@ -385,7 +385,7 @@ static void judge_data(struct world *w, int process, const struct order *order,
 	bool gives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_SEND;
 	struct given *given = &o->given[!receives];
 
-	/* The memory manager, asked to tell of changes for the first time. */
+	/* Registering the first notifier of an address space can be interrupted. */
 	may(v, EINTR, gives && order->interrupt);
 	if (gives)
 		judge_memory(w, process, &w->devices[o->device], a->conn_buffer.addr,
@@ -537,7 +537,7 @@ static void judge_mmap(struct world *w, int process, const struct order *order,
 	must(v, ENXIO, shadow && !o->context);
 	must(v, EACCES, found && !writable && order->args.head.size & PROT_WRITE);
 	must(v, EACCES, order->args.head.size & PROT_EXEC);
-	/* What the memory manager says before the driver is asked. */
+	/* Errors of the memory manager before it calls the driver. */
 	may(v, EPERM, order->args.head.size & PROT_EXEC);
 	may(v, EOVERFLOW, order->a >> 60);
 }
@@ -559,7 +559,7 @@ void judge(struct world *w, int process, const struct order *o, struct verdict *
 		may(v, w->open_files[o->open_file].nonblock ? EAGAIN : EINTR, true);
 		break;
 	case OP_SHARE:
-		/* Those without rights get nothing of those who have some. */
+		/* A process without capabilities cannot take files of one that has some. */
 		must(v, EPERM, process == POOR);
 		break;
 	default:

@@ -2,7 +2,7 @@
 /*
  * Makes up what the fuzzer does next.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 static int pick_call(struct chance *c)
 {
@@ -19,7 +19,7 @@ static int pick_call(struct chance *c)
 	return 0;
 }
 
-/* Whether the model could not follow if the call succeeded. */
+/* Returns true if the model could not follow a successful call. */
 static bool is_full(struct world *w, struct open_file *o, __u32 number)
 {
 	switch (number) {
@@ -65,7 +65,7 @@ static bool has_object(const struct open_file *o, bool segment)
 	return false;
 }
 
-/* Whether an open file has what a call is about. */
+/* Returns true if an open file has the object of a call. */
 static bool suits(struct world *w, const struct open_file *o, __u32 number)
 {
 	switch (number) {
@@ -171,7 +171,7 @@ static void make_open(struct chance *c, struct world *w, int place, struct order
 	memcpy(o->args.bytes, w->devices[o->b].path, sizeof(w->devices[o->b].path));
 }
 
-/* What to map: an object, a context's page, or neither. */
+/* Selects the mapping: an object, a context's page, or neither. */
 static bool make_mmap(struct chance *c, struct world *w, int process, struct order *o)
 {
 	struct open_file *open_file = &w->open_files[o->open_file];
@@ -226,7 +226,7 @@ static void make_memory(struct chance *c, struct world *w, int process, struct o
 	o->a = below(c, ARENA_PAGES - 4);
 	o->b = 1 + below(c, 4);
 	o->c = one_in(c, 3) ? MEMORY_FRESH : below(c, MEMORY_DISCARDED + 1);
-	/* What is not there has no rights to be changed. */
+	/* An unmapped range has no rights to be changed. */
 	for (__u64 i = o->a; i < o->a + o->b; i++)
 		if (w->processes[process].page[i] == MEMORY_GONE)
 			o->c = MEMORY_FRESH;

@@ -4,14 +4,14 @@
  *
  * One process makes up steps and keeps a model of what there is: open files,
  * handles, names, ports, mappings. Workers, which are processes of their own,
- * do one step at a time. What a call answers is compared with the errors that
+ * do one step at a time. The result of a call is compared with the errors that
  * the interface documents for the state that the model is in.
  *
  * A step is made from a number and the model alone, so that a list of numbers
  * is a sequence that can be run again, cut and joined.
  */
-#ifndef __SELFTEST_ULDMA_FUZZ_H
-#define __SELFTEST_ULDMA_FUZZ_H
+#ifndef __SELFTEST_ULDMA_FUZZ_MODEL_H
+#define __SELFTEST_ULDMA_FUZZ_MODEL_H
 
 #include <signal.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@
 /* Bytes of what another node exports. */
 #define REMOTE_LENGTH 8192
 
-/* What every process has open, beside the open files. */
+/* Descriptors of every process, beside the open files. */
 #define FIRST_FD 100
 #define EVENT_FD 90
 #define OTHER_FD 91
@@ -132,7 +132,7 @@ enum where {
 	AT_READ_ONLY,
 };
 
-/* What becomes of a page of the arena. */
+/* States of a page of the arena. */
 enum memory {
 	MEMORY_FRESH,
 	MEMORY_GONE,
@@ -180,9 +180,9 @@ struct reply {
 };
 
 /**
- * struct worker - a process that does what it is told
+ * struct worker - a process that executes orders
  * @pid: its process
- * @fd: where to tell it
+ * @fd: pipe for orders
  */
 struct worker {
 	pid_t pid;
@@ -268,7 +268,7 @@ struct connection {
  * struct open file - an open file
  * @used: whether it is one
  * @device: of which device
- * @owner: process whose address space it belongs to; -1 if that is gone
+ * @owner: process whose address space it belongs to; -1 if the process has ended
  * @holders: mask of processes that have it open
  * @maps: mappings of it
  * @nonblock: it is O_NONBLOCK
@@ -385,7 +385,7 @@ static inline __u64 below(struct chance *c, __u64 limit)
 	return draw(c) % limit;
 }
 
-/* Whether something happens that does in one of so many cases. */
+/* Returns true in one of @n cases, at random. */
 static inline bool one_in(struct chance *c, int cases)
 {
 	return !below(c, cases);
@@ -437,4 +437,4 @@ int serve_peer(void);
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);
 __u32 state_of(const struct world *w, int process, const struct order *o);
 
-#endif /* __SELFTEST_ULDMA_FUZZ_H */
+#endif /* __SELFTEST_ULDMA_FUZZ_MODEL_H */

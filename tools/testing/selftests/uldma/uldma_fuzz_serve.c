@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the fuzzer's node finds at another one: regions, segments and listeners
- * under the names and ports of the model, until it is killed.
+ * The objects of the other node that the fuzzer uses: regions, segments and
+ * listeners under the names and ports of the model, until it is killed.
  */
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include "uldma_conn.h"
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 /* A connection sends a little and has room for a little. */
 #define ROOM 4096
@@ -25,7 +25,7 @@ static bool offer(int fd, char *memory, __u64 name)
 	       !segment_create(fd, name, created->mapped, &segment);
 }
 
-/* Talks to one who connected, until that one goes. */
+/* Serves one connection, until the peer ends it. */
 static void talk(int listener, __u32 port, char *memory)
 {
 	int fd = uldma_open(0);

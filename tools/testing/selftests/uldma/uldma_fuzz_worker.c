@@ -9,12 +9,12 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 #include "uldma_process.h"
 
 /* A worker that does not answer for so long is stuck. */
 #define STUCK_MS 60000
-/* How often a call that waits is interrupted. */
+/* Interval of the signals that interrupt waiting calls. */
 #define INTERRUPT_US 4000
 
 #define KCOV_PATH "/sys/kernel/debug/kcov"
@@ -52,7 +52,7 @@ static unsigned int *reached_total(void)
 	return (unsigned int *)(reached + COVERAGE_BITS / 8);
 }
 
-/* How many places were reached for the first time since the last call. */
+/* Returns the number of code blocks that ran for the first time since the last call. */
 unsigned int coverage_new(void)
 {
 	unsigned int total = reached ? READ_ONCE(*reached_total()) : 0;
@@ -96,7 +96,7 @@ static void coverage_note(void)
 	}
 }
 
-/* What mappings there are, by place. */
+/* The mappings, by slot. */
 static struct {
 	void *at;
 	size_t length;
@@ -361,7 +361,7 @@ static void perform_all(const struct order *orders, struct reply *replies, int c
 		if (pthread_create(&racers[i].thread, NULL, race, &racers[i]))
 			_exit(97);
 	}
-	/* For those who may wait, and not for this one. */
+	/* For callers that may wait; this one may not. */
 	sigemptyset(&alarm);
 	sigaddset(&alarm, SIGALRM);
 	pthread_sigmask(SIG_BLOCK, &alarm, NULL);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The model of what there is: who has what, and how it goes.
+ * The model: the objects, their owners, and their end.
  */
-#include "uldma_fuzz.h"
+#include "uldma_fuzz_model.h"
 
 /* The structure as the kernel understands it: what an older one lacks is zero. */
 union args known_part(const struct order *o)
@@ -14,7 +14,7 @@ union args known_part(const struct order *o)
 	return known;
 }
 
-/* What an open file has under a handle, or NULL. */
+/* Returns the object of an open file under a handle, or NULL. */
 struct object *object_of(struct open_file *o, __u32 handle)
 {
 	for (int i = 0; i < OBJECTS; i++)
@@ -47,7 +47,7 @@ struct object *named(struct world *w, int device, enum kind kind, __u64 name)
 	return NULL;
 }
 
-/* What another node offers under a name, or NULL. */
+/* Returns the object of another node under a name, or NULL. */
 const struct object *remote_object(enum kind kind, __u64 name)
 {
 	static const struct object regions[NAMES] = {
@@ -66,7 +66,7 @@ const struct object *remote_object(enum kind kind, __u64 name)
 	return kind == REGION ? &regions[name - 1] : &segments[name - 1];
 }
 
-/* What a peer offers to a device's node, as far as the model knows it. */
+/* Returns the objects that a peer offers to a device's node, known to the model. */
 const struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
 			     __u64 name)
 {

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
 #define SKIPPED 4
 

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
-/* More than a section has parts, or a kernel lets a peer keep. */
+/* More than the ranges of a section, and than a driver keeps for a peer. */
 #define CONNECTIONS 100
 /* More than a ring, and a list of answers, have room for. */
 #define CONNECTS 200

@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
 #define DEVICES "/sys/bus/pci/devices"
 #define SECOND 1000000000ULL
-/* How long the victim has for anything that it should do. */
+/* Time limit for each action of the victim. */
 #define PATIENCE (10 * SECOND)
 
 /* The uldma adapter: offsets in BAR0. */
@@ -278,7 +278,7 @@ int hostile_meet(struct hostile *h)
 			hostile_ring(h);
 		}
 		if (hostile_is_up(h)) {
-			/* What came before may have cost the victim's patience. */
+			/* Earlier errors may have made the victim back off. */
 			if (!h->has_met)
 				h->until += hostile_now() - began;
 			h->has_met = true;

@@ -3,8 +3,8 @@
  * A node without a driver: it has the window and the doorbells in its hands, and
  * speaks the protocol of Documentation/uldma/link.rst itself, as far as it likes.
  */
-#ifndef __SELFTEST_ULDMA_HOSTILE_H
-#define __SELFTEST_ULDMA_HOSTILE_H
+#ifndef __SELFTEST_ULDMA_HOSTILE_LINK_H
+#define __SELFTEST_ULDMA_HOSTILE_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,7 +85,7 @@ struct message {
  * @consumed: messages taken from the own ring
  * @beat: counts up
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
- * @link_backoff: for how long the victim lets a peer wait at most, in ns
+ * @link_backoff: longest backoff of the victim, in ns
  * @port: at which a process of the victim listens
  * @connection: this side's number of the connection that was made last
  * @seed: of what is done at random
@@ -121,7 +121,7 @@ int hostile_open(struct hostile *h, uint32_t nodes, int victim);
 
 uint64_t hostile_now(void);
 uint64_t hostile_random(void);
-/* Whether there is time left. */
+/* Returns true if there is time left. */
 bool hostile_goes_on(const struct hostile *h);
 /* Lets the victim run for a moment, and stays alive meanwhile. */
 void hostile_pause(struct hostile *h);
@@ -136,7 +136,7 @@ void hostile_ring(struct hostile *h);
 
 /* An honest handshake; a mode then changes words, and writes the session last. */
 void hostile_handshake(struct hostile *h, uint32_t session, uint32_t echo);
-/* Whether the victim has answered the session that this node is in. */
+/* Returns true if the victim has answered the session of this node. */
 bool hostile_is_up(const struct hostile *h);
 /* Meets the victim honestly: 0 or -ETIMEDOUT. */
 int hostile_meet(struct hostile *h);
@@ -151,11 +151,11 @@ int hostile_put(struct hostile *h, const struct message *m);
 bool hostile_take(struct hostile *h, struct message *m);
 /*
  * Waits for a message of a kind with a number, and answers others as a node
- * who has nothing: 0, -ENOTCONN, -ETIMEDOUT.
+ * that has no objects: 0, -ENOTCONN, -ETIMEDOUT.
  */
 int hostile_await(struct hostile *h, enum message_kind kind, uint32_t number,
 		  struct message *m);
-/* Whether the victim answers a question, in this or in a new session. */
+/* Returns true if the victim answers a query, in this or in a new session. */
 bool hostile_victim_is_well(struct hostile *h);
 /* Connects to the port: 0 and the victim's number, or a negated errno. */
 int hostile_connect(struct hostile *h, uint32_t port, uint32_t *theirs);
@@ -199,4 +199,4 @@ extern const struct mode message_modes[];
 extern const struct mode end_modes[];
 extern const struct mode random_modes[];
 
-#endif /* __SELFTEST_ULDMA_HOSTILE_H */
+#endif /* __SELFTEST_ULDMA_HOSTILE_LINK_H */

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages that no node may send. What breaks the rules of the link ends the
- * session, what breaks those of a connection resets it, and what is about a
- * connection that is not there does nothing. Numbers are those of the list of
+ * Messages that no node may send. Those that violate the link's protocol end the
+ * session, those that violate a connection's reset it, and those about a
+ * connection that does not exist have no effect. Numbers are those of the list of
  * hostile peers in the notes on prior art.
  */
 #include <errno.h>
 #include <stdio.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
 /* Says a message in a session, and sees whether that ends it. */
 static int ends_session(struct hostile *h, const struct message *m, bool *ends)

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
 static const uint64_t edges[] = {
 	0, 1, 2, 63, 64, 65, 4095, 4096, 8192, 65535, 65536, 0x7fffffff, 0xffffffff,

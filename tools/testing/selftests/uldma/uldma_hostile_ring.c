@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "uldma_hostile.h"
+#include "uldma_hostile_link.h"
 
-/* What a busy victim may take beyond its bounds, in ns. */
+/* Delay of a busy victim beyond its limits, in ns. */
 #define SLACK 10000000000ULL
 
 /* Sessions in which a lie is tried, so that each mode ends. */
@@ -85,7 +85,7 @@ static int ones(struct hostile *h)
 
 /*
  * Writes a lie in a new session, and asks something, so that the victim reads
- * it. Whether the session has ended depends on the lie.
+ * it. Some of these lies end the session.
  */
 static int lie_in_session(struct hostile *h, unsigned int at,
 			  uint64_t (*lie)(const struct hostile *h))
@@ -127,7 +127,7 @@ static uint64_t before_produced(const struct hostile *h)
 	return (uint64_t)h->key << 32 | (h->produced - 1 - hostile_random() % 8);
 }
 
-/* What was true in another session. */
+/* Messages that were valid in another session. */
 static uint64_t of_another_key(const struct hostile *h)
 {
 	uint32_t key = hostile_random() | 1;
@@ -278,7 +278,7 @@ static int no_consume(struct hostile *h)
 	return ret ?: !beats;
 }
 
-/* 91, 92: as fast as it can, with nothing to tell. */
+/* 91, 92: as fast as it can, without messages. */
 static int doorbell_storm(struct hostile *h)
 {
 	unsigned long rings = 0;

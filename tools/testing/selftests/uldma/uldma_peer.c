@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests of regions and segments that need two nodes; uldma_peer_client.h says
+ * Tests of regions and segments that need two nodes; uldma_two_nodes.h says
  * how to run them.
  */
 #include "uldma_harness.h"
 #include "uldma_lmm.h"
 #include "uldma_peer_client.h"
+#include "uldma_two_nodes.h"
 
 #define LENGTH ((1UL << 20) + 123)
 
@@ -37,7 +38,7 @@ TEST_F(peer, is_another_node)
 	EXPECT_LT(0, query(self->fd).out_link_generation);
 }
 
-/* What a hostile child got, and which error it got in the end. */
+/* Number of objects that a hostile child got, and its last error. */
 struct loot {
 	__u32 count;
 	int error;
@@ -60,7 +61,7 @@ static void import_all(int out, void *arg)
 		_exit(1);
 }
 
-/* An import is as large as the peer says, and who makes it pays for that. */
+/* The peer sets the size of an import, and the importing user pays for it. */
 TEST_F_TIMEOUT(peer, imports_of_one_user, 400)
 {
 	struct loot loot = { };
@@ -115,7 +116,7 @@ TEST_F(peer, import)
 	EXPECT_EQ(0, query(self->fd).out_file_regions);
 }
 
-/* What is asked about regions, of one whose pages another node has. */
+/* Queries of regions, for an import. */
 TEST_F(peer, import_is_asked)
 {
 	struct uldma_region_blocks b;
@@ -250,7 +251,7 @@ TEST_F(peer, one_transfer_for_all_who_share)
 	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 1 }));
 	EXPECT_EQ(0, peer_call(&self->peer, PEER_CHECK_GUARD, { 0 }));
 
-	/* What the serving process writes is what the other one exports. */
+	/* The serving process writes to the memory that the other one exports. */
 	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 0, 2 }));
 	ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &local, 0, &self->r, 0,
 			      LENGTH));
@@ -555,5 +556,5 @@ TEST_F(remote, after_export_with_less)
 
 int main(int argc, char **argv)
 {
-	return peer_main(argc, argv);
+	return two_nodes_main(argc, argv, peer_serve, peer_quit);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the two halves of uldma_peer say to each other, through a segment of
+ * The messages between the two halves of uldma_peer, through a segment of
  * each node's window: "run" writes a command into the segment of "serve",
  * "serve" writes the result into the segment of "run". Each rings after it has
  * written the sequence number, which comes last.
@@ -16,7 +16,7 @@
 #define PEER_SLOTS 8
 /* Bytes of a page in front of an exported range, so that it is not aligned. */
 #define PEER_LEAD 100
-/* What the bytes around an exported range hold. */
+/* Value of the bytes around an exported range. */
 #define PEER_GUARD 0x5a
 
 enum peer_verb {

@@ -8,6 +8,7 @@
 #include "uldma_harness.h"
 #include "uldma_peer_client.h"
 #include "uldma_queue.h"
+#include "uldma_two_nodes.h"
 
 #define PAGES 4
 #define THREADS 4
@@ -160,7 +161,7 @@ TEST_F(atomic, compare_swap_by_many)
 	EXPECT_EQ(was + THREADS * ADDS, peer_word(&self->peer, 1));
 }
 
-/* What the peer does not allow, it is not asked for, or refuses. */
+/* Operations without the right fail, here or at the peer. */
 TEST_F(atomic, rights)
 {
 	struct region ro;
@@ -255,5 +256,5 @@ TEST_F(method, from_the_peer)
 
 int main(int argc, char **argv)
 {
-	return peer_main(argc, argv);
+	return two_nodes_main(argc, argv, peer_serve, peer_quit);
 }

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The telling half of a program of two nodes. On one:
- *
- *	uldma_peer serve	# prints "ready"
- *
- * and then on the other:
- *
- *	uldma_peer run		# KTAP; tells the first to quit at the end
- *
- * To be included once per program, after the harness.
+ * The half of uldma_peer that sends commands. A program includes this once,
+ * after the harness.
  */
 #ifndef __SELFTEST_ULDMA_PEER_CLIENT_H
 #define __SELFTEST_ULDMA_PEER_CLIENT_H
@@ -72,35 +65,14 @@ static inline int peer_connect(struct peer *peer)
 	return ret ?: peer_call(peer, PEER_HELLO, { name });
 }
 
-/* Lets the serving side go, if there still is a link to it. */
+/* Ends the serving side, unless the link to it is down. */
 static inline void peer_quit(void)
 {
 	struct peer peer = { };
 	int ret = peer_connect(&peer) ?: peer_call(&peer, PEER_QUIT);
 
 	if (ret)
-		fprintf(stderr, "# the other side was not told to go: %s\n", strerror(-ret));
-}
-
-static inline int peer_main(int argc, char **argv)
-{
-	const char *role = argc > 1 ? argv[1] : "";
-	int ret;
-
-	if (!strcmp(role, "serve")) {
-		ret = peer_serve();
-		if (ret)
-			fprintf(stderr, "serve: %s\n", strerror(-ret));
-		return !!ret;
-	}
-	if (strcmp(role, "run")) {
-		fprintf(stderr, "usage: %s serve | run [-t test]...\n",
-			argv[0]);
-		return KSFT_FAIL;
-	}
-	/* The harness exits by itself; its children do so without this. */
-	atexit(peer_quit);
-	return test_harness_run(argc - 1, argv + 1);
+		fprintf(stderr, "# cannot end the serving side: %s\n", strerror(-ret));
 }
 
 #endif /* __SELFTEST_ULDMA_PEER_CLIENT_H */

@@ -5,7 +5,7 @@
  */
 #include "uldma_peer.h"
 
-/* How long to wait for the next command, in milliseconds. */
+/* Time limit for the next command, in milliseconds. */
 #define IDLE 120000
 
 /**
@@ -45,7 +45,7 @@ static char *range(struct slot *slot)
 /* Ends what owns the object; the memory stays, to be checked. */
 static void slot_close(struct slot *slot)
 {
-	/* What is mapped keeps a file open. */
+	/* A mapping keeps its file open. */
 	if (slot->segment.map)
 		munmap(slot->segment.map, slot->segment.length);
 	slot->segment.map = NULL;
