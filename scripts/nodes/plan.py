@@ -16,7 +16,7 @@ PROGRAMS_WITH_PEER = ("uldma:uldma_peer", "uldma:uldma_peer_atomic")
 # others one process has both.
 CONNECTION_PROGRAM = re.compile(r"uldma:uldma_conn_")
 # Where allocations are made to fail, DMA-API debugging ends with them.
-LAST_PROGRAM = "uldma:uldma_fail_nth"
+LAST_PROGRAMS = ("uldma:uldma_fail_nth", "uldma:uldma_fail_nth_objects")
 
 # What the debug kernel has no time for, unless it is asked for by name, and why.
 PROGRAMS_OF_DEVICE = ("uldma:uldma_attack", "uldma:uldma_interleave", "uldma:uldma_width")
@@ -61,7 +61,7 @@ def _too_long(topology: Topology, name: str = "") -> str:
 
 
 def _program(topology: Topology, name: str) -> Test:
-    order = Order.LAST if name == LAST_PROGRAM else Order.ANY
+    order = Order.LAST if name in LAST_PROGRAMS else Order.ANY
     return Test(topology, name, bodies.program(topology, name), order, _too_long(topology, name))
 
 

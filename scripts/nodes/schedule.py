@@ -40,10 +40,14 @@ class Schedule:
             self._sets[topology] += 1
             return self._take(topology)
 
-    def next(self, topology: Topology) -> Test | None:
-        """The next test for a set of nodes of this topology."""
+    def next(self, test: Test) -> Test | None:
+        """The next test for a set of nodes that has run one; after a last one only another."""
+        topology = test.topology.name
         with self._lock:
-            return self._take(topology.name) if self._waiting[topology.name] else None
+            waiting = self._waiting[topology]
+            if not waiting or (test.order is Order.LAST and waiting[0].order is not Order.LAST):
+                return None
+            return self._take(topology)
 
     def leave(self, topology: Topology) -> None:
         """A set of nodes has ended."""

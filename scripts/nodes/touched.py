@@ -19,7 +19,7 @@ def _programs(*names: str) -> tuple[str, ...]:
     return tuple(f":uldma_{name}$" for name in names)
 
 
-FAILING = _programs("fail_nth")
+FAILING = _programs("fail_nth", "fail_nth_objects")
 MEMORY = (
     *_programs(
         "region", "memlock", "end", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
@@ -119,13 +119,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
 TABLE: Mapping[str, tuple[str, ...]] = {
     **{f"drivers/uldma/(?:{files})": (*tests, *UNITS) for files, tests in DRIVER.items()},
     r"samples/.*": ("nodes:samples",),
-    r"tools/uldma/(lib|cli)/.*": (
+    r"tools/uldma/(lib|cli|papers/lib)/.*": (
         "nodes:(link|ring|methods|registering)",
         "nodes:samples",
         "nodes:soak",
     ),
     # What no node with the debug kernel runs.
-    r"tools/uldma/(fuzz|ivshmem|papers)/.*|tools/uldma/clippy\.toml": (),
+    r"tools/uldma/(fuzz|ivshmem|papers/(bench|interleave))/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
     r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),

@@ -10,7 +10,7 @@ from .durations import Durations
 from .errors import NodesError
 from .node_set import NodeSet
 from .outcome import Outcome, Report
-from .plan import Order, Test
+from .plan import Test
 from .schedule import Schedule
 from .topologies import Topology
 
@@ -118,7 +118,7 @@ class Workers:
                 self._durations.note(test, outcome.seconds)
             if not node_set.usable:
                 return
-            test = None if test.order is Order.LAST else self._schedule.next(test.topology)
+            test = self._schedule.next(test)
         for outcome in node_set.finish():
             self._add(outcome)
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 from .. import topologies
 from ..cluster import Cluster
-from ..plan import LAST_PROGRAM, OF_BULK, OF_MANY_NODES, Order, Test, node_tests
+from ..plan import LAST_PROGRAMS, OF_BULK, OF_MANY_NODES, Order, Test, node_tests
 
-PROGRAMS = ("uldma:uldma_dma", "uldma:uldma_conn_data", LAST_PROGRAM)
+PROGRAMS = ("uldma:uldma_dma", "uldma:uldma_conn_data", *LAST_PROGRAMS)
 CONNECTED = ("uldma:uldma_conn_peer",)
 
 
@@ -52,7 +52,8 @@ class PlanTest(unittest.TestCase):
         """What others rest on is first, what ends the nodes last."""
         plan = self.plan()
         self.assertIs(plan["iommu-lazy/nodes:iommu.in_use"].order, Order.FIRST)
-        self.assertIs(plan[LAST_PROGRAM].order, Order.LAST)
+        for name in LAST_PROGRAMS:
+            self.assertIs(plan[name].order, Order.LAST)
         self.assertIs(plan["uldma:uldma_dma"].order, Order.ANY)
 
     def test_unit_tests(self) -> None:

@@ -25,7 +25,7 @@ def rest(plan: Schedule, first: Test | None) -> Iterator[str]:
     test = first
     while test:
         yield test.name
-        test = plan.next(test.topology)
+        test = plan.next(test)
 
 
 class ScheduleTest(unittest.TestCase):
@@ -80,12 +80,20 @@ class ScheduleTest(unittest.TestCase):
         orders = {"end": Order.LAST}
         plan = schedule({"a": 300, "b": 80, "c": 60, "end": 200}, orders=orders)
         names = list(rest(plan, plan.first()))
-        self.assertEqual(names, ["a", "end", "b", "c"])
+        self.assertEqual(names, ["a", "end"])
 
     def test_last_waits(self) -> None:
         """A short one waits for the end."""
         plan = schedule({"a": 300, "b": 80, "c": 1, "end": 5}, orders={"end": Order.LAST})
         self.assertEqual(list(rest(plan, plan.first())), ["a", "b", "c", "end"])
+
+    def test_two_last_share_nodes(self) -> None:
+        """A second last test follows the first, and no other test does."""
+        orders = dict.fromkeys(("end", "more"), Order.LAST)
+        plan = schedule({"a": 3, "end": 2, "more": 1}, workers=1, orders=orders)
+        self.assertEqual(list(rest(plan, plan.first())), ["a", "end", "more"])
+        plan = schedule({"a": 3, "end": 2}, orders=orders)
+        self.assertIsNone(plan.next(make_test("more", order=Order.LAST)))
 
     def test_give_up(self) -> None:
         """What no nodes can be had for is counted, and no longer waits."""
@@ -95,7 +103,7 @@ class ScheduleTest(unittest.TestCase):
         second = plan.first()
         assert second
         self.assertEqual(plan.give_up(second.topology), 1)
-        self.assertIsNone(plan.next(second.topology))
+        self.assertIsNone(plan.next(second))
         self.assertIsNone(plan.first())
 
     def test_stop(self) -> None:
