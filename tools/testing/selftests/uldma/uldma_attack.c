@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The attacks on user-level initiation that the papers tell of, access by
+ * The attacks on user-level initiation that the papers describe, access by
  * access, by two processes that share nothing: they succeed where the papers
  * say so, and fail with every method that is offered to everybody.
  */
@@ -29,7 +29,7 @@ static const struct step leak_by_3[] = {
 	V(LD, A), V(ST, B), M(LD, C), V(LD, A), M(ST, C), V(LD, A)
 };
 
-/* Figure 6: A arrives in B, but the victim is told that it did not. */
+/* Figure 6: A arrives in B, but the device reports a failure to the victim. */
 static const struct step figure_6[] = {
 	V(ST, B), V(LD, A), V(ST, B), M(LD, A), V(LD, A)
 };
@@ -114,7 +114,7 @@ TEST_F(attack, pal)
 	check_mixes(_metadata, &self->duel, ULDMA_METHOD_PAL);
 }
 
-/* One register says who runs, but two run. */
+/* One register names the running context, but two contexts run. */
 TEST_F(attack, flash_single)
 {
 	struct duel *duel = &self->duel;
@@ -168,7 +168,7 @@ TEST_F(attack, repeated_3)
 	EXPECT_NE(ULDMA_REPEATED_OK3, repeated_code(got[2]));
 	EXPECT_EQ(ULDMA_REPEATED_OK3, repeated_code(got[5]));
 	EXPECT_EQ(C, duel_holds(duel, B));
-	/* The victim, at last, is told nothing of the kind. */
+	/* The device reports no such transfer to the victim. */
 	EXPECT_NE(ULDMA_REPEATED_OK3, repeated_code(got[6]));
 
 	ASSERT_EQ(0, duel_begin(duel, ULDMA_METHOD_REPEATED_3));
@@ -282,7 +282,7 @@ TEST_F(defence, holds)
 	}
 }
 
-/* What the victim is told is what happened. */
+/* The result that the victim gets is true. */
 TEST_F(defence, truth)
 {
 	struct duel *duel = &self->duel;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The bus addresses of a region: in pages, merged, in several calls, compared
- * with what the kernel itself tells of the pages; and who may know them.
+ * with what /proc says of the pages; and the rights that reading them needs.
  */
 #include <dirent.h>
 
@@ -47,7 +47,7 @@ static int lock_pages(struct _test_data_blocks *self, void *at, size_t pages)
 	return region_register(self->fd, at, pages * self->page, RW, &self->r);
 }
 
-/* Whether devices see other addresses than the processor. */
+/* Returns true if devices use other addresses than the processor. */
 static bool has_iommu(void)
 {
 	DIR *d = opendir("/sys/kernel/iommu_groups");
@@ -163,7 +163,7 @@ TEST_F(blocks, in_several_calls)
 	EXPECT_EQ(-EINVAL, ask(self, 0, ~0ULL, PAGES));
 }
 
-/* What did not fit must not have been written. */
+/* The kernel must not write blocks that do not fit. */
 TEST_F(blocks, capacity)
 {
 	ASSERT_EQ(0, lock_pages(self, self->buf, PAGES));
@@ -177,7 +177,7 @@ TEST_F(blocks, capacity)
 	}
 }
 
-/* Bytes in pages: whole pages are told. */
+/* Bytes in pages: the kernel reports whole pages. */
 TEST_F(blocks, not_aligned)
 {
 	char *at = self->buf + 3 * self->page - 1;

@@ -11,7 +11,7 @@
 #include "uldma_lmm.h"
 
 #define PAGES 64
-/* How often the kernel is asked for what it does in its own time. */
+/* Number of attempts for work that the kernel does asynchronously. */
 #define ATTEMPTS 100
 
 FIXTURE(cache) {
@@ -134,7 +134,7 @@ TEST_F(cache, overlap)
 	ASSERT_EQ(0, region_unregister(self->fd, self->r.handle));
 	EXPECT_EQ(12, vm_pin());
 	EXPECT_EQ(12 * self->page, lmm(self->fd).out_locked);
-	/* What several ended regions have counts for each. */
+	/* Pages of several ended regions count for each of them. */
 	EXPECT_EQ(8 + 3 + 8, cached(self));
 	EXPECT_EQ(3, lmm(self->fd).out_cached_regions);
 	/* From two ended regions. */
@@ -142,7 +142,7 @@ TEST_F(cache, overlap)
 	EXPECT_EQ(l.out_pins, lmm(self->fd).out_pins);
 }
 
-/* What is cached costs nothing to register again. */
+/* Registering cached memory again has no charge. */
 TEST_F(cache, charge)
 {
 	struct uldma_region_charge c;
@@ -308,7 +308,7 @@ TEST_F(cache, unmapped)
 	EXPECT_EQ(4, vm_pin());
 	EXPECT_EQ(self->pins + 4, machine_pins());
 	EXPECT_EQ(1, lmm(self->fd).out_cached_regions);
-	/* There is no region that could be told. */
+	/* No region exists that could get the event. */
 	EXPECT_FALSE(poll_for(self->fd, 0) & POLLIN);
 }
 

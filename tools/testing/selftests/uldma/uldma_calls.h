@@ -47,7 +47,7 @@ union uldma_args {
 struct uldma_call {
 	unsigned long cmd;
 	union uldma_args args;
-	/* What the arguments above get: an errno that no check of form gives. */
+	/* Expected errno of the arguments above, which no check of form returns. */
 	int result;
 	/* Undoes a success. */
 	unsigned long undo;
@@ -70,7 +70,7 @@ struct uldma_call {
 	.reserved_at = { offsetof(struct uldma_##_type, reserved), \
 			 offsetof(struct uldma_##_type, reserved2) }
 
-/* What must not be touched. */
+/* Bytes that the kernel must not change. */
 #define GUARD 0x5a
 
 /* Makes a call with changed arguments, and undoes what it did. */

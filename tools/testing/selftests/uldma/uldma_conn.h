@@ -167,7 +167,7 @@ static inline __u32 conn_state(int fd)
 	return conn_query(fd).out_state;
 }
 
-/* What poll() says, POLLERR and POLLHUP among it, or 0 when time is up. */
+/* Returns the events of poll(), with POLLERR and POLLHUP; 0 after the time limit. */
 static inline short conn_poll(int fd, short events, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = events };
@@ -240,7 +240,7 @@ static inline int conn_recv_into(int fd, void *addr, __u64 length)
 	       conn_recv_all(fd, addr, length);
 }
 
-/* Whether nothing comes any more: the stream has ended, or was reset. */
+/* Returns true if no data can come: the stream has ended, or was reset. */
 static inline bool conn_has_ended(int fd)
 {
 	struct range range;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Register contexts: who gets one, what it counts, and that it ends.
+ * Register contexts: their owners, their counters, and their end.
  */
 #include "uldma_harness.h"
 

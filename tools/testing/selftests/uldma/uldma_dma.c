@@ -13,7 +13,7 @@ FIXTURE(dma) {
 	struct context c;
 	char *src;
 	char *dst;
-	/* What the destination must look like. */
+	/* Expected bytes of the destination. */
 	char *model;
 	struct region s;
 	struct region d;

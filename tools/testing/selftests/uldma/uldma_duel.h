@@ -90,8 +90,8 @@ struct duel {
 
 /**
  * struct duelist - one of them, as it sees itself
- * @duel: what it was told
- * @who: which one it is
+ * @duel: the duel
+ * @who: index of the duellist
  * @fd: its open file
  * @r: the pages that it has
  * @c: its context
@@ -324,7 +324,7 @@ static inline void duel_end(struct duel *duel)
 			partner_end(&duel->partner[i]);
 }
 
-/* Each page has a pattern of its own, which tells where bytes came from. */
+/* Each page has a pattern of its own, which identifies the source of bytes. */
 static inline void duel_fill(struct duel *duel)
 {
 	for (int i = 0; i < DUEL_PAGES; i++)

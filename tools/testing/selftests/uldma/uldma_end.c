@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a process has of a device ends with its address space, by exit and by
+ * The objects of a process end with its address space, by exit and by
  * exec, even if another process has the file open.
  */
 #include "uldma_harness.h"
@@ -9,7 +9,7 @@
 #define PAGES 16
 #define PORT 4711
 #define NAME 0x656e64ULL
-/* How often the program executes itself. */
+/* Number of times that the program executes itself. */
 #define TIMES 20
 #define AGAIN "--again"
 
@@ -17,7 +17,7 @@
 #define ROUNDS 3000
 #define ROUND_US 10000
 
-/* What the machine and the device have of all processes; without padding. */
+/* Counters of the machine and of the device for all processes; no padding. */
 struct use {
 	long long pins;
 	__u64 regions;
@@ -183,7 +183,7 @@ TEST_F(end, executed_again)
 	expect_use(_metadata, self);
 }
 
-/* What fork() leaves open ends nothing, and keeps nothing. */
+/* Files that fork() leaves open in the child neither end nor keep objects. */
 TEST_F(end, of_the_file_alone)
 {
 	char *buf = buffer(PAGES * page_size());

@@ -231,7 +231,7 @@ static void *read_event(void *arg)
 	return (void *)(uintptr_t)event.value;
 }
 
-/* Whether the reader or the event comes first. */
+/* The order of the reader and of the event. */
 TEST_F(event, blocking_read)
 {
 	pthread_t thread;
@@ -279,7 +279,7 @@ static int set_eventfd(int fd, int eventfd)
 	return uldma_ioctl(fd, ULDMA_IOC_EVENTFD, &arg);
 }
 
-/* How often an eventfd was signalled since it was asked last. */
+/* Number of signals of an eventfd since the last read. */
 static __u64 signals(int eventfd)
 {
 	__u64 count = 0;

@@ -153,7 +153,7 @@ TEST_F(export, import_without_peer)
 	EXPECT_EQ(2, query(self->fd).out_file_regions);
 }
 
-/* What this node exports is not the peer's. */
+/* A node cannot import its own exports. */
 TEST_F(export, import_of_own)
 {
 	struct region r;

@@ -234,7 +234,7 @@ TEST_F(fault, files_are_closed)
 	EXPECT_EQ(0, self->reg.ret);
 }
 
-/* A change that comes while the registration has no area yet is told of, too. */
+/* A change before the registration has an area causes an event, too. */
 TEST_F(fault, changes_of_what_is_being_pinned)
 {
 	struct uldma_event event;
@@ -259,7 +259,7 @@ static void on_signal(int number)
 {
 }
 
-/* What needs the same pages waits for them, until a signal comes. */
+/* Calls that need the same pages wait for them, until a signal comes. */
 TEST_F(fault, same_pages_are_waited_for)
 {
 	struct sigaction action = { .sa_handler = on_signal };

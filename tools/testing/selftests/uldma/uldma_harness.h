@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a test program includes: once per program, for the harness defines
+ * The kselftest harness. A program includes this once, for the harness defines
  * variables.
  */
 #ifndef __SELFTEST_ULDMA_HARNESS_H

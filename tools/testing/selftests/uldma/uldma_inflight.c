@@ -166,7 +166,7 @@ TEST_F(inflight, unregister_source)
 	}
 }
 
-/* What is mapped keeps a file open. */
+/* A mapping keeps its file open. */
 static int unmap_and_close(struct _test_data_inflight *self)
 {
 	return region_unmap(&self->s) ?: region_unmap(&self->d) ?:

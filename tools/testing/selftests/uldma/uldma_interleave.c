@@ -2,7 +2,7 @@
 /*
  * Two processes that want nothing but their own transfers, or one that wants
  * harm: whatever the order of their accesses, nothing of one reaches the other,
- * and who is told of success has succeeded.
+ * and reported successes are true.
  */
 #include "uldma_duel.h"
 #include "uldma_harness.h"
@@ -15,7 +15,7 @@
 struct program {
 	int count;
 	enum act acts[LONGEST];
-	/* Whether it is the source that is named, rather than the other. */
+	/* True if the access names the source, false for the destination. */
 	bool source[LONGEST];
 };
 
@@ -28,7 +28,7 @@ static const struct program five = {
 	5, { ST, LD, ST, LD, LD }, { false, true, false, true, false }
 };
 
-/* What one process does: the victim A to B, the attacker C to D. */
+/* The accesses of a process: victim A to B, attacker C to D. */
 static struct step program_step(const struct program *p, enum actor who, int i)
 {
 	enum page_name source = who == VICTIM ? A : C;
@@ -63,7 +63,7 @@ FIXTURE(interleave) {
 FIXTURE_VARIANT(interleave) {
 	enum uldma_method method;
 	const struct program *program;
-	/* Whether both always succeed, and not just at times. */
+	/* True if both always succeed. */
 	bool always;
 };
 
@@ -88,7 +88,7 @@ FIXTURE_VARIANT_ADD(interleave, key) { ULDMA_METHOD_KEY, &by_key, true };
 FIXTURE_VARIANT_ADD(interleave, repeated_5) {
 	ULDMA_METHOD_REPEATED_5, &five, false };
 
-/* Whether the last load of a process said that its transfer was started. */
+/* Returns true if the last load of a process reported a started transfer. */
 static bool told_success(const struct duel *duel, enum actor who,
 			 __u32 method)
 {

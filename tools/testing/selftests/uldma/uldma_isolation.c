@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One hostile process per door, against a victim: the attacker is told all that
+ * One hostile process per interface, against a victim: the attacker knows all that
  * the victim knows, handles, offsets, keys, and still reaches nothing. The
  * victim finds its memory as it stamped it, no transfer that it did not start,
  * and all that it has at work.
@@ -19,15 +19,15 @@
 
 /* Verbs of the victim. */
 enum {
-	/* Takes a context of a method, stamps its memory, tells all it knows. */
+	/* Takes a context of a method, stamps its memory, reports its secrets. */
 	BEGIN,
-	/* Whether stamps, counts and transfers are right. */
+	/* Returns 0 if stamps, counts and transfers are right. */
 	CHECK,
 	/* Passes the file to a socket. */
 	PASS,
 };
 
-/* What the victim tells the attacker. */
+/* Secrets of the victim that the attacker gets. */
 struct secrets {
 	struct party p;
 	struct segment s;
@@ -168,11 +168,11 @@ TEST_F(door, secret)
 	if (variant->method != ULDMA_METHOD_KEY)
 		SKIP(return, "the method has no key");
 	bad = context_stats(own->fd).out_bad_keys;
-	/* All but one bit of it are right; who guesses is who it is counted for. */
+	/* One bit of the key is wrong; the device counts it for the guessing context. */
 	device_store(shadow_of(&own->d, 0) & ~7UL, told->p.c.key ^ 1UL << 40);
 	device_store(shadow_of(&own->s, 0) & ~7UL, told->p.c.key ^ 1UL << 40);
 	EXPECT_EQ(bad + 2, context_stats(own->fd).out_bad_keys);
-	/* What is passed to the victim's context names pages of another. */
+	/* Arguments for the victim's context name pages of another space. */
 	device_store(shadow_of(&own->d, 0) & ~7UL, told->p.c.key);
 	device_store(shadow_of(&own->s, 0) & ~7UL, told->p.c.key);
 	EXPECT_EQ(-EINVAL, map_theirs(self, told->p.c.page_offset, PROT_WRITE));
@@ -396,7 +396,7 @@ static int be_former(void *arg)
 	return ret;
 }
 
-/* Spaces get numbers of spaces that are gone: nothing of those is left. */
+/* New spaces get the numbers of ended spaces, and none of their rights. */
 TEST_F(door, reused_space)
 {
 	struct former *former = (struct former *)(told + 1);

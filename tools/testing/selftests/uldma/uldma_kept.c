@@ -40,7 +40,7 @@ FIXTURE_VARIANT(kept) {
 	size_t length;
 	/* 0, or an error: EINVAL or ENOENT where there is no such thing. */
 	int (*change)(struct _test_data_kept *self);
-	/* Whether memory outside of the region is left unmapped. */
+	/* True if memory outside of the region stays unmapped. */
 	bool untouched;
 };
 
@@ -340,7 +340,7 @@ TEST_F(kept, is_not_told)
 	EXPECT_EQ(0, stale_told(self->fd, self->r.handle).events);
 	EXPECT_EQ(0, stale_pages(self->fd, self->r.handle));
 
-	/* What the owner writes there is what the device reads. */
+	/* The device reads the bytes that the owner writes. */
 	ASSERT_EQ(0, mprotect(self->at, self->bytes, PROT_READ | PROT_WRITE));
 	pattern_fill(self->at, self->bytes, 5);
 	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to, 0, &self->r, 0,

@@ -244,7 +244,7 @@ TEST_F(key, stale_key)
 	EXPECT_EQ(0, party_works(p));
 }
 
-/* The context is another process's now, and who had it cannot reach it. */
+/* The context belongs to another process now; its previous owner cannot use it. */
 TEST_F(key, stale_key_of_another_owner)
 {
 	struct party *p = &self->p;
@@ -267,7 +267,7 @@ TEST_F(key, stale_key_of_another_owner)
 	EXPECT_EQ(0, partner_end(&other));
 }
 
-/* Nothing that the process has mapped tells the key, or a part of it. */
+/* No mapping of the process contains the key, or a part of it. */
 TEST_F(key, is_in_no_mapping)
 {
 	struct party *p = &self->p;
@@ -372,7 +372,7 @@ TEST_F(key, readonly_source)
 	EXPECT_EQ(0, party_transfer(p, 0, 0, 64));
 }
 
-/* What is missing is refused, and the rest forgotten. */
+/* Incomplete arguments are refused, and the others are cleared. */
 TEST_F(key, half_passed)
 {
 	struct party *p = &self->p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Kinds of memory, and what /proc tells of it. Each map_*() returns readable
+ * Kinds of memory, and its state in /proc. Each map_*() returns readable
  * and writable memory, or NULL and the reason in why_not.
  */
 #ifndef __SELFTEST_ULDMA_KINDS_H
@@ -67,7 +67,7 @@ static inline int put(const char *file, const char *value)
 #define ENTRY_FRAME 0x007fffffffffffffULL
 
 /*
- * The frames of pages, 0 for none; only root is told. Returns how many pages
+ * The frames of pages, 0 for none; needs root. Returns how many pages
  * are mapped.
  */
 static inline size_t frames_of(const void *addr, size_t pages, __u64 *frames)
@@ -251,7 +251,7 @@ static inline void *map_posix_shm(size_t length)
 	return map_file(fd, length, MAP_SHARED);
 }
 
-/* Whether the machine has a file system that tracks dirty pages. */
+/* Returns true if the machine has a file system that tracks dirty pages. */
 static inline bool has_ext4(void)
 {
 	struct statfs fs;

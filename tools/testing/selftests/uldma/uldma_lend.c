@@ -99,7 +99,7 @@ TEST_F(lend, round_robin)
 	}
 }
 
-/* What has ended can be asked for, also by who has no registers now. */
+/* A process without registers can query its completed transfers. */
 TEST_F(lend, wait_without)
 {
 	struct uldma_dma_wait result;
@@ -164,7 +164,7 @@ TEST_F(lend, all_at_once)
 	}
 }
 
-/* A key was told, so its context stays whose it is. */
+/* A process knows the key, so its context cannot be detached. */
 TEST(lend_keys_stay)
 {
 	struct uldma_query q;
@@ -199,10 +199,10 @@ FIXTURE(taken) {
 	struct party *hostile;
 };
 
-/* What the victim is to do with its page, where no context is left. */
+/* Action of the victim with its page while no context is free. */
 FIXTURE_VARIANT(taken) {
 	int (*access)(void *page);
-	/* What it gets in the end. */
+	/* Its result. */
 	int result;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What can be asked about locked memory: what a region is, what a registration
- * would charge, how many areas there are; and the end of all regions at once.
+ * Queries about locked memory: the state of a region, the predicted charge of a
+ * registration, the number of areas; and the end of all regions at once.
  */
 #include "uldma_harness.h"
 #include "uldma_kinds.h"
@@ -183,7 +183,7 @@ struct model {
 
 /*
  * Areas in a range: its longest runs of pages that were pinned together and
- * that no lock tells apart.
+ * that the same regions cover.
  */
 static int model_areas(const struct model *pages, int first, int end)
 {
@@ -299,7 +299,7 @@ static int charge_pages(struct _test_data_lmm *self, int first, int end,
 			     (end - first) * self->page, RW, c);
 }
 
-/* What is foretold for a range is what its registration then does. */
+/* The predicted charge of a range is that of its registration. */
 static void check_charge(struct __test_metadata *_metadata,
 			 struct _test_data_lmm *self, int first, int end)
 {

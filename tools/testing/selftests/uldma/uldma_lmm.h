@@ -96,7 +96,7 @@ static inline int turn_cache_off(int fd)
 	return lmm_ioctl(fd, ULDMA_LMM_CACHE_OFF, &l);
 }
 
-/* Lets a page's address mean another page, and waits until this was told. */
+/* Maps another page at a page's address, and waits for the event. */
 static inline int stale_once(int fd, void *page)
 {
 	struct uldma_event event = { };

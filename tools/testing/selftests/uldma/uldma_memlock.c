@@ -156,7 +156,7 @@ TEST_F(memlock, same_memory_by_two_files)
 	EXPECT_EQ(self->pins, machine_pins());
 }
 
-/* A failure in the middle must not take the pins of who was there before. */
+/* A failure in the middle must not release the pins of earlier areas. */
 TEST_F(memlock, failed_overlap)
 {
 	struct region more;

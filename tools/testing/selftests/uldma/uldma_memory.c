@@ -522,7 +522,7 @@ TEST_F(refused, beyond_the_end_of_a_file)
 	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
 }
 
-/* A file system that tracks dirty pages cannot be told of a device's writes. */
+/* A file system that tracks dirty pages does not learn of a device's writes. */
 TEST_F(refused, ext4_shared)
 {
 	char *buf, *copy = buffer(self->page);

@@ -9,7 +9,7 @@
 #include "uldma_harness.h"
 #include "uldma_method.h"
 
-/* As many as the context switch may have to be told of. */
+/* Contexts made one after the other. More than context switches can report. */
 #define AGAIN 100
 #define NO_REGION 0x3ffe
 
@@ -83,7 +83,7 @@ TEST_F(methods, one_context_per_file)
 	}
 }
 
-/* What only one method needs, no other one is given. */
+/* A context has the pages and keys of its own method only. */
 TEST_F(methods, what_is_told)
 {
 	struct context c;
@@ -109,7 +109,7 @@ static int create_in_child(void *method)
 	return fd < 0 ? fd : context_create_as(fd, *(__u32 *)method, 0, &c);
 }
 
-/* Whose space runs is told, so that it has to say which context this is. */
+/* The kernel reports which space runs, so a space can have one such context. */
 TEST_F(methods, one_sched_notify_context_per_space)
 {
 	__u32 methods[] = { ULDMA_METHOD_SHRIMP_2_ABORT, ULDMA_METHOD_FLASH };
@@ -183,7 +183,7 @@ TEST_F(methods, passed_file)
 
 FIXTURE(method) {
 	struct party p;
-	/* What the destination must look like. */
+	/* Expected bytes of the destination. */
 	char *model;
 };
 
@@ -197,7 +197,7 @@ FIXTURE_SETUP(method)
 	if (method_insecure(variant->method) &&
 	    !method_offered(self->p.fd, variant->method))
 		SKIP(return, "needs a module with insecure_methods=1");
-	/* One register says who runs, so that there may be one CPU only. */
+	/* The method has one register for all CPUs, so this test runs on one. */
 	if (variant->method == ULDMA_METHOD_FLASH_SINGLE)
 		ASSERT_EQ(0, pin_to(0));
 	self->model = buffer(self->p.length);
@@ -227,7 +227,7 @@ FIXTURE_VARIANT_ADD(method, flash_single) { ULDMA_METHOD_FLASH_SINGLE };
 FIXTURE_VARIANT_ADD(method, repeated_3) { ULDMA_METHOD_REPEATED_3 };
 FIXTURE_VARIANT_ADD(method, repeated_4) { ULDMA_METHOD_REPEATED_4 };
 
-/* Whether the method can carry these arguments. */
+/* Returns true if the method can express these arguments. */
 static bool carries(__u32 method, size_t dst, size_t src, __u64 bytes)
 {
 	if (method == ULDMA_METHOD_SINGLE_STORE)
@@ -291,7 +291,7 @@ TEST_F(method, no_data)
 	}
 	EXPECT_EQ(0, READ_ONCE(p->c.status->failed));
 	EXPECT_EQ(0, memcmp(self->model, p->dst, p->length));
-	/* What moved nothing may not do what would be refused, either. */
+	/* A context that moves no data refuses the same transfers. */
 	if (variant->method != ULDMA_METHOD_SHRIMP_1)
 		EXPECT_EQ(ULDMA_DMA_BOUNDS,
 			  party_transfer(p, 0, 0, p->length + 8));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The initiation methods, by the accesses that each is made of: in one go for
- * who just wants a transfer, and one by one for who wants to come between.
+ * tests that need a transfer, and one by one for tests that interleave accesses.
  */
 #ifndef __SELFTEST_ULDMA_METHOD_H
 #define __SELFTEST_ULDMA_METHOD_H
@@ -14,7 +14,7 @@
 #define METHOD_BIT(m) (1U << (m))
 /* Which means to begin anew; no negated enum uldma_dma_status is as low. */
 #define METHOD_AGAIN (-1000)
-/* How often to begin anew: each context switch may be a reason to. */
+/* Limit of retries: each context switch may cause one. */
 #define METHOD_TRIES 1000
 
 static inline bool method_offered(int fd, __u32 method)
@@ -407,7 +407,7 @@ static inline int party_transfer(struct party *p, size_t dst_at,
 	return method_transfer(&p->c, &j);
 }
 
-/* Whether the method moves data, and the one transfer that all can do works. */
+/* Returns true if the method moves data, and if a transfer by it succeeds. */
 static inline int party_works(struct party *p)
 {
 	size_t bytes = 512;

@@ -87,7 +87,7 @@ FIXTURE_VARIANT_ADD(mapping, status) { STATUS };
 FIXTURE_VARIANT_ADD(mapping, queue) { QUEUE };
 FIXTURE_VARIANT_ADD(mapping, segment) { SEGMENT };
 
-/* Whether the mapping can be used, from its first to its last page. */
+/* Returns true if all pages of the mapping can be accessed. */
 static int usable(struct _test_data_mapping *self)
 {
 	enum touch how = self->prot & PROT_WRITE ? STORE : LOAD;
@@ -191,7 +191,7 @@ TEST_F(mapping, fork)
 	EXPECT_EQ(0, usable(self));
 }
 
-/* An offset means something to the file that was told it. */
+/* An mmap offset is valid for the open file that got it only. */
 TEST_F(mapping, other_file)
 {
 	bool of_context = variant->kind == CONTEXT || variant->kind == STATUS;
@@ -261,7 +261,7 @@ static int end_object(struct _test_data_mapping *self, enum kind kind)
 	}
 }
 
-/* Whether it was touched before or not. */
+/* Accesses raise SIGBUS, by a mapping that was accessed before and by one that was not. */
 TEST_F(mapping, after_the_end)
 {
 	char *untouched = NULL;
@@ -278,7 +278,7 @@ TEST_F(mapping, after_the_end)
 			 MAP_SHARED, &untouched));
 }
 
-/* What others get at the same place must not show in the old mapping. */
+/* Old mappings must not show later objects at the same place. */
 TEST_F(mapping, after_the_end_somebody_new)
 {
 	int other = uldma_open(0);
@@ -426,7 +426,7 @@ TEST_F(mmap, split)
 	EXPECT_EQ(SIGSEGV, touch(at, LOAD));
 }
 
-/* The mapping keeps the file; with it gone, all is released. */
+/* The mapping keeps the file open; unmapping it releases all objects. */
 TEST_F(mmap, outlives_the_descriptor)
 {
 	ASSERT_EQ(0, region_map(self->fd, &self->r, PROT_READ | PROT_WRITE));

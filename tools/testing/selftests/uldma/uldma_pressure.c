@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Registered memory stays where it is when memory is short. What is not
+ * Registered memory stays where it is when memory is short. Memory that is not
  * registered is the control: unless that leaves memory, nothing was shown.
  */
 #include "uldma_harness.h"
@@ -8,7 +8,7 @@
 #include "uldma_lmm.h"
 
 #define LENGTH (4UL << 20)
-/* What the other process takes at a time. */
+/* Bytes that the other process allocates at a time. */
 #define STEP (8UL << 20)
 #define PAGES (LENGTH / 4096)
 
@@ -144,7 +144,7 @@ TEST_F(pressure, paged_out_by_advice)
 	EXPECT_EQ(-1, pattern_check(self->p.control, LENGTH, 2));
 }
 
-/* What the device wrote is not lost when the page goes, for it is dirty. */
+/* Bytes that the device wrote survive reclaim, as the page is dirty. */
 TEST_F(pressure, paged_out_after_a_write)
 {
 	struct reader *it = &self->it;
@@ -212,8 +212,8 @@ static bool all_gone(struct pair *pairs)
 }
 
 /*
- * More than there is, but less than there is with the swap. What goes first is
- * the kernel's choice: something has to, or nothing was shown.
+ * More than the memory, but less than memory and swap. The kernel chooses the
+ * pages that it reclaims first: it has to reclaim some, or nothing was shown.
  */
 TEST_F_TIMEOUT(hogged, keeps_regions, 600)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a test sees of its own process: pages that it has pinned, signals that
+ * The state of a test's own process: pages that it has pinned, signals that
  * it gets, children that it starts.
  */
 #ifndef __SELFTEST_ULDMA_PROCESS_H
@@ -90,7 +90,7 @@ static inline int drop_privileges(void)
 	return 0;
 }
 
-/* Users who own nothing, and have no capabilities. */
+/* Users without files and capabilities. */
 #define HOSTILE 4711
 #define OTHER 4712
 
@@ -160,7 +160,7 @@ static inline int touch(void *addr, enum touch how)
 }
 
 /*
- * Runs a function in a child. What it returns, 0 or a negated errno, is
+ * Runs a function in a child. Its result, 0 or a negated errno, is
  * returned here; a positive value is the signal that killed the child.
  */
 static inline int in_child(int (*fn)(void *), void *arg)
@@ -224,9 +224,9 @@ static inline int helper_kill(struct helper *h)
 #define PARTNER_PATIENCE 60000
 
 /**
- * struct partner - a child that does what it is told, one thing at a time
+ * struct partner - a child that executes one order at a time
  * @pid: its process
- * @fd: where to tell it
+ * @fd: pipe for orders
  */
 struct partner {
 	pid_t pid;
@@ -276,7 +276,7 @@ static inline int partner_tell(struct partner *p, long verb, long arg)
 			       sizeof(order) ? 0 : -EPIPE;
 }
 
-/* The child's answer; -ETIMEDOUT when it is stuck, -EPIPE when it is gone. */
+/* Returns the child's answer; -ETIMEDOUT if it hangs, -EPIPE if it has ended. */
 static inline long partner_answer(struct partner *p)
 {
 	long value;

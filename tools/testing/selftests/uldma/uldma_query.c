@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What every call makes of its argument's form, and what a query says; those of
+ * Sizes and flags of every call's argument, and the results of a query; those of
  * connections are in uldma_conn_size.c.
  */
 #include "uldma_calls.h"

@@ -108,7 +108,7 @@ TEST_F(queue, fence)
 	}
 }
 
-/* What follows something linked that went wrong is not done. */
+/* Descriptors that are linked to a failed one are not executed. */
 TEST_F(queue, link)
 {
 	struct party *p = &self->p;
@@ -192,7 +192,7 @@ TEST_F(queue, compare_swap)
 	EXPECT_EQ(0, memcmp(self->model, p->dst, p->length));
 }
 
-/* What comes of a descriptor that differs from a good one. */
+/* Expected status of a descriptor that differs from a valid one. */
 #define TRY(_good, _field, _value)					\
 	({								\
 		struct uldma_descriptor _d = (_good);			\
@@ -346,7 +346,7 @@ TEST_F(queue, one_access_for_many)
 	EXPECT_EQ(n * p->length, s.out_bytes);
 }
 
-/* Nor for what comes meanwhile, unless it has gone to sleep again. */
+/* Nor for later descriptors, unless the device sleeps again. */
 TEST_F(queue, accesses_only_to_wake)
 {
 	struct party *p = &self->p;

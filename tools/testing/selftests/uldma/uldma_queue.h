@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What descriptors can ask for, as functions; each posts one and returns its
+ * The operations of descriptors, as functions; each posts one and returns its
  * ticket, and does not ring.
  */
 #ifndef __SELFTEST_ULDMA_QUEUE_H

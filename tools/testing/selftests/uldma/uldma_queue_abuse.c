@@ -20,7 +20,7 @@ static __u64 dice(__u64 *state)
 }
 
 /**
- * struct adder - one who adds to a word that several share
+ * struct adder - a thread that adds to a shared word
  * @thread: itself, if it is no process
  * @word: the page that the word is the first of
  * @failed: what went wrong
@@ -126,7 +126,7 @@ TEST(processes_add_to_one_word)
 
 FIXTURE(abuse) {
 	struct party p;
-	/* What no descriptor may change: read only, and not registered. */
+	/* Memory that no descriptor may change: read only, or not registered. */
 	char *readonly;
 	char *elsewhere;
 	struct region r;

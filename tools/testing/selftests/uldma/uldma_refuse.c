@@ -57,7 +57,7 @@ FIXTURE_TEARDOWN(refuse)
 	close(self->fd);
 }
 
-/* What the kernel says to a transfer between the regions named. */
+/* Starts a transfer by the kernel between regions: 0 or a negated errno. */
 static int by_kernel(struct _test_data_refuse *self, const struct region *d,
 		     __u64 dst, const struct region *s, __u64 src, __u64 bytes)
 {
@@ -67,7 +67,7 @@ static int by_kernel(struct _test_data_refuse *self, const struct region *d,
 			    &ticket);
 }
 
-/* What the device says, at the start of both buffers, to regions named. */
+/* Starts a transfer by the device from the start of both buffers: its answer. */
 static __s64 by_shadow(struct _test_data_refuse *self, __u32 dst, __u32 src,
 		       __u64 bytes)
 {
@@ -377,7 +377,7 @@ TEST_F(width, store)
 	struct uldma_context_stats s;
 
 	narrow_store(self->r.shadow + variant->at, variant->bytes, 16);
-	/* What is refused leaves no arguments behind. */
+	/* A refused initiation leaves no arguments in the device. */
 	EXPECT_GT(0, (__s64)READ_ONCE(*(__u64 *)(self->r.shadow + 64)));
 	s = context_stats(self->fd);
 	EXPECT_EQ(1, s.out_shadow_stores);

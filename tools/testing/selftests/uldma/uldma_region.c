@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Regions: what can be registered, what a handle means and for whom, and what
+ * Regions: memory that can be registered, the scope of handles, and what
  * happens to regions when files are closed and processes end.
  */
 #include "uldma_harness.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Repeated passing of arguments by five accesses: the codes of the right order,
- * what each wrong order gets, and what a process can do whom others disturb.
+ * the status of each wrong order, and what a disturbed process can do.
  */
 #include "uldma_duel.h"
 #include "uldma_harness.h"
@@ -138,7 +138,7 @@ TEST_F(repeated, sizes_differ)
 	EXPECT_EQ(0, party_works(p));
 }
 
-/* What does not fit is consumed: it does not count as a new beginning. */
+/* An access that does not fit is consumed, and does not start a new sequence. */
 TEST_F(repeated, mismatch_is_consumed)
 {
 	uintptr_t other = shadow_of(&self->p.d, 4096);
@@ -262,7 +262,7 @@ TEST_F(together, interleaving_c)
 	EXPECT_EQ(1, partner_call(&duel->partner[VICTIM], DUEL_STATS, 0));
 }
 
-/* How often a process tries before it asks the kernel. */
+/* Number of attempts before a process uses the kernel. */
 #define TRIES 16
 
 /* Lone accesses keep others from starting anything; the kernel still can. */

@@ -146,7 +146,7 @@ TEST_F(segment, do_not_overlap)
 	}
 }
 
-/* What one owner left must not be seen by the next. */
+/* The next owner must not see bytes of the previous one. */
 TEST_F(segment, memory_is_zeroed)
 {
 	__u64 length = 4 * self->page;
@@ -262,7 +262,7 @@ TEST_F(segment, attach_without_peer)
 	EXPECT_EQ(-ENOTCONN, segment_attach(self->fd, NAME, &self->s));
 }
 
-/* What this node made is not the peer's. */
+/* A node cannot attach its own segments. */
 TEST_F(segment, attach_of_own)
 {
 	struct segment s;

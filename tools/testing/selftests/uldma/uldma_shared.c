@@ -165,7 +165,7 @@ TEST_F(shared, each_locks_its_part)
 	EXPECT_EQ(self->pins, machine_pins());
 }
 
-/* Who was first may leave first; who stays keeps the memory. */
+/* The first process may end first; the other one keeps the memory. */
 TEST_F(shared, first_leaves_first)
 {
 	bool last;
@@ -305,7 +305,7 @@ TEST_F(sysv, removed_while_registered)
 	EXPECT_EQ(self->pins, machine_pins());
 }
 
-/* What may only be read can be a source, of what others write there. */
+/* Memory that is mapped for reading only can be a source of what others write. */
 TEST_F(sysv, readonly_attach)
 {
 	char *reader = shmat(self->id, NULL, SHM_RDONLY);

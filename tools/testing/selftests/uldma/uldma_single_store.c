@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Single-store initiation: one store, and all that there is to tell of it is in
- * the status page.
+ * Single-store initiation: one store, whose result is in the status page.
  */
 #include "uldma_harness.h"
 #include "uldma_method.h"
@@ -162,8 +161,8 @@ TEST_F(single, loads_start_nothing)
 }
 
 /*
- * Who stores more than there is room for loses stores, and is told how many.
- * Whether it comes to that is up to the device's speed; the sum is not.
+ * The device drops stores beyond its room, and counts them.
+ * Their number depends on the device's speed; the sum does not.
  */
 TEST_F(single, more_than_there_is_room_for)
 {

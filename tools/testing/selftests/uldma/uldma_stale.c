@@ -31,7 +31,7 @@ static void *map_kept_memfd(size_t length)
 
 static void *map_kept_hugetlb(size_t length)
 {
-	/* What this one takes, or asks for, is there for the file then. */
+	/* The pages that this allocates, or reserves, are there for the file then. */
 	void *p = map_hugetlb_memfd(length);
 
 	if (!p || munmap(p, length))
@@ -154,7 +154,7 @@ FIXTURE_VARIANT_ADD(relation, overlapped_by) { 6, 10 };
 FIXTURE_VARIANT_ADD(relation, met_by) { 8, 10 };
 FIXTURE_VARIANT_ADD(relation, after) { 9, 11 };
 
-/* What the device reads from a page of a region. */
+/* Returns the word that the device reads from a page of a region. */
 static int device_reads(struct _test_data_relation *self,
 			const struct region *r, int page, __u64 seed)
 {

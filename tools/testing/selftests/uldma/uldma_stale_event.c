@@ -81,7 +81,7 @@ static void *read_one(void *arg)
 	return (void *)(uintptr_t)event.value;
 }
 
-/* Whether the reader or the event comes first. */
+/* The order of the reader and of the event. */
 TEST_F(told, by_blocking_read)
 {
 	pthread_t thread;
@@ -193,7 +193,7 @@ TEST_F(told, unregistered_at_once)
 	EXPECT_EQ(PAGES, vm_pin());
 }
 
-/* Each file is told of its own regions. */
+/* Each file gets the events of its own regions. */
 TEST_F(told, two_files)
 {
 	int fence = uldma_open(O_NONBLOCK);
@@ -219,7 +219,7 @@ TEST_F(told, two_files)
 	close(fence);
 }
 
-/* One call, and each of many regions is told its part. */
+/* One call causes an event for each of many regions. */
 TEST_F(told, many_regions)
 {
 	struct uldma_event events[16];
@@ -264,7 +264,7 @@ TEST_F(told, many_regions)
 	EXPECT_EQ(0, vm_pin());
 }
 
-/* The device goes on with the old pages, whichever way it is told to. */
+/* The device continues to access the old pages, by each method. */
 TEST_F(told, shadow_pages_stay)
 {
 	char *copy = buffer(self->page);

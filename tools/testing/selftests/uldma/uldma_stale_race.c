@@ -36,7 +36,7 @@ FIXTURE(race) {
 FIXTURE_VARIANT(race) {
 	/* Puts new memory in place of the old. */
 	int (*change)(char *at, size_t length);
-	/* Whether there is no memory for a moment. */
+	/* True if the range is unmapped for a moment. */
 	bool hole;
 	void *(*map)(size_t length);
 };
@@ -124,7 +124,7 @@ FIXTURE_VARIANT_ADD(race, in_pieces) {
 	discard_every_second, false, map_anonymous };
 FIXTURE_VARIANT_ADD(race, moved_back) { move_and_back, true, map_anonymous };
 
-/* What the device reads from a new registration is what was written last. */
+/* By a new registration the device reads the bytes that were written last. */
 static int register_and_compare(struct _test_data_race *self, __u64 seed,
 				struct region *r)
 {
@@ -288,7 +288,7 @@ TEST_F_TIMEOUT(race, beside, 240)
 
 /*
  * The kernel tells of a hole before it is made, and a file's pages go after
- * their mappings went: who looks too early must look again.
+ * their mappings went: the driver must revalidate again.
  */
 TEST(holes_are_told)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a process sees of a device that has stopped answering: every call ends
+ * Calls to a device that has stopped answering: every call ends
  * in bounded time and says so, and memory that the device may still touch stays
  * pinned. The runner stops the device's engine before it starts this program.
  */

@@ -111,7 +111,7 @@ TEST_F(unbind, every_mapping_is_a_bus_error)
 	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), LOAD));
 	EXPECT_EQ(SIGBUS, touch((void *)self->c.status, LOAD));
 	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));
-	/* Also when there is a device again: this file's is gone. */
+	/* Also after the device was bound again: this file's device has ended. */
 	ASSERT_EQ(0, tell_driver("bind"));
 	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), STORE));
 	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));

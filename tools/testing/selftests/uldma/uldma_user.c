@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What one user can have of what all share: a hostile one takes what it gets,
- * and another notices nothing.
+ * The shares of users in common resources: a hostile user takes all that it gets,
+ * and other users are not affected.
  */
 #include "uldma_harness.h"
 #include "uldma_method.h"
@@ -34,7 +34,7 @@ FIXTURE_TEARDOWN(user)
 	close(self->fd);
 }
 
-/* What a hostile child got, and which error it got in the end. */
+/* Number of objects that a hostile child got, and its last error. */
 struct loot {
 	__u32 count;
 	int error;

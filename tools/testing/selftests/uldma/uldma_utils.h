@@ -203,9 +203,9 @@ static inline uintptr_t shadow_of(const struct region *r, size_t offset)
  * @method: how transfers are started through it
  * @key: what ULDMA_METHOD_KEY has to store
  * @page: device registers
- * @status: what the device tells
+ * @status: status of the device
  * @queue: the descriptors of ULDMA_METHOD_QUEUE, or NULL
- * @ticket: the last one, where the method does not tell it
+ * @ticket: the last one, where the method does not return it
  */
 struct context {
 	__u32 number;
@@ -349,7 +349,7 @@ static inline int dma_wait(int fd, __u32 flags, __u64 ticket, __u64 timeout,
 	return uldma_ioctl(fd, ULDMA_IOC_DMA_WAIT, result);
 }
 
-/* How a transfer is started. */
+/* Ways to start a transfer. */
 enum how {
 	BY_KERNEL,
 	BY_SHADOW,
