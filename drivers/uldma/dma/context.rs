@@ -74,7 +74,7 @@ struct Slot {
     _shares: Option<Shares>,
 }
 
-struct State {
+struct ContextTable {
     slots: KVec<Option<Slot>>,
     /// Virtual contexts without a context.
     detached: KVec<Arc<VirtualContext>>,
@@ -84,7 +84,7 @@ struct State {
 #[pin_data]
 pub(crate) struct Contexts {
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<ContextTable>,
     /// Notified when a context was released or may be idle.
     #[pin]
     changes: Changes,
@@ -97,7 +97,7 @@ impl Contexts {
         for _ in 0..count {
             slots.push(None, GFP_KERNEL)?;
         }
-        let state = State {
+        let state = ContextTable {
             slots,
             detached: KVec::new(),
         };
@@ -300,7 +300,7 @@ impl Contexts {
     }
 }
 
-impl State {
+impl ContextTable {
     fn slot(&mut self, number: u32) -> Option<&mut Option<Slot>> {
         self.slots.get_mut(usize::try_from(number).ok()?)
     }

@@ -68,7 +68,7 @@ impl Transfer {
     }
 }
 
-struct State {
+struct EngineState {
     /// Transfers that have not ended, by ticket modulo the queue's depth.
     pending: [Option<Arc<Transfer>>; layout::QUEUE_DEPTH],
     /// Last reaped ticket.
@@ -82,7 +82,7 @@ struct State {
 pub(crate) struct Engine {
     status_page: Arc<StatusPage>,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     /// Notified, under no lock, when transfers have ended.
     #[pin]
     changed: PollCondVar,
@@ -96,7 +96,7 @@ fn slot(ticket: u64) -> usize {
 impl Engine {
     /// Creates an engine whose completions the device writes to `status_page`.
     pub(crate) fn new(status_page: Arc<StatusPage>) -> impl PinInit<Self> {
-        let state = State {
+        let state = EngineState {
             pending: [const { None }; layout::QUEUE_DEPTH],
             ended: 0,
             started: 0,
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    fn reap(&self, state: &mut State) -> bool {
+    fn reap(&self, state: &mut EngineState) -> bool {
         // A device that reports wrong tickets cannot end transfers that were not started.
         let completed = self.status_page.completed().min(state.started);
         let progress = state.ended < completed;

@@ -81,7 +81,7 @@ struct Slot<T> {
     outcome: Outcome,
 }
 
-struct State<T> {
+struct QueueState<T> {
     /// By ticket modulo the depth; empty after the queue was torn down.
     slots: KVec<Slot<T>>,
     /// Last submitted ticket.
@@ -124,7 +124,7 @@ impl<T> Slot<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     fn slot(&mut self, ticket: u64) -> Option<&mut Slot<T>> {
         self.slots.get_mut(slot_of(ticket))
     }
@@ -137,7 +137,7 @@ pub(crate) struct Queue<T> {
     page: StatusPage,
     descriptors: SharedPage,
     #[pin]
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
 }
 
 fn slot_of(ticket: u64) -> usize {
@@ -155,7 +155,7 @@ impl<T: Unpin> Queue<T> {
         for _ in 0..DEPTH {
             slots.push(Slot::EMPTY, GFP_KERNEL)?;
         }
-        let state = State {
+        let state = QueueState {
             slots,
             submitted: 0,
             seen: 0,
@@ -232,7 +232,12 @@ impl<T: Unpin> Queue<T> {
     }
 
     /// Writes a command to the next slot. Returns its ticket.
-    fn enqueue(&self, state: &mut State<T>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
+    fn enqueue(
+        &self,
+        state: &mut QueueState<T>,
+        command: &Command,
+        waiter: Waiter<T>,
+    ) -> Result<u64> {
         let ticket = state.submitted + 1;
         if ticket - state.ended > DEPTH as u64 {
             return Err(EBUSY);
@@ -246,7 +251,7 @@ impl<T: Unpin> Queue<T> {
     }
 
     /// Copies the outcomes of completed commands.
-    fn collect(&self, state: &mut State<T>) {
+    fn collect(&self, state: &mut QueueState<T>) {
         // A device that reports wrong tickets cannot end commands that were not submitted.
         let completed = self.page.completed().min(state.submitted);
         while state.seen < completed {

@@ -43,13 +43,13 @@ use crate::{
 const SPACES: usize = 16;
 
 /// The context of an address space.
-struct Entry {
+struct SpaceContext {
     /// Address of the `mm_struct`; 0 for none.
     mm: Atomic<usize>,
     context: Atomic<u32>,
 }
 
-impl Entry {
+impl SpaceContext {
     const fn none() -> Self {
         Self {
             mm: Atomic::new(0),
@@ -59,15 +59,15 @@ impl Entry {
 }
 
 /// The table that context switches read.
-struct Table {
+struct RunningContexts {
     gate: Arc<Gate>,
     hw: Arc<dyn Hardware>,
-    entries: [Entry; SPACES],
+    entries: [SpaceContext; SPACES],
     /// The last context that the device was notified of, per CPU.
     reported: KVec<Atomic<u32>>,
 }
 
-impl Table {
+impl RunningContexts {
     fn context(&self, mm: usize) -> Option<u32> {
         let mut entries = self.entries.iter().filter(|_| mm != 0);
         let entry = entries.find(|entry| entry.mm.load(Acquire) == mm)?;
@@ -75,7 +75,7 @@ impl Table {
     }
 }
 
-impl Switched for Table {
+impl Switched for RunningContexts {
     fn switched(&self, cpu: u32, mm: usize) {
         let place = usize::try_from(cpu).ok();
         let Some(reported) = place.and_then(|cpu| self.reported.get(cpu)) else {
@@ -95,17 +95,18 @@ impl Switched for Table {
     }
 }
 
-struct State {
+/// The hook into context switches, which is registered while there are users.
+struct SwitchHook {
     users: usize,
-    registration: Option<Registration<Table>>,
+    registration: Option<Registration<RunningContexts>>,
 }
 
 /// The contexts of a device that need notification.
 #[pin_data]
 pub(crate) struct SchedNotify {
-    table: Arc<Table>,
+    table: Arc<RunningContexts>,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<SwitchHook>,
 }
 
 impl SchedNotify {
@@ -116,13 +117,13 @@ impl SchedNotify {
         for _ in 0..cpus {
             reported.push(Atomic::new(0), GFP_KERNEL)?;
         }
-        let table = Table {
+        let table = RunningContexts {
             gate,
             hw,
-            entries: [const { Entry::none() }; SPACES],
+            entries: [const { SpaceContext::none() }; SPACES],
             reported,
         };
-        let state = State {
+        let state = SwitchHook {
             users: 0,
             registration: None,
         };

@@ -88,7 +88,7 @@ pub(super) enum Change {
     Restart,
 }
 
-struct State {
+struct PeerState {
     session: Session,
     terms: Terms,
     rings: Rings,
@@ -116,10 +116,10 @@ struct State {
 #[pin_data]
 pub(crate) struct Peer {
     node: u32,
-    /// A copy of `State::session.up` that is read without the lock.
+    /// A copy of `PeerState::session.up` that is read without the lock.
     up: Atomic<bool>,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
 }
 
 impl Peer {
@@ -130,7 +130,7 @@ impl Peer {
             met: 0,
             up: false,
         };
-        let state = State {
+        let state = PeerState {
             session,
             terms: Terms::default(),
             rings: Rings::default(),
@@ -410,7 +410,7 @@ impl Peer {
     }
 }
 
-impl State {
+impl PeerState {
     /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()

@@ -93,7 +93,7 @@ struct Request {
     changed: CondVar,
 }
 
-struct State {
+struct PendingRequests {
     next: u32,
     by_number: RBTree<u32, Arc<Request>>,
 }
@@ -102,7 +102,7 @@ struct State {
 #[pin_data]
 pub(crate) struct Requests {
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<PendingRequests>,
 }
 
 /// A request that is open until this is dropped.
@@ -117,7 +117,7 @@ pub(crate) struct Asking<'a> {
 impl Requests {
     /// Creates an empty set.
     pub(super) fn new() -> impl PinInit<Self> {
-        let state = State {
+        let state = PendingRequests {
             next: 1,
             by_number: RBTree::new(),
         };

@@ -133,12 +133,12 @@ pub(crate) struct Epoch(u64);
 #[pin_data]
 pub(crate) struct Segments {
     #[pin]
-    state: Mutex<State>,
-    /// True if there is something in `State::unreported`.
+    state: Mutex<SegmentsState>,
+    /// True if there is something in `SegmentsState::unreported`.
     has_unreported: Atomic<bool>,
 }
 
-struct State {
+struct SegmentsState {
     epochs: [Epoch; MAX_NODES],
     segments: KVec<Arc<Segment>>,
     /// Ranges of ended segments, and the number of outstanding offers by peer.
@@ -339,7 +339,7 @@ fn zero(ctx: &SegmentCtx<'_>, window: WindowRange) -> Result {
     Hw::new(guard.dev(), ctx.hw).zero_window(window.offset(), window.length())
 }
 
-impl State {
+impl SegmentsState {
     fn created(&self, name: u64) -> Option<&Arc<Segment>> {
         let mut segments = self.segments.iter();
         segments.find(|segment| matches!(segment.role, Role::Created(other, _) if other == name))
@@ -414,7 +414,7 @@ impl State {
     }
 }
 
-impl State {
+impl SegmentsState {
     /// Changes the outstanding offers of ended segments to `peer`, and frees ranges without any.
     fn forget_offers(
         &mut self,
@@ -443,7 +443,7 @@ fn is_at(window: WindowRange, offset: u64) -> bool {
 impl Segments {
     /// Creates an empty set.
     pub(crate) fn new() -> impl PinInit<Self> {
-        let state = State {
+        let state = SegmentsState {
             epochs: [Epoch(0); MAX_NODES],
             segments: KVec::new(),
             leaving: KVec::new(),

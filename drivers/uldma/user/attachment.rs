@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The attachment, with listener `L` or connection `C`.
-enum State<L, C> {
+enum AttachmentState<L, C> {
     Nothing,
     /// A listener or connection is being made.
     Busy,
@@ -39,7 +39,7 @@ enum State<L, C> {
     Connection(C),
 }
 
-impl<L: PartialEq, C> State<L, C> {
+impl<L: PartialEq, C> AttachmentState<L, C> {
     /// Begins to make a listener or a connection.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl PartialEq for Listening {
 pub(crate) struct Attachment {
     events: Arc<Events>,
     #[pin]
-    state: Mutex<State<Listening, ConnHandle>>,
+    state: Mutex<AttachmentState<Listening, ConnHandle>>,
 }
 
 impl Attachment {
@@ -100,7 +100,7 @@ impl Attachment {
     pub(crate) fn new(events: Arc<Events>) -> impl PinInit<Self> {
         pin_init!(Self {
             events,
-            state <- new_mutex!(State::Nothing, "uldma::Attachment::state"),
+            state <- new_mutex!(AttachmentState::Nothing, "uldma::Attachment::state"),
         })
     }
 
@@ -110,7 +110,7 @@ impl Attachment {
     ///
     /// `EISCONN` if the file is attached already; the errors of `make`.
     pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
-        self.attach(|| Ok(State::Listener(Listening(make()?))))
+        self.attach(|| Ok(AttachmentState::Listener(Listening(make()?))))
     }
 
     /// Attaches to the connection that `make` makes, which may block.
@@ -122,11 +122,14 @@ impl Attachment {
         self.attach(|| {
             let handle = make()?;
             handle.watch(&self.events);
-            Ok(State::Connection(handle))
+            Ok(AttachmentState::Connection(handle))
         })
     }
 
-    fn attach(&self, make: impl FnOnce() -> Result<State<Listening, ConnHandle>>) -> Result {
+    fn attach(
+        &self,
+        make: impl FnOnce() -> Result<AttachmentState<Listening, ConnHandle>>,
+    ) -> Result {
         self.state.lock().begin()?;
         let (made, result) = match make() {
             Ok(made) => (Some(made), Ok(())),
@@ -146,8 +149,10 @@ impl Attachment {
     /// `ENOTCONN` without a connection, `EAGAIN` with `nonblock`, `EINTR`.
     pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
         let listening = match &*self.state.lock() {
-            State::Connection(handle) => return Ok((**handle).clone()),
-            State::Listener(listening) if listening.0.is_once() => Listening(listening.0.clone()),
+            AttachmentState::Connection(handle) => return Ok((**handle).clone()),
+            AttachmentState::Listener(listening) if listening.0.is_once() => {
+                Listening(listening.0.clone())
+            }
             _ => return Err(enotconn()),
         };
         match listening.0.accept(nonblock) {
@@ -160,7 +165,7 @@ impl Attachment {
             }
             // Another thread may have been faster.
             Err(err) => match &*self.state.lock() {
-                State::Connection(handle) => Ok((**handle).clone()),
+                AttachmentState::Connection(handle) => Ok((**handle).clone()),
                 _ => Err(err),
             },
         }
@@ -172,12 +177,12 @@ impl Attachment {
             return Some(connection.readiness());
         }
         match &*self.state.lock() {
-            State::Listener(Listening(listener)) => Some(Readiness {
+            AttachmentState::Listener(Listening(listener)) => Some(Readiness {
                 readable: !listener.is_once() && listener.count().0 > 0,
                 ..Readiness::default()
             }),
-            State::Connection(handle) => Some(handle.readiness()),
-            State::Nothing | State::Busy => None,
+            AttachmentState::Connection(handle) => Some(handle.readiness()),
+            AttachmentState::Nothing | AttachmentState::Busy => None,
         }
     }
 
@@ -188,16 +193,16 @@ impl Attachment {
             return Ok(());
         }
         match &*self.state.lock() {
-            State::Nothing => out.out_state = uapi::ULDMA_CONN_NONE,
-            State::Busy => out.out_state = uapi::ULDMA_CONN_CONNECTING,
-            State::Listener(Listening(listener)) => {
+            AttachmentState::Nothing => out.out_state = uapi::ULDMA_CONN_NONE,
+            AttachmentState::Busy => out.out_state = uapi::ULDMA_CONN_CONNECTING,
+            AttachmentState::Listener(Listening(listener)) => {
                 let (waiting, refused) = listener.count();
                 out.out_state = uapi::ULDMA_CONN_LISTENING;
                 out.out_port = listener.port();
                 out.out_waiting = u32::try_from(waiting)?;
                 out.out_refused = refused;
             }
-            State::Connection(handle) => handle.describe(out),
+            AttachmentState::Connection(handle) => handle.describe(out),
         }
         Ok(())
     }
@@ -214,17 +219,18 @@ impl Attachment {
             // The call can be repeated.
             if result != Err(ERESTARTNOHAND) {
                 let ended = self.state.lock().take_if(|state| match state {
-                    State::Connection(handle) => Arc::ptr_eq(handle, &connection),
+                    AttachmentState::Connection(handle) => Arc::ptr_eq(handle, &connection),
                     _ => false,
                 });
                 drop(ended);
             }
             return result;
         }
-        let is_listener = |state: &State<_, _>| matches!(state, State::Listener(_));
+        let is_listener =
+            |state: &AttachmentState<_, _>| matches!(state, AttachmentState::Listener(_));
         let listener = self.state.lock().take_if(is_listener);
         match listener {
-            Some(State::Listener(Listening(listener))) => {
+            Some(AttachmentState::Listener(Listening(listener))) => {
                 ctx.connections.unlisten(ctx, &listener);
                 Ok(())
             }
@@ -235,11 +241,13 @@ impl Attachment {
     /// Ends the listener or the connection after the file was closed.
     pub(crate) fn close(&self, ctx: &ConnCtx<'_>, keep: bool) {
         // The lock is not held while memory is unpinned.
-        let state = core::mem::replace(&mut *self.state.lock(), State::Nothing);
+        let state = core::mem::replace(&mut *self.state.lock(), AttachmentState::Nothing);
         match state {
-            State::Nothing | State::Busy => (),
-            State::Listener(Listening(listener)) => ctx.connections.unlisten(ctx, &listener),
-            State::Connection(handle) => handle.abandon(ctx, keep),
+            AttachmentState::Nothing | AttachmentState::Busy => (),
+            AttachmentState::Listener(Listening(listener)) => {
+                ctx.connections.unlisten(ctx, &listener)
+            }
+            AttachmentState::Connection(handle) => handle.abandon(ctx, keep),
         }
     }
 }
@@ -248,17 +256,17 @@ impl Attachment {
 mod tests {
     use super::*;
 
-    type Slot = State<u32, u32>;
+    type Slot = AttachmentState<u32, u32>;
 
     #[test]
     fn a_listener_becomes_its_connection_once() -> Result {
         let mut state = Slot::Nothing;
         state.begin()?;
         assert_eq!(state.begin(), Err(eisconn()));
-        state.made(Some(State::Listener(1)));
+        state.made(Some(AttachmentState::Listener(1)));
         assert_eq!(state.become_connection(&1, 10), Ok(()));
         assert_eq!(state.become_connection(&1, 11), Err(11));
-        assert!(matches!(state, State::Connection(10)));
+        assert!(matches!(state, AttachmentState::Connection(10)));
         Ok(())
     }
 
@@ -266,22 +274,22 @@ mod tests {
     #[test]
     fn what_came_late_replaces_nothing() -> Result {
         let mut state = Slot::Listener(1);
-        let left = state.take_if(|state| matches!(state, State::Listener(_)));
-        assert!(matches!(left, Some(State::Listener(1))));
+        let left = state.take_if(|state| matches!(state, AttachmentState::Listener(_)));
+        assert!(matches!(left, Some(AttachmentState::Listener(1))));
         assert_eq!(state.become_connection(&1, 10), Err(10));
         // Another connection, or listener, is being made.
         state.begin()?;
         assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, State::Busy));
-        state.made(Some(State::Connection(20)));
+        assert!(matches!(state, AttachmentState::Busy));
+        state.made(Some(AttachmentState::Connection(20)));
         assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, State::Connection(20)));
-        let ended = state.take_if(|state| matches!(state, State::Connection(20)));
+        assert!(matches!(state, AttachmentState::Connection(20)));
+        let ended = state.take_if(|state| matches!(state, AttachmentState::Connection(20)));
         assert!(ended.is_some());
         state.begin()?;
-        state.made(Some(State::Listener(2)));
+        state.made(Some(AttachmentState::Listener(2)));
         assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, State::Listener(2)));
+        assert!(matches!(state, AttachmentState::Listener(2)));
         Ok(())
     }
 
@@ -290,7 +298,7 @@ mod tests {
         let mut state = Slot::Nothing;
         state.begin()?;
         state.made(None);
-        assert!(matches!(state, State::Nothing));
+        assert!(matches!(state, AttachmentState::Nothing));
         state.begin()
     }
 }

@@ -86,7 +86,7 @@ pub(crate) trait Arm {
 }
 
 /// The pending events of one open file.
-pub(crate) struct State {
+pub(crate) struct PendingEvents {
     context: Option<ContextState>,
     /// Number of completed transfers of the kernel.
     ended: u64,
@@ -108,12 +108,12 @@ pub(crate) struct State {
 #[pin_data]
 pub(crate) struct Events {
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<PendingEvents>,
     #[pin]
     changed: PollCondVar,
 }
 
-impl State {
+impl PendingEvents {
     /// Takes the next pending event.
     fn take(&mut self) -> Option<uldma_event> {
         if let Some(context) = &mut self.context {
@@ -147,7 +147,7 @@ impl State {
         Some(event(uapi::ULDMA_EVENT_DOORBELL, doorbell.handle, 1))
     }
 
-    /// Makes an event pending again that [`State::take`] returned.
+    /// Makes an event pending again that [`PendingEvents::take`] returned.
     fn put_back(&mut self, event: &uldma_event) {
         let before = event.value.saturating_sub(1);
         match (event.type_, event.handle) {
@@ -220,7 +220,7 @@ fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
 impl Events {
     /// Creates an object without pending events.
     pub(crate) fn new() -> impl PinInit<Self> {
-        let state = State {
+        let state = PendingEvents {
             context: None,
             ended: 0,
             ended_reported: 0,
@@ -239,7 +239,7 @@ impl Events {
     }
 
     /// Changes the state and wakes waiters.
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut PendingEvents)) {
         let mut state = self.state.lock();
         change(&mut state);
         if state.pending() || state.gone {

@@ -19,11 +19,11 @@ struct Report {
     /// This node.
     node: u32,
     nodes: u32,
-    peers: Vec<Peer>,
+    peers: Vec<PeerReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct Peer {
+struct PeerReport {
     node: u32,
     link: &'static str,
     generation: u32,
@@ -39,7 +39,7 @@ struct Peer {
     violations: u64,
 }
 
-impl From<&PeerInfo> for Peer {
+impl From<&PeerInfo> for PeerReport {
     fn from(info: &PeerInfo) -> Self {
         Self {
             node: info.node,
@@ -67,7 +67,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
         device: device.path().display().to_string(),
         node: query.node,
         nodes: query.nodes,
-        peers: device.peers()?.iter().map(Peer::from).collect(),
+        peers: device.peers()?.iter().map(PeerReport::from).collect(),
     };
     output::print(common.json, &report, words)
 }

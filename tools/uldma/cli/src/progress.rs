@@ -47,11 +47,11 @@ pub(crate) struct Progress {
     style: Style,
     what: &'static str,
     bar: ProgressBar,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProgressState {
     /// Time of the first bytes.
     start: Option<Instant>,
     /// The bar is drawn.
@@ -60,7 +60,7 @@ struct State {
     line: Duration,
 }
 
-impl State {
+impl ProgressState {
     /// Returns the time since the first bytes.
     fn time(&mut self) -> Duration {
         self.start.get_or_insert_with(Instant::now).elapsed()
@@ -120,7 +120,7 @@ impl Progress {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

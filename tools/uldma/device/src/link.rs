@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of the link of one pair.
 #[derive(Clone, Copy, Debug, Default)]
-struct Link {
+struct PairLink {
     /// The administrator wants the link down.
     cut: bool,
     up: bool,
@@ -21,7 +21,7 @@ struct Link {
     ups: u32,
 }
 
-impl Link {
+impl PairLink {
     /// Counts one link-up. Fails with the time at which the link may come up, if the limit is
     /// reached.
     fn come_up(&mut self, most: u32, now: Instant) -> Result<(), Instant> {
@@ -51,7 +51,7 @@ pub struct Links {
     /// Nodes whose cable is plugged in.
     plugged: [bool; MAX_NODES],
     /// Link of the nodes `[one][other]`, `one` being the lower number.
-    pairs: [[Link; MAX_NODES]; MAX_NODES],
+    pairs: [[PairLink; MAX_NODES]; MAX_NODES],
     /// Limit of link-ups of each link per [`INTERVAL`].
     most: u32,
     /// Earliest time at which a link that reached its limit can come up.
@@ -90,7 +90,7 @@ impl Links {
         one != other && one.max(other) < self.nodes
     }
 
-    fn link(&self, one: usize, other: usize) -> Option<&Link> {
+    fn link(&self, one: usize, other: usize) -> Option<&PairLink> {
         let link = self.pairs.get(one.min(other))?.get(one.max(other));
         link.filter(|_| self.has(one, other))
     }

@@ -33,11 +33,11 @@ fn word(chance: &mut Chance, (producer, consumer): (u64, u64)) -> u64 {
 
 /// State of one side: once broken, a ring stays so.
 #[derive(Default)]
-struct Side {
+struct RingSide {
     broken: Option<RingError>,
 }
 
-impl Side {
+impl RingSide {
     fn note<T>(&mut self, what: &str, result: Result<T, RingError>, out: &mut Outcomes) {
         match result {
             Ok(_) => {
@@ -89,7 +89,7 @@ fn rings(
     else {
         panic!("no ring of {capacity} bytes");
     };
-    let (mut pushing, mut popping) = (Side::default(), Side::default());
+    let (mut pushing, mut popping) = (RingSide::default(), RingSide::default());
     for _ in 0..chance.below(40) {
         let mut bytes = vec![1; length(chance, capacity)];
         match chance.below(6) {
@@ -145,7 +145,7 @@ fn channel(
     let Some(mut rings) = Duplex::new(capacity) else {
         panic!("no rings of {capacity} bytes");
     };
-    let mut pushing = Side::default();
+    let mut pushing = RingSide::default();
     for _ in 0..chance.below(40) {
         let mut bytes = vec![1; length(chance, capacity)];
         if chance.one_in(2) {

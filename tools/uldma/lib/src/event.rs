@@ -79,7 +79,7 @@ impl Counts {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EventsState {
     counts: Counts,
     being_read: bool,
     /// Regions that went stale while threads waited for other events: bytes by handle.
@@ -89,7 +89,7 @@ struct State {
 /// The events of one open file.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    state: Mutex<State>,
+    state: Mutex<EventsState>,
     changed: Condvar,
     /// The open file has a connection, so that poll() reports events separately from data.
     connected: AtomicBool,
@@ -145,10 +145,10 @@ impl Events {
     /// Counts the events that were read, and keeps those that counts cannot represent.
     fn keep<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, EventsState>,
         fd: BorrowedFd<'_>,
         left: Duration,
-    ) -> Result<MutexGuard<'a, State>> {
+    ) -> Result<MutexGuard<'a, EventsState>> {
         let (mut state, events) = self.read(state, fd, left)?;
         for event in events {
             if let Event::Stale { handle, bytes } = event {
@@ -193,10 +193,10 @@ impl Events {
     /// Reads once for all threads, with the lock released while reading.
     fn read<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, EventsState>,
         fd: BorrowedFd<'_>,
         left: Duration,
-    ) -> Result<(MutexGuard<'a, State>, Vec<Event>)> {
+    ) -> Result<(MutexGuard<'a, EventsState>, Vec<Event>)> {
         state.being_read = true;
         drop(state);
         let connected = self.connected.load(Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl Events {
         result.map(|events| (state, events))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EventsState> {
         // The state is counts only: no panic can leave it half-changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -47,13 +47,13 @@ impl Half {
 /// One side. `fences` switches the required fences; without them the model must find the lost
 /// wake-up.
 #[derive(Clone)]
-struct Side {
+struct ModelSide {
     inbound: Arc<Half>,
     outbound: Arc<Half>,
     fences: bool,
 }
 
-impl Side {
+impl ModelSide {
     fn pair(fences: bool) -> (Self, Self) {
         let (left, right) = (Half::new(), Half::new());
         (
@@ -88,7 +88,7 @@ impl Side {
     }
 }
 
-impl Inbound for Side {
+impl Inbound for ModelSide {
     fn load(&self, offset: usize) -> u64 {
         self.inbound.word(offset).load(Ordering::Acquire)
     }
@@ -114,7 +114,7 @@ impl Inbound for Side {
     }
 }
 
-impl Outbound for Side {
+impl Outbound for ModelSide {
     fn store(&self, offset: usize, value: u64) {
         self.outbound.word(offset).store(value, Ordering::Relaxed);
     }
@@ -135,12 +135,12 @@ impl Outbound for Side {
 
 /// Both ends of one side, waiting as [`uldma::Channel`] does, but without spinning.
 struct Ends {
-    side: Side,
+    side: ModelSide,
     rings: Duplex,
 }
 
 impl Ends {
-    fn new(side: Side) -> Self {
+    fn new(side: ModelSide) -> Self {
         Self {
             side,
             rings: Duplex::new(CAPACITY).unwrap(),
@@ -221,7 +221,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 /// One side sends, the other receives.
 fn one_way(messages: u64, words: usize, fences: bool, preemptions: usize) {
     explore(preemptions, move || {
-        let (left, right) = Side::pair(fences);
+        let (left, right) = ModelSide::pair(fences);
         let receiver = thread::spawn(move || {
             let mut right = Ends::new(right);
             (1..=messages).for_each(|message| right.receive(message, words));
@@ -255,7 +255,7 @@ fn a_full_ring_goes_on() {
 #[test]
 fn round_trips_come_back() {
     explore(3, || {
-        let (left, right) = Side::pair(true);
+        let (left, right) = ModelSide::pair(true);
         let peer = thread::spawn(move || {
             let mut right = Ends::new(right);
             for message in 1..=2 {
@@ -277,7 +277,7 @@ fn round_trips_come_back() {
 #[test]
 fn both_directions_at_once() {
     explore(2, || {
-        let (left, right) = Side::pair(true);
+        let (left, right) = ModelSide::pair(true);
         let peer = thread::spawn(move || {
             let mut right = Ends::new(right);
             right.receive(1, 7);

@@ -30,13 +30,13 @@ use Access::{Acquire, Fence, Load, Publish, Store};
 struct Segment(RefCell<HashMap<usize, u64>>);
 
 /// One side, and its accesses.
-struct Side<'a> {
+struct TracedSide<'a> {
     inbound: &'a Segment,
     outbound: &'a Segment,
     seen: RefCell<Vec<Access>>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> TracedSide<'a> {
     fn new(inbound: &'a Segment, outbound: &'a Segment) -> Self {
         Self {
             inbound,
@@ -60,7 +60,7 @@ impl<'a> Side<'a> {
     }
 }
 
-impl Inbound for Side<'_> {
+impl Inbound for TracedSide<'_> {
     fn load(&self, offset: usize) -> u64 {
         self.note(Load(offset));
         self.word(offset)
@@ -85,7 +85,7 @@ impl Inbound for Side<'_> {
     }
 }
 
-impl Outbound for Side<'_> {
+impl Outbound for TracedSide<'_> {
     fn store(&self, offset: usize, value: u64) {
         self.note(Store(offset));
         self.outbound.0.borrow_mut().insert(offset, value);
@@ -115,7 +115,7 @@ fn done(pushed: Pushed) {
 #[test]
 fn the_short_way_publishes_after_the_slot_and_acquires_before_it() {
     let (a, b) = (Segment::default(), Segment::default());
-    let (left, right) = (Side::new(&a, &b), Side::new(&b, &a));
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
     let (mut from, mut to) = (
         Duplex::new(CAPACITY).unwrap(),
         Duplex::new(CAPACITY).unwrap(),
@@ -159,7 +159,7 @@ fn the_short_way_publishes_after_the_slot_and_acquires_before_it() {
 #[test]
 fn the_general_way_publishes_after_the_record_and_acquires_before_it() {
     let (a, b) = (Segment::default(), Segment::default());
-    let (left, right) = (Side::new(&a, &b), Side::new(&b, &a));
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
     let (mut from, mut to) = (
         Duplex::new(CAPACITY).unwrap(),
         Duplex::new(CAPACITY).unwrap(),
@@ -203,7 +203,7 @@ fn the_general_way_publishes_after_the_record_and_acquires_before_it() {
 #[test]
 fn a_look_at_a_sleeper_acquires() {
     let (a, b) = (Segment::default(), Segment::default());
-    let (left, right) = (Side::new(&a, &b), Side::new(&b, &a));
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
     let (mut from, mut to) = (
         Duplex::new(CAPACITY).unwrap(),
         Duplex::new(CAPACITY).unwrap(),

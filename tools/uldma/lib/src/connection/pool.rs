@@ -220,11 +220,11 @@ mod tests {
     /// A connection to itself that moves a given number of bytes at a time.
     #[derive(Debug, Default)]
     struct Echo {
-        state: Mutex<State>,
+        state: Mutex<EchoState>,
     }
 
     #[derive(Debug, Default)]
-    struct State {
+    struct EchoState {
         posted: Chunks,
         received: Chunks,
         unsent: Chunks,
@@ -235,7 +235,7 @@ mod tests {
         closed: bool,
     }
 
-    impl State {
+    impl EchoState {
         fn step(&mut self) {
             let most = self.steps.pop().unwrap_or(usize::MAX);
             let most = most.min(self.posted.run()).min(self.unsent.run());

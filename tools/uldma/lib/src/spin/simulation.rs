@@ -113,7 +113,7 @@ impl Random {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum WaiterState {
     Computing { left: u64 },
     Polling { since: u64, left: u64 },
     Sleeping { polled: u64, since: u64 },
@@ -121,7 +121,7 @@ enum State {
 
 struct Waiter<P> {
     policy: P,
-    state: State,
+    state: WaiterState,
     has_message: bool,
     wakes_at: Option<u64>,
     /// It rang the other's doorbell for its last message.
@@ -134,31 +134,31 @@ impl<P: Policy> Waiter<P> {
     fn poll(&mut self, now: u64) {
         self.policy.begin(self.rang);
         let left = self.policy.limit();
-        self.state = State::Polling { since: now, left };
+        self.state = WaiterState::Polling { since: now, left };
     }
 
     fn take(&mut self, slept: bool) {
         self.has_message = false;
         self.slept.push(slept);
-        self.state = State::Computing { left: ANSWER };
+        self.state = WaiterState::Computing { left: ANSWER };
     }
 
     /// Returns the nanoseconds until it ends its current activity, if it continues to run.
     fn left(&self) -> u64 {
         match self.state {
-            State::Computing { left } => left,
-            State::Polling { .. } if self.has_message => 0,
-            State::Polling { left, .. } => left,
-            State::Sleeping { .. } => u64::MAX,
+            WaiterState::Computing { left } => left,
+            WaiterState::Polling { .. } if self.has_message => 0,
+            WaiterState::Polling { left, .. } => left,
+            WaiterState::Sleeping { .. } => u64::MAX,
         }
     }
 
     fn advance(&mut self, time: u64) {
         match &mut self.state {
-            State::Computing { left } | State::Polling { left, .. } => {
+            WaiterState::Computing { left } | WaiterState::Polling { left, .. } => {
                 *left = left.saturating_sub(time);
             }
-            State::Sleeping { .. } => {}
+            WaiterState::Sleeping { .. } => {}
         }
     }
 }
@@ -189,7 +189,7 @@ impl<P: Policy> Pairs<P> {
             let mut waiter = Waiter {
                 policy: policy(),
                 // So long that all others sleep when the first messages arrive.
-                state: State::Computing {
+                state: WaiterState::Computing {
                     left: PAUSE * machine.wakeup,
                 },
                 has_message: false,
@@ -268,17 +268,17 @@ impl<P: Policy> Pairs<P> {
         let now = self.now;
         let waiter = &mut self.waiters[number];
         match waiter.state {
-            State::Computing { left: 0 } => {
+            WaiterState::Computing { left: 0 } => {
                 self.send(number);
                 self.waiters[number].poll(now);
             }
-            State::Polling { since, .. } if waiter.has_message => {
+            WaiterState::Polling { since, .. } if waiter.has_message => {
                 waiter.policy.found(now - since);
                 waiter.take(false);
             }
-            State::Polling { since, left: 0 } => {
+            WaiterState::Polling { since, left: 0 } => {
                 let polled = now - since;
-                waiter.state = State::Sleeping { polled, since: now };
+                waiter.state = WaiterState::Sleeping { polled, since: now };
                 return false;
             }
             _ => {}
@@ -290,7 +290,7 @@ impl<P: Policy> Pairs<P> {
         let wakeup = self.random.around(self.machine.wakeup, self.machine.jitter);
         let peer = &mut self.waiters[from ^ 1];
         peer.has_message = true;
-        let rings = matches!(peer.state, State::Sleeping { .. });
+        let rings = matches!(peer.state, WaiterState::Sleeping { .. });
         if rings {
             peer.wakes_at.get_or_insert(self.now + wakeup);
         }
@@ -300,7 +300,7 @@ impl<P: Policy> Pairs<P> {
     fn wake(&mut self) {
         let now = self.now;
         for (number, waiter) in self.waiters.iter_mut().enumerate() {
-            let State::Sleeping { polled, since } = waiter.state else {
+            let WaiterState::Sleeping { polled, since } = waiter.state else {
                 continue;
             };
             if waiter.wakes_at.is_some_and(|at| at <= now) {

@@ -36,12 +36,12 @@ pub(crate) enum Answer {
 }
 
 /// The process that answers, as seen by the process that measures.
-pub(crate) struct Peer {
+pub(crate) struct RemoteProcess {
     pub(crate) channel: Channel,
     pub(crate) timeout: Duration,
 }
 
-impl Peer {
+impl RemoteProcess {
     /// Opens a channel to it.
     pub(crate) fn meet(device: &Device, name: Name, timeout: Duration) -> Result<Self, Failure> {
         let channel = device.channel(name, CAPACITY, timeout)?;

@@ -173,7 +173,7 @@ struct Progress {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct State {
+struct ReachState {
     entries: [Entry; ENTRIES],
     pinned: [bool; FRAMES],
     /// The entries of the regions that are valid.
@@ -248,7 +248,7 @@ impl Step {
     }
 }
 
-impl State {
+impl ReachState {
     fn new(workers: usize) -> Self {
         let mut entries = [Entry::default(); ENTRIES];
         entries[0] = Entry {
@@ -411,7 +411,7 @@ impl State {
 pub fn search(driver: Driver, third: Worker) -> Findings {
     let workers = [Worker::Unregister, Worker::Disconnect, third];
     let steps = workers.map(|worker| driver.steps(worker));
-    let first = State::new(workers.len());
+    let first = ReachState::new(workers.len());
     let mut seen = HashSet::from([first.clone()]);
     let mut nodes = vec![(first, None)];
     let mut findings = Findings::default();
@@ -452,7 +452,7 @@ pub fn search(driver: Driver, third: Worker) -> Findings {
 }
 
 /// Returns the steps that lead to `last` from node `at`.
-fn way(nodes: &[(State, Option<(usize, Move)>)], mut at: usize, last: Move) -> Vec<Move> {
+fn way(nodes: &[(ReachState, Option<(usize, Move)>)], mut at: usize, last: Move) -> Vec<Move> {
     let mut way = vec![last];
     while let Some((_, Some((before, made)))) = nodes.get(at) {
         way.push(*made);

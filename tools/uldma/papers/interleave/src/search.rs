@@ -72,7 +72,7 @@ pub struct Findings {
 pub(crate) type Participants<'a> = (&'a [Process], Sharing, Cpus, usize);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct State<M> {
+struct SearchState<M> {
     machine: M,
     /// The running process, where all share a CPU.
     running: Option<Process>,
@@ -89,7 +89,7 @@ struct State<M> {
 
 /// A state, the one before it, and the step between them.
 struct Node<M> {
-    state: State<M>,
+    state: SearchState<M>,
     from: Option<(usize, Move)>,
 }
 
@@ -105,7 +105,7 @@ where
         let accesses = accesses(method, *attacker, sharing).into_iter();
         moves.extend(accesses.map(|access| Move::Access(*attacker, access)));
     }
-    let mut state = State {
+    let mut state = SearchState {
         machine,
         running: None,
         made: 0,
@@ -185,7 +185,7 @@ fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> 
     accesses
 }
 
-impl<M: Machine> State<M> {
+impl<M: Machine> SearchState<M> {
     /// Makes a step. Returns the harm that it does.
     fn make(
         &mut self,

@@ -39,7 +39,7 @@ use self::rounds::{Samples, Session, Transport};
 use self::sizes::{SHORTEST, SIZES};
 use crate::failure::Failure;
 use crate::figure::Figures;
-use crate::peer::{Peer, Request};
+use crate::peer::{RemoteProcess, Request};
 use crate::timing::{throughput, times};
 
 pub(crate) use self::serve::serve;
@@ -111,7 +111,7 @@ pub(crate) fn run(
         prefix: names::prefix(device.query()?.backend),
         suffix: suffix.as_deref().unwrap_or_default(),
     };
-    let mut peer = Peer::meet(&device, name, timeout)?;
+    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
     // A wake-up of this process would be counted.
     peer.channel.set_spin(Spin::MEASURE);
     peer.ask(&Request::Link)?;

@@ -10,7 +10,7 @@ use super::opening::near;
 use super::order::{Kind, Order, Report, What};
 use super::transport::{Near, Setup};
 use crate::failure::Failure;
-use crate::peer::{receive, send, Peer};
+use crate::peer::{receive, send, RemoteProcess};
 
 /// Rounds that count.
 const ROUNDS: usize = 5;
@@ -62,7 +62,7 @@ pub(crate) struct Transport {
 
 /// A session with the process that answers.
 pub(crate) struct Session<'a> {
-    peer: &'a mut Peer,
+    peer: &'a mut RemoteProcess,
     device: &'a Device,
     clock: &'a Clock,
     port: u32,
@@ -77,7 +77,7 @@ struct Round {
 
 impl<'a> Session<'a> {
     /// Begins a session; the other process serves already.
-    pub(crate) fn new(peer: &'a mut Peer, device: &'a Device, clock: &'a Clock) -> Self {
+    pub(crate) fn new(peer: &'a mut RemoteProcess, device: &'a Device, clock: &'a Clock) -> Self {
         Self {
             peer,
             device,
