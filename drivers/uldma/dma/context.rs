@@ -125,7 +125,9 @@ impl Contexts {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if all contexts are in use and none can be detached now.
+    /// `EBUSY` if all contexts are in use and none can be detached now, or the limits of exclusive
+    /// contexts are reached; `ENOMEM`; `ETIMEDOUT` if the device does not answer; `EREMOTEIO` if it
+    /// cannot access the status page.
     pub(crate) fn attach(
         &self,
         hw: Hw<'_>,

@@ -114,7 +114,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the queue is full, `ENOMEM`, and the errors of [`Hardware::start`].
+    /// `EBUSY` if the queue is full; `ENOMEM`; `EACCES`, `EINVAL`, `ENOENT`, `ENOTCONN`, `ENODEV` or
+    /// `EIO` if the device refuses the transfer; `EIO` if it issues a wrong ticket; `EOPNOTSUPP`
+    /// without an engine.
     pub(crate) fn start(
         &self,
         hw: Hw<'_>,

@@ -140,7 +140,8 @@ impl SchedNotify {
     /// # Errors
     ///
     /// `EBUSY` if the address space has such a context already, or the table is full; `EOPNOTSUPP`
-    /// if there are more CPUs than the device supports, or the kernel has no such tracepoint.
+    /// if there are more CPUs than the device supports, or the kernel has no such tracepoint;
+    /// `ENOMEM`.
     pub(crate) fn add(&self, mm: usize, context: u32) -> Result {
         if possible_cpus() > self.table.hw.geometry().cpus {
             return Err(eopnotsupp());

@@ -332,8 +332,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` if the hardware's link is down, `EBUSY` while there is no session or the ring is
-    /// full.
+    /// `ENOTCONN` if the hardware's link is down; `EBUSY` while there is no session, if the ring is
+    /// full, or if the peer has broken its rules; `ENODEV` if the device has left the bus.
     pub(crate) fn send(&self, hw: Hw<'_>, message: &Message) -> Result {
         let mut state = self.state.lock();
         if !state.session.up {

@@ -61,7 +61,8 @@ impl WindowRange {
     ///
     /// # Errors
     ///
-    /// `EPROTO` if the range is empty, not aligned to pages, or outside of the section.
+    /// `EPROTO` if the range is empty, not aligned to pages, outside of the section, or begins where
+    /// the section has its channels.
     pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
         let offset = usize::try_from(offset).map_err(|_| eproto())?;
         let length = usize::try_from(length).map_err(|_| eproto())?;

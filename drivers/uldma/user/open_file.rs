@@ -395,10 +395,11 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the open file has one or all are in use, `ENOMEM`, `ENODEV`, and the errors of
-    /// [`SchedNotify::add`].
-    ///
-    /// [`SchedNotify::add`]: crate::dma::sched_notify::SchedNotify::add
+    /// `EBUSY` if the open file has one, all are in use, the limits of exclusive contexts are
+    /// reached, or the address space has a context that needs notification already; `EOPNOTSUPP`
+    /// if context switches cannot be reported; `ENOSPC` if all mmap offsets are used up; `ENOMEM`;
+    /// `ETIMEDOUT` if the device does not answer; `EREMOTEIO` if it cannot access the status page;
+    /// `ENODEV` if it is unbound.
     pub(crate) fn take_context(
         &self,
         objects: &mut Objects,

@@ -140,9 +140,12 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EPERM` if the process does not run in the space of the owner, `EINVAL` and `EOVERFLOW` for
-    /// a wrong range, `ENOSPC` if a table is full, `EDQUOT` beyond the limits of the user, and the
-    /// errors of [`Space::pin`].
+    /// `EPERM` if the process does not run in the space of the owner, or `RLIMIT_MEMLOCK` is 0;
+    /// `EINVAL` and `EOVERFLOW` for a wrong range; `EFAULT` for addresses that are not mapped with
+    /// these rights; `EOPNOTSUPP` for memory that cannot be pinned; `ENOSPC` if a table is full;
+    /// `EDQUOT` beyond the limits of the user; `ENOMEM` beyond `RLIMIT_MEMLOCK` or without memory;
+    /// `EINTR` if a signal comes; `EREMOTEIO` if the device cannot access a page; `ENODEV` if the
+    /// device is unbound.
     pub(crate) fn register(
         shared: &Shared,
         owner: &Owner<'_>,
@@ -352,7 +355,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import, and for a page that the region does not have.
+    /// `EINVAL` for an import, and for a page that the region does not have; `ENOMEM`.
     pub(crate) fn blocks(
         &self,
         shared: &Shared,
@@ -463,7 +466,7 @@ impl Region {
     /// # Errors
     ///
     /// `EINVAL` for an import or name 0, `EACCES` for more rights than the region has, `EEXIST` if
-    /// the name is in use or the region is exported already.
+    /// the name is in use or the region is exported already, `ENOMEM`.
     pub(crate) fn export(
         &mut self,
         shared: &Shared,

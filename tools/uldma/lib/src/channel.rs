@@ -39,7 +39,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of [`Device::channel_to`]; [`Error::NoPeer`] where the link has more than two nodes.
+    /// [`Error::Timeout`] when no process opens the channel at the peer in time; [`Error::System`]:
+    /// EEXIST when the name is taken, ENOSPC when the window is full, ENOTCONN when there is no
+    /// peer; [`Error::Violation`] when the peer has another protocol or capacity;
+    /// [`Error::NoPeer`] where the link has more than two nodes.
     pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
         self.channel_to(Peer::OTHER, name, capacity, timeout)
     }
@@ -137,8 +140,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// Errors of [`Channel::try_send`]: [`Error::Closed`], [`Error::Violation`],
-    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
+    /// [`Error::Closed`], [`Error::Violation`], [`Error::TooLong`], [`Error::System`] of the
+    /// doorbell.
     pub fn try_send_vectored(&mut self, parts: &[impl AsRef<[u8]>]) -> Result<bool> {
         if let Some(error) = self.reason() {
             return Err(error);

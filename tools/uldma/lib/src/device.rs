@@ -71,7 +71,7 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::NoDevice`], [`Error::Permission`], [`Error::Abi`] when the kernel module is of
-    /// another version, [`Error::System`] for the rest.
+    /// another version, [`Error::System`] for other errors.
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         sys::count_call();
@@ -167,7 +167,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], or [`Error::System`].
+    /// [`Error::Timeout`], or [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait_link(&self, up: bool, timeout: Duration) -> Result<Query> {
         let deadline = Instant::now() + timeout;
         loop {

@@ -54,7 +54,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::System`].
+    /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::System`]: ENOENT when 64
+    /// later transfers have overwritten its record, EINTR when a signal was handled.
     pub fn dma_wait(&self, ticket: KernelTicket, timeout: Duration) -> Result<Completion> {
         let argument = uapi::uldma_dma_wait {
             ticket: ticket.0,

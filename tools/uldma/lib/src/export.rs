@@ -82,7 +82,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of [`Device::import_from`]; [`Error::NoPeer`] where the link has more than two nodes.
+    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer did not export it in time, EACCES when
+    /// the export allows less than `access`, ENOTCONN when there is no peer; [`Error::NoPeer`]
+    /// where the link has more than two nodes.
     pub fn import(&self, name: Name, access: Access, timeout: Duration) -> Result<Import> {
         self.import_from(Peer::OTHER, name, access, timeout)
     }

@@ -30,7 +30,8 @@ pub trait Link {
     ///
     /// # Errors
     ///
-    /// Errors of [`Link::wait`].
+    /// [`Error::LinkDown`] when the link goes down, [`Error::Closed`] when the peer's process ends,
+    /// [`Error::System`] of the device.
     fn ring(&self) -> Result<()>;
 
     /// Returns how often the peer has rung.
@@ -66,7 +67,8 @@ pub trait Pollable: Link {
     ///
     /// # Errors
     ///
-    /// Errors of [`Link::wait`].
+    /// [`Error::LinkDown`] when the link goes down, [`Error::Closed`] when the peer's process ends,
+    /// [`Error::System`] of the device.
     fn collect(&self) -> Result<()>;
 }
 

@@ -81,8 +81,9 @@ fn parse(dev: &str, own: &str) -> Option<Peer> {
 ///
 /// # Errors
 ///
-/// [`Error::System`]: EISCONN, EINVAL for a `dev` that is not this device. As
-/// [`Device::listen_once`].
+/// [`Error::System`]: EISCONN when `fd` has a connection, EINVAL for a `dev` that is not this
+/// device or an invalid `cid`, EADDRINUSE when a process listens there already;
+/// [`Error::NoDevice`], [`Error::Permission`].
 pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     fd.peer(dev)?;
     fd.connection = Some(fd.device.listen_once(cid)?);
@@ -93,7 +94,10 @@ pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::System`]: EISCONN, EINVAL for a `dev` that is not this device. As [`Device::connect`].
+/// [`Error::System`]: EISCONN when `fd` has a connection, EINVAL for a `dev` that is not this
+/// device, ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when the link is
+/// down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers cannot move data here;
+/// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
 pub fn pcic_connect(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     let peer = fd.peer(dev)?;
     let options = ConnectOptions {
@@ -108,7 +112,8 @@ pub fn pcic_connect(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// ENOTCONN. As [`Connection::disconnect`].
+/// [`Error::System`]: ENOTCONN without a connection, and when the kernel could not end it; its
+/// memory is then never used again.
 pub fn pcic_disconnect(fd: &mut Fd) -> Result<()> {
     fd.connection()?.disconnect()?;
     fd.connection = None;
@@ -119,7 +124,8 @@ pub fn pcic_disconnect(fd: &mut Fd) -> Result<()> {
 ///
 /// # Errors
 ///
-/// ENOTCONN. As [`Connection::prepost`].
+/// [`Rejected`], with the memory: [`Error::System`] ENOTCONN without a connection, ENOSPC when it
+/// has as many buffers as it can, ENOMEM when memory may not be pinned, EPIPE, ECONNRESET.
 pub fn pcic_prepost_recv(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
     post(fd, data, Connection::prepost)
 }
@@ -129,7 +135,8 @@ pub fn pcic_prepost_recv(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rej
 ///
 /// # Errors
 ///
-/// ENOTCONN. As [`Connection::recv`].
+/// [`Error::System`]: ENOTCONN without a connection, ECONNRESET after all that was received before
+/// the reset.
 pub fn pcic_recv(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize> {
     *data = fd.connection()?.recv(len, Duration::MAX)?;
     Ok(data.as_ref().map_or(0, |data| data.len()))
@@ -139,7 +146,8 @@ pub fn pcic_recv(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize>
 ///
 /// # Errors
 ///
-/// ENOTCONN. As [`Connection::send`].
+/// [`Rejected`], with the memory: [`Error::System`] ENOTCONN without a connection, ENOSPC when it
+/// has as many buffers as it can, ENOMEM when memory may not be pinned, EPIPE, ECONNRESET.
 pub fn pcic_send(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
     post(fd, data, Connection::send)
 }
@@ -149,7 +157,8 @@ pub fn pcic_send(fd: &Fd, data: Chunk) -> std::result::Result<usize, Rejected> {
 ///
 /// # Errors
 ///
-/// ENOTCONN. As [`Connection::recycle`].
+/// [`Error::System`]: ENOTCONN without a connection, ECONNRESET after all that was sent before the
+/// reset.
 pub fn pcic_send_recycle(fd: &Fd, data: &mut Option<Chunk>, len: usize) -> Result<usize> {
     *data = fd.connection()?.recycle(len, Duration::MAX)?;
     Ok(data.as_ref().map_or(0, |data| data.len()))

@@ -61,7 +61,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EEXIST when the name is taken, ENOSPC when the window is full.
+    /// [`Error::System`]: EEXIST when the name is taken, EINVAL for no bytes, ENOSPC when the window
+    /// is full, EDQUOT when this user's share of it is used up.
     pub fn create_segment(&self, name: Name, length: u64) -> Result<InboundSegment> {
         let argument = uapi::uldma_segment_create {
             name: name.get(),
@@ -87,8 +88,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of [`Device::attach_segment_of`]; [`Error::NoPeer`] where the link has more than two
-    /// nodes.
+    /// [`Error::System`]: ENOENT or ETIMEDOUT when the peer never created it, ENOTCONN when there
+    /// is no peer; [`Error::NoPeer`] where the link has more than two nodes.
     pub fn attach_segment(&self, name: Name, timeout: Duration) -> Result<OutboundSegment> {
         self.attach_segment_of(Peer::OTHER, name, timeout)
     }

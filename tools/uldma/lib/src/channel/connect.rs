@@ -21,9 +21,14 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// Errors of [`Device::connect`] and [`Device::channel_to`]; [`Error::OtherKind`] when the
-    /// process that listens there makes its side a [`Stream`](crate::Stream), [`Error::Timeout`]
-    /// when it makes it neither, [`Error::Closed`] when it disconnects.
+    /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN
+    /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
+    /// cannot move data here, ENOSPC when the window is full, EDQUOT when this user's share of it or
+    /// of connections is used up; [`Error::Timeout`] instead of the
+    /// first two, with [`ConnectOptions::retry`], and when the process that listens makes its side
+    /// neither a channel nor a [`Stream`](crate::Stream); [`Error::OtherKind`] when it makes it a
+    /// stream; [`Error::Closed`] when it disconnects; [`Error::Violation`] when it has another
+    /// protocol or capacity; [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(
         device: &Device,
         peer: Peer,
@@ -78,7 +83,8 @@ impl ChannelListener {
     /// # Errors
     ///
     /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
-    /// invalid port or backlog; [`Error::NoDevice`], [`Error::Permission`].
+    /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
+    /// [`Error::NoDevice`], [`Error::Permission`].
     pub fn new(device: &Device, port: u32, backlog: u32, capacity: u64) -> Result<Self> {
         Ok(Self {
             listener: device.listen(port, backlog)?,
@@ -90,8 +96,12 @@ impl ChannelListener {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], and errors of [`Device::channel_to`]. A peer that connects and does not
-    /// complete the handshake uses up the remaining time.
+    /// [`Error::Timeout`]: a peer that connects and does not complete the handshake uses up the
+    /// remaining time; [`Error::System`]: ENOSPC when the window is full, ENOTCONN when the link
+    /// went down, ENODEV when the device has been removed; [`Error::OtherKind`] when the peer makes
+    /// its side a [`Stream`](crate::Stream); [`Error::Closed`] when it disconnects;
+    /// [`Error::Violation`] when it has another protocol or capacity; [`Error::NoDevice`],
+    /// [`Error::Permission`].
     pub fn accept(&self, timeout: Duration) -> Result<(Channel, u32)> {
         let deadline = Instant::now().checked_add(timeout);
         let (connection, node) = self.listener.accept(timeout)?;

@@ -27,7 +27,8 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
-    /// invalid port or backlog; [`Error::NoDevice`], [`Error::Permission`].
+    /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
+    /// [`Error::NoDevice`], [`Error::Permission`].
     pub fn listen(&self, port: u32, backlog: u32) -> Result<Listener> {
         let device = self.reopen()?;
         let argument = uapi::uldma_conn_listen {
@@ -53,7 +54,10 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]. As [`Device::open_path`].
+    /// [`Error::Timeout`]; [`Error::NoDevice`], [`Error::Permission`] when the device cannot be
+    /// opened again; [`Error::System`]: ENOTCONN when the listener ends meanwhile, ENOENT when
+    /// no process listens at the port, EPERM when another process listens, ENODEV when the device
+    /// has been removed.
     pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
         let deadline = Instant::now().checked_add(timeout);
         let connection = Connection::new(self.device.reopen()?);

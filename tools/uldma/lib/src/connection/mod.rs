@@ -128,7 +128,9 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN
-    /// when the link is down, ETIMEDOUT, EOPNOTSUPP when receivers cannot move data here.
+    /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
+    /// cannot move data here, ENOSPC when as many earlier connects wait for their answers, EDQUOT
+    /// when this user has as many connections as it may.
     /// [`Error::Timeout`] instead of the first two, with [`ConnectOptions::retry`].
     /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
@@ -168,7 +170,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EADDRINUSE. As [`Device::open_path`].
+    /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
+    /// invalid port, EDQUOT when this user has as many listeners as it may; [`Error::NoDevice`], [`Error::Permission`].
     pub fn listen_once(&self, port: u32) -> Result<Connection> {
         let connection = Connection::new(self.reopen()?);
         let argument = uapi::uldma_conn_listen {

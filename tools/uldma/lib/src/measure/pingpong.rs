@@ -72,7 +72,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// Errors of [`Channel::receive`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
+    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
     pub fn ping(
         &mut self,
         message: &[u8],
@@ -95,7 +96,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// Errors of [`Channel::receive`].
+    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
+    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
     pub fn pong(&mut self, size: usize, count: u32, timeout: Duration) -> Result<()> {
         let mut target = vec![0; size.max(8)];
         for _ in 0..count {

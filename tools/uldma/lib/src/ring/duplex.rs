@@ -33,7 +33,7 @@ impl Duplex {
         (self.producer.consumed(), self.consumer.produced())
     }
 
-    /// Errors of [`Producer::push`].
+    /// Writes a message, when there is room.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Duplex {
         self.push_vectored(inbound, outbound, &[message])
     }
 
-    /// Errors of [`Producer::push_vectored`].
+    /// Writes a message that lies in pieces, when there is room.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// Errors of [`Producer::push`].
+    /// [`RingError`]; after all but `TooLong` the ring stays unusable.
     #[inline]
     pub fn push_vectored(
         &mut self,
