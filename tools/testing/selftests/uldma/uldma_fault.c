@@ -13,38 +13,11 @@
 #include <sys/syscall.h>
 
 #include "uldma_harness.h"
+#include "uldma_bind.h"
 #include "uldma_kinds.h"
 #include "uldma_lmm.h"
 
-static char address[64];
-
-static int tell_driver(const char *file)
-{
-	char path[128];
-	int fd, ret;
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/drivers/uldma/%s", file);
-	fd = open(path, O_WRONLY);
-	if (fd < 0)
-		return -errno;
-	ret = write(fd, address, strlen(address));
-	ret = ret < 0 ? -errno : 0;
-	close(fd);
-	return ret;
-}
-
-static int find_device(void)
-{
-	char link[256];
-	ssize_t len;
-
-	len = readlink("/sys/class/misc/uldma0/device", link, sizeof(link) - 1);
-	if (len < 0)
-		return -errno;
-	link[len] = 0;
-	snprintf(address, sizeof(address), "%.60s", strrchr(link, '/') + 1);
-	return 0;
-}
+static struct pci_address device;
 
 struct registration {
 	pthread_t thread;
@@ -289,15 +262,15 @@ TEST_F(fault, unbinding_goes_on)
 	struct uldma_query q = { .size = sizeof(q) };
 	int ret;
 
-	if (find_device())
+	if (driver_find_device(&device))
 		SKIP(return, "no device on a bus");
-	ret = tell_driver("unbind");
+	ret = driver_unbind(&device);
 	if (ret)
 		SKIP(return, "unbind: %s", strerror(-ret));
 	EXPECT_EQ(-ENODEV, uldma_ioctl(self->fd, ULDMA_IOC_QUERY, &q));
 	EXPECT_EQ(0, answer(self));
 	EXPECT_EQ(-ENODEV, self->reg.ret);
-	EXPECT_EQ(0, tell_driver("bind"));
+	EXPECT_EQ(0, driver_bind(&device));
 }
 
 /* Regions over a file, each of which the worker has to wait for by itself. */

@@ -34,7 +34,7 @@ static void end_object(struct open_file *o, struct object *object)
 	object->kind = NONE;
 }
 
-static const char *add_import(struct world *w, struct open_file *o, const union args *in,
+static const char *add_import(struct world *w, struct open_file *o, const union uldma_args *in,
 			      const struct uldma_region_import *a)
 {
 	struct device *d = &w->devices[o->device];
@@ -54,7 +54,7 @@ static const char *add_import(struct world *w, struct open_file *o, const union 
 }
 
 static const char *apply_region(struct world *w, struct open_file *o, __u32 number,
-				const union args *in, const union args *out)
+				const union uldma_args *in, const union uldma_args *out)
 {
 	const struct uldma_region_register *a = &out->region_register;
 	__u64 page = page_size();
@@ -111,7 +111,7 @@ static const char *apply_region(struct world *w, struct open_file *o, __u32 numb
 	return NULL;
 }
 
-static const char *apply_engine(struct open_file *o, __u32 number, const union args *out)
+static const char *apply_engine(struct open_file *o, __u32 number, const union uldma_args *out)
 {
 	const struct uldma_context_create *a = &out->context_create;
 
@@ -142,7 +142,7 @@ static const char *apply_engine(struct open_file *o, __u32 number, const union a
 }
 
 static const char *apply_segment(struct world *w, struct open_file *o, __u32 number,
-				 const union args *in, const union args *out)
+				 const union uldma_args *in, const union uldma_args *out)
 {
 	const struct uldma_segment_create *c = &out->segment_create;
 	const struct uldma_segment_attach *a = &out->segment_attach;
@@ -270,7 +270,7 @@ static const char *apply_conn_query(struct world *w, struct open_file *o,
 }
 
 static const char *apply_connection(struct world *w, struct open_file *o, __u32 number,
-				    const union args *in, const union args *out)
+				    const union uldma_args *in, const union uldma_args *out)
 {
 	struct given *given = &o->given[number == ULDMA_CMD_CONN_SEND ||
 					number == ULDMA_CMD_CONN_RECYCLE];
@@ -326,7 +326,7 @@ static const char *apply_ioctl(struct world *w, const struct order *order, const
 	struct open_file *o = &w->open_files[order->open_file];
 	__u32 number = calls[order->call].number;
 	struct order after = *order;
-	union args in, out;
+	union uldma_args in, out;
 	const char *wrong;
 
 	if (number == ULDMA_CMD_NOP)

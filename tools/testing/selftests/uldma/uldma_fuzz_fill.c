@@ -155,7 +155,7 @@ static __u32 method(struct chance *c)
 }
 
 static void fill_region(struct chance *c, struct world *w, struct open_file *o, __u32 number,
-			union args *a)
+			union uldma_args *a)
 {
 	switch (number) {
 	case ULDMA_CMD_REGION_REGISTER:
@@ -193,7 +193,7 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 }
 
 static void fill_engine(struct chance *c, struct world *w, struct open_file *o, __u32 number,
-			union args *a)
+			union uldma_args *a)
 {
 	switch (number) {
 	case ULDMA_CMD_CONTEXT_CREATE:
@@ -226,7 +226,7 @@ static void fill_engine(struct chance *c, struct world *w, struct open_file *o, 
 }
 
 static void fill_rest(struct chance *c, struct world *w, struct open_file *o, __u32 number,
-		      union args *a)
+		      union uldma_args *a)
 {
 	switch (number) {
 	case ULDMA_CMD_PEER_QUERY:
@@ -254,7 +254,7 @@ static void fill_rest(struct chance *c, struct world *w, struct open_file *o, __
 }
 
 static void fill_connection(struct chance *c, struct world *w, struct open_file *o, __u32 number,
-			    union args *a)
+			    union uldma_args *a)
 {
 	switch (number) {
 	case ULDMA_CMD_CONN_LISTEN:
@@ -338,7 +338,7 @@ void mutate(struct chance *c, struct order *o)
 }
 
 /* Arguments that fit the open file. */
-void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, union args *a)
+void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, union uldma_args *a)
 {
 	fill_region(c, w, o, number, a);
 	fill_engine(c, w, o, number, a);

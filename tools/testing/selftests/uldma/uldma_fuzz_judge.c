@@ -155,7 +155,7 @@ static void judge_blocks(struct open_file *o, int process, const struct uldma_re
 }
 
 static void judge_region(struct world *w, int process, const struct order *order,
-			 struct open_file *o, const union args *a, struct verdict *v)
+			 struct open_file *o, const union uldma_args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
@@ -251,7 +251,7 @@ static void judge_create(struct world *w, struct open_file *o,
 }
 
 static void judge_engine(struct world *w, const struct order *order, struct open_file *o,
-			 const union args *a, struct verdict *v)
+			 const union uldma_args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	bool context = a->dma_wait.flags & ULDMA_WAIT_CONTEXT;
@@ -294,7 +294,7 @@ static void judge_engine(struct world *w, const struct order *order, struct open
 }
 
 static void judge_segment(struct world *w, int process, const struct order *order,
-			  struct open_file *o, const union args *a, struct verdict *v)
+			  struct open_file *o, const union uldma_args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	struct object *object = object_of(o, a->handle.handle);
@@ -378,7 +378,7 @@ static enum end other_end(struct world *w, const struct open_file *o)
 }
 
 static void judge_data(struct world *w, int process, const struct order *order,
-		       struct open_file *o, const union args *a, struct verdict *v)
+		       struct open_file *o, const union uldma_args *a, struct verdict *v)
 {
 	__u32 number = calls[order->call].number;
 	bool receives = number == ULDMA_CMD_CONN_PREPOST || number == ULDMA_CMD_CONN_RECV;
@@ -412,7 +412,7 @@ static void judge_data(struct world *w, int process, const struct order *order,
 }
 
 static void judge_connection(struct world *w, int process, const struct order *order,
-			     struct open_file *o, const union args *a, struct verdict *v)
+			     struct open_file *o, const union uldma_args *a, struct verdict *v)
 {
 	switch (calls[order->call].number) {
 	case ULDMA_CMD_CONN_LISTEN:
@@ -440,7 +440,7 @@ static void judge_connection(struct world *w, int process, const struct order *o
 static bool judge_form(const struct order *order, struct verdict *v)
 {
 	const struct call *call = &calls[order->call];
-	const union args *a = &order->args;
+	const union uldma_args *a = &order->args;
 	bool readable = order->where == AT_MEMORY || order->where == AT_READ_ONLY;
 
 	must(v, EFAULT, !readable && call->size);
@@ -458,7 +458,7 @@ static bool judge_form(const struct order *order, struct verdict *v)
 	return true;
 }
 
-static void judge_fields(const struct order *order, const union args *a, struct verdict *v)
+static void judge_fields(const struct order *order, const union uldma_args *a, struct verdict *v)
 {
 	const struct call *call = &calls[order->call];
 	__u32 word;
@@ -471,7 +471,7 @@ static void judge_fields(const struct order *order, const union args *a, struct 
 }
 
 static void judge_rest(struct open_file *o, struct world *w, const struct order *order,
-		       const union args *a, struct verdict *v)
+		       const union uldma_args *a, struct verdict *v)
 {
 	struct device *d = &w->devices[o->device];
 	__u32 node = a->peer_query.node;
@@ -494,7 +494,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 {
 	const struct call *call = &calls[order->call];
 	struct open_file *o = &w->open_files[order->open_file];
-	union args a;
+	union uldma_args a;
 	bool foreign = o->owner != process || order->in_child;
 
 	must(v, ENOTTY, order->cmd != _IO(ULDMA_TYPE, call->number));

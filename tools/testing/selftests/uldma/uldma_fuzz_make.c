@@ -314,7 +314,7 @@ int make_order(struct world *w, __u32 step, struct order *o)
 	} else if (kind < 63) {
 		o->op = OP_DIE;
 	} else {
-		o->args = (union args){ };
+		o->args = (union uldma_args){ };
 		make_ioctl(&c, w, process, o);
 	}
 	return process;

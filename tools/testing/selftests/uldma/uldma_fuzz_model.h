@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "uldma_args.h"
 #include "uldma_utils.h"
 
 #define PROCESSES 3
@@ -46,39 +47,6 @@
 #define FIRST_FD 100
 #define EVENT_FD 90
 #define OTHER_FD 91
-
-union args {
-	__u32 size;
-	struct {
-		__u32 size;
-		__u32 flags;
-	} head;
-	struct uldma_handle handle;
-	struct uldma_query query;
-	struct uldma_peer_query peer_query;
-	struct uldma_region_register region_register;
-	struct uldma_region_export region_export;
-	struct uldma_region_import region_import;
-	struct uldma_region_query region_query;
-	struct uldma_region_charge region_charge;
-	struct uldma_region_blocks region_blocks;
-	struct uldma_lmm lmm;
-	struct uldma_context_create context_create;
-	struct uldma_context_stats context_stats;
-	struct uldma_map_out map_out;
-	struct uldma_eventfd eventfd;
-	struct uldma_dma dma;
-	struct uldma_dma_wait dma_wait;
-	struct uldma_segment_create segment_create;
-	struct uldma_segment_attach segment_attach;
-	struct uldma_conn_listen conn_listen;
-	struct uldma_conn_accept conn_accept;
-	struct uldma_conn_connect conn_connect;
-	struct uldma_conn_buffer conn_buffer;
-	struct uldma_conn_range conn_range;
-	struct uldma_conn_query conn_query;
-	__u8 bytes[256];
-};
 
 /**
  * struct call - one ioctl
@@ -170,13 +138,13 @@ struct order {
 	__u64 b;
 	__u64 c;
 	int repeat;
-	union args args;
+	union uldma_args args;
 };
 
 /* A negated errno, or what the operation gives; and the structure after it. */
 struct reply {
 	long ret;
-	union args args;
+	union uldma_args args;
 };
 
 /**
@@ -406,7 +374,8 @@ __u64 length(struct chance *c);
 bool is_segment_kind(enum kind kind);
 __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
-void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, union args *a);
+void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number,
+	  union uldma_args *a);
 void mutate(struct chance *c, struct order *o);
 
 /* uldma_fuzz_make.c */
@@ -421,7 +390,7 @@ int peer_of(const struct device *d, __u32 peer);
 const struct object *remote_object(enum kind kind, __u64 name);
 const struct object *of_peer(struct world *w, const struct device *d, int peer, enum kind kind,
 			     __u64 name);
-union args known_part(const struct order *o);
+union uldma_args known_part(const struct order *o);
 void detach(struct world *w, struct open_file *o, enum end end);
 void release_if_unused(struct world *w, struct open_file *o);
 void forget_process(struct world *w, int process);

@@ -5,10 +5,10 @@
 #include "uldma_fuzz_model.h"
 
 /* The structure as the kernel understands it: what an older one lacks is zero. */
-union args known_part(const struct order *o)
+union uldma_args known_part(const struct order *o)
 {
 	const struct call *call = &calls[o->call];
-	union args known = { };
+	union uldma_args known = { };
 
 	memcpy(&known, &o->args, o->args.size < call->size ? o->args.size : call->size);
 	return known;

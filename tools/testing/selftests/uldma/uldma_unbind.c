@@ -6,41 +6,13 @@
 #include <pthread.h>
 
 #include "uldma_harness.h"
+#include "uldma_bind.h"
 #include "uldma_lmm.h"
 
 #define NAME 0x756e62696e64ULL
 #define LENGTH 65536
 
-static char address[64];
-
-/* Writes the device's address to a file of the driver. */
-static int tell_driver(const char *file)
-{
-	char path[128];
-	int fd, ret;
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/drivers/uldma/%s", file);
-	fd = open(path, O_WRONLY);
-	if (fd < 0)
-		return -errno;
-	ret = write(fd, address, strlen(address));
-	ret = ret < 0 ? -errno : 0;
-	close(fd);
-	return ret;
-}
-
-static int find_device(void)
-{
-	char link[256];
-	ssize_t len;
-
-	len = readlink("/sys/class/misc/uldma0/device", link, sizeof(link) - 1);
-	if (len < 0)
-		return -errno;
-	link[len] = 0;
-	snprintf(address, sizeof(address), "%.60s", strrchr(link, '/') + 1);
-	return 0;
-}
+static struct pci_address device;
 
 FIXTURE(unbind) {
 	int fd;
@@ -55,7 +27,7 @@ FIXTURE_SETUP(unbind)
 {
 	if (geteuid())
 		SKIP(return, "only root can unbind a driver");
-	ASSERT_EQ(0, find_device());
+	ASSERT_EQ(0, driver_find_device(&device));
 	self->pins = machine_pins();
 	self->fd = uldma_open(0);
 	ASSERT_LE(0, self->fd);
@@ -74,7 +46,7 @@ FIXTURE_TEARDOWN(unbind)
 {
 	close(self->fd);
 	/* Whatever a test left behind, the next one gets a device. */
-	tell_driver("bind");
+	driver_bind(&device);
 	EXPECT_EQ(0, access(uldma_node(), F_OK));
 }
 
@@ -87,7 +59,7 @@ TEST_F(unbind, every_call_fails)
 	struct segment s;
 	__u64 ticket;
 
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	EXPECT_EQ(-ENODEV, uldma_ioctl(self->fd, ULDMA_IOC_QUERY, &q));
 	EXPECT_EQ(-ENODEV, region_register(self->fd, self->buf, 1, RW, &other));
 	EXPECT_EQ(-ENODEV, segment_create(self->fd, NAME + 1, 1, &s));
@@ -106,20 +78,20 @@ TEST_F(unbind, every_mapping_is_a_bus_error)
 	ASSERT_EQ(0, touch((void *)shadow_of(&self->r, 0), STORE));
 	ASSERT_EQ(0, touch((void *)self->c.status, LOAD));
 	ASSERT_EQ(0, touch(self->s.map, STORE));
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), STORE));
 	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), LOAD));
 	EXPECT_EQ(SIGBUS, touch((void *)self->c.status, LOAD));
 	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));
 	/* Also after the device was bound again: this file's device has ended. */
-	ASSERT_EQ(0, tell_driver("bind"));
+	ASSERT_EQ(0, driver_bind(&device));
 	EXPECT_EQ(SIGBUS, touch((void *)shadow_of(&self->r, 0), STORE));
 	EXPECT_EQ(SIGBUS, touch(self->s.map, LOAD));
 }
 
 TEST_F(unbind, pins_go_with_the_region)
 {
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	EXPECT_EQ(LENGTH / page_size(), vm_pin());
 	EXPECT_EQ(0, region_unregister(self->fd, self->r.handle));
 	EXPECT_EQ(0, vm_pin());
@@ -143,7 +115,7 @@ static int end_file(struct _test_data_unbind *self)
 
 TEST_F(unbind, pins_go_with_the_file)
 {
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	ASSERT_EQ(0, end_file(self));
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(self->pins, machine_pins());
@@ -157,7 +129,7 @@ TEST_F(unbind, questions_about_memory)
 	struct uldma_block block;
 	struct uldma_lmm l;
 
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	EXPECT_EQ(-ENODEV, region_query(self->fd, self->r.handle, &query));
 	EXPECT_EQ(-ENODEV, region_charge(self->fd, self->buf, 1, RW, &charge));
 	EXPECT_EQ(-ENODEV, region_blocks(self->fd, self->r.handle, 0, 0,
@@ -184,10 +156,10 @@ TEST_F(unbind, memory_changes_afterwards)
 	ASSERT_EQ(0, region_unregister(self->fd, r.handle));
 	EXPECT_EQ(LENGTH / page + 8, vm_pin());
 	ASSERT_EQ(0, munmap(self->buf, page));
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	ASSERT_EQ(0, munmap(self->buf + page, page));
 	ASSERT_EQ(0, munmap(more, 4 * page));
-	ASSERT_EQ(0, tell_driver("bind"));
+	ASSERT_EQ(0, driver_bind(&device));
 	ASSERT_EQ(0, munmap(self->buf + 2 * page, page));
 	ASSERT_EQ(0, munmap(more + 4 * page, 4 * page));
 	ASSERT_EQ(0, end_file(self));
@@ -227,9 +199,9 @@ TEST_F_TIMEOUT(unbind, while_memory_changes, 120)
 		ASSERT_EQ(0, region_register(fd, self->buf, LENGTH, RW, &r));
 		if (i % 2)
 			ASSERT_EQ(0, region_unregister(fd, r.handle));
-		EXPECT_EQ(0, tell_driver("unbind"));
+		EXPECT_EQ(0, driver_unbind(&device));
 		ASSERT_EQ(0, close(fd));
-		EXPECT_EQ(0, tell_driver("bind"));
+		EXPECT_EQ(0, driver_bind(&device));
 	}
 	WRITE_ONCE(c.stop, true);
 	ASSERT_EQ(0, pthread_join(thread, NULL));
@@ -243,8 +215,8 @@ TEST_F(unbind, new_file_works)
 	struct region r;
 	int fd;
 
-	ASSERT_EQ(0, tell_driver("unbind"));
-	ASSERT_EQ(0, tell_driver("bind"));
+	ASSERT_EQ(0, driver_unbind(&device));
+	ASSERT_EQ(0, driver_bind(&device));
 	fd = uldma_open(0);
 	ASSERT_LE(0, fd);
 	ASSERT_EQ(0, region_register(fd, self->buf, LENGTH, RW, &r));
@@ -272,7 +244,7 @@ TEST_F_TIMEOUT(unbind, waiting_reader_wakes, 30)
 	void *err;
 
 	ASSERT_EQ(0, pthread_create(&thread, NULL, read_one, &self->fd));
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	ASSERT_EQ(0, pthread_join(thread, &err));
 	EXPECT_EQ(ENODEV, (long)err);
 }
@@ -311,7 +283,7 @@ TEST_F_TIMEOUT(unbind, running_transfers, 60)
 	}
 	close(ready[1]);
 	ASSERT_EQ(1, read(ready[0], &byte, 1));
-	ASSERT_EQ(0, tell_driver("unbind"));
+	ASSERT_EQ(0, driver_unbind(&device));
 	ASSERT_EQ(pid, waitpid(pid, &status, 0));
 	EXPECT_TRUE(WIFSIGNALED(status));
 	EXPECT_EQ(SIGBUS, WTERMSIG(status));
@@ -341,8 +313,8 @@ TEST_F_TIMEOUT(unbind, while_others_open, 60)
 
 	ASSERT_EQ(0, pthread_create(&thread, NULL, open_and_close, &stop));
 	for (int i = 0; i < 10; i++) {
-		EXPECT_EQ(0, tell_driver("unbind"));
-		EXPECT_EQ(0, tell_driver("bind"));
+		EXPECT_EQ(0, driver_unbind(&device));
+		EXPECT_EQ(0, driver_bind(&device));
 	}
 	WRITE_ONCE(stop, true);
 	ASSERT_EQ(0, pthread_join(thread, NULL));
