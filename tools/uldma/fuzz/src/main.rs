@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -21,6 +20,7 @@ mod hostile_memory;
 mod hw;
 mod kernel_ext;
 mod messages;
+mod outcomes;
 mod ring;
 mod tools;
 mod uapi;
@@ -48,6 +48,7 @@ mod link {
 }
 
 use chance::Chance;
+use outcomes::Outcomes;
 use tools::Programs;
 
 /// Code to fuzz.
@@ -76,17 +77,6 @@ struct Options {
     /// Only so many cases
     #[arg(long)]
     cases: Option<u64>,
-}
-
-/// Number of cases, by outcome.
-#[derive(Debug, Default)]
-pub(crate) struct Outcomes(BTreeMap<String, u64>);
-
-impl Outcomes {
-    /// Counts one.
-    pub(crate) fn add(&mut self, outcome: impl Into<String>) {
-        *self.0.entry(outcome.into()).or_default() += 1;
-    }
 }
 
 type Case = Box<dyn FnMut(&mut Chance, &mut Outcomes)>;
@@ -130,10 +120,10 @@ fn main() -> ExitCode {
     };
     let mut outcomes = Outcomes::default();
     let (done, result) = run(&options, &mut case, &mut outcomes);
-    for (outcome, count) in &outcomes.0 {
+    for (outcome, count) in outcomes.iter() {
         println!("{count:12} {outcome}");
     }
-    println!("{done} cases, {} outcomes", outcomes.0.len());
+    println!("{done} cases, {} outcomes", outcomes.iter().count());
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(seed) => {
@@ -172,7 +162,10 @@ mod tests {
             let (mut case, mut outcomes) = (target.case().unwrap(), Outcomes::default());
             let (done, result) = run(&options, &mut case, &mut outcomes);
             assert_eq!(result, Ok(()), "{target:?}");
-            assert!(done > 0 && outcomes.0.len() > 3, "{target:?}: {outcomes:?}");
+            assert!(
+                done > 0 && outcomes.iter().count() > 3,
+                "{target:?}: {outcomes:?}"
+            );
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::link::message::{
     Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw, WORDS,
 };
 use crate::link::peer;
+use crate::outcomes::Outcomes;
 use crate::user_abi::access::Access;
-use crate::Outcomes;
 
 /// Messages, handshakes, or rings of messages.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {

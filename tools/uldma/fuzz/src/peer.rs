@@ -11,7 +11,8 @@ use super::ring::{Channel, Rings};
 use crate::chance::Chance;
 use crate::hw::{Geometry, Hw, Words};
 use crate::kernel_ext::errno::eproto;
-use crate::{messages, Outcomes};
+use crate::messages;
+use crate::outcomes::Outcomes;
 
 const NODE: u32 = 1;
 const PEER: u32 = 0;

@@ -9,7 +9,7 @@ use uldma::ring::{Consumer, Duplex, Inbound, Outbound, Producer, RingError};
 
 use crate::chance::Chance;
 use crate::hostile_memory::HostileMemory;
-use crate::Outcomes;
+use crate::outcomes::Outcomes;
 
 const CAPACITIES: [u64; 4] = [64, 128, 256, 4096];
 

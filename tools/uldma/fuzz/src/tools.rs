@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::chance::Chance;
-use crate::Outcomes;
+use crate::outcomes::Outcomes;
 
 const NODES: usize = 3;
 /// Time in which a program must reject wrong input.

@@ -8,17 +8,7 @@
 //! | lock memory in the three ways of the paper on System V shared memory | [`registrar`] |
 //! | prove that a section makes no system calls | [`tracer`] |
 
+mod failure;
 pub mod lmm;
 pub mod registrar;
 pub mod tracer;
-
-use nix::errno::Errno;
-
-/// Builds the error of a system call.
-fn system(action: impl Into<String>, errno: Errno) -> uldma::Error {
-    uldma::Error::System {
-        action: action.into(),
-        errno,
-        hint: None,
-    }
-}

@@ -19,7 +19,7 @@ use nix::unistd::{gettid, Pid};
 
 use uldma::Result;
 
-use crate::system;
+use crate::failure::system;
 
 /// First argument of the program when it is to act as the tracer.
 const ROLE: &str = "--uldma-count-syscalls-of";

@@ -119,7 +119,7 @@ mod tests {
 
     use super::super::segment::tests::{private, shared};
     use super::*;
-    use crate::system;
+    use crate::failure::system;
 
     const PAGE: u64 = 4096;
     const SEGMENT: u64 = 0x4000;

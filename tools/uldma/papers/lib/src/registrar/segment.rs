@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use uldma::{count_call, Result};
 
-use crate::system;
+use crate::failure::system;
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
