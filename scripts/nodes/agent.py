@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .errors import NodeDied, NodesError, TimedOut
-from .kernel import patience
+from .kernel import scaled
 
 # What a command has written at once, and to which stream: "out" or "err".
 Piece = tuple[str, bytes]
-KILL_PATIENCE = 10.0
+KILL_TIMEOUT = 10.0
 # How often it is asked whether a node that boots never will; one that does is noticed at once.
 CHECK_INTERVAL = 1.0
 # A node keeps a command in its memory while it runs; this much is there to spare.
@@ -77,7 +77,7 @@ class Job:
 
     def _wait(self, ready: object, timeout: float, what: str) -> None:
         assert callable(ready)
-        timeout = patience(timeout)
+        timeout = scaled(timeout)
         with self._agent.changed:
             if not self._agent.changed.wait_for(
                 lambda: ready() or not self.running or self._agent.ended, timeout
@@ -112,7 +112,7 @@ class Job:
         """Kill the command unless it has ended, and wait until it is gone."""
         if self.running:
             self.kill()
-            self._wait(lambda: False, KILL_PATIENCE, "no end after SIGKILL")
+            self._wait(lambda: False, KILL_TIMEOUT, "no end after SIGKILL")
 
     @property
     def running(self) -> bool:

@@ -8,7 +8,7 @@ from . import endpoints, kunit
 from .agent import Result
 from .cases.registry import Case
 from .cluster import Cluster
-from .kernel import DEBUG, patience
+from .kernel import DEBUG, scaled
 from .outcome import Outcome
 from .paths import LOGS
 from .topologies import Topology
@@ -27,7 +27,7 @@ def program(topology: Topology, name: str) -> Body:
     That is a shell script, whose many processes take the debug kernel six seconds: there the
     program runs by itself.
     """
-    limit = f"{patience(topology.slowness * PROGRAM_LIMIT):.0f}"
+    limit = f"{scaled(topology.slowness * PROGRAM_LIMIT):.0f}"
     if DEBUG:
         command = f"cd /kselftest/uldma && timeout {limit} ./{name.removeprefix('uldma:')}"
     else:
@@ -74,7 +74,7 @@ def unit_tests(nodes: Cluster, outcome: Outcome) -> None:
     """Run the module's unit tests."""
     text = kunit.run(nodes.a, outcome.counts)
     if outcome.counts.failed:
-        outcome.tell(text)
+        outcome.add_text(text)
 
 
 def _count(outcome: Outcome, result: Result) -> None:
@@ -85,4 +85,4 @@ def _count(outcome: Outcome, result: Result) -> None:
     if (result.rc and not counts.failed) or not count:
         counts.add_fail(f"{outcome.name}: exit {result.rc} with {count} results")
     if counts.failed:
-        outcome.tell(text)
+        outcome.add_text(text)

@@ -5,13 +5,13 @@ import json
 import os
 from pathlib import Path
 
-from .kernel import patience
+from .kernel import scaled
 from .plan import Test
 from .topologies import Topology
 
 # What has never run here is taken to last that long, on the stock kernel and with nothing beside.
-BOOT = patience(5.0)
-TEST = patience(4.0)
+BOOT = scaled(5.0)
+TEST = scaled(4.0)
 LONG_TESTS = {
     "nodes:hostile.attacker_costs_only_itself": 105.0,
     "nodes:soak.peers_are_killed": 25.0,
@@ -49,7 +49,7 @@ class Durations:
         """How long a test will take, as far as one can tell."""
         seconds = self._known.get(test.name)
         if seconds is None and test.name in LONG_TESTS:
-            seconds = patience(LONG_TESTS[test.name])
+            seconds = scaled(LONG_TESTS[test.name])
         return TEST if seconds is None else seconds
 
     def of_boot(self, topology: Topology) -> float:

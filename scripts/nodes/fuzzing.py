@@ -7,7 +7,7 @@ from . import endpoints
 from .agent import Result
 from .cluster import Cluster
 from .errors import NodesError
-from .kernel import patience
+from .kernel import scaled
 from .qemu import Backend
 
 PROGRAM = "/kselftest/uldma/uldma_fuzz"
@@ -31,7 +31,7 @@ def interface(cluster: Cluster, seconds: int, seed: int | None, replay: str = ""
     options = f"-s {seconds}" + (f" -S {seed}" if seed is not None else "")
     if replay:
         options = f"-r {replay} -v"
-    limit = seconds / patience(1.0) + MORE_SECONDS
+    limit = seconds / scaled(1.0) + MORE_SECONDS
     server = None
     if Backend.ADAPTER in cluster.config.backends:
         options += " -p"

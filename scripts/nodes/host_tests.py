@@ -18,7 +18,7 @@ from .topologies import HOST
 
 TOP = str(REPO / "scripts")
 HOST_TIMEOUT = 900
-MUCH = 6000
+LAST_CHARACTERS = 6000
 
 
 def tests(cores: int) -> list[Test]:
@@ -72,7 +72,7 @@ def _cargo(
         if done.returncode and not outcome.counts.failed:
             outcome.counts.add_fail(f"{outcome.name}: it did not build, or ended early")
         if done.returncode:
-            outcome.tell(text[-MUCH:])
-            outcome.tell(f"the whole log is {log.relative_to(REPO)}; again: make test-host")
+            outcome.add_text(text[-LAST_CHARACTERS:])
+            outcome.add_text(f"the whole log is {log.relative_to(REPO)}; again: make test-host")
 
     return body

@@ -8,7 +8,7 @@ from .cases.registry import Case, expect
 from .cluster import Cluster
 from .device import Device
 from .errors import TimedOut
-from .kernel import DEBUG, patience
+from .kernel import DEBUG, scaled
 from .polling import pause
 from .qemu import Config
 from .topologies import Topology
@@ -82,7 +82,7 @@ def rights(pair: Cluster) -> None:
 def wait_reach(device: Device, limit: int) -> None:
     """Wait until the device reaches no more than that."""
     began = time.monotonic()
-    deadline = began + patience(UNMAP_TIMEOUT)
+    deadline = began + scaled(UNMAP_TIMEOUT)
     while (reach := device.reach()) > limit:
         if time.monotonic() > deadline:
             raise TimedOut(f"the device still reaches {reach} bytes instead of {limit}")

@@ -8,6 +8,6 @@ DEBUG = os.environ.get("ULDMA_KERNEL") == "debug"
 SUFFIX = "-debug" if DEBUG else ""
 
 
-def patience(seconds: float) -> float:
-    """A limit of time that is meant for the stock kernel, for the one that runs."""
+def scaled(seconds: float) -> float:
+    """Returns a time limit for the running kernel, given the one for the stock kernel."""
     return 8 * seconds if DEBUG else seconds

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from .errors import KernelReport, NodeDied, TimedOut
-from .kernel import patience
+from .kernel import scaled
 
 REPORT = re.compile(
     r"Kernel panic"
@@ -79,7 +79,7 @@ class SerialLog:
 
     def wait_for(self, text: str, timeout: float) -> None:
         """Return when text has been logged after the last check."""
-        timeout = patience(timeout)
+        timeout = scaled(timeout)
         with self._changed:
             if not self._changed.wait_for(
                 lambda: self._ended or text in self._text[self._checked :], timeout

@@ -6,7 +6,7 @@ from functools import partial
 
 from .cluster import Cluster
 from .errors import NodesError
-from .kernel import patience
+from .kernel import scaled
 from .node import Node
 from .polling import pause, wait_until
 
@@ -73,7 +73,7 @@ def find(node: Node) -> list[str]:
 def check(pair: Cluster) -> None:
     """Fail unless every node is as it was before the first test."""
     began = time.monotonic()
-    deadline = began + patience(SETTLE_TIMEOUT)
+    deadline = began + scaled(SETTLE_TIMEOUT)
     while True:
         left = [f"node {name}: {what}" for name, node in pair.nodes.items() for what in find(node)]
         if not left:

@@ -13,25 +13,25 @@ LONGEST = 10
 
 @dataclass
 class Outcome:
-    """The results of one test, and what it has to tell people."""
+    """The results of one test, and its texts for people."""
 
     name: str
     counts: TestCounts = field(default_factory=TestCounts)
     seconds: float = 0.0
-    _told: list[str] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list)
 
-    def tell(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Keep a text, which is printed when the test has ended."""
-        self._told.append(text.rstrip("\n"))
+        self._texts.append(text.rstrip("\n"))
 
     def fail(self, name: str, trouble: str) -> None:
-        """Count a failure that is no result of a program, and tell what it was."""
+        """Count a failure that is no result of a program, and keep its text."""
         self.counts.add_fail(name)
-        self.tell(f"{name}: {trouble}")
+        self.add_text(f"{name}: {trouble}")
 
     def __str__(self) -> str:
         closing = f"nodes: {self.name}: {self.counts.total} results in {self.seconds:.1f} s"
-        return "\n".join([*self._told, closing])
+        return "\n".join([*self._texts, closing])
 
 
 class Report:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from .errors import TimedOut
-from .kernel import patience
+from .kernel import scaled
 
 # Each pause is this part of the time that went by before it. What is waited for is seen at most
 # that part later than it could be, however long it takes, and looking costs little beside it.
@@ -20,7 +20,7 @@ def pause(began: float) -> None:
 def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> float:
     """Look again until the condition holds; how long that took."""
     began = time.monotonic()
-    limit = patience(timeout)
+    limit = scaled(timeout)
     while not condition():
         if time.monotonic() - began > limit:
             raise TimedOut(f"not within {limit:.0f} s: {what}")

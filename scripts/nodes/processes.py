@@ -36,12 +36,12 @@ def start(
     )
 
 
-def stop(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
+def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> None:
     """End a process: politely first, then for sure."""
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(patience)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

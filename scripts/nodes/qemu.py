@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import NodesError
-from .kernel import DEBUG, patience
+from .kernel import DEBUG, scaled
 from .paths import KDIR
 
 QEMU = "qemu-system-x86_64"
@@ -62,7 +62,7 @@ class Config:
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
     cmdline: str = ""
-    boot_timeout: float = patience(120.0)
+    boot_timeout: float = scaled(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in node a -> file here
     brought: tuple[Path, ...] = ()  # files here that every node has in initramfs.BROUGHT
 

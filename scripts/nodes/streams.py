@@ -10,8 +10,8 @@ from .errors import NodesError
 
 TIMEOUT = 120.0
 # Of `uldma` itself, for the peer to listen or connect; shorter than that of its caller.
-PATIENCE = "--timeout 60"
-MUCH = 65536
+LIMIT = "--timeout 60"
+BEGUN = 65536
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class FileTransfer:
         """Make the file, and start both ends: options of the connecting and the listening one."""
         sent, received = f"/tmp/sent-{port}", f"/tmp/received-{port}"
         sender.node.check(f"head -c {size} /dev/urandom >{sent}", TIMEOUT)
-        listener = receiver.spawn(f"listen {port} {accept} {PATIENCE} >{received}")
-        client = sender.spawn(
-            f"connect {receiver.number} {port} --wait {PATIENCE} {options} <{sent}"
-        )
+        listener = receiver.spawn(f"listen {port} {accept} {LIMIT} >{received}")
+        client = sender.spawn(f"connect {receiver.number} {port} --wait {LIMIT} {options} <{sent}")
         return FileTransfer(sender, receiver, sent, received, listener, client)
 
     def finish(self) -> None:
@@ -64,8 +62,8 @@ class FileTransfer:
 
 def discard_stream(receiver: Endpoint, port: int, accept: str = "--once") -> Job:
     """Let an end listen and throw away what comes; the job says "begun" when much has come."""
-    listen = receiver.command(f"listen {port} {accept} {PATIENCE}")
-    reader = f"{{ head -c {MUCH} >/dev/null && echo begun; cat >/dev/null; }}"
+    listen = receiver.command(f"listen {port} {accept} {LIMIT}")
+    reader = f"{{ head -c {BEGUN} >/dev/null && echo begun; cat >/dev/null; }}"
     return receiver.node.spawn(f"set -o pipefail; {listen} | {reader}")
 
 

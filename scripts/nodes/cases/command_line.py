@@ -8,7 +8,7 @@ from .. import endpoints
 from ..agent import Result
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..streams import PATIENCE
+from ..streams import LIMIT
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
@@ -20,7 +20,7 @@ BRIEFLY = "--timeout 1"
 # The only one that a node has without a program for others; what is written there is in the log.
 TERMINAL = "/dev/ttyS0"
 # Bytes that are worth a bar.
-MUCH = 16 << 20
+FILE_BYTES = 16 << 20
 # Exit status.
 USAGE = 2
 TIMED_OUT = 4
@@ -95,10 +95,10 @@ def a_ring_and_a_stream_do_not_join(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     for options in (("--ring", ""), ("", "--ring"), ("--ring", "--once")):
         of_client, of_listener = options
-        listener = b.spawn(f"listen {PORT} --json {PATIENCE} {of_listener} </dev/null >/tmp/came")
+        listener = b.spawn(f"listen {PORT} --json {LIMIT} {of_listener} </dev/null >/tmp/came")
         client = a.node.spawn(
             f"echo data | {a.command(f'connect {b.number} {PORT} --wait {of_client}')}"
-            f" --json {PATIENCE}"
+            f" --json {LIMIT}"
         )
         for job in (client, listener):
             error = error_of(job.wait(END_TIMEOUT), MISMATCH)
@@ -132,14 +132,14 @@ def progress_is_shown_where_it_can_be_seen(pair: Cluster) -> None:
     """On a terminal, and with --progress; a pipe gets nothing that it has not asked for."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    a.node.check(f"head -c {MUCH} /dev/zero >/tmp/much; stty -F {TERMINAL} rows 24 cols 80")
-    connect = a.command(f"connect {b.number} {PORT} --wait {PATIENCE}")
+    a.node.check(f"head -c {FILE_BYTES} /dev/zero >/tmp/much; stty -F {TERMINAL} rows 24 cols 80")
+    connect = a.command(f"connect {b.number} {PORT} --wait {LIMIT}")
     for options in ("", "--ring", f"2>{TERMINAL}"):
         of_listener = options if options == "--ring" else ""
-        listener = b.spawn(f"listen {PORT} {of_listener} {PATIENCE} --progress >/dev/null")
+        listener = b.spawn(f"listen {PORT} {of_listener} {LIMIT} --progress >/dev/null")
         client = a.node.run(f"TERM=linux {connect} </tmp/much {options}", END_TIMEOUT)
         received = listener.wait(END_TIMEOUT)
         expect((client.rc, received.rc) == (0, 0), f"{client}\n{received}")
-        expect_words(received.stderr.splitlines()[-1], f": {MUCH} bytes")
+        expect_words(received.stderr.splitlines()[-1], f": {FILE_BYTES} bytes")
         expect(client.stdout + client.stderr == "", f"{options}: {client}")
     pair.a.log.wait_for("send [", START_TIMEOUT)

@@ -21,7 +21,7 @@ PROGRAM = (
 TIMEOUT = 60.0 + 8 * LINK_TIMEOUT_MS / 1000
 # Time in which a call ends although the peer does not confirm the end of its connection.
 LET_GO_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0
-PATIENCE = "--timeout 600"
+LIMIT = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.
 OF_WINDOW = ("stale-part", "offset-lies", "bad-stream", "never-lets-go")
 # What is the same with every device, but is of the kind that has cost most.
@@ -56,8 +56,8 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
     server.wait_output("ready", TIMEOUT)
     victims = [
         server,
-        a.spawn(f"listen {PORT} {PATIENCE} >/dev/null"),
-        a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/zero >/dev/null"),
+        a.spawn(f"listen {PORT} {LIMIT} >/dev/null"),
+        a.spawn(f"connect {b.number} {PORT} --wait {LIMIT} </dev/zero >/dev/null"),
     ]
     try:
         said = b.node.check(f"{PROGRAM} {mode}", timeout)
@@ -142,7 +142,7 @@ def end_that_is_not_answered(pair: Cluster) -> None:
     """The peer does not confirm the end of a connection: the call that ends it returns."""
     a, b = endpoints.of(pair)
     again = b.unbind()
-    victim = a.spawn(f"connect {b.number} {PORT} --wait {PATIENCE} </dev/null")
+    victim = a.spawn(f"connect {b.number} {PORT} --wait {LIMIT} </dev/null")
     seconds = int(2 * LET_GO_TIMEOUT)
     attacker = b.node.spawn(f"{PROGRAM} --time {seconds} holds-on")
     try:

@@ -14,7 +14,7 @@ from .registry import case, case_of, expect
 
 LISTENING, IDLE, CLOSING, OUTGOING, INCOMING, CONNECTING = range(720, 726)
 PORT = 726
-PATIENCE = "--timeout 600"
+LIMIT = "--timeout 600"
 START_TIMEOUT = 30.0
 SIZE = 65536
 # A connection that was reset.
@@ -50,7 +50,7 @@ class HeldState:
         """Let a ask b, which stands still, for a connection."""
         before = self.a.info()["connections"]
         self.connected["CONNECTING"] = self.a.spawn(
-            f"connect {self.b.number} {CONNECTING} {PATIENCE} </dev/null"
+            f"connect {self.b.number} {CONNECTING} {LIMIT} </dev/null"
         )
         wait_until(lambda: bool(self.a.info()["connections"] > before), START_TIMEOUT, "a connects")
         expect_paid(self.a)
@@ -82,10 +82,10 @@ class HeldState:
 def hold(a: Endpoint, b: Endpoint) -> HeldState:
     """Bring connections into the states that need no help of b later, and let data cross each."""
     endpoints.wait_up((a, b))
-    held = HeldState(a, b, listening=a.spawn(f"listen {LISTENING} {PATIENCE}"))
+    held = HeldState(a, b, listening=a.spawn(f"listen {LISTENING} {LIMIT}"))
     a.node.check("rm -f /tmp/hold /tmp/close && mkfifo /tmp/hold /tmp/close")
     held.input = a.node.spawn("exec 3>/tmp/close; echo hello >&3; exec sleep 600")
-    client = a.command(f"connect {b.number} %d --wait {PATIENCE}")
+    client = a.command(f"connect {b.number} %d --wait {LIMIT}")
     held.connected = {
         # A pipe that this process could write to has no end.
         "CONNECTED idle": a.node.spawn(
@@ -95,12 +95,12 @@ def hold(a: Endpoint, b: Endpoint) -> HeldState:
         "CONNECTED sending": a.node.spawn(f"exec {client % OUTGOING} </dev/zero"),
         "CONNECTED receiving": discard_stream(a, INCOMING),
     }
-    greeted = [b.spawn(f"listen {port} --once {PATIENCE}") for port in (IDLE, CLOSING)]
+    greeted = [b.spawn(f"listen {port} --once {LIMIT}") for port in (IDLE, CLOSING)]
     reader = discard_stream(b, OUTGOING)
     held.peers = [
         *greeted,
         reader,
-        b.spawn(f"connect {a.number} {INCOMING} --wait {PATIENCE} </dev/zero"),
+        b.spawn(f"connect {a.number} {INCOMING} --wait {LIMIT} </dev/zero"),
     ]
     for job in greeted:
         job.wait_output("hello", START_TIMEOUT)

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from ..cluster import Cluster
-from ..kernel import patience
+from ..kernel import scaled
 from ..ktap import TestCounts
 from .registry import case, expect
 
@@ -67,7 +67,7 @@ def cached_pins_are_found(pair: Cluster) -> None:
 @case
 def the_library(pair: Cluster) -> None:
     """The tests of the library and of the papers' modes that need a device."""
-    output = pair.a.check("/tests/locked_memory", patience(LIBRARY_TIMEOUT))
+    output = pair.a.check("/tests/locked_memory", scaled(LIBRARY_TIMEOUT))
     counts = TestCounts()
     counts.add_libtest(output)
     expect(counts.passed == counts.total == LIBRARY_TESTS, output)

@@ -8,7 +8,7 @@ from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
-from ..streams import MUCH, PATIENCE, discard_stream, send_file
+from ..streams import BEGUN, LIMIT, discard_stream, send_file
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
@@ -43,7 +43,7 @@ def killing_one_side_ends_the_other(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     for killed in ("sender", "receiver"):
         receiver = discard_stream(b, PORT, "--ring")
-        sender = a.spawn(f"connect {b.number} {PORT} --ring --wait {PATIENCE} </dev/zero")
+        sender = a.spawn(f"connect {b.number} {PORT} --ring --wait {LIMIT} </dev/zero")
         receiver.wait_output("begun", START_TIMEOUT)
         gone, left = (sender, receiver) if killed == "sender" else (receiver, sender)
         gone.kill()
@@ -75,18 +75,18 @@ def costs_nothing_once_set_up(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     many = MESSAGES * MESSAGE
     a.node.check("rm -f /tmp/ring && mkfifo /tmp/ring")
-    listen = b.command(f"listen {PORT} --ring --json {PATIENCE}")
+    listen = b.command(f"listen {PORT} --ring --json {LIMIT}")
     counter = (
-        f"{{ head -c {MUCH} >/dev/null && echo begun; head -c {many} >/dev/null && echo all; }}"
+        f"{{ head -c {BEGUN} >/dev/null && echo begun; head -c {many} >/dev/null && echo all; }}"
     )
     receiver = b.node.spawn(f"set -o pipefail; {listen} | {counter}")
     sender = a.spawn(
-        f"connect {b.number} {PORT} --ring --buffer {MESSAGE} --wait --json {PATIENCE} </tmp/ring"
+        f"connect {b.number} {PORT} --ring --buffer {MESSAGE} --wait --json {LIMIT} </tmp/ring"
     )
     # Keeps the end of the data back.
     source = a.node.spawn("exec sleep 600 >/tmp/ring")
     try:
-        a.node.check(f"head -c {MUCH} /dev/zero >/tmp/ring")
+        a.node.check(f"head -c {BEGUN} /dev/zero >/tmp/ring")
         receiver.wait_output("begun", START_TIMEOUT)
         before = control_messages(a, b)
         a.node.check(f"dd if=/dev/zero of=/tmp/ring bs={MESSAGE} count={MESSAGES} 2>/dev/null")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..cluster import Cluster
 from ..errors import TimedOut
-from ..kernel import DEBUG, patience
+from ..kernel import DEBUG, scaled
 from ..paths import REPO
 from ..topologies import LOOPBACK
 from .registry import Skip, case_of, expect
@@ -32,7 +32,7 @@ exit 7
 def finish(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Wait for the end of a command; what it has written."""
     try:
-        return process.communicate(timeout=patience(TIMEOUT))
+        return process.communicate(timeout=scaled(TIMEOUT))
     except subprocess.TimeoutExpired as error:
         process.terminate()
         process.communicate()

@@ -5,7 +5,7 @@ from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
 from ..endpoints import LOSS_TIMEOUT
 from ..qemu import Backend
-from ..streams import PATIENCE, FileTransfer, discard_stream, send_file, send_files_each_way
+from ..streams import LIMIT, FileTransfer, discard_stream, send_file, send_files_each_way
 from ..topologies import THREE
 from .registry import case_of, expect
 
@@ -89,7 +89,7 @@ def two_go_on_without_the_third(pair: Cluster) -> None:
     for number, (a, b, c) in enumerate(joined):
         port = PORT + 10 * number
         reader = discard_stream(c, port + 1)
-        told.append(b.spawn(f"connect {c.number} {port + 1} --wait {PATIENCE} </dev/zero"))
+        told.append(b.spawn(f"connect {c.number} {port + 1} --wait {LIMIT} </dev/zero"))
         reader.wait_output("begun", START_TIMEOUT)
         transfers.append(FileTransfer.start(a, b, port, LONG))
     pair.c.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import host_tests
 from ..durations import BOOT, LONG_TESTS, TEST, Durations
-from ..kernel import patience
+from ..kernel import scaled
 from ..topologies import HOST
 from .fakes import make_test, make_topology, planned_tests
 
@@ -34,7 +34,7 @@ class DurationsTest(unittest.TestCase):
         tests = {test.name: test for test in (*planned_tests(), *host_tests.tests(1))}
         for name, seconds in LONG_TESTS.items():
             with self.subTest(name):
-                self.assertEqual(durations.of(tests[name]), patience(seconds))
+                self.assertEqual(durations.of(tests[name]), scaled(seconds))
 
     def test_known(self) -> None:
         """Two runs at the same time add to the file, and the later one wins."""

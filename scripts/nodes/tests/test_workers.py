@@ -71,7 +71,7 @@ class WorkersTest(unittest.TestCase):
         """What fails is told in one block with its name, and the next test gets new nodes."""
 
         def fails(_: Cluster, outcome: Outcome) -> None:
-            outcome.tell("first line")
+            outcome.add_text("first line")
             raise NodesError("second line")
 
         tests = [Test(make_topology(), "bad", fails), make_test("good")]
