@@ -500,7 +500,7 @@ impl Hardware for Adapter {
         let pages = self.context_pages.as_ref().ok_or_else(eopnotsupp)?;
         let page = self.context(context)? << PAGE_SHIFT;
         let bar = pages.access(dev)?;
-        bar.try_write64(0, page + context_page::REMAINING)
+        bar.try_write64(0, page + context_page::REMAINING.offset())
     }
 
     fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 
-//! What driver and device agree on: registers, tables and bit positions.
+//! Registers and tables that driver and device share: position, width, access and bits of each.
 //!
-//! This file is compiled into the kernel module and into the device model
-//! (`tools/uldma/device`), so it uses nothing but `core`. Its prose twin is
-//! `Documentation/uldma/device.rst`. All registers and table fields are little-endian.
+//! This file and its submodules are compiled into the kernel module and into the device model
+//! (`tools/uldma/device`), so they use nothing but `core`. `Documentation/uldma/device.rst` is their
+//! prose twin; a test of the model compares both. All registers and table fields are little-endian.
+
+#[macro_use]
+#[path = "layout/register.rs"]
+mod register;
+
+pub use register::*;
 
 /// PCI vendor ID; 0x1b36 is Red Hat's, whose 0x00xx device IDs are for virtual devices.
 pub const VENDOR_ID: u16 = 0x1b36;
@@ -234,14 +240,20 @@ pub mod queue {
     pub const DST_OF_PEER: u32 = 1 << 9;
 }
 
-/// Context pages in BAR1, for the owning process: offsets in a page. A store anywhere in the page
-/// passes the size word of the key-based method, or wakes the device to poll the queue.
-pub mod context_page {
-    /// i64, read-only: bytes to go of the last transfer, or a negated status. With the key-based
-    /// method a load starts the transfer whose arguments were passed.
-    pub const REMAINING: usize = 0x00;
-    /// u64, read-only: last ticket given out.
-    pub const TICKET: usize = 0x08;
+registers! {
+    /// Registers of a context page in BAR1, for the process that owns the context.
+    ///
+    /// A store anywhere in the page passes the size word of the key-based method, or wakes the
+    /// device to poll the queue.
+    pub mod context_page;
+    /// A register of a context page, as the device decodes it.
+    pub enum PageRegister in 1 << 12;
+
+    /// Bytes that the last transfer has left, or a negated status. With the key-based method a load
+    /// starts the transfer whose arguments were passed.
+    REMAINING: i64 = 0x00, ro;
+    /// The last ticket that the device returned.
+    TICKET: u64 = 0x08, ro;
 }
 
 /// [`reg::INVALIDATE`]: kind in bits 63..56, index in bits 31..0.

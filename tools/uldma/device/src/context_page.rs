@@ -4,7 +4,7 @@
 
 use crate::abi::Method;
 use crate::completion::StatusPage;
-use crate::layout::{context_page, event};
+use crate::layout::{context_page, event, PageRegister};
 use crate::memory::GuestMemory;
 use crate::method::{self, Machine, Reply};
 use crate::model::Model;
@@ -39,7 +39,7 @@ impl Model {
         if !matches!(width, 4 | 8) || address % width as u64 != 0 {
             return None;
         }
-        if method == Some(Method::Key) && offset == context_page::REMAINING {
+        if method == Some(Method::Key) && offset == context_page::REMAINING.offset() {
             let reply = own.machines.key.page_load(u32::try_from(number).ok()?);
             let result = match reply {
                 Reply::Start(request) => self.begin((node, number), Method::Key, request, memories),
@@ -51,10 +51,10 @@ impl Model {
             }
         }
         let context = self.nodes.get(node)?.contexts.get(number)?;
-        let value = match offset & !7 {
-            context_page::REMAINING => context.remaining() as u64,
-            context_page::TICKET => context.ticket(),
-            _ => 0,
+        let value = match PageRegister::decode(offset & !7) {
+            Some(PageRegister::REMAINING) => context.remaining() as u64,
+            Some(PageRegister::TICKET) => context.ticket(),
+            None => 0,
         };
         Some(value >> (offset % 8 * 8))
     }

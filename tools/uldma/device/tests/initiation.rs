@@ -389,7 +389,7 @@ fn full_queue_and_context_page() {
     for ticket in 1..=64 {
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 100), ticket);
     }
-    let remaining = page + context_page::REMAINING as u64;
+    let remaining = page + context_page::REMAINING.offset() as u64;
     assert_eq!(rig.load(0, BAR_CONTEXT, remaining, 8), 100);
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(2, 0), 100),
@@ -399,7 +399,7 @@ fn full_queue_and_context_page() {
         rig.load(0, BAR_CONTEXT, remaining, 8) as i64,
         refused(Status::QueueFull)
     );
-    let ticket = page + context_page::TICKET as u64;
+    let ticket = page + context_page::TICKET.offset() as u64;
     assert_eq!(rig.load(0, BAR_CONTEXT, ticket, 8), 64);
     rig.run();
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 100), 65);

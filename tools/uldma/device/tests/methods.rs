@@ -84,7 +84,7 @@ fn initiate(rig: &mut Rig, method: Method, context: u32) -> i64 {
             rig.st(context, B, Rig::key(context));
             rig.st(context, A, Rig::key(context));
             rig.store(0, BAR_CONTEXT, page_register(context, 0x48), 8, size());
-            let page = page_register(context, context_page::REMAINING);
+            let page = page_register(context, context_page::REMAINING.offset());
             rig.load(0, BAR_CONTEXT, page, 8) as i64
         }
         Method::SingleStore => {
@@ -364,7 +364,7 @@ fn disabling_forgets_what_was_passed() {
 fn keys() {
     let mut rig = rig(Method::Key);
     assert_eq!(rig.get_ctx(0, OURS, ctx::KEY), 0, "it is write-only");
-    let page = page_register(OURS, context_page::REMAINING);
+    let page = page_register(OURS, context_page::REMAINING.offset());
     rig.st(OURS, B, Rig::key(OURS));
     let no_args = refused(Status::NoArgs);
     assert_eq!(rig.load(0, BAR_CONTEXT, page, 8) as i64, no_args);
@@ -408,7 +408,7 @@ fn keys() {
     assert_eq!(rig.load(0, BAR_CONTEXT, page, 4), BYTES as u64, "to go");
     rig.run();
     assert_eq!(rig.load(0, BAR_CONTEXT, page, 8), 0);
-    let ticket = page_register(OURS, context_page::TICKET);
+    let ticket = page_register(OURS, context_page::TICKET.offset());
     assert_eq!(rig.load(0, BAR_CONTEXT, ticket, 8), 1);
     assert_eq!(rig.get(0, reg::EVENT) as u32 & event::KEY, 0);
 }
