@@ -32,6 +32,7 @@ pub(crate) mod ivshmem;
 #[allow(dead_code, unreachable_pub, reason = "the device model uses the rest")]
 pub(crate) mod layout;
 pub(crate) mod loopback;
+mod registers;
 pub(crate) mod table;
 
 use health::Health;

@@ -8,10 +8,7 @@ use kernel::{
         Device, //
     },
     devres::Devres,
-    io::{
-        poll::read_poll_timeout,
-        Io, //
-    },
+    io::poll::read_poll_timeout,
     new_mutex,
     page::{
         PAGE_SHIFT,
@@ -28,14 +25,25 @@ use super::{
     layout::{
         self,
         context_control,
-        context_page,
         control,
         ctx,
         invalidate,
         kernel_address,
         reg,
         size_word,
-        status, //
+        status,
+        Array,
+        Block,
+        ContextRegister,
+        ControlRegister,
+        Register,
+        CONTEXT_BLOCKS,
+        MAX_NODES, //
+    },
+    registers::{
+        wake,
+        ControlBar,
+        Registers, //
     },
     section_size,
     Backend,
@@ -65,7 +73,14 @@ use crate::{
     uapi, //
 };
 
-type Registers<'a> = pci::Bar<'a, { layout::BAR_CONTROL_SIZE }>;
+/// The registers of one context.
+type ContextBlock = Block<ControlRegister, ContextRegister>;
+
+/// A control register that holds a `T`.
+type ControlAt<T, A> = Register<ControlRegister, T, A>;
+
+/// Control registers of which each node has one.
+type OfNodes<T, A> = Array<ControlRegister, T, A, MAX_NODES>;
 
 /// Value of registers when the device is no longer on the bus.
 const GONE: u32 = u32::MAX;
@@ -123,11 +138,11 @@ impl Adapter {
         let window = Window::of_bar(pdev, layout::BAR_WINDOW, c"uldma/window")?;
         let bar = registers.access(pdev.as_ref())?;
 
-        if bar.read32(reg::ID) != layout::ID_MAGIC {
+        if bar.read(reg::ID) != layout::ID_MAGIC {
             dev_err!(pdev, "not an uldma adapter\n");
             return Err(ENODEV);
         }
-        let version = bar.read32(reg::VERSION);
+        let version = bar.read(reg::VERSION);
         if version >> 16 != layout::VERSION >> 16 {
             dev_err!(
                 pdev,
@@ -137,12 +152,12 @@ impl Adapter {
             );
             return Err(ENODEV);
         }
-        bar.write32(control::RESET, reg::CONTROL);
+        bar.write(reg::CONTROL, control::RESET);
         wait_ready(bar)?;
 
         let page_shift = u32::try_from(PAGE_SHIFT)?;
-        bar.write32(page_shift, reg::PAGE_SHIFT);
-        if bar.read32(reg::PAGE_SHIFT) != page_shift {
+        bar.write(reg::PAGE_SHIFT, page_shift);
+        if bar.read(reg::PAGE_SHIFT) != page_shift {
             dev_err!(
                 pdev,
                 "adapter does not support pages of {} bytes\n",
@@ -151,11 +166,11 @@ impl Adapter {
             return Err(eopnotsupp());
         }
 
-        let contexts = bar.read32(reg::CONTEXTS).min(layout::MAX_CONTEXTS);
-        let methods = bar.read32(reg::METHODS);
-        let shadow_shift = bar.read32(reg::SHADOW_SHIFT);
-        let (node, nodes) = (bar.read32(reg::NODE), bar.read32(reg::NODES));
-        let window_size = usize::try_from(bar.try_read64(reg::WINDOW_SIZE)?)?;
+        let contexts = bar.read(reg::CONTEXTS).min(layout::MAX_CONTEXTS);
+        let methods = bar.read(reg::METHODS);
+        let shadow_shift = bar.read(reg::SHADOW_SHIFT);
+        let (node, nodes) = (bar.read(reg::NODE), bar.read(reg::NODES));
+        let window_size = usize::try_from(bar.try_read(reg::WINDOW_SIZE)?)?;
         let (context_frame, context_len) = frames(pdev, layout::BAR_CONTEXT)?;
         let (shadow_frame, shadow_len) = frames(pdev, layout::BAR_SHADOW)?;
         let mapped = window.access(pdev.as_ref())?;
@@ -196,7 +211,7 @@ impl Adapter {
                 None => contexts,
             },
             methods,
-            cpus: bar.read32(reg::CPUS),
+            cpus: bar.read(reg::CPUS),
             shadow_shift,
             // As many as a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
@@ -251,11 +266,11 @@ impl Adapter {
     fn invalidate(&self, dev: &Device<Bound>, kind: u64, index: u32) -> Result {
         let bar = self.registers.access(dev)?;
         let _guard = self.invalidate.lock();
-        bar.try_write64(
-            kind << invalidate::KIND_SHIFT | u64::from(index),
+        bar.try_write(
             reg::INVALIDATE,
+            kind << invalidate::KIND_SHIFT | u64::from(index),
         )?;
-        self.wait_clear(dev, || Ok(bar.read32(reg::INVALIDATE_PENDING)), u32::MAX)
+        self.wait_clear(dev, || Ok(bar.read(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
     /// Checks the number of a context, which may be one of the kernel's.
@@ -266,20 +281,21 @@ impl Adapter {
         Ok(usize::try_from(context)?)
     }
 
-    fn block(&self, context: u32) -> Result<usize> {
-        Ok(reg::CONTEXT_BLOCKS + self.context(context)? * ctx::STRIDE)
+    /// Returns the registers of a context, which may be one of the kernel's.
+    fn block(&self, context: u32) -> Result<ContextBlock> {
+        CONTEXT_BLOCKS.at(self.context(context)?).ok_or(EINVAL)
     }
 
-    /// Offset of the register of `peer` in the array at `array`.
-    fn of_peer(&self, array: usize, peer: u32) -> Result<usize> {
+    /// Returns the register of `peer` in `array`.
+    fn of_peer<T, A>(&self, array: OfNodes<T, A>, peer: u32) -> Result<ControlAt<T, A>> {
         self.geometry.check_peer(peer)?;
-        Ok(array + usize::try_from(peer)? * size_of::<u32>())
+        array.at(usize::try_from(peer)?).ok_or(EINVAL)
     }
 }
 
-fn wait_ready(bar: &Registers<'_>) -> Result {
+fn wait_ready(bar: &ControlBar<'_>) -> Result {
     let value = read_poll_timeout(
-        || Ok(bar.read32(reg::STATUS)),
+        || Ok(bar.read(reg::STATUS)),
         |value| value & status::READY != 0,
         wakeup::cost(),
         TIMEOUT,
@@ -315,18 +331,18 @@ impl Hardware for Adapter {
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
         // A device that has left the bus reads as all ones, which does not count as a reset.
-        Ok(bar.read32(reg::CONTROL) & control::ENABLE != 0)
+        Ok(bar.read(reg::CONTROL) & control::ENABLE != 0)
     }
 
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
-        if bar.read32(reg::INVALIDATE_PENDING) != 0 {
+        if bar.read(reg::INVALIDATE_PENDING) != 0 {
             return Ok(false);
         }
         for context in 0..self.contexts {
             // An enabled context may be busy for any time.
             const ENDING: u32 = context_control::BUSY;
-            let control = bar.try_read32(self.block(context)? + ctx::CONTROL)?;
+            let control = bar.try_read(ctx::CONTROL.of(self.block(context)?))?;
             if control & (ENDING | context_control::ENABLE) == ENDING {
                 return Ok(false);
             }
@@ -364,25 +380,25 @@ impl Hardware for Adapter {
     fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState> {
         let generation = self.of_peer(reg::LINK_GENERATION, peer)?;
         let bar = self.registers.access(dev)?;
-        let links = bar.read32(reg::LINKS);
+        let links = bar.read(reg::LINKS);
         if links == GONE {
             return Err(ENODEV);
         }
         Ok(LinkState {
             up: links & 1 << peer != 0,
-            generation: bar.try_read32(generation)?,
+            generation: bar.try_read(generation)?,
         })
     }
 
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
         let doorbell = self.of_peer(reg::PEER_DOORBELL, peer)?;
-        self.registers.access(dev)?.try_write32(bits, doorbell)
+        self.registers.access(dev)?.try_write(doorbell, bits)
     }
 
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
         let bar = self.registers.access(dev)?;
-        let bits = bar.read32(reg::DOORBELL);
-        bar.write32(bits, reg::DOORBELL);
+        let bits = bar.read(reg::DOORBELL);
+        bar.write(reg::DOORBELL, bits);
         Ok(bits)
     }
 
@@ -390,28 +406,28 @@ impl Hardware for Adapter {
         let bar = self.registers.access(dev)?;
         let mut mask = self.doorbell_mask.lock();
         *mask = if masked { *mask | bits } else { *mask & !bits };
-        bar.write32(*mask, reg::DOORBELL_MASK);
+        bar.write(reg::DOORBELL_MASK, *mask);
         if masked && bits & LINK_DOORBELL != 0 {
             // It is not acknowledged elsewhere, so that a later pending bit has rung later.
-            bar.write32(LINK_DOORBELL, reg::DOORBELL);
+            bar.write(reg::DOORBELL, LINK_DOORBELL);
         }
         Ok(())
     }
 
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         let bar = self.registers.access(dev)?;
-        bar.try_write64(tables.pages, reg::PAGE_DIRECTORY)?;
-        bar.write32(tables.page_capacity, reg::PAGE_CAPACITY);
-        bar.try_write64(tables.regions, reg::REGION_DIRECTORY)?;
-        bar.write32(tables.region_capacity, reg::REGION_CAPACITY);
-        bar.write32(control::ENABLE, reg::CONTROL);
+        bar.try_write(reg::PAGE_DIRECTORY, tables.pages)?;
+        bar.write(reg::PAGE_CAPACITY, tables.page_capacity);
+        bar.try_write(reg::REGION_DIRECTORY, tables.regions)?;
+        bar.write(reg::REGION_CAPACITY, tables.region_capacity);
+        bar.write(reg::CONTROL, control::ENABLE);
         self.health.recovered(dev);
         Ok(())
     }
 
     fn reset(&self, dev: &Device<Bound>) -> Result {
         let bar = self.registers.access(dev)?;
-        bar.write32(control::RESET, reg::CONTROL);
+        bar.write(reg::CONTROL, control::RESET);
         wait_ready(bar)
     }
 
@@ -424,11 +440,11 @@ impl Hardware for Adapter {
 
     fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
         let bar = self.registers.access(dev)?;
-        let events = bar.read32(reg::EVENT);
+        let events = bar.read(reg::EVENT);
         if events == GONE {
             return Err(ENODEV);
         }
-        bar.write32(events, reg::EVENT);
+        bar.write(reg::EVENT, events);
         Ok(events)
     }
 
@@ -453,11 +469,10 @@ impl Hardware for Adapter {
         };
         let bar = self.registers.access(dev)?;
         let _guard = self.start.lock();
-        bar.try_write64(address(src), reg::DMA_SOURCE)?;
-        bar.try_write64(address(dst), reg::DMA_DESTINATION)?;
-        bar.try_write64(length, reg::DMA_SIZE)?;
-        // CAST: The register holds a signed number.
-        let result = bar.try_read64(reg::DMA_STATUS)? as i64;
+        bar.try_write(reg::DMA_SOURCE, address(src))?;
+        bar.try_write(reg::DMA_DESTINATION, address(dst))?;
+        bar.try_write(reg::DMA_SIZE, length)?;
+        let result = bar.try_read(reg::DMA_STATUS)?;
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
     }
 
@@ -471,11 +486,11 @@ impl Hardware for Adapter {
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
         let bar = self.registers.access(dev)?;
         let block = self.block(context)?;
-        bar.try_write32(setup.space, block + ctx::SPACE)?;
-        bar.try_write64(setup.status_page, block + ctx::STATUS_PAGE)?;
-        bar.try_write32(setup.methods, block + ctx::METHODS)?;
-        bar.try_write64(setup.key, block + ctx::KEY)?;
-        bar.try_write64(setup.queue, block + ctx::QUEUE)?;
+        bar.try_write(ctx::SPACE.of(block), setup.space)?;
+        bar.try_write(ctx::STATUS_PAGE.of(block), setup.status_page)?;
+        bar.try_write(ctx::METHODS.of(block), setup.methods)?;
+        bar.try_write(ctx::KEY.of(block), setup.key)?;
+        bar.try_write(ctx::QUEUE.of(block), setup.queue)?;
         let mut value = context_control::ENABLE;
         if setup.no_data {
             value |= context_control::NO_DATA;
@@ -486,49 +501,47 @@ impl Hardware for Adapter {
         if setup.privileged {
             value |= context_control::PRIVILEGED;
         }
-        bar.try_write32(value, block + ctx::CONTROL)
+        bar.try_write(ctx::CONTROL.of(block), value)
     }
 
     fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
         let bar = self.registers.access(dev)?;
-        let control = self.block(context)? + ctx::CONTROL;
-        bar.try_write32(0, control)?;
-        self.wait_clear(dev, || bar.try_read32(control), context_control::BUSY)
+        let control = ctx::CONTROL.of(self.block(context)?);
+        bar.try_write(control, 0)?;
+        self.wait_clear(dev, || bar.try_read(control), context_control::BUSY)
     }
 
     fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {
         let pages = self.context_pages.as_ref().ok_or_else(eopnotsupp)?;
         let page = self.context(context)? << PAGE_SHIFT;
-        let bar = pages.access(dev)?;
-        bar.try_write64(0, page + context_page::REMAINING.offset())
+        wake(pages.access(dev)?, page)
     }
 
     fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         let bar = self.registers.access(dev)?;
         let word = u64::from(cpu) << 32 | u64::from(context.unwrap_or(0));
-        bar.try_write64(word, reg::RUNNING)?;
-        Ok(())
+        bar.try_write(reg::RUNNING, word)
     }
 
     fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {
         let bar = self.registers.access(dev)?;
-        bar.try_read32(self.block(context)? + ctx::BAD_KEYS)
+        bar.try_read(ctx::BAD_KEYS.of(self.block(context)?))
     }
 
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
         let bar = self.registers.access(dev)?;
-        bar.try_write64(completed, self.block(context)? + ctx::ARM)
+        bar.try_write(ctx::ARM.of(self.block(context)?), completed)
     }
 
     fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64> {
         let bar = self.registers.access(dev)?;
-        bar.try_read64(self.block(context)? + ctx::TICKET)
+        bar.try_read(ctx::TICKET.of(self.block(context)?))
     }
 
     fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters> {
         let bar = self.registers.access(dev)?;
         let block = self.block(context)?;
-        let read = |offset| bar.try_read64(block + offset);
+        let read = |counter: Register<_, u64, _>| bar.try_read(counter.of(block));
         Ok(ContextCounters {
             shadow_stores: read(ctx::SHADOW_STORES)?,
             shadow_loads: read(ctx::SHADOW_LOADS)?,
@@ -537,7 +550,7 @@ impl Hardware for Adapter {
             initiations: read(ctx::INITIATIONS)?,
             refused: read(ctx::REFUSED)?,
             bytes: read(ctx::BYTES)?,
-            bad_keys: bar.try_read32(block + ctx::BAD_KEYS)?,
+            bad_keys: bar.try_read(ctx::BAD_KEYS.of(block))?,
         })
     }
 }

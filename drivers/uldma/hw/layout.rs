@@ -39,86 +39,94 @@ pub const VECTOR_EVENT: u16 = 0;
 /// Vector for doorbell bit 0, by which drivers ring each other: nothing has to be read to know that.
 pub const VECTOR_CONTROL: u16 = 1;
 
-/// Control registers: byte offsets in BAR0.
-pub mod reg {
-    /// u32, read-only: [`super::ID_MAGIC`].
-    pub const ID: usize = 0x000;
-    /// u32, read-only: major version in the upper half, minor in the lower.
-    pub const VERSION: usize = 0x004;
-    /// u32, read-only: number of register contexts, [`super::MAX_CONTEXTS`] at most.
-    pub const CONTEXTS: usize = 0x008;
-    /// u32, read-only: number of this node on its link.
-    pub const NODE: usize = 0x00c;
-    /// u32: log2 of the page that a page entry, a shadow page and a context page stand for.
-    /// Resets to 12; 12 to 16 can be written while disabled, other values are ignored.
-    pub const PAGE_SHIFT: usize = 0x010;
-    /// u32, read-only: log2 of the bytes of shadow space per context.
-    pub const SHADOW_SHIFT: usize = 0x014;
-    /// u32: see [`super::control`].
-    pub const CONTROL: usize = 0x018;
-    /// u32, read-only: see [`super::status`].
-    pub const STATUS: usize = 0x01c;
-    /// u32, read-only: nodes that the link joins, 2 to [`super::MAX_NODES`], with this one.
-    pub const NODES: usize = 0x020;
-    /// u32: pending causes of [`super::VECTOR_EVENT`], see [`super::event`]; write ones to clear.
-    pub const EVENT: usize = 0x024;
-    /// u32, read-only: bit mask of the initiation methods that the device has, by
-    /// `enum uldma_method`.
-    pub const METHODS: usize = 0x028;
-    /// u32, read-only: CPUs that [`RUNNING`] can name.
-    pub const CPUS: usize = 0x02c;
-    /// u32, read-only: mask of the nodes that can be reached, this one not among them.
-    pub const LINKS: usize = 0x030;
+registers! {
+    /// Control registers in BAR0.
+    pub mod reg;
+    /// A control register, as the device decodes it.
+    pub enum ControlRegister in CONTEXT_BLOCKS.offset();
 
-    /// u64: bus address of the page table's directory.
-    pub const PAGE_DIRECTORY: usize = 0x040;
-    /// u64: bus address of the region table's directory.
-    pub const REGION_DIRECTORY: usize = 0x048;
-    /// u32: number of page entries that the directory can name.
-    pub const PAGE_CAPACITY: usize = 0x050;
-    /// u32: number of region entries that the directory can name.
-    pub const REGION_CAPACITY: usize = 0x054;
-    /// u64, write: see [`super::invalidate`].
-    pub const INVALIDATE: usize = 0x058;
-    /// u32, read-only: invalidations that have not ended; 0 when idle.
-    pub const INVALIDATE_PENDING: usize = 0x060;
+    /// [`ID_MAGIC`].
+    ID: u32 = 0x000, ro;
+    /// Version of the register layout: major in the upper half, minor in the lower half.
+    VERSION: u32 = 0x004, ro;
+    /// Number of register contexts, at most [`MAX_CONTEXTS`].
+    CONTEXTS: u32 = 0x008, ro;
+    /// Number of this node on its link.
+    NODE: u32 = 0x00c, ro;
+    /// log2 of the bytes of the page that a page entry, a shadow page and a context page stand for.
+    /// Resets to 12; takes 12 to 16 while the device is disabled, and ignores other values.
+    PAGE_SHIFT: u32 = 0x010, rw;
+    /// log2 of the bytes of shadow space per context.
+    SHADOW_SHIFT: u32 = 0x014, ro;
+    /// See [`control`].
+    CONTROL: u32 = 0x018, rw;
+    /// See [`status`].
+    STATUS: u32 = 0x01c, ro;
+    /// Number of nodes that the link joins, including this one: 2 to [`MAX_NODES`].
+    NODES: u32 = 0x020, ro;
+    /// Pending causes of [`VECTOR_EVENT`], see [`event`].
+    EVENT: u32 = 0x024, w1c;
+    /// Mask of the initiation methods that the device has, by `enum uldma_method`.
+    METHODS: u32 = 0x028, ro;
+    /// Number of CPUs that [`RUNNING`] can name.
+    CPUS: u32 = 0x02c, ro;
+    /// Mask of the nodes that can be reached, without this one.
+    LINKS: u32 = 0x030, ro;
 
-    /// u64: kernel-initiated transfer: source, see [`super::kernel_address`].
-    pub const DMA_SOURCE: usize = 0x080;
-    /// u64: kernel-initiated transfer: destination.
-    pub const DMA_DESTINATION: usize = 0x088;
-    /// u64, write: number of bytes; the write starts the transfer.
-    pub const DMA_SIZE: usize = 0x090;
-    /// i64, read-only: ticket of the last start (greater than 0), or a negated status.
-    pub const DMA_STATUS: usize = 0x098;
+    /// Bus address of the page table's directory.
+    PAGE_DIRECTORY: u64 = 0x040, rw;
+    /// Bus address of the region table's directory.
+    REGION_DIRECTORY: u64 = 0x048, rw;
+    /// Number of page entries that the directory can name.
+    PAGE_CAPACITY: u32 = 0x050, rw;
+    /// Number of region entries that the directory can name.
+    REGION_CAPACITY: u32 = 0x054, rw;
+    /// Starts an invalidation, see [`invalidate`].
+    INVALIDATE: u64 = 0x058, wo;
+    /// Number of invalidations that have not ended; 0 when idle.
+    INVALIDATE_PENDING: u32 = 0x060, ro;
 
-    /// u64, write: what runs: a CPU in bits 63..32, and in bits 31..0 the context that runs there
-    /// from now on, or 0. Forgets the arguments that were passed on that CPU by the method that
-    /// context switches abort.
-    pub const RUNNING: usize = 0x0a0;
+    /// Source of a kernel-initiated transfer, see [`kernel_address`].
+    DMA_SOURCE: u64 = 0x080, rw;
+    /// Destination of a kernel-initiated transfer.
+    DMA_DESTINATION: u64 = 0x088, rw;
+    /// Number of bytes of a kernel-initiated transfer; the write starts it.
+    DMA_SIZE: u64 = 0x090, wo;
+    /// Ticket of the last start, which is greater than 0, or its negated status.
+    DMA_STATUS: i64 = 0x098, ro;
 
-    /// u64, read-only: bytes of each node's section of the window; that of node `n` starts at `n`
-    /// times this. Its owner reads it, the others write it.
-    pub const WINDOW_SIZE: usize = 0x0c0;
+    /// The context that runs on a CPU from now on: the CPU in bits 63..32, the context or 0 in bits
+    /// 31..0. Discards the arguments that were passed on that CPU by the method that context switches
+    /// abort.
+    RUNNING: u64 = 0x0a0, wo;
 
-    /// u32: doorbell bits that peers have set; write ones to clear.
-    pub const DOORBELL: usize = 0x104;
-    /// u32: doorbell bits that do not interrupt.
-    pub const DOORBELL_MASK: usize = 0x108;
-    /// 8 x u32: scratchpads that this node writes.
-    pub const SCRATCHPAD: usize = 0x140;
-    /// [`super::MAX_NODES`] x u32, write: bits to set in the [`DOORBELL`] of node `n`; ignored while it
-    /// cannot be reached.
-    pub const PEER_DOORBELL: usize = 0x180;
-    /// [`super::MAX_NODES`] x u32, read-only: how often the link to node `n` came up.
-    pub const LINK_GENERATION: usize = 0x1a0;
-    /// [`super::MAX_NODES`] x 8 x u32, read-only: the scratchpads of node `n`; all ones while it
-    /// cannot be reached.
-    pub const PEER_SCRATCHPAD: usize = 0x200;
+    /// Bytes of each node's section of the window; the section of node `n` starts at `n` times
+    /// this. The owner of a section reads it, the other nodes write it.
+    WINDOW_SIZE: u64 = 0x0c0, ro;
 
-    /// First context block; see [`super::ctx`].
-    pub const CONTEXT_BLOCKS: usize = 0x1000;
+    /// Doorbell bits that peers have set.
+    DOORBELL: u32 = 0x104, w1c;
+    /// Doorbell bits that do not interrupt.
+    DOORBELL_MASK: u32 = 0x108, rw;
+    /// Scratchpads that this node writes and its peers read.
+    SCRATCHPAD[SCRATCHPADS]: u32 = 0x140, rw;
+    /// For each node, bits to set in its [`DOORBELL`]; ignored while the node cannot be reached.
+    PEER_DOORBELL[MAX_NODES]: u32 = 0x180, wo;
+    /// For each node, the number of times that the link to it came up.
+    LINK_GENERATION[MAX_NODES]: u32 = 0x1a0, ro;
+    /// For each node, its [`SCRATCHPADS`] scratchpads; all ones while the node cannot be reached.
+    PEER_SCRATCHPAD[MAX_NODES * SCRATCHPADS]: u32 = 0x200, ro;
 }
+
+/// The context blocks in BAR0, for the kernel only.
+pub const CONTEXT_BLOCKS: Blocks<
+    ControlRegister,
+    ContextRegister,
+    CONTEXT_STRIDE,
+    { MAX_CONTEXTS as usize },
+> = Blocks::new(0x1000);
+/// Bytes from one context block to the next.
+pub const CONTEXT_STRIDE: usize = 0x70;
 
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
@@ -164,45 +172,47 @@ pub mod event {
     pub const DOORBELL: u32 = 1 << 4;
 }
 
-/// Context blocks in BAR0, for the kernel only: offsets in a block.
-pub mod ctx {
-    /// Bytes from one block to the next.
-    pub const STRIDE: usize = 0x70;
-    /// u32: see [`super::context_control`].
-    pub const CONTROL: usize = 0x00;
-    /// u32: space whose pages and regions this context may name.
-    pub const SPACE: usize = 0x04;
-    /// u64: bus address of the status page (`struct uldma_status_page`).
-    pub const STATUS_PAGE: usize = 0x08;
-    /// u64, write-only, reads 0: the context's key, for methods that need one: 60 secret bits, not all
-    /// of them 0, above the context's number in bits 3..0. Takes effect when the context is enabled.
-    pub const KEY: usize = 0x10;
-    /// u32: bit mask of allowed initiation methods, by `enum uldma_method`; one bit.
-    pub const METHODS: usize = 0x18;
-    /// u32, read-only: wrong keys that were passed through this context's shadow pages since it
-    /// was enabled; from [`super::MAX_BAD_KEYS`] on no key is taken through them.
-    pub const BAD_KEYS: usize = 0x1c;
-    /// u64, write: raise [`super::event::COMPLETION`] once the completed ticket exceeds this value
-    /// (at once if it does already), then disarm.
-    pub const ARM: usize = 0x20;
-    /// u64, read-only counters since the context was enabled, each.
-    pub const SHADOW_STORES: usize = 0x28;
-    /// See [`SHADOW_STORES`].
-    pub const SHADOW_LOADS: usize = 0x30;
-    /// Stores to the context page.
-    pub const PAGE_STORES: usize = 0x38;
-    /// Loads from the context page.
-    pub const PAGE_LOADS: usize = 0x40;
-    /// Transfers started.
-    pub const INITIATIONS: usize = 0x48;
-    /// Initiations refused.
-    pub const REFUSED: usize = 0x50;
-    /// Bytes moved.
-    pub const BYTES: usize = 0x58;
-    /// u64, read-only: last ticket given out.
-    pub const TICKET: usize = 0x60;
-    /// u64: bus address of the page of descriptors (`struct uldma_descriptor`).
-    pub const QUEUE: usize = 0x68;
+registers! {
+    /// Registers of a context block.
+    pub mod ctx;
+    /// A register of a context block, as the device decodes it.
+    pub enum ContextRegister in CONTEXT_STRIDE;
+
+    /// See [`context_control`].
+    CONTROL: u32 = 0x00, rw;
+    /// Space whose pages and regions the context may name.
+    SPACE: u32 = 0x04, rw;
+    /// Bus address of the status page (`struct uldma_status_page`).
+    STATUS_PAGE: u64 = 0x08, rw;
+    /// The context's key, for methods that need one: 60 secret bits, not all of them 0, above the
+    /// context's number in bits 3..0. Takes effect when the context is enabled.
+    KEY: u64 = 0x10, wo;
+    /// Mask of the allowed initiation methods, by `enum uldma_method`; one bit.
+    METHODS: u32 = 0x18, rw;
+    /// Number of wrong keys that were passed through the context's shadow pages since it was
+    /// enabled; from [`MAX_BAD_KEYS`] on the device takes no key through them.
+    BAD_KEYS: u32 = 0x1c, ro;
+    /// Raises [`event::COMPLETION`] once the completed ticket exceeds this value (at once if it does
+    /// already), then disarms.
+    ARM: u64 = 0x20, wo;
+    /// Stores to the shadow pages since the context was enabled.
+    SHADOW_STORES: u64 = 0x28, ro;
+    /// Loads from the shadow pages since the context was enabled.
+    SHADOW_LOADS: u64 = 0x30, ro;
+    /// Stores to the context page since the context was enabled.
+    PAGE_STORES: u64 = 0x38, ro;
+    /// Loads from the context page since the context was enabled.
+    PAGE_LOADS: u64 = 0x40, ro;
+    /// Transfers started since the context was enabled.
+    INITIATIONS: u64 = 0x48, ro;
+    /// Initiations refused since the context was enabled.
+    REFUSED: u64 = 0x50, ro;
+    /// Bytes moved since the context was enabled.
+    BYTES: u64 = 0x58, ro;
+    /// The last ticket that the device returned.
+    TICKET: u64 = 0x60, ro;
+    /// Bus address of the page of descriptors (`struct uldma_descriptor`).
+    QUEUE: u64 = 0x68, rw;
 }
 
 /// Wrong keys that a context is forgiven.
@@ -396,5 +406,4 @@ pub struct Run {
 const _: () = assert!(core::mem::size_of::<PageEntry>() == 16);
 const _: () = assert!(core::mem::size_of::<RegionEntry>() == 64);
 const _: () = assert!(core::mem::size_of::<Run>() == 16);
-const _: () =
-    assert!(reg::CONTEXT_BLOCKS + MAX_CONTEXTS as usize * ctx::STRIDE <= MSIX_TABLE_OFFSET);
+const _: () = assert!(CONTEXT_BLOCKS.end() <= MSIX_TABLE_OFFSET);

@@ -8,7 +8,7 @@ use uldma_device::abi::{Method, Op};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
     context_control, control, ctx, invalidate, queue, reg, PageEntry, RegionEntry, BAR_CONTEXT,
-    BAR_CONTROL, BAR_SHADOW, BAR_WINDOW,
+    BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, CONTEXT_BLOCKS, CONTEXT_STRIDE,
 };
 use uldma_device::memory::GuestMemory;
 use uldma_device::shadow::SizeWord;
@@ -23,40 +23,40 @@ const SECRET: u64 = 0x5ec7_3700_0000;
 const ENOUGH: usize = 100_000;
 
 const REGISTERS: [usize; 22] = [
-    reg::ID,
-    reg::PAGE_SHIFT,
-    reg::CONTROL,
-    reg::STATUS,
-    reg::EVENT,
-    reg::PAGE_DIRECTORY,
-    reg::REGION_DIRECTORY,
-    reg::PAGE_CAPACITY,
-    reg::REGION_CAPACITY,
-    reg::INVALIDATE,
-    reg::INVALIDATE_PENDING,
-    reg::DMA_SOURCE,
-    reg::DMA_DESTINATION,
-    reg::DMA_SIZE,
-    reg::DMA_STATUS,
-    reg::RUNNING,
-    reg::WINDOW_SIZE,
-    reg::DOORBELL,
-    reg::DOORBELL_MASK,
-    reg::SCRATCHPAD,
-    reg::PEER_DOORBELL,
-    reg::PEER_SCRATCHPAD,
+    reg::ID.offset(),
+    reg::PAGE_SHIFT.offset(),
+    reg::CONTROL.offset(),
+    reg::STATUS.offset(),
+    reg::EVENT.offset(),
+    reg::PAGE_DIRECTORY.offset(),
+    reg::REGION_DIRECTORY.offset(),
+    reg::PAGE_CAPACITY.offset(),
+    reg::REGION_CAPACITY.offset(),
+    reg::INVALIDATE.offset(),
+    reg::INVALIDATE_PENDING.offset(),
+    reg::DMA_SOURCE.offset(),
+    reg::DMA_DESTINATION.offset(),
+    reg::DMA_SIZE.offset(),
+    reg::DMA_STATUS.offset(),
+    reg::RUNNING.offset(),
+    reg::WINDOW_SIZE.offset(),
+    reg::DOORBELL.offset(),
+    reg::DOORBELL_MASK.offset(),
+    reg::SCRATCHPAD.offset(),
+    reg::PEER_DOORBELL.offset(),
+    reg::PEER_SCRATCHPAD.offset(),
 ];
 const OF_CONTEXT: [usize; 10] = [
-    ctx::CONTROL,
-    ctx::SPACE,
-    ctx::STATUS_PAGE,
-    ctx::METHODS,
-    ctx::KEY,
-    ctx::ARM,
-    ctx::QUEUE,
-    ctx::TICKET,
-    ctx::BAD_KEYS,
-    ctx::BYTES,
+    ctx::CONTROL.offset(),
+    ctx::SPACE.offset(),
+    ctx::STATUS_PAGE.offset(),
+    ctx::METHODS.offset(),
+    ctx::KEY.offset(),
+    ctx::ARM.offset(),
+    ctx::QUEUE.offset(),
+    ctx::TICKET.offset(),
+    ctx::BAD_KEYS.offset(),
+    ctx::BYTES.offset(),
 ];
 
 /// Numbers that mean something to the device.
@@ -101,6 +101,11 @@ fn known(rig: &Rig) -> Vec<u64> {
     ]
 }
 
+/// Byte offset in BAR0 of a byte in a context's block.
+fn in_block(context: u32, offset: usize) -> u64 {
+    (CONTEXT_BLOCKS.offset() + context as usize * CONTEXT_STRIDE + offset) as u64
+}
+
 struct Guests {
     rig: Rig,
     known: Vec<u64>,
@@ -111,7 +116,7 @@ impl Guests {
         let context = input.below(4) as u32;
         match input.byte() % 16 {
             0..=4 => (BAR_CONTROL, input.one_of(&REGISTERS) as u64),
-            5..=7 => (BAR_CONTROL, Rig::ctx(context, input.one_of(&OF_CONTEXT))),
+            5..=7 => (BAR_CONTROL, in_block(context, input.one_of(&OF_CONTEXT))),
             8..=12 => {
                 let entry = input.one_of(&[10, 11, 500, 501, 1000, 0, 77, 0xffff]);
                 let offset = input.one_of(&[0x120, 0x458, 0, 8, 0xff8]);
@@ -322,7 +327,7 @@ impl Guests {
             assert_eq!(self.rig.get(node, reg::INVALIDATE_PENDING), 0);
         }
         self.rig.regions(3 * PAGE);
-        let generation = self.rig.get(0, reg::LINK_GENERATION + 4) as u32;
+        let generation = self.rig.get(0, reg::LINK_GENERATION.at(1).unwrap()) as u32;
         self.import_of(generation);
         let data = pattern(2 * PAGE as usize, 3);
         self.rig.guests[0].put(FREE + 0x123, &data);

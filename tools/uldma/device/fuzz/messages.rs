@@ -52,7 +52,7 @@ fn body(input: &mut Input<'_>, command: u16) -> Vec<u8> {
                 9,
             ];
             let region = input.one_of(&regions);
-            let offset = input.number(&[0, 4, reg::CONTROL as u64, 0x1000]);
+            let offset = input.number(&[0, 4, reg::CONTROL.offset() as u64, 0x1000]);
             let count = input.number(&[4, 8, 4096]) as u32;
             let mut body = Raw::access(region, offset, count);
             body.extend(input.take(8));
@@ -91,6 +91,6 @@ pub(crate) fn run(bytes: &[u8], hostile: &Path, honest: &Path) {
     let mut raw = Raw::negotiate(honest);
     raw.write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0x04])
         .unwrap();
-    let id = raw.read(BAR_CONTROL, reg::ID as u64, 4).unwrap();
+    let id = raw.read(BAR_CONTROL, reg::ID.offset() as u64, 4).unwrap();
     assert_eq!(id, ID_MAGIC.to_le_bytes());
 }

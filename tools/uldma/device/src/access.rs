@@ -4,8 +4,8 @@
 
 use crate::fault::Fault;
 use crate::layout::{
-    control, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, MAX_NODES,
-    MSIX_TABLE_OFFSET, SCRATCHPADS, VERSION,
+    control, status, ControlRegister as Reg, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC,
+    SCRATCHPADS, VERSION,
 };
 use crate::memory::GuestMemory;
 use crate::model::{Model, ONES};
@@ -150,122 +150,118 @@ struct ControlFile<'a> {
     memories: &'a [&'a GuestMemory],
 }
 
-/// Number of a register of 4 bytes in an array of `count` of them that starts at `first`.
-fn element(offset: usize, first: usize, count: usize) -> Option<usize> {
-    let index = offset.checked_sub(first)? / 4;
-    (index < count).then_some(index)
-}
-
 impl ControlFile<'_> {
-    fn load_control(&self, offset: usize) -> Option<u64> {
+    fn load_control(&self, register: Reg) -> Option<u64> {
         let model = &*self.model;
         let node = model.nodes.get(self.node)?;
         let registers = &node.registers;
         let links = model.links.mask(self.node);
-        Some(match offset {
-            reg::ID if node.faults.has(Fault::BadId) => (!ID_MAGIC).into(),
-            reg::ID => ID_MAGIC.into(),
-            reg::VERSION => VERSION.into(),
-            reg::CONTEXTS => model.shape.contexts.into(),
-            reg::NODE => self.node as u64,
-            reg::PAGE_SHIFT => registers.tables.page_shift.into(),
-            reg::SHADOW_SHIFT => node.geometry().shadow_shift().into(),
-            reg::CONTROL if registers.enabled => control::ENABLE.into(),
-            reg::STATUS => {
+        Some(match register {
+            Reg::ID if node.faults.has(Fault::BadId) => (!ID_MAGIC).into(),
+            Reg::ID => ID_MAGIC.into(),
+            Reg::VERSION => VERSION.into(),
+            Reg::CONTEXTS => model.shape.contexts.into(),
+            Reg::NODE => self.node as u64,
+            Reg::PAGE_SHIFT => registers.tables.page_shift.into(),
+            Reg::SHADOW_SHIFT => node.geometry().shadow_shift().into(),
+            Reg::CONTROL => (if registers.enabled {
+                control::ENABLE
+            } else {
+                0
+            })
+            .into(),
+            Reg::STATUS => {
                 let ready = if node.resetting { 0 } else { status::READY };
                 let link = if links == 0 { 0 } else { status::LINK_UP };
                 (ready | link).into()
             }
-            reg::NODES => model.nodes.len() as u64,
-            reg::LINKS => links.into(),
-            reg::EVENT => registers.event.into(),
-            reg::METHODS => model.shape.methods.into(),
-            reg::CPUS => CPUS.into(),
-            reg::PAGE_DIRECTORY => registers.tables.page_directory,
-            reg::REGION_DIRECTORY => registers.tables.region_directory,
-            reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
-            reg::REGION_CAPACITY => registers.tables.region_capacity.into(),
-            reg::INVALIDATE_PENDING => node.invalidations.into(),
-            reg::DMA_SOURCE => registers.dma_source,
-            reg::DMA_DESTINATION => registers.dma_destination,
-            reg::DMA_STATUS => registers.dma_status as u64,
-            reg::WINDOW_SIZE => model.window_section(),
-            reg::DOORBELL => node.doorbell.bits().into(),
-            reg::DOORBELL_MASK => node.doorbell.mask().into(),
-            _ => self.load_element(offset)?.into(),
+            Reg::NODES => model.nodes.len() as u64,
+            Reg::LINKS => links.into(),
+            Reg::EVENT => registers.event.into(),
+            Reg::METHODS => model.shape.methods.into(),
+            Reg::CPUS => CPUS.into(),
+            Reg::PAGE_DIRECTORY => registers.tables.page_directory,
+            Reg::REGION_DIRECTORY => registers.tables.region_directory,
+            Reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
+            Reg::REGION_CAPACITY => registers.tables.region_capacity.into(),
+            Reg::INVALIDATE_PENDING => node.invalidations.into(),
+            Reg::DMA_SOURCE => registers.dma_source,
+            Reg::DMA_DESTINATION => registers.dma_destination,
+            Reg::DMA_STATUS => registers.dma_status as u64,
+            Reg::WINDOW_SIZE => model.window_section(),
+            Reg::DOORBELL => node.doorbell.bits().into(),
+            Reg::DOORBELL_MASK => node.doorbell.mask().into(),
+            Reg::SCRATCHPAD(index) => registers.scratchpad.get(index).copied()?.into(),
+            Reg::LINK_GENERATION(peer) => model.links.generation(self.node, peer).into(),
+            Reg::PEER_SCRATCHPAD(index) => self.peer_scratchpad(index).into(),
+            Reg::INVALIDATE | Reg::DMA_SIZE | Reg::RUNNING | Reg::PEER_DOORBELL(_) => 0,
         })
     }
 
-    /// A register of those that there are several of.
-    fn load_element(&self, offset: usize) -> Option<u32> {
-        let (nodes, links) = (&self.model.nodes, &self.model.links);
-        if let Some(index) = element(offset, reg::SCRATCHPAD, SCRATCHPADS) {
-            nodes
-                .get(self.node)?
-                .registers
-                .scratchpad
-                .get(index)
-                .copied()
-        } else if let Some(peer) = element(offset, reg::LINK_GENERATION, MAX_NODES) {
-            Some(links.generation(self.node, peer))
-        } else {
-            let index = element(offset, reg::PEER_SCRATCHPAD, MAX_NODES * SCRATCHPADS)?;
-            let peer = index / SCRATCHPADS;
-            let reached = nodes.get(peer).filter(|_| links.is_up(self.node, peer));
-            let pads = reached.map(|peer| peer.registers.scratchpad);
-            Some(pads.map_or(u32::MAX, |pads| pads[index % SCRATCHPADS]))
-        }
+    /// Returns a scratchpad of a peer, or ones if the peer cannot be reached.
+    fn peer_scratchpad(&self, index: usize) -> u32 {
+        let peer = index / SCRATCHPADS;
+        let is_up = self.model.links.is_up(self.node, peer);
+        let reached = self.model.nodes.get(peer).filter(|_| is_up);
+        reached.map_or(u32::MAX, |peer| {
+            peer.registers.scratchpad[index % SCRATCHPADS]
+        })
     }
 
-    /// Registers that only keep their value, of a node that is not being reset.
-    fn store_plain(&mut self, offset: usize, value: u64) {
+    /// Stores to a register of a node that is not being reset.
+    fn store_control(&mut self, register: Reg, value: u64) {
         let Some(node) = self.model.nodes.get_mut(self.node) else {
             return;
         };
         let word = value as u32;
         let registers = &mut node.registers;
-        match offset {
-            reg::PAGE_SHIFT
-                if !registers.enabled
-                    && (SMALLEST_PAGE_SHIFT..=LARGEST_PAGE_SHIFT).contains(&word) =>
-            {
-                registers.tables.page_shift = word;
+        match register {
+            Reg::PAGE_SHIFT => {
+                let fits = (SMALLEST_PAGE_SHIFT..=LARGEST_PAGE_SHIFT).contains(&word);
+                if fits && !registers.enabled {
+                    registers.tables.page_shift = word;
+                }
             }
-            reg::EVENT => registers.event &= !word,
-            reg::PAGE_DIRECTORY => registers.tables.page_directory = value,
-            reg::REGION_DIRECTORY => registers.tables.region_directory = value,
-            reg::PAGE_CAPACITY => registers.tables.page_capacity = word,
-            reg::REGION_CAPACITY => registers.tables.region_capacity = word,
-            reg::DMA_SOURCE => registers.dma_source = value,
-            reg::DMA_DESTINATION => registers.dma_destination = value,
-            reg::RUNNING => node.set_running(value),
-            reg::DOORBELL => node.doorbell.clear(word),
-            reg::DOORBELL_MASK => node.mask_doorbells(word),
-            _ => {
-                let scratchpad = element(offset, reg::SCRATCHPAD, SCRATCHPADS)
-                    .and_then(|index| registers.scratchpad.get_mut(index));
-                if let Some(scratchpad) = scratchpad {
+            Reg::CONTROL if word & control::RESET != 0 => {
+                self.model.reset_registers(self.node, self.memories);
+            }
+            Reg::CONTROL => {
+                let enabled = word & control::ENABLE != 0;
+                self.model.set_enabled(self.node, enabled, self.memories);
+            }
+            Reg::EVENT => registers.event &= !word,
+            Reg::PAGE_DIRECTORY => registers.tables.page_directory = value,
+            Reg::REGION_DIRECTORY => registers.tables.region_directory = value,
+            Reg::PAGE_CAPACITY => registers.tables.page_capacity = word,
+            Reg::REGION_CAPACITY => registers.tables.region_capacity = word,
+            Reg::INVALIDATE => self.model.invalidate(self.node, value, self.memories),
+            Reg::DMA_SOURCE => registers.dma_source = value,
+            Reg::DMA_DESTINATION => registers.dma_destination = value,
+            Reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
+            Reg::RUNNING => node.set_running(value),
+            Reg::DOORBELL => node.doorbell.clear(word),
+            Reg::DOORBELL_MASK => node.mask_doorbells(word),
+            Reg::SCRATCHPAD(index) => {
+                if let Some(scratchpad) = registers.scratchpad.get_mut(index) {
                     *scratchpad = word;
                 }
             }
-        }
-    }
-
-    fn store_control(&mut self, offset: usize, value: u64) {
-        match offset {
-            reg::CONTROL if value as u32 & control::RESET != 0 => {
-                self.model.reset_registers(self.node, self.memories);
-            }
-            reg::CONTROL => {
-                let enabled = value as u32 & control::ENABLE != 0;
-                self.model.set_enabled(self.node, enabled, self.memories);
-            }
-            reg::INVALIDATE => self.model.invalidate(self.node, value, self.memories),
-            reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
-            _ => match element(offset, reg::PEER_DOORBELL, MAX_NODES) {
-                Some(peer) => self.model.ring_peer(self.node, peer, value as u32),
-                None => self.store_plain(offset, value),
-            },
+            Reg::PEER_DOORBELL(peer) => self.model.ring_peer(self.node, peer, word),
+            Reg::ID
+            | Reg::VERSION
+            | Reg::CONTEXTS
+            | Reg::NODE
+            | Reg::SHADOW_SHIFT
+            | Reg::STATUS
+            | Reg::NODES
+            | Reg::METHODS
+            | Reg::CPUS
+            | Reg::LINKS
+            | Reg::INVALIDATE_PENDING
+            | Reg::DMA_STATUS
+            | Reg::WINDOW_SIZE
+            | Reg::LINK_GENERATION(_)
+            | Reg::PEER_SCRATCHPAD(_) => {}
         }
     }
 }
@@ -273,12 +269,10 @@ impl ControlFile<'_> {
 impl RegisterFile for ControlFile<'_> {
     fn load(&mut self, register: Register) -> u64 {
         match register {
-            // The client of a vfio-user server keeps the MSI-X table and the pending bits.
-            Register::Control(offset) if offset >= MSIX_TABLE_OFFSET => 0,
-            Register::Control(offset) => self.load_control(offset).unwrap_or(0),
-            Register::Context { context, offset } => {
+            Register::Control(register) => self.load_control(register).unwrap_or(0),
+            Register::Context { context, register } => {
                 let node = self.model.nodes.get(self.node);
-                node.map_or(0, |node| node.context_load(context, offset))
+                node.map_or(0, |node| node.context_load(context, register))
             }
         }
     }
@@ -291,11 +285,10 @@ impl RegisterFile for ControlFile<'_> {
             return;
         }
         match register {
-            Register::Control(offset) if offset >= MSIX_TABLE_OFFSET => {}
-            Register::Control(offset) => self.store_control(offset, value),
-            Register::Context { context, offset } => {
+            Register::Control(register) => self.store_control(register, value),
+            Register::Context { context, register } => {
                 let memory = self.memories.get(self.node).copied();
-                node.context_store(context, offset, value, memory);
+                node.context_store(context, register, value, memory);
                 self.model.wake_poller = true;
                 self.model.settle(self.memories);
             }

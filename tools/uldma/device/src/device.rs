@@ -398,7 +398,8 @@ mod tests {
     fn id(device: &Device, node: usize) -> u32 {
         device.with(|model, memories| {
             let mut data = [0; 4];
-            model.load(node, BAR_CONTROL, reg::ID as u64, &mut data, memories);
+            let offset = reg::ID.offset() as u64;
+            model.load(node, BAR_CONTROL, offset, &mut data, memories);
             u32::from_le_bytes(data)
         })
     }

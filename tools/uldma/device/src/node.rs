@@ -9,7 +9,7 @@ use crate::context::{Context, ControlChange};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
-use crate::layout::{ctx, event, SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT};
+use crate::layout::{event, ContextRegister as Reg, SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT};
 use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
@@ -241,27 +241,27 @@ impl Node {
     }
 
     /// A context register's value.
-    pub fn context_load(&self, index: usize, offset: usize) -> u64 {
+    pub fn context_load(&self, index: usize, register: Reg) -> u64 {
         let Some(context) = self.contexts.get(index) else {
             return 0;
         };
         let (setup, counters) = (&context.setup, &context.counters);
-        match offset {
-            ctx::CONTROL => context.control().into(),
-            ctx::SPACE => setup.space.into(),
-            ctx::STATUS_PAGE => setup.status_page,
-            ctx::METHODS => setup.methods.into(),
-            ctx::BAD_KEYS => self.bad_keys(index).into(),
-            ctx::SHADOW_STORES => counters.shadow_stores,
-            ctx::SHADOW_LOADS => counters.shadow_loads,
-            ctx::PAGE_STORES => counters.page_stores,
-            ctx::PAGE_LOADS => counters.page_loads,
-            ctx::INITIATIONS => counters.initiations,
-            ctx::REFUSED => counters.refused,
-            ctx::BYTES => counters.bytes,
-            ctx::TICKET => context.ticket(),
-            ctx::QUEUE => setup.descriptors,
-            _ => 0,
+        match register {
+            Reg::CONTROL => context.control().into(),
+            Reg::SPACE => setup.space.into(),
+            Reg::STATUS_PAGE => setup.status_page,
+            Reg::METHODS => setup.methods.into(),
+            Reg::BAD_KEYS => self.bad_keys(index).into(),
+            Reg::SHADOW_STORES => counters.shadow_stores,
+            Reg::SHADOW_LOADS => counters.shadow_loads,
+            Reg::PAGE_STORES => counters.page_stores,
+            Reg::PAGE_LOADS => counters.page_loads,
+            Reg::INITIATIONS => counters.initiations,
+            Reg::REFUSED => counters.refused,
+            Reg::BYTES => counters.bytes,
+            Reg::TICKET => context.ticket(),
+            Reg::QUEUE => setup.descriptors,
+            Reg::KEY | Reg::ARM => 0,
         }
     }
 
@@ -270,7 +270,7 @@ impl Node {
     pub fn context_store(
         &mut self,
         index: usize,
-        offset: usize,
+        register: Reg,
         value: u64,
         memory: Option<&GuestMemory>,
     ) {
@@ -279,8 +279,8 @@ impl Node {
             return;
         };
         let setup = &mut context.setup;
-        match offset {
-            ctx::CONTROL => {
+        match register {
+            Reg::CONTROL => {
                 let change = context.set_control(value as u32);
                 if change == ControlChange::Enabled {
                     let page = memory.and_then(|memory| {
@@ -291,13 +291,25 @@ impl Node {
                 }
                 self.follow(index, change);
             }
-            ctx::SPACE => setup.space = value as u32,
-            ctx::STATUS_PAGE => setup.status_page = value,
-            ctx::KEY => setup.key = value,
-            ctx::METHODS => setup.methods = value as u32,
-            ctx::QUEUE => setup.descriptors = value,
-            ctx::ARM if context.arm(value) => self.raise_event(event::COMPLETION),
-            _ => {}
+            Reg::SPACE => setup.space = value as u32,
+            Reg::STATUS_PAGE => setup.status_page = value,
+            Reg::KEY => setup.key = value,
+            Reg::METHODS => setup.methods = value as u32,
+            Reg::QUEUE => setup.descriptors = value,
+            Reg::ARM => {
+                if context.arm(value) {
+                    self.raise_event(event::COMPLETION);
+                }
+            }
+            Reg::BAD_KEYS
+            | Reg::SHADOW_STORES
+            | Reg::SHADOW_LOADS
+            | Reg::PAGE_STORES
+            | Reg::PAGE_LOADS
+            | Reg::INITIATIONS
+            | Reg::REFUSED
+            | Reg::BYTES
+            | Reg::TICKET => {}
         }
     }
 

@@ -6,62 +6,66 @@
 //! 8-byte access to two adjacent 4-byte registers accesses the lower one first. A register of 8
 //! bytes can be read in halves, but is written at once.
 
-use crate::layout::{ctx, reg, MSIX_TABLE_OFFSET};
+use crate::layout::{ContextRegister, ControlRegister, CONTEXT_BLOCKS};
 
-/// A register, by its byte offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A register of BAR0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Register {
     /// A register of the node.
-    Control(usize),
+    Control(ControlRegister),
     /// A register of a context block.
     Context {
         /// The context; may be one that the device does not have.
         context: usize,
-        /// Byte offset in the block.
-        offset: usize,
+        /// The register in the block.
+        register: ContextRegister,
     },
 }
 
 impl Register {
-    /// Returns the register at a byte offset in BAR0.
-    pub fn at(offset: usize) -> Self {
-        match offset.checked_sub(reg::CONTEXT_BLOCKS) {
-            Some(in_blocks) if offset < MSIX_TABLE_OFFSET => Register::Context {
-                context: in_blocks / ctx::STRIDE,
-                offset: in_blocks % ctx::STRIDE,
-            },
-            _ => Register::Control(offset),
+    /// Returns the register at a byte offset in BAR0, if one starts there.
+    pub fn at(offset: usize) -> Option<Self> {
+        if let Some((context, offset)) = CONTEXT_BLOCKS.locate(offset) {
+            let register = ContextRegister::decode(offset)?;
+            Some(Register::Context { context, register })
+        } else {
+            ControlRegister::decode(offset).map(Register::Control)
         }
     }
 
     /// Returns true if the register has 8 bytes.
     fn is_wide(self) -> bool {
-        match self {
-            Register::Control(offset) => matches!(
-                offset,
-                reg::PAGE_DIRECTORY
-                    | reg::REGION_DIRECTORY
-                    | reg::INVALIDATE
-                    | reg::DMA_SOURCE
-                    | reg::DMA_DESTINATION
-                    | reg::DMA_SIZE
-                    | reg::DMA_STATUS
-                    | reg::RUNNING
-                    | reg::WINDOW_SIZE
-            ),
-            Register::Context { offset, .. } => {
-                matches!(offset, ctx::STATUS_PAGE | ctx::KEY) || offset >= ctx::ARM
-            }
-        }
+        let width = match self {
+            Register::Control(register) => register.width(),
+            Register::Context { register, .. } => register.width(),
+        };
+        width == 8
+    }
+
+    /// Returns the register of 8 bytes that byte `offset` is in.
+    fn wide_at(offset: usize) -> Option<Self> {
+        Self::at(offset & !7).filter(|register| register.is_wide())
     }
 }
 
 /// A file of registers.
 pub trait RegisterFile {
-    /// Reads a whole register; one that does not exist reads as 0.
+    /// Reads a whole register.
     fn load(&mut self, register: Register) -> u64;
-    /// Writes a whole register; one that does not exist or is read-only ignores it.
+    /// Writes a whole register; one that is read-only ignores it.
     fn store(&mut self, register: Register, value: u64);
+}
+
+/// Loads 4 bytes, which are 0 where no register is.
+fn load_narrow(file: &mut impl RegisterFile, offset: usize) -> u64 {
+    Register::at(offset).map_or(0, |register| file.load(register) & 0xffff_ffff)
+}
+
+/// Stores 4 bytes, to no effect where no register is.
+fn store_narrow(file: &mut impl RegisterFile, offset: usize, value: u64) {
+    if let Some(register) = Register::at(offset) {
+        file.store(register, value & 0xffff_ffff);
+    }
 }
 
 /// Splits a load into loads of registers; `None` for an access that is not served.
@@ -69,15 +73,11 @@ pub fn load(file: &mut impl RegisterFile, offset: usize, width: usize) -> Option
     if !matches!(width, 4 | 8) || offset % width != 0 {
         return None;
     }
-    let aligned = Register::at(offset & !7);
-    Some(match (aligned.is_wide(), width) {
-        (true, 8) => file.load(aligned),
-        (true, _) => (file.load(aligned) >> (offset % 8 * 8)) & 0xffff_ffff,
-        (false, 8) => {
-            let low = file.load(aligned) & 0xffff_ffff;
-            low | (file.load(Register::at(offset + 4)) << 32)
-        }
-        (false, _) => file.load(Register::at(offset)) & 0xffff_ffff,
+    Some(match (Register::wide_at(offset), width) {
+        (Some(register), 8) => file.load(register),
+        (Some(register), _) => (file.load(register) >> (offset % 8 * 8)) & 0xffff_ffff,
+        (None, 8) => load_narrow(file, offset) | (load_narrow(file, offset + 4) << 32),
+        (None, _) => load_narrow(file, offset),
     })
 }
 
@@ -86,15 +86,14 @@ pub fn store(file: &mut impl RegisterFile, offset: usize, width: usize, value: u
     if !matches!(width, 4 | 8) || offset % width != 0 {
         return None;
     }
-    let aligned = Register::at(offset & !7);
-    match (aligned.is_wide(), width) {
-        (true, 8) => file.store(aligned, value),
-        (true, _) => return None,
-        (false, 8) => {
-            file.store(aligned, value & 0xffff_ffff);
-            file.store(Register::at(offset + 4), value >> 32);
+    match (Register::wide_at(offset), width) {
+        (Some(register), 8) => file.store(register, value),
+        (Some(_), _) => return None,
+        (None, 8) => {
+            store_narrow(file, offset, value);
+            store_narrow(file, offset + 4, value >> 32);
         }
-        (false, _) => file.store(Register::at(offset), value & 0xffff_ffff),
+        (None, _) => store_narrow(file, offset, value),
     }
     Some(())
 }
@@ -102,19 +101,19 @@ pub fn store(file: &mut impl RegisterFile, offset: usize, width: usize, value: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{ctx, reg, MSIX_TABLE_OFFSET};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     #[derive(Default)]
-    struct Plain(HashMap<String, u64>);
+    struct Plain(HashMap<Register, u64>);
 
     impl RegisterFile for Plain {
         fn load(&mut self, register: Register) -> u64 {
-            let key = format!("{register:?}");
-            self.0.get(&key).copied().unwrap_or(0)
+            self.0.get(&register).copied().unwrap_or(0)
         }
         fn store(&mut self, register: Register, value: u64) {
-            self.0.insert(format!("{register:?}"), value);
+            self.0.insert(register, value);
         }
     }
 
@@ -122,17 +121,16 @@ mod tests {
     fn widths() {
         let mut file = Plain::default();
         let wide = 0x1122_3344_5566_7788;
-        assert_eq!(store(&mut file, reg::PAGE_DIRECTORY, 8, wide), Some(()));
-        assert_eq!(load(&mut file, reg::PAGE_DIRECTORY, 4), Some(0x5566_7788));
-        assert_eq!(
-            load(&mut file, reg::PAGE_DIRECTORY + 4, 4),
-            Some(0x1122_3344)
-        );
-        assert_eq!(store(&mut file, reg::PAGE_DIRECTORY, 4, 0), None);
-        assert_eq!(store(&mut file, reg::CONTROL, 8, wide), Some(()));
-        assert_eq!(load(&mut file, reg::CONTROL, 4), Some(0x5566_7788));
-        assert_eq!(load(&mut file, reg::STATUS, 4), Some(0x1122_3344));
-        assert_eq!(load(&mut file, reg::CONTROL, 8), Some(wide));
+        let directory = reg::PAGE_DIRECTORY.offset();
+        assert_eq!(store(&mut file, directory, 8, wide), Some(()));
+        assert_eq!(load(&mut file, directory, 4), Some(0x5566_7788));
+        assert_eq!(load(&mut file, directory + 4, 4), Some(0x1122_3344));
+        assert_eq!(store(&mut file, directory, 4, 0), None);
+        let (control, status) = (reg::CONTROL.offset(), reg::STATUS.offset());
+        assert_eq!(store(&mut file, control, 8, wide), Some(()));
+        assert_eq!(load(&mut file, control, 4), Some(0x5566_7788));
+        assert_eq!(load(&mut file, status, 4), Some(0x1122_3344));
+        assert_eq!(load(&mut file, control, 8), Some(wide));
         for (offset, width) in [(0, 1), (0, 2), (2, 4), (4, 8), (0, 16)] {
             assert_eq!(load(&mut file, offset, width), None);
             assert_eq!(store(&mut file, offset, width, 0), None);
@@ -141,19 +139,26 @@ mod tests {
 
     #[test]
     fn context_blocks() {
-        let arm = reg::CONTEXT_BLOCKS + 3 * ctx::STRIDE + ctx::ARM;
-        assert_eq!(
-            Register::at(arm),
-            Register::Context {
-                context: 3,
-                offset: ctx::ARM
-            }
-        );
-        assert!(Register::at(arm).is_wide());
-        assert_eq!(
-            Register::at(MSIX_TABLE_OFFSET),
-            Register::Control(MSIX_TABLE_OFFSET)
-        );
+        let arm = Register::Context {
+            context: 3,
+            register: ContextRegister::ARM,
+        };
+        let offset = ctx::ARM.of(CONTEXT_BLOCKS.at(3).unwrap()).offset();
+        assert_eq!(Register::at(offset), Some(arm));
+        assert!(arm.is_wide());
+        assert_eq!(Register::wide_at(offset + 4), Some(arm));
+        assert_eq!(Register::at(offset + 4), None);
+        assert_eq!(Register::at(MSIX_TABLE_OFFSET), None);
+        assert!(CONTEXT_BLOCKS.at(256).is_none());
+    }
+
+    #[test]
+    fn arrays() {
+        let last = reg::PEER_DOORBELL.at(7).unwrap().offset();
+        let doorbell = ControlRegister::PEER_DOORBELL(7);
+        assert_eq!(Register::at(last), Some(Register::Control(doorbell)));
+        assert!(reg::PEER_DOORBELL.at(8).is_none());
+        assert_eq!(Register::at(last + 2), None);
     }
 
     proptest! {
@@ -163,7 +168,12 @@ mod tests {
             let stored = store(&mut file, offset, width, value).is_some();
             let loaded = load(&mut file, offset, width);
             if stored {
-                let mask = if width == 8 { u64::MAX } else { 0xffff_ffff };
+                let half = |at| if Register::at(at).is_some() { 0xffff_ffff } else { 0 };
+                let mask = match (Register::wide_at(offset), width) {
+                    (Some(_), _) => u64::MAX,
+                    (None, 8) => half(offset) | (half(offset + 4) << 32),
+                    (None, _) => half(offset),
+                };
                 prop_assert_eq!(loaded, Some(value & mask));
             }
         }

@@ -67,7 +67,7 @@ fn enable_memory(raw: &mut Raw) {
 }
 
 fn id(raw: &mut Raw) -> Vec<u8> {
-    raw.read(BAR_CONTROL, reg::ID as u64, 4).unwrap()
+    raw.read(BAR_CONTROL, reg::ID.offset() as u64, 4).unwrap()
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn a_full_eventfd_hangs_nobody() {
     rustix::fs::fcntl_setfl(&event, flags).unwrap();
     enable_memory(&mut hostile);
     hostile
-        .write(BAR_CONTROL, reg::CONTROL as u64, &[1, 0, 0, 0])
+        .write(BAR_CONTROL, reg::CONTROL.offset() as u64, &[1, 0, 0, 0])
         .unwrap();
     let identity = in_time(move || {
         for bit in [1, 2, 1, 2] {
-            honest.set(reg::PEER_DOORBELL + 4, bit);
+            honest.set(reg::PEER_DOORBELL.at(1).unwrap(), bit);
         }
         honest.get(reg::ID)
     });

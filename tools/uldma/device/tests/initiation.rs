@@ -42,7 +42,7 @@ fn local_transfer_of_unaligned_bytes() {
         (ctx::REFUSED, 0),
         (ctx::BYTES, length - 3),
     ] {
-        assert_eq!(rig.get_ctx(0, OURS, register), count, "{register:#x}");
+        assert_eq!(rig.get_ctx(0, OURS, register), count, "{register:?}");
     }
 }
 

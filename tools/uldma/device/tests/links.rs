@@ -13,7 +13,8 @@ use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    control, event, invalidate, reg, region_flags, status, RegionEntry, MAX_NODES, SCRATCHPADS,
+    control, event, invalidate, reg, region_flags, status, RegionEntry, BAR_CONTROL,
+    CONTEXT_BLOCKS, MAX_NODES, SCRATCHPADS,
 };
 
 const NODES: usize = 3;
@@ -80,7 +81,7 @@ fn nodes_come_one_by_one() {
         assert_eq!(found, statuses);
     }
     let generations: Vec<_> = (0..MAX_NODES)
-        .map(|peer| rig.get(1, reg::LINK_GENERATION + peer * 4))
+        .map(|peer| rig.get(1, reg::LINK_GENERATION.at(peer).unwrap()))
         .collect();
     assert_eq!(generations, [1, 0, 1, 0, 0, 0, 0, 0]);
 }
@@ -95,10 +96,12 @@ fn eight_nodes() {
         assert_eq!(rig.get(node, reg::LINKS), 0xff & !(1 << node));
         assert_eq!(rig.get(node, reg::WINDOW_SIZE), SHAPE.window_size / 8);
     }
-    rig.set(0, reg::PEER_DOORBELL + 7 * 4, 1);
-    rig.set(7, reg::SCRATCHPAD + 7 * 4, 77);
+    rig.set(0, reg::PEER_DOORBELL.at(7).unwrap(), 1);
+    rig.set(7, reg::SCRATCHPAD.at(7).unwrap(), 77);
     assert_eq!(rig.get(7, reg::DOORBELL), 1);
-    let last = reg::PEER_SCRATCHPAD + (MAX_NODES * SCRATCHPADS - 1) * 4;
+    let last = reg::PEER_SCRATCHPAD
+        .at(MAX_NODES * SCRATCHPADS - 1)
+        .unwrap();
     assert_eq!(rig.get(0, last), 77);
 }
 
@@ -106,9 +109,9 @@ fn eight_nodes() {
 fn doorbells_and_scratchpads_of_each_pair() {
     let mut rig = rig();
     for node in 0..NODES {
-        rig.set(node, reg::SCRATCHPAD + 4, 100 + node as u64);
+        rig.set(node, reg::SCRATCHPAD.at(1).unwrap(), 100 + node as u64);
         for peer in 0..MAX_NODES {
-            rig.set(node, reg::PEER_DOORBELL + peer * 4, 1 << node);
+            rig.set(node, reg::PEER_DOORBELL.at(peer).unwrap(), 1 << node);
         }
     }
     for node in 0..NODES {
@@ -119,7 +122,7 @@ fn doorbells_and_scratchpads_of_each_pair() {
                 peer if peer == node || peer >= NODES => u32::MAX.into(),
                 peer => 100 + peer as u64,
             };
-            let place = reg::PEER_SCRATCHPAD + (peer * SCRATCHPADS + 1) * 4;
+            let place = reg::PEER_SCRATCHPAD.at(peer * SCRATCHPADS + 1).unwrap();
             assert_eq!(rig.get(node, place), expected, "{node} {peer}");
         }
         let report = rig.model.report();
@@ -172,8 +175,8 @@ fn a_link_that_goes_down_takes_nothing_else_along() {
     // Imports of before are refused when it is up again, those through the other links are not.
     rig.set_link(0, 1, true);
     assert_eq!(links(&mut rig), [6, 5, 3]);
-    assert_eq!(rig.get(0, reg::LINK_GENERATION + 4), 2);
-    assert_eq!(rig.get(0, reg::LINK_GENERATION + 8), 1);
+    assert_eq!(rig.get(0, reg::LINK_GENERATION.at(1).unwrap()), 2);
+    assert_eq!(rig.get(0, reg::LINK_GENERATION.at(2).unwrap()), 1);
     assert_eq!(push(&mut rig, 0, 1, 8), refused(down));
     assert_eq!(push(&mut rig, 0, 2, 8), 3);
     let report = serde_json::to_value(rig.model.report()).unwrap();
@@ -249,7 +252,7 @@ fn an_import_that_changes_its_node_is_not_what_was_checked() {
 #[test]
 fn doorbells_that_misbehave() {
     let mut rig = rig();
-    let ring = |rig: &mut Rig, peer: usize| rig.set(0, reg::PEER_DOORBELL + peer * 4, 2);
+    let ring = |rig: &mut Rig, peer: usize| rig.set(0, reg::PEER_DOORBELL.at(peer).unwrap(), 2);
     rig.fault(1, Fault::DropDoorbell, true);
     ring(&mut rig, 1);
     ring(&mut rig, 2);
@@ -280,15 +283,21 @@ fn doorbells_that_misbehave() {
 fn registers_that_read_ones() {
     let mut rig = rig();
     rig.fault(1, Fault::Ones, true);
-    for register in [reg::ID, reg::STATUS, reg::DOORBELL, reg::CONTEXT_BLOCKS] {
-        assert_eq!(rig.get(1, register), u64::from(u32::MAX));
-        assert_ne!(rig.get(0, register), u64::from(u32::MAX));
+    let offsets = [
+        reg::ID.offset(),
+        reg::STATUS.offset(),
+        reg::DOORBELL.offset(),
+        CONTEXT_BLOCKS.offset(),
+    ];
+    for offset in offsets.map(|offset| offset as u64) {
+        assert_eq!(rig.load(1, BAR_CONTROL, offset, 4), u64::from(u32::MAX));
+        assert_ne!(rig.load(0, BAR_CONTROL, offset, 4), u64::from(u32::MAX));
     }
     // Everything else works.
     assert_eq!(push(&mut rig, 1, 0, 8), 1);
     rig.run();
     assert_eq!(end(&rig, 1, 1), Status::Ok);
-    rig.set(1, reg::SCRATCHPAD, 5);
+    rig.set(1, reg::SCRATCHPAD.at(0).unwrap(), 5);
     rig.fault(1, Fault::Ones, false);
-    assert_eq!(rig.get(1, reg::SCRATCHPAD), 5);
+    assert_eq!(rig.get(1, reg::SCRATCHPAD.at(0).unwrap()), 5);
 }

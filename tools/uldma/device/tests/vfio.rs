@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::host::{start, wait_for, Host};
+use common::rig::of_context;
 use common::{pattern, Descriptor, BASE, FREE, PAGE};
 use rustix::fs::FallocateFlags;
 use tempfile::TempDir;
@@ -68,7 +69,6 @@ fn a_transfer_from_node_to_node() {
     first.interrupt(0);
     assert_eq!(first.get(reg::EVENT), u64::from(event::COMPLETION));
 
-    let block = (reg::CONTEXT_BLOCKS + ctx::STRIDE) as u64;
     for (register, count) in [
         (ctx::SHADOW_STORES, 1),
         (ctx::SHADOW_LOADS, 1),
@@ -76,14 +76,13 @@ fn a_transfer_from_node_to_node() {
         (ctx::REFUSED, 0),
         (ctx::BYTES, length),
     ] {
-        let value = first.load(BAR_CONTROL, block + register as u64, 8);
-        assert_eq!(value, count, "{register:#x}");
+        assert_eq!(first.get(of_context(1, register)), count, "{register:?}");
     }
 
-    first.set(reg::PEER_DOORBELL + 4, 0x10);
+    first.set(reg::PEER_DOORBELL.at(1).unwrap(), 0x10);
     second.interrupt(0);
     assert_eq!(second.get(reg::DOORBELL), 0x10);
-    first.set(reg::PEER_DOORBELL + 4, 1);
+    first.set(reg::PEER_DOORBELL.at(1).unwrap(), 1);
     second.interrupt(1);
     assert_eq!(second.get(reg::DOORBELL), 0x11);
 }
@@ -110,7 +109,7 @@ fn a_storm_of_doorbells() {
 #[test]
 fn the_window_is_one_memory() {
     let (_directory, mut first, mut second) = pair(Speed::default());
-    let section = first.load(BAR_CONTROL, reg::WINDOW_SIZE as u64, 8);
+    let section = first.get(reg::WINDOW_SIZE);
     assert_eq!(section, SHAPE.window_size / 2);
     let region = first.client.region(BAR_WINDOW).unwrap();
     assert_eq!(region.sparse_areas.len(), 1);
@@ -139,7 +138,7 @@ fn a_host_that_leaves_and_comes_back() {
     let (directory, mut first, mut second) = pair(Speed::default());
     first.probe(3);
     second.probe(4);
-    assert_eq!(first.get(reg::LINK_GENERATION + 4), 1);
+    assert_eq!(first.get(reg::LINK_GENERATION.at(1).unwrap()), 1);
     first.guest.register(1, 3, 0, FREE, PAGE);
     second.guest.register(9, 4, 0, FREE, PAGE);
     first.guest.import(2, 3, 2000, (1, 9), PAGE);
@@ -152,7 +151,7 @@ fn a_host_that_leaves_and_comes_back() {
     let mut second = Host::connect(&directory.path().join("b"), MEMORY);
     assert_eq!(second.get(reg::CONTROL), 0);
     second.probe(4);
-    assert_eq!(first.get(reg::LINK_GENERATION + 4), 2);
+    assert_eq!(first.get(reg::LINK_GENERATION.at(1).unwrap()), 2);
     assert_eq!(
         first.get(reg::STATUS),
         u64::from(status::READY | status::LINK_UP)
@@ -250,13 +249,12 @@ fn a_queue_sleeps_and_wakes() {
     first
         .guest
         .register(2, 3, 5000, FREE + (16 << 20), 16 << 20);
-    let other = reg::CONTEXT_BLOCKS + 2 * ctx::STRIDE;
     let (status, descriptors) = (first.guest.status_page(2), first.guest.descriptors(2));
-    first.store(BAR_CONTROL, (other + ctx::STATUS_PAGE) as u64, 8, status);
-    first.store(BAR_CONTROL, (other + ctx::QUEUE) as u64, 8, descriptors);
-    first.set(other + ctx::SPACE, 3);
-    first.set(other + ctx::METHODS, Method::Queue.bit().into());
-    first.set(other + ctx::CONTROL, context_control::ENABLE.into());
+    first.set(of_context(2, ctx::STATUS_PAGE), status);
+    first.set(of_context(2, ctx::QUEUE), descriptors);
+    first.set(of_context(2, ctx::SPACE), 3);
+    first.set(of_context(2, ctx::METHODS), Method::Queue.bit().into());
+    first.set(of_context(2, ctx::CONTROL), context_control::ENABLE.into());
 
     let long = first.initiate(SLICE, (0, 1), (5000 * PAGE, 2), 16 << 20);
     assert_eq!(long, 1);
@@ -276,8 +274,8 @@ fn a_queue_sleeps_and_wakes() {
     assert_eq!(first.guest.get64(counter), 500);
 
     // The queue is off, and its page belongs to another context.
-    first.set(other + ctx::CONTROL, 0);
-    assert_eq!(first.get(other + ctx::CONTROL), 0);
+    first.set(of_context(2, ctx::CONTROL), 0);
+    assert_eq!(first.get(of_context(2, ctx::CONTROL)), 0);
     first.guest.put(status, &[0; PAGE as usize]);
     first
         .guest

@@ -13,7 +13,9 @@ use rustix::event::{poll, EventfdFlags, PollFd, PollFlags};
 use uldma_device::backend;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
-use uldma_device::layout::{context_control, control, ctx, reg, BAR_CONTROL, BAR_SHADOW};
+use uldma_device::layout::{
+    context_control, control, ctx, reg, ControlRegister, Register, Word, BAR_CONTROL, BAR_SHADOW,
+};
 use uldma_device::node::Shape;
 use uldma_device::shadow::SizeWord;
 use vfio_bindings::bindings::vfio::{
@@ -22,6 +24,7 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::Client;
 
+use super::rig::of_context;
 use super::{Guest, BASE, PAGES, REGIONS};
 
 /// Starts a device with two nodes, whose sockets are `a` and `b` in a directory.
@@ -98,28 +101,31 @@ impl Host {
             .unwrap();
     }
 
-    pub(crate) fn get(&mut self, register: usize) -> u64 {
-        self.load(BAR_CONTROL, register as u64, 4)
+    pub(crate) fn get<T: Word, A>(&mut self, register: Register<ControlRegister, T, A>) -> u64 {
+        self.load(BAR_CONTROL, register.offset() as u64, T::BYTES)
     }
 
-    pub(crate) fn set(&mut self, register: usize, value: u64) {
-        self.store(BAR_CONTROL, register as u64, 4, value);
+    pub(crate) fn set<T: Word, A>(
+        &mut self,
+        register: Register<ControlRegister, T, A>,
+        value: u64,
+    ) {
+        self.store(BAR_CONTROL, register.offset() as u64, T::BYTES, value);
     }
 
     /// Enables the node with a context 1 of a space.
     pub(crate) fn probe(&mut self, space: u32) {
         let (pages, regions) = (self.guest.page_directory(), self.guest.region_directory());
-        self.store(BAR_CONTROL, reg::PAGE_DIRECTORY as u64, 8, pages);
-        self.store(BAR_CONTROL, reg::REGION_DIRECTORY as u64, 8, regions);
+        self.set(reg::PAGE_DIRECTORY, pages);
+        self.set(reg::REGION_DIRECTORY, regions);
         self.set(reg::PAGE_CAPACITY, PAGES.into());
         self.set(reg::REGION_CAPACITY, REGIONS.into());
-        let block = reg::CONTEXT_BLOCKS + ctx::STRIDE;
         let page = self.guest.status_page(1);
-        self.store(BAR_CONTROL, (block + ctx::STATUS_PAGE) as u64, 8, page);
-        self.set(block + ctx::SPACE, space.into());
-        self.set(block + ctx::METHODS, 1);
+        self.set(of_context(1, ctx::STATUS_PAGE), page);
+        self.set(of_context(1, ctx::SPACE), space.into());
+        self.set(of_context(1, ctx::METHODS), 1);
         let always = context_control::ENABLE | context_control::INTERRUPT_ALWAYS;
-        self.set(block + ctx::CONTROL, always.into());
+        self.set(of_context(1, ctx::CONTROL), always.into());
         self.set(reg::CONTROL, control::ENABLE.into());
     }
 

@@ -8,7 +8,8 @@ use uldma_device::abi::{Method, Status};
 use uldma_device::engine::{Scratch, Speed};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, invalidate, reg, BAR_CONTROL, BAR_SHADOW,
+    context_control, control, ctx, invalidate, reg, ContextRegister, ControlRegister, Register,
+    Word, BAR_CONTROL, BAR_SHADOW, CONTEXT_BLOCKS,
 };
 use uldma_device::memory::GuestMemory;
 use uldma_device::method::Compare;
@@ -31,6 +32,14 @@ pub(crate) const OTHER_SPACE: u32 = 6;
 /// A context of [`SPACE`] on each node, and one of [`OTHER_SPACE`].
 pub(crate) const OURS: u32 = 1;
 pub(crate) const THEIRS: u32 = 2;
+
+type ControlAt<T, A> = Register<ControlRegister, T, A>;
+type ContextAt<T, A> = Register<ContextRegister, T, A>;
+
+/// A register of a context block.
+pub(crate) fn of_context<T, A>(context: u32, register: ContextAt<T, A>) -> ControlAt<T, A> {
+    register.of(CONTEXT_BLOCKS.at(context as usize).unwrap())
+}
 
 /// Hosts and the device between them, without threads.
 pub(crate) struct Rig {
@@ -120,52 +129,33 @@ impl Rig {
     }
 
     /// A register, with its own width.
-    pub(crate) fn get(&mut self, node: usize, register: usize) -> u64 {
-        let wide = self.load(node, BAR_CONTROL, register as u64 & !7, 8);
-        match register {
-            reg::DMA_STATUS | reg::PAGE_DIRECTORY | reg::WINDOW_SIZE => wide,
-            _ => self.load(node, BAR_CONTROL, register as u64, 4),
-        }
+    pub(crate) fn get<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>) -> u64 {
+        self.load(node, BAR_CONTROL, register.offset() as u64, T::BYTES)
     }
 
-    pub(crate) fn set(&mut self, node: usize, register: usize, value: u64) {
-        let wide = matches!(
-            register,
-            reg::PAGE_DIRECTORY
-                | reg::REGION_DIRECTORY
-                | reg::INVALIDATE
-                | reg::DMA_SOURCE
-                | reg::DMA_DESTINATION
-                | reg::DMA_SIZE
-                | reg::RUNNING
-        );
-        let width = if wide { 8 } else { 4 };
-        self.store(node, BAR_CONTROL, register as u64, width, value);
+    pub(crate) fn set<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>, value: u64) {
+        let offset = register.offset() as u64;
+        self.store(node, BAR_CONTROL, offset, T::BYTES, value);
     }
 
-    pub(crate) fn ctx(context: u32, register: usize) -> u64 {
-        (reg::CONTEXT_BLOCKS + context as usize * ctx::STRIDE + register) as u64
+    /// A register of a context.
+    pub(crate) fn get_ctx<T: Word, A>(
+        &mut self,
+        node: usize,
+        context: u32,
+        register: ContextAt<T, A>,
+    ) -> u64 {
+        self.get(node, of_context(context, register))
     }
 
-    pub(crate) fn get_ctx(&mut self, node: usize, context: u32, register: usize) -> u64 {
-        let wide = register >= ctx::ARM || register == ctx::STATUS_PAGE || register == ctx::KEY;
-        let width = if wide { 8 } else { 4 };
-        self.load(node, BAR_CONTROL, Self::ctx(context, register), width)
-    }
-
-    pub(crate) fn set_ctx(&mut self, node: usize, context: u32, register: usize, value: u64) {
-        let wide = matches!(
-            register,
-            ctx::STATUS_PAGE | ctx::KEY | ctx::ARM | ctx::QUEUE
-        );
-        let width = if wide { 8 } else { 4 };
-        self.store(
-            node,
-            BAR_CONTROL,
-            Self::ctx(context, register),
-            width,
-            value,
-        );
+    pub(crate) fn set_ctx<T: Word, A>(
+        &mut self,
+        node: usize,
+        context: u32,
+        register: ContextAt<T, A>,
+        value: u64,
+    ) {
+        self.set(node, of_context(context, register), value);
     }
 
     /// A context's key.
