@@ -71,7 +71,7 @@ use crate::{
         sched_notify::SchedNotify, //
     },
     hw::{
-        layout::event,
+        layout::EventCauses,
         Hardware,
         Hw,
         LINK_DOORBELL, //
@@ -381,17 +381,17 @@ impl Shared {
     pub(crate) fn handle_events(&self, dev: &Device<Bound>) -> Result {
         let hw = Hw::new(dev, &*self.hw);
         let events = hw.take_events()?;
-        if events & event::COMPLETION != 0 {
+        if events.contains(EventCauses::COMPLETION) {
             self.engine.poll();
             self.contexts.progress(hw)?;
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
-        if events & event::LINK != 0 {
+        if events.contains(EventCauses::LINK) {
             self.worker.link_changed();
         } else if done {
             self.worker.interrupt();
         }
-        if events & event::DOORBELL != 0 {
+        if events.contains(EventCauses::DOORBELL) {
             let bits = hw.take_doorbells()?;
             if bits & LINK_DOORBELL != 0 {
                 self.worker.rung_silently();
@@ -402,10 +402,10 @@ impl Shared {
                 self.worker.segments_masked();
             }
         }
-        if events & event::KEY != 0 {
+        if events.contains(EventCauses::KEY) {
             self.contexts.report_bad_keys(hw)?;
         }
-        if events & event::ERROR != 0 {
+        if events.contains(EventCauses::ERROR) {
             dev_err_ratelimited!(
                 BusAddress,
                 dev,

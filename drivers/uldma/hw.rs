@@ -36,6 +36,10 @@ mod registers;
 pub(crate) mod table;
 
 use health::Health;
+use layout::{
+    EventCauses,
+    Key, //
+};
 
 pub(crate) use command::{
     Command,
@@ -169,7 +173,7 @@ pub(crate) struct ContextSetup {
     /// Bit mask of initiation methods.
     pub(crate) methods: u32,
     /// The key of each initiation, if the method needs one.
-    pub(crate) key: u64,
+    pub(crate) key: Key,
     /// Bus address of the page of descriptors, if the method needs one.
     pub(crate) queue: DmaAddress,
     /// True if transfers move nothing.
@@ -300,9 +304,9 @@ pub(crate) trait Hardware: Send + Sync {
     /// Makes sure that the device does no DMA from here on, even if its reset failed.
     fn quiesce(&self, dev: &Device<Bound>) {}
 
-    /// Reads and acknowledges pending [`layout::event`] bits.
-    fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
-        Ok(0)
+    /// Reads and acknowledges pending events.
+    fn take_events(&self, dev: &Device<Bound>) -> Result<EventCauses> {
+        Ok(EventCauses::NONE)
     }
 
     /// Invalidates a region and aborts all transfers that use it; bounded.
@@ -470,7 +474,7 @@ impl<'a> Hw<'a> {
         fn enable(tables: &TableSetup) -> Result;
         fn reset() -> Result;
         fn quiesce();
-        fn take_events() -> Result<u32>;
+        fn take_events() -> Result<EventCauses>;
         fn invalidate_region(region: u32) -> Result;
         fn invalidate_space(space: u32) -> Result;
         fn start(src: RegionOffset, dst: RegionOffset, length: u64) -> Result<u64>;

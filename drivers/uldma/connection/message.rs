@@ -26,7 +26,7 @@ use super::{
     WINDOW, //
 };
 use crate::{
-    hw::layout::size_word,
+    hw::layout::REGION_SLOTS,
     kernel_ext::errno::{
         econnrefused,
         eopnotsupp,
@@ -195,7 +195,7 @@ impl Connection {
 
     fn exported(&self, state: &mut State, token: (u64, u64), bytes: u64) -> Result {
         let is_possible = match self.transport {
-            Transport::Engine => token.0 <= size_word::REGION_MASK,
+            Transport::Engine => token.0 < REGION_SLOTS.into(),
             Transport::Memory => true,
             Transport::Window => token == (0, 0),
         };

@@ -326,9 +326,9 @@ impl ContextTable {
             Err(err) => return Err(err),
         };
         let key = if vctx.method.needs_key() {
-            virtual_context::new_key(number)
+            virtual_context::new_key(number)?
         } else {
-            0
+            layout::Key::NONE
         };
         let setup = ContextSetup {
             space: vctx.space,
@@ -354,7 +354,7 @@ impl ContextTable {
         offsets.move_context(vctx.open_file, Some(number));
         // A process may wait already. The only error is a device that has left the bus.
         let _ = hw.arm_context(number, vctx.page.completed());
-        Ok((number, key))
+        Ok((number, key.bits()))
     }
 
     /// Returns a free context that `vctx` can use.

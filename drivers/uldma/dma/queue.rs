@@ -27,7 +27,11 @@ use crate::{
     dma::method::Method,
     hw::{
         self,
-        layout::queue,
+        layout::{
+            DescriptorFlags as Flags,
+            PeerLink,
+            OP_INVALIDATE, //
+        },
         Command,
         ContextSetup,
         Hw,
@@ -269,27 +273,31 @@ impl<T: Unpin> Queue<T> {
         const MASK_LOW: u64 = 0xffff_ffff;
         let base = slot_of(ticket) * size_of::<uldma_descriptor>();
         let put = |at: usize, value: u64| self.descriptors.write_u64(base + at, value);
-        let peer =
-            |slot: &PeerRegionOffset| u64::from(slot.node) << 32 | u64::from(slot.link_generation);
+        let peer = |slot: &PeerRegionOffset| {
+            PeerLink::NONE
+                .with(PeerLink::NODE, slot.node)
+                .with(PeerLink::GENERATION, slot.link_generation)
+        };
         let copy = u64::from(uapi::ULDMA_OP_COPY);
         let (op, flags, src, dst, length, remote) = match *command {
             Command::Push { src, dst, length } => {
                 let remote = (dst.generation, peer(&dst));
-                (copy, queue::DST_OF_PEER, src, dst.at, length, remote)
+                (copy, Flags::DST_OF_PEER, src, dst.at, length, remote)
             }
             Command::Pull { src, dst, length } => {
                 let remote = (src.generation, peer(&src));
-                (copy, queue::SRC_OF_PEER, src.at, dst, length, remote)
+                (copy, Flags::SRC_OF_PEER, src.at, dst, length, remote)
             }
             Command::Invalidate { region } => {
                 let slot = hw::RegionOffset { region, offset: 0 };
-                (queue::OP_INVALIDATE.into(), 0, slot, slot, 0, (0, 0))
+                let remote = (0, PeerLink::NONE);
+                (OP_INVALIDATE.into(), Flags::NONE, slot, slot, 0, remote)
             }
         };
         // Two fields of 32 bits make one word, little-endian.
         put(
             offset_of!(uldma_descriptor, op),
-            op & MASK_LOW | u64::from(flags) << 32,
+            op & MASK_LOW | u64::from(flags.bits()) << 32,
         )?;
         put(
             offset_of!(uldma_descriptor, src),
@@ -299,7 +307,7 @@ impl<T: Unpin> Queue<T> {
         put(offset_of!(uldma_descriptor, dst_offset), dst.offset)?;
         put(offset_of!(uldma_descriptor, length), length)?;
         put(offset_of!(uldma_descriptor, operand), remote.0)?;
-        put(offset_of!(uldma_descriptor, compare), remote.1)?;
+        put(offset_of!(uldma_descriptor, compare), remote.1.bits())?;
         dma::wmb();
         put(offset_of!(uldma_descriptor, ticket), ticket)
     }

@@ -24,21 +24,24 @@ use super::{
     health::Health,
     layout::{
         self,
-        context_control,
-        control,
         ctx,
-        invalidate,
-        kernel_address,
         reg,
-        size_word,
-        status,
         Array,
         Block,
+        ContextControl,
         ContextRegister,
+        Control,
         ControlRegister,
+        DeviceStatus,
+        EventCauses,
+        Invalidation,
+        KernelAddress,
         Register,
+        Running,
+        Version,
         CONTEXT_BLOCKS,
-        MAX_NODES, //
+        MAX_NODES,
+        VERSION, //
     },
     registers::{
         wake,
@@ -143,16 +146,16 @@ impl Adapter {
             return Err(ENODEV);
         }
         let version = bar.read(reg::VERSION);
-        if version >> 16 != layout::VERSION >> 16 {
+        if version.get(Version::MAJOR) != VERSION.get(Version::MAJOR) {
             dev_err!(
                 pdev,
                 "adapter has version {:#x}, this driver supports {:#x}\n",
-                version,
-                layout::VERSION
+                version.bits(),
+                VERSION.bits()
             );
             return Err(ENODEV);
         }
-        bar.write(reg::CONTROL, control::RESET);
+        bar.write(reg::CONTROL, Control::RESET);
         wait_ready(bar)?;
 
         let page_shift = u32::try_from(PAGE_SHIFT)?;
@@ -215,7 +218,7 @@ impl Adapter {
             shadow_shift,
             // As many as a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
-            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            region_capacity: layout::REGION_SLOTS,
             window_size,
             window_cached: false,
         };
@@ -263,13 +266,10 @@ impl Adapter {
         }
     }
 
-    fn invalidate(&self, dev: &Device<Bound>, kind: u64, index: u32) -> Result {
+    fn invalidate(&self, dev: &Device<Bound>, what: Invalidation) -> Result {
         let bar = self.registers.access(dev)?;
         let _guard = self.invalidate.lock();
-        bar.try_write(
-            reg::INVALIDATE,
-            kind << invalidate::KIND_SHIFT | u64::from(index),
-        )?;
+        bar.try_write(reg::INVALIDATE, what)?;
         self.wait_clear(dev, || Ok(bar.read(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
@@ -296,11 +296,11 @@ impl Adapter {
 fn wait_ready(bar: &ControlBar<'_>) -> Result {
     let value = read_poll_timeout(
         || Ok(bar.read(reg::STATUS)),
-        |value| value & status::READY != 0,
+        |value| value.contains(DeviceStatus::READY),
         wakeup::cost(),
         TIMEOUT,
     )?;
-    if value == GONE {
+    if value.bits() == GONE {
         return Err(ENODEV);
     }
     Ok(())
@@ -331,7 +331,7 @@ impl Hardware for Adapter {
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
         // A device that has left the bus reads as all ones, which does not count as a reset.
-        Ok(bar.read(reg::CONTROL) & control::ENABLE != 0)
+        Ok(bar.read(reg::CONTROL).contains(Control::ENABLE))
     }
 
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
@@ -340,10 +340,9 @@ impl Hardware for Adapter {
             return Ok(false);
         }
         for context in 0..self.contexts {
-            // An enabled context may be busy for any time.
-            const ENDING: u32 = context_control::BUSY;
             let control = bar.try_read(ctx::CONTROL.of(self.block(context)?))?;
-            if control & (ENDING | context_control::ENABLE) == ENDING {
+            // An enabled context may be busy for any time.
+            if control.contains(ContextControl::BUSY) && !control.contains(ContextControl::ENABLE) {
                 return Ok(false);
             }
         }
@@ -420,14 +419,14 @@ impl Hardware for Adapter {
         bar.write(reg::PAGE_CAPACITY, tables.page_capacity);
         bar.try_write(reg::REGION_DIRECTORY, tables.regions)?;
         bar.write(reg::REGION_CAPACITY, tables.region_capacity);
-        bar.write(reg::CONTROL, control::ENABLE);
+        bar.write(reg::CONTROL, Control::ENABLE);
         self.health.recovered(dev);
         Ok(())
     }
 
     fn reset(&self, dev: &Device<Bound>) -> Result {
         let bar = self.registers.access(dev)?;
-        bar.write(reg::CONTROL, control::RESET);
+        bar.write(reg::CONTROL, Control::RESET);
         wait_ready(bar)
     }
 
@@ -438,10 +437,10 @@ impl Hardware for Adapter {
         }
     }
 
-    fn take_events(&self, dev: &Device<Bound>) -> Result<u32> {
+    fn take_events(&self, dev: &Device<Bound>) -> Result<EventCauses> {
         let bar = self.registers.access(dev)?;
         let events = bar.read(reg::EVENT);
-        if events == GONE {
+        if events.bits() == GONE {
             return Err(ENODEV);
         }
         bar.write(reg::EVENT, events);
@@ -449,11 +448,11 @@ impl Hardware for Adapter {
     }
 
     fn invalidate_region(&self, dev: &Device<Bound>, region: u32) -> Result {
-        self.invalidate(dev, invalidate::REGION, region)
+        self.invalidate(dev, Invalidation::new(Invalidation::REGION, region))
     }
 
     fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result {
-        self.invalidate(dev, invalidate::SPACE, space)
+        self.invalidate(dev, Invalidation::new(Invalidation::SPACE, space))
     }
 
     fn start(
@@ -464,13 +463,15 @@ impl Hardware for Adapter {
         length: u64,
     ) -> Result<u64> {
         let address = |place: RegionOffset| {
-            u64::from(place.region) << kernel_address::REGION_SHIFT
-                | place.offset & kernel_address::OFFSET_MASK
+            KernelAddress::NONE
+                .try_with(KernelAddress::REGION, place.region)?
+                .try_with(KernelAddress::OFFSET, place.offset)
         };
+        let (src, dst) = (address(src).ok_or(EINVAL)?, address(dst).ok_or(EINVAL)?);
         let bar = self.registers.access(dev)?;
         let _guard = self.start.lock();
-        bar.try_write(reg::DMA_SOURCE, address(src))?;
-        bar.try_write(reg::DMA_DESTINATION, address(dst))?;
+        bar.try_write(reg::DMA_SOURCE, src)?;
+        bar.try_write(reg::DMA_DESTINATION, dst)?;
         bar.try_write(reg::DMA_SIZE, length)?;
         let result = bar.try_read(reg::DMA_STATUS)?;
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
@@ -491,24 +492,19 @@ impl Hardware for Adapter {
         bar.try_write(ctx::METHODS.of(block), setup.methods)?;
         bar.try_write(ctx::KEY.of(block), setup.key)?;
         bar.try_write(ctx::QUEUE.of(block), setup.queue)?;
-        let mut value = context_control::ENABLE;
-        if setup.no_data {
-            value |= context_control::NO_DATA;
-        }
-        if setup.interrupt_always {
-            value |= context_control::INTERRUPT_ALWAYS;
-        }
-        if setup.privileged {
-            value |= context_control::PRIVILEGED;
-        }
-        bar.try_write(ctx::CONTROL.of(block), value)
+        let control = ContextControl::ENABLE
+            | ContextControl::NO_DATA.when(setup.no_data)
+            | ContextControl::INTERRUPT_ALWAYS.when(setup.interrupt_always)
+            | ContextControl::PRIVILEGED.when(setup.privileged);
+        bar.try_write(ctx::CONTROL.of(block), control)
     }
 
     fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
         let bar = self.registers.access(dev)?;
         let control = ctx::CONTROL.of(self.block(context)?);
-        bar.try_write(control, 0)?;
-        self.wait_clear(dev, || bar.try_read(control), context_control::BUSY)
+        bar.try_write(control, ContextControl::NONE)?;
+        let read = || Ok(bar.try_read(control)?.bits());
+        self.wait_clear(dev, read, ContextControl::BUSY.bits())
     }
 
     fn wake_context(&self, dev: &Device<Bound>, context: u32) -> Result {
@@ -519,8 +515,10 @@ impl Hardware for Adapter {
 
     fn sched_notify(&self, dev: &Device<Bound>, cpu: u32, context: Option<u32>) -> Result {
         let bar = self.registers.access(dev)?;
-        let word = u64::from(cpu) << 32 | u64::from(context.unwrap_or(0));
-        bar.try_write(reg::RUNNING, word)
+        let running = Running::NONE
+            .with(Running::CPU, cpu)
+            .with(Running::CONTEXT, context.unwrap_or(0));
+        bar.try_write(reg::RUNNING, running)
     }
 
     fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {

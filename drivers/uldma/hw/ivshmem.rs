@@ -20,7 +20,7 @@ use super::{
     health::Health,
     layout::{
         self,
-        size_word, //
+        REGION_SLOTS, //
     },
     section_size,
     Backend,
@@ -117,7 +117,7 @@ impl Ivshmem {
             cpus: 0,
             shadow_shift: PAGE_CAPACITY.ilog2() + u32::try_from(PAGE_SHIFT)?,
             page_capacity: PAGE_CAPACITY,
-            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            region_capacity: REGION_SLOTS,
             window_size,
             window_cached: false,
         };

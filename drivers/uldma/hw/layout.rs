@@ -9,8 +9,12 @@
 #[macro_use]
 #[path = "layout/register.rs"]
 mod register;
+#[macro_use]
+#[path = "layout/word.rs"]
+mod word;
 
 pub use register::*;
+pub use word::*;
 
 /// PCI vendor ID; 0x1b36 is Red Hat's, whose 0x00xx device IDs are for virtual devices.
 pub const VENDOR_ID: u16 = 0x1b36;
@@ -47,8 +51,8 @@ registers! {
 
     /// [`ID_MAGIC`].
     ID: u32 = 0x000, ro;
-    /// Version of the register layout: major in the upper half, minor in the lower half.
-    VERSION: u32 = 0x004, ro;
+    /// Version of the register layout: [`VERSION`](super::VERSION).
+    VERSION: Version = 0x004, ro;
     /// Number of register contexts, at most [`MAX_CONTEXTS`].
     CONTEXTS: u32 = 0x008, ro;
     /// Number of this node on its link.
@@ -58,14 +62,14 @@ registers! {
     PAGE_SHIFT: u32 = 0x010, rw;
     /// log2 of the bytes of shadow space per context.
     SHADOW_SHIFT: u32 = 0x014, ro;
-    /// See [`control`].
-    CONTROL: u32 = 0x018, rw;
-    /// See [`status`].
-    STATUS: u32 = 0x01c, ro;
+    /// Enables and resets the device.
+    CONTROL: Control = 0x018, rw;
+    /// Condition of the device and its link.
+    STATUS: DeviceStatus = 0x01c, ro;
     /// Number of nodes that the link joins, including this one: 2 to [`MAX_NODES`].
     NODES: u32 = 0x020, ro;
-    /// Pending causes of [`VECTOR_EVENT`], see [`event`].
-    EVENT: u32 = 0x024, w1c;
+    /// Pending causes of [`VECTOR_EVENT`].
+    EVENT: EventCauses = 0x024, w1c;
     /// Mask of the initiation methods that the device has, by `enum uldma_method`.
     METHODS: u32 = 0x028, ro;
     /// Number of CPUs that [`RUNNING`] can name.
@@ -81,24 +85,23 @@ registers! {
     PAGE_CAPACITY: u32 = 0x050, rw;
     /// Number of region entries that the directory can name.
     REGION_CAPACITY: u32 = 0x054, rw;
-    /// Starts an invalidation, see [`invalidate`].
-    INVALIDATE: u64 = 0x058, wo;
+    /// Starts an invalidation.
+    INVALIDATE: Invalidation = 0x058, wo;
     /// Number of invalidations that have not ended; 0 when idle.
     INVALIDATE_PENDING: u32 = 0x060, ro;
 
-    /// Source of a kernel-initiated transfer, see [`kernel_address`].
-    DMA_SOURCE: u64 = 0x080, rw;
+    /// Source of a kernel-initiated transfer.
+    DMA_SOURCE: KernelAddress = 0x080, rw;
     /// Destination of a kernel-initiated transfer.
-    DMA_DESTINATION: u64 = 0x088, rw;
+    DMA_DESTINATION: KernelAddress = 0x088, rw;
     /// Number of bytes of a kernel-initiated transfer; the write starts it.
     DMA_SIZE: u64 = 0x090, wo;
     /// Ticket of the last start, which is greater than 0, or its negated status.
     DMA_STATUS: i64 = 0x098, ro;
 
-    /// The context that runs on a CPU from now on: the CPU in bits 63..32, the context or 0 in bits
-    /// 31..0. Discards the arguments that were passed on that CPU by the method that context switches
-    /// abort.
-    RUNNING: u64 = 0x0a0, wo;
+    /// The context that runs on a CPU from now on. Discards the arguments that were passed on that CPU
+    /// by the method that context switches abort.
+    RUNNING: Running = 0x0a0, wo;
 
     /// Bytes of each node's section of the window; the section of node `n` starts at `n` times
     /// this. The owner of a section reads it, the other nodes write it.
@@ -131,7 +134,7 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: u32 = 0x0002_0000;
+pub const VERSION: Version = Version::from_bits(0x0002_0000);
 /// Nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Scratchpads of each node.
@@ -142,34 +145,113 @@ pub const MAX_CONTEXTS: u32 = 256;
 /// use for queues of its own.
 pub const DEFAULT_CONTEXTS: u32 = 9;
 
-/// Bits of [`reg::CONTROL`].
-pub mod control {
-    /// The driver is there: the engine may run and the link may come up.
-    pub const ENABLE: u32 = 1 << 0;
-    /// Write 1: stop all transfers and return all registers to their reset values; reads 0.
-    pub const RESET: u32 = 1 << 1;
+word! {
+    /// Value of [`reg::VERSION`].
+    pub struct Version(u32);
+
+    fields {
+        /// Major version; a driver supports one.
+        MAJOR: u16 = 31, 16;
+        /// Minor version; a driver supports all.
+        MINOR: u16 = 15, 0;
+    }
 }
 
-/// Bits of [`reg::STATUS`].
-pub mod status {
-    /// The device is out of reset and takes commands.
-    pub const READY: u32 = 1 << 0;
-    /// Some other node can be reached.
-    pub const LINK_UP: u32 = 1 << 1;
+word! {
+    /// Value of [`reg::CONTROL`].
+    pub struct Control(u32);
+
+    flags {
+        /// The driver is present: the engine may run and the link may come up.
+        ENABLE = 0;
+        /// Stops all transfers and returns all registers to their reset values; reads 0.
+        RESET = 1;
+    }
 }
 
-/// Bits of [`reg::EVENT`].
-pub mod event {
-    /// A context's transfer has ended.
-    pub const COMPLETION: u32 = 1 << 0;
-    /// The link to some node went up or down.
-    pub const LINK: u32 = 1 << 1;
-    /// A bus address did not answer: of a table, a status page or data.
-    pub const ERROR: u32 = 1 << 2;
-    /// A context has passed a wrong key, see [`super::ctx::BAD_KEYS`].
-    pub const KEY: u32 = 1 << 3;
-    /// A peer rang another bit than bit 0 of [`super::reg::DOORBELL`].
-    pub const DOORBELL: u32 = 1 << 4;
+word! {
+    /// Value of [`reg::STATUS`].
+    pub struct DeviceStatus(u32);
+
+    flags {
+        /// The device is out of reset and takes commands.
+        READY = 0;
+        /// Another node can be reached.
+        LINK_UP = 1;
+    }
+}
+
+word! {
+    /// Value of [`reg::EVENT`].
+    pub struct EventCauses(u32);
+
+    flags {
+        /// A transfer of a context has ended.
+        COMPLETION = 0;
+        /// The link to a node went up or down.
+        LINK = 1;
+        /// An access to a bus address failed: of a table, a status page or data.
+        ERROR = 2;
+        /// A context has passed a wrong key, see [`ctx::BAD_KEYS`].
+        KEY = 3;
+        /// A peer set a bit of [`reg::DOORBELL`] other than bit 0.
+        DOORBELL = 4;
+    }
+}
+
+word! {
+    /// Value of [`reg::INVALIDATE`].
+    ///
+    /// An invalidation ends when no transfer reads or writes through what it names any more and
+    /// the device caches nothing of it; transfers that named it end as aborted.
+    pub struct Invalidation(u64);
+
+    fields {
+        /// The kind of what is invalidated.
+        KIND: u8 = 63, 56;
+        /// The region or the space.
+        INDEX: u32 = 31, 0;
+    }
+}
+
+impl Invalidation {
+    /// Kind: one region, and every import of it at other nodes.
+    pub const REGION: u8 = 1;
+    /// Kind: every region and page of one space.
+    pub const SPACE: u8 = 2;
+    /// Kind: everything.
+    pub const ALL: u8 = 3;
+
+    /// Returns the invalidation of this kind.
+    #[inline(always)]
+    pub fn new(kind: u8, index: u32) -> Self {
+        Self::NONE.with(Self::KIND, kind).with(Self::INDEX, index)
+    }
+}
+
+word! {
+    /// Value of [`reg::DMA_SOURCE`] and [`reg::DMA_DESTINATION`]. The kernel's context may name every
+    /// region.
+    pub struct KernelAddress(u64);
+
+    fields {
+        /// Index of the region.
+        REGION: u32 = 63, 48;
+        /// Byte offset from the start of the region.
+        OFFSET: u64 = 47, 0;
+    }
+}
+
+word! {
+    /// Value of [`reg::RUNNING`].
+    pub struct Running(u64);
+
+    fields {
+        /// The CPU.
+        CPU: u32 = 63, 32;
+        /// The context that runs on the CPU, or 0.
+        CONTEXT: u32 = 31, 0;
+    }
 }
 
 registers! {
@@ -178,21 +260,20 @@ registers! {
     /// A register of a context block, as the device decodes it.
     pub enum ContextRegister in CONTEXT_STRIDE;
 
-    /// See [`context_control`].
-    CONTROL: u32 = 0x00, rw;
+    /// Enables the context.
+    CONTROL: ContextControl = 0x00, rw;
     /// Space whose pages and regions the context may name.
     SPACE: u32 = 0x04, rw;
     /// Bus address of the status page (`struct uldma_status_page`).
     STATUS_PAGE: u64 = 0x08, rw;
-    /// The context's key, for methods that need one: 60 secret bits, not all of them 0, above the
-    /// context's number in bits 3..0. Takes effect when the context is enabled.
-    KEY: u64 = 0x10, wo;
+    /// The context's key, for methods that need one. Takes effect when the context is enabled.
+    KEY: Key = 0x10, wo;
     /// Mask of the allowed initiation methods, by `enum uldma_method`; one bit.
     METHODS: u32 = 0x18, rw;
     /// Number of wrong keys that were passed through the context's shadow pages since it was
     /// enabled; from [`MAX_BAD_KEYS`] on the device takes no key through them.
     BAD_KEYS: u32 = 0x1c, ro;
-    /// Raises [`event::COMPLETION`] once the completed ticket exceeds this value (at once if it does
+    /// Raises [`EventCauses::COMPLETION`] once the completed ticket exceeds this value (at once if it does
     /// already), then disarms.
     ARM: u64 = 0x20, wo;
     /// Stores to the shadow pages since the context was enabled.
@@ -215,39 +296,74 @@ registers! {
     QUEUE: u64 = 0x68, rw;
 }
 
-/// Wrong keys that a context is forgiven.
+/// Number of wrong keys from which on the device refuses all keys of a context.
 pub const MAX_BAD_KEYS: u32 = 16;
-/// Contexts that a key can name, with context 0, which has none.
+/// Number of contexts that a key can name, including context 0, which has no key.
 pub const KEY_CONTEXTS: u32 = 16;
 
-/// Bits of [`ctx::CONTROL`].
-pub mod context_control {
-    /// The context takes initiations. Setting it goes on with tickets and counts from what the status
-    /// page says. Clearing it drops half-passed arguments, aborts what is queued, and reads back as
-    /// 0 once nothing of this context is in flight.
-    pub const ENABLE: u32 = 1 << 0;
-    /// Raise an interrupt at every completion, whether armed or not.
-    pub const INTERRUPT_ALWAYS: u32 = 1 << 1;
-    /// Read-only: transfers of this context are queued or in flight.
-    pub const BUSY: u32 = 1 << 2;
-    /// Transfers move nothing and end well at once, with no bytes moved.
-    pub const NO_DATA: u32 = 1 << 3;
-    /// The context is the driver's: its descriptors may name every region, and use [`super::queue`].
-    pub const PRIVILEGED: u32 = 1 << 4;
+word! {
+    /// Value of [`ctx::CONTROL`].
+    pub struct ContextControl(u32);
+
+    flags {
+        /// The context takes initiations. When it is set, tickets and counts continue from those in the
+        /// status page. When it is cleared, the device discards arguments that are passed in part,
+        /// aborts what is queued, and clears [`BUSY`](Self::BUSY) once nothing of the context
+        /// is in flight.
+        ENABLE = 0;
+        /// Raises an interrupt at every completion, whether the context is armed or not.
+        INTERRUPT_ALWAYS = 1;
+        /// Read-only: transfers of this context are queued or in flight.
+        BUSY = 2;
+        /// Transfers move nothing and complete without an error at once, with no bytes moved.
+        NO_DATA = 3;
+        /// The context is the driver's: its descriptors may name every region, and use
+        /// [`DescriptorFlags`] and [`OP_INVALIDATE`].
+        PRIVILEGED = 4;
+    }
 }
 
-/// What descriptors (`struct uldma_descriptor`) of a privileged context can have besides what those
-/// of programs can.
-pub mod queue {
-    /// Operation: end what uses region `src`, as [`super::invalidate::REGION`] does; the descriptor
-    /// ends when that has ended.
-    pub const OP_INVALIDATE: u32 = 0x100;
-    /// Flag of a copy: `src` is the index of a peer's region. `operand` is its generation and `compare`
-    /// the node in bits 63..32 and the generation of the link to it in bits 31..0. Not together with
-    /// [`DST_OF_PEER`].
-    pub const SRC_OF_PEER: u32 = 1 << 8;
-    /// Flag of a copy: the same for `dst`.
-    pub const DST_OF_PEER: u32 = 1 << 9;
+word! {
+    /// Value of [`ctx::KEY`], and the word that a process stores to prove that it owns a context.
+    pub struct Key(u64);
+
+    fields {
+        /// Random bits, not all of them 0.
+        SECRET: u64 = 63, 4;
+        /// Number of the context.
+        CONTEXT: u32 = 3, 0;
+    }
+}
+
+const _: () = assert!(Key::CONTEXT.max() + 1 == KEY_CONTEXTS as u64);
+
+/// Operation of a descriptor of a privileged context: ends the transfers that use region `src`, as
+/// [`Invalidation::REGION`] does. The descriptor ends when the invalidation has ended.
+pub const OP_INVALIDATE: u32 = 0x100;
+
+word! {
+    /// Flags of a copy (`struct uldma_descriptor`) that only a privileged context can have.
+    pub struct DescriptorFlags(u32);
+
+    flags {
+        /// `src` is the index of a peer's region. `operand` is the region's generation, `compare` is a
+        /// [`PeerLink`]. Not together with [`DST_OF_PEER`](Self::DST_OF_PEER).
+        SRC_OF_PEER = 8;
+        /// The same for `dst`.
+        DST_OF_PEER = 9;
+    }
+}
+
+word! {
+    /// The link to the peer that a descriptor names.
+    pub struct PeerLink(u64);
+
+    fields {
+        /// Number of the node.
+        NODE: u32 = 63, 32;
+        /// Generation of the link to the node.
+        GENERATION: u32 = 31, 0;
+    }
 }
 
 registers! {
@@ -266,47 +382,30 @@ registers! {
     TICKET: u64 = 0x08, ro;
 }
 
-/// [`reg::INVALIDATE`]: kind in bits 63..56, index in bits 31..0.
-///
-/// An invalidation ends when no transfer reads or writes through what it names any more and
-/// nothing that was cached of it is left; transfers that named it end as aborted.
-pub mod invalidate {
-    /// Position of the kind.
-    pub const KIND_SHIFT: u32 = 56;
-    /// One region, and every import of it at other nodes.
-    pub const REGION: u64 = 1;
-    /// Every region and page of one space; the index is the space.
-    pub const SPACE: u64 = 2;
-    /// Everything.
-    pub const ALL: u64 = 3;
+word! {
+    /// The size word of a user-level initiation; the same as `ULDMA_SIZE_WORD_*` of the user interface.
+    pub struct SizeWord(u64);
+
+    fields {
+        /// Destination region, or 0.
+        DST_REGION: u32 = 63, 50;
+        /// Source region, or 0.
+        SRC_REGION: u32 = 49, 36;
+        /// Destination address modulo 8.
+        DST_LOW: u32 = 35, 33;
+        /// Source address modulo 8.
+        SRC_LOW: u32 = 32, 30;
+        /// Number of bytes to move.
+        BYTES: u32 = 29, 0;
+    }
 }
 
-/// [`reg::DMA_SOURCE`] and [`reg::DMA_DESTINATION`]: region index in bits 63..48, byte offset from
-/// the region's start in bits 47..0. The kernel's context may name every region.
-pub mod kernel_address {
-    /// Position of the region index.
-    pub const REGION_SHIFT: u32 = 48;
-    /// Mask of the offset.
-    pub const OFFSET_MASK: u64 = (1 << REGION_SHIFT) - 1;
-}
+/// Number of region slots that user-level initiations can name, including slot 0, which has no
+/// region.
+pub const REGION_SLOTS: u32 = 1 << 14;
 
-/// The size word of a user-level initiation; the same as `ULDMA_SIZE_WORD_*` of the user interface.
-pub mod size_word {
-    /// Bits 29..0: bytes to move.
-    pub const BYTES_MASK: u64 = 0x3fff_ffff;
-    /// Bits 32..30: source address modulo 8.
-    pub const SRC_LOW_SHIFT: u32 = 30;
-    /// Bits 35..33: destination address modulo 8.
-    pub const DST_LOW_SHIFT: u32 = 33;
-    /// Mask of each of these two fields.
-    pub const LOW_MASK: u64 = 0x7;
-    /// Bits 49..36: source region, or 0.
-    pub const SRC_REGION_SHIFT: u32 = 36;
-    /// Bits 63..50: destination region, or 0.
-    pub const DST_REGION_SHIFT: u32 = 50;
-    /// Mask of each of these two fields.
-    pub const REGION_MASK: u64 = 0x3fff;
-}
+const _: () = assert!(SizeWord::SRC_REGION.max() + 1 == REGION_SLOTS as u64);
+const _: () = assert!(SizeWord::DST_REGION.max() + 1 == REGION_SLOTS as u64);
 
 /// Both tables are reached through a directory: an array of u64 bus addresses of blocks of
 /// [`TABLE_BLOCK_SIZE`] bytes, or 0 where there is no block (its entries are not valid).
@@ -403,7 +502,7 @@ pub struct Run {
     pub reserved: u32,
 }
 
-const _: () = assert!(core::mem::size_of::<PageEntry>() == 16);
-const _: () = assert!(core::mem::size_of::<RegionEntry>() == 64);
-const _: () = assert!(core::mem::size_of::<Run>() == 16);
+const _: () = assert!(size_of::<PageEntry>() == 16);
+const _: () = assert!(size_of::<RegionEntry>() == 64);
+const _: () = assert!(size_of::<Run>() == 16);
 const _: () = assert!(CONTEXT_BLOCKS.end() <= MSIX_TABLE_OFFSET);

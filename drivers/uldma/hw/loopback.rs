@@ -35,7 +35,7 @@ use super::{
     health::Health,
     layout::{
         self,
-        size_word, //
+        REGION_SLOTS, //
     },
     section_size,
     Backend,
@@ -230,7 +230,7 @@ impl Loopback {
             cpus: 0,
             shadow_shift: PAGE_CAPACITY.ilog2() + u32::try_from(PAGE_SHIFT)?,
             page_capacity: PAGE_CAPACITY,
-            region_capacity: u32::try_from(size_word::REGION_MASK)? + 1,
+            region_capacity: REGION_SLOTS,
             window_size: wire.window_size,
             window_cached: true,
         };

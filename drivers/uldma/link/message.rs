@@ -9,7 +9,7 @@
 use kernel::prelude::*;
 
 use crate::{
-    hw::layout::size_word,
+    hw::layout::REGION_SLOTS,
     kernel_ext::errno::eproto,
     mem::tpt::Remote,
     user_abi::access::Access, //
@@ -141,7 +141,7 @@ impl Message {
             REGION => {
                 let index = u32::try_from(a).map_err(|_| eproto())?;
                 let access = u32::try_from(d).map_err(|_| eproto())?;
-                if a > size_word::REGION_MASK || c == 0 {
+                if index >= REGION_SLOTS || c == 0 {
                     return Err(eproto());
                 }
                 Self::Answer(

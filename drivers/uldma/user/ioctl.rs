@@ -20,7 +20,7 @@ use crate::{
     connection::Direction,
     dma::method,
     hw::{
-        layout::size_word,
+        layout::SizeWord,
         Backend, //
         Hw,
     },
@@ -308,7 +308,7 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_contexts_used = shared.contexts.used();
     arg.out_page_shift = u32::try_from(kernel::page::PAGE_SHIFT)?;
     arg.out_shadow_window_shift = geometry.shadow_shift;
-    arg.out_max_transfer = size_word::BYTES_MASK;
+    arg.out_max_transfer = SizeWord::BYTES.max();
     arg.out_max_regions = geometry.region_capacity - 1;
     arg.out_regions = usage.regions;
     arg.out_max_pages = geometry.page_capacity;
@@ -365,7 +365,7 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_dma = user.read()?;
     no_flags(arg.flags)?;
     open_file.check_space()?;
-    if arg.length == 0 || arg.length > size_word::BYTES_MASK {
+    if arg.length == 0 || arg.length > SizeWord::BYTES.max() {
         return Err(EINVAL);
     }
     let read = Access {

@@ -18,7 +18,10 @@ use kernel::{
 use crate::{
     dma::method::Method,
     hw::{
-        layout,
+        layout::{
+            self,
+            Key, //
+        },
         ContextCounters, //
     },
     kernel_ext::{
@@ -137,8 +140,12 @@ impl VirtualContext {
 }
 
 /// Returns a random key for context `number`.
-pub(super) fn new_key(number: u32) -> u64 {
-    let context = u64::from(uapi::ULDMA_KEY_CONTEXT_MASK);
+///
+/// # Errors
+///
+/// `EINVAL` if a key cannot name the context.
+pub(super) fn new_key(number: u32) -> Result<Key> {
     const _: () = assert!(layout::KEY_CONTEXTS == uapi::ULDMA_KEY_CONTEXT_MASK + 1);
-    random::u64() & !context | u64::from(number) & context
+    let key = Key::from_bits(random::u64());
+    key.try_with(Key::CONTEXT, number).ok_or(EINVAL)
 }

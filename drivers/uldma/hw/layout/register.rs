@@ -8,57 +8,6 @@
 
 use core::marker::PhantomData;
 
-/// A value that a register or a field of a table holds.
-pub trait Word: Copy {
-    /// Bytes of the value: 4 or 8.
-    const BYTES: usize;
-
-    /// Returns the value of these bits; bits beyond [`BYTES`](Self::BYTES) are ignored.
-    fn from_raw(raw: u64) -> Self;
-
-    /// Returns the bits of the value.
-    fn to_raw(self) -> u64;
-}
-
-macro_rules! integer_words {
-    ($($integer:ty),*) => {
-        $(
-            impl Word for $integer {
-                const BYTES: usize = size_of::<Self>();
-
-                #[inline(always)]
-                fn from_raw(raw: u64) -> Self {
-                    // CAST: The documented meaning of the method.
-                    raw as Self
-                }
-
-                #[inline(always)]
-                fn to_raw(self) -> u64 {
-                    u64::from(self)
-                }
-            }
-        )*
-    };
-}
-
-integer_words!(u32, u64);
-
-impl Word for i64 {
-    const BYTES: usize = size_of::<Self>();
-
-    #[inline(always)]
-    fn from_raw(raw: u64) -> Self {
-        // CAST: The same bits, as a signed number.
-        raw as Self
-    }
-
-    #[inline(always)]
-    fn to_raw(self) -> u64 {
-        // CAST: The same bits.
-        self as u64
-    }
-}
-
 /// What the driver may do with a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

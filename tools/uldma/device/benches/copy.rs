@@ -150,7 +150,7 @@ fn main() {
     }
     type Access = fn(&mut Host) -> u64;
     let accesses: [(&str, Access); 3] = [
-        ("register load", |host| host.get(reg::ID)),
+        ("register load", |host| host.get(reg::ID).into()),
         ("shadow store", |host| {
             host.store(BAR_SHADOW, SLICE, 8, 1);
             1

@@ -7,8 +7,9 @@ use clap::ValueEnum;
 use uldma_device::abi::{Method, Op};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, invalidate, queue, reg, PageEntry, RegionEntry, BAR_CONTEXT,
-    BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, CONTEXT_BLOCKS, CONTEXT_STRIDE,
+    ctx, reg, ContextControl, Control, DescriptorFlags, Invalidation, PageEntry, RegionEntry, Word,
+    BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, CONTEXT_BLOCKS, CONTEXT_STRIDE,
+    OP_INVALIDATE,
 };
 use uldma_device::memory::GuestMemory;
 use uldma_device::shadow::SizeWord;
@@ -83,14 +84,14 @@ fn known(rig: &Rig) -> Vec<u64> {
         Rig::key(THEIRS),
         SPACE.into(),
         OTHER_SPACE.into(),
-        context_control::ENABLE.into(),
-        (context_control::ENABLE | context_control::PRIVILEGED).into(),
-        (context_control::ENABLE | context_control::NO_DATA).into(),
-        control::ENABLE.into(),
-        control::RESET.into(),
-        invalidate::ALL << invalidate::KIND_SHIFT,
-        (invalidate::SPACE << invalidate::KIND_SHIFT) | u64::from(SPACE),
-        (invalidate::REGION << invalidate::KIND_SHIFT) | 1,
+        ContextControl::ENABLE.to_raw(),
+        (ContextControl::ENABLE | ContextControl::PRIVILEGED).to_raw(),
+        (ContextControl::ENABLE | ContextControl::NO_DATA).to_raw(),
+        Control::ENABLE.to_raw(),
+        Control::RESET.to_raw(),
+        Invalidation::new(Invalidation::ALL, 0).bits(),
+        Invalidation::new(Invalidation::SPACE, SPACE).bits(),
+        Invalidation::new(Invalidation::REGION, 1).bits(),
         word(64, 1, 2),
         word(4096, 1, 4),
         word(64, 4, 1),
@@ -181,10 +182,18 @@ impl Guests {
             Op::FetchAdd as u32,
             Op::CompareSwap as u32,
             Op::Nop as u32,
-            queue::OP_INVALIDATE,
+            OP_INVALIDATE,
             99,
         ];
-        let flags = [0, 0, 1, 2, queue::SRC_OF_PEER, queue::DST_OF_PEER, 1 << 31];
+        let flags = [
+            0,
+            0,
+            1,
+            2,
+            DescriptorFlags::SRC_OF_PEER.bits(),
+            DescriptorFlags::DST_OF_PEER.bits(),
+            1 << 31,
+        ];
         let side = |input: &mut Input<'_>| {
             let region = input.below(6) as u32;
             (region, input.number(&[0, 8, 64, PAGE]))
@@ -327,7 +336,7 @@ impl Guests {
             assert_eq!(self.rig.get(node, reg::INVALIDATE_PENDING), 0);
         }
         self.rig.regions(3 * PAGE);
-        let generation = self.rig.get(0, reg::LINK_GENERATION.at(1).unwrap()) as u32;
+        let generation = self.rig.get(0, reg::LINK_GENERATION.at(1).unwrap());
         self.import_of(generation);
         let data = pattern(2 * PAGE as usize, 3);
         self.rig.guests[0].put(FREE + 0x123, &data);

@@ -307,7 +307,7 @@ const _: () = assert!(STATUS_RECORDS * descriptor::SIZE <= 4096);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{size_word, QUEUE_DEPTH};
+    use crate::layout::{SizeWord, QUEUE_DEPTH};
 
     const HEADER: &str = include_str!("../../../../include/uapi/linux/uldma.h");
 
@@ -455,25 +455,25 @@ mod tests {
         let pairs = [
             ("ULDMA_STATUS_RECORDS", STATUS_RECORDS),
             ("ULDMA_STATUS_RECORDS", QUEUE_DEPTH as u64),
-            ("ULDMA_SIZE_WORD_BYTES_MASK", size_word::BYTES_MASK),
+            ("ULDMA_SIZE_WORD_BYTES_MASK", SizeWord::BYTES.max()),
             (
                 "ULDMA_SIZE_WORD_SRC_LOW_SHIFT",
-                size_word::SRC_LOW_SHIFT.into(),
+                SizeWord::SRC_LOW.shift().into(),
             ),
             (
                 "ULDMA_SIZE_WORD_DST_LOW_SHIFT",
-                size_word::DST_LOW_SHIFT.into(),
+                SizeWord::DST_LOW.shift().into(),
             ),
-            ("ULDMA_SIZE_WORD_LOW_MASK", size_word::LOW_MASK),
+            ("ULDMA_SIZE_WORD_LOW_MASK", SizeWord::SRC_LOW.max()),
             (
                 "ULDMA_SIZE_WORD_SRC_REGION_SHIFT",
-                size_word::SRC_REGION_SHIFT.into(),
+                SizeWord::SRC_REGION.shift().into(),
             ),
             (
                 "ULDMA_SIZE_WORD_DST_REGION_SHIFT",
-                size_word::DST_REGION_SHIFT.into(),
+                SizeWord::DST_REGION.shift().into(),
             ),
-            ("ULDMA_SIZE_WORD_REGION_MASK", size_word::REGION_MASK),
+            ("ULDMA_SIZE_WORD_REGION_MASK", SizeWord::SRC_REGION.max()),
             ("ULDMA_OP_COPY", Op::Copy as u64),
             ("ULDMA_OP_FETCH_ADD", Op::FetchAdd as u64),
             ("ULDMA_OP_COMPARE_SWAP", Op::CompareSwap as u64),

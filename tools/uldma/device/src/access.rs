@@ -4,8 +4,8 @@
 
 use crate::fault::Fault;
 use crate::layout::{
-    control, status, ControlRegister as Reg, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC,
-    SCRATCHPADS, VERSION,
+    Control, ControlRegister as Reg, DeviceStatus, EventCauses, Invalidation, KernelAddress,
+    Running, Word, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, ID_MAGIC, SCRATCHPADS, VERSION,
 };
 use crate::memory::GuestMemory;
 use crate::model::{Model, ONES};
@@ -159,25 +159,19 @@ impl ControlFile<'_> {
         Some(match register {
             Reg::ID if node.faults.has(Fault::BadId) => (!ID_MAGIC).into(),
             Reg::ID => ID_MAGIC.into(),
-            Reg::VERSION => VERSION.into(),
+            Reg::VERSION => VERSION.to_raw(),
             Reg::CONTEXTS => model.shape.contexts.into(),
             Reg::NODE => self.node as u64,
             Reg::PAGE_SHIFT => registers.tables.page_shift.into(),
             Reg::SHADOW_SHIFT => node.geometry().shadow_shift().into(),
-            Reg::CONTROL => (if registers.enabled {
-                control::ENABLE
-            } else {
-                0
-            })
-            .into(),
+            Reg::CONTROL => Control::ENABLE.when(registers.enabled).to_raw(),
             Reg::STATUS => {
-                let ready = if node.resetting { 0 } else { status::READY };
-                let link = if links == 0 { 0 } else { status::LINK_UP };
-                (ready | link).into()
+                let ready = DeviceStatus::READY.when(!node.resetting);
+                (ready | DeviceStatus::LINK_UP.when(links != 0)).to_raw()
             }
             Reg::NODES => model.nodes.len() as u64,
             Reg::LINKS => links.into(),
-            Reg::EVENT => registers.event.into(),
+            Reg::EVENT => registers.event.to_raw(),
             Reg::METHODS => model.shape.methods.into(),
             Reg::CPUS => CPUS.into(),
             Reg::PAGE_DIRECTORY => registers.tables.page_directory,
@@ -185,8 +179,8 @@ impl ControlFile<'_> {
             Reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
             Reg::REGION_CAPACITY => registers.tables.region_capacity.into(),
             Reg::INVALIDATE_PENDING => node.invalidations.into(),
-            Reg::DMA_SOURCE => registers.dma_source,
-            Reg::DMA_DESTINATION => registers.dma_destination,
+            Reg::DMA_SOURCE => registers.dma_source.to_raw(),
+            Reg::DMA_DESTINATION => registers.dma_destination.to_raw(),
             Reg::DMA_STATUS => registers.dma_status as u64,
             Reg::WINDOW_SIZE => model.window_section(),
             Reg::DOORBELL => node.doorbell.bits().into(),
@@ -222,23 +216,28 @@ impl ControlFile<'_> {
                     registers.tables.page_shift = word;
                 }
             }
-            Reg::CONTROL if word & control::RESET != 0 => {
-                self.model.reset_registers(self.node, self.memories);
-            }
             Reg::CONTROL => {
-                let enabled = word & control::ENABLE != 0;
-                self.model.set_enabled(self.node, enabled, self.memories);
+                let control = Control::from_raw(value);
+                if control.contains(Control::RESET) {
+                    self.model.reset_registers(self.node, self.memories);
+                } else {
+                    let enabled = control.contains(Control::ENABLE);
+                    self.model.set_enabled(self.node, enabled, self.memories);
+                }
             }
-            Reg::EVENT => registers.event &= !word,
+            Reg::EVENT => registers.event = registers.event.without(EventCauses::from_raw(value)),
             Reg::PAGE_DIRECTORY => registers.tables.page_directory = value,
             Reg::REGION_DIRECTORY => registers.tables.region_directory = value,
             Reg::PAGE_CAPACITY => registers.tables.page_capacity = word,
             Reg::REGION_CAPACITY => registers.tables.region_capacity = word,
-            Reg::INVALIDATE => self.model.invalidate(self.node, value, self.memories),
-            Reg::DMA_SOURCE => registers.dma_source = value,
-            Reg::DMA_DESTINATION => registers.dma_destination = value,
+            Reg::INVALIDATE => {
+                let what = Invalidation::from_raw(value);
+                self.model.invalidate(self.node, what, self.memories);
+            }
+            Reg::DMA_SOURCE => registers.dma_source = KernelAddress::from_raw(value),
+            Reg::DMA_DESTINATION => registers.dma_destination = KernelAddress::from_raw(value),
             Reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
-            Reg::RUNNING => node.set_running(value),
+            Reg::RUNNING => node.set_running(Running::from_raw(value)),
             Reg::DOORBELL => node.doorbell.clear(word),
             Reg::DOORBELL_MASK => node.mask_doorbells(word),
             Reg::SCRATCHPAD(index) => {

@@ -7,7 +7,7 @@
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::layout::{kernel_address, page_flags, region_flags, PageEntry, RegionEntry};
+use crate::layout::{page_flags, region_flags, KernelAddress, PageEntry, RegionEntry};
 use crate::memory::{Bus, Right};
 use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
@@ -573,14 +573,14 @@ fn near_side<B: Bus + ?Sized>(
 /// Checks an initiation by the kernel, which may name regions of any space.
 pub fn kernel_initiation<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
-    source: u64,
-    destination: u64,
+    source: KernelAddress,
+    destination: KernelAddress,
     bytes: u64,
 ) -> Result<CheckedTransfer, Status> {
-    let split = |address: u64| {
+    let split = |address: KernelAddress| {
         (
-            (address >> kernel_address::REGION_SHIFT) as u32,
-            address & kernel_address::OFFSET_MASK,
+            address.get(KernelAddress::REGION),
+            address.get(KernelAddress::OFFSET),
         )
     };
     regions(access_check, None, split(source), split(destination), bytes)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::abi::{Method, Status};
 use crate::check::CheckedSide;
 use crate::completion::{Completion, Counts};
-use crate::layout::{context_control, QUEUE_DEPTH};
+use crate::layout::{ContextControl, Key, QUEUE_DEPTH};
 use crate::stats::ContextCounters;
 use crate::transfer::{Outcome, Transfer};
 
@@ -22,7 +22,7 @@ pub struct Setup {
     /// Mask of the allowed initiation methods.
     pub methods: u32,
     /// Its key.
-    pub key: u64,
+    pub key: Key,
     /// Bus address of its descriptors.
     pub descriptors: u64,
 }
@@ -75,38 +75,26 @@ pub struct Context {
 
 impl Context {
     /// The control register.
-    pub fn control(&self) -> u32 {
-        let mut value = 0;
-        if self.enabled {
-            value |= context_control::ENABLE;
-        }
-        if self.interrupt_always {
-            value |= context_control::INTERRUPT_ALWAYS;
-        }
-        if self.no_data {
-            value |= context_control::NO_DATA;
-        }
-        if self.privileged {
-            value |= context_control::PRIVILEGED;
-        }
-        if !self.queue.is_empty() {
-            value |= context_control::BUSY;
-        }
-        value
+    pub fn control(&self) -> ContextControl {
+        ContextControl::ENABLE.when(self.enabled)
+            | ContextControl::INTERRUPT_ALWAYS.when(self.interrupt_always)
+            | ContextControl::NO_DATA.when(self.no_data)
+            | ContextControl::PRIVILEGED.when(self.privileged)
+            | ContextControl::BUSY.when(!self.queue.is_empty())
     }
 
     /// Stores to the control register. Enabling resets the context, so a store that enables a busy
     /// context is ignored.
-    pub fn set_control(&mut self, value: u32) -> ControlChange {
-        self.interrupt_always = value & context_control::INTERRUPT_ALWAYS != 0;
-        self.no_data = value & context_control::NO_DATA != 0;
-        let enable = value & context_control::ENABLE != 0;
+    pub fn set_control(&mut self, value: ContextControl) -> ControlChange {
+        self.interrupt_always = value.contains(ContextControl::INTERRUPT_ALWAYS);
+        self.no_data = value.contains(ContextControl::NO_DATA);
+        let enable = value.contains(ContextControl::ENABLE);
         if enable && !self.enabled && self.queue.is_empty() {
             *self = Self {
                 enabled: true,
                 interrupt_always: self.interrupt_always,
                 no_data: self.no_data,
-                privileged: value & context_control::PRIVILEGED != 0,
+                privileged: value.contains(ContextControl::PRIVILEGED),
                 setup: self.setup,
                 watch: PollState::Awake(None),
                 ..Self::default()
@@ -366,7 +354,7 @@ mod tests {
 
     fn enabled() -> Context {
         let mut context = Context::default();
-        context.set_control(context_control::ENABLE);
+        context.set_control(ContextControl::ENABLE);
         context
     }
 
@@ -403,13 +391,13 @@ mod tests {
     fn disabling_aborts_and_enabling_waits_for_it() {
         let mut context = enabled();
         context.push(transfer(1)).unwrap();
-        context.set_control(0);
-        assert_eq!(context.control(), context_control::BUSY);
-        context.set_control(context_control::ENABLE);
+        context.set_control(ContextControl::NONE);
+        assert_eq!(context.control(), ContextControl::BUSY);
+        context.set_control(ContextControl::ENABLE);
         assert!(!context.is_enabled());
         assert_eq!(context.retire().unwrap().status, Status::Aborted);
-        assert_eq!(context.control(), 0);
-        context.set_control(context_control::ENABLE);
+        assert_eq!(context.control(), ContextControl::NONE);
+        context.set_control(ContextControl::ENABLE);
         assert_eq!((context.ticket(), context.completed()), (0, 0));
     }
 
@@ -423,7 +411,7 @@ mod tests {
         assert!(context.take_interrupt());
         assert!(!context.take_interrupt());
         assert!(context.arm(0));
-        context.set_control(context_control::ENABLE | context_control::INTERRUPT_ALWAYS);
+        context.set_control(ContextControl::ENABLE | ContextControl::INTERRUPT_ALWAYS);
         assert!(context.take_interrupt());
     }
 
@@ -454,7 +442,7 @@ mod tests {
     #[test]
     fn without_data_all_ends_at_once() {
         let mut context = Context::default();
-        let control = context_control::ENABLE | context_control::NO_DATA;
+        let control = ContextControl::ENABLE | ContextControl::NO_DATA;
         assert_eq!(context.set_control(control), ControlChange::Enabled);
         assert_eq!(context.control(), control);
         context.push(transfer(100)).unwrap();
@@ -470,7 +458,7 @@ mod tests {
         let mut context = Context::default();
         context.setup.methods = Method::Queue.bit();
         assert!(!context.is_polled());
-        context.set_control(context_control::ENABLE);
+        context.set_control(ContextControl::ENABLE);
         let now = Instant::now();
         let limit = Duration::from_micros(5);
         assert!(context.is_polled() && !context.is_idle(now, limit));

@@ -4,7 +4,7 @@
 
 use crate::abi::Method;
 use crate::completion::StatusPage;
-use crate::layout::{context_page, event, PageRegister};
+use crate::layout::{context_page, EventCauses, PageRegister};
 use crate::memory::GuestMemory;
 use crate::method::{self, Machine, Reply};
 use crate::model::Model;
@@ -110,7 +110,7 @@ impl Model {
         let memory = memories.get(node).filter(|_| master);
         let written = memory.map(|memory| StatusPage::new(memory, page)?.wakeup(false));
         if written.is_some_and(|written| written.is_err()) {
-            own.raise_event(event::ERROR);
+            own.raise_event(EventCauses::ERROR);
         }
     }
 }

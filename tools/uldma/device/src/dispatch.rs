@@ -8,7 +8,7 @@ use crate::abi::Status;
 use crate::completion::{Completion, StatusPage};
 use crate::engine::{Job, Progress, Stage};
 use crate::fault::{Fault, Faults};
-use crate::layout::{event, invalidate};
+use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
 use crate::node::Node;
@@ -123,7 +123,8 @@ impl Model {
                 if let Work::Invalidate { region } = job.work {
                     // No chunk that concerns the node is in flight now, so nothing else has to be
                     // waited for.
-                    self.end_users(job.node, invalidate::REGION, region, Some(job.context));
+                    let what = Invalidation::new(Invalidation::REGION, region);
+                    self.end_users(job.node, what, Some(job.context));
                 }
             }
         }
@@ -177,9 +178,9 @@ pub(crate) fn publish(
         return;
     };
     let page = context.setup.status_page;
-    let mut causes = 0;
+    let mut causes = EventCauses::NONE;
     if context.take_interrupt() {
-        causes |= event::COMPLETION;
+        causes |= EventCauses::COMPLETION;
     }
     let mut met_error = false;
     for same in done.chunk_by(|one, next| one.status == next.status) {
@@ -192,9 +193,9 @@ pub(crate) fn publish(
     let memory = memory.filter(|_| node.config.is_bus_master());
     let written = memory.map(|memory| write(done, &node.faults, memory, page));
     if met_error || written != Some(Ok(())) {
-        causes |= event::ERROR;
+        causes |= EventCauses::ERROR;
     }
-    if causes != 0 {
+    if !causes.is_empty() {
         node.raise_event(causes);
     }
 }

@@ -8,7 +8,7 @@ use crate::check::{self, AccessCheck, Needs};
 use crate::completion::StatusPage;
 use crate::engine::{Resolver, Scratch};
 use crate::fault::Fault;
-use crate::layout::{event, page_flags};
+use crate::layout::{page_flags, EventCauses};
 use crate::memory::GuestMemory;
 use crate::method::{self, Reply, Request, ShadowRef};
 use crate::model::{Model, ONES};
@@ -44,7 +44,7 @@ impl Model {
             None => Reply::Refused(Status::Disabled),
         };
         if own.bad_keys(number) != bad_keys {
-            own.raise_event(event::KEY);
+            own.raise_event(EventCauses::KEY);
         }
         let result = match reply {
             Reply::Nothing | Reply::Code(_) => Ok(0),
@@ -315,7 +315,7 @@ impl Model {
             own.counters.method(method).refused += 1;
         }
         if status == Status::BusError {
-            own.raise_event(event::ERROR);
+            own.raise_event(EventCauses::ERROR);
         }
         let writes = own.is_enabled() && own.config.is_bus_master();
         let Some(context) = own.contexts.get_mut(number) else {
@@ -327,7 +327,7 @@ impl Model {
         if let Some(memory) = memories.get(node).filter(|_| writes) {
             let written = StatusPage::new(memory, page).and_then(|page| page.refused(count));
             if written.is_err() {
-                own.raise_event(event::ERROR);
+                own.raise_event(EventCauses::ERROR);
             }
         }
     }

@@ -4,15 +4,19 @@
 
 use crate::abi::Status;
 use crate::check::{CheckedSide, Location};
-use crate::layout::invalidate;
+use crate::layout::Invalidation;
 use crate::memory::GuestMemory;
 use crate::model::Model;
 
 impl Model {
     /// Stores to the invalidation register.
-    pub(crate) fn invalidate(&mut self, node: usize, value: u64, memories: &[&GuestMemory]) {
-        let kind = value >> invalidate::KIND_SHIFT;
-        self.end_users(node, kind, value as u32, None);
+    pub(crate) fn invalidate(
+        &mut self,
+        node: usize,
+        what: Invalidation,
+        memories: &[&GuestMemory],
+    ) {
+        self.end_users(node, what, None);
         if let Some(node) = self.nodes.get_mut(node) {
             node.invalidations = node.invalidations.saturating_add(1);
         }
@@ -22,19 +26,14 @@ impl Model {
     /// Ends all transfers that use the named memory of a node as aborted, at this node and at its
     /// peers. Descriptors behind the invalidation in its own queue are later than it and are not
     /// affected.
-    pub(crate) fn end_users(
-        &mut self,
-        node: usize,
-        kind: u64,
-        index: u32,
-        asked_by: Option<usize>,
-    ) {
+    pub(crate) fn end_users(&mut self, node: usize, what: Invalidation, asked_by: Option<usize>) {
+        let (kind, index) = (what.get(Invalidation::KIND), what.get(Invalidation::INDEX));
         let named_here = |side: &CheckedSide| match (kind, side.place) {
-            (invalidate::ALL, _) => true,
+            (Invalidation::ALL, _) => true,
             (_, Location::Peer(_)) => false,
-            (invalidate::SPACE, _) => side.space == index,
+            (Invalidation::SPACE, _) => side.space == index,
             (
-                invalidate::REGION,
+                Invalidation::REGION,
                 Location::Region { region, .. } | Location::Import { region, .. },
             ) => region == index,
             _ => false,
@@ -42,9 +41,9 @@ impl Model {
         let named_by_peer = |side: &CheckedSide| {
             let remote = side.remote().filter(|remote| remote.node as usize == node);
             remote.is_some_and(|remote| match kind {
-                invalidate::ALL => true,
-                invalidate::SPACE => remote.space == index,
-                invalidate::REGION => remote.region == index,
+                Invalidation::ALL => true,
+                Invalidation::SPACE => remote.space == index,
+                Invalidation::REGION => remote.region == index,
                 _ => false,
             })
         };

@@ -12,7 +12,7 @@ use crate::engine::{Schedule, Speed, TableView};
 use crate::fault::Fault;
 use crate::flight::InFlight;
 use crate::irq::{Event, Vectors};
-use crate::layout::{event, MAX_NODES};
+use crate::layout::{EventCauses, MAX_NODES};
 use crate::link::Links;
 use crate::memory::GuestMemory;
 use crate::node::{Node, Shape};
@@ -297,7 +297,7 @@ impl Model {
                 }
             }
             if changed && node.attached {
-                node.raise_event(event::LINK);
+                node.raise_event(EventCauses::LINK);
             }
         }
         self.settle(memories);

@@ -9,7 +9,10 @@ use crate::context::{Context, ControlChange};
 use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
-use crate::layout::{event, ContextRegister as Reg, SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT};
+use crate::layout::{
+    ContextControl, ContextRegister as Reg, EventCauses, KernelAddress, Key, Running, Word,
+    SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT,
+};
 use crate::memory::GuestMemory;
 use crate::method::Compare;
 use crate::methods::Machines;
@@ -53,13 +56,13 @@ pub struct Registers {
     /// The driver is there.
     pub enabled: bool,
     /// Pending causes of the event vector.
-    pub event: u32,
+    pub event: EventCauses,
     /// Locations of the tables, and the page shift.
     pub tables: Tables,
     /// Kernel-initiated transfer: source.
-    pub dma_source: u64,
+    pub dma_source: KernelAddress,
     /// Kernel-initiated transfer: destination.
-    pub dma_destination: u64,
+    pub dma_destination: KernelAddress,
     /// Kernel-initiated transfer: ticket or negated status.
     pub dma_status: i64,
     /// Scratchpads that the peers read.
@@ -70,13 +73,13 @@ impl Default for Registers {
     fn default() -> Self {
         Self {
             enabled: false,
-            event: 0,
+            event: EventCauses::NONE,
             tables: Tables {
                 page_shift: SMALLEST_PAGE_SHIFT,
                 ..Tables::default()
             },
-            dma_source: 0,
-            dma_destination: 0,
+            dma_source: KernelAddress::NONE,
+            dma_destination: KernelAddress::NONE,
             dma_status: 0,
             scratchpad: [0; SCRATCHPADS],
         }
@@ -198,8 +201,8 @@ impl Node {
     }
 
     /// Stores to the register by which the driver reports the running context.
-    pub fn set_running(&mut self, value: u64) {
-        let (cpu, context) = ((value >> 32) as u32, value as u32);
+    pub fn set_running(&mut self, running: Running) {
+        let (cpu, context) = (running.get(Running::CPU), running.get(Running::CONTEXT));
         if cpu < CPUS {
             self.machines
                 .running(cpu, (context != 0).then_some(context));
@@ -230,12 +233,12 @@ impl Node {
             self.interrupt(VECTOR_CONTROL);
         }
         if bits & !1 != 0 {
-            self.raise_event(event::DOORBELL);
+            self.raise_event(EventCauses::DOORBELL);
         }
     }
 
     /// Sets causes of the event vector and interrupts, also if they were set already.
-    pub fn raise_event(&mut self, causes: u32) {
+    pub fn raise_event(&mut self, causes: EventCauses) {
         self.registers.event |= causes;
         self.interrupt(VECTOR_EVENT);
     }
@@ -247,7 +250,7 @@ impl Node {
         };
         let (setup, counters) = (&context.setup, &context.counters);
         match register {
-            Reg::CONTROL => context.control().into(),
+            Reg::CONTROL => context.control().to_raw(),
             Reg::SPACE => setup.space.into(),
             Reg::STATUS_PAGE => setup.status_page,
             Reg::METHODS => setup.methods.into(),
@@ -281,7 +284,7 @@ impl Node {
         let setup = &mut context.setup;
         match register {
             Reg::CONTROL => {
-                let change = context.set_control(value as u32);
+                let change = context.set_control(ContextControl::from_raw(value));
                 if change == ControlChange::Enabled {
                     let page = memory.and_then(|memory| {
                         let page = StatusPage::new(memory, context.setup.status_page).ok()?;
@@ -293,12 +296,12 @@ impl Node {
             }
             Reg::SPACE => setup.space = value as u32,
             Reg::STATUS_PAGE => setup.status_page = value,
-            Reg::KEY => setup.key = value,
+            Reg::KEY => setup.key = Key::from_raw(value),
             Reg::METHODS => setup.methods = value as u32,
             Reg::QUEUE => setup.descriptors = value,
             Reg::ARM => {
                 if context.arm(value) {
-                    self.raise_event(event::COMPLETION);
+                    self.raise_event(EventCauses::COMPLETION);
                 }
             }
             Reg::BAD_KEYS

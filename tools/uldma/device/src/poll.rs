@@ -11,7 +11,7 @@ use crate::abi::{Method, Status};
 use crate::completion::StatusPage;
 use crate::dispatch;
 use crate::engine::{Resolver, Scratch};
-use crate::layout::{event, invalidate};
+use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
 use crate::queue::Ring;
@@ -56,7 +56,7 @@ impl Model {
                         if let Some(context) = node.contexts.get_mut(context) {
                             context.fall_asleep();
                         }
-                        node.raise_event(event::ERROR);
+                        node.raise_event(EventCauses::ERROR);
                     }
                     Polled::Asleep
                 }));
@@ -163,7 +163,8 @@ impl Model {
         node.counters.initiations += taken;
         node.counters.method(Method::Queue).initiations += taken;
         if let Some(region) = invalidated {
-            self.end_users(number, invalidate::REGION, region, Some(place));
+            let what = Invalidation::new(Invalidation::REGION, region);
+            self.end_users(number, what, Some(place));
             self.settle(memories);
         }
         let node = self.nodes.get_mut(number).ok_or(BusError)?;

@@ -12,7 +12,7 @@ use vm_memory::{Bytes, VolatileSlice};
 use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
 use crate::check::{self, AccessCheck, PeerRegion};
-use crate::layout::queue;
+use crate::layout::{DescriptorFlags, PeerLink, OP_INVALIDATE};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
 
@@ -42,7 +42,7 @@ impl Descriptor {
         space: Option<u32>,
     ) -> Result<Work, Status> {
         let flags = self.flags & !(descriptor::FENCE | descriptor::LINK);
-        if space.is_none() && (flags != 0 || self.op == queue::OP_INVALIDATE) {
+        if space.is_none() && (flags != 0 || self.op == OP_INVALIDATE) {
             return self.privileged_work(access_check, flags);
         }
         if flags != 0 {
@@ -73,10 +73,11 @@ impl Descriptor {
         access_check: &AccessCheck<'_, B>,
         flags: u32,
     ) -> Result<Work, Status> {
+        let link = PeerLink::from_bits(self.compare);
         let at_peer = |(region, position)| {
             let peer = PeerRegion {
-                node: (self.compare >> 32) as u32,
-                link_generation: self.compare as u32,
+                node: link.get(PeerLink::NODE),
+                link_generation: link.get(PeerLink::GENERATION),
                 region,
                 generation: self.operand,
             };
@@ -84,12 +85,14 @@ impl Descriptor {
         };
         let (from, to) = (self.source, self.destination);
         let copies = self.op == Op::Copy as u32;
-        match flags {
-            0 if self.op == queue::OP_INVALIDATE => Ok(Work::Invalidate { region: from.0 }),
-            queue::SRC_OF_PEER if copies => {
+        match DescriptorFlags::from_bits(flags) {
+            DescriptorFlags::NONE if self.op == OP_INVALIDATE => {
+                Ok(Work::Invalidate { region: from.0 })
+            }
+            DescriptorFlags::SRC_OF_PEER if copies => {
                 check::pull(access_check, at_peer(from), to, self.length).map(Work::Copy)
             }
-            queue::DST_OF_PEER if copies => {
+            DescriptorFlags::DST_OF_PEER if copies => {
                 check::push(access_check, from, at_peer(to), self.length).map(Work::Copy)
             }
             _ => Err(Status::NotValid),

@@ -6,7 +6,7 @@
 //! address name the context. The operating system sets them when it maps a shadow page, so a
 //! process cannot forge them.
 
-use crate::layout::size_word as bits;
+use crate::layout::SizeWord as Bits;
 
 /// Layout of the shadow space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,24 +66,23 @@ pub struct SizeWord {
 impl SizeWord {
     /// Decodes a stored word.
     pub fn unpack(word: u64) -> Self {
-        let field = |shift: u32, mask: u64| ((word >> shift) & mask) as u32;
+        let word = Bits::from_bits(word);
         Self {
-            bytes: field(0, bits::BYTES_MASK),
-            src_low: field(bits::SRC_LOW_SHIFT, bits::LOW_MASK),
-            dst_low: field(bits::DST_LOW_SHIFT, bits::LOW_MASK),
-            src_region: field(bits::SRC_REGION_SHIFT, bits::REGION_MASK),
-            dst_region: field(bits::DST_REGION_SHIFT, bits::REGION_MASK),
+            bytes: word.get(Bits::BYTES),
+            src_low: word.get(Bits::SRC_LOW),
+            dst_low: word.get(Bits::DST_LOW),
+            src_region: word.get(Bits::SRC_REGION),
+            dst_region: word.get(Bits::DST_REGION),
         }
     }
 
     /// Encodes the word that a program stores; fields that are too wide lose their upper bits.
     pub fn pack(&self) -> u64 {
-        let field = |value: u32, shift: u32, mask: u64| (u64::from(value) & mask) << shift;
-        field(self.bytes, 0, bits::BYTES_MASK)
-            | field(self.src_low, bits::SRC_LOW_SHIFT, bits::LOW_MASK)
-            | field(self.dst_low, bits::DST_LOW_SHIFT, bits::LOW_MASK)
-            | field(self.src_region, bits::SRC_REGION_SHIFT, bits::REGION_MASK)
-            | field(self.dst_region, bits::DST_REGION_SHIFT, bits::REGION_MASK)
+        let word = Bits::BYTES.set_low_bits(Bits::NONE, self.bytes);
+        let word = Bits::SRC_LOW.set_low_bits(word, self.src_low);
+        let word = Bits::DST_LOW.set_low_bits(word, self.dst_low);
+        let word = Bits::SRC_REGION.set_low_bits(word, self.src_region);
+        Bits::DST_REGION.set_low_bits(word, self.dst_region).bits()
     }
 }
 

@@ -9,7 +9,7 @@ use common::{pattern, Descriptor, Guest, FREE, PAGE};
 use uldma_device::abi::{Method, Status};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, invalidate, reg, status, PageEntry, BAR_CONTEXT,
+    ctx, reg, ContextControl, Control, DeviceStatus, Invalidation, PageEntry, BAR_CONTEXT,
 };
 
 /// The first byte of region 2 in [`Rig::regions`].
@@ -62,8 +62,8 @@ fn an_access_uses_what_was_looked_up_before() {
 fn invalidations_wait_for_what_is_held() {
     let mut rig = Rig::new();
     copy_held(&mut rig, 2);
-    rig.invalidate(0, invalidate::REGION, 2);
-    rig.invalidate(1, invalidate::ALL, 0);
+    rig.invalidate(0, Invalidation::REGION, 2);
+    rig.invalidate(1, Invalidation::ALL, 0);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 1);
     assert_eq!(rig.model.report().nodes[0].invalidations_pending, 1);
     assert_eq!(
@@ -71,13 +71,13 @@ fn invalidations_wait_for_what_is_held() {
         0,
         "it has no part in it"
     );
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
-    let busy = u64::from(context_control::BUSY);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
+    let busy = ContextControl::BUSY;
     assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), busy);
     rig.hold(0, OURS, false);
     rig.run();
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
-    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), 0);
+    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), ContextControl::NONE);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
 }
 
@@ -85,7 +85,7 @@ fn invalidations_wait_for_what_is_held() {
 fn the_peer_waits_for_what_is_held_at_its_memory() {
     let mut rig = Rig::new();
     let data = copy_held(&mut rig, 4);
-    rig.invalidate(1, invalidate::REGION, 3);
+    rig.invalidate(1, Invalidation::REGION, 3);
     assert_eq!(rig.get(1, reg::INVALIDATE_PENDING), 1);
     rig.hold(0, OURS, false);
     rig.run();
@@ -151,7 +151,7 @@ fn a_function_reset_drops_what_is_held() {
         rig.run();
         assert_eq!(bytes_of(&rig.guests[1], FREE + 0x789), [0; 64]);
         rig.model.config_store(node, 4, &[0x06, 0]);
-        assert_eq!(rig.get(node, reg::STATUS), u64::from(status::READY));
+        assert_eq!(rig.get(node, reg::STATUS), DeviceStatus::READY);
     }
 }
 
@@ -159,11 +159,11 @@ fn a_function_reset_drops_what_is_held() {
 fn a_register_reset_waits_and_bus_mastering_ends_it() {
     let mut rig = Rig::new();
     copy_held(&mut rig, 2);
-    rig.set(0, reg::CONTROL, u64::from(control::RESET));
-    assert_eq!(rig.get(0, reg::STATUS), 0);
+    rig.set(0, reg::CONTROL, Control::RESET);
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::NONE);
     rig.model.config_store(0, 4, &[0x02, 0]);
     rig.hold(0, OURS, false);
     rig.run();
-    assert_eq!(rig.get(0, reg::STATUS), u64::from(status::READY));
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
     assert_eq!(bytes_of(&rig.guests[0], TARGET), [0; 64]);
 }

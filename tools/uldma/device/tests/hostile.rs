@@ -121,7 +121,7 @@ fn a_full_eventfd_hangs_nobody() {
         }
         honest.get(reg::ID)
     });
-    assert_eq!(identity, u64::from(ID_MAGIC));
+    assert_eq!(identity, ID_MAGIC);
     // The next client of the same socket is served.
     drop(hostile);
     let identity = in_time(move || {
@@ -132,7 +132,7 @@ fn a_full_eventfd_hangs_nobody() {
         next.interrupt(0);
         next.get(reg::ID)
     });
-    assert_eq!(identity, u64::from(ID_MAGIC));
+    assert_eq!(identity, ID_MAGIC);
 }
 
 #[test]

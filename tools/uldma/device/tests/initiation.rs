@@ -8,8 +8,8 @@ use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use common::{pattern, ALL_RIGHTS, FREE, PAGE, PAGES, PAGE_RIGHTS};
 use uldma_device::abi::Status;
 use uldma_device::layout::{
-    context_page, ctx, kernel_address, page_flags, reg, region_flags, PageEntry, RegionEntry, Run,
-    BAR_CONTEXT, BAR_SHADOW,
+    context_page, ctx, page_flags, reg, region_flags, ContextControl, Control, KernelAddress,
+    PageEntry, RegionEntry, Run, BAR_CONTEXT, BAR_SHADOW,
 };
 use uldma_device::shadow::SizeWord;
 
@@ -231,7 +231,7 @@ fn refusals_of_forms_and_states() {
         "two methods are none"
     );
     rig.set_ctx(0, OURS, ctx::METHODS, 1);
-    rig.set(0, reg::CONTROL, 0);
+    rig.set(0, reg::CONTROL, Control::NONE);
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(2, 0), 8),
         refused(Status::Disabled),
@@ -352,7 +352,6 @@ fn the_peer_decides_what_it_exports() {
         ..RegionEntry::default()
     };
     let bad = [
-        RegionEntry { flags: 0, ..good },
         RegionEntry {
             flags: ALL_RIGHTS & !region_flags::EXPORT_WRITE,
             ..good
@@ -423,12 +422,16 @@ fn kernel_transfers_name_every_space() {
     rig.guests[0].register(8, OTHER_SPACE, 700, FREE + (6 << 20) + 5, PAGE * 3);
     let data = pattern(2 * PAGE as usize, 4);
     rig.guests[0].put(FREE + 0x123 + 9, &data);
-    let name = |region: u64, offset: u64| (region << kernel_address::REGION_SHIFT) | offset;
+    let name = |region, offset| {
+        let address = KernelAddress::NONE.try_with(KernelAddress::REGION, region);
+        let address = address.unwrap().try_with(KernelAddress::OFFSET, offset);
+        address.unwrap()
+    };
     let mut start = |source, destination, bytes| {
         rig.set(0, reg::DMA_SOURCE, source);
         rig.set(0, reg::DMA_DESTINATION, destination);
         rig.set(0, reg::DMA_SIZE, bytes);
-        rig.get(0, reg::DMA_STATUS) as i64
+        rig.get(0, reg::DMA_STATUS)
     };
     assert_eq!(start(name(1, 9), name(8, 1), 2 * PAGE), 1);
     assert_eq!(start(name(1, 0), name(4, 0), PAGE), 2);
@@ -451,10 +454,7 @@ fn kernel_transfers_name_every_space() {
     rig.run();
     assert_eq!(rig.guests[0].get(FREE + (6 << 20) + 6, data.len()), data);
     assert_eq!(rig.guests[0].completed(0), (2, 0));
-    rig.set_ctx(0, 0, ctx::CONTROL, 0);
+    rig.set_ctx(0, 0, ctx::CONTROL, ContextControl::NONE);
     rig.set(0, reg::DMA_SIZE, 1);
-    assert_eq!(
-        rig.get(0, reg::DMA_STATUS) as i64,
-        refused(Status::Disabled)
-    );
+    assert_eq!(rig.get(0, reg::DMA_STATUS), refused(Status::Disabled));
 }

@@ -12,19 +12,19 @@ use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, event, invalidate, reg, status, PageEntry, RegionEntry,
-    ID_MAGIC, SCRATCHPADS, VERSION,
+    ctx, reg, ContextControl, Control, DeviceStatus, EventCauses, Invalidation, PageEntry,
+    RegionEntry, ID_MAGIC, SCRATCHPADS, VERSION,
 };
 
 #[test]
 fn probing_reads_identity_and_sizes() {
     let mut rig = Rig::cold(Speed::default());
-    assert_eq!(rig.get(1, reg::ID), u64::from(ID_MAGIC));
+    assert_eq!(rig.get(1, reg::ID), ID_MAGIC);
     assert_eq!(rig.get(1, reg::NODE), 1);
     assert_eq!(rig.get(0, reg::CONTEXTS), 4);
     assert_eq!(rig.get(0, reg::SHADOW_SHIFT), 28);
-    assert_eq!(rig.get(0, reg::STATUS), u64::from(status::READY));
-    assert_eq!(rig.get(1, reg::VERSION), u64::from(VERSION));
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
+    assert_eq!(rig.get(1, reg::VERSION), VERSION);
     assert_eq!(rig.get(0, reg::NODES), 2);
     assert_eq!(rig.get(0, reg::LINKS), 0);
     assert_eq!(rig.get(1, reg::WINDOW_SIZE), 32 * 1024);
@@ -37,7 +37,7 @@ fn page_shift_is_fixed_while_enabled() {
         rig.set(0, reg::PAGE_SHIFT, value);
         assert_eq!(rig.get(0, reg::PAGE_SHIFT), kept);
     }
-    rig.set(0, reg::CONTROL, u64::from(control::ENABLE));
+    rig.set(0, reg::CONTROL, Control::ENABLE);
     rig.set(0, reg::PAGE_SHIFT, 12);
     assert_eq!(rig.get(0, reg::PAGE_SHIFT), 13);
 }
@@ -48,25 +48,28 @@ fn link_goes_down_and_stale_imports_stay_down() {
     rig.regions(1 << 20);
     assert_eq!(
         rig.get(1, reg::STATUS),
-        u64::from(status::READY | status::LINK_UP)
+        DeviceStatus::READY | DeviceStatus::LINK_UP
     );
     assert_eq!(rig.get(0, reg::LINKS), 0b10);
     assert_eq!(rig.get(0, reg::LINK_GENERATION.at(1).unwrap()), 1);
     assert_eq!(rig.get(1, reg::LINK_GENERATION.at(0).unwrap()), 1);
-    assert_eq!(rig.get(0, reg::EVENT) as u32 & event::LINK, event::LINK);
-    rig.set(0, reg::EVENT, u64::from(event::LINK));
+    assert_eq!(
+        rig.get(0, reg::EVENT) & EventCauses::LINK,
+        EventCauses::LINK
+    );
+    rig.set(0, reg::EVENT, EventCauses::LINK);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 1 << 20), 1);
     assert!(rig.step());
-    rig.set(1, reg::CONTROL, 0);
-    assert_eq!(rig.get(0, reg::STATUS), u64::from(status::READY));
-    assert_eq!(rig.get(0, reg::EVENT), u64::from(event::LINK));
+    rig.set(1, reg::CONTROL, Control::NONE);
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::LINK);
     let (_, bytes, end) = rig.guests[0].record(OURS, 1);
     assert_eq!((bytes, end), (256 * 1024, Status::LinkDown as u64));
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(4, 0), 8),
         refused(Status::LinkDown)
     );
-    rig.set(1, reg::CONTROL, u64::from(control::ENABLE));
+    rig.set(1, reg::CONTROL, Control::ENABLE);
     assert_eq!(rig.get(0, reg::LINK_GENERATION.at(1).unwrap()), 2);
     assert_eq!(
         rig.initiate(0, OURS, at(1, 0), at(4, 0), 8),
@@ -74,7 +77,7 @@ fn link_goes_down_and_stale_imports_stay_down() {
         "an import of the generation before"
     );
     rig.plug(false);
-    assert_eq!(rig.get(1, reg::STATUS), u64::from(status::READY));
+    assert_eq!(rig.get(1, reg::STATUS), DeviceStatus::READY);
 }
 
 #[test]
@@ -97,19 +100,23 @@ fn a_peer_that_leaves_takes_its_transfers_along() {
 
 #[test]
 fn invalidation_aborts_what_it_names_and_nothing_else() {
-    for kind in [invalidate::REGION, invalidate::SPACE, invalidate::ALL] {
+    for kind in [Invalidation::REGION, Invalidation::SPACE, Invalidation::ALL] {
         let mut rig = Rig::new();
         rig.regions(PAGE);
         rig.guests[0].register(8, OTHER_SPACE, 700, FREE + (6 << 20), PAGE);
         let other = ((700 * PAGE, 8), (700 * PAGE + 64, 8));
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
         assert_eq!(rig.initiate(0, THEIRS, other.0, other.1, 8), 1);
-        let index = if kind == invalidate::SPACE { SPACE } else { 2 };
+        let index = if kind == Invalidation::SPACE {
+            SPACE
+        } else {
+            2
+        };
         rig.invalidate(0, kind, index);
         assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
         rig.run();
         assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
-        let expected = if kind == invalidate::ALL {
+        let expected = if kind == Invalidation::ALL {
             Status::Aborted
         } else {
             Status::Ok
@@ -120,7 +127,10 @@ fn invalidation_aborts_what_it_names_and_nothing_else() {
 
 #[test]
 fn invalidation_reaches_imports_at_the_peer() {
-    for (kind, index) in [(invalidate::REGION, 3), (invalidate::SPACE, OTHER_SPACE)] {
+    for (kind, index) in [
+        (Invalidation::REGION, 3),
+        (Invalidation::SPACE, OTHER_SPACE),
+    ] {
         let mut rig = Rig::new();
         rig.regions(PAGE);
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 8), 1);
@@ -140,16 +150,20 @@ fn invalidation_waits_for_the_chunk_in_flight() {
     let Ok(job) = rig.model.next(Instant::now()) else {
         panic!("nothing to do");
     };
-    rig.invalidate(0, invalidate::REGION, 1);
-    rig.invalidate(0, invalidate::REGION, 1);
+    rig.invalidate(0, Invalidation::REGION, 1);
+    rig.invalidate(0, Invalidation::REGION, 1);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 2);
-    rig.set(1, reg::CONTROL, u64::from(control::RESET));
-    assert_eq!(rig.get(1, reg::STATUS), 0, "a reset waits as well");
+    rig.set(1, reg::CONTROL, Control::RESET);
+    assert_eq!(
+        rig.get(1, reg::STATUS),
+        DeviceStatus::NONE,
+        "a reset waits as well"
+    );
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
     rig.model.finish(&job, outcome, Instant::now(), &memories);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
-    assert_eq!(rig.get(1, reg::STATUS), u64::from(status::READY));
+    assert_eq!(rig.get(1, reg::STATUS), DeviceStatus::READY);
     assert_eq!(
         rig.guests[0].record(OURS, 1),
         (1, 8, Status::Aborted as u64)
@@ -202,7 +216,7 @@ fn contexts_take_turns() {
 fn interrupts_of_completions() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
-    rig.set(0, reg::EVENT, u64::from(u32::MAX));
+    rig.set(0, reg::EVENT, EventCauses::from_bits(u32::MAX));
     let raised = |rig: &Rig| rig.model.report().nodes[0].interrupts[0];
     let before = raised(&rig);
     let transfer = |rig: &mut Rig| {
@@ -218,9 +232,9 @@ fn interrupts_of_completions() {
     assert_eq!(raised(&rig), before + 1);
     transfer(&mut rig);
     assert_eq!(raised(&rig), before + 2);
-    assert_eq!(rig.get(0, reg::EVENT), u64::from(event::COMPLETION));
-    let always = context_control::ENABLE | context_control::INTERRUPT_ALWAYS;
-    rig.set_ctx(0, OURS, ctx::CONTROL, u64::from(always));
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::COMPLETION);
+    let always = ContextControl::ENABLE | ContextControl::INTERRUPT_ALWAYS;
+    rig.set_ctx(0, OURS, ctx::CONTROL, always);
     transfer(&mut rig);
     transfer(&mut rig);
     assert_eq!(raised(&rig), before + 4);
@@ -233,7 +247,7 @@ fn doorbells_and_scratchpads() {
     rig.set(0, reg::SCRATCHPAD.at(1).unwrap(), 42);
     let far = reg::PEER_SCRATCHPAD.at(SCRATCHPADS).unwrap();
     let ring = reg::PEER_DOORBELL.at(1).unwrap();
-    assert_eq!(rig.get(0, far), u64::from(u32::MAX));
+    assert_eq!(rig.get(0, far), u32::MAX);
     rig.set(0, ring, 1);
     rig.probe(1);
     assert_eq!(rig.get(1, reg::PEER_SCRATCHPAD.at(1).unwrap()), 42);
@@ -245,10 +259,16 @@ fn doorbells_and_scratchpads() {
     assert_eq!(rig.get(1, reg::DOORBELL), 0b11);
     assert_eq!(rig.model.report().nodes[1].interrupts[1], 1);
     rig.set(1, reg::DOORBELL, 0b01);
-    assert_eq!(rig.get(1, reg::EVENT) & u64::from(event::DOORBELL), 0);
+    assert_eq!(
+        rig.get(1, reg::EVENT) & EventCauses::DOORBELL,
+        EventCauses::NONE
+    );
     rig.set(1, reg::DOORBELL_MASK, 0);
     assert_eq!(rig.model.report().nodes[1].interrupts[1], 1);
-    assert_ne!(rig.get(1, reg::EVENT) & u64::from(event::DOORBELL), 0);
+    assert_ne!(
+        rig.get(1, reg::EVENT) & EventCauses::DOORBELL,
+        EventCauses::NONE
+    );
     assert_eq!(rig.get(1, reg::DOORBELL), 0b10);
 }
 
@@ -268,12 +288,15 @@ fn without_bus_mastering_or_memory_decoding_nothing_moves() {
         (0, 0),
         "not even a completion"
     );
-    assert_eq!(rig.get(0, reg::EVENT) as u32 & event::ERROR, event::ERROR);
+    assert_eq!(
+        rig.get(0, reg::EVENT) & EventCauses::ERROR,
+        EventCauses::ERROR
+    );
     rig.model.config_store(0, 4, &[0x04, 0]);
-    assert_eq!(rig.get(0, reg::ID), u64::from(u32::MAX));
-    rig.set(0, reg::CONTROL, 0);
+    assert_eq!(rig.get(0, reg::ID), u32::MAX);
+    rig.set(0, reg::CONTROL, Control::NONE);
     rig.model.config_store(0, 4, &[0x06, 0]);
-    assert_eq!(rig.get(0, reg::CONTROL), u64::from(control::ENABLE));
+    assert_eq!(rig.get(0, reg::CONTROL), Control::ENABLE);
 }
 
 #[test]
@@ -294,7 +317,10 @@ fn addresses_that_do_not_answer() {
         rig.guests[0].record(OURS, 1),
         (1, 0, Status::BusError as u64)
     );
-    assert_eq!(rig.get(0, reg::EVENT) as u32 & event::ERROR, event::ERROR);
+    assert_eq!(
+        rig.get(0, reg::EVENT) & EventCauses::ERROR,
+        EventCauses::ERROR
+    );
     for directory in [0, 0x1000, 0x1001, u64::MAX] {
         rig.set(0, reg::PAGE_DIRECTORY, directory);
         let expected = if directory == 0 {
@@ -317,20 +343,16 @@ fn reset_ends_everything_without_completions() {
     let Ok(job) = rig.model.next(Instant::now()) else {
         panic!("nothing to do");
     };
-    rig.set(0, reg::CONTROL, u64::from(control::RESET));
-    rig.set(0, reg::CONTROL, u64::from(control::ENABLE));
-    assert_eq!(rig.get(0, reg::CONTROL), 0, "not ready");
+    rig.set(0, reg::CONTROL, Control::RESET);
+    rig.set(0, reg::CONTROL, Control::ENABLE);
+    assert_eq!(rig.get(0, reg::CONTROL), Control::NONE, "not ready");
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
     rig.model.finish(&job, outcome, Instant::now(), &memories);
     assert_eq!(rig.guests[0].completed(OURS), (0, 0));
-    assert_eq!(rig.get(0, reg::STATUS), u64::from(status::READY));
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
     assert_eq!(rig.get(0, reg::PAGE_DIRECTORY), 0);
-    assert_eq!(
-        rig.get(1, reg::STATUS),
-        u64::from(status::READY),
-        "link is down"
-    );
+    assert_eq!(rig.get(1, reg::STATUS), DeviceStatus::READY, "link is down");
     rig.probe(0);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
     rig.run();
@@ -344,19 +366,16 @@ fn a_stalled_engine_ends_nothing() {
     rig.fault(0, Fault::Stall, true);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
     rig.run();
-    rig.invalidate(0, invalidate::ALL, 0);
+    rig.invalidate(0, Invalidation::ALL, 0);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 1);
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
-    assert_eq!(
-        rig.get_ctx(0, OURS, ctx::CONTROL),
-        u64::from(context_control::BUSY)
-    );
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
+    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), ContextControl::BUSY);
     rig.fault(0, Fault::Stall, false);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
-    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), 0);
+    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), ContextControl::NONE);
     rig.fault(0, Fault::Stall, true);
-    rig.set(0, reg::CONTROL, u64::from(control::RESET));
-    assert_eq!(rig.get(0, reg::STATUS), 0);
+    rig.set(0, reg::CONTROL, Control::RESET);
+    assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::NONE);
 }
 
 #[test]
@@ -384,22 +403,18 @@ fn other_faults() {
     rig.run();
     assert!(rig.guests[0].completed(OURS).0 > 1 << 40);
     rig.fault(0, Fault::BadId, true);
-    assert_ne!(rig.get(0, reg::ID), u64::from(ID_MAGIC));
+    assert_ne!(rig.get(0, reg::ID), ID_MAGIC);
     let raised = rig.model.report().nodes[0].interrupts[0];
     rig.fault(0, Fault::DropInterrupt, true);
     rig.fault(0, Fault::Gone, true);
-    assert_eq!(rig.get(0, reg::ID), u64::from(u32::MAX));
-    assert_eq!(rig.get(1, reg::STATUS), u64::from(status::READY));
+    assert_eq!(rig.get(0, reg::ID), u32::MAX);
+    assert_eq!(rig.get(1, reg::STATUS), DeviceStatus::READY);
     let mut config = [0; 4];
     rig.model.config_load(0, 0, &mut config);
     assert_eq!(config, [0xff; 4]);
     assert_eq!(rig.model.report().nodes[0].interrupts[0], raised);
     rig.fault(0, Fault::Gone, false);
-    assert_eq!(
-        rig.get(0, reg::ID),
-        u64::from(u32::MAX),
-        "nothing is decoded yet"
-    );
+    assert_eq!(rig.get(0, reg::ID), u32::MAX, "nothing is decoded yet");
 }
 
 #[test]
@@ -412,7 +427,7 @@ fn delay_holds_a_transfer_back() {
     rig.regions(PAGE);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
     assert!(matches!(rig.model.next(Instant::now()), Err(Some(_))));
-    rig.invalidate(0, invalidate::ALL, 0);
+    rig.invalidate(0, Invalidation::ALL, 0);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
 }
 
@@ -422,7 +437,7 @@ fn counters_go_on_from_whatever_a_guest_has_written() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
     let page = rig.guests[0].status_page(OURS);
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
     for counter in [
         status_page::COMPLETED,
         status_page::FAILED,
@@ -430,13 +445,13 @@ fn counters_go_on_from_whatever_a_guest_has_written() {
     ] {
         rig.guests[0].put64(page + counter, u64::MAX);
     }
-    rig.set_ctx(0, OURS, ctx::CONTROL, u64::from(context_control::ENABLE));
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::ENABLE);
     // The ticket after the last one looks like an error to the load, but the engine continues.
     rig.initiate(0, OURS, at(1, 0), at(2, 0), 8);
     rig.run();
     assert_eq!(rig.get_ctx(0, OURS, ctx::TICKET), 0);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
-    rig.invalidate(0, invalidate::ALL, 0);
+    rig.invalidate(0, Invalidation::ALL, 0);
     rig.run();
     assert_eq!(rig.guests[0].completed(OURS), (1, 0));
     assert!(rig.initiate(0, OURS, at(1, 0), (0, 0), 8) < 0);

@@ -13,7 +13,7 @@ use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    control, event, invalidate, reg, region_flags, status, RegionEntry, BAR_CONTROL,
+    reg, region_flags, Control, DeviceStatus, EventCauses, Invalidation, RegionEntry, BAR_CONTROL,
     CONTEXT_BLOCKS, MAX_NODES, SCRATCHPADS,
 };
 
@@ -54,7 +54,7 @@ fn end(rig: &Rig, node: usize, ticket: u64) -> Status {
     Status::ALL[rig.guests[node].record(OURS, ticket).2 as usize]
 }
 
-fn links(rig: &mut Rig) -> [u64; NODES] {
+fn links(rig: &mut Rig) -> [u32; NODES] {
     [0, 1, 2].map(|node| rig.get(node, reg::LINKS))
 }
 
@@ -68,8 +68,8 @@ fn nodes_come_one_by_one() {
     assert_eq!(rig.get(2, reg::NODE), 2);
     assert_eq!(rig.get(2, reg::NODES), 3);
     assert_eq!(rig.get(2, reg::WINDOW_SIZE), SHAPE.window_size / 4);
-    let ready = u64::from(status::READY);
-    let up = u64::from(status::READY | status::LINK_UP);
+    let ready = DeviceStatus::READY;
+    let up = DeviceStatus::READY | DeviceStatus::LINK_UP;
     for (node, expected, statuses) in [
         (1, [0, 0, 0], [ready; 3]),
         (0, [2, 1, 0], [up, up, ready]),
@@ -109,7 +109,7 @@ fn eight_nodes() {
 fn doorbells_and_scratchpads_of_each_pair() {
     let mut rig = rig();
     for node in 0..NODES {
-        rig.set(node, reg::SCRATCHPAD.at(1).unwrap(), 100 + node as u64);
+        rig.set(node, reg::SCRATCHPAD.at(1).unwrap(), 100 + node as u32);
         for peer in 0..MAX_NODES {
             rig.set(node, reg::PEER_DOORBELL.at(peer).unwrap(), 1 << node);
         }
@@ -119,8 +119,8 @@ fn doorbells_and_scratchpads_of_each_pair() {
         assert_eq!(rig.get(node, reg::DOORBELL), 0b111 & !(1 << node));
         for peer in 0..MAX_NODES {
             let expected = match peer {
-                peer if peer == node || peer >= NODES => u32::MAX.into(),
-                peer => 100 + peer as u64,
+                peer if peer == node || peer >= NODES => u32::MAX,
+                peer => 100 + peer as u32,
             };
             let place = reg::PEER_SCRATCHPAD.at(peer * SCRATCHPADS + 1).unwrap();
             assert_eq!(rig.get(node, place), expected, "{node} {peer}");
@@ -130,7 +130,10 @@ fn doorbells_and_scratchpads_of_each_pair() {
         assert_eq!((counters.doorbells, counters.doorbells_dropped), (2, 6));
         // Bit 0, which only the first node rang, has its own vector.
         assert_eq!(report.nodes[node].interrupts[1], u64::from(node != 0));
-        assert_ne!(rig.get(node, reg::EVENT) & u64::from(event::DOORBELL), 0);
+        assert_ne!(
+            rig.get(node, reg::EVENT) & EventCauses::DOORBELL,
+            EventCauses::NONE
+        );
     }
 }
 
@@ -156,7 +159,7 @@ fn transfers_between_each_pair() {
 fn a_link_that_goes_down_takes_nothing_else_along() {
     let mut rig = rig();
     for node in 0..NODES {
-        rig.set(node, reg::EVENT, u64::from(u32::MAX));
+        rig.set(node, reg::EVENT, EventCauses::from_bits(u32::MAX));
     }
     assert_eq!(push(&mut rig, 0, 1, 1 << 20), 1);
     assert_eq!(push(&mut rig, 0, 2, 1 << 20), 2);
@@ -165,9 +168,9 @@ fn a_link_that_goes_down_takes_nothing_else_along() {
     assert_eq!(push(&mut rig, 2, 1, 8), 1);
     cut(&mut rig, 1, 0);
     assert_eq!(links(&mut rig), [4, 4, 3]);
-    let link = u64::from(event::LINK);
+    let link = EventCauses::LINK;
     let events = [0, 1, 2].map(|node| rig.get(node, reg::EVENT) & link);
-    assert_eq!(events, [link, link, 0]);
+    assert_eq!(events, [link, link, EventCauses::NONE]);
     rig.run();
     let ends = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)].map(|(node, at)| end(&rig, node, at));
     let (ok, down) = (Status::Ok, Status::LinkDown);
@@ -193,7 +196,7 @@ fn a_node_that_leaves() {
     let mut rig = rig();
     assert_eq!(push(&mut rig, 0, 2, 8), 1);
     assert_eq!(push(&mut rig, 0, 1, 8), 2);
-    rig.set(2, reg::CONTROL, u64::from(control::RESET));
+    rig.set(2, reg::CONTROL, Control::RESET);
     assert_eq!(links(&mut rig), [2, 1, 0]);
     rig.run();
     assert_eq!(
@@ -214,12 +217,20 @@ fn imports_of_nodes_that_are_not_there() {
 
 #[test]
 fn invalidation_reaches_all_importers_of_one_node() {
-    for kind in [invalidate::REGION, invalidate::SPACE, invalidate::ALL] {
+    for kind in [Invalidation::REGION, Invalidation::SPACE, Invalidation::ALL] {
         let mut rig = rig();
         assert_eq!(push(&mut rig, 0, 2, 8), 1);
         assert_eq!(push(&mut rig, 1, 2, 8), 1);
         assert_eq!(push(&mut rig, 0, 1, 8), 2);
-        rig.invalidate(2, kind, if kind == invalidate::SPACE { SPACE } else { 3 });
+        rig.invalidate(
+            2,
+            kind,
+            if kind == Invalidation::SPACE {
+                SPACE
+            } else {
+                3
+            },
+        );
         rig.run();
         let ends = [(0, 1), (1, 1), (0, 2)].map(|(node, at)| end(&rig, node, at));
         assert_eq!(ends, [Status::Aborted, Status::Aborted, Status::Ok]);
@@ -271,7 +282,7 @@ fn doorbells_that_misbehave() {
         rig.set(2, reg::DOORBELL, 1);
     }
     assert_eq!(raised(&rig), [others, before + 5]);
-    rig.set(2, reg::DOORBELL_MASK, u64::from(u32::MAX));
+    rig.set(2, reg::DOORBELL_MASK, u32::MAX);
     assert!(rig.model.storm());
     assert_eq!(rig.get(2, reg::DOORBELL), 3);
     assert_eq!(raised(&rig), [others, before + 5], "it is masked");

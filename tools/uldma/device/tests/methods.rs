@@ -13,8 +13,8 @@ use common::{ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
 use uldma_device::abi::{Method, Status, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    context_control, context_page, ctx, event, invalidate, page_flags, reg, region_flags,
-    PageEntry, RegionEntry, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
+    context_page, ctx, page_flags, reg, region_flags, ContextControl, Control, EventCauses,
+    Invalidation, Key, PageEntry, RegionEntry, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
 };
 use uldma_device::method::PutWord;
 use uldma_device::node::Shape;
@@ -162,14 +162,14 @@ fn every_method_moves_bytes() {
 #[test]
 fn what_the_device_has() {
     let mut rig = Rig::new();
-    assert_eq!(rig.get(0, reg::METHODS), u64::from(Method::ALL));
+    assert_eq!(rig.get(0, reg::METHODS), Method::ALL);
     assert_eq!(rig.get(0, reg::METHODS), 0x1f_03ff);
     assert_eq!(rig.get(0, reg::CPUS), 64);
     let methods = Method::Key.bit() | Method::Repeated5.bit();
     let shape = Shape { methods, ..SHAPE };
     let mut few = Rig::of_shape(shape, Speed::default());
     few.probe(0);
-    assert_eq!(few.get(0, reg::METHODS), u64::from(methods));
+    assert_eq!(few.get(0, reg::METHODS), methods);
     few.guests[0].register(1, SPACE, A.0, place(A), 2 * PAGE);
     let disabled = refused(Status::Disabled);
     assert_eq!(initiate(&mut few, Method::ExtendedShadow, OURS), disabled);
@@ -238,7 +238,7 @@ fn who_runs_has_to_be_told() {
             _ => 1,
         };
         assert_eq!(rig.ld(OURS, A), expected, "{}", method.name());
-        rig.set(0, reg::CONTROL, 2);
+        rig.set(0, reg::CONTROL, Control::RESET);
         rig.probe(0);
         rig.set_method(0, OURS, method);
         assert_eq!(rig.ld(OURS, A), not_running, "a reset forgets who runs");
@@ -326,11 +326,11 @@ fn invalidation_takes_half_passed_arguments_along() {
     five.ld(OURS, A);
     five.st(OURS, B, size());
     five.ld(OURS, A);
-    five.invalidate(0, invalidate::REGION, 77);
+    five.invalidate(0, Invalidation::REGION, 77);
     assert_eq!(five.ld(OURS, B), FAIL);
     let mut own = rig(Method::ExtendedShadow);
     own.st(OURS, B, size());
-    own.invalidate(0, invalidate::REGION, 77);
+    own.invalidate(0, Invalidation::REGION, 77);
     assert_eq!(
         own.ld(OURS, A),
         1,
@@ -355,7 +355,7 @@ fn disabling_forgets_what_was_passed() {
     }
     let mut rig = rig(Method::Repeated5);
     rig.st(OURS, B, size());
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
     assert_eq!(rig.ld(THEIRS, A), FAIL);
 }
 
@@ -363,7 +363,11 @@ fn disabling_forgets_what_was_passed() {
 #[test]
 fn keys() {
     let mut rig = rig(Method::Key);
-    assert_eq!(rig.get_ctx(0, OURS, ctx::KEY), 0, "it is write-only");
+    assert_eq!(
+        rig.get_ctx(0, OURS, ctx::KEY),
+        Key::NONE,
+        "it is write-only"
+    );
     let page = page_register(OURS, context_page::REMAINING.offset());
     rig.st(OURS, B, Rig::key(OURS));
     let no_args = refused(Status::NoArgs);
@@ -410,20 +414,20 @@ fn keys() {
     assert_eq!(rig.load(0, BAR_CONTEXT, page, 8), 0);
     let ticket = page_register(OURS, context_page::TICKET.offset());
     assert_eq!(rig.load(0, BAR_CONTEXT, ticket, 8), 1);
-    assert_eq!(rig.get(0, reg::EVENT) as u32 & event::KEY, 0);
+    assert_eq!(rig.get(0, reg::EVENT) & EventCauses::KEY, EventCauses::NONE);
 }
 
 /// D-041.
 #[test]
 fn wrong_keys_are_counted_and_end_service() {
     let mut rig = rig(Method::Key);
-    rig.set(0, reg::EVENT, u64::from(u32::MAX));
+    rig.set(0, reg::EVENT, EventCauses::from_bits(u32::MAX));
     let interrupts = |rig: &Rig| rig.model.report().nodes[0].interrupts[0];
     let before = interrupts(&rig);
     for count in 1..=MAX_BAD_KEYS {
         rig.st(THEIRS, D, Rig::key(OURS) ^ (1 << 50));
-        assert_eq!(rig.get_ctx(0, THEIRS, ctx::BAD_KEYS), u64::from(count));
-        assert_eq!(rig.get(0, reg::EVENT), u64::from(event::KEY));
+        assert_eq!(rig.get_ctx(0, THEIRS, ctx::BAD_KEYS), count);
+        assert_eq!(rig.get(0, reg::EVENT), EventCauses::KEY);
     }
     let told = before + u64::from(MAX_BAD_KEYS);
     assert_eq!(interrupts(&rig), told);
@@ -437,7 +441,7 @@ fn wrong_keys_are_counted_and_end_service() {
     let not_owner = refused(Status::NotOwner);
     assert_eq!(initiate(&mut rig, Method::Key, THEIRS), not_owner);
     // Off, the key is worth nothing.
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
     rig.st(THEIRS, D, Rig::key(OURS));
     assert_eq!(rig.get_ctx(0, THEIRS, ctx::BAD_KEYS), 1);
 }
@@ -554,21 +558,21 @@ fn loads_that_add() {
     rig.guests[1].register(3, OTHER_SPACE, 77, FREE + 4, PAGE);
     assert_eq!(rig.ld(OURS, (1000, 8)), -1, "not aligned there");
 
-    let control = context_control::ENABLE | context_control::NO_DATA;
-    rig.set_ctx(0, OURS, ctx::CONTROL, control.into());
+    let control = ContextControl::ENABLE | ContextControl::NO_DATA;
+    rig.set_ctx(0, OURS, ctx::CONTROL, control);
     assert_eq!(rig.ld(OURS, word), 0);
     assert_eq!(rig.guests[0].get64(place(word)), 2);
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
     assert_eq!(rig.ld(OURS, word), -1);
 }
 
 #[test]
 fn without_data() {
     let mut rig = rig(Method::ExtendedShadow);
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
-    let control = context_control::ENABLE | context_control::NO_DATA;
-    rig.set_ctx(0, OURS, ctx::CONTROL, control.into());
-    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), u64::from(control));
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
+    let control = ContextControl::ENABLE | ContextControl::NO_DATA;
+    rig.set_ctx(0, OURS, ctx::CONTROL, control);
+    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), control);
     assert_eq!(initiate(&mut rig, Method::ExtendedShadow, OURS), 1);
     assert_eq!(rig.guests[0].record(OURS, 1), (1, 0, 0));
     assert_eq!(rig.guests[0].completed(OURS), (1, 0), "at once");
@@ -587,20 +591,20 @@ fn refusals_are_told_by_the_status_page() {
     assert_eq!(rig.guests[0].refused(OURS), 2);
     assert_eq!(rig.get_ctx(0, OURS, ctx::REFUSED), 2);
     // A disabled context writes nothing.
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
     rig.ld(OURS, A);
     assert_eq!(rig.guests[0].refused(OURS), 2);
-    rig.set_ctx(0, OURS, ctx::CONTROL, context_control::ENABLE.into());
-    rig.set(0, reg::CONTROL, 0);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::ENABLE);
+    rig.set(0, reg::CONTROL, Control::NONE);
     rig.ld(OURS, A);
     assert_eq!(rig.guests[0].refused(OURS), 2);
     // Nor one that has no page.
-    rig.set(0, reg::CONTROL, 1);
-    rig.set(0, reg::EVENT, u64::from(u32::MAX));
+    rig.set(0, reg::CONTROL, Control::ENABLE);
+    rig.set(0, reg::EVENT, EventCauses::from_bits(u32::MAX));
     rig.set_ctx(0, OURS, ctx::STATUS_PAGE, 0);
     rig.ld(OURS, A);
-    assert_eq!(rig.get(0, reg::EVENT), 0);
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::NONE);
     rig.set_ctx(0, OURS, ctx::STATUS_PAGE, 8);
     rig.ld(OURS, A);
-    assert_eq!(rig.get(0, reg::EVENT), u64::from(event::ERROR));
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::ERROR);
 }

@@ -11,10 +11,13 @@ use common::{pattern, Descriptor, ALL_RIGHTS, FREE, PAGE};
 use uldma_device::abi::{descriptor, Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    context_control, ctx, invalidate, queue, reg, region_flags, RegionEntry,
+    ctx, reg, region_flags, ContextControl, DescriptorFlags, Invalidation, PeerLink, RegionEntry,
+    OP_INVALIDATE,
 };
 use uldma_device::poll::Polled;
 
+const SRC_OF_PEER: u32 = DescriptorFlags::SRC_OF_PEER.bits();
+const DST_OF_PEER: u32 = DescriptorFlags::DST_OF_PEER.bits();
 const LENGTH: u64 = 1 << 20;
 const NEAR: u64 = FREE + 0x123;
 const FAR: u64 = FREE + 0x789;
@@ -29,26 +32,27 @@ fn rig() -> Rig {
     for node in 0..2 {
         rig.probe(node);
         rig.set_method(node, THEIRS, Method::Queue);
-        switch_on(&mut rig, node, context_control::PRIVILEGED);
+        switch_on(&mut rig, node, ContextControl::PRIVILEGED);
     }
     rig.regions(LENGTH);
     rig
 }
 
 /// Switches the queue off and on.
-fn switch_on(rig: &mut Rig, node: usize, more: u32) {
-    rig.set_ctx(node, THEIRS, ctx::CONTROL, 0);
-    let control = context_control::ENABLE | more;
-    rig.set_ctx(node, THEIRS, ctx::CONTROL, control.into());
-    assert_eq!(rig.get_ctx(node, THEIRS, ctx::CONTROL), u64::from(control));
+fn switch_on(rig: &mut Rig, node: usize, more: ContextControl) {
+    rig.set_ctx(node, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    let control = ContextControl::ENABLE | more;
+    rig.set_ctx(node, THEIRS, ctx::CONTROL, control);
+    assert_eq!(rig.get_ctx(node, THEIRS, ctx::CONTROL), control);
 }
 
 /// Fields that name a peer's region, in addition to its index: generation, node and generation of
 /// the link.
-fn named(asked: Descriptor, flag: u32, generation: u64, node: u64, link: u64) -> Descriptor {
+fn named(asked: Descriptor, flag: u32, generation: u64, node: u32, link: u32) -> Descriptor {
+    let peer = PeerLink::NONE.with(PeerLink::NODE, node);
     Descriptor {
         operand: generation,
-        compare: (node << 32) | link,
+        compare: peer.with(PeerLink::GENERATION, link).bits(),
         ..asked.flags(flag)
     }
 }
@@ -56,18 +60,18 @@ fn named(asked: Descriptor, flag: u32, generation: u64, node: u64, link: u64) ->
 /// A copy to region 3 of node 1.
 fn push(from: (u32, u64), position: u64, length: u64) -> Descriptor {
     let asked = Descriptor::copy(from, (3, position), length);
-    named(asked, queue::DST_OF_PEER, 1, 1, 1)
+    named(asked, DST_OF_PEER, 1, 1, 1)
 }
 
 /// A copy from region 3 of node 1.
 fn pull(position: u64, to: (u32, u64), length: u64) -> Descriptor {
     let asked = Descriptor::copy((3, position), to, length);
-    named(asked, queue::SRC_OF_PEER, 1, 1, 1)
+    named(asked, SRC_OF_PEER, 1, 1, 1)
 }
 
 fn invalidation(region: u32) -> Descriptor {
     Descriptor {
-        op: queue::OP_INVALIDATE,
+        op: OP_INVALIDATE,
         source: (region, 0),
         ..Descriptor::NOP
     }
@@ -106,7 +110,7 @@ fn copies_to_and_from_a_peer() {
         push((1, 5), 9, 64),
         push((1, 100), 4096, 700_001),
         pull(4096, (2, 3), 700_001),
-        pull(9, (2, 800_000), 64).flags(queue::SRC_OF_PEER | descriptor::FENCE),
+        pull(9, (2, 800_000), 64).flags(SRC_OF_PEER | descriptor::FENCE),
     ];
     let expected = [64, 700_001, 700_001, 64].map(|bytes| (bytes, Status::Ok));
     assert_eq!(ends(&mut rig, 1, &asked), expected);
@@ -148,12 +152,12 @@ fn regions_of_every_space() {
     assert_eq!(ends(&mut rig, 1, &asked), fine);
     // Without the privilege the same queue is refused. The privilege can be set only while the
     // context is enabled.
-    switch_on(&mut rig, 0, 0);
-    let all = context_control::ENABLE | context_control::PRIVILEGED;
-    rig.set_ctx(0, THEIRS, ctx::CONTROL, all.into());
-    let enabled = u64::from(context_control::ENABLE);
+    switch_on(&mut rig, 0, ContextControl::NONE);
+    let all = ContextControl::ENABLE | ContextControl::PRIVILEGED;
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, all);
+    let enabled = ContextControl::ENABLE;
     assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), enabled);
-    assert_eq!(rig.get_ctx(0, THEIRS, ctx::SPACE), u64::from(OTHER_SPACE));
+    assert_eq!(rig.get_ctx(0, THEIRS, ctx::SPACE), OTHER_SPACE);
     let refused = ends(&mut rig, 4, &asked);
     assert_eq!(refused, [(0, Status::NotOwner); 3]);
     let privileged = [
@@ -164,14 +168,14 @@ fn regions_of_every_space() {
     ];
     let refused = ends(&mut rig, 7, &privileged);
     assert_eq!(refused, [(0, Status::NotValid); 4]);
-    rig.set_ctx(0, THEIRS, ctx::CONTROL, 0);
-    assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), 0);
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), ContextControl::NONE);
 }
 
 #[test]
 fn descriptors_that_make_no_sense() {
     let mut rig = rig();
-    let both = queue::SRC_OF_PEER | queue::DST_OF_PEER;
+    let both = SRC_OF_PEER | DST_OF_PEER;
     let far = |flag, generation, node, link| {
         named(
             Descriptor::copy((3, 0), (3, 0), 8),
@@ -184,16 +188,13 @@ fn descriptors_that_make_no_sense() {
     rig.guests[0].register(3, SPACE, 800, FREE + (6 << 20), PAGE);
     let cases = [
         (far(both, 1, 1, 1), Status::NotValid),
+        (push((1, 0), 0, 8).flags(DST_OF_PEER | 4), Status::NotValid),
         (
-            push((1, 0), 0, 8).flags(queue::DST_OF_PEER | 4),
+            Descriptor::add((3, 0), 1).flags(DST_OF_PEER),
             Status::NotValid,
         ),
-        (
-            Descriptor::add((3, 0), 1).flags(queue::DST_OF_PEER),
-            Status::NotValid,
-        ),
-        (Descriptor::NOP.flags(queue::SRC_OF_PEER), Status::NotValid),
-        (invalidation(1).flags(queue::SRC_OF_PEER), Status::NotValid),
+        (Descriptor::NOP.flags(SRC_OF_PEER), Status::NotValid),
+        (invalidation(1).flags(SRC_OF_PEER), Status::NotValid),
         (push((1, 0), 0, 0), Status::BadSize),
         (pull(0, (1, 0), 0), Status::BadSize),
         (push((9, 0), 0, 8), Status::NotValid),
@@ -205,13 +206,13 @@ fn descriptors_that_make_no_sense() {
         (push((4, 0), 0, 8), Status::NoRight),
         (pull(0, (4, 0), 8), Status::NoRight),
         // Another generation of the region, of the link, and nodes that cannot be reached.
-        (far(queue::DST_OF_PEER, 2, 1, 1), Status::Remote),
-        (far(queue::SRC_OF_PEER, 2, 1, 1), Status::Remote),
-        (far(queue::DST_OF_PEER, 1, 1, 0), Status::LinkDown),
-        (far(queue::SRC_OF_PEER, 1, 1, 2), Status::LinkDown),
-        (far(queue::SRC_OF_PEER, 1, 0, 1), Status::LinkDown),
-        (far(queue::SRC_OF_PEER, 1, 2, 1), Status::LinkDown),
-        (far(queue::DST_OF_PEER, 1, 0xffff_ffff, 1), Status::LinkDown),
+        (far(DST_OF_PEER, 2, 1, 1), Status::Remote),
+        (far(SRC_OF_PEER, 2, 1, 1), Status::Remote),
+        (far(DST_OF_PEER, 1, 1, 0), Status::LinkDown),
+        (far(SRC_OF_PEER, 1, 1, 2), Status::LinkDown),
+        (far(SRC_OF_PEER, 1, 0, 1), Status::LinkDown),
+        (far(SRC_OF_PEER, 1, 2, 1), Status::LinkDown),
+        (far(DST_OF_PEER, 1, 0xffff_ffff, 1), Status::LinkDown),
     ];
     for (ticket, (asked, status)) in (1..).zip(cases) {
         let found = ends(&mut rig, ticket, &[asked]);
@@ -252,7 +253,7 @@ fn the_peer_has_to_export() {
         let asked = [push((1, 0), 0, 8), pull(0, (1, 0), 8)];
         let found = ends(&mut rig, 1 + 2 * number, &asked);
         let statuses: Vec<_> = found.into_iter().map(|(_, status)| status).collect();
-        assert_eq!(statuses, expected, "{flags:#x}");
+        assert_eq!(statuses, expected, "{flags:?}");
     }
 }
 
@@ -262,15 +263,15 @@ fn what_ends_a_copy_between_its_chunks() {
     let cases: [(End, Status); 5] = [
         (|rig| rig.plug(false), Status::LinkDown),
         (
-            |rig| rig.invalidate(1, invalidate::REGION, 3),
+            |rig| rig.invalidate(1, Invalidation::REGION, 3),
             Status::Aborted,
         ),
         (
-            |rig| rig.invalidate(1, invalidate::SPACE, OTHER_SPACE),
+            |rig| rig.invalidate(1, Invalidation::SPACE, OTHER_SPACE),
             Status::Aborted,
         ),
         (
-            |rig| rig.invalidate(0, invalidate::REGION, 1),
+            |rig| rig.invalidate(0, Invalidation::REGION, 1),
             Status::Aborted,
         ),
         (
@@ -291,9 +292,9 @@ fn what_ends_a_copy_between_its_chunks() {
     let mut rig = rig();
     ask(&rig, 0, 1, &[push((1, 0), 0, LENGTH)]);
     assert_eq!(rig.poll(), Polled::Found);
-    rig.invalidate(0, invalidate::REGION, 3);
-    rig.invalidate(0, invalidate::SPACE, OTHER_SPACE);
-    rig.invalidate(1, invalidate::REGION, 1);
+    rig.invalidate(0, Invalidation::REGION, 3);
+    rig.invalidate(0, Invalidation::SPACE, OTHER_SPACE);
+    rig.invalidate(1, Invalidation::REGION, 1);
     run(&mut rig);
     assert_eq!(end(&rig, 0, 1), (LENGTH, Status::Ok));
 }
@@ -352,14 +353,14 @@ fn invalidation_takes_its_turn() {
     assert_eq!(ends(&mut rig, 1, &asked), expected);
     // A descriptor whose predecessor fails is not executed, and ends when the queue is switched
     // off.
-    let refused = [push((9, 0), 0, 8).flags(queue::DST_OF_PEER | descriptor::LINK)];
+    let refused = [push((9, 0), 0, 8).flags(DST_OF_PEER | descriptor::LINK)];
     ask(&rig, 0, 6, &[refused[0], invalidation(1)]);
     run(&mut rig);
     assert_eq!(end(&rig, 0, 7), (0, Status::Aborted));
     ask(&rig, 0, 8, &[push((1, 0), 0, LENGTH), invalidation(1)]);
     assert_eq!(rig.poll(), Polled::Found);
-    rig.set_ctx(0, THEIRS, ctx::CONTROL, 0);
-    assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), 0);
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), ContextControl::NONE);
     assert_eq!(end(&rig, 0, 9), (0, Status::Aborted));
     assert_eq!(rig.model.report().nodes[0].counters.invalidations, 2);
 }

@@ -12,7 +12,8 @@ use common::{pattern, Descriptor, Guest, ALL_RIGHTS, BASE, FREE, PAGE};
 use proptest::prelude::*;
 use uldma_device::abi::Method;
 use uldma_device::layout::{
-    context_control, ctx, queue, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW,
+    ctx, ContextControl, DescriptorFlags, RegionEntry, Run, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW,
+    OP_INVALIDATE,
 };
 use uldma_device::shadow::SizeWord;
 
@@ -29,6 +30,8 @@ enum Access {
     Poll,
 }
 
+const SRC_OF_PEER: u32 = DescriptorFlags::SRC_OF_PEER.bits();
+const DST_OF_PEER: u32 = DescriptorFlags::DST_OF_PEER.bits();
 fn place() -> impl Strategy<Value = (u32, u64)> {
     prop_oneof![
         3 => (0u64..0x300).prop_map(|offset| (BAR_CONTROL, offset & !3)),
@@ -62,11 +65,11 @@ fn value() -> impl Strategy<Value = u64> {
 
 /// Operation and flags of a descriptor.
 fn asked() -> impl Strategy<Value = (u32, u32)> {
-    let op = prop_oneof![3 => 0u32..6, 1 => Just(queue::OP_INVALIDATE), 1 => any::<u32>()];
+    let op = prop_oneof![3 => 0u32..6, 1 => Just(OP_INVALIDATE), 1 => any::<u32>()];
     let flags = prop_oneof![
         2 => 0u32..6,
-        1 => Just(queue::SRC_OF_PEER),
-        1 => Just(queue::DST_OF_PEER),
+        1 => Just(SRC_OF_PEER),
+        1 => Just(DST_OF_PEER),
         1 => any::<u32>(),
     ];
     (op, flags)
@@ -146,9 +149,9 @@ proptest! {
                 }
                 Access::Privileged(node, context) => {
                     rig.set_method(node, context, Method::Queue);
-                    rig.set_ctx(node, context, ctx::CONTROL, 0);
-                    let control = context_control::ENABLE | context_control::PRIVILEGED;
-                    rig.set_ctx(node, context, ctx::CONTROL, control.into());
+                    rig.set_ctx(node, context, ctx::CONTROL, ContextControl::NONE);
+                    let control = ContextControl::ENABLE | ContextControl::PRIVILEGED;
+                    rig.set_ctx(node, context, ctx::CONTROL, control);
                 }
                 Access::Descriptor(node, context, ticket, (op, flags), words) => {
                     let [source, destination, length, operand, link] = words;

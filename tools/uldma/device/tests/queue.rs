@@ -11,7 +11,9 @@ use common::{pattern, Descriptor, FREE, PAGE};
 use uldma_device::abi::{descriptor, Method, Status, STATUS_RECORDS};
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
-use uldma_device::layout::{context_control, control, ctx, event, invalidate, reg, BAR_CONTEXT};
+use uldma_device::layout::{
+    ctx, reg, ContextControl, Control, EventCauses, Invalidation, BAR_CONTEXT,
+};
 use uldma_device::poll::Polled;
 
 /// The regions of [`Rig::regions`], and a queue of ours that has been set up.
@@ -21,7 +23,7 @@ fn rig_of(speed: Speed) -> Rig {
     rig.probe(1);
     rig.regions(1 << 20);
     rig.set_method(0, OURS, Method::Queue);
-    rig.set(0, reg::EVENT, u64::from(u32::MAX));
+    rig.set(0, reg::EVENT, EventCauses::from_bits(u32::MAX));
     rig
 }
 
@@ -276,10 +278,12 @@ fn without_patience_each_look_may_be_the_last() {
 fn pages_of_a_queue_that_was_ended_are_not_touched() {
     type End = fn(&mut Rig);
     let ends: [(&str, End); 6] = [
-        ("disable", |rig| rig.set_ctx(0, OURS, ctx::CONTROL, 0)),
-        ("node off", |rig| rig.set(0, reg::CONTROL, 0)),
+        ("disable", |rig| {
+            rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE)
+        }),
+        ("node off", |rig| rig.set(0, reg::CONTROL, Control::NONE)),
         ("reset", |rig| {
-            rig.set(0, reg::CONTROL, u64::from(control::RESET));
+            rig.set(0, reg::CONTROL, Control::RESET);
         }),
         ("bus master off", |rig| {
             rig.model.config_store(0, 4, &[0x02, 0]);
@@ -322,14 +326,14 @@ fn disabling_aborts_what_the_engine_has() {
     // More descriptors arrive while a chunk is being moved.
     rig.guests[0].submit(OURS, 3, &Descriptor::NOP);
     assert_eq!(rig.poll(), Polled::Found);
-    rig.set_ctx(0, OURS, ctx::CONTROL, 0);
-    let busy = u64::from(context_control::BUSY);
+    rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
+    let busy = ContextControl::BUSY;
     assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), busy);
     assert_eq!(rig.guests[0].completed(OURS), (0, 0));
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
     rig.model.finish(&job, outcome, Instant::now(), &memories);
-    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), 0);
+    assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), ContextControl::NONE);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
     assert_eq!(rig.guests[0].completed(OURS), (3, 1));
 }
@@ -345,13 +349,13 @@ fn invalidation_aborts_what_was_taken() {
     rig.guests[0].submit(OURS, 2, &Descriptor::add((2, 2), 1));
     assert_eq!(rig.poll(), Polled::Found);
     assert_eq!(rig.guests[0].completed(OURS), (0, 0), "it is slow");
-    rig.invalidate(0, invalidate::REGION, 2);
+    rig.invalidate(0, Invalidation::REGION, 2);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
     assert_eq!(rig.guests[0].completed(OURS), (2, 2));
     assert_eq!(rig.guests[0].record(OURS, 2).2, Status::Aborted as u64);
     rig.guests[0].submit(OURS, 3, &Descriptor::add((4, 7), 1));
     assert_eq!(rig.poll(), Polled::Found);
-    rig.invalidate(1, invalidate::SPACE, OTHER_SPACE);
+    rig.invalidate(1, Invalidation::SPACE, OTHER_SPACE);
     assert_eq!(rig.guests[0].record(OURS, 3).2, Status::Aborted as u64);
 }
 
@@ -359,15 +363,15 @@ fn invalidation_aborts_what_was_taken() {
 fn pages_that_do_not_answer() {
     let mut rig = rig_of(Speed::default());
     for (register, bad) in [(ctx::QUEUE, 0x1000), (ctx::STATUS_PAGE, 0x1000)] {
-        rig.set_ctx(0, OURS, ctx::CONTROL, 0);
+        rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::NONE);
         let good = rig.get_ctx(0, OURS, register);
         rig.set_ctx(0, OURS, register, bad);
-        rig.set_ctx(0, OURS, ctx::CONTROL, context_control::ENABLE.into());
+        rig.set_ctx(0, OURS, ctx::CONTROL, ContextControl::ENABLE);
         assert_eq!(rig.poll(), Polled::Asleep);
-        assert_eq!(rig.get(0, reg::EVENT), u64::from(event::ERROR));
-        rig.set(0, reg::EVENT, u64::from(u32::MAX));
+        assert_eq!(rig.get(0, reg::EVENT), EventCauses::ERROR);
+        rig.set(0, reg::EVENT, EventCauses::from_bits(u32::MAX));
         assert_eq!(rig.poll(), Polled::Asleep);
-        assert_eq!(rig.get(0, reg::EVENT), 0, "told once");
+        assert_eq!(rig.get(0, reg::EVENT), EventCauses::NONE, "told once");
         rig.set_ctx(0, OURS, register, good);
     }
 }
@@ -426,10 +430,10 @@ fn places_that_are_used_again_too_early() {
 #[test]
 fn interrupts_come_for_queues() {
     let mut rig = rig();
-    assert_eq!(rig.get_ctx(0, OURS, ctx::SPACE), u64::from(SPACE));
+    assert_eq!(rig.get_ctx(0, OURS, ctx::SPACE), SPACE);
     rig.set_ctx(0, OURS, ctx::ARM, 1);
     submit(&mut rig, 1, &[Descriptor::NOP]);
-    assert_eq!(rig.get(0, reg::EVENT), 0);
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::NONE);
     submit(&mut rig, 2, &[Descriptor::NOP; 3]);
-    assert_eq!(rig.get(0, reg::EVENT), u64::from(event::COMPLETION));
+    assert_eq!(rig.get(0, reg::EVENT), EventCauses::COMPLETION);
 }

@@ -21,8 +21,8 @@ use uldma_device::control;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, ctx, event, reg, status, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW,
-    ID_MAGIC,
+    ctx, reg, ContextControl, Control, DeviceStatus, EventCauses, BAR_CONTEXT, BAR_CONTROL,
+    BAR_SHADOW, BAR_WINDOW, ID_MAGIC,
 };
 use uldma_device::method::Compare;
 use uldma_device::node::Shape;
@@ -53,8 +53,8 @@ fn a_transfer_from_node_to_node() {
     second.probe(4);
     first.interrupt(0);
     second.interrupt(0);
-    assert_eq!(first.get(reg::EVENT), u64::from(event::LINK));
-    first.set(reg::EVENT, u64::from(event::LINK));
+    assert_eq!(first.get(reg::EVENT), EventCauses::LINK);
+    first.set(reg::EVENT, EventCauses::LINK);
 
     let length = 3 << 20;
     let data = pattern(length as usize, 1);
@@ -67,7 +67,7 @@ fn a_transfer_from_node_to_node() {
     wait_for("completion", || first.guest.completed(1) == (1, 0));
     assert_eq!(second.guest.get(FREE + (4 << 20), data.len()), data);
     first.interrupt(0);
-    assert_eq!(first.get(reg::EVENT), u64::from(event::COMPLETION));
+    assert_eq!(first.get(reg::EVENT), EventCauses::COMPLETION);
 
     for (register, count) in [
         (ctx::SHADOW_STORES, 1),
@@ -97,10 +97,10 @@ fn a_storm_of_doorbells() {
     storm(true);
     for _ in 0..100 {
         host.interrupt(1);
-        host.set(reg::DOORBELL, u64::from(u32::MAX));
+        host.set(reg::DOORBELL, u32::MAX);
     }
     storm(false);
-    host.set(reg::DOORBELL, u64::from(u32::MAX));
+    host.set(reg::DOORBELL, u32::MAX);
     assert_eq!(host.get(reg::DOORBELL), 0);
     let interrupts = device.with(|model, _| model.report().nodes[1].interrupts[1]);
     assert!(interrupts >= 100);
@@ -144,17 +144,17 @@ fn a_host_that_leaves_and_comes_back() {
     first.guest.import(2, 3, 2000, (1, 9), PAGE);
     drop(second);
     wait_for("link down", || {
-        first.get(reg::STATUS) == u64::from(status::READY)
+        first.get(reg::STATUS) == DeviceStatus::READY
     });
     let answer = first.initiate(SLICE, (0, 1), (2000 * PAGE, 2), 8);
     assert_eq!(answer, Status::LinkDown.negated());
     let mut second = Host::connect(&directory.path().join("b"), MEMORY);
-    assert_eq!(second.get(reg::CONTROL), 0);
+    assert_eq!(second.get(reg::CONTROL), Control::NONE);
     second.probe(4);
     assert_eq!(first.get(reg::LINK_GENERATION.at(1).unwrap()), 2);
     assert_eq!(
         first.get(reg::STATUS),
-        u64::from(status::READY | status::LINK_UP)
+        DeviceStatus::READY | DeviceStatus::LINK_UP
     );
 }
 
@@ -164,18 +164,18 @@ fn a_function_reset() {
     first.probe(3);
     second.probe(4);
     first.client.reset().unwrap();
-    assert_eq!(first.get(reg::ID), u64::from(u32::MAX), "decodes nothing");
+    assert_eq!(first.get(reg::ID), u32::MAX, "decodes nothing");
     first
         .client
         .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
         .unwrap();
-    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
-    assert_eq!(first.get(reg::CONTROL), 0);
-    assert_eq!(second.get(reg::STATUS), u64::from(status::READY));
+    assert_eq!(first.get(reg::ID), ID_MAGIC);
+    assert_eq!(first.get(reg::CONTROL), Control::NONE);
+    assert_eq!(second.get(reg::STATUS), DeviceStatus::READY);
     first.probe(3);
     assert_eq!(
         second.get(reg::STATUS),
-        u64::from(status::READY | status::LINK_UP)
+        DeviceStatus::READY | DeviceStatus::LINK_UP
     );
 }
 
@@ -232,7 +232,7 @@ fn accesses_of_any_width_and_place() {
         .client
         .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
         .unwrap();
-    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+    assert_eq!(first.get(reg::ID), ID_MAGIC);
 }
 
 /// A queue of descriptors that is switched on and off, polled by the device's own thread, during a
@@ -253,8 +253,8 @@ fn a_queue_sleeps_and_wakes() {
     first.set(of_context(2, ctx::STATUS_PAGE), status);
     first.set(of_context(2, ctx::QUEUE), descriptors);
     first.set(of_context(2, ctx::SPACE), 3);
-    first.set(of_context(2, ctx::METHODS), Method::Queue.bit().into());
-    first.set(of_context(2, ctx::CONTROL), context_control::ENABLE.into());
+    first.set(of_context(2, ctx::METHODS), Method::Queue.bit());
+    first.set(of_context(2, ctx::CONTROL), ContextControl::ENABLE);
 
     let long = first.initiate(SLICE, (0, 1), (5000 * PAGE, 2), 16 << 20);
     assert_eq!(long, 1);
@@ -274,8 +274,8 @@ fn a_queue_sleeps_and_wakes() {
     assert_eq!(first.guest.get64(counter), 500);
 
     // The queue is off, and its page belongs to another context.
-    first.set(of_context(2, ctx::CONTROL), 0);
-    assert_eq!(first.get(of_context(2, ctx::CONTROL)), 0);
+    first.set(of_context(2, ctx::CONTROL), ContextControl::NONE);
+    assert_eq!(first.get(of_context(2, ctx::CONTROL)), ContextControl::NONE);
     first.guest.put(status, &[0; PAGE as usize]);
     first
         .guest
@@ -294,7 +294,7 @@ fn accesses_take_their_time() {
         ..Speed::default()
     });
     let began = Instant::now();
-    assert_eq!(first.get(reg::ID), u64::from(ID_MAGIC));
+    assert_eq!(first.get(reg::ID), ID_MAGIC);
     first.set(reg::DOORBELL_MASK, 0);
     assert!(began.elapsed() >= 2 * access);
 }

@@ -3,7 +3,7 @@
 //! Messages of the control channel: decoding and encoding are inverse to each other.
 
 use crate::chance::Chance;
-use crate::hw::layout::size_word;
+use crate::hw::layout::REGION_SLOTS;
 use crate::link::message::{
     Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw, WORDS,
 };
@@ -79,9 +79,8 @@ pub(crate) fn message(chance: &mut Chance) -> Message {
         0 => Message::Query(chance.half(), Query::Region(chance.word())),
         1 => Message::Query(chance.half(), Query::Segment(chance.word())),
         2 => {
-            let index = u64::from(chance.half()) & size_word::REGION_MASK;
             let region = ExportedRegion {
-                index: u32::try_from(index).unwrap_or(0),
+                index: chance.half() % REGION_SLOTS,
                 generation: chance.word(),
                 length: chance.word().max(1),
                 access: access(chance),

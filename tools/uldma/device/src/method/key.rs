@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use super::{Arguments, Machine, Reply, Request, ShadowRef};
-use crate::abi::{Status, KEY_CONTEXT_MASK};
-use crate::layout::{KEY_CONTEXTS, MAX_BAD_KEYS};
+use crate::abi::Status;
+use crate::layout::{Key, KEY_CONTEXTS, MAX_BAD_KEYS};
 use crate::shadow::SizeWord;
 
 const BAD_KEY: Reply = Reply::Refused(Status::BadKey);
@@ -29,25 +29,24 @@ struct Registers {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyBased {
     /// Keys by context; 0 for no key.
-    keys: [u64; KEY_CONTEXTS as usize],
+    keys: [Key; KEY_CONTEXTS as usize],
     registers: [Registers; KEY_CONTEXTS as usize],
     /// Number of wrong keys, by the context through whose pages they were passed.
     bad: BTreeMap<u32, u32>,
 }
 
 /// Compares two keys in a time that does not depend on where they differ.
-fn equal(one: u64, other: u64) -> bool {
-    let difference = std::hint::black_box(one ^ other);
+fn equal(one: Key, other: Key) -> bool {
+    let difference = std::hint::black_box(one.bits() ^ other.bits());
     std::hint::black_box((difference | difference.wrapping_neg()) >> 63) == 0
 }
 
 impl KeyBased {
     /// Sets the key of a context, and clears its arguments and its count of wrong keys. A key that
     /// does not name the context, or has no secret, counts as no key.
-    pub fn assign(&mut self, context: u32, key: u64) {
+    pub fn assign(&mut self, context: u32, key: Key) {
         self.forget(context);
-        let secret = key & !KEY_CONTEXT_MASK;
-        if key & KEY_CONTEXT_MASK == u64::from(context) && secret != 0 {
+        if key.get(Key::CONTEXT) == context && key.get(Key::SECRET) != 0 {
             if let Some(place) = self.keys.get_mut(context as usize) {
                 *place = key;
             }
@@ -69,13 +68,13 @@ impl Machine for KeyBased {
         if self.is_locked_out(context) {
             return BAD_KEY;
         }
-        let Some(key) = word else {
+        let Some(key) = word.map(Key::from_bits) else {
             return Reply::Refused(Status::BadAccess);
         };
-        let number = (key & KEY_CONTEXT_MASK) as usize;
-        let stored = self.keys.get(number).copied().unwrap_or(0);
+        let number = key.get(Key::CONTEXT) as usize;
+        let stored = self.keys.get(number).copied().unwrap_or_default();
         // A context without a key has 0, which is not a valid key.
-        let right = equal(stored, key) & (stored != 0);
+        let right = equal(stored, key) & !stored.is_empty();
         let registers = self.registers.get_mut(number).filter(|_| right);
         let Some(registers) = registers else {
             let bad = self.bad.entry(context).or_default();
@@ -141,7 +140,7 @@ impl Machine for KeyBased {
     /// Also removes the key.
     fn forget(&mut self, context: u32) {
         if let Some(key) = self.keys.get_mut(context as usize) {
-            *key = 0;
+            *key = Key::NONE;
         }
         if let Some(registers) = self.registers.get_mut(context as usize) {
             *registers = Registers::default();
@@ -161,7 +160,7 @@ mod tests {
     fn machine() -> KeyBased {
         let mut machine = KeyBased::default();
         for key in KEYS {
-            machine.assign((key & 15) as u32, key);
+            machine.assign((key & 15) as u32, Key::from_bits(key));
         }
         machine
     }
@@ -224,7 +223,7 @@ mod tests {
         assert_eq!(machine.bad_keys(2), MAX_BAD_KEYS, "it counts no further");
         assert_eq!(machine.registers, before);
         assert_eq!(machine.bad_keys(1), 0);
-        machine.assign(2, KEYS[1]);
+        machine.assign(2, Key::from_bits(KEYS[1]));
         assert_eq!(machine.store(2, page(12), Some(KEYS[1])), Reply::Nothing);
     }
 
@@ -276,12 +275,12 @@ mod tests {
     fn keys_that_are_none() {
         let mut machine = KeyBased::default();
         for (context, key) in [(1, 0x5552), (1, 1), (0, 0), (16, 0x5550), (300, 0x555c)] {
-            machine.assign(context, key);
-            assert_eq!(machine.keys, [0; 16], "{context} {key:#x}");
+            machine.assign(context, Key::from_bits(key));
+            assert_eq!(machine.keys, [Key::NONE; 16], "{context} {key:#x}");
         }
         assert_eq!(machine.page_store(16, Some(8)), BAD_KEY);
         assert_eq!(machine.page_load(16), Reply::Nothing);
-        machine.assign(1, KEYS[0]);
+        machine.assign(1, Key::from_bits(KEYS[0]));
         machine.forget(1);
         assert_eq!(machine.store(1, page(1), Some(KEYS[0])), BAD_KEY);
     }

@@ -14,7 +14,7 @@ use uldma_device::backend;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    context_control, control, ctx, reg, ControlRegister, Register, Word, BAR_CONTROL, BAR_SHADOW,
+    ctx, reg, ContextControl, Control, ControlRegister, Register, Word, BAR_CONTROL, BAR_SHADOW,
 };
 use uldma_device::node::Shape;
 use uldma_device::shadow::SizeWord;
@@ -101,16 +101,13 @@ impl Host {
             .unwrap();
     }
 
-    pub(crate) fn get<T: Word, A>(&mut self, register: Register<ControlRegister, T, A>) -> u64 {
-        self.load(BAR_CONTROL, register.offset() as u64, T::BYTES)
+    pub(crate) fn get<T: Word, A>(&mut self, register: Register<ControlRegister, T, A>) -> T {
+        T::from_raw(self.load(BAR_CONTROL, register.offset() as u64, size_of::<T>()))
     }
 
-    pub(crate) fn set<T: Word, A>(
-        &mut self,
-        register: Register<ControlRegister, T, A>,
-        value: u64,
-    ) {
-        self.store(BAR_CONTROL, register.offset() as u64, T::BYTES, value);
+    pub(crate) fn set<T: Word, A>(&mut self, register: Register<ControlRegister, T, A>, value: T) {
+        let offset = register.offset() as u64;
+        self.store(BAR_CONTROL, offset, size_of::<T>(), value.to_raw());
     }
 
     /// Enables the node with a context 1 of a space.
@@ -118,15 +115,15 @@ impl Host {
         let (pages, regions) = (self.guest.page_directory(), self.guest.region_directory());
         self.set(reg::PAGE_DIRECTORY, pages);
         self.set(reg::REGION_DIRECTORY, regions);
-        self.set(reg::PAGE_CAPACITY, PAGES.into());
-        self.set(reg::REGION_CAPACITY, REGIONS.into());
+        self.set(reg::PAGE_CAPACITY, PAGES);
+        self.set(reg::REGION_CAPACITY, REGIONS);
         let page = self.guest.status_page(1);
         self.set(of_context(1, ctx::STATUS_PAGE), page);
-        self.set(of_context(1, ctx::SPACE), space.into());
+        self.set(of_context(1, ctx::SPACE), space);
         self.set(of_context(1, ctx::METHODS), 1);
-        let always = context_control::ENABLE | context_control::INTERRUPT_ALWAYS;
-        self.set(of_context(1, ctx::CONTROL), always.into());
-        self.set(reg::CONTROL, control::ENABLE.into());
+        let always = ContextControl::ENABLE | ContextControl::INTERRUPT_ALWAYS;
+        self.set(of_context(1, ctx::CONTROL), always);
+        self.set(reg::CONTROL, Control::ENABLE);
     }
 
     /// Makes one initiation by context 1, whose shadow space starts at `slice`: page entry and

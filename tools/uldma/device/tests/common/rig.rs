@@ -8,8 +8,8 @@ use uldma_device::abi::{Method, Status};
 use uldma_device::engine::{Scratch, Speed};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    context_control, control, ctx, invalidate, reg, ContextRegister, ControlRegister, Register,
-    Word, BAR_CONTROL, BAR_SHADOW, CONTEXT_BLOCKS,
+    ctx, reg, ContextControl, ContextRegister, Control, ControlRegister, Invalidation, Key,
+    Register, Running, Word, BAR_CONTROL, BAR_SHADOW, CONTEXT_BLOCKS,
 };
 use uldma_device::memory::GuestMemory;
 use uldma_device::method::Compare;
@@ -93,24 +93,19 @@ impl Rig {
         );
         self.set(node, reg::PAGE_DIRECTORY, pages);
         self.set(node, reg::REGION_DIRECTORY, regions);
-        self.set(node, reg::PAGE_CAPACITY, u64::from(PAGES));
-        self.set(node, reg::REGION_CAPACITY, u64::from(REGIONS));
+        self.set(node, reg::PAGE_CAPACITY, PAGES);
+        self.set(node, reg::REGION_CAPACITY, REGIONS);
         for (context, space) in [(0, 0), (OURS, SPACE), (THEIRS, OTHER_SPACE)] {
             let page = self.guests[node].status_page(context);
             self.set_ctx(node, context, ctx::STATUS_PAGE, page);
             let descriptors = self.guests[node].descriptors(context);
             self.set_ctx(node, context, ctx::QUEUE, descriptors);
-            self.set_ctx(node, context, ctx::KEY, Self::key(context));
-            self.set_ctx(node, context, ctx::SPACE, u64::from(space));
+            self.set_ctx(node, context, ctx::KEY, Key::from_bits(Self::key(context)));
+            self.set_ctx(node, context, ctx::SPACE, space);
             self.set_ctx(node, context, ctx::METHODS, 1);
-            self.set_ctx(
-                node,
-                context,
-                ctx::CONTROL,
-                u64::from(context_control::ENABLE),
-            );
+            self.set_ctx(node, context, ctx::CONTROL, ContextControl::ENABLE);
         }
-        self.set(node, reg::CONTROL, u64::from(control::ENABLE));
+        self.set(node, reg::CONTROL, Control::ENABLE);
     }
 
     pub(crate) fn load(&mut self, node: usize, bar: u32, offset: u64, width: usize) -> u64 {
@@ -129,13 +124,14 @@ impl Rig {
     }
 
     /// A register, with its own width.
-    pub(crate) fn get<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>) -> u64 {
-        self.load(node, BAR_CONTROL, register.offset() as u64, T::BYTES)
+    pub(crate) fn get<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>) -> T {
+        let offset = register.offset() as u64;
+        T::from_raw(self.load(node, BAR_CONTROL, offset, size_of::<T>()))
     }
 
-    pub(crate) fn set<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>, value: u64) {
+    pub(crate) fn set<T: Word, A>(&mut self, node: usize, register: ControlAt<T, A>, value: T) {
         let offset = register.offset() as u64;
-        self.store(node, BAR_CONTROL, offset, T::BYTES, value);
+        self.store(node, BAR_CONTROL, offset, size_of::<T>(), value.to_raw());
     }
 
     /// A register of a context.
@@ -144,7 +140,7 @@ impl Rig {
         node: usize,
         context: u32,
         register: ContextAt<T, A>,
-    ) -> u64 {
+    ) -> T {
         self.get(node, of_context(context, register))
     }
 
@@ -153,7 +149,7 @@ impl Rig {
         node: usize,
         context: u32,
         register: ContextAt<T, A>,
-        value: u64,
+        value: T,
     ) {
         self.set(node, of_context(context, register), value);
     }
@@ -179,8 +175,9 @@ impl Rig {
     }
 
     /// Reports the running context of a CPU to node 0.
-    pub(crate) fn run_on(&mut self, cpu: u64, context: u32) {
-        self.set(0, reg::RUNNING, (cpu << 32) | u64::from(context));
+    pub(crate) fn run_on(&mut self, cpu: u32, context: u32) {
+        let running = Running::NONE.with(Running::CPU, cpu);
+        self.set(0, reg::RUNNING, running.with(Running::CONTEXT, context));
     }
 
     /// Makes one initiation by extended shadow addressing.
@@ -214,9 +211,9 @@ impl Rig {
 
     /// Switches a context off and on, with another method.
     pub(crate) fn set_method(&mut self, node: usize, context: u32, method: Method) {
-        self.set_ctx(node, context, ctx::CONTROL, 0);
-        self.set_ctx(node, context, ctx::METHODS, method.bit().into());
-        let enable = context_control::ENABLE.into();
+        self.set_ctx(node, context, ctx::CONTROL, ContextControl::NONE);
+        self.set_ctx(node, context, ctx::METHODS, method.bit());
+        let enable = ContextControl::ENABLE;
         self.set_ctx(node, context, ctx::CONTROL, enable);
     }
 
@@ -237,9 +234,8 @@ impl Rig {
         while self.step() {}
     }
 
-    pub(crate) fn invalidate(&mut self, node: usize, kind: u64, index: u32) {
-        let value = (kind << invalidate::KIND_SHIFT) | u64::from(index);
-        self.set(node, reg::INVALIDATE, value);
+    pub(crate) fn invalidate(&mut self, node: usize, kind: u8, index: u32) {
+        self.set(node, reg::INVALIDATE, Invalidation::new(kind, index));
     }
 
     pub(crate) fn fault(&mut self, node: usize, fault: Fault, on: bool) {

@@ -2,6 +2,7 @@
 
 //! Passes each method's machine to the search.
 
+use uldma_device::layout::Key;
 use uldma_device::method::{
     Compare, ExtendedShadow, ExtendedShadowShared, Flash, FlashSingle, KeyBased, Repeated, Shrimp1,
     Shrimp2, Shrimp2Abort, SingleStore,
@@ -29,7 +30,8 @@ impl Method {
             Self::Key => {
                 let mut machine = KeyBased::default();
                 for process in [Process::Victim, Process::Mallory, Process::Trudy] {
-                    machine.assign(process.context(), self.encode(Word::Key(process)));
+                    let key = Key::from_bits(self.encode(Word::Key(process)));
+                    machine.assign(process.context(), key);
                 }
                 search(self, machine, everybody)
             }
