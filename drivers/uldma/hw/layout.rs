@@ -407,20 +407,60 @@ pub const REGION_SLOTS: u32 = 1 << 14;
 const _: () = assert!(SizeWord::SRC_REGION.max() + 1 == REGION_SLOTS as u64);
 const _: () = assert!(SizeWord::DST_REGION.max() + 1 == REGION_SLOTS as u64);
 
-/// Both tables are reached through a directory: an array of u64 bus addresses of blocks of
-/// [`TABLE_BLOCK_SIZE`] bytes, or 0 where there is no block (its entries are not valid).
+/// Bytes of a block of a table. A table is reached through a directory: an array of u64 bus addresses
+/// of blocks, or 0 for a block whose entries are not valid.
 pub const TABLE_BLOCK_SIZE: usize = 4096;
 
-/// Transfers that a context can have queued; the same as `ULDMA_STATUS_RECORDS`.
+/// Number of transfers that a context can have queued; the same as `ULDMA_STATUS_RECORDS`.
 pub const QUEUE_DEPTH: usize = 64;
+
+word! {
+    /// Flags of a page entry in bits 11..0, below the address of the page.
+    pub struct PageWord(u64);
+
+    flags {
+        /// The entry is valid.
+        VALID = 0;
+        /// The device may read the page.
+        READ = 1;
+        /// The device may write the page.
+        WRITE = 2;
+        /// The page is the peer's.
+        REMOTE = 3;
+    }
+
+    fields {
+        /// Upper bits of the address: see [`address`](Self::address).
+        FRAME: u64 = 63, 12;
+    }
+}
+
+impl PageWord {
+    /// Returns the word without flags of the page at `address`; bits 11..0 of the address are ignored.
+    #[inline(always)]
+    pub const fn of_address(address: u64) -> Self {
+        Self(address & Self::FRAME.mask())
+    }
+
+    /// Returns the bus address of the page, or for an import its byte offset in the peer's region.
+    #[inline(always)]
+    pub const fn address(self) -> u64 {
+        self.0 & Self::FRAME.mask()
+    }
+
+    /// Returns the flags of this word with another address.
+    #[inline(always)]
+    pub const fn with_address(self, address: u64) -> Self {
+        Self(self.0 & !Self::FRAME.mask()).union(Self::of_address(address))
+    }
+}
 
 /// One page of one address space, or one page of an imported region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PageEntry {
-    /// Bus address of the page (for an import: byte offset in the peer's region), with
-    /// [`page_flags`] in the bits below 12.
-    pub word: u64,
+    /// Address and flags.
+    pub word: PageWord,
     /// Space that owns the page.
     pub space: u32,
     /// For an import: index of the local region entry that stands for it. For a page of this node: the
@@ -428,35 +468,47 @@ pub struct PageEntry {
     pub region: u32,
 }
 
-/// Bits of [`PageEntry::word`].
-pub mod page_flags {
-    /// The entry means something.
-    pub const VALID: u64 = 1 << 0;
-    /// The device may read the page.
-    pub const READ: u64 = 1 << 1;
-    /// The device may write the page.
-    pub const WRITE: u64 = 1 << 2;
-    /// The page is the peer's.
-    pub const REMOTE: u64 = 1 << 3;
-    /// Mask of the address.
-    pub const ADDRESS_MASK: u64 = !0xfff;
+word! {
+    /// Flags of a region entry.
+    pub struct RegionFlags(u32);
+
+    flags {
+        /// The entry is valid.
+        VALID = 0;
+        /// The region may be a source.
+        READ = 1;
+        /// The region may be a destination.
+        WRITE = 2;
+        /// The region is an import.
+        REMOTE = 3;
+        /// The peer may read.
+        EXPORT_READ = 4;
+        /// The peer may write.
+        EXPORT_WRITE = 5;
+    }
+
+    fields {
+        /// For an import: number of the node that owns the region.
+        NODE: u32 = 31, 24;
+    }
 }
 
 /// One registration, or one import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RegionEntry {
-    /// See [`region_flags`]; written last when an entry is made, first when it is taken back.
-    pub flags: u32,
+    /// The driver writes the flags last when it makes an entry, and first when it retracts one.
+    pub flags: RegionFlags,
     /// Space that owns the region.
     pub space: u32,
-    /// Bytes from the start of the first page to the region's first byte.
+    /// Bytes from the start of the first page to the first byte of the region.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// Changes whenever the slot is used anew; an import must name it.
+    /// Changes whenever the slot is reused; an import must name it.
     pub generation: u64,
-    /// Runs of page entries; one: `first_page` is its first entry; more: see `runs`.
+    /// Number of runs of page entries. With one run, `first_page` is its first entry; with more, `runs`
+    /// has them.
     pub run_count: u32,
     /// First page entry of a single run.
     pub first_page: u32,
@@ -470,24 +522,6 @@ pub struct RegionEntry {
     pub peer_generation: u64,
 }
 
-/// Bits of [`RegionEntry::flags`].
-pub mod region_flags {
-    /// The entry means something.
-    pub const VALID: u32 = 1 << 0;
-    /// May be a source.
-    pub const READ: u32 = 1 << 1;
-    /// May be a destination.
-    pub const WRITE: u32 = 1 << 2;
-    /// The region is an import.
-    pub const REMOTE: u32 = 1 << 3;
-    /// The peer may read.
-    pub const EXPORT_READ: u32 = 1 << 4;
-    /// The peer may write.
-    pub const EXPORT_WRITE: u32 = 1 << 5;
-    /// Position of the number of the node whose region an import stands for, in bits 31..24.
-    pub const NODE_SHIFT: u32 = 24;
-}
-
 /// A run of page entries that stand for consecutive pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -496,7 +530,7 @@ pub struct Run {
     pub page: u32,
     /// Index of its page entry.
     pub first: u32,
-    /// Pages.
+    /// Number of pages.
     pub count: u32,
     /// Zero.
     pub reserved: u32,

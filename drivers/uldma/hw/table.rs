@@ -32,6 +32,7 @@ use crate::kernel_ext::{
 use super::layout::{
     PageEntry,
     RegionEntry,
+    RegionFlags,
     Run,
     TABLE_BLOCK_SIZE, //
 };
@@ -64,12 +65,12 @@ impl Entry for PageEntry {
         dma_write!(block, [try: index].space, self.space);
         dma_write!(block, [try: index].region, self.region);
         wmb();
-        dma_write!(block, [try: index].word, self.word);
+        dma_write!(block, [try: index].word.0, self.word.bits());
         Ok(())
     }
 
     fn retract(block: &Coherent<[Self]>, index: usize) -> Result {
-        dma_write!(block, [try: index].word, 0u64);
+        dma_write!(block, [try: index].word.0, 0u64);
         Ok(())
     }
 }
@@ -89,7 +90,7 @@ impl Entry for RegionEntry {
             link_generation,
             peer_generation,
         } = self;
-        dma_write!(block, [try: index].flags, 0u32);
+        dma_write!(block, [try: index].flags.0, 0u32);
         dma_write!(block, [try: index].space, space);
         dma_write!(block, [try: index].offset, offset);
         dma_write!(block, [try: index].length, length);
@@ -101,12 +102,12 @@ impl Entry for RegionEntry {
         dma_write!(block, [try: index].link_generation, link_generation);
         dma_write!(block, [try: index].peer_generation, peer_generation);
         wmb();
-        dma_write!(block, [try: index].flags, flags);
+        dma_write!(block, [try: index].flags.0, flags.bits());
         Ok(())
     }
 
     fn retract(block: &Coherent<[Self]>, index: usize) -> Result {
-        dma_write!(block, [try: index].flags, 0u32);
+        dma_write!(block, [try: index].flags.0, 0u32);
         Ok(())
     }
 }
@@ -254,7 +255,7 @@ impl Table<PageEntry> {
         self.each_part(first, count, |block, range| {
             for index in range {
                 let entry = block.own.get(index).ok_or(EINVAL)?;
-                dma_write!(block.shared, [try: index].word, entry.word);
+                dma_write!(block.shared, [try: index].word.0, entry.word.bits());
             }
             Ok(())
         })
@@ -284,10 +285,10 @@ impl Table<PageEntry> {
 
 impl Table<RegionEntry> {
     /// Changes the flags of an entry, which is one write.
-    pub(crate) fn set_flags(&mut self, index: u32, flags: u32) -> Result {
+    pub(crate) fn set_flags(&mut self, index: u32, flags: RegionFlags) -> Result {
         let (block, index) = self.place(index)?;
         block.own.get_mut(index).ok_or(EINVAL)?.flags = flags;
-        dma_write!(block.shared, [try: index].flags, flags);
+        dma_write!(block.shared, [try: index].flags.0, flags.bits());
         Ok(())
     }
 }

@@ -30,10 +30,10 @@ use kernel::{
 use crate::{
     hw::{
         layout::{
-            page_flags,
-            region_flags,
             PageEntry,
+            PageWord,
             RegionEntry,
+            RegionFlags,
             Run, //
         },
         table::Table,
@@ -229,7 +229,7 @@ impl Tpt {
             let entries = &mut tables.pages;
             let result = dma::map_pinned(dev, &pages, access.into(), |address| {
                 let entry = PageEntry {
-                    word: address | page_flags::VALID | access.page_flags(),
+                    word: PageWord::of_address(address) | PageWord::VALID | access.page_flags(),
                     space,
                     region: 0,
                 };
@@ -290,10 +290,11 @@ impl Tpt {
         self.with(|tables| {
             let run = tables.take_run(dev, count)?;
             tables.pay_for_run(&run, share);
-            let flags = page_flags::VALID | page_flags::REMOTE | access.page_flags();
+            let flags = PageWord::VALID | PageWord::REMOTE | access.page_flags();
             for number in 0..run.count {
+                let offset = u64::from(number) << kernel::page::PAGE_SHIFT;
                 let entry = PageEntry {
-                    word: u64::from(number) << kernel::page::PAGE_SHIFT | flags,
+                    word: PageWord::of_address(offset) | flags,
                     space,
                     region,
                 };
@@ -342,7 +343,7 @@ impl Tpt {
                 let skip = first.saturating_sub(run.page).min(run.count);
                 for index in run.first + skip..run.first + run.count {
                     let entry = tables.pages.get(index)?;
-                    if !visit(entry.word & page_flags::ADDRESS_MASK) {
+                    if !visit(entry.word.address()) {
                         return Ok(());
                     }
                 }
@@ -388,7 +389,7 @@ impl Tpt {
     ) -> Result {
         let (first, rest) = setup.runs.split_first().ok_or(EINVAL)?;
         let mut entry = RegionEntry {
-            flags: region_flags::VALID | setup.access.region_flags(),
+            flags: RegionFlags::VALID | setup.access.region_flags(),
             space: setup.space,
             offset: u64::try_from(setup.offset)?,
             length: setup.length,
@@ -397,9 +398,11 @@ impl Tpt {
             first_page: first.first,
             ..RegionEntry::default()
         };
-        entry.flags |= setup.export.map_or(0, Access::export_flags);
+        entry.flags |= export_flags(setup.export);
         if let Some(remote) = setup.remote {
-            entry.flags |= region_flags::REMOTE | remote.node << region_flags::NODE_SHIFT;
+            let flags = entry.flags | RegionFlags::REMOTE;
+            let flags = flags.try_with(RegionFlags::NODE, remote.node);
+            entry.flags = flags.ok_or(EINVAL)?;
             entry.peer_region = remote.region;
             entry.peer_generation = remote.generation;
             entry.link_generation = remote.link_generation;
@@ -421,10 +424,10 @@ impl Tpt {
     /// Sets the rights of peers to a region; `None` for no rights.
     pub(crate) fn set_export(&self, slot: RegionSlot, access: Option<Access>) -> Result {
         self.with(|tables| {
-            let mut entry = tables.regions.get(slot.index)?;
-            entry.flags &= !(region_flags::EXPORT_READ | region_flags::EXPORT_WRITE);
-            entry.flags |= access.map_or(0, Access::export_flags);
-            tables.regions.set_flags(slot.index, entry.flags)
+            const EXPORT: RegionFlags = RegionFlags::EXPORT_READ.union(RegionFlags::EXPORT_WRITE);
+            let flags = tables.regions.get(slot.index)?.flags.without(EXPORT);
+            let flags = flags | export_flags(access);
+            tables.regions.set_flags(slot.index, flags)
         })
     }
 
@@ -470,15 +473,20 @@ fn entry_of(runs: &[Run], first: u32, number: u32) -> Result<u32> {
     Ok(run.first + skip)
 }
 
+/// Returns the flags of a region entry for the rights of peers; `None` for no rights.
+fn export_flags(access: Option<Access>) -> RegionFlags {
+    access.map_or(RegionFlags::NONE, Access::export_flags)
+}
+
 impl Tables {
     fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {
         let Ok(entry) = self.pages.get(index) else {
             return;
         };
         self.pages.clear(index);
-        if entry.word & (page_flags::VALID | page_flags::REMOTE) == page_flags::VALID {
-            let address = entry.word & page_flags::ADDRESS_MASK;
-            dma::unmap_pinned(dev, address, use_of(entry.word));
+        let word = entry.word;
+        if word.contains(PageWord::VALID) && !word.contains(PageWord::REMOTE) {
+            dma::unmap_pinned(dev, word.address(), use_of(word));
         }
         self.second_mappings.end(dev, index);
     }

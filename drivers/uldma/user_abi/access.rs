@@ -6,8 +6,8 @@ use kernel::prelude::*;
 
 use crate::{
     hw::layout::{
-        page_flags,
-        region_flags, //
+        PageWord,
+        RegionFlags, //
     },
     kernel_ext::errno::eopnotsupp,
     uapi, //
@@ -52,19 +52,18 @@ impl Access {
     }
 
     /// Returns the flags of a region entry.
-    pub(crate) fn region_flags(self) -> u32 {
-        pick(self.read, region_flags::READ) | pick(self.write, region_flags::WRITE)
+    pub(crate) fn region_flags(self) -> RegionFlags {
+        RegionFlags::READ.when(self.read) | RegionFlags::WRITE.when(self.write)
     }
 
     /// Returns the flags of a region entry for the rights of peers.
-    pub(crate) fn export_flags(self) -> u32 {
-        pick(self.read, region_flags::EXPORT_READ) | pick(self.write, region_flags::EXPORT_WRITE)
+    pub(crate) fn export_flags(self) -> RegionFlags {
+        RegionFlags::EXPORT_READ.when(self.read) | RegionFlags::EXPORT_WRITE.when(self.write)
     }
 
     /// Returns the flags of a page entry.
-    pub(crate) fn page_flags(self) -> u64 {
-        (if self.read { page_flags::READ } else { 0 })
-            | (if self.write { page_flags::WRITE } else { 0 })
+    pub(crate) fn page_flags(self) -> PageWord {
+        PageWord::READ.when(self.read) | PageWord::WRITE.when(self.write)
     }
 }
 

@@ -22,8 +22,8 @@ use kernel::{
 
 use crate::{
     hw::layout::{
-        page_flags,
-        PageEntry, //
+        PageEntry,
+        PageWord, //
     },
     kernel_ext::dma::{
         self,
@@ -50,10 +50,11 @@ impl From<Access> for Use {
 }
 
 /// Returns what the page is mapped for that a page entry with this word names.
-pub(super) fn use_of(word: u64) -> Use {
-    match word & page_flags::WRITE {
-        0 => Use::Read,
-        _ => Use::Write,
+pub(super) fn use_of(word: PageWord) -> Use {
+    if word.contains(PageWord::WRITE) {
+        Use::Write
+    } else {
+        Use::Read
     }
 }
 
@@ -84,9 +85,9 @@ impl Tables {
         let mut word = entry.word;
         if access.write && use_of(word) == Use::Read {
             let second = self.second_mappings.0.get_mut(&index).ok_or(EINVAL)?;
-            let first = (word & page_flags::ADDRESS_MASK, Use::Read);
+            let first = (word.address(), Use::Read);
             let (address, _) = core::mem::replace(second, first);
-            word = word & !page_flags::ADDRESS_MASK | address;
+            word = word.with_address(address);
         }
         word |= access.page_flags();
         self.pages.set(index, PageEntry { word, ..entry })

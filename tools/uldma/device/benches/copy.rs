@@ -52,7 +52,7 @@ fn scatter(host: &Host, first: u32, space: u32, address: u64) {
     let pages = LARGEST / PAGE;
     for page in 0..pages {
         let entry = PageEntry {
-            word: (address + frame(page, pages) * PAGE) | PAGE_RIGHTS,
+            word: PAGE_RIGHTS.with_address(address + frame(page, pages) * PAGE),
             space,
             region: 0,
         };

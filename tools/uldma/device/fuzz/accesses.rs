@@ -7,15 +7,17 @@ use clap::ValueEnum;
 use uldma_device::abi::{Method, Op};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    ctx, reg, ContextControl, Control, DescriptorFlags, Invalidation, PageEntry, RegionEntry, Word,
-    BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW, CONTEXT_BLOCKS, CONTEXT_STRIDE,
-    OP_INVALIDATE,
+    ctx, reg, ContextControl, Control, DescriptorFlags, Invalidation, PageEntry, PageWord,
+    RegionEntry, RegionFlags, Word, BAR_CONTEXT, BAR_CONTROL, BAR_SHADOW, BAR_WINDOW,
+    CONTEXT_BLOCKS, CONTEXT_STRIDE, OP_INVALIDATE,
 };
 use uldma_device::memory::GuestMemory;
 use uldma_device::shadow::SizeWord;
 
 use crate::common::rig::{at, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use crate::common::{memfd, pattern, Descriptor, ALL_RIGHTS, BASE, FREE, PAGE, PAGE_RIGHTS};
+use crate::common::{
+    import_from, memfd, pattern, Descriptor, ALL_RIGHTS, BASE, FREE, PAGE, PAGE_RIGHTS,
+};
 use crate::input::Input;
 
 /// Memory of a guest that no table names, and that is far from all addresses in inputs.
@@ -134,8 +136,9 @@ impl Guests {
 
     fn page(&mut self, input: &mut Input<'_>, node: usize) {
         let index = input.one_of(&[10, 11, 500, 501, 77, 1000, 1001]);
+        let known = [FREE, FREE + PAGE, 0].map(|address| PAGE_RIGHTS.with_address(address).bits());
         let entry = PageEntry {
-            word: input.number(&[FREE | PAGE_RIGHTS, (FREE + PAGE) | PAGE_RIGHTS, PAGE_RIGHTS]),
+            word: PageWord::from_bits(input.number(&known)),
             space: input.number(&[SPACE.into(), OTHER_SPACE.into()]) as u32,
             region: input.below(6) as u32,
         };
@@ -145,7 +148,7 @@ impl Guests {
     fn region(&mut self, input: &mut Input<'_>, node: usize) {
         let index = 1 + input.below(5) as u32;
         let entry = RegionEntry {
-            flags: input.number(&[ALL_RIGHTS.into()]) as u32,
+            flags: RegionFlags::from_raw(input.number(&[ALL_RIGHTS.to_raw()])),
             space: input.number(&[SPACE.into(), OTHER_SPACE.into()]) as u32,
             offset: input.number(&[0x123]),
             length: input.number(&[PAGE, 1 << 20]),
@@ -354,9 +357,7 @@ impl Guests {
         guest.put_region(
             4,
             &RegionEntry {
-                flags: ALL_RIGHTS
-                    | uldma_device::layout::region_flags::REMOTE
-                    | (1 << uldma_device::layout::region_flags::NODE_SHIFT),
+                flags: ALL_RIGHTS | import_from(1),
                 space: SPACE,
                 length: 3 * PAGE,
                 generation: 7,

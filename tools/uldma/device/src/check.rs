@@ -7,7 +7,7 @@
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::layout::{page_flags, region_flags, KernelAddress, PageEntry, RegionEntry};
+use crate::layout::{KernelAddress, PageEntry, PageWord, RegionEntry, RegionFlags};
 use crate::memory::{Bus, Right};
 use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
@@ -149,7 +149,7 @@ fn usable_page<B: Bus + ?Sized>(
     }
     if rights
         .iter()
-        .any(|right| page.word & page_right(*right) == 0)
+        .any(|right| !page.word.contains(page_right(*right)))
     {
         return Err(Status::NoRight);
     }
@@ -170,7 +170,7 @@ fn usable_region<B: Bus + ?Sized>(
     }
     if rights
         .iter()
-        .any(|right| region.flags & region_right(*right) == 0)
+        .any(|right| !region.flags.contains(region_right(*right)))
     {
         return Err(Status::NoRight);
     }
@@ -188,8 +188,8 @@ pub fn exported_region<B: Bus + ?Sized>(
     let allowed = region.generation == generation
         && rights
             .iter()
-            .all(|right| region.flags & export_right(*right) != 0)
-        && region.flags & region_flags::REMOTE == 0;
+            .all(|right| region.flags.contains(export_right(*right)))
+        && !region.flags.contains(RegionFlags::REMOTE);
     if allowed {
         Ok(region)
     } else {
@@ -206,7 +206,7 @@ fn region_side<B: Bus + ?Sized>(
     bytes: u64,
     rights: &[Right],
 ) -> Result<CheckedSide, Status> {
-    if entry.flags & region_flags::REMOTE == 0 {
+    if !entry.flags.contains(RegionFlags::REMOTE) {
         if !within(position, bytes, entry.length) {
             return Err(Status::Bounds);
         }
@@ -220,7 +220,7 @@ fn region_side<B: Bus + ?Sized>(
         });
     }
     let peer = PeerRegion {
-        node: entry.flags >> region_flags::NODE_SHIFT,
+        node: entry.flags.get(RegionFlags::NODE),
         link_generation: entry.link_generation,
         region: entry.peer_region,
         generation: entry.peer_generation,
@@ -339,7 +339,7 @@ impl<'a> UserSide<'a> {
     }
 
     fn is_remote(&self) -> bool {
-        self.page.word & page_flags::REMOTE != 0
+        self.page.word.contains(PageWord::REMOTE)
     }
 
     fn check<B: Bus + ?Sized>(
@@ -358,10 +358,13 @@ impl<'a> UserSide<'a> {
             }
             let region = self.page.region;
             let entry = usable_region(&access_check.own, region, Some(space), self.needs)?;
-            if entry.flags & region_flags::REMOTE == 0 {
+            if !entry.flags.contains(RegionFlags::REMOTE) {
                 return Err(Status::NotValid);
             }
-            let position = (self.page.word & page_flags::ADDRESS_MASK)
+            let position = self
+                .page
+                .word
+                .address()
                 .checked_add(in_page)
                 .ok_or(Status::Bounds)?;
             return region_side(access_check, region, &entry, position, bytes, self.does);
@@ -376,7 +379,7 @@ impl<'a> UserSide<'a> {
             });
         }
         let entry = usable_region(&access_check.own, self.region, Some(space), self.needs)?;
-        if entry.flags & region_flags::REMOTE != 0 {
+        if entry.flags.contains(RegionFlags::REMOTE) {
             return Err(Status::NotValid);
         }
         let page = access_check.own.page_of_entry(&entry, self.target.entry)?;
@@ -470,7 +473,7 @@ pub fn put<B: Bus + ?Sized>(
     let entry = usable_region(&access_check.own, word.src_region, Some(space), READ)?;
     let destination = UserSide::new(access_check, destination, Some(space), WRITE, WRITE)?
         .within(word.dst_region, 0);
-    if entry.flags & region_flags::REMOTE != 0 && destination.is_remote() {
+    if entry.flags.contains(RegionFlags::REMOTE) && destination.is_remote() {
         return Err(Status::NoRight);
     }
     let position = u64::from(word.src_offset) * 8;
@@ -514,7 +517,7 @@ pub fn regions<B: Bus + ?Sized>(
     }
     let from_entry = usable_region(&access_check.own, from, space, READ)?;
     let to_entry = usable_region(&access_check.own, to, space, WRITE)?;
-    if from_entry.flags & to_entry.flags & region_flags::REMOTE != 0 {
+    if (from_entry.flags & to_entry.flags).contains(RegionFlags::REMOTE) {
         return Err(Status::NoRight);
     }
     Ok(CheckedTransfer {
@@ -564,7 +567,7 @@ fn near_side<B: Bus + ?Sized>(
         return Err(Status::BadSize);
     }
     let entry = usable_region(&access_check.own, region, None, rights)?;
-    if entry.flags & region_flags::REMOTE != 0 {
+    if entry.flags.contains(RegionFlags::REMOTE) {
         return Err(Status::NoRight);
     }
     region_side(access_check, region, &entry, position, bytes, rights)

@@ -8,7 +8,7 @@ use crate::check::{self, AccessCheck, Needs};
 use crate::completion::StatusPage;
 use crate::engine::{Resolver, Scratch};
 use crate::fault::Fault;
-use crate::layout::{page_flags, EventCauses};
+use crate::layout::{EventCauses, PageWord};
 use crate::memory::GuestMemory;
 use crate::method::{self, Reply, Request, ShadowRef};
 use crate::model::{Model, ONES};
@@ -145,8 +145,8 @@ impl Model {
             Ok(resolver.access_check().own.page(at.entry)?)
         });
         match page {
-            Ok(page) if page.word & page_flags::REMOTE == 0 => {
-                let address = page.word & page_flags::ADDRESS_MASK;
+            Ok(page) if !page.word.contains(PageWord::REMOTE) => {
+                let address = page.word.address();
                 ShadowRef::of_page(at.entry, at.offset, address)
             }
             _ => entry,

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 
 use crate::abi::Status;
-use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE};
+use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags, Run, TABLE_BLOCK_SIZE};
 use crate::memory::{Bus, BusError, Right};
 
 const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;
@@ -218,13 +218,14 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             REGION_ENTRY_SIZE,
         )?;
         let head = self.load(place, 0)?;
-        if head as u32 & region_flags::VALID == 0 {
+        let flags = RegionFlags::from_bits(head as u32);
+        if !flags.contains(RegionFlags::VALID) {
             return Err(EntryError::NotValid);
         }
         let runs = self.load(place, 32)?;
         let peer = self.load(place, 48)?;
         let entry = RegionEntry {
-            flags: head as u32,
+            flags,
             space: (head >> 32) as u32,
             offset: self.load(place, 8)?,
             length: self.load(place, 16)?,
@@ -319,7 +320,8 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
 /// Decodes a page entry from its first word, its second, and its first again; fails if it is not
 /// valid.
 fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
-    if word & page_flags::VALID == 0 || word != again {
+    let (word, again) = (PageWord::from_bits(word), PageWord::from_bits(again));
+    if !word.contains(PageWord::VALID) || word != again {
         return Err(EntryError::NotValid);
     }
     Ok(PageEntry {
@@ -340,25 +342,25 @@ fn single_run(region: &RegionEntry) -> Run {
 }
 
 /// Returns the bit that a page entry must have for an access.
-pub fn page_right(right: Right) -> u64 {
+pub fn page_right(right: Right) -> PageWord {
     match right {
-        Right::Read => page_flags::READ,
-        Right::Write => page_flags::WRITE,
+        Right::Read => PageWord::READ,
+        Right::Write => PageWord::WRITE,
     }
 }
 
 /// Returns the bit that a region entry must have for an access by its own node.
-pub fn region_right(right: Right) -> u32 {
+pub fn region_right(right: Right) -> RegionFlags {
     match right {
-        Right::Read => region_flags::READ,
-        Right::Write => region_flags::WRITE,
+        Right::Read => RegionFlags::READ,
+        Right::Write => RegionFlags::WRITE,
     }
 }
 
 /// Returns the bit that a region entry must have for an access by the peer.
-pub fn export_right(right: Right) -> u32 {
+pub fn export_right(right: Right) -> RegionFlags {
     match right {
-        Right::Read => region_flags::EXPORT_READ,
-        Right::Write => region_flags::EXPORT_WRITE,
+        Right::Read => RegionFlags::EXPORT_READ,
+        Right::Write => RegionFlags::EXPORT_WRITE,
     }
 }

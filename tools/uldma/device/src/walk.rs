@@ -4,7 +4,7 @@
 
 use crate::abi::Status;
 use crate::check::{exported_region, AccessCheck, CheckedSide, Location};
-use crate::layout::{page_flags, region_flags, PageEntry, RegionEntry};
+use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::tpt::{page_right, region_right, EntryRange, View};
 
@@ -41,16 +41,16 @@ fn append(segments: &mut Vec<Segment>, address: u64, length: u64) {
 }
 
 fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status> {
-    if page.word & page_flags::REMOTE != 0 {
+    if page.word.contains(PageWord::REMOTE) {
         return Err(Status::NotValid);
     }
     if page.space != space {
         return Err(Status::NotOwner);
     }
-    if page.word & page_right(right) == 0 {
+    if !page.word.contains(page_right(right)) {
         return Err(Status::NoRight);
     }
-    Ok(page.word & page_flags::ADDRESS_MASK)
+    Ok(page.word.address())
 }
 
 /// Segments of `length` bytes from `position` of a region that was checked.
@@ -112,7 +112,7 @@ pub fn segments<B: Bus + ?Sized>(
         if region.generation != generation || region.space != side.space {
             return Err(Status::Aborted);
         }
-        if region.flags & region_right(right) == 0 {
+        if !region.flags.contains(region_right(right)) {
             return Err(Status::NoRight);
         }
         Ok(region)
@@ -135,7 +135,7 @@ pub fn segments<B: Bus + ?Sized>(
             position,
         } => {
             let entry = own_region(region, generation)?;
-            if entry.flags & region_flags::REMOTE != 0 {
+            if entry.flags.contains(RegionFlags::REMOTE) {
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;

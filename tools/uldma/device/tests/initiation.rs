@@ -8,8 +8,8 @@ use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use common::{pattern, ALL_RIGHTS, FREE, PAGE, PAGES, PAGE_RIGHTS};
 use uldma_device::abi::Status;
 use uldma_device::layout::{
-    context_page, ctx, page_flags, reg, region_flags, ContextControl, Control, KernelAddress,
-    PageEntry, RegionEntry, Run, BAR_CONTEXT, BAR_SHADOW,
+    context_page, ctx, reg, ContextControl, Control, KernelAddress, PageEntry, PageWord,
+    RegionEntry, RegionFlags, Run, BAR_CONTEXT, BAR_SHADOW,
 };
 use uldma_device::shadow::SizeWord;
 
@@ -127,7 +127,7 @@ fn regions_of_several_runs() {
     for run in &runs {
         for page in 0..run.count {
             let address = FREE + u64::from((run.first + page) * 7 % 64) * PAGE;
-            let word = address | PAGE_RIGHTS;
+            let word = PAGE_RIGHTS.with_address(address);
             guest.put_page(
                 run.first + page,
                 &PageEntry {
@@ -295,12 +295,12 @@ fn rights_of_pages_and_regions() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
     let page = |rights| PageEntry {
-        word: FREE | page_flags::VALID | rights,
+        word: PageWord::of_address(FREE) | PageWord::VALID | rights,
         space: SPACE,
         region: 0,
     };
-    rig.guests[0].put_page(10, &page(page_flags::READ));
-    rig.guests[0].put_page(12, &page(page_flags::WRITE));
+    rig.guests[0].put_page(10, &page(PageWord::READ));
+    rig.guests[0].put_page(12, &page(PageWord::WRITE));
     let (read, write) = ((10 * PAGE, 0), (12 * PAGE, 0));
     assert_eq!(rig.initiate(0, OURS, read, write, 8), 1, "all it needs");
     assert_eq!(
@@ -315,7 +315,7 @@ fn rights_of_pages_and_regions() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
     let mut region = RegionEntry {
-        flags: ALL_RIGHTS & !region_flags::READ,
+        flags: ALL_RIGHTS.without(RegionFlags::READ),
         space: SPACE,
         offset: 0x123,
         length: PAGE,
@@ -329,7 +329,7 @@ fn rights_of_pages_and_regions() {
         rig.initiate(0, OURS, at(1, 0), at(2, 0), 8),
         refused(Status::NoRight)
     );
-    region.flags = ALL_RIGHTS & !region_flags::WRITE;
+    region.flags = ALL_RIGHTS.without(RegionFlags::WRITE);
     rig.guests[0].put_region(1, &region);
     assert_eq!(
         rig.initiate(0, OURS, at(2, 0), at(1, 0), 8),
@@ -353,7 +353,11 @@ fn the_peer_decides_what_it_exports() {
     };
     let bad = [
         RegionEntry {
-            flags: ALL_RIGHTS & !region_flags::EXPORT_WRITE,
+            flags: RegionFlags::NONE,
+            ..good
+        },
+        RegionEntry {
+            flags: ALL_RIGHTS.without(RegionFlags::EXPORT_WRITE),
             ..good
         },
         RegionEntry {
@@ -362,7 +366,7 @@ fn the_peer_decides_what_it_exports() {
         },
         RegionEntry { length: 7, ..good },
         RegionEntry {
-            flags: ALL_RIGHTS | region_flags::REMOTE,
+            flags: ALL_RIGHTS | RegionFlags::REMOTE,
             ..good
         },
     ];

@@ -13,7 +13,7 @@ use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
     ctx, reg, ContextControl, Control, DeviceStatus, EventCauses, Invalidation, PageEntry,
-    RegionEntry, ID_MAGIC, SCRATCHPADS, VERSION,
+    RegionEntry, RegionFlags, ID_MAGIC, SCRATCHPADS, VERSION,
 };
 
 #[test]
@@ -172,7 +172,7 @@ fn invalidation_waits_for_the_chunk_in_flight() {
 
 #[test]
 fn a_region_that_changes_under_a_transfer_aborts_it() {
-    for flags in [0, ALL_RIGHTS] {
+    for flags in [RegionFlags::NONE, ALL_RIGHTS] {
         let mut rig = Rig::new();
         rig.regions(1 << 20);
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 1 << 20), 1);
@@ -306,7 +306,7 @@ fn addresses_that_do_not_answer() {
     rig.guests[0].put_page(
         600,
         &PageEntry {
-            word: 0xdead_f000 | PAGE_RIGHTS,
+            word: PAGE_RIGHTS.with_address(0xdead_f000),
             space: SPACE,
             region: 0,
         },

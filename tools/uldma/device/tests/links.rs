@@ -13,7 +13,7 @@ use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    reg, region_flags, Control, DeviceStatus, EventCauses, Invalidation, RegionEntry, BAR_CONTROL,
+    reg, Control, DeviceStatus, EventCauses, Invalidation, RegionEntry, RegionFlags, BAR_CONTROL,
     CONTEXT_BLOCKS, MAX_NODES, SCRATCHPADS,
 };
 
@@ -242,9 +242,9 @@ fn an_import_that_changes_its_node_is_not_what_was_checked() {
     let mut rig = rig();
     assert_eq!(push(&mut rig, 0, 1, 8), 1);
     let (region, first_page) = import_of(1);
-    let flags = region_flags::VALID | region_flags::REMOTE | region_flags::WRITE;
+    let flags = RegionFlags::VALID | RegionFlags::REMOTE | RegionFlags::WRITE;
     let entry = RegionEntry {
-        flags: flags | (2 << region_flags::NODE_SHIFT),
+        flags: flags.try_with(RegionFlags::NODE, 2).unwrap(),
         space: SPACE,
         length: LENGTH,
         generation: 8,

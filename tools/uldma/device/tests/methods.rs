@@ -13,8 +13,8 @@ use common::{ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
 use uldma_device::abi::{Method, Status, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    context_page, ctx, page_flags, reg, region_flags, ContextControl, Control, EventCauses,
-    Invalidation, Key, PageEntry, RegionEntry, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
+    context_page, ctx, reg, ContextControl, Control, EventCauses, Invalidation, Key, PageEntry,
+    PageWord, RegionEntry, RegionFlags, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
 };
 use uldma_device::method::PutWord;
 use uldma_device::node::Shape;
@@ -37,8 +37,8 @@ fn place((entry, offset): (u32, u64)) -> u64 {
     FREE + u64::from(entry) * PAGE + offset
 }
 
-fn put_page(rig: &Rig, (entry, _): (u32, u64), space: u32, rights: u64) {
-    let word = place((entry, 0)) | page_flags::VALID | rights;
+fn put_page(rig: &Rig, (entry, _): (u32, u64), space: u32, rights: PageWord) {
+    let word = PageWord::of_address(place((entry, 0))) | PageWord::VALID | rights;
     let page = PageEntry {
         word,
         space,
@@ -116,7 +116,7 @@ fn initiate(rig: &mut Rig, method: Method, context: u32) -> i64 {
         }
         Method::Shrimp1 => {
             let page = PageEntry {
-                word: place(A) | PAGE_RIGHTS,
+                word: PageWord::of_address(place(A)) | PAGE_RIGHTS,
                 space: SPACE,
                 region: B.0 + 1,
             };
@@ -252,7 +252,7 @@ fn shared_pages_are_one_address() {
     let mut rig = rig(Method::Repeated4);
     let shared = (30, 0);
     let page = PageEntry {
-        word: place(A) | page_flags::VALID | page_flags::READ,
+        word: PageWord::of_address(place(A)) | PageWord::VALID | PageWord::READ,
         space: OTHER_SPACE,
         region: 0,
     };
@@ -306,9 +306,9 @@ fn interleavings_of_repeated_passing() {
 #[test]
 fn rights_that_repeated_passing_needs() {
     let mut rig = rig(Method::Repeated5);
-    put_page(&rig, A, SPACE, page_flags::READ);
+    put_page(&rig, A, SPACE, PageWord::READ);
     assert_eq!(initiate(&mut rig, Method::Repeated5, OURS), STARTED);
-    put_page(&rig, B, SPACE, page_flags::WRITE);
+    put_page(&rig, B, SPACE, PageWord::WRITE);
     let no_right = refused(Status::NoRight);
     assert_eq!(initiate(&mut rig, Method::Repeated5, OURS), no_right);
     rig.set_method(0, OURS, Method::Repeated4);
@@ -378,12 +378,12 @@ fn keys() {
     assert_eq!(rig.ld(OURS, A), no_args, "shadow loads pass nothing");
 
     // Passed by stores, so both have to be writable (D-040).
-    put_page(&rig, A, SPACE, page_flags::READ);
+    put_page(&rig, A, SPACE, PageWord::READ);
     let no_right = refused(Status::NoRight);
     assert_eq!(initiate(&mut rig, Method::Key, OURS), no_right);
-    put_page(&rig, A, SPACE, page_flags::READ | page_flags::WRITE);
+    put_page(&rig, A, SPACE, PageWord::READ | PageWord::WRITE);
     let region = RegionEntry {
-        flags: ALL_RIGHTS & !region_flags::WRITE,
+        flags: ALL_RIGHTS.without(RegionFlags::WRITE),
         space: SPACE,
         length: PAGE,
         run_count: 1,
@@ -500,7 +500,7 @@ fn pages_that_are_mapped_out() {
     assert_eq!(initiate(&mut rig, Method::Shrimp1, OURS), 1);
     let map = |rig: &Rig, to: u32| {
         let page = PageEntry {
-            word: place(A) | PAGE_RIGHTS,
+            word: PageWord::of_address(place(A)) | PAGE_RIGHTS,
             space: SPACE,
             region: to + 1,
         };
@@ -511,7 +511,7 @@ fn pages_that_are_mapped_out() {
     assert_eq!(rig.ld(OURS, A), refused(Status::NotOwner));
     map(&rig, 999);
     assert_eq!(rig.ld(OURS, A), refused(Status::NotValid));
-    put_page(&rig, (12, 0), SPACE, page_flags::READ);
+    put_page(&rig, (12, 0), SPACE, PageWord::READ);
     map(&rig, 12);
     assert_eq!(rig.ld(OURS, A), refused(Status::NoRight));
     // To the peer.
@@ -544,9 +544,9 @@ fn loads_that_add() {
     assert_eq!(rig.get_ctx(0, OURS, ctx::TICKET), 0);
 
     assert_eq!(rig.ld(OURS, C), -1, "another's");
-    put_page(&rig, A, SPACE, page_flags::READ);
+    put_page(&rig, A, SPACE, PageWord::READ);
     assert_eq!(rig.ld(OURS, A), -1, "not writable");
-    put_page(&rig, A, SPACE, page_flags::WRITE);
+    put_page(&rig, A, SPACE, PageWord::WRITE);
     assert_eq!(rig.ld(OURS, A), -1, "not readable");
     assert_eq!(rig.guests[0].refused(OURS), 3);
 

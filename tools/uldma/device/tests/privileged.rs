@@ -11,7 +11,7 @@ use common::{pattern, Descriptor, ALL_RIGHTS, FREE, PAGE};
 use uldma_device::abi::{descriptor, Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    ctx, reg, region_flags, ContextControl, DescriptorFlags, Invalidation, PeerLink, RegionEntry,
+    ctx, reg, ContextControl, DescriptorFlags, Invalidation, PeerLink, RegionEntry, RegionFlags,
     OP_INVALIDATE,
 };
 use uldma_device::poll::Polled;
@@ -236,17 +236,17 @@ fn the_peer_has_to_export() {
     };
     let cases = [
         (ALL_RIGHTS, [Status::Ok; 2]),
-        (0, [Status::Remote; 2]),
-        (ALL_RIGHTS & !region_flags::VALID, [Status::Remote; 2]),
+        (RegionFlags::NONE, [Status::Remote; 2]),
+        (ALL_RIGHTS.without(RegionFlags::VALID), [Status::Remote; 2]),
         (
-            ALL_RIGHTS & !region_flags::EXPORT_WRITE,
+            ALL_RIGHTS.without(RegionFlags::EXPORT_WRITE),
             [Status::Remote, Status::Ok],
         ),
         (
-            ALL_RIGHTS & !region_flags::EXPORT_READ,
+            ALL_RIGHTS.without(RegionFlags::EXPORT_READ),
             [Status::Ok, Status::Remote],
         ),
-        (ALL_RIGHTS | region_flags::REMOTE, [Status::Remote; 2]),
+        (ALL_RIGHTS | RegionFlags::REMOTE, [Status::Remote; 2]),
     ];
     for (number, (flags, expected)) in (0..).zip(cases) {
         rig.guests[1].put_region(3, &RegionEntry { flags, ..good });

@@ -16,9 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use uldma_device::abi::{descriptor, status_page, Op, STATUS_RECORDS};
-use uldma_device::layout::{
-    page_flags, region_flags, PageEntry, RegionEntry, Run, TABLE_BLOCK_SIZE,
-};
+use uldma_device::layout::{PageEntry, PageWord, RegionEntry, RegionFlags, Run, TABLE_BLOCK_SIZE};
 use uldma_device::memory::GuestMemory;
 
 /// Bus address of the first byte of a guest's memory.
@@ -38,12 +36,13 @@ pub(crate) const FREE: u64 = BASE + 0x10_0000;
 pub(crate) const PAGES: u32 = 16 * 1024;
 pub(crate) const REGIONS: u32 = 1024;
 
-pub(crate) const ALL_RIGHTS: u32 = region_flags::VALID
-    | region_flags::READ
-    | region_flags::WRITE
-    | region_flags::EXPORT_READ
-    | region_flags::EXPORT_WRITE;
-pub(crate) const PAGE_RIGHTS: u64 = page_flags::VALID | page_flags::READ | page_flags::WRITE;
+pub(crate) const ALL_RIGHTS: RegionFlags = RegionFlags::VALID
+    .union(RegionFlags::READ)
+    .union(RegionFlags::WRITE)
+    .union(RegionFlags::EXPORT_READ)
+    .union(RegionFlags::EXPORT_WRITE);
+pub(crate) const PAGE_RIGHTS: PageWord =
+    PageWord::VALID.union(PageWord::READ).union(PageWord::WRITE);
 
 /// One descriptor of a queue.
 #[derive(Clone, Copy)]
@@ -101,6 +100,12 @@ impl Descriptor {
     pub(crate) fn flags(self, flags: u32) -> Self {
         Self { flags, ..self }
     }
+}
+
+/// The flags of an import from a node, with all rights.
+pub(crate) fn import_from(node: u32) -> RegionFlags {
+    let flags = RegionFlags::VALID | RegionFlags::READ | RegionFlags::WRITE | RegionFlags::REMOTE;
+    flags.try_with(RegionFlags::NODE, node).unwrap()
 }
 
 /// Zeroed memory behind a file that cannot be cut short.
@@ -217,7 +222,7 @@ impl Guest {
 
     pub(crate) fn put_page(&self, index: u32, entry: &PageEntry) {
         let place = PAGE_BLOCKS + u64::from(index) * 16;
-        self.put64(place, entry.word);
+        self.put64(place, entry.word.bits());
         self.put64(
             place + 8,
             u64::from(entry.space) | (u64::from(entry.region) << 32),
@@ -226,7 +231,7 @@ impl Guest {
 
     pub(crate) fn put_region(&self, index: u32, entry: &RegionEntry) {
         let words = [
-            u64::from(entry.flags) | (u64::from(entry.space) << 32),
+            u64::from(entry.flags.bits()) | (u64::from(entry.space) << 32),
             entry.offset,
             entry.length,
             entry.generation,
@@ -264,7 +269,7 @@ impl Guest {
             self.put_page(
                 first_page + page as u32,
                 &PageEntry {
-                    word: (address - offset + page * PAGE) | PAGE_RIGHTS,
+                    word: PAGE_RIGHTS.with_address(address - offset + page * PAGE),
                     space,
                     region: 0,
                 },
@@ -298,7 +303,7 @@ impl Guest {
             self.put_page(
                 first_page + page as u32,
                 &PageEntry {
-                    word: (page * PAGE) | PAGE_RIGHTS | page_flags::REMOTE,
+                    word: (PAGE_RIGHTS | PageWord::REMOTE).with_address(page * PAGE),
                     space,
                     region: index,
                 },
@@ -307,11 +312,7 @@ impl Guest {
         self.put_region(
             index,
             &RegionEntry {
-                flags: region_flags::VALID
-                    | region_flags::READ
-                    | region_flags::WRITE
-                    | region_flags::REMOTE
-                    | (node << region_flags::NODE_SHIFT),
+                flags: import_from(node),
                 space,
                 length,
                 generation: 7,
