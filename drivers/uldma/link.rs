@@ -22,6 +22,7 @@ use crate::{
 };
 
 pub(crate) mod adaptive_poll;
+pub(crate) mod area;
 mod backoff;
 pub(crate) mod export;
 pub(crate) mod handshake;

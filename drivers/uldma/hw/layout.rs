@@ -6,15 +6,17 @@
 //! (`tools/uldma/device`), so they use nothing but `core`. `Documentation/uldma/device.rst` is their
 //! prose twin; a test of the model compares both. All registers and table fields are little-endian.
 
-#[macro_use]
 #[path = "layout/register.rs"]
-mod register;
-#[macro_use]
+pub mod register;
 #[path = "layout/word.rs"]
-mod word;
+pub mod word;
 
 pub use register::*;
 pub use word::*;
+pub(crate) use {
+    register::registers,
+    word::word, //
+};
 
 /// PCI vendor ID; 0x1b36 is Red Hat's, whose 0x00xx device IDs are for virtual devices.
 pub const VENDOR_ID: u16 = 0x1b36;
@@ -47,7 +49,7 @@ registers! {
     /// Control registers in BAR0.
     pub mod reg;
     /// A control register, as the device decodes it.
-    pub enum ControlRegister in CONTEXT_BLOCKS.offset();
+    enum ControlRegister in CONTEXT_BLOCKS.offset();
 
     /// [`ID_MAGIC`].
     ID: u32 = 0x000, ro;
@@ -258,7 +260,7 @@ registers! {
     /// Registers of a context block.
     pub mod ctx;
     /// A register of a context block, as the device decodes it.
-    pub enum ContextRegister in CONTEXT_STRIDE;
+    enum ContextRegister in CONTEXT_STRIDE;
 
     /// Enables the context.
     CONTROL: ContextControl = 0x00, rw;
@@ -373,7 +375,7 @@ registers! {
     /// device to poll the queue.
     pub mod context_page;
     /// A register of a context page, as the device decodes it.
-    pub enum PageRegister in 1 << 12;
+    enum PageRegister in 1 << 12;
 
     /// Bytes that the last transfer has left, or a negated status. With the key-based method a load
     /// starts the transfer whose arguments were passed.

@@ -2,22 +2,20 @@
 
 //! Handshakes: the words by which a node describes itself to its peers, and the negotiation.
 
-use kernel::{
-    prelude::*, //
-};
+use kernel::prelude::*;
 
+use super::area::{
+    area,
+    at,
+    AreaWord,
+    Shape,
+    Versions,
+    MAX_SLOTS, //
+};
 use crate::hw::{
-    layout::MAX_NODES,
+    layout::Word,
     Hw, //
 };
-
-/// Size of the area that each node writes in the section of each other node.
-pub(crate) const AREA_SIZE: usize = 8 << 10;
-/// Size of all areas at the start of each section.
-pub(crate) const CHANNEL_SIZE: usize = MAX_NODES * AREA_SIZE;
-
-/// Maximum number of messages in flight in a ring.
-pub(super) const MAX_SLOTS: u32 = 64;
 
 /// "udmalink".
 const MAGIC: u64 = 0x6b6e_696c_616d_6475;
@@ -25,31 +23,6 @@ const MAGIC: u64 = 0x6b6e_696c_616d_6475;
 const VERSIONS: (u32, u32) = (1, 1);
 /// The supported features.
 const FEATURES: u64 = 0;
-
-const MAGIC_AT: usize = 0x000;
-const VERSIONS_AT: usize = 0x008;
-const FEATURES_AT: usize = 0x010;
-const SECTION_AT: usize = 0x018;
-const SHAPE_AT: usize = 0x020;
-const SESSION_AT: usize = 0x028;
-const ECHO_AT: usize = 0x030;
-const HEARTBEAT_AT: usize = 0x038;
-
-/// Returns the offset of the area that `writer` writes in the section of its reader.
-pub(super) fn area(writer: u32) -> Result<usize> {
-    Ok(usize::try_from(writer)? * AREA_SIZE)
-}
-
-/// Combines two numbers of 32 bits to one word.
-pub(super) fn pair(high: u32, low: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
-}
-
-/// Returns the two numbers of a word.
-pub(super) fn unpair(word: u64) -> (u32, u32) {
-    // CAST: The lower half is what is asked for.
-    ((word >> 32) as u32, word as u32)
-}
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,41 +105,57 @@ impl Handshake {
     /// Writes the handshake into the section of `peer`, session last.
     pub(super) fn write(&self, hw: Hw<'_>, peer: u32) -> Result {
         let base = area(hw.geometry().node)?;
-        let offer = &self.offer;
-        hw.publish_window(peer, base + SESSION_AT, 0)?;
-        for (at, word) in [
-            (MAGIC_AT, offer.magic),
-            (VERSIONS_AT, pair(offer.versions.0, offer.versions.1)),
-            (FEATURES_AT, offer.features),
-            (SECTION_AT, offer.section),
-            (SHAPE_AT, pair(offer.nodes, offer.slots)),
-            (ECHO_AT, self.echo.into()),
+        let Offer {
+            magic,
+            versions: (lowest, highest),
+            features,
+            section,
+            nodes,
+            slots,
+        } = self.offer;
+        let versions = Versions::NONE
+            .with(Versions::LOWEST, lowest)
+            .with(Versions::HIGHEST, highest);
+        let shape = Shape::NONE
+            .with(Shape::NODES, nodes)
+            .with(Shape::SLOTS, slots);
+        hw.publish_window(peer, base + at::SESSION.offset(), 0)?;
+        for (offset, word) in [
+            (at::MAGIC.offset(), magic),
+            (at::VERSIONS.offset(), versions.bits()),
+            (at::FEATURES.offset(), features),
+            (at::SECTION.offset(), section),
+            (at::SHAPE.offset(), shape.bits()),
+            (at::ECHO.offset(), self.echo.into()),
         ] {
-            hw.write_window(peer, base + at, word)?;
+            hw.write_window(peer, base + offset, word)?;
         }
-        hw.publish_window(peer, base + SESSION_AT, self.session.into())
+        hw.publish_window(peer, base + at::SESSION.offset(), self.session.into())
     }
 
     /// Reads the handshake of `peer`, unless there is none or it is being written.
     pub(super) fn read(hw: Hw<'_>, peer: u32) -> Result<Option<Self>> {
-        let base = area(peer)?;
-        let word = |at| hw.read_window(base + at);
-        let session = word(SESSION_AT)?;
+        let session = read(hw, peer, at::SESSION)?;
         // A device that has left the bus reads as all ones.
         let Ok(session @ 1..=0xffff_fffe) = u32::try_from(session) else {
             return Ok(None);
         };
-        let (nodes, slots) = unpair(word(SHAPE_AT)?);
+        let shape = read(hw, peer, at::SHAPE)?;
+        let magic = read(hw, peer, at::MAGIC)?;
+        let versions = read(hw, peer, at::VERSIONS)?;
         let offer = Offer {
-            magic: word(MAGIC_AT)?,
-            versions: unpair(word(VERSIONS_AT)?),
-            features: word(FEATURES_AT)?,
-            section: word(SECTION_AT)?,
-            nodes,
-            slots,
+            magic,
+            versions: (
+                versions.get(Versions::LOWEST),
+                versions.get(Versions::HIGHEST),
+            ),
+            features: read(hw, peer, at::FEATURES)?,
+            section: read(hw, peer, at::SECTION)?,
+            nodes: shape.get(Shape::NODES),
+            slots: shape.get(Shape::SLOTS),
         };
-        let echo = word(ECHO_AT)?;
-        if word(SESSION_AT)? != session.into() {
+        let echo = read(hw, peer, at::ECHO)?;
+        if read(hw, peer, at::SESSION)? != session.into() {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -177,15 +166,20 @@ impl Handshake {
     }
 }
 
+/// Reads a word of the area of `peer`.
+fn read<T: Word>(hw: Hw<'_>, peer: u32, word: AreaWord<T>) -> Result<T> {
+    Ok(T::from_raw(hw.read_window(area(peer)? + word.offset())?))
+}
+
 /// Writes the heartbeat of this node.
 pub(super) fn write_heartbeat(hw: Hw<'_>, peer: u32, heartbeat: u64) -> Result {
     let base = area(hw.geometry().node)?;
-    hw.publish_window(peer, base + HEARTBEAT_AT, heartbeat)
+    hw.publish_window(peer, base + at::HEARTBEAT.offset(), heartbeat)
 }
 
 /// Reads the heartbeat of `peer`.
 pub(super) fn read_heartbeat(hw: Hw<'_>, peer: u32) -> Result<u64> {
-    hw.read_window(area(peer)? + HEARTBEAT_AT)
+    read(hw, peer, at::HEARTBEAT)
 }
 
 #[kunit_tests(uldma_link_handshake)]

@@ -2,14 +2,17 @@
 
 //! Messages of the control channel.
 //!
-//! A message is eight u64, little-endian: kind in bits 7..0 and a number in bits 63..32 of the
-//! first; the rest depends on the kind. Decoding reads a local copy only, and accepts nothing that
+//! A message is eight u64, little-endian. The first is a [`Head`]; the rest depends on its kind. Decoding reads a local copy only, and accepts nothing that
 //! encoding does not produce.
 
 use kernel::prelude::*;
 
+use super::area::WORDS;
 use crate::{
-    hw::layout::REGION_SLOTS,
+    hw::layout::{
+        word::*,
+        REGION_SLOTS, //
+    },
     kernel_ext::errno::eproto,
     mem::tpt::Remote,
     user_abi::access::Access, //
@@ -22,8 +25,17 @@ pub(crate) use connection::{
     RawWindowRange, //
 };
 
-/// u64s of a message.
-pub(crate) const WORDS: usize = 8;
+word! {
+    /// First word of a message.
+    struct Head(u64);
+
+    fields {
+        /// Number of the request or of the connection.
+        NUMBER: u32 = 63, 32;
+        /// Kind of the message.
+        KIND: u8 = 7, 0;
+    }
+}
 
 /// A message as it stands in the window.
 pub(crate) type Raw = [u64; WORDS];
@@ -31,13 +43,13 @@ pub(crate) type Raw = [u64; WORDS];
 /// The words that depend on the kind.
 type Body = [u64; 4];
 
-const LOOKUP_REGION: u64 = 1;
-const LOOKUP_SEGMENT: u64 = 2;
-const REGION: u64 = 3;
-const SEGMENT: u64 = 4;
-const REFUSED: u64 = 5;
-const SEGMENT_GONE: u64 = 6;
-const SEGMENT_LEFT: u64 = 7;
+const LOOKUP_REGION: u8 = 1;
+const LOOKUP_SEGMENT: u8 = 2;
+const REGION: u8 = 3;
+const SEGMENT: u8 = 4;
+const REFUSED: u8 = 5;
+const SEGMENT_GONE: u8 = 6;
+const SEGMENT_LEFT: u8 = 7;
 
 /// A query to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +109,12 @@ pub(crate) enum Message {
     Connection(Connection),
 }
 
+/// Returns the first word of a message.
+fn head(kind: u8, number: u32) -> u64 {
+    let head = Head::NONE.with(Head::NUMBER, number);
+    head.with(Head::KIND, kind).bits()
+}
+
 impl Message {
     /// Encodes the message.
     pub(crate) fn encode(&self) -> Raw {
@@ -124,7 +142,7 @@ impl Message {
             Self::Connection(ref connection) => connection.encode(),
         };
         let [a, b, c, d] = body;
-        [kind | u64::from(request) << 32, a, b, c, d, 0, 0, 0]
+        [head(kind, request), a, b, c, d, 0, 0, 0]
     }
 
     /// Decodes a message of the peer.
@@ -134,8 +152,9 @@ impl Message {
     /// `EPROTO` for anything that [`Message::encode`] does not produce.
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
         let [head, a, b, c, d, ..] = *raw;
-        let request = u32::try_from(head >> 32)?;
-        let message = match head & 0xffff_ffff {
+        let head = Head::from_bits(head);
+        let request = head.get(Head::NUMBER);
+        let message = match head.get(Head::KIND) {
             LOOKUP_REGION => Self::Query(request, Query::Region(a)),
             LOOKUP_SEGMENT => Self::Query(request, Query::Segment(a)),
             REGION => {
@@ -237,24 +256,24 @@ mod tests {
         assert_eq!(Message::decode(&[u64::MAX; WORDS]), Err(eproto()));
         // A word that the kind does not have, and bits beside the kind.
         assert_eq!(
-            Message::decode(&[REFUSED, 0, 0, 0, 0, 0, 0, 1]),
+            Message::decode(&[head(REFUSED, 0), 0, 0, 0, 0, 0, 0, 1]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[REFUSED | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
+            Message::decode(&[head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
             Err(eproto())
         );
         // A region index that no size word can name, no length, no rights.
         assert_eq!(
-            Message::decode(&[REGION, 1 << 20, 0, 1, 1, 0, 0, 0]),
+            Message::decode(&[head(REGION, 0), 1 << 20, 0, 1, 1, 0, 0, 0]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[REGION, 1, 0, 0, 1, 0, 0, 0]),
+            Message::decode(&[head(REGION, 0), 1, 0, 0, 1, 0, 0, 0]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[REGION, 1, 0, 1, 0, 0, 0, 0]),
+            Message::decode(&[head(REGION, 0), 1, 0, 1, 0, 0, 0, 0]),
             Err(eproto())
         );
     }

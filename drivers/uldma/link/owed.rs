@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 
-use super::handshake::MAX_SLOTS;
+use super::area::MAX_SLOTS;
 
 /// Maximum number of answers in flight.
 const MOST: u32 = 2 * MAX_SLOTS + 1;

@@ -5,35 +5,33 @@
 //! The counters carry the key of the session in their upper half, so that values of earlier
 //! sessions are ignored.
 
-use kernel::{
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 use super::{
-    handshake::{
+    area::{
         area,
-        pair,
-        unpair, //
+        at,
+        message_word,
+        slot_of,
+        AreaWord,
+        Counter,
+        WORDS, //
     },
     message::{
         Message,
-        Raw,
-        WORDS, //
+        Raw, //
     }, //
 };
 use crate::{
-    hw::Hw,
+    hw::{
+        layout::Word,
+        Hw, //
+    },
     kernel_ext::{
         errno::eproto,
         window, //
     }, //
 };
-
-const PRODUCED_AT: usize = 0x080;
-const NEEDS_CREDITS_AT: usize = 0x088;
-const CONSUMED_AT: usize = 0x0c0;
-const ASLEEP_AT: usize = 0x0c8;
-const MESSAGES_AT: usize = 0x1000;
 
 /// Access to the words that this node and a peer write for each other.
 #[derive(Clone, Copy)]
@@ -45,31 +43,38 @@ pub(super) struct Channel<'a> {
 
 impl Channel<'_> {
     /// Reads a word that the peer writes.
-    fn read(&self, at: usize) -> Result<u64> {
-        self.hw.read_window(area(self.peer)? + at)
+    fn read<T: Word>(&self, word: AreaWord<T>) -> Result<T> {
+        let raw = self.hw.read_window(area(self.peer)? + word.offset())?;
+        Ok(T::from_raw(raw))
     }
 
     /// Writes a word for the peer.
-    fn write(&self, at: usize, value: u64) -> Result {
+    fn write<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
         let base = area(self.hw.geometry().node)?;
-        self.hw.write_window(self.peer, base + at, value)
+        self.hw
+            .write_window(self.peer, base + word.offset(), value.to_raw())
     }
 
     /// Writes a word for the peer, after all earlier writes.
-    fn publish(&self, at: usize, value: u64) -> Result {
+    fn publish<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
         let base = area(self.hw.geometry().node)?;
-        self.hw.publish_window(self.peer, base + at, value)
+        self.hw
+            .publish_window(self.peer, base + word.offset(), value.to_raw())
     }
 
-    fn read_counter(&self, at: usize) -> Result<Option<u32>> {
-        let (key, count) = unpair(self.read(at)?);
-        Ok((key == self.key).then_some(count))
+    /// Reads a counter; `None` if it is of another session.
+    fn read_counter(&self, word: AreaWord<Counter>) -> Result<Option<u32>> {
+        let counter = self.read(word)?;
+        let is_current = counter.get(Counter::KEY) == self.key;
+        Ok(is_current.then_some(counter.get(Counter::COUNT)))
     }
-}
 
-fn slot_at(number: u32, slots: u32) -> Result<usize> {
-    let slot = number.checked_rem(slots).ok_or(EINVAL)?;
-    Ok(MESSAGES_AT + usize::try_from(slot)? * size_of::<Raw>())
+    /// Returns the counter of this session for `count` messages.
+    fn counter(&self, count: u32) -> Counter {
+        Counter::NONE
+            .with(Counter::KEY, self.key)
+            .with(Counter::COUNT, count)
+    }
 }
 
 /// The positions in the two rings.
@@ -87,10 +92,10 @@ impl Rings {
     /// Resets both rings.
     pub(super) fn begin(channel: &Channel<'_>) -> Result<Self> {
         // The node needs doorbells until the progress worker runs.
-        channel.write(ASLEEP_AT, 1)?;
-        channel.write(NEEDS_CREDITS_AT, 0)?;
-        channel.write(CONSUMED_AT, pair(channel.key, 0))?;
-        channel.publish(PRODUCED_AT, pair(channel.key, 0))?;
+        channel.write(at::ASLEEP, 1)?;
+        channel.write(at::NEEDS_CREDITS, 0)?;
+        channel.write(at::CONSUMED, channel.counter(0))?;
+        channel.publish(at::PRODUCED, channel.counter(0))?;
         Ok(Self {
             asleep: true,
             ..Self::default()
@@ -118,19 +123,19 @@ impl Rings {
             }
         }
         self.set_needs_credits(channel, false)?;
-        let base = slot_at(self.produced, slots)?;
+        let slot = slot_of(self.produced, slots)?;
         for (number, word) in message.encode().iter().enumerate() {
-            channel.write(base + number * size_of::<u64>(), *word)?;
+            channel.write(message_word(slot, number)?, *word)?;
         }
         self.produced = self.produced.wrapping_add(1);
-        channel.publish(PRODUCED_AT, pair(channel.key, self.produced))?;
+        channel.publish(at::PRODUCED, channel.counter(self.produced))?;
         window::full_fence();
-        Ok(channel.read(ASLEEP_AT)? != 0)
+        Ok(channel.read(at::ASLEEP)? != 0)
     }
 
     /// Returns the number of messages that the peer has not consumed.
     fn in_flight(&self, channel: &Channel<'_>, slots: u32) -> Result<u32> {
-        let consumed = channel.read_counter(CONSUMED_AT)?.unwrap_or(0);
+        let consumed = channel.read_counter(at::CONSUMED)?.unwrap_or(0);
         match self.produced.wrapping_sub(consumed) {
             in_flight if in_flight > slots => Err(eproto()),
             in_flight => Ok(in_flight),
@@ -139,7 +144,7 @@ impl Rings {
 
     fn set_needs_credits(&mut self, channel: &Channel<'_>, needs_credits: bool) -> Result {
         if self.needs_credits != needs_credits {
-            channel.publish(NEEDS_CREDITS_AT, needs_credits.into())?;
+            channel.publish(at::NEEDS_CREDITS, needs_credits.into())?;
             self.needs_credits = needs_credits;
         }
         Ok(())
@@ -148,12 +153,12 @@ impl Rings {
     /// Returns true if the peer waits for room in the own ring. To be called after making room.
     pub(super) fn peer_needs_credits(channel: &Channel<'_>) -> Result<bool> {
         window::full_fence();
-        Ok(channel.read(NEEDS_CREDITS_AT)? != 0)
+        Ok(channel.read(at::NEEDS_CREDITS)? != 0)
     }
 
     /// Returns true if a message is pending.
     pub(super) fn has_message(&self, channel: &Channel<'_>) -> Result<bool> {
-        let produced = channel.read_counter(PRODUCED_AT)?;
+        let produced = channel.read_counter(at::PRODUCED)?;
         Ok(produced.is_some_and(|produced| produced != self.consumed))
     }
 
@@ -163,7 +168,7 @@ impl Rings {
     ///
     /// `EPROTO` if the peer violates the protocol.
     pub(super) fn take(&mut self, channel: &Channel<'_>, slots: u32) -> Result<Option<Message>> {
-        let Some(produced) = channel.read_counter(PRODUCED_AT)? else {
+        let Some(produced) = channel.read_counter(at::PRODUCED)? else {
             return Ok(None);
         };
         let waiting = produced.wrapping_sub(self.consumed);
@@ -173,14 +178,14 @@ impl Rings {
         if waiting > slots {
             return Err(eproto());
         }
-        let base = slot_at(self.consumed, slots)?;
+        let slot = slot_of(self.consumed, slots)?;
         let mut raw: Raw = [0; WORDS];
         for (number, word) in raw.iter_mut().enumerate() {
-            *word = channel.read(base + number * size_of::<u64>())?;
+            *word = channel.read(message_word(slot, number)?)?;
         }
         let message = Message::decode(&raw)?;
         self.consumed = self.consumed.wrapping_add(1);
-        channel.publish(CONSUMED_AT, pair(channel.key, self.consumed))?;
+        channel.publish(at::CONSUMED, channel.counter(self.consumed))?;
         Ok(Some(message))
     }
 
@@ -188,7 +193,7 @@ impl Rings {
     /// before.
     pub(super) fn set_asleep(&mut self, channel: &Channel<'_>, asleep: bool) -> Result {
         if self.asleep != asleep {
-            channel.publish(ASLEEP_AT, asleep.into())?;
+            channel.publish(at::ASLEEP, asleep.into())?;
             self.asleep = asleep;
         }
         Ok(())

@@ -23,7 +23,7 @@ use kernel::{
     }, //
 };
 
-use super::handshake::CHANNEL_SIZE;
+use super::area::CHANNEL_SIZE;
 use crate::{
     kernel_ext::{
         errno::eproto,

@@ -281,38 +281,40 @@ macro_rules! registers {
     (@count $count:expr) => { $count };
     (
         $(#[$module_doc:meta])*
-        pub mod $module:ident;
+        $visibility:vis mod $module:ident;
         $(#[$file_doc:meta])*
-        pub enum $file:ident in $size:expr;
+        enum $file:ident in $size:expr;
         $(
             $(#[$doc:meta])*
             $name:ident $([$count:expr])?: $type:ty = $offset:literal, $access:ident;
         )*
     ) => {
         $(#[$module_doc])*
-        pub mod $module {
+        $visibility mod $module {
             use super::*;
 
             $(
                 $(#[$doc])*
-                pub const $name: registers!(@constant $file, $type, $access $(, $count)?) =
+                $visibility const $name: registers!(@constant $file, $type, $access $(, $count)?) =
                     <registers!(@constant $file, $type, $access $(, $count)?)>::new($offset);
             )*
         }
 
         $(#[$file_doc])*
+        #[allow(dead_code, reason = "a user of the registers does not decode them")]
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $file {
+        $visibility enum $file {
             $(
                 $(#[$doc])*
                 $name $((registers!(@index $count)))?,
             )*
         }
 
+        #[allow(dead_code, reason = "a user of the registers does not decode them")]
         impl $file {
             /// The declaration of each register, in the order of the offsets.
-            pub const ALL: &'static [Declaration] = &[
+            $visibility const ALL: &'static [Declaration] = &[
                 $(
                     Declaration {
                         name: stringify!($name),
@@ -325,13 +327,13 @@ macro_rules! registers {
             ];
 
             /// Returns the register that starts at byte `offset` of the file.
-            pub const fn decode(offset: usize) -> Option<Self> {
+            $visibility const fn decode(offset: usize) -> Option<Self> {
                 $(registers!(@decode offset, $module, $file, $name $(, $count)?);)*
                 None
             }
 
             /// Returns the bytes of the register.
-            pub const fn width(self) -> usize {
+            $visibility const fn width(self) -> usize {
                 match self {
                     $(Self::$name { .. } => size_of::<$type>(),)*
                 }
@@ -341,3 +343,4 @@ macro_rules! registers {
         const _: () = check_file($file::ALL, $size);
     };
 }
+pub(crate) use registers;

@@ -140,7 +140,7 @@ pub const fn check_masks(masks: &[u64]) {
 macro_rules! word {
     (
         $(#[$word_doc:meta])*
-        pub struct $word:ident($bits:ty);
+        $visibility:vis struct $word:ident($bits:ty);
         $(flags {
             $(
                 $(#[$flag_doc:meta])*
@@ -157,49 +157,50 @@ macro_rules! word {
         $(#[$word_doc])*
         #[repr(transparent)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub struct $word(pub(super) $bits);
+        $visibility struct $word(pub(super) $bits);
 
+        #[allow(dead_code, reason = "not every word needs every method")]
         impl $word {
             /// The word with all bits clear.
-            pub const NONE: Self = Self(0);
+            $visibility const NONE: Self = Self(0);
 
             $($(
                 $(#[$flag_doc])*
-                pub const $flag: Self = Self(1 << $bit);
+                $visibility const $flag: Self = Self(1 << $bit);
             )*)?
 
             $($(
                 $(#[$field_doc])*
-                pub const $field: Field<Self, $value, $high, $low> = Field::DECLARED;
+                $visibility const $field: Field<Self, $value, $high, $low> = Field::DECLARED;
             )*)?
 
             /// Returns the word with these bits.
             #[inline(always)]
-            pub const fn from_bits(bits: $bits) -> Self {
+            $visibility const fn from_bits(bits: $bits) -> Self {
                 Self(bits)
             }
 
             /// Returns the bits of the word.
             #[inline(always)]
-            pub const fn bits(self) -> $bits {
+            $visibility const fn bits(self) -> $bits {
                 self.0
             }
 
             /// Returns the bits that are set in either word.
             #[inline(always)]
-            pub const fn union(self, other: Self) -> Self {
+            $visibility const fn union(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
             /// Returns the bits that are set here and not in `other`.
             #[inline(always)]
-            pub const fn without(self, other: Self) -> Self {
+            $visibility const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
             }
 
             /// Returns these bits if `condition` is true, and none otherwise.
             #[inline(always)]
-            pub const fn when(self, condition: bool) -> Self {
+            $visibility const fn when(self, condition: bool) -> Self {
                 if condition {
                     self
                 } else {
@@ -209,25 +210,25 @@ macro_rules! word {
 
             /// Returns true if all bits of `other` are set.
             #[inline(always)]
-            pub const fn contains(self, other: Self) -> bool {
+            $visibility const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
             /// Returns true if some bit of `other` is set.
             #[inline(always)]
-            pub const fn intersects(self, other: Self) -> bool {
+            $visibility const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
             /// Returns true if no bit is set.
             #[inline(always)]
-            pub const fn is_empty(self) -> bool {
+            $visibility const fn is_empty(self) -> bool {
                 self.0 == 0
             }
 
             /// Returns the value of `field`.
             #[inline(always)]
-            pub fn get<V: Word, const HIGH: u32, const LOW: u32>(
+            $visibility fn get<V: Word, const HIGH: u32, const LOW: u32>(
                 self,
                 field: Field<Self, V, HIGH, LOW>,
             ) -> V {
@@ -237,7 +238,7 @@ macro_rules! word {
             /// Returns the word with `value` in `field`, which has as many bits as its type.
             #[inline(always)]
             #[must_use]
-            pub fn with<V: Word, const HIGH: u32, const LOW: u32>(
+            $visibility fn with<V: Word, const HIGH: u32, const LOW: u32>(
                 self,
                 field: Field<Self, V, HIGH, LOW>,
                 value: V,
@@ -248,7 +249,7 @@ macro_rules! word {
             /// Returns the word with `value` in `field`, or `None` if the value does not fit.
             #[inline(always)]
             #[must_use]
-            pub fn try_with<V: Word, const HIGH: u32, const LOW: u32>(
+            $visibility fn try_with<V: Word, const HIGH: u32, const LOW: u32>(
                 self,
                 field: Field<Self, V, HIGH, LOW>,
                 value: V,
@@ -300,3 +301,4 @@ macro_rules! word {
         ]);
     };
 }
+pub(crate) use word;

@@ -9,19 +9,52 @@ use super::{
     Raw, //
 };
 use crate::{
-    kernel_ext::errno::eproto,
-    link::handshake::{
-        pair,
-        unpair, //
-    }, //
+    hw::layout::word::*,
+    kernel_ext::errno::eproto, //
 };
 
-const CONNECT: u64 = 8;
-const CONNECTED: u64 = 9;
-const DISCONNECT: u64 = 10;
-const DISCONNECTED: u64 = 11;
-const EXPORT: u64 = 12;
-const DONE: u64 = 13;
+const CONNECT: u8 = 8;
+const CONNECTED: u8 = 9;
+const DISCONNECT: u8 = 10;
+const DISCONNECTED: u8 = 11;
+const EXPORT: u8 = 12;
+const DONE: u8 = 13;
+
+word! {
+    /// Word 1 of [`Connection::Connect`].
+    struct Target(u64);
+
+    fields {
+        /// The port.
+        PORT: u32 = 63, 32;
+        /// Flags of the connection.
+        FLAGS: u32 = 31, 0;
+    }
+}
+
+word! {
+    /// Word 1 of [`Connection::Connected`].
+    struct Reply(u64);
+
+    fields {
+        /// An errno, or 0.
+        ERROR: u32 = 63, 32;
+        /// Number of the sender's connection.
+        FROM: u32 = 31, 0;
+    }
+}
+
+word! {
+    /// Word 1 of [`Connection::Disconnect`].
+    struct End(u64);
+
+    fields {
+        /// 1 if data was lost, otherwise 0.
+        RESET: u32 = 63, 32;
+        /// Number of the sender's connection.
+        FROM: u32 = 31, 0;
+    }
+}
 
 /// A range of the sender's section, unchecked: offset and length in bytes, zero and zero for none.
 pub(crate) type RawWindowRange = (u64, u64);
@@ -62,7 +95,7 @@ pub(crate) enum Connection {
 
 impl Connection {
     /// Returns kind, number and words of the message.
-    pub(super) fn encode(&self) -> (u64, u32, Body) {
+    pub(super) fn encode(&self) -> (u8, u32, Body) {
         match *self {
             Self::Connect {
                 from,
@@ -70,16 +103,25 @@ impl Connection {
                 flags,
                 name,
                 window,
-            } => (CONNECT, from, [pair(port, flags), name, window.0, window.1]),
+            } => {
+                let target = Target::NONE.with(Target::PORT, port);
+                let target = target.with(Target::FLAGS, flags).bits();
+                (CONNECT, from, [target, name, window.0, window.1])
+            }
             Self::Connected {
                 to,
                 error,
                 from,
                 name,
                 window,
-            } => (CONNECTED, to, [pair(error, from), name, window.0, window.1]),
+            } => {
+                let reply = Reply::NONE.with(Reply::ERROR, error);
+                let reply = reply.with(Reply::FROM, from).bits();
+                (CONNECTED, to, [reply, name, window.0, window.1])
+            }
             Self::Disconnect { to, from, reset } => {
-                (DISCONNECT, to, [pair(reset.into(), from), 0, 0, 0])
+                let end = End::NONE.with(End::RESET, reset.into());
+                (DISCONNECT, to, [end.with(End::FROM, from).bits(), 0, 0, 0])
             }
             Self::Disconnected { to } => (DISCONNECTED, to, [0; 4]),
             Self::Export {
@@ -97,28 +139,30 @@ impl Connection {
     /// # Errors
     ///
     /// `EPROTO` for an unknown kind.
-    pub(super) fn decode(kind: u64, number: u32, raw: &Raw) -> Result<Self> {
+    pub(super) fn decode(kind: u8, number: u32, raw: &Raw) -> Result<Self> {
         let [_, a, b, c, d, ..] = *raw;
-        let (high, low) = unpair(a);
+        let target = Target::from_bits(a);
+        let reply = Reply::from_bits(a);
+        let end = End::from_bits(a);
         Ok(match kind {
             CONNECT => Self::Connect {
                 from: number,
-                port: high,
-                flags: low,
+                port: target.get(Target::PORT),
+                flags: target.get(Target::FLAGS),
                 name: b,
                 window: (c, d),
             },
             CONNECTED => Self::Connected {
                 to: number,
-                error: high,
-                from: low,
+                error: reply.get(Reply::ERROR),
+                from: reply.get(Reply::FROM),
                 name: b,
                 window: (c, d),
             },
             DISCONNECT => Self::Disconnect {
                 to: number,
-                from: low,
-                reset: high != 0,
+                from: end.get(End::FROM),
+                reset: end.get(End::RESET) != 0,
             },
             DISCONNECTED => Self::Disconnected { to: number },
             EXPORT => Self::Export {

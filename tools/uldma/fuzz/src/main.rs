@@ -39,6 +39,7 @@ mod mem {
 #[allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::all)]
 #[path = "../../../../drivers/uldma/link"]
 mod link {
+    pub(crate) mod area;
     pub(crate) mod handshake;
     pub(crate) mod message;
     pub(crate) mod ring;

@@ -4,8 +4,9 @@
 
 use crate::chance::Chance;
 use crate::hw::layout::REGION_SLOTS;
+use crate::link::area::WORDS;
 use crate::link::message::{
-    Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw, WORDS,
+    Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw,
 };
 use crate::link::peer;
 use crate::outcomes::Outcomes;

@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 
 use kernel::error::{Result, EBUSY};
 
-use super::handshake::{area, pair, Handshake, Offer, AREA_SIZE, MAX_SLOTS};
+use super::area::{area, AreaRegister, Counter, Shape, Versions, AREA_SIZE, MAX_SLOTS, WORDS};
+use super::handshake::{Handshake, Offer};
 use super::ring::{Channel, Rings};
 use crate::chance::Chance;
 use crate::hw::{Geometry, Hw, Words};
@@ -62,21 +63,33 @@ impl Words for Hostile {
         let (produced, consumed) = self.counters.get();
         let at = offset % AREA_SIZE;
         let slots = u32::try_from(1 + chance.below(64)).unwrap_or(1);
-        Ok(match at {
-            _ if chance.one_in(12) => chance.word(),
-            0x000 => 0x6b6e_696c_616d_6475,
-            0x008 => pair(1, 1),
-            0x018 => 1 << 20,
-            0x020 => pair(self.geometry.nodes, slots),
-            0x028 => 5,
-            0x080 => pair(KEY, produced),
-            0x0c0 => pair(KEY, consumed),
-            _ if at >= 0x1000 => {
-                if at % 64 == 0 {
+        let counter = |count| {
+            let counter = Counter::NONE.with(Counter::KEY, KEY);
+            counter.with(Counter::COUNT, count).bits()
+        };
+        if chance.one_in(12) {
+            return Ok(chance.word());
+        }
+        Ok(match AreaRegister::decode(at) {
+            Some(AreaRegister::MAGIC) => 0x6b6e_696c_616d_6475,
+            Some(AreaRegister::VERSIONS) => {
+                let versions = Versions::NONE.with(Versions::LOWEST, 1);
+                versions.with(Versions::HIGHEST, 1).bits()
+            }
+            Some(AreaRegister::SECTION) => 1 << 20,
+            Some(AreaRegister::SHAPE) => {
+                let shape = Shape::NONE.with(Shape::NODES, self.geometry.nodes);
+                shape.with(Shape::SLOTS, slots).bits()
+            }
+            Some(AreaRegister::SESSION) => 5,
+            Some(AreaRegister::PRODUCED) => counter(produced),
+            Some(AreaRegister::CONSUMED) => counter(consumed),
+            Some(AreaRegister::MESSAGES(word)) => {
+                if word % WORDS == 0 {
                     *self.message.borrow_mut() = messages::words(&mut chance);
                 }
                 let message = self.message.borrow();
-                message.get(at % 64 / 8).copied().unwrap_or(0)
+                message.get(word % WORDS).copied().unwrap_or(0)
             }
             _ => chance.word(),
         })
@@ -162,5 +175,31 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROTOCOL: &str = include_str!("../../../../Documentation/uldma/link.rst");
+
+    /// The table of an area in the documentation has the words that the driver declares.
+    #[test]
+    fn words_are_those_of_the_documentation() {
+        let Some((_, table)) = PROTOCOL.split_once("\nAn area:\n") else {
+            panic!("no table of an area");
+        };
+        let lines = table.lines().skip_while(|line| line.is_empty());
+        let listed: Vec<_> = lines
+            .take_while(|line| !line.is_empty())
+            .filter_map(|line| line.strip_prefix("``")?.split_once("``"))
+            .map(|(offset, _)| offset.to_string())
+            .collect();
+        let declared = AreaRegister::ALL.iter();
+        let declared: Vec<_> = declared
+            .map(|word| format!("{:#05x}", word.offset))
+            .collect();
+        assert_eq!(listed, declared);
     }
 }
