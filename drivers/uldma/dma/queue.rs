@@ -29,6 +29,8 @@ use crate::{
         self,
         layout::{
             DescriptorFlags as Flags,
+            DescriptorHead,
+            DescriptorRegions,
             PeerLink,
             OP_INVALIDATE, //
         },
@@ -270,7 +272,6 @@ impl<T: Unpin> Queue<T> {
 
     /// Writes the descriptor of `ticket`, the ticket last.
     fn write(&self, ticket: u64, command: &Command) -> Result {
-        const MASK_LOW: u64 = 0xffff_ffff;
         let base = slot_of(ticket) * size_of::<uldma_descriptor>();
         let put = |at: usize, value: u64| self.descriptors.write_u64(base + at, value);
         let peer = |slot: &PeerRegionOffset| {
@@ -278,7 +279,7 @@ impl<T: Unpin> Queue<T> {
                 .with(PeerLink::NODE, slot.node)
                 .with(PeerLink::GENERATION, slot.link_generation)
         };
-        let copy = u64::from(uapi::ULDMA_OP_COPY);
+        let copy = uapi::ULDMA_OP_COPY;
         let (op, flags, src, dst, length, remote) = match *command {
             Command::Push { src, dst, length } => {
                 let remote = (dst.generation, peer(&dst));
@@ -291,18 +292,18 @@ impl<T: Unpin> Queue<T> {
             Command::Invalidate { region } => {
                 let slot = hw::RegionOffset { region, offset: 0 };
                 let remote = (0, PeerLink::NONE);
-                (OP_INVALIDATE.into(), Flags::NONE, slot, slot, 0, remote)
+                (OP_INVALIDATE, Flags::NONE, slot, slot, 0, remote)
             }
         };
+        let head = DescriptorHead::NONE
+            .with(DescriptorHead::OP, op)
+            .with(DescriptorHead::FLAGS, flags.bits());
+        let regions = DescriptorRegions::NONE
+            .with(DescriptorRegions::SRC, src.region)
+            .with(DescriptorRegions::DST, dst.region);
         // Two fields of 32 bits make one word, little-endian.
-        put(
-            offset_of!(uldma_descriptor, op),
-            op & MASK_LOW | u64::from(flags.bits()) << 32,
-        )?;
-        put(
-            offset_of!(uldma_descriptor, src),
-            u64::from(src.region) | u64::from(dst.region) << 32,
-        )?;
+        put(offset_of!(uldma_descriptor, op), head.bits())?;
+        put(offset_of!(uldma_descriptor, src), regions.bits())?;
         put(offset_of!(uldma_descriptor, src_offset), src.offset)?;
         put(offset_of!(uldma_descriptor, dst_offset), dst.offset)?;
         put(offset_of!(uldma_descriptor, length), length)?;

@@ -32,17 +32,17 @@ pub const BAR_SHADOW: u32 = 2;
 /// BAR4 (64-bit, BAR5 is its upper half): the window, one section per node.
 pub const BAR_WINDOW: u32 = 4;
 
-/// Bytes of BAR0.
+/// Size of BAR0 in bytes.
 pub const BAR_CONTROL_SIZE: usize = 0x1_0000;
-/// MSI-X table, in BAR0.
+/// Offset of the MSI-X table in BAR0.
 pub const MSIX_TABLE_OFFSET: usize = 0x8000;
-/// MSI-X pending bits, in BAR0.
+/// Offset of the MSI-X pending bits in BAR0.
 pub const MSIX_PBA_OFFSET: usize = 0xc000;
-/// MSI-X vectors.
+/// Number of MSI-X vectors.
 pub const MSIX_VECTORS: u16 = 2;
 /// Vector for completions, link changes, device errors and most doorbells.
 pub const VECTOR_EVENT: u16 = 0;
-/// Vector for doorbell bit 0, by which drivers ring each other: nothing has to be read to know that.
+/// Vector for doorbell bit 0 alone, so that its handler reads no register.
 pub const VECTOR_CONTROL: u16 = 1;
 
 registers! {
@@ -137,14 +137,14 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
 pub const VERSION: Version = Version::from_bits(0x0002_0000);
-/// Nodes that a link can join.
+/// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
-/// Scratchpads of each node.
+/// Number of scratchpads of each node.
 pub const SCRATCHPADS: usize = 8;
-/// Most contexts that a device can have; context 0 is the kernel's.
+/// Maximum number of contexts of a device; context 0 is the kernel's.
 pub const MAX_CONTEXTS: u32 = 256;
 /// Default number of contexts: the kernel's, six for programs, and the last two, which a driver can
-/// use for queues of its own.
+/// use for its queues.
 pub const DEFAULT_CONTEXTS: u32 = 9;
 
 word! {
@@ -338,6 +338,30 @@ word! {
 }
 
 const _: () = assert!(Key::CONTEXT.max() + 1 == KEY_CONTEXTS as u64);
+
+word! {
+    /// Operation and flags of a descriptor (`struct uldma_descriptor`), as one word.
+    pub struct DescriptorHead(u64);
+
+    fields {
+        /// The flags.
+        FLAGS: u32 = 63, 32;
+        /// The operation.
+        OP: u32 = 31, 0;
+    }
+}
+
+word! {
+    /// Regions of a descriptor (`struct uldma_descriptor`), as one word.
+    pub struct DescriptorRegions(u64);
+
+    fields {
+        /// The destination's region.
+        DST: u32 = 63, 32;
+        /// The source's region.
+        SRC: u32 = 31, 0;
+    }
+}
 
 /// Operation of a descriptor of a privileged context: ends the transfers that use region `src`, as
 /// [`Invalidation::REGION`] does. The descriptor ends when the invalidation has ended.

@@ -12,7 +12,7 @@ use vm_memory::{Bytes, VolatileSlice};
 use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
 use crate::check::{self, AccessCheck, PeerRegion};
-use crate::layout::{DescriptorFlags, PeerLink, OP_INVALIDATE};
+use crate::layout::{DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
 
@@ -136,12 +136,15 @@ impl<'a> Ring<'a> {
             let word = words.get(offset as usize / 8).copied();
             u64::from_le(word.unwrap_or_default())
         };
-        let halves = |word: u64| (word as u32, (word >> 32) as u32);
-        let (op, flags) = halves(word(descriptor::OP));
-        let (source, destination) = halves(word(descriptor::REGIONS));
+        let head = DescriptorHead::from_bits(word(descriptor::OP));
+        let regions = DescriptorRegions::from_bits(word(descriptor::REGIONS));
+        let (source, destination) = (
+            regions.get(DescriptorRegions::SRC),
+            regions.get(DescriptorRegions::DST),
+        );
         Ok(Some(Descriptor {
-            op,
-            flags,
+            op: head.get(DescriptorHead::OP),
+            flags: head.get(DescriptorHead::FLAGS),
             source: (source, word(descriptor::SRC_OFFSET)),
             destination: (destination, word(descriptor::DST_OFFSET)),
             length: word(descriptor::LENGTH),
