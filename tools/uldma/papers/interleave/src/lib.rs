@@ -10,7 +10,7 @@
 //! and if it finds none, there is none within the bound.
 //!
 //! There are three further studies: [`simulate`] counts how often honest processes disturb each
-//! other, [`buffer`] shows repeated accesses without barriers, and [`reach`] tries every order in
+//! other, [`buffer`] shows accesses that a write buffer combines, and [`reach`] tries every order in
 //! which the driver can unpin pages that the device works on.
 
 pub mod buffer;
@@ -20,4 +20,5 @@ pub mod reach;
 pub mod search;
 pub mod simulate;
 pub mod table;
+pub mod whole;
 pub mod world;

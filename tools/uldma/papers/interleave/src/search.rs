@@ -9,7 +9,7 @@ use std::hash::Hash;
 use uldma_device::method::{Machine, Reply, Request};
 
 use crate::methods::{Expect, Method, Step};
-use crate::world::{Access, Cpus, Page, Process, Sharing, Word};
+use crate::world::{Access, Cpus, Page, Process, Setting, Sharing, Word};
 
 /// Number of restarts of the victim. Attacks can use an access of one attempt in the next.
 const RETRIES: usize = 1;
@@ -67,22 +67,20 @@ pub struct Findings {
     pub states: usize,
 }
 
-/// The participants: attackers, their rights on the victim's pages, CPUs, and the number of
-/// accesses and switches of attackers together.
-pub(crate) type Participants<'a> = (&'a [Process], Sharing, Cpus, usize);
-
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SearchState<M> {
     machine: M,
     /// The running process, where all share a CPU.
     running: Option<Process>,
+    /// The process that has the lock, if they take one.
+    holder: Option<Process>,
     /// Steps that the victim has made.
     made: usize,
     /// Remaining restarts of the victim.
     retries: usize,
     /// The victim's final belief: whether the transfer was started.
     reported: Option<bool>,
-    /// A was copied to B.
+    /// The wanted transfer was started.
     ran: bool,
     left: usize,
 }
@@ -94,11 +92,17 @@ struct Node<M> {
 }
 
 /// Searches from `machine` on.
-pub(crate) fn search<M>(method: Method, machine: M, everybody: Participants<'_>) -> Findings
+pub(crate) fn search<M>(method: Method, machine: M, setting: Setting<'_>) -> Findings
 where
     M: Machine + Clone + Eq + Hash,
 {
-    let (attackers, sharing, cpus, limit) = everybody;
+    let Setting {
+        attackers,
+        sharing,
+        cpus,
+        locked,
+        limit,
+    } = setting;
     let program = method.program();
     let mut moves: Vec<Move> = Vec::new();
     for attacker in attackers {
@@ -108,6 +112,7 @@ where
     let mut state = SearchState {
         machine,
         running: None,
+        holder: None,
         made: 0,
         retries: RETRIES,
         reported: None,
@@ -131,10 +136,13 @@ where
         let step = program.get(state.made).filter(|_| state.reported.is_none());
         let victim = step.map(|(access, _)| Move::Access(Process::Victim, *access));
         let others = moves.iter().copied().filter(|_| state.left > 0);
-        for made in victim.into_iter().chain(others) {
+        let all = victim.into_iter().chain(others);
+        for made in all.filter(|made| state.admits(*made)) {
             let mut after = state.clone();
-            let harm = after.make(method, made, &program, sharing, cpus);
-            for harm in harm {
+            let Some(harms) = after.make(method, made, &program, sharing, cpus) else {
+                continue;
+            };
+            for harm in harms {
                 findings.harms.entry(harm).or_insert_with(|| {
                     let mut way = vec![made];
                     way.extend(way_back(&nodes, next));
@@ -142,9 +150,11 @@ where
                     way
                 });
             }
-            if seen.insert(after.clone()) {
-                let from = Some((next, made));
-                nodes.push(Node { state: after, from });
+            for after in after.sections(method, made, locked) {
+                if seen.insert(after.clone()) {
+                    let from = Some((next, made));
+                    nodes.push(Node { state: after, from });
+                }
             }
         }
         next += 1;
@@ -176,7 +186,10 @@ fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> 
     };
     let (words, uses_page) = method.alphabet(attacker);
     let mut accesses: Vec<Access> = own.iter().chain(loads).copied().map(Access::Load).collect();
-    for page in own.iter().chain(stores) {
+    // Words name sources, too, so that no store has to be possible.
+    let named = if method.is_whole() { loads } else { &[] };
+    let named = named.iter().chain(method.names());
+    for page in own.iter().chain(stores).chain(named) {
         accesses.extend(words.iter().map(|word| Access::Store(*page, *word)));
     }
     if uses_page {
@@ -185,8 +198,41 @@ fn accesses(method: Method, attacker: Process, sharing: Sharing) -> Vec<Access> 
     accesses
 }
 
-impl<M: Machine> SearchState<M> {
-    /// Makes a step. Returns the harm that it does.
+impl<M: Machine + Clone> SearchState<M> {
+    /// Returns true if no other process has the lock.
+    fn admits(&self, made: Move) -> bool {
+        match made {
+            Move::Access(process, _) => self.holder.is_none_or(|holder| holder == process),
+            Move::Switch(_) => true,
+        }
+    }
+
+    /// Returns the states after an access with respect to the lock: the process holds it, has
+    /// released it, or may have done either.
+    fn sections(self, method: Method, made: Move, locked: bool) -> Vec<Self> {
+        let Move::Access(process, access) = made else {
+            return vec![self];
+        };
+        if !locked {
+            return vec![self];
+        }
+        let with = |holder| Self {
+            holder,
+            ..self.clone()
+        };
+        let (held, released) = (with(Some(process)), with(None));
+        match process {
+            // Each attempt is a section.
+            Process::Victim if self.made == 0 || self.reported.is_some() => vec![released],
+            Process::Victim => vec![held],
+            // The kernel's code ends with the status.
+            _ if method.has_lock() && access == Access::PageLoad => vec![released],
+            _ if method.has_lock() => vec![held],
+            _ => vec![held, released],
+        }
+    }
+
+    /// Makes a step. Returns the harm that it does; none if the kernel's code has no such step.
     fn make(
         &mut self,
         method: Method,
@@ -194,14 +240,14 @@ impl<M: Machine> SearchState<M> {
         program: &[Step],
         sharing: Sharing,
         cpus: Cpus,
-    ) -> Vec<Harm> {
+    ) -> Option<Vec<Harm>> {
         let (process, access) = match made {
             Move::Access(process, access) => (process, access),
             Move::Switch(process) => {
                 self.left -= 1;
                 let context = process.context();
                 self.machine.running(context, Some(context));
-                return Vec::new();
+                return Some(Vec::new());
             }
         };
         if cpus == Cpus::One && self.running != Some(process) {
@@ -215,24 +261,20 @@ impl<M: Machine> SearchState<M> {
             }
         }
         let reply = self.access(method, process, access);
+        if method.has_lock() && matches!(reply, Reply::Refused(_)) {
+            return None;
+        }
         let transfer = match reply {
-            Reply::Start(request) => transfer(method, process, request),
+            Reply::Start(request) => transfer(method, process, sharing, request),
             _ => None,
         };
         let mut harms = Vec::new();
         if let Some((from, to)) = transfer {
-            let may_read = |page| sharing.loads().iter().any(|shared| shared.memory() == page);
-            let may_write = |page| {
-                sharing
-                    .stores()
-                    .iter()
-                    .any(|shared| shared.memory() == page)
-            };
-            if (from, to) == (Page::A, Page::B) {
+            if (from, to) == method.wanted() {
                 self.ran = true;
-            } else if to.is_victims() && !may_write(to) {
+            } else if to.is_victims() && !sharing.may_write(to) {
                 harms.push(Harm::Mixed);
-            } else if from.is_victims() && !may_read(from) {
+            } else if from.is_victims() && !sharing.may_read(from) {
                 harms.push(Harm::Leaked);
             }
         }
@@ -251,7 +293,7 @@ impl<M: Machine> SearchState<M> {
         if guess && !matches!(reply, Reply::Refused(_)) {
             harms.push(Harm::KeyTaken);
         }
-        harms
+        Some(harms)
     }
 
     /// Passes the value of the victim's last access to it. Returns false if it restarts.
@@ -293,7 +335,12 @@ impl<M: Machine> SearchState<M> {
 }
 
 /// The memory that a request copies, and where to, if the device's checks let it.
-fn transfer(method: Method, process: Process, request: Request) -> Option<(Page, Page)> {
+fn transfer(
+    method: Method,
+    process: Process,
+    sharing: Sharing,
+    request: Request,
+) -> Option<(Page, Page)> {
     let (from, to) = match request {
         Request::Copy(arguments) => (
             Page::of(arguments.source)?,
@@ -308,10 +355,15 @@ fn transfer(method: Method, process: Process, request: Request) -> Option<(Page,
             let from = Page::of(source)?;
             (from, from.mapped_out())
         }
-        Request::FetchAdd { .. } => return None,
+        Request::FetchAdd { at } => (Page::of(at)?, Page::of(at)?),
     };
     let own = |page: Page| page.owner() == process;
     if method.is_of_one_process() && !(own(from) && own(to)) {
+        return None;
+    }
+    // What an attacker has registered of the victim's memory has the attacker's rights.
+    let shared = |page: Page| page.memory() != page;
+    if shared(to) && !sharing.may_write(to.memory()) {
         return None;
     }
     Some((from.memory(), to.memory()))

@@ -149,6 +149,10 @@ pub enum Word {
     Key(Process),
     /// A key of the victim's context that was guessed, wrong as all guesses but one in 2^60.
     Guess,
+    /// The page is the source, in a register or a descriptor.
+    Source,
+    /// The page is the destination.
+    Destination,
     /// A page as the source of a single store; a region of one page here.
     From(Page),
 }
@@ -159,6 +163,8 @@ impl fmt::Display for Access {
             Self::Store(page, Word::Key(process)) => write!(f, "st {page} key {process}"),
             Self::Store(page, Word::Guess) => write!(f, "st {page} guess"),
             Self::Store(page, Word::From(source)) => write!(f, "st {page} from {source}"),
+            Self::Store(page, Word::Source) => write!(f, "st source {page}"),
+            Self::Store(page, Word::Destination) => write!(f, "st destination {page}"),
             Self::Store(page, Word::Size) => write!(f, "st {page}"),
             Self::Load(page) => write!(f, "ld {page}"),
             Self::PageStore(_) => f.write_str("st size"),
@@ -200,6 +206,31 @@ impl Sharing {
             _ => &[],
         }
     }
+
+    /// Returns true if Mallory may read this memory of the victim.
+    pub fn may_read(self, page: Page) -> bool {
+        self.loads().iter().any(|shared| shared.memory() == page)
+    }
+
+    /// Returns true if Mallory may write this memory of the victim.
+    pub fn may_write(self, page: Page) -> bool {
+        self.stores().iter().any(|shared| shared.memory() == page)
+    }
+}
+
+/// The circumstances of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The attackers.
+    pub attackers: &'a [Process],
+    /// Their rights on the victim's pages.
+    pub sharing: Sharing,
+    /// CPUs.
+    pub cpus: Cpus,
+    /// All processes take a lock before they pass arguments, and release it afterwards.
+    pub locked: bool,
+    /// The number of accesses and switches of attackers together.
+    pub limit: usize,
 }
 
 /// The number of processors.
