@@ -161,6 +161,22 @@ TEST_F(repeated, mismatch_is_consumed)
 	EXPECT_EQ(0, party_works(&self->p));
 }
 
+/*
+ * What a write buffer leaves of the five accesses: a load that overtakes the
+ * stores, which are one. (uldma-interleave barriers)
+ */
+TEST_F(repeated, combined)
+{
+	for (int i = 0; i < ULDMA_STATUS_RECORDS; i++) {
+		EXPECT_NE(OK3, repeated_code(device_load(self->s)));
+		device_store(self->d, self->word);
+	}
+	EXPECT_EQ(0, started(self));
+	EXPECT_EQ(0, memcmp(self->model, self->p.dst, self->p.length));
+	begin_anew(self);
+	EXPECT_EQ(0, party_works(&self->p));
+}
+
 TEST_F(repeated, readonly_source)
 {
 	struct party *p = &self->p;
@@ -291,6 +307,89 @@ TEST_F(together, denial_of_service)
 	/* Alone again, it works at once. */
 	EXPECT_EQ(0, party_works(&p));
 	close(p.fd);
+}
+
+FIXTURE(reader) {
+	struct duel duel;
+};
+
+FIXTURE_SETUP(reader)
+{
+	ASSERT_EQ(0, duel_start_sharing(&self->duel, B, ULDMA_ACCESS_READ));
+	ASSERT_EQ(0, duel_begin(&self->duel, ULDMA_METHOD_REPEATED_5));
+}
+
+FIXTURE_TEARDOWN(reader)
+{
+	duel_end(&self->duel);
+}
+
+/* "User-level DMA", footnote 8: a process that may load from B takes the last step. */
+TEST_F(reader, takes_the_success_away)
+{
+	static const struct step steps[] = {
+		P1(ST, B), P1(LD, A), P1(ST, B), P1(LD, A), P2(LD, B),
+		P1(LD, B),
+	};
+	/* As a lock has it: the sharer comes before or after. */
+	static const struct step in_turn[] = {
+		P2(LD, B), P1(ST, B), P1(LD, A), P1(ST, B), P1(LD, A),
+		P1(LD, B), P2(LD, B),
+	};
+	struct duel *duel = &self->duel;
+	const __s64 *got = duel->board->results;
+
+	ASSERT_EQ(0, duel_play(duel, steps, ARRAY_SIZE(steps)));
+	EXPECT_EQ(OK3, repeated_code(got[4]));
+	EXPECT_EQ(FAIL, got[5]);
+	EXPECT_EQ(A, duel_holds(duel, B));
+
+	ASSERT_EQ(0, duel_begin(duel, ULDMA_METHOD_REPEATED_5));
+	ASSERT_EQ(0, duel_play(duel, in_turn, ARRAY_SIZE(in_turn)));
+	EXPECT_EQ(OK3, repeated_code(got[5]));
+	EXPECT_EQ(FAIL, got[6]);
+	EXPECT_EQ(A, duel_holds(duel, B));
+}
+
+FIXTURE(writer) {
+	struct duel duel;
+};
+
+FIXTURE_SETUP(writer)
+{
+	ASSERT_EQ(0, duel_start_sharing(&self->duel, B, RW));
+	ASSERT_EQ(0, duel_begin(&self->duel, ULDMA_METHOD_REPEATED_5));
+}
+
+FIXTURE_TEARDOWN(writer)
+{
+	duel_end(&self->duel);
+}
+
+/* A process that may store to B has the victim believe in another transfer. */
+TEST_F(writer, feigns_success)
+{
+	static const struct step steps[] = {
+		P1(ST, B), P1(LD, A), P1(ST, B), P1(LD, A), P2(LD, C),
+		P2(ST, B), P2(LD, C), P2(ST, B), P2(LD, C), P1(LD, B),
+	};
+	static const struct step in_turn[] = {
+		P2(ST, B), P2(LD, C), P1(ST, B), P1(LD, A),
+		P1(ST, B), P1(LD, A), P1(ST, B), P1(LD, A), P1(LD, B),
+		P2(ST, B), P2(LD, C),
+	};
+	struct duel *duel = &self->duel;
+	const __s64 *got = duel->board->results;
+
+	ASSERT_EQ(0, duel_play(duel, steps, ARRAY_SIZE(steps)));
+	EXPECT_EQ(OK3, repeated_code(got[9]));
+	EXPECT_EQ(C, duel_holds(duel, B));
+
+	ASSERT_EQ(0, duel_begin(duel, ULDMA_METHOD_REPEATED_5));
+	ASSERT_EQ(0, duel_play(duel, in_turn, ARRAY_SIZE(in_turn)));
+	EXPECT_NE(OK1, got[3]);
+	EXPECT_EQ(OK3, repeated_code(got[8]));
+	EXPECT_EQ(A, duel_holds(duel, B));
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use uldma_interleave::{simulate, table};
+use uldma_interleave::{buffer, simulate, table};
 
 /// Tries every order of accesses on the state machines of the initiation methods.
 #[derive(Parser)]
@@ -19,6 +19,8 @@ struct Options {
 enum What {
     /// Print the tables of attacks for the documentation
     Table,
+    /// Print which accesses a write buffer lets through, with and without barriers
+    Barriers,
     /// Count how often processes that use repeated-5 disturb each other
     Simulate {
         /// Context switches
@@ -31,6 +33,7 @@ enum What {
 fn main() -> ExitCode {
     match Options::parse().what {
         What::Table => print!("{}", table::Study::new().document()),
+        What::Barriers => print!("{}", buffer::document()),
         What::Simulate { switches } => {
             println!("errors and FAILs per 100 switches; the paper: 112-115 and 93-97");
             for processes in 2..=4 {
