@@ -2,6 +2,8 @@
 """Initiation methods by which processes can misuse others, which the module has to allow."""
 
 from ..cluster import Cluster
+from ..kernel import patience
+from ..ktap import Tally
 from ..module import reload
 from .registry import case, expect
 
@@ -14,6 +16,8 @@ PROGRAMS = (
     " ".join(["uldma_method", *(f"-v {method}" for method in INSECURE)]),
 )
 TIMEOUT = 240.0
+SHARERS_TESTS = 2
+SHARERS_TIMEOUT = 60.0
 
 
 @case
@@ -37,3 +41,12 @@ def insecure_methods_are_refused(pair: Cluster) -> None:
         "cd /kselftest/uldma && ./uldma_method -t insecure_need_permission", TIMEOUT
     )
     expect("pass:1 " in output, f"the test did not run:\n{output}")
+
+
+@case
+def sharers_take_turns(pair: Cluster) -> None:
+    """Two processes that copy to one page disturb each other, unless they take a lock."""
+    output = pair.a.check("/tests/shared_pages", patience(SHARERS_TIMEOUT))
+    tally = Tally()
+    tally.add_libtest(output)
+    expect(tally.passed == tally.total == SHARERS_TESTS, output)

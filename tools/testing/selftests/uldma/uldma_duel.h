@@ -79,13 +79,15 @@ struct duel_board {
  * @board: what they share
  * @memory: the pages
  * @partner: the processes
- * @share_source: whether the attacker may read A
+ * @shared: the page of the victim that the attacker has, too
+ * @shared_access: its rights on it; none without any
  */
 struct duel {
 	struct duel_board *board;
 	char *memory;
 	struct partner partner[ACTORS];
-	bool share_source;
+	enum page_name shared;
+	__u32 shared_access;
 };
 
 /**
@@ -141,9 +143,9 @@ static inline int duelist_open(struct duelist *me)
 		if (page_owner(i) == me->who) {
 			ret = region_register(me->fd, at, page_size(), RW, r);
 			me->duel->board->index[i] = r->index;
-		} else if (i == A && me->duel->share_source) {
+		} else if (i == me->duel->shared && me->duel->shared_access) {
 			ret = region_register(me->fd, at, page_size(),
-					      ULDMA_ACCESS_READ, r);
+					      me->duel->shared_access, r);
 		}
 	}
 	return ret;
@@ -165,8 +167,10 @@ static inline int duelist_method(struct duelist *me, __u32 method)
 
 		if (!r->handle || r->shadow)
 			continue;
-		prot = page_owner(i) == me->who ? PROT_READ | PROT_WRITE :
-						  PROT_READ;
+		prot = PROT_READ | PROT_WRITE;
+		if (page_owner(i) != me->who &&
+		    me->duel->shared_access == ULDMA_ACCESS_READ)
+			prot = PROT_READ;
 		ret = region_map(me->fd, r, prot);
 	}
 	return ret;
@@ -296,13 +300,14 @@ static inline long duel_both(struct duel *duel, long verb, long arg)
 	       partner_call(&duel->partner[ATTACKER], verb, arg);
 }
 
-static inline int duel_start(struct duel *duel, bool share_source)
+static inline int duel_start_sharing(struct duel *duel, enum page_name page,
+				     __u32 access)
 {
 	/* Each process gets a copy of its own. */
 	static struct duelist me;
 	int ret = 0;
 
-	*duel = (struct duel){ .share_source = share_source };
+	*duel = (struct duel){ .shared = page, .shared_access = access };
 	duel->board = mmap(NULL, sizeof(*duel->board), PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	duel->memory = mmap(NULL, DUEL_PAGES * page_size(),
@@ -315,6 +320,12 @@ static inline int duel_start(struct duel *duel, bool share_source)
 		ret = partner_start(&duel->partner[i], duelist_serve, &me);
 	}
 	return ret ?: duel_both(duel, DUEL_OPEN, 0);
+}
+
+static inline int duel_start(struct duel *duel, bool share_source)
+{
+	return duel_start_sharing(duel, A,
+				  share_source ? ULDMA_ACCESS_READ : 0);
 }
 
 static inline void duel_end(struct duel *duel)
