@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Initiation methods by which processes can misuse others, which the module has to allow."""
 
+from .. import probes, touches
 from ..cluster import Cluster
 from ..kernel import patience
 from ..ktap import Tally
@@ -18,6 +19,7 @@ PROGRAMS = (
 TIMEOUT = 240.0
 SHARERS_TESTS = 2
 SHARERS_TIMEOUT = 60.0
+PROBE_TIMEOUT = 120.0
 
 
 @case
@@ -50,3 +52,23 @@ def sharers_take_turns(pair: Cluster) -> None:
     tally = Tally()
     tally.add_libtest(output)
     expect(tally.passed == tally.total == SHARERS_TESTS, output)
+
+
+@case
+def words_cross_the_bus(pair: Cluster) -> None:
+    """The device reads each word of a transfer once, and no word of a remote write."""
+    found = {figure.name: figure.value for figure in touches.measure(pair)}
+    expect(found["touches.dma.device"] == 1, f"{found}")
+    expect(found["touches.dma.processor"] < 0.01, f"{found}")
+    expect(found["touches.remote_write.device"] == 0, f"{found}")
+
+
+@case
+def other_destinations(pair: Cluster) -> None:
+    """With SHRIMP-1 each other destination is a system call, with SHRIMP-2 none is."""
+    figures = probes.run(pair.a, "initiation --part destinations", patience(PROBE_TIMEOUT))
+    found = {figure.name: figure.value for figure in figures}
+    for count in (1, 2, 16):
+        calls = found[f"destinations.shrimp-1.{count}.syscalls"]
+        expect((calls > 0.9) == (count > 1), f"{count} destinations: {found}")
+        expect(found[f"destinations.shrimp-2-abort.{count}.syscalls"] == 0, f"{found}")

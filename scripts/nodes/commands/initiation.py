@@ -5,7 +5,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-from .. import probes, results
+from .. import endpoints, probes, results, touches
 from ..cluster import Cluster
 from ..console import say
 from ..errors import NodesError
@@ -86,6 +86,8 @@ def measure(pair: Cluster) -> list[Figure]:
     finally:
         reload(pair.a)
     figures += kernel_accesses(pair)
+    endpoints.wait_up(endpoints.of(pair))
+    figures += touches.measure(pair)
     figures += model_rates()
     results.write("initiation", figures)
     return figures

@@ -16,6 +16,9 @@ KERNEL = "kernel"
 # Names that say which methods were measured.
 METHOD = re.compile(r"init\.([\w-]+)\.(?:time|min|mmio_stores)|latency\.([\w-]+)\.\d+")
 PROCESSES = ("2", "3", "4")
+DESTINATIONS = (1, 2, 4, 8, 16)
+DESTINATION_METHODS = ("shrimp-1", "shrimp-2-abort")
+TOUCHES = {"remote_write": "remote write", "dma": "DMA"}
 EMULATED = """\
 The nodes are emulated: an access to the device leaves the guest and is carried out by another process, so
 it costs more than a system call, where on the paper's machine it cost a fraction of one. Times and
@@ -94,6 +97,8 @@ def tables(values: Values) -> list[str | None]:
         table_1(values),
         cost_model(values),
         latencies(values),
+        destinations(values),
+        touches(values),
         switches(values),
         EMULATED if values.emulated and points(values) else None,
         aims_table(aims(values)),
@@ -178,6 +183,41 @@ def latencies(values: Values) -> str | None:
     )
 
 
+def destinations(values: Values) -> str | None:
+    """What transfers from one page to several destinations in turn cost (section 2.4)."""
+    rows = []
+    for count in DESTINATIONS:
+        cells: list[Cell] = []
+        for method in DESTINATION_METHODS:
+            name = f"destinations.{method}.{count}"
+            cells += [values.micro(f"{name}.time"), values.get(f"{name}.syscalls")]
+        if any(cell is not None for cell in cells):
+            rows.append(row(str(count), [*cells, ratio(cells[0], cells[2])]))
+    remap = number(values.micro("map_out.time"))
+    nop = number(values.micro("syscall.nop.time"))
+    return table(
+        f"Destinations in turn, of one source page: us of each initiation; to map it out anew "
+        f"takes {remap} us, an empty ioctl {nop} us",
+        ["destinations", "shrimp-1", "syscalls", "shrimp-2-abort", "syscalls", "by it"],
+        rows,
+    )
+
+
+def touches(values: Values) -> str | None:
+    """How often each word crosses the memory bus of the host that sends it (section 1)."""
+    rows = []
+    for way, title in TOUCHES.items():
+        cells = [values.get(f"touches.{way}.{who}") for who in ("processor", "device")]
+        known = [cell for cell in cells if cell is not None]
+        if len(known) == len(cells):
+            rows.append(row(title, [*known, sum(known), paper.TOUCHES[way]]))
+    return table(
+        "Accesses of the sending host's memory bus, for each word that is sent",
+        ["", "processor", "device", "both", "paper"],
+        rows,
+    )
+
+
 def switches(values: Values) -> str | None:
     """Errors by switch, beside those of the paper and of simulations."""
     rows = []
@@ -231,8 +271,18 @@ def aims(values: Values) -> Iterator[Aim]:
             wakes = method == "queue" and what == "mmio_stores"
             least, most = (None, 1.0) if wakes else (count, count)
             yield Aim(f"{method}: {what}", value, least, most)
+    yield from touch_aims(values)
     yield Aim("switch: errors_per_100", values.get("switch.errors_per_100"), 108, 116)
     yield Aim("switch: fails_per_100", values.get("switch.fails_per_100"), 92, 99)
+
+
+def touch_aims(values: Values) -> Iterator[Aim]:
+    """Yields the accesses of the memory bus; those that start a transfer add a little to DMA."""
+    for way, title in TOUCHES.items():
+        processor, device = (values.get(f"touches.{way}.{it}") for it in ("processor", "device"))
+        both = None if processor is None or device is None else processor + device
+        paper_has = paper.TOUCHES[way]
+        yield Aim(f"touches of each word: {title}", both, paper_has, paper_has + 0.01)
 
 
 def drawings(values: Values) -> list[Drawing]:

@@ -21,6 +21,8 @@ _ACCESSES = {
     "shrimp-1": (0.0, 1.0),
     "fetch-add": (0.0, 1.0),
 }
+# Section 1: how often a word crosses the memory bus.
+TOUCHES = {"remote_write": 2.0, "dma": 1.0}
 # Section 4.4: errors, and returns of FAIL, of each second with about 100 switches: least and most.
 ERRORS = (112.0, 115.0)
 FAILS = (93.0, 97.0)

@@ -7,6 +7,7 @@
 //! than a system call; on the paper's machine it was the other way round. Counts hold on any machine:
 //! accesses, system calls, errors by switch.
 
+mod destinations;
 mod realtime;
 mod subject;
 mod switches;
@@ -30,6 +31,8 @@ pub(crate) enum Part {
     Table,
     /// Its verification run: what a switch costs processes that pass arguments repeatedly
     Switches,
+    /// What other destinations cost, with and without the kernel
+    Destinations,
 }
 
 /// Options of `uldma-bench initiation`.
@@ -56,6 +59,9 @@ pub(crate) fn run(number: u32, options: &Options, timeout: Duration) -> Result<F
     if wanted(Part::Table) {
         nop(&device, &mut figures)?;
         table::measure(number, &all, timeout, &mut figures)?;
+    }
+    if wanted(Part::Destinations) {
+        destinations::measure(number, timeout, &mut figures)?;
     }
     if wanted(Part::Switches) {
         switches::measure(number, &mut figures)?;
