@@ -60,6 +60,12 @@ pub(crate) fn max_file_regions() -> usize {
     parameter(&module_parameters::max_file_regions)
 }
 
+/// Returns true if the node may have sessions with `node`: no peers are named, or this one is.
+pub(crate) fn is_link_peer(node: u32) -> bool {
+    let named: u32 = parameter(&module_parameters::link_peers);
+    named == 0 || 1u32.checked_shl(node).is_some_and(|bit| named & bit != 0)
+}
+
 /// Returns the number of slots of the control ring of each peer.
 pub(crate) fn link_slots() -> u32 {
     parameter(&module_parameters::link_slots)

@@ -117,6 +117,10 @@ kernel::prelude::module! {
             default: 16777216,
             description: "Bytes of the window of the loopback devices, all sections together",
         },
+        link_peers: u32 {
+            default: 0,
+            description: "Bit mask of the nodes to begin sessions with, where they are not to be discovered; 0: all nodes that answer",
+        },
         link_slots: u32 {
             default: 64,
             description: "Slots of the control ring for each peer (1 to 64)",

@@ -116,6 +116,8 @@ struct PeerState {
 #[pin_data]
 pub(crate) struct Peer {
     node: u32,
+    /// The node may have a session: the administrator has named it, or no nodes are named.
+    is_named: bool,
     /// A copy of `PeerState::session.up` that is read without the lock.
     up: Atomic<bool>,
     #[pin]
@@ -148,8 +150,10 @@ impl Peer {
             misfit_reported: false,
             counters: Counters::default(),
         };
+        let is_named = params::is_link_peer(node);
         pin_init!(Self {
             node,
+            is_named,
             up: Atomic::new(false),
             state <- new_mutex!(state, "uldma::Peer::state"),
         })
@@ -208,7 +212,7 @@ impl Peer {
         }
     }
 
-    /// Begins a new session, or none during a backoff.
+    /// Begins a new session, or none during a backoff or with a node that is not named.
     pub(super) fn begin(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         state.session = Session {
@@ -216,7 +220,7 @@ impl Peer {
             met: 0,
             up: false,
         };
-        if state.has_to_wait() {
+        if !self.is_named || state.has_to_wait() {
             return state.write_handshake(hw, self.node);
         }
         // Neither zero nor all ones.
@@ -228,6 +232,9 @@ impl Peer {
     /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
     /// was read.
     pub(super) fn update(&self, hw: Hw<'_>, hw_link: Option<hw::LinkState>) -> Result<Change> {
+        if !self.is_named {
+            return Ok(Change::None);
+        }
         let mut state = self.state.lock();
         if core::mem::take(&mut state.broken) {
             drop(state);

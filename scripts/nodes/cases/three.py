@@ -4,6 +4,7 @@
 from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
 from ..endpoints import LOSS_TIMEOUT
+from ..module import reload
 from ..qemu import Backend
 from ..streams import LIMIT, FileTransfer, discard_stream, send_file, send_files_each_way
 from ..topologies import THREE
@@ -51,6 +52,26 @@ def backends_do_not_disturb_each_other(pair: Cluster) -> None:
         transfers.append(FileTransfer.start(here, there, PORT + number, SIZE))
     for transfer in transfers:
         transfer.finish()
+
+
+@case_of(THREE)
+def named_peers_only(pair: Cluster) -> None:
+    """A node that is given names of peers begins sessions with these, and no others."""
+    a, b, c = endpoints.find(pair, Backend.ADAPTER)
+    endpoints.wait_up((a, b, c))
+    try:
+        reload(pair.a, f"link_peers={1 << b.number}")
+        endpoints.wait_up((a, b))
+        endpoints.wait_up((b, c))
+        cross(a, b, PORT, SIZE)
+        unnamed = a.peer(c)
+        expect(unnamed["link"] != "up" and unnamed["generation"] == 0, f"{unnamed}")
+        reload(pair.a, f"link_peers={1 << b.number | 1 << c.number}")
+        endpoints.wait_up((a, b, c))
+        cross(c, a, PORT, SIZE)
+    finally:
+        reload(pair.a)
+    endpoints.wait_up((a, b, c))
 
 
 @case_of(THREE)
