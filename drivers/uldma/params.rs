@@ -5,7 +5,10 @@
 use kernel::time::Delta;
 
 use crate::{
-    kernel_ext::compat::parameter,
+    kernel_ext::{
+        compat::parameter,
+        vma::Caching, //
+    },
     module_parameters, //
 };
 
@@ -53,6 +56,15 @@ pub(crate) fn context_wait_ms() -> i64 {
 /// Returns true if insecure initiation methods are allowed.
 pub(crate) fn insecure_methods() -> bool {
     parameter(&module_parameters::insecure_methods) != 0
+}
+
+/// Returns the cache mode of windows that are no memory of this machine.
+pub(crate) fn window_caching() -> Caching {
+    if parameter(&module_parameters::window_wc) != 0 {
+        Caching::WriteCombine
+    } else {
+        Caching::Uncached
+    }
 }
 
 /// Returns the maximum number of regions and imports of an open file.

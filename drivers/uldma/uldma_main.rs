@@ -89,6 +89,10 @@ kernel::prelude::module! {
             default: 0,
             description: "Allow initiation methods that do not protect processes from each other, for comparison only (0 or 1)",
         },
+        window_wc: u8 {
+            default: 1,
+            description: "Map windows write-combining (1), or uncached for comparison (0)",
+        },
         merge: u8 {
             default: 1,
             description: "Merge adjacent locked memory areas with the same users (0 or 1)",

@@ -73,6 +73,7 @@ use crate::{
         wakeup,
         window::Window, //
     },
+    params,
     uapi, //
 };
 
@@ -138,7 +139,12 @@ impl Adapter {
                 c"uldma/control",
             )?
             .into_devres()?;
-        let window = Window::of_bar(pdev, layout::BAR_WINDOW, c"uldma/window")?;
+        let window = Window::of_bar(
+            pdev,
+            layout::BAR_WINDOW,
+            c"uldma/window",
+            params::window_caching(),
+        )?;
         let bar = registers.access(pdev.as_ref())?;
 
         if bar.read(reg::ID) != layout::ID_MAGIC {

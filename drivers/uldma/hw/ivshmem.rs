@@ -30,9 +30,12 @@ use super::{
     LinkState,
     MIN_SECTION, //
 };
-use crate::kernel_ext::{
-    compat::DevresBar,
-    window::Window, //
+use crate::{
+    kernel_ext::{
+        compat::DevresBar,
+        window::Window, //
+    },
+    params, //
 };
 
 /// PCI device ID, of vendor 0x1af4.
@@ -82,7 +85,7 @@ impl Ivshmem {
         let registers = pdev
             .iomap_region_sized::<REGISTERS_SIZE>(BAR_REGISTERS, c"uldma/ivshmem")?
             .into_devres()?;
-        let window = Window::of_bar(pdev, BAR_MEMORY, c"uldma/window")?;
+        let window = Window::of_bar(pdev, BAR_MEMORY, c"uldma/window", params::window_caching())?;
         let mapped = window.access(pdev.as_ref())?;
         let window_frame = mapped.frame(0)?;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that nodes share: a PCI BAR, mapped write-combining, or memory of this machine.
+//! Memory that nodes share: a PCI BAR, or memory of this machine.
 //!
 //! `pci::Bar` maps uncached; on x86 that would also force every user mapping of the same range to
-//! be uncached (`arch/x86/mm/pat/memtype.c`), which costs an order of magnitude in bandwidth.
+//! be uncached (`arch/x86/mm/pat/memtype.c`), which costs an order of magnitude in bandwidth. So
+//! the caller says how a BAR is mapped: write-combining, unless the two are to be compared.
 
 use core::{
     alloc::Layout,
@@ -31,7 +32,8 @@ use kernel::{
 
 use super::{
     page_list::PageList,
-    pci::as_raw, //
+    pci::as_raw,
+    vma::Caching, //
 };
 
 unsafe extern "C" {
@@ -82,11 +84,13 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Requests and maps BAR `bar`, all of it; it is released when the device is unbound.
+    /// Requests and maps BAR `bar`, all of it; it is released when the device is unbound. With
+    /// [`Caching::WriteCombine`] stores may be combined, otherwise it is uncached.
     pub(crate) fn of_bar(
         pdev: &pci::Device<Bound>,
         bar: u32,
         name: &'static CStr,
+        caching: Caching,
     ) -> Result<Devres<Self>> {
         let len = usize::try_from(pdev.resource_len(bar)?)?;
         let start = usize::try_from(pdev.resource_start(bar)?)?;
@@ -98,7 +102,12 @@ impl Window {
             return Err(EBUSY);
         }
         // SAFETY: As above, and the region is ours.
-        let base = unsafe { bindings::pci_iomap_wc(as_raw(pdev), bar, 0) };
+        let base = unsafe {
+            match caching {
+                Caching::WriteCombine => bindings::pci_iomap_wc(as_raw(pdev), bar, 0),
+                Caching::Normal | Caching::Uncached => bindings::pci_iomap(as_raw(pdev), bar, 0),
+            }
+        };
         let Some(base) = NonNull::new(base) else {
             // SAFETY: The region was requested just now.
             unsafe { bindings::pci_release_region(as_raw(pdev), bar) };

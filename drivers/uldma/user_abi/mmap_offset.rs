@@ -40,6 +40,7 @@ use crate::{
             Served, //
         }, //
     },
+    params,
     user_abi::status_page::StatusPage, //
 };
 
@@ -74,7 +75,7 @@ impl Backing {
             Self::Inbound(..) | Self::Outbound(..) if hw.geometry().window_cached => {
                 Caching::Normal
             }
-            Self::Inbound(..) | Self::Outbound(..) => Caching::WriteCombine,
+            Self::Inbound(..) | Self::Outbound(..) => params::window_caching(),
         }
     }
 

@@ -2,10 +2,14 @@
 """Loading and unloading the module."""
 
 from ..cluster import Cluster
+from ..load import works
 from ..module import reload
 from .registry import case, expect
 
 CYCLES = 10
+# The kernel's names of cache modes, by the parameter `window_wc`.
+CACHE_MODES = {1: "write-combining", 0: "uncached-minus"}
+BAR_WINDOW = 4
 
 
 @case
@@ -50,3 +54,20 @@ def second_instance_is_refused(pair: Cluster) -> None:
     result = pair.a.run(f"insmod {module}")
     expect(result.rc != 0 and "exists" in result.stderr.lower(), f"insmod: {result}")
     pair.a.check("test -c /dev/uldma0 && uldma info --json")
+
+
+@case
+def windows_are_cached_as_asked(pair: Cluster) -> None:
+    """The window is mapped write-combining or uncached, and carries messages in both modes."""
+    device = pair.a.check("readlink -f /sys/class/misc/uldma0/device").strip()
+    line = pair.a.check(f"cat {device}/resource").splitlines()[BAR_WINDOW]
+    start = int(line.split()[0], 16)
+    try:
+        for parameter, mode in CACHE_MODES.items():
+            reload(pair.a, f"window_wc={parameter}")
+            table = pair.a.check("cat /sys/kernel/debug/x86/pat_memtype_list")
+            [found] = [it for it in table.splitlines() if f"{start:x}-" in it]
+            expect(mode in found, f"window_wc={parameter}: {found}")
+            works(pair)
+    finally:
+        reload(pair.a)

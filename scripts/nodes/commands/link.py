@@ -34,6 +34,7 @@ SETTINGS: Mapping[str, Setting] = {
     "poll": Setting({"link_poll_us": "20"}),
     "busy_poll0": Setting({"link_busy_poll_us": "0"}),
     "busy_poll1000": Setting({"wakeup_us": "1000"}),
+    "uncached": Setting({"window_wc": "0"}),
     "paced": Setting(device=("--bandwidth", str(PACE))),
 }
 # Keeps a processor busy, at the same priority as the probe.
