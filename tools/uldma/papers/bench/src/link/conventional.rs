@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The copies of a driver with read() and write(): from user memory into bounce memory, across, and
-//! out of bounce memory at the other side. Three copies, each counted where it is made.
+//! A conventional driver with read() and write(): write() copies user memory into bounce memory of
+//! the kernel, the engine copies that across, and read() copies it out at the other side. Three
+//! copies, each counted where it is made. Where there is no engine, the program imitates the kernel.
 
 use std::time::Duration;
 
 use uldma::measure::Clock;
 use uldma::{
-    Access, Backend, Buffer, Channel, Device, Import, InboundSegment, KernelTicket, Name,
-    OutboundSegment, Region,
+    Access, Backend, Channel, Device, Import, InboundSegment, KernelTicket, Name, OutboundSegment,
 };
 
+use super::bounce::Bounce;
 use super::counters::Counted;
-use super::engine::exported;
 use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
@@ -81,7 +81,7 @@ impl Notes {
 /// The second copy.
 enum Across {
     /// The engine makes it, started by the kernel, which gets an interrupt at its end.
-    Engine { bounce: Region, target: Import },
+    Engine { bounce: Bounce, target: Import },
     /// The processor makes it.
     Window {
         bounce: Vec<u8>,
@@ -109,7 +109,7 @@ impl Writer {
         let name = data_name(setup.name);
         let across = if has_engine(device)? {
             Across::Engine {
-                bounce: device.register(Buffer::new(SLOTS * BOUNCE)?, Access::Read)?,
+                bounce: Bounce::new(device, SLOTS * BOUNCE)?,
                 target: device.import(name, Access::Write, setup.timeout)?,
             }
         } else {
@@ -140,17 +140,18 @@ impl Writer {
         let part = &self.message[start..start + length];
         let started = match &mut self.across {
             Across::Engine { bounce, target } => {
-                bounce.write(place as u64, part)?;
-                let (from, to) = ((&*bounce, place as u64), (&*target, place as u64));
+                self.copied += bounce.write(place, part)? as u64;
+                let (from, to) = ((bounce.region(), place as u64), (&*target, place as u64));
                 Some(self.device.dma(from, to, length as u64)?)
             }
             Across::Window { bounce, target } => {
                 bounce[place..place + length].copy_from_slice(part);
+                self.copied += length as u64;
                 target.write(place, &bounce[place..place + length])?;
                 None
             }
         };
-        self.copied += 2 * length as u64;
+        self.copied += length as u64;
         self.written += 1;
         match started {
             // The next buffer is filled while this one is in flight.
@@ -207,7 +208,7 @@ impl Near for Writer {
 
 /// Bounce memory of the other side.
 enum Inbox {
-    Region(Region),
+    Kernel(Bounce),
     Window(InboundSegment),
 }
 
@@ -226,7 +227,9 @@ impl Reader {
         let bytes = SLOTS * BOUNCE;
         Ok(Self {
             inbox: if has_engine(setup.device)? {
-                Inbox::Region(exported(setup.device, name, bytes)?)
+                let bounce = Bounce::new(setup.device, bytes)?;
+                bounce.export(name)?;
+                Inbox::Kernel(bounce)
             } else {
                 Inbox::Window(setup.device.create_segment(name, bytes as u64)?)
             },
@@ -249,11 +252,14 @@ impl Far for Reader {
             while filled < self.target.len() {
                 let length = self.notes.receive()?.min(self.target.len() - filled);
                 let (place, target) = (slot(self.read), &mut self.target[filled..filled + length]);
-                match &self.inbox {
-                    Inbox::Region(region) => region.read(place as u64, target)?,
-                    Inbox::Window(segment) => segment.read(place, target)?,
-                }
-                self.copied += length as u64;
+                let copied = match &self.inbox {
+                    Inbox::Kernel(bounce) => bounce.read(place, target)?,
+                    Inbox::Window(segment) => {
+                        segment.read(place, target)?;
+                        length
+                    }
+                };
+                self.copied += copied as u64;
                 self.read += 1;
                 filled += length;
                 self.notes.send(length)?;

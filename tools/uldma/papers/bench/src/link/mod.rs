@@ -7,10 +7,12 @@
 //! | --- | --- |
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
+//! | [`bounce`] | memory of the kernel behind a conventional read and write |
 //! | [`order`], [`serve`], [`rounds`] | rounds, in which all transports take turns |
 //! | [`counters`] | interrupts, doorbells, copies |
 //! | [`sizes`], [`names`] | sizes of messages, names of figures |
 
+mod bounce;
 mod conn;
 mod conventional;
 mod counters;
