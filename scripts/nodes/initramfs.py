@@ -33,7 +33,7 @@ MODULES = f"usr/lib/modules/{KREL}"
 # Where a node has what its user has brought.
 BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
-SAMPLE_NAMES = ("copy", "stale", "connection", "channels")
+SAMPLE_NAMES = ("broadcast", "copy", "stale", "connection", "channels")
 # Tests in Rust that need a device.
 TEST_NAMES = ("locked_memory", "shared_pages")
 

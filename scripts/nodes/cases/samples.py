@@ -18,6 +18,7 @@ LANGUAGES = ("c", "rust")
 # Those about memory of one node, and what they say when it went well.
 ALONE = {"copy": "copied 1048576 bytes", "stale": "1048576 of 1048576 bytes are stale"}
 CLIENTS = 2
+BROADCAST = 1 << 20
 # An answer that comes within a moment needs none; processors that others use as well delay some.
 # A client that slept for each answer would make twice as many as there are round trips.
 MOST_CALLS = 10000
@@ -87,3 +88,15 @@ def channels(pair: Cluster) -> None:
         expect(found is not None and int(found[2]) <= MOST_CALLS, said)
     said = output(server)
     expect(said == f"answered {CLIENTS * 10001} messages\n", said)
+
+
+@case
+def broadcast(pair: Cluster) -> None:
+    """Two processes of one node have what was sent once."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    receiver = serve(b, "rust/broadcast", "receive")
+    output(spawn(a, "rust/broadcast", "send"))
+    said = output(receiver)
+    for which in ("first", "second"):
+        expect(f"{which} receiver: {BROADCAST} of {BROADCAST} bytes" in said, said)

@@ -6,6 +6,7 @@
 //! other. Under an emulator times mean little and ratios of the same run mean a lot, so both kinds are
 //! always printed.
 
+mod broadcast;
 mod failure;
 mod figure;
 mod initiation;
@@ -63,6 +64,11 @@ enum Verb {
     Initiation(initiation::Options),
     /// Measure round trips and streams by size, with the help of a `serve` at the peer
     Link(link::Options),
+    /// Measure data for two processes of the other node, with the help of a `serve` at the peer
+    Broadcast,
+    /// The second receiver of `broadcast`, which `serve` starts
+    #[command(hide = true)]
+    BroadcastSecond { lock: i32, words: i32 },
     /// Pass arguments repeatedly in turns with others: a process of `initiation`
     #[command(hide = true)]
     InitiationWorker { segment: i32 },
@@ -91,6 +97,17 @@ fn main() -> ExitCode {
             let common = &cli.common;
             link::run(common.device, common.name, common.timeout(), options)
                 .and_then(|figures| figures.print())
+        }
+        Verb::Broadcast => broadcast::run(cli.common.device, cli.common.name, cli.common.timeout())
+            .and_then(|figures| figures.print()),
+        Verb::BroadcastSecond { lock, words } => {
+            let common = &cli.common;
+            broadcast::second(
+                common.device,
+                common.name,
+                (*lock, *words),
+                common.timeout(),
+            )
         }
         Verb::InitiationWorker { segment } => {
             initiation::take_turns(cli.common.device, *segment, cli.common.timeout())

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Bytes of each ring.
 pub(crate) const CAPACITY: u64 = 64 * 1024;
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 const LONGEST: usize = 4096;
 
 /// A request of the process that measures.
@@ -23,6 +23,8 @@ pub(crate) enum Request {
     Handshake { version: u32 },
     /// Serve `link`, which has messages of its own, to its end.
     Link,
+    /// Serve `broadcast`, which has messages of its own, too.
+    Broadcast,
     /// End.
     Quit,
 }

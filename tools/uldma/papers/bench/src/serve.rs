@@ -8,14 +8,14 @@ use uldma::{Channel, Device, Error};
 
 use crate::failure::Failure;
 use crate::peer::{receive, send, Answer, Request, CAPACITY, VERSION};
-use crate::{link, Common};
+use crate::{broadcast, link, Common};
 
 /// Serves one peer that measures.
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     let timeout = common.timeout();
     let device = Device::open(common.device)?;
     let mut channel = device.channel(common.name, CAPACITY, timeout)?;
-    match serve(&device, &mut channel, timeout) {
+    match serve(common, &device, &mut channel, timeout) {
         Ok(()) | Err(Failure::Uldma(Error::Closed)) => {}
         Err(failure) => {
             let _ = send(
@@ -31,7 +31,12 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     Ok(channel.wait_closed(timeout)?)
 }
 
-fn serve(device: &Device, channel: &mut Channel, timeout: Duration) -> Result<(), Failure> {
+fn serve(
+    common: &Common,
+    device: &Device,
+    channel: &mut Channel,
+    timeout: Duration,
+) -> Result<(), Failure> {
     loop {
         match receive(channel, timeout)? {
             Request::Handshake { version: VERSION } => send(channel, &Answer::Ready, timeout)?,
@@ -40,6 +45,10 @@ fn serve(device: &Device, channel: &mut Channel, timeout: Duration) -> Result<()
                 return Err(Failure::Peer(text));
             }
             Request::Link => link::serve(device, channel, timeout)?,
+            Request::Broadcast => {
+                let own = (common.device, common.name);
+                broadcast::serve(own, device, channel, timeout)?;
+            }
             Request::Quit => return send(channel, &Answer::Ready, timeout),
         }
     }
