@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from .. import endpoints
+from .. import broadcasts, endpoints, handlers
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..module import reload
@@ -166,3 +166,24 @@ def storm_of_doorbells(pair: Cluster) -> None:
     # A doorbell is rung for one message, or for several.
     expect(grown["interrupts"] > grown["received"], f"no storm: {grown}")
     expect(during["generation"] == before["generation"], "the link was lost in the storm")
+
+
+@case
+def handlers_take_time(pair: Cluster) -> None:
+    """The time of interrupt handlers and of the progress worker is measured."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    found = handlers.traced(a, b)
+    for name in ("uldma-event", handlers.WORKER):
+        expect(min(found.get(name, [0])) > 0, f"{name}: {sorted(found)}")
+
+
+@case
+def broadcasts_move_data_once(pair: Cluster) -> None:
+    """One transfer reaches two processes that share a segment; by connections it takes two."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    found = {figure.name: figure.value for figure in broadcasts.measure(a, b)}
+    for size in ("4k", "4m"):
+        expect(found[f"broadcast.shared.{size}.copies"] == 1, f"{found}")
+        expect(found[f"broadcast.two.{size}.copies"] == 2, f"{found}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from .. import endpoints, probes, results
+from .. import broadcasts, endpoints, handlers, probes, results
 from ..agent import Job
 from ..cluster import Cluster
 from ..console import say
@@ -89,6 +89,8 @@ def measure(pair: Cluster) -> list[Figure]:
     say("measuring the link of nodes that are busy ...")
     with load(pair):
         figures += run(here, there, "--brief --suffix loaded")
+    figures += handlers.measure((here, there))
+    figures += broadcasts.measure(here, there)
     results.write("link", figures)
     return figures
 

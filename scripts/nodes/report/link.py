@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..results import Figure
+from . import broadcast
 from .drawing import Drawing, Line
 from .tables import Aim, Cell, aims_table, ratio, row, table
 from .values import Values
@@ -111,7 +112,14 @@ def tables(values: Values) -> list[str | None]:
         names = Names(prefix)
         found += [round_trips(values, names, title), streams(values, names, title)]
     wanted = list(aims(values))
-    found += [ways(values), counts(values), aims_table(wanted)]
+    found += [
+        ways(values),
+        caching(values),
+        handlers(values),
+        counts(values),
+        broadcast.of(values),
+        aims_table(wanted),
+    ]
     missing = [f"  {aim.what}" for aim in wanted if aim.value is None]
     if missing and any(found):
         found.append("\n".join(["Not measured:", *missing, ""]))
@@ -208,6 +216,43 @@ def ways(values: Values) -> str | None:
             *("way", "ring p50", "p99", "p99.9", "connection p50", "p99", "stream", "to engine"),
             *("irqs by round trip", "by message of 4k", "doorbells", "irqs by MB"),
         ],
+        rows,
+    )
+
+
+def caching(values: Values) -> str | None:
+    """Copies into windows that are mapped write-combining and uncached."""
+    plain, uncached = Names("link"), Names("link", ".uncached")
+
+    def cells(size: str) -> Iterator[Cell]:
+        other = values.get(uncached.stream("memcpy", size))
+        if other is not None:
+            combined = values.get(plain.stream("memcpy", size))
+            yield from (combined, other, ratio(combined, other))
+
+    return table(
+        "Copies into the window of the adapter, MB/s",
+        ["size", "write-combining", "uncached", "by it"],
+        by_size(cells),
+    )
+
+
+def handlers(values: Values) -> str | None:
+    """How long interrupt handlers and the progress worker run."""
+    prefix = "link.handler."
+    names = dict.fromkeys(
+        figure.name.removeprefix(prefix).rpartition(".")[0]
+        for figure in values.starting_with(prefix)
+    )
+    rows = []
+    for name in names:
+        median, count, total = (
+            values.get(f"{prefix}{name}.{what}") for what in ("time", "count", "us_per_mb")
+        )
+        rows.append(row(name, [ratio(median, 1e3), count, total]))
+    return table(
+        "Interrupt handlers and work items of the sender, in a stream over a connection",
+        ["", "median us", "times", "us by MB"],
         rows,
     )
 

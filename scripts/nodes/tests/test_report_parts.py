@@ -55,6 +55,40 @@ class InitiationTest(unittest.TestCase):
         cells = [cell.strip() for cell in line.split("|")]
         self.assertEqual((cells[5], cells[-1]), ("4.60", "5.46"))
 
+    def test_destinations(self) -> None:
+        """The cost of a map-out is beside what it adds to each initiation."""
+        text = rendered(
+            "initiation",
+            {
+                "map_out.time": 8_000.0,
+                "syscall.nop.time": 500.0,
+                "destinations.shrimp-1.2.time": 9_000.0,
+                "destinations.shrimp-1.2.syscalls": 1.0,
+                "destinations.shrimp-2-abort.2.time": 3_000.0,
+                "destinations.shrimp-2-abort.2.syscalls": 0.0,
+            },
+        )
+        self.assertIn("takes 8.00 us, an empty ioctl 0.50 us", text)
+        cells = ["2", "9.00", "1.00", "3.00", "0.00", "3.00"]
+        self.assertIn(cells, [[it.strip() for it in line.split("|")] for line in text.splitlines()])
+
+    def test_touches(self) -> None:
+        """A remote write touches each word twice, a transfer by the device once."""
+        values = {
+            "touches.remote_write.processor": 2.0,
+            "touches.remote_write.device": 0.0,
+            "touches.dma.processor": 0.0001,
+            "touches.dma.device": 1.0,
+        }
+        text = rendered("initiation", values)
+        self.assertIn("Accesses of the sending host's memory bus", text)
+        judged = verdicts(text)
+        self.assertEqual(judged["touches of each word: DMA"], "met")
+        self.assertEqual(judged["touches of each word: remote write"], "met")
+        twice = verdicts(rendered("initiation", values | {"touches.dma.device": 2.0}))
+        self.assertEqual(twice["touches of each word: DMA"], "missed")
+        self.assertNotIn("memory bus", rendered("initiation", {"touches.dma.device": 1.0}))
+
     def test_aims(self) -> None:
         """Aims are judged."""
         found = verdicts(rendered("initiation", self.VALUES))
@@ -189,6 +223,32 @@ class LinkTest(unittest.TestCase):
         ):
             figure = found.figure(name)
             self.assertEqual(figure and (figure.floor, figure.rival), (floor, rival), name)
+
+    def test_broadcasts(self) -> None:
+        """Both ways are beside each other."""
+        values = {
+            "broadcast.shared.64k.time": 300_000.0,
+            "broadcast.two.64k.time": 450_000.0,
+            "broadcast.shared.64k.copies": 1.0,
+            "broadcast.two.64k.copies": 2.0,
+        }
+        lines = rendered("link", values).splitlines()
+        start = lines.index("Broadcasts to two processes of one node, us")
+        cells = [it.strip() for it in lines[start + 3].split("|")]
+        self.assertEqual(cells, ["64k", "300", "450", "1.50", "1.00", "2.00"])
+
+    def test_caching(self) -> None:
+        """Sizes that were measured in one of the cache modes only are left out."""
+        values = {
+            "link.memcpy.stream.4k": 900.0,
+            "link.memcpy.stream.64k": 1000.0,
+            "link.memcpy.stream.64k.uncached": 250.0,
+        }
+        lines = rendered("link", values).splitlines()
+        start = lines.index("Copies into the window of the adapter, MB/s")
+        cells = [it.strip() for it in lines[start + 3].split("|")]
+        self.assertEqual(cells, ["64k", "1000", "250", "4.00"])
+        self.assertEqual(lines[start + 4], "")
 
     def test_aims(self) -> None:
         """Aims are judged by the worst size; those that were not measured are told."""
