@@ -58,32 +58,19 @@ impl LockCalls for MlockCalls {
 }
 
 /// SHM_LOCK and SHM_UNLOCK, of one System V segment whatever the addresses.
-pub(super) struct ShmLockCalls<'a> {
+pub(super) struct ShmLockCalls {
     id: i32,
-    segment: &'a Segment,
 }
 
-impl<'a> ShmLockCalls<'a> {
+impl ShmLockCalls {
     /// Returns none for memory that is no System V segment.
-    pub(super) fn of(segment: &'a Segment) -> Option<Self> {
-        let id = segment.shm_id()?;
-        Some(Self { id, segment })
+    pub(super) fn of(segment: &Segment) -> Option<Self> {
+        segment.shm_id().map(|id| Self { id })
     }
 
-    /// Returns true if other processes have the segment attached, or if that is unknown.
-    pub(super) fn others_attach(&self) -> bool {
-        self.mappings()
-            .map_or(true, |mappings| mappings > self.segment.own_mappings())
-    }
-
-    /// Queries the number of mappings of the segment in all processes.
-    fn mappings(&self) -> std::result::Result<u64, Errno> {
-        let mut stat = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
-        count_call();
-        // SAFETY: the command writes one `shmid_ds`, for which there is room.
-        Errno::result(unsafe { libc::shmctl(self.id, libc::IPC_STAT, stat.as_mut_ptr()) })?;
-        // SAFETY: the structure consists of numbers, which were zeroed and then written.
-        Ok(unsafe { stat.assume_init() }.shm_nattch)
+    /// Returns the number of the segment.
+    pub(super) fn number(&self) -> i32 {
+        self.id
     }
 
     /// Executes SHM_LOCK or SHM_UNLOCK.
@@ -94,7 +81,7 @@ impl<'a> ShmLockCalls<'a> {
     }
 }
 
-impl LockCalls for ShmLockCalls<'_> {
+impl LockCalls for ShmLockCalls {
     fn lock(&self, _: Span) -> Result<()> {
         self.control(libc::SHM_LOCK)
             .map_err(|errno| locking(format!("lock segment {}", self.id), errno))
@@ -140,9 +127,7 @@ mod tests {
         let segment = Segment::containing(memory.address(), 1).unwrap();
         let calls = ShmLockCalls::of(&segment).unwrap();
         calls.lock(span_of(&memory)).unwrap();
-        assert!(!calls.others_attach());
         let again = Memory::attach(segment.shm_id().unwrap(), false).unwrap();
-        assert!(!calls.others_attach(), "both are this process's");
         calls.unlock(span_of(&memory)).unwrap();
         drop((memory, again));
         calls.unlock(segment.span()).unwrap();

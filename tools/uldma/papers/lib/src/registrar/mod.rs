@@ -41,8 +41,8 @@
 //! Intended differences from the paper:
 //!
 //! * The driver returns no action codes. The counters are in the library: areas per process and
-//!   segment for [`Mode::Mlock`]; for [`Mode::ShmCtl`] areas per segment of this process, in
-//!   addition to the number of attachments that the kernel reports.
+//!   segment for [`Mode::Mlock`]; for [`Mode::ShmCtl`] areas per segment of all processes, in a
+//!   System V semaphore that is named after the segment.
 //! * No capability is granted at open. RLIMIT_MEMLOCK limits mlock() and SHM_LOCK, which the kernel
 //!   accounts separately from each other and from pinned pages.
 //! * Areas are never physically unlocked (§4.1.1): the driver pins in all modes.
@@ -54,6 +54,7 @@
 //! memory only after its areas have ended.
 
 mod agent;
+mod all_areas;
 mod lock_calls;
 mod mlock;
 mod protocol;
@@ -69,8 +70,8 @@ pub use agent::{Action, Answer};
 pub use segment::{Segment, Span};
 
 use agent::Agent;
+use all_areas::AllAreas;
 use lock_calls::{MlockCalls, ShmLockCalls};
-use shm_counter::ShmCounter;
 
 /// The mechanism that keeps the pages of a region in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +105,6 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Counters {
     agent: Agent,
-    shm: ShmCounter,
 }
 
 impl Registrar {
@@ -163,8 +163,8 @@ impl Registrar {
             }
             (Mode::ShmCtl, Some(segment)) => match ShmLockCalls::of(segment) {
                 Some(calls) => {
-                    let counter = &mut self.inner.lock().shm;
-                    protocol::shm_register(&calls, counter, segment, driver)?
+                    let mut counter = AllAreas::of(calls.number())?;
+                    protocol::shm_register(&calls, &mut counter, segment, driver)?
                 }
                 None => driver()?,
             },
@@ -208,11 +208,13 @@ impl Lock {
                 let agent = &mut self.registrar.lock().agent;
                 protocol::deregister(&MlockCalls, agent, segment, driver).map(Some)
             }
-            (Mode::ShmCtl, Some(calls)) => {
-                let counter = &mut self.registrar.lock().shm;
-                let others = || calls.others_attach();
-                protocol::shm_deregister(&calls, counter, segment, driver, others).map(|()| None)
-            }
+            (Mode::ShmCtl, Some(calls)) => match AllAreas::of(calls.number()) {
+                Ok(mut counter) => {
+                    protocol::shm_deregister(&calls, &mut counter, segment, driver).map(|()| None)
+                }
+                // The area ends whatever is counted.
+                Err(error) => driver().and(Err(error)),
+            },
             _ => driver().map(|()| None),
         }
     }

@@ -6,7 +6,7 @@ use uldma::Result;
 
 use super::agent::{Action, Agent, Answer};
 use super::segment::{Segment, Span};
-use super::shm_counter::ShmCounter;
+use super::shm_counter::AreaCounter;
 
 /// Locks memory: by system calls here, in a model in tests.
 pub(super) trait LockCalls {
@@ -69,40 +69,34 @@ fn act(calls: &impl LockCalls, answer: Answer) -> Result<()> {
     }
 }
 
-/// Registers by a counter for the segment as a whole (§4.1.2, shm_ctl): the first area locks it,
-/// before the driver receives the addresses.
+/// Registers by a counter for the segment as a whole (§4.1.2, shm_ctl): the first area of any
+/// process locks it, before the driver receives the addresses.
 pub(super) fn shm_register<A>(
     calls: &impl LockCalls,
-    counter: &mut ShmCounter,
+    counter: &mut impl AreaCounter,
     segment: &Segment,
     driver: impl FnOnce() -> Result<A>,
 ) -> Result<A> {
-    let first = counter.areas(segment) == 0;
+    let first = counter.areas() == 0;
     if first {
         calls.lock(segment.span())?;
     }
-    let area = driver();
-    match &area {
-        Ok(_) => counter.add(segment),
-        Err(_) if first => {
-            let _ = calls.unlock(segment.span());
-        }
-        Err(_) => {}
+    let area = driver().and_then(|area| counter.add().map(|()| area));
+    if area.is_err() && first {
+        let _ = calls.unlock(segment.span());
     }
     area
 }
 
-/// Ends an area; the last one unlocks the segment, unless others may have areas in it.
+/// Ends an area; the last one of all processes unlocks the segment.
 pub(super) fn shm_deregister(
     calls: &impl LockCalls,
-    counter: &mut ShmCounter,
+    counter: &mut impl AreaCounter,
     segment: &Segment,
     driver: impl FnOnce() -> Result<()>,
-    others: impl FnOnce() -> bool,
 ) -> Result<()> {
     let ended = driver();
-    let last = counter.remove(segment);
-    let unlocked = if last && !others() {
+    let unlocked = if counter.remove() {
         calls.unlock(segment.span())
     } else {
         Ok(())
@@ -118,6 +112,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::super::segment::tests::{private, shared};
+    use super::super::shm_counter::ShmCounter;
     use super::*;
     use crate::failure::system;
 
@@ -370,9 +365,9 @@ mod tests {
         let mut counter = ShmCounter::default();
         let first = machine.by_shm_ctl(&mut counter, &segment, 0).unwrap();
         let second = machine.by_shm_ctl(&mut counter, &segment, 1).unwrap();
-        shm_deregister(&machine, &mut counter, &segment, || first.end(), || false).unwrap();
+        shm_deregister(&machine, &mut counter, &segment, || first.end()).unwrap();
         assert!(second.reaches_the_memory());
-        shm_deregister(&machine, &mut counter, &segment, || second.end(), || false).unwrap();
+        shm_deregister(&machine, &mut counter, &segment, || second.end()).unwrap();
         let order = [
             Lock(segment.span()),
             Register(given(0)),
@@ -388,9 +383,11 @@ mod tests {
     fn a_segment_of_others_stays_locked() {
         let (machine, segment) = (Machine::default(), shared(SEGMENT, 3));
         let mut counter = ShmCounter::default();
+        // An area of another process.
+        counter.add().unwrap();
         let area = machine.by_shm_ctl(&mut counter, &segment, 0).unwrap();
-        shm_deregister(&machine, &mut counter, &segment, || area.end(), || true).unwrap();
-        assert_eq!(machine.locked(), 3);
+        shm_deregister(&machine, &mut counter, &segment, || area.end()).unwrap();
+        assert_eq!(machine.calls.borrow()[..], [Register(given(0)), Unregister]);
     }
 
     #[test]
@@ -399,6 +396,6 @@ mod tests {
         let mut counter = ShmCounter::default();
         machine.fails.set(Some(Register(given(0))));
         assert!(machine.by_shm_ctl(&mut counter, &segment, 0).is_err());
-        assert_eq!((machine.locked(), counter.areas(&segment)), (0, 0));
+        assert_eq!((machine.locked(), counter.areas()), (0, 0));
     }
 }

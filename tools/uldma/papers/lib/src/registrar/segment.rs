@@ -79,14 +79,6 @@ impl Segment {
     pub(crate) fn key(&self) -> Key {
         self.key.clone()
     }
-
-    /// Returns the number of mappings of the same file in this process, as the kernel counts them.
-    pub(crate) fn own_mappings(&self) -> u64 {
-        count_call();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let same = lines(&maps).filter(|line| line.file == self.key.file);
-        same.count() as u64
-    }
 }
 
 /// One line of the file.
@@ -284,7 +276,6 @@ pub(super) mod tests {
         assert_eq!(segment.shm_id(), memory.segment_id());
         assert_eq!(segment.span().start, memory.address());
         assert_eq!(segment.span().length, 3 * 4096);
-        assert_eq!(segment.own_mappings(), 1);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
@@ -213,8 +215,71 @@ fn what_the_driver_refuses_is_not_left_locked(device: &Device) {
     }
 }
 
+/// Returns true if the kernel has locked the segment as a whole.
+fn is_locked(shmid: i32) -> bool {
+    const SHM_LOCKED: u32 = 0o2000;
+    let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let modes = table.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()?.parse() == Ok(shmid)).then(|| words.next())?
+    });
+    let modes: Vec<u32> = modes
+        .map(|mode| u32::from_str_radix(mode, 8).unwrap())
+        .collect();
+    assert_eq!(modes.len(), 1);
+    modes[0] & SHM_LOCKED != 0
+}
+
+/// A second process, which has an area in the segment until a line of its input.
+fn have_area(shmid: i32) {
+    let device = Device::open(0).unwrap();
+    let memory = Memory::attach(shmid, true).unwrap();
+    let registrar = Registrar::new(&device, Mode::ShmCtl);
+    let segment = registrar.segment(&memory).unwrap();
+    let area = registrar
+        .register(&memory, segment.as_ref(), 0..PAGE, Access::Read)
+        .unwrap();
+    let mut lines = std::io::stdin().lines();
+    println!("has");
+    lines.next().unwrap().unwrap();
+    drop(area);
+    println!("has no more");
+    // It has the segment attached until the end.
+    assert!(lines.next().is_none());
+}
+
+fn one_counter_for_all_processes(device: &Device) {
+    let memory = Memory::new(Kind::SysV, 4 * PAGE).unwrap();
+    let shmid = memory.segment_id().unwrap();
+    let mut process = Command::new("/proc/self/exe")
+        .arg(shmid.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answers = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut answer = move || answers.next().unwrap().unwrap();
+    assert_eq!(answer(), "has");
+    assert!(is_locked(shmid));
+    let registrar = Registrar::new(device, Mode::ShmCtl);
+    let segment = registrar.segment(&memory).unwrap();
+    let area = registrar
+        .register(&memory, segment.as_ref(), 0..2 * PAGE, Access::Read)
+        .unwrap();
+    process.stdin.as_ref().unwrap().write_all(b"end\n").unwrap();
+    assert_eq!(answer(), "has no more");
+    assert!(is_locked(shmid), "this process has an area");
+    area.unregister().unwrap();
+    assert!(!is_locked(shmid), "the other one has none");
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
+}
+
 fn main() {
-    let tests: [Test; 8] = [
+    if let Some(shmid) = std::env::args().nth(1) {
+        return have_area(shmid.parse().unwrap());
+    }
+    let tests: [Test; 9] = [
         ("the_papers_functions", the_papers_functions),
         ("owners_survive_a_clean_up", owners_survive_a_clean_up),
         ("charges_are_foretold", charges_are_foretold),
@@ -237,6 +302,10 @@ fn main() {
         (
             "what_the_driver_refuses_is_not_left_locked",
             what_the_driver_refuses_is_not_left_locked,
+        ),
+        (
+            "one_counter_for_all_processes",
+            one_counter_for_all_processes,
         ),
     ];
     for (name, test) in tests {
