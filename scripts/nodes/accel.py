@@ -89,3 +89,7 @@ class Accelerator:
 
 
 ACCELERATOR = Accelerator(kvm.ask, CACHE / "accel", machine())
+
+if __name__ == "__main__":
+    # For scripts: kvm or tcg.
+    print(ACCELERATOR.choose().partition(",")[0])
