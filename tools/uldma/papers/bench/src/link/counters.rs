@@ -31,6 +31,8 @@ pub(crate) struct Counters {
     pub(crate) messages: u64,
     /// Polls for work that no interrupt caused.
     pub(crate) polls: u64,
+    /// Context switches of all processors.
+    pub(crate) switches: u64,
     /// System calls of this program for the device.
     pub(crate) calls: u64,
     /// Bytes that were copied for what is measured.
@@ -46,8 +48,7 @@ impl Counters {
         let node = device.query()?.node;
         // Of two nodes, one has the number zero.
         let peer = device.peer(u32::from(node == 0))?;
-        let table = std::fs::read_to_string("/proc/interrupts")
-            .map_err(|error| Failure::Io("/proc/interrupts", error))?;
+        let table = read("/proc/interrupts")?;
         Ok(Self {
             interrupts: peer.interrupts,
             events: interrupts(&table, |name| name == "uldma-event"),
@@ -55,6 +56,7 @@ impl Counters {
             doorbells: peer.doorbells,
             messages: peer.sent,
             polls: peer.polls,
+            switches: switches()?,
             calls,
             ..Self::default()
         })
@@ -77,6 +79,7 @@ impl Counters {
             doorbells: with(self.doorbells, other.doorbells),
             messages: with(self.messages, other.messages),
             polls: with(self.polls, other.polls),
+            switches: with(self.switches, other.switches),
             calls: with(self.calls, other.calls),
             copied: with(self.copied, other.copied),
             locks: with(self.locks, other.locks),
@@ -99,6 +102,21 @@ impl Sub for Counters {
     fn sub(self, before: Self) -> Self {
         self.zip(before, u64::saturating_sub)
     }
+}
+
+fn read(path: &'static str) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| Failure::Io(path, error))
+}
+
+/// Returns the context switches of this machine.
+fn switches() -> Result<u64, Failure> {
+    Ok(switches_in(&read("/proc/stat")?))
+}
+
+/// Returns the row of context switches of /proc/stat.
+fn switches_in(stat: &str) -> u64 {
+    let row = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+    row.and_then(|row| row.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Returns true for a queue of a virtio network device.
@@ -140,6 +158,7 @@ LOC:       9999       9999   Local timer interrupts
         assert_eq!(interrupts(TABLE, is_network), 33);
         assert_eq!(interrupts(TABLE, |name| name == "100"), 0);
         assert_eq!(interrupts("", is_network), 0);
+        assert_eq!(switches_in("cpu 1 2\nctxt 4711\nbtime 1\n"), 4711);
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub(crate) struct Options {
     /// Rings only, of two sizes, beside bare words, copies into the window and TCP
     #[arg(long, conflicts_with = "brief")]
     rings: bool,
+    /// Messages of these sizes only, such as 8, 64k or 1m
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size)]
+    sizes: Vec<&'static str>,
+    /// These transports only
+    #[arg(long, value_name = "TRANSPORT,...", value_delimiter = ',')]
+    transports: Vec<Kind>,
     /// Append a word to the names of all figures: how this run is special
     #[arg(long, value_name = "WORD")]
     suffix: Option<String>,
@@ -80,6 +86,25 @@ impl Options {
             (false, false) => Scope::All,
         }
     }
+
+    fn has_size(&self, size: &'static str) -> bool {
+        let listed = self.sizes.is_empty() || self.sizes.contains(&size);
+        listed && self.scope().has_size(size)
+    }
+
+    /// Returns the transports to measure with messages of this size.
+    fn kinds(&self, size: &str) -> Vec<Kind> {
+        let mut kinds = kinds(size, self.scope());
+        kinds.retain(|kind| self.transports.is_empty() || self.transports.contains(kind));
+        kinds
+    }
+}
+
+/// Parses the name of a size.
+fn size(text: &str) -> Result<&'static str, String> {
+    let names = SIZES.map(|(name, _)| name);
+    let found = names.into_iter().find(|name| *name == text);
+    found.ok_or_else(|| format!("not one of {}", names.join(", ")))
 }
 
 /// How much is measured.
@@ -123,10 +148,10 @@ pub(crate) fn run(
     let mut absent = BTreeSet::new();
     let scope = options.scope();
     for (size, bytes) in SIZES {
-        if !scope.has_size(size) {
+        if !options.has_size(size) {
             continue;
         }
-        let mut kinds = kinds(size, scope);
+        let mut kinds = options.kinds(size);
         kinds.retain(|kind| !absent.contains(kind));
         for (kind, samples) in measure(&mut session, &kinds, (size, bytes), scope, &mut absent)? {
             add(&mut figures, names, kind, (size, bytes), &samples, &clock);
@@ -265,6 +290,10 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
                 format!("{transport}.calls_per_round_trip"),
                 by(counters.calls, base),
             ),
+            (
+                format!("{transport}.switches_per_round_trip"),
+                by(counters.switches, base),
+            ),
         ]);
     }
     if streamed.messages == 0 {
@@ -282,6 +311,10 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
             (
                 format!("{transport}.calls_per_message"),
                 by(counters.calls, messages),
+            ),
+            (
+                format!("{transport}.switches_per_message"),
+                by(counters.switches, messages),
             ),
         ]);
     }
@@ -306,6 +339,18 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
                 (
                     format!("{transport}.locks_per_mb"),
                     by(counters.locks, megabytes),
+                ),
+                (
+                    format!("{transport}.switches_per_mb"),
+                    by(counters.switches, megabytes),
+                ),
+                (
+                    format!("{transport}.calls_per_mb"),
+                    by(counters.calls, megabytes),
+                ),
+                (
+                    format!("{owner}doorbells_per_mb"),
+                    by(counters.doorbells, megabytes),
                 ),
             ]);
         }
@@ -368,5 +413,19 @@ mod tests {
         }
         let is_size = |name: &str| SIZES.iter().any(|(size, _)| *size == name);
         assert!(BRIEF.into_iter().chain(OF_RINGS).all(is_size));
+    }
+
+    #[test]
+    fn sizes_and_transports_can_be_listed() {
+        assert_eq!((size("1m"), size("1").is_err()), (Ok("1m"), true));
+        let options = Options {
+            brief: false,
+            rings: false,
+            sizes: vec![LARGE],
+            transports: vec![Kind::Push, Kind::Engine],
+            suffix: None,
+        };
+        assert!(options.has_size(LARGE) && !options.has_size(SMALL));
+        assert_eq!(options.kinds(LARGE), [Kind::Engine, Kind::Push]);
     }
 }

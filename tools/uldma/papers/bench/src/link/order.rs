@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
 
 /// The transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// Bare words in the window.
