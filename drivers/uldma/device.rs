@@ -113,11 +113,11 @@ use crate::{
     },
     mem::{
         lmm::{
-            device_ops::{
-                DeviceAccess, //
+            device_access::DeviceAccess,
+            space::{
                 DeviceOps,
+                Space, //
             },
-            space::Space,
             Lmm, //
         },
         tpt::Tpt, //

@@ -31,7 +31,8 @@ use crate::{
 mod area;
 mod cache;
 mod deferred_work;
-pub(crate) mod device_ops;
+pub(crate) mod device_access;
+mod evict;
 mod map;
 #[cfg(CONFIG_KUNIT = "y")]
 mod map_tests;
@@ -47,10 +48,14 @@ pub(crate) mod space;
 mod space_id;
 pub(crate) mod subscription;
 mod unpin;
+mod worker;
 
 pub(crate) use cache::Limits;
-use device_ops::DeviceOps;
-use space::Space;
+pub(crate) use space::Options;
+use space::{
+    DeviceOps,
+    Space, //
+};
 use space_id::{
     SpaceId,
     SpaceIds, //
@@ -59,17 +64,6 @@ use space_id::{
 /// Maximum number of workers at a time. Each serves one space and may wait for its process, within
 /// a limit.
 const WORKERS: u16 = 16;
-
-/// Options from the module parameters.
-#[derive(Clone, Copy)]
-pub(crate) struct Options {
-    /// True if adjacent areas with the same users are merged.
-    pub(crate) merge: bool,
-    /// Limits of the pin cache of an address space.
-    pub(crate) cache: Limits,
-    /// Milliseconds for which a revalidation waits for the file locks of other processes.
-    pub(crate) revalidate_ms: u32,
-}
 
 /// The spaces of one device.
 #[pin_data]

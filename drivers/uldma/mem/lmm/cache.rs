@@ -3,8 +3,7 @@
 //! The pin cache: unpinned ranges whose pages stay pinned, as they are likely to be pinned again.
 //!
 //! A range in the cache is a pinned range like any other: a new pin of the same memory finds its
-//! areas in the map. The oldest ranges are evicted when the cache is full, and all of them when
-//! memory or a limit is short. A stale range is evicted as soon as it is known to be stale.
+//! areas in the map. [`evict`](super::evict) has what adds and evicts ranges.
 
 use kernel::{
     page::PAGE_SHIFT,
@@ -22,19 +21,9 @@ use kernel::{
     }, //
 };
 
-use crate::{
-    hw::Hw,
-    mem::tpt::InvalidateScope, //
-};
-
 use super::{
-    device_ops::DeviceAccess,
     pinned_range::PinnedRange,
-    range::PageRange,
-    space::{
-        Space,
-        State, //
-    }, //
+    range::PageRange, //
 };
 
 /// Limits of the pin cache of one address space.
@@ -78,15 +67,22 @@ impl Cache {
         self.pages
     }
 
-    fn is_full(&self) -> bool {
+    /// Returns true if the cache exceeds its limits.
+    pub(super) fn is_full(&self) -> bool {
         self.count > self.limits.locks || self.pages > self.limits.bytes >> PAGE_SHIFT
     }
 
-    fn can_take(&self, range: PageRange) -> bool {
+    /// Returns true if an empty cache would have room for `range`.
+    pub(super) fn can_take(&self, range: PageRange) -> bool {
         self.limits.locks > 0 && range.len() <= self.limits.bytes >> PAGE_SHIFT
     }
 
-    fn put(&mut self, pinned: PinnedRange, room: RBTreeNodeReservation<u64, PinnedRange>) {
+    /// Adds a range.
+    pub(super) fn put(
+        &mut self,
+        pinned: PinnedRange,
+        room: RBTreeNodeReservation<u64, PinnedRange>,
+    ) {
         let pages = pinned.range().len();
         self.clock += 1;
         self.count += 1;
@@ -95,7 +91,8 @@ impl Cache {
         self.locks.insert(room.into_node(self.clock, pinned));
     }
 
-    fn take(&mut self, time: u64) -> Option<PinnedRange> {
+    /// Removes the range that was added at `time`.
+    pub(super) fn take(&mut self, time: u64) -> Option<PinnedRange> {
         let pinned = self.locks.remove(&time)?;
         let pages = pinned.range().len();
         self.count -= 1;
@@ -104,107 +101,9 @@ impl Cache {
         Some(pinned)
     }
 
-    fn find(&self, condition: impl Fn(&PinnedRange) -> bool) -> Option<u64> {
+    /// Returns the time of the oldest range for which `condition` is true.
+    pub(super) fn find(&self, condition: impl Fn(&PinnedRange) -> bool) -> Option<u64> {
         let mut locks = self.locks.iter();
         locks.find_map(|(time, pinned)| condition(pinned).then_some(*time))
-    }
-}
-
-impl Space {
-    /// Adds `pinned`, whose region was retracted, to the cache. Returns it if it cannot be cached.
-    pub(super) fn keep(
-        self: &Arc<Self>,
-        state: &mut State,
-        pinned: PinnedRange,
-        scope: InvalidateScope,
-        device: &DeviceAccess<'_>,
-    ) -> Option<PinnedRange> {
-        let range = pinned.range();
-        let record = state.records.get_mut(&pinned.number);
-        let Some(record) = record.filter(|record| record.stale == 0) else {
-            return Some(pinned);
-        };
-        if !state.cache.can_take(range) {
-            return Some(pinned);
-        }
-        let Ok(room) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
-            return Some(pinned);
-        };
-        let Some(guard) = device.gate.enter() else {
-            return Some(pinned);
-        };
-        if let InvalidateScope::Region(region) = scope {
-            // Transfers that name its pages without the region have to end, too.
-            let own = || {
-                let parts = record.parts.iter();
-                let areas = parts.flat_map(|part| state.map.areas(part.pin_id, part.range));
-                areas.filter(|area| area.users == 1)
-            };
-            own().for_each(|area| device.tpt.retract_pages(area.payload.memory.run()));
-            let result = Hw::new(guard.dev(), device.hw).invalidate_region(region);
-            own().for_each(|area| device.tpt.restore_pages(area.payload.memory.run()));
-            if result.is_err() {
-                return Some(pinned);
-            }
-        }
-        drop(guard);
-        record.ticket = None;
-        let before = state.cache.find(|other| other.range() == range);
-        state.cache.put(pinned, room);
-        if let Some(time) = before {
-            self.drop_cached(state, time, device);
-        }
-        while state.cache.is_full() && self.evict(state, device) {}
-        None
-    }
-
-    fn drop_cached(self: &Arc<Self>, state: &mut State, time: u64, device: &DeviceAccess<'_>) {
-        if let Some(pinned) = state.cache.take(time) {
-            // Pages that the device may still access are retained, and the timeout was logged.
-            let _ = self.end(state, &pinned, InvalidateScope::Pages, device);
-        }
-    }
-
-    /// Evicts the oldest range. Returns true if there was one.
-    pub(super) fn evict(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) -> bool {
-        let oldest = state.cache.find(|_| true);
-        if let Some(time) = oldest {
-            self.drop_cached(state, time, device);
-        }
-        oldest.is_some()
-    }
-
-    /// Evicts all ranges. Returns true if there were any.
-    pub(super) fn evict_all(self: &Arc<Self>, device: &DeviceAccess<'_>) -> bool {
-        let mut state = self.state.lock();
-        let any = state.cache.len() > 0;
-        while self.evict(&mut state, device) {}
-        any
-    }
-
-    /// Evicts all stale ranges.
-    pub(super) fn evict_stale(self: &Arc<Self>, state: &mut State, device: &DeviceAccess<'_>) {
-        loop {
-            let records = &state.records;
-            let is_stale = |pinned: &PinnedRange| {
-                let record = records.get(&pinned.number);
-                record.is_some_and(|record| record.stale > 0)
-            };
-            let Some(time) = state.cache.find(is_stale) else {
-                return;
-            };
-            self.drop_cached(state, time, device);
-        }
-    }
-
-    /// Evicts ranges, the oldest first, until `pages` pages are released or the cache is empty.
-    /// Returns the number of released pages.
-    pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
-        let device = &self.device.access();
-        let mut state = self.state.lock();
-        let before = state.cache.pages();
-        let given = |state: &State| before - state.cache.pages();
-        while given(&state) < pages && self.evict(&mut state, device) {}
-        given(&state)
     }
 }

@@ -22,22 +22,19 @@ use kernel::{
         SpinLock, //
     },
     time::Jiffies,
-    workqueue::WorkItem, //
+    workqueue::{
+        HasWork,
+        WorkItem, //
+    }, //
 };
 
-use crate::kernel_ext::workqueue::{
-    flush,
-    OwnQueue, //
-};
+use crate::kernel_ext::workqueue::OwnQueue;
 
-use super::{
-    space::Space,
-    subscription::Revalidator, //
-};
+use super::subscription::Revalidator;
 
-/// The deferred work of one space.
+/// The deferred work of one space, which is a `W`.
 #[pin_data]
-pub(super) struct DeferredWork {
+pub(super) struct DeferredWork<W> {
     /// True if addresses were invalidated.
     changed: Atomic<bool>,
     /// Number of pages that the cache has to release.
@@ -51,10 +48,14 @@ pub(super) struct DeferredWork {
     leaving: CondVar,
     /// The space, while the work item may be queued.
     #[pin]
-    space: SpinLock<Option<Arc<Space>>>,
+    space: SpinLock<Option<Arc<W>>>,
 }
 
-impl DeferredWork {
+impl<W> DeferredWork<W>
+where
+    W: WorkItem<Pointer = Arc<W>> + HasWork<W> + Send + Sync + 'static,
+{
+    /// Creates deferred work that is not started, for `queue`.
     pub(super) fn new(queue: Arc<OwnQueue>) -> impl PinInit<Self> {
         pin_init!(Self {
             queue,
@@ -64,6 +65,19 @@ impl DeferredWork {
             to_shrink: Atomic::new(0),
             space <- new_spinlock!(None, "uldma::DeferredWork::space"),
         })
+    }
+
+    /// Allows `space` to be queued, until [`DeferredWork::stop`].
+    pub(super) fn start(&self, space: Arc<W>) {
+        *self.space.lock() = Some(space);
+    }
+
+    /// Forbids the space to be queued, and ends the waiting of a revalidation. Returns the space.
+    pub(super) fn stop(&self) -> Option<Arc<W>> {
+        let space = self.space.lock().take();
+        *self.left.lock() = true;
+        self.leaving.notify_all();
+        space
     }
 
     fn queue(&self) {
@@ -84,6 +98,16 @@ impl DeferredWork {
         !*left
     }
 
+    /// Returns true if addresses were invalidated since the last call.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.xchg(false, Relaxed)
+    }
+
+    /// Returns the number of pages that the cache has to release since the last call.
+    pub(super) fn take_to_shrink(&self) -> usize {
+        self.to_shrink.xchg(0, Relaxed)
+    }
+
     /// Requests the cache to release `pages` pages.
     pub(super) fn request_shrink(&self, pages: usize) {
         self.to_shrink.store(pages, Relaxed);
@@ -91,36 +115,12 @@ impl DeferredWork {
     }
 }
 
-impl Revalidator for DeferredWork {
+impl<W> Revalidator for DeferredWork<W>
+where
+    W: WorkItem<Pointer = Arc<W>> + HasWork<W> + Send + Sync + 'static,
+{
     fn request(&self) {
         self.changed.store(true, Relaxed);
         self.queue();
-    }
-}
-
-impl Space {
-    /// Allows the work item to be queued, until [`Space::stop_work`].
-    pub(super) fn start_work(self: &Arc<Self>) {
-        *self.deferred_work.space.lock() = Some(self.clone());
-    }
-
-    /// Forbids the work item to be queued, and waits until it is idle.
-    pub(super) fn stop_work(&self) {
-        let space = self.deferred_work.space.lock().take();
-        *self.deferred_work.left.lock() = true;
-        self.deferred_work.leaving.notify_all();
-        flush(&self.work);
-        drop(space);
-    }
-}
-
-impl WorkItem for Space {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        if this.deferred_work.changed.xchg(false, Relaxed) {
-            this.revalidate();
-        }
-        this.shrink(this.deferred_work.to_shrink.xchg(0, Relaxed));
     }
 }

@@ -18,8 +18,6 @@ use kernel::{
     }, //
 };
 
-use super::space::Space;
-
 /// The members of one space.
 #[pin_data]
 pub(super) struct Members {
@@ -31,49 +29,39 @@ pub(super) struct Members {
 
 /// One member of a space, created before the device can find it and dropped when it cannot any
 /// more.
-pub(crate) struct Member(Arc<Space>);
+pub(crate) struct Member(Arc<Members>);
 
 impl Members {
-    /// No members.
-    pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
+    /// Creates a set without members.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let members = pin_init!(Self {
             count: Atomic::new(0),
             door <- new_mutex!((), "uldma::Members::door"),
-        })
+        });
+        Arc::pin_init(members, GFP_KERNEL_ACCOUNT)
     }
 
-    fn add(&self) {
+    /// Adds a member.
+    pub(super) fn add(self: &Arc<Self>) -> Member {
         let _door = self.door.lock();
         self.count.fetch_add(1, Relaxed);
-    }
-
-    fn remove(&self) {
-        self.count.fetch_sub(1, Relaxed);
-    }
-
-    /// Calls `run` with the number of members. None is added until `run` returns.
-    fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
-        let _door = self.door.lock();
-        run(self.count.load(Relaxed))
-    }
-}
-
-impl Space {
-    /// Adds a member.
-    pub(crate) fn add_member(self: &Arc<Self>) -> Member {
-        self.members.add();
         Member(self.clone())
     }
 
     /// Calls `run` with the number of members. None is added until `run` returns, but some may be
     /// dropped.
-    pub(crate) fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
-        self.members.while_closed(run)
+    pub(super) fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
+        let _door = self.door.lock();
+        run(self.count.load(Relaxed))
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.0.members.remove();
+        self.0.count.fetch_sub(1, Relaxed);
     }
 }

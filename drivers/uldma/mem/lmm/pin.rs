@@ -27,7 +27,7 @@ use crate::{
 
 use super::{
     area::PinnedArea,
-    device_ops::DeviceAccess,
+    device_access::DeviceAccess,
     map::Areas,
     pin_plan::{
         Fresh,
@@ -49,7 +49,7 @@ use super::{
     retire::Stale,
     space::{
         Space,
-        State, //
+        SpaceState, //
     },
     subscription::Revalidator, //
 };
@@ -123,7 +123,7 @@ impl Space {
     /// Creates the pinned range from covered pages and new pins.
     fn enter(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SpaceState,
         wanted: &Wanted<'_>,
         plan: &Plan,
         pins: &mut Pins,
@@ -160,7 +160,7 @@ impl Space {
     /// Does the rest of [`Space::pin`] when missing pages are pinned and areas are split.
     fn pin_split_areas(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SpaceState,
         wanted: &Wanted<'_>,
         pins: &mut Pins,
         device: &DeviceAccess<'_>,
@@ -262,7 +262,7 @@ fn is_same(area: &PinnedArea, range: PageRange, page: usize, fresh: &Fresh) -> b
     area.memory.pages().pfn(page - range.start) == fresh.pages.pfn(page - fresh.range.start)
 }
 
-impl State {
+impl SpaceState {
     /// Splits the live areas in `range` at its ends, and so that each area equals the new pins as a
     /// whole or not at all.
     fn split_for(&mut self, range: PageRange, fresh: &[Fresh]) -> Result {

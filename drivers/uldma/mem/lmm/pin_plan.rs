@@ -31,7 +31,7 @@ use super::{
         gaps,
         PageRange, //
     },
-    space::State,
+    space::SpaceState,
     subscription::{
         Revalidator, //
         Subscription,
@@ -78,7 +78,7 @@ pub(super) struct Pins {
 }
 
 impl Plan {
-    pub(super) fn new(state: &State, wanted: &Wanted<'_>) -> Result<Self> {
+    pub(super) fn new(state: &SpaceState, wanted: &Wanted<'_>) -> Result<Self> {
         let range = wanted.range;
         let live = || state.map.live(range).map(|(_, area)| area);
         let valid = live().filter(|area| is_valid(area, wanted));
@@ -181,7 +181,7 @@ fn is_valid(area: &Area<PinnedArea>, wanted: &Wanted<'_>) -> bool {
     area.payload.access.covers(wanted.access) && !area.payload.subscription.is_invalidated(common)
 }
 
-impl State {
+impl SpaceState {
     /// Returns the live areas in the range that were invalidated or lack rights.
     fn invalidated(&self, wanted: &Wanted<'_>) -> Result<List<InvalidatedRange>> {
         let mut invalidated = List::Empty;

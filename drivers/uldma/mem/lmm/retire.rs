@@ -16,7 +16,7 @@ use crate::kernel_ext::{
 use super::{
     pinned_range::Part,
     range::PageRange,
-    space::State, //
+    space::SpaceState, //
 };
 
 /// Stale pages with one pin id.
@@ -98,8 +98,8 @@ impl Stale {
     }
 }
 
-impl State {
-    /// Retires a stale area: no new pin uses it. [`State::report_stale`] reports it to its ranges.
+impl SpaceState {
+    /// Retires a stale area: no new pin uses it. [`SpaceState::report_stale`] reports it to its ranges.
     pub(super) fn retire(&mut self, stale: &mut Stale, pin_id: u64, range: PageRange) {
         self.map.retire(pin_id, range.start);
         if stale.add(pin_id, range).is_err() {

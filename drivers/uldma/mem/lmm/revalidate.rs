@@ -26,7 +26,7 @@ use super::{
     retire::Stale,
     space::{
         Space,
-        State, //
+        SpaceState, //
     },
     subscription::Subscription, //
 };
@@ -40,14 +40,14 @@ struct Suspect {
 /// The remaining time for which one run of the worker waits for file locks, for all suspects
 /// together.
 struct WaitBudget<'a> {
-    deferred_work: &'a DeferredWork,
+    deferred_work: &'a DeferredWork<Space>,
     left: Jiffies,
     /// Doubled each time, so that few checks are made in vain.
     step: Jiffies,
 }
 
 impl<'a> WaitBudget<'a> {
-    fn new(deferred_work: &'a DeferredWork, ms: u32) -> Self {
+    fn new(deferred_work: &'a DeferredWork<Space>, ms: u32) -> Self {
         Self {
             deferred_work,
             left: msecs_to_jiffies(ms),
@@ -122,7 +122,7 @@ impl Space {
     }
 }
 
-impl State {
+impl SpaceState {
     /// Finds the first live area from page `from` on that needs revalidation. Returns its end and
     /// all invalidated addresses of its subscription.
     fn next_suspect(&self, from: usize) -> Option<(usize, Suspect)> {

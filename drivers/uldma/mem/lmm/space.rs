@@ -43,22 +43,48 @@ use crate::{
 
 use super::{
     area::PinnedArea,
-    cache::Cache,
+    cache::{
+        Cache,
+        Limits, //
+    },
     deferred_work::DeferredWork,
-    device_ops::DeviceOps,
+    device_access::DeviceAccess,
     map::{
         AreaMap,
         Areas, //
     },
-    members::Members,
+    members::{
+        Member,
+        Members, //
+    },
     pinned_range::PinRecord,
     range::{
         gaps,
         PageRange, //
     },
-    space_id::SpaceId,
-    Options, //
+    space_id::SpaceId, //
 };
+
+/// Operations of the device of a space.
+pub(crate) trait DeviceOps: Send + Sync {
+    /// Returns what locking needs.
+    fn access(&self) -> DeviceAccess<'_>;
+
+    /// Retains a space until unbind, since the device may still access its memory. Returns the
+    /// space that was retained before, which `space` has to retain.
+    fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>>;
+}
+
+/// Options of spaces from the module parameters.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// True if adjacent areas with the same users are merged.
+    pub(crate) merge: bool,
+    /// Limits of the pin cache of an address space.
+    pub(crate) cache: Limits,
+    /// Milliseconds for which a revalidation waits for the file locks of other processes.
+    pub(crate) revalidate_ms: u32,
+}
 
 /// An address space with pinned memory.
 ///
@@ -74,18 +100,17 @@ pub(crate) struct Space {
     /// wait for the device.
     pub(super) pages: Atomic<usize>,
     pub(super) device: Arc<dyn DeviceOps>,
-    pub(super) deferred_work: Arc<DeferredWork>,
+    pub(super) deferred_work: Arc<DeferredWork<Space>>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
-    #[pin]
-    pub(super) members: Members,
+    members: Arc<Members>,
     #[pin]
     pub(super) work: Work<Space>,
     /// Notified when a range is not reserved any more.
     #[pin]
     pub(super) entered: CondVar,
     #[pin]
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SpaceState>,
 }
 
 impl_has_work! {
@@ -93,7 +118,7 @@ impl_has_work! {
 }
 
 /// The part of a space that its lock protects.
-pub(super) struct State {
+pub(super) struct SpaceState {
     pub(super) map: AreaMap<PinnedArea>,
     /// Records of the pinned ranges, by number.
     pub(super) records: RBTree<u64, PinRecord>,
@@ -144,6 +169,7 @@ pub(crate) struct Cost {
     /// Limit of charged bytes, if there is one.
     pub(crate) limit: Option<u64>,
 }
+
 impl Space {
     /// Creates a space for `mm` without pinned memory.
     pub(super) fn new(
@@ -156,7 +182,7 @@ impl Space {
         queue: Arc<OwnQueue>,
     ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
-        let state = State {
+        let state = SpaceState {
             map: AreaMap::new(options.merge),
             records: RBTree::new(),
             next_number: 0,
@@ -175,7 +201,7 @@ impl Space {
             device,
             deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL_ACCOUNT)?,
             revalidate_ms: options.revalidate_ms,
-            members <- Members::new(),
+            members: Members::new()?,
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
             state <- new_mutex!(state, "uldma::Space::state"),
@@ -201,6 +227,17 @@ impl Space {
     pub(crate) fn current<'a>(&self, task: &'a CurrentTask) -> Option<&'a MmWithUser> {
         task.mm()
             .filter(|mm| core::ptr::eq(mm.as_raw(), self.mm.as_raw()))
+    }
+
+    /// Adds a member.
+    pub(crate) fn add_member(&self) -> Member {
+        self.members.add()
+    }
+
+    /// Calls `run` with the number of members. None is added until `run` returns, but some may be
+    /// dropped.
+    pub(crate) fn while_closed<R>(&self, run: impl FnOnce(usize) -> R) -> R {
+        self.members.while_closed(run)
     }
 
     /// Returns the number of pinned pages, each counted once.

@@ -20,12 +20,12 @@ use crate::{
 
 use super::{
     area::PinnedArea,
-    device_ops::DeviceAccess,
+    device_access::DeviceAccess,
     map::Areas,
     pinned_range::PinnedRange,
     space::{
         Space,
-        State, //
+        SpaceState, //
     }, //
 };
 
@@ -83,7 +83,7 @@ impl Space {
     /// Ends `pinned`.
     pub(super) fn end(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SpaceState,
         pinned: &PinnedRange,
         scope: InvalidateScope,
         device: &DeviceAccess<'_>,
@@ -96,7 +96,7 @@ impl Space {
     /// Unpins areas, and frees others, after the device has confirmed the invalidation of `scope`.
     fn unpin_areas<E: Entered>(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SpaceState,
         ended: (Areas<PinnedArea>, E),
         scope: InvalidateScope,
         device: &DeviceAccess<'_>,
@@ -116,7 +116,7 @@ impl Space {
     /// are retained until unbind.
     pub(super) fn remove_entries<E: Entered>(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SpaceState,
         hw: Hw<'_>,
         entered: (Areas<PinnedArea>, E),
         scope: InvalidateScope,
@@ -137,20 +137,20 @@ impl Space {
         self.keep_in(&mut self.state.lock());
     }
 
-    fn keep_in(self: &Arc<Self>, state: &mut State) {
+    fn keep_in(self: &Arc<Self>, state: &mut SpaceState) {
         if !core::mem::replace(&mut state.is_retained, true) {
             state.retained_before = self.device.keep(self.clone());
         }
     }
 
     /// Takes the space that was retained before this one; see
-    /// [`DeviceOps::keep`](super::device_ops::DeviceOps::keep).
+    /// [`DeviceOps::keep`](super::space::DeviceOps::keep).
     pub(crate) fn take_retained_before(&self) -> Option<Arc<Self>> {
         self.state.lock().retained_before.take()
     }
 }
 
-impl State {
+impl SpaceState {
     /// Removes the record of a range, and moves areas without other users to `ended`.
     fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
         if let Some(record) = self.records.remove(&pinned.number) {

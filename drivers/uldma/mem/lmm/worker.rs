@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The work item of a space, which does its [deferred work](super::deferred_work).
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    workqueue::WorkItem, //
+};
+
+use crate::kernel_ext::workqueue::flush;
+
+use super::space::Space;
+
+impl Space {
+    /// Allows the work item to be queued, until [`Space::stop_work`].
+    pub(super) fn start_work(self: &Arc<Self>) {
+        self.deferred_work.start(self.clone());
+    }
+
+    /// Forbids the work item to be queued, and waits until it is idle.
+    pub(super) fn stop_work(&self) {
+        let space = self.deferred_work.stop();
+        flush(&self.work);
+        drop(space);
+    }
+}
+
+impl WorkItem for Space {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.deferred_work.take_changed() {
+            this.revalidate();
+        }
+        this.shrink(this.deferred_work.take_to_shrink());
+    }
+}
