@@ -219,6 +219,22 @@ bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 	return page_pgoff(folio, page) == linear_page_index(vma, addr);
 }
 
+/*
+ * Returns how many of the @count pages, which is not 0, are one block of
+ * physical memory with the first.
+ */
+unsigned long uldma_contiguous_pages(struct page *const *pages,
+				     unsigned long count)
+{
+	unsigned long pfn = page_to_pfn(pages[0]);
+	unsigned long found;
+
+	for (found = 1; found < count; found++)
+		if (page_to_pfn(pages[found]) != pfn + found)
+			break;
+	return found;
+}
+
 void *uldma_page_address(struct page *page)
 {
 	return page_address(page);
@@ -242,6 +258,11 @@ void uldma_cond_resched(void)
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr)
 {
 	return dma_mapping_error(dev, addr);
+}
+
+bool uldma_dma_need_unmap(struct device *dev)
+{
+	return dma_need_unmap(dev);
 }
 
 int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask)

@@ -49,12 +49,15 @@ bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr);
 u64 uldma_untagged_addr(u64 addr);
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page);
+unsigned long uldma_contiguous_pages(struct page *const *pages,
+				     unsigned long count);
 void *uldma_page_address(struct page *page);
 void uldma_get_page(struct page *page);
 void uldma_put_page(struct page *page);
 void uldma_cond_resched(void);
 struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
+bool uldma_dma_need_unmap(struct device *dev);
 int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask);
 void uldma_dma_wmb(void);
 void uldma_mb(void);

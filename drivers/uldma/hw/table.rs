@@ -14,6 +14,7 @@ use kernel::{
         Coherent,
         DmaAddress, //
     },
+    page::PAGE_SIZE,
     prelude::*,
     transmute::{
         AsBytes,
@@ -31,6 +32,7 @@ use crate::kernel_ext::{
 
 use super::layout::{
     PageEntry,
+    PageWord,
     RegionEntry,
     RegionFlags,
     Run,
@@ -185,14 +187,6 @@ impl<T: Entry> Table<T> {
         Ok((block, index % Self::PER_BLOCK))
     }
 
-    /// Stores `entry` for `index`, whose memory was reserved. The device sees it once it is
-    /// [published](Self::publish).
-    pub(crate) fn prepare(&mut self, index: u32, entry: T) -> Result {
-        let (block, index) = self.place(index)?;
-        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
-        Ok(())
-    }
-
     /// Writes `entry` at `index`, whose memory was reserved.
     pub(crate) fn set(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
@@ -217,7 +211,7 @@ impl<T: Entry> Table<T> {
         }
     }
 
-    /// Clears the entry at `index`.
+    /// Retracts and clears the entry at `index`.
     pub(crate) fn clear(&mut self, index: u32) {
         self.retract(index);
         if let Ok((block, index)) = self.place(index) {
@@ -240,25 +234,98 @@ impl<T: Entry> Table<T> {
     }
 }
 
+impl Block<PageEntry> {
+    /// Passes the entries of `range` to `write`, with the place that the device reads.
+    ///
+    /// These are loops over many entries, so `write` is called with pointers, which are valid for
+    /// volatile writes: the device may be reading.
+    fn for_each(&self, range: Range<usize>, write: impl Fn(*mut PageEntry, &PageEntry)) -> Result {
+        if range.end > self.shared.len() {
+            return Err(EINVAL);
+        }
+        let own = self.own.get(range.clone()).ok_or(EINVAL)?;
+        for (number, entry) in own.iter().enumerate() {
+            // SAFETY: The range is inside of the allocation.
+            let place = unsafe {
+                self.shared
+                    .as_mut_ptr()
+                    .cast::<PageEntry>()
+                    .add(range.start + number)
+            };
+            write(place, entry);
+        }
+        Ok(())
+    }
+
+    /// Writes `word`, if any, or the driver's own, to the entries of `range`.
+    fn write_words(&self, range: Range<usize>, word: Option<PageWord>) -> Result {
+        self.for_each(range, |place, entry| {
+            let word = word.unwrap_or(entry.word);
+            // SAFETY: The place is valid for volatile writes.
+            unsafe { (&raw mut (*place).word).write_volatile(word) };
+        })
+    }
+
+    /// Writes all but the words to the entries of `range`.
+    fn write_rest(&self, range: Range<usize>) -> Result {
+        self.for_each(range, |place, entry| {
+            // SAFETY: The place is valid for volatile writes.
+            unsafe {
+                (&raw mut (*place).space).write_volatile(entry.space);
+                (&raw mut (*place).region).write_volatile(entry.region);
+            }
+        })
+    }
+}
+
 impl Table<PageEntry> {
+    /// Stores entries for `count` indices from `first` on, whose memory was reserved: `entry`, and
+    /// the same for the pages behind its page. The device sees them once they are
+    /// [published](Self::publish).
+    pub(crate) fn prepare(&mut self, first: u32, count: u32, mut entry: PageEntry) -> Result {
+        let step = u64::try_from(PAGE_SIZE)?;
+        for (number, range) in Self::parts(first, count)? {
+            let block = self.blocks.get_mut(number).and_then(Option::as_mut);
+            let own = block.ok_or(EINVAL)?.own.get_mut(range).ok_or(EINVAL)?;
+            for place in own {
+                *place = entry;
+                // The last address may be the end of the address space.
+                entry.word = PageWord::from_bits(entry.word.bits().wrapping_add(step));
+            }
+        }
+        Ok(())
+    }
+
     /// Publishes `count` prepared entries from `first` on, which were empty.
     pub(crate) fn publish(&mut self, first: u32, count: u32) -> Result {
-        self.each_part(first, count, |block, range| {
-            for index in range {
-                let entry = block.own.get(index).ok_or(EINVAL)?;
-                dma_write!(block.shared, [try: index].space, entry.space);
-                dma_write!(block.shared, [try: index].region, entry.region);
-            }
-            Ok(())
-        })?;
+        self.each_part(first, count, Block::write_rest)?;
         wmb();
-        self.each_part(first, count, |block, range| {
-            for index in range {
-                let entry = block.own.get(index).ok_or(EINVAL)?;
-                dma_write!(block.shared, [try: index].word.0, entry.word.bits());
-            }
-            Ok(())
-        })
+        self.each_part(first, count, |block, range| block.write_words(range, None))
+    }
+
+    /// Makes `count` entries from `first` on invalid. The device may still use them until they are
+    /// invalidated.
+    pub(crate) fn retract_all(&mut self, first: u32, count: u32) {
+        // Entries without memory are invalid.
+        let _ = self.each_part(first, count, |block, range| {
+            block.write_words(range, Some(PageWord::NONE))
+        });
+    }
+
+    /// Clears `count` entries from `first` on.
+    pub(crate) fn clear_all(&mut self, first: u32, count: u32) {
+        self.retract_all(first, count);
+        // As above.
+        let _ = self.prepare_none(first, count);
+    }
+
+    fn prepare_none(&mut self, first: u32, count: u32) -> Result {
+        for (number, range) in Self::parts(first, count)? {
+            let block = self.blocks.get_mut(number).and_then(Option::as_mut);
+            let own = block.ok_or(EINVAL)?.own.get_mut(range).ok_or(EINVAL)?;
+            own.fill(PageEntry::default());
+        }
+        Ok(())
     }
 
     /// Calls `part` for each block with some of the `count` entries from `first` on, and their
@@ -269,17 +336,29 @@ impl Table<PageEntry> {
         count: u32,
         part: impl Fn(&Block<PageEntry>, Range<usize>) -> Result,
     ) -> Result {
+        for (number, range) in Self::parts(first, count)? {
+            let block = self.blocks.get(number).and_then(Option::as_ref);
+            part(block.ok_or(EINVAL)?, range)?;
+        }
+        Ok(())
+    }
+
+    /// Iterates over the blocks with some of the `count` entries from `first` on: the number of the
+    /// block, and their indices in it.
+    fn parts(first: u32, count: u32) -> Result<impl Iterator<Item = (usize, Range<usize>)>> {
         let mut next = usize::try_from(first)?;
-        let end = next + usize::try_from(count)?;
-        while next < end {
+        let end = next.checked_add(usize::try_from(count)?).ok_or(EOVERFLOW)?;
+        Ok(core::iter::from_fn(move || {
+            if next >= end {
+                return None;
+            }
             let number = next / Self::PER_BLOCK;
             let start = number * Self::PER_BLOCK;
             let stop = end.min(start + Self::PER_BLOCK);
-            let block = self.blocks.get(number).and_then(Option::as_ref);
-            part(block.ok_or(EINVAL)?, next - start..stop - start)?;
+            let range = next - start..stop - start;
             next = stop;
-        }
-        Ok(())
+            Some((number, range))
+        }))
     }
 }
 
@@ -289,6 +368,22 @@ impl Table<RegionEntry> {
         let (block, index) = self.place(index)?;
         block.own.get_mut(index).ok_or(EINVAL)?.flags = flags;
         dma_write!(block.shared, [try: index].flags.0, flags.bits());
+        Ok(())
+    }
+}
+
+#[kunit_tests(uldma_table)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_entries_are_divided_at_blocks() -> Result {
+        const IN_BLOCK: usize = Table::<PageEntry>::PER_BLOCK;
+        let last = u32::try_from(IN_BLOCK - 1)?;
+        let all = [(0, IN_BLOCK - 1..IN_BLOCK), (1, 0..IN_BLOCK), (2, 0..1)];
+        let parts = Table::<PageEntry>::parts(last, u32::try_from(IN_BLOCK + 2)?)?;
+        assert!(parts.eq(all));
+        assert_eq!(Table::<PageEntry>::parts(last, 0)?.count(), 0);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Streaming DMA mappings of single pages, and pages that a device and user space share.
+//! Streaming DMA mappings of pages, and pages that a device and user space share.
 
 use kernel::{
     bindings,
@@ -26,6 +26,8 @@ use super::{
 
 unsafe extern "C" {
     fn uldma_dma_mapping_error(dev: *mut bindings::device, addr: DmaAddress) -> c_int;
+    fn uldma_dma_need_unmap(dev: *mut bindings::device) -> bool;
+    fn uldma_contiguous_pages(pages: *const *mut bindings::page, count: c_ulong) -> c_ulong;
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
     fn uldma_page_address(page: *mut bindings::page) -> *mut c_void;
     fn uldma_dma_wmb();
@@ -64,24 +66,37 @@ impl From<Use> for DataDirection {
     }
 }
 
-/// Maps `page` for a bound device.
+/// Returns false if a mapping for `dev` is an address and nothing else, so that it need not end.
+/// Otherwise it ends as it was made, page by page.
+pub(crate) fn needs_unmapping(dev: &Device<Bound>) -> bool {
+    // SAFETY: The device is bound.
+    unsafe { uldma_dma_need_unmap(as_raw(dev)) }
+}
+
+/// Maps `count` pages from `page` on for a bound device.
 ///
 /// # Errors
 ///
-/// `EREMOTEIO` if the device cannot access the page without bouncing, or the address space of the
+/// `EREMOTEIO` if the device cannot access a page without bouncing, or the address space of the
 /// IOMMU is full.
 ///
 /// # Safety
 ///
-/// `page` must be a page that stays allocated until it is unmapped.
-unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page, how: Use) -> Result<DmaAddress> {
-    // SAFETY: The device is bound, and `page` is valid by the safety requirement.
+/// `page` must be the first of `count` pages that are one block of physical memory and stay
+/// allocated until they are unmapped.
+unsafe fn map(
+    dev: &Device<Bound>,
+    page: *mut bindings::page,
+    count: usize,
+    how: Use,
+) -> Result<DmaAddress> {
+    // SAFETY: The device is bound, and the pages are valid by the safety requirement.
     let addr = unsafe {
         bindings::dma_map_page_attrs(
             as_raw(dev),
             page,
             0,
-            PAGE_SIZE,
+            count * PAGE_SIZE,
             DataDirection::from(how).into(),
             ATTRS,
         )
@@ -93,8 +108,21 @@ unsafe fn map(dev: &Device<Bound>, page: *mut bindings::page, how: Use) -> Resul
     Ok(addr)
 }
 
-/// Maps all `pages` for the device, one by one, and passes the addresses to `each`, which has to
-/// store them.
+/// Returns how many of `pages` are one block of physical memory with the first; 0 for no pages.
+fn contiguous(pages: &[*mut bindings::page]) -> usize {
+    if pages.is_empty() {
+        return 0;
+    }
+    // CAST: An `unsigned long` has the size of a `usize`.
+    // SAFETY: These are pointers to pages, at least one.
+    unsafe { uldma_contiguous_pages(pages.as_ptr(), pages.len() as c_ulong) as usize }
+}
+
+/// Maps all `pages` for the device, and passes the addresses to `each`, which has to store them:
+/// an address, and the number of pages from there on.
+///
+/// If mappings [need to end](needs_unmapping), each is of one page, since the pages may end one by
+/// one. Otherwise it is of a block of physical memory.
 ///
 /// The caller unmaps them by [`unmap_pinned`], for the same use, before `pages` is dropped and
 /// before the device is unbound, also those that were passed to `each` before an error. Otherwise
@@ -104,12 +132,20 @@ pub(crate) fn map_pinned(
     dev: &Device<Bound>,
     pages: &PinnedPages,
     how: Use,
-    mut each: impl FnMut(DmaAddress) -> Result,
+    mut each: impl FnMut(DmaAddress, usize) -> Result,
 ) -> Result {
-    for page in pages.as_raw_slice() {
-        // SAFETY: A pinned page stays allocated.
-        let address = unsafe { map(dev, *page, how) }?;
-        each(address).inspect_err(|_| unmap_pinned(dev, address, how))?;
+    let one_by_one = needs_unmapping(dev);
+    let mut left = pages.as_raw_slice();
+    while let Some(page) = left.first() {
+        let count = if one_by_one { 1 } else { contiguous(left) };
+        // SAFETY: Pinned pages stay allocated, and these are one block.
+        let address = unsafe { map(dev, *page, count, how) }?;
+        let result = each(address, count);
+        if result.is_err() && one_by_one {
+            unmap_pinned(dev, address, how);
+        }
+        result?;
+        left = left.get(count..).unwrap_or_default();
     }
     Ok(())
 }
@@ -119,7 +155,7 @@ pub(crate) fn unmap(dev: &Device<Bound>, addr: DmaAddress) {
     unmap_pinned(dev, addr, Use::Write);
 }
 
-/// Ends a mapping that [`map_pinned`] made for this use.
+/// Ends a mapping of one page that [`map_pinned`] made for this use.
 pub(crate) fn unmap_pinned(dev: &Device<Bound>, addr: DmaAddress, how: Use) {
     // SAFETY: The device is bound. Unmapping an address that is not mapped is a bug which the DMA
     // layer tolerates and `DMA_API_DEBUG` reports.
@@ -150,7 +186,7 @@ impl SharedPage {
     /// Maps the page for the device to write; to be ended by [`unmap`] before `self` is dropped.
     pub(crate) fn map(&self, dev: &Device<Bound>) -> Result<DmaAddress> {
         // SAFETY: The page is allocated as long as `self`.
-        unsafe { map(dev, self.page.as_ptr(), Use::Write) }
+        unsafe { map(dev, self.page.as_ptr(), 1, Use::Write) }
     }
 
     /// Returns the frame number of the page.
@@ -180,6 +216,26 @@ impl SharedPage {
         let base = unsafe { uldma_page_address(self.page.as_ptr()) }.cast::<u8>();
         // SAFETY: As in `read_u64`.
         unsafe { base.add(offset).cast::<u64>().write_volatile(value) };
+        Ok(())
+    }
+}
+
+#[kunit_tests(uldma_dma)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_end_where_memory_does() -> Result {
+        let page = Page::alloc_page(GFP_KERNEL)?;
+        let first = page.as_ptr();
+        // Pages of a block follow each other in the array of all pages.
+        let (second, third) = (first.wrapping_add(1), first.wrapping_add(2));
+        assert_eq!(contiguous(&[]), 0);
+        assert_eq!(contiguous(&[first]), 1);
+        assert_eq!(contiguous(&[first, second, third]), 3);
+        assert_eq!(contiguous(&[first, second, second]), 2);
+        assert_eq!(contiguous(&[first, first]), 1);
+        assert_eq!(contiguous(&[third, second, first]), 1);
         Ok(())
     }
 }

@@ -11,6 +11,8 @@
 //! The tables keep the share of each entry in use, including entries that the device may still
 //! access, until the driver is unbound. Entries of pinned pages are charged with the pages.
 
+use core::ops::Range;
+
 use kernel::{
     device::{
         Bound,
@@ -227,14 +229,15 @@ impl Tpt {
             let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
             let mut index = run.first;
             let entries = &mut tables.pages;
-            let result = dma::map_pinned(dev, &pages, access.into(), |address| {
+            let result = dma::map_pinned(dev, &pages, access.into(), |address, count| {
                 let entry = PageEntry {
                     word: PageWord::of_address(address) | PageWord::VALID | access.page_flags(),
                     space,
                     region: 0,
                 };
-                entries.prepare(index, entry)?;
-                index += 1;
+                let count = u32::try_from(count)?;
+                entries.prepare(index, count, entry)?;
+                index += count;
                 Ok(())
             });
             if let Err(err) = result {
@@ -307,9 +310,7 @@ impl Tpt {
     /// Makes page entries invalid for the device, which may still use them.
     pub(crate) fn retract_pages(&self, run: &PageRun) {
         let _ = self.with(|tables| {
-            for index in run.first..run.first + run.count {
-                tables.pages.retract(index);
-            }
+            tables.pages.retract_all(run.first, run.count);
             Ok(())
         });
     }
@@ -479,25 +480,33 @@ fn export_flags(access: Option<Access>) -> RegionFlags {
 }
 
 impl Tables {
-    fn drop_page(&mut self, dev: &Device<Bound>, index: u32) {
+    /// Ends the mappings that `entries` name, and clears these.
+    fn drop_entries(&mut self, dev: &Device<Bound>, entries: Range<u32>) {
+        if dma::needs_unmapping(dev) {
+            for index in entries.clone() {
+                self.unmap_page(dev, index);
+            }
+        }
+        self.second_mappings.end_all(dev, entries.clone());
+        self.pages
+            .clear_all(entries.start, entries.end - entries.start);
+    }
+
+    fn unmap_page(&self, dev: &Device<Bound>, index: u32) {
         let Ok(entry) = self.pages.get(index) else {
             return;
         };
-        self.pages.clear(index);
         let word = entry.word;
         if word.contains(PageWord::VALID) && !word.contains(PageWord::REMOTE) {
             dma::unmap_pinned(dev, word.address(), use_of(word));
         }
-        self.second_mappings.end(dev, index);
     }
 
     fn drop_pages(&mut self, dev: &Device<Bound>) {
         let mut next = 0;
         while let Some(block) = self.pages.block_from(next) {
             next = block.end;
-            for index in block {
-                self.drop_page(dev, index);
-            }
+            self.drop_entries(dev, block);
         }
     }
 }

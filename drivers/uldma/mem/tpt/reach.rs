@@ -12,7 +12,10 @@
 //! [quiet](Quiet), returns a [`Proof`], which is needed to reuse page entries and to unpin pages.
 //! [`Reachable`] pages that are dropped without it stay pinned, and are counted.
 
-use core::mem::ManuallyDrop;
+use core::{
+    mem::ManuallyDrop,
+    ops::Range, //
+};
 
 use kernel::{
     prelude::*,
@@ -68,6 +71,11 @@ pub(crate) struct PageRun {
 }
 
 impl PageRun {
+    /// Returns the indices of the entries.
+    pub(super) fn entries(&self) -> Range<u32> {
+        self.first..self.first + self.count
+    }
+
     /// Splits off the pages from page number `at` on.
     fn split_off(&mut self, at: u32) -> Self {
         let at = at.min(self.count);

@@ -10,12 +10,15 @@
 //! Mapping can fail, and a failed pin must change nothing. So a pin first
 //! [prepares](Tpt::prepare_writing) all mappings, and then [gives](Tpt::allow) the rights.
 
+use core::ops::Range;
+
 use kernel::{
     device::{
         Bound,
         Device, //
     },
     dma::DmaAddress,
+    page::PAGE_SIZE,
     prelude::*,
     rbtree::RBTree, //
 };
@@ -64,15 +67,16 @@ pub(super) struct SecondMappings(RBTree<u32, (DmaAddress, Use)>);
 
 impl SecondMappings {
     /// Ends the second mapping of an entry, if there is one.
-    pub(super) fn end(&mut self, dev: &Device<Bound>, index: u32) {
+    fn end(&mut self, dev: &Device<Bound>, index: u32) {
         if let Some((address, how)) = self.0.remove(&index) {
             dma::unmap_pinned(dev, address, how);
         }
     }
 
-    fn end_all(&mut self, dev: &Device<Bound>, run: &PageRun) {
-        for index in run.first..run.first + run.count {
-            self.end(dev, index);
+    /// Ends the second mappings of `entries`.
+    pub(super) fn end_all(&mut self, dev: &Device<Bound>, entries: Range<u32>) {
+        if !self.0.is_empty() {
+            entries.for_each(|index| self.end(dev, index));
         }
     }
 }
@@ -107,15 +111,18 @@ impl Tpt {
         self.with(|tables| {
             let mut index = run.first;
             let second = &mut tables.second_mappings;
-            let result = dma::map_pinned(dev, memory.pages(), Use::Write, |address| {
-                let mapping = (address, Use::Write);
-                second
-                    .0
-                    .try_create_and_insert(index, mapping, GFP_KERNEL_ACCOUNT)?;
-                index += 1;
+            let result = dma::map_pinned(dev, memory.pages(), Use::Write, |address, count| {
+                for number in 0..count {
+                    let address = address + u64::try_from(number * PAGE_SIZE)?;
+                    let mapping = (address, Use::Write);
+                    second
+                        .0
+                        .try_create_and_insert(index, mapping, GFP_KERNEL_ACCOUNT)?;
+                    index += 1;
+                }
                 Ok(())
             });
-            result.inspect_err(|_| second.end_all(dev, run))
+            result.inspect_err(|_| second.end_all(dev, run.entries()))
         })
     }
 
@@ -123,7 +130,7 @@ impl Tpt {
     pub(crate) fn forgo_writing(&self, dev: &Device<Bound>, run: &PageRun) {
         // Without tables nothing is mapped.
         let _ = self.with(|tables| {
-            tables.second_mappings.end_all(dev, run);
+            tables.second_mappings.end_all(dev, run.entries());
             Ok(())
         });
     }
@@ -135,8 +142,8 @@ impl Tpt {
     /// `EINVAL` if it was not prepared, `ENODEV` without tables.
     pub(crate) fn allow(&self, run: &PageRun, access: Access) -> Result {
         self.with(|tables| {
-            let mut indices = run.first..run.first + run.count;
-            indices.try_for_each(|index| tables.allow(index, access))
+            run.entries()
+                .try_for_each(|index| tables.allow(index, access))
         })
     }
 }

@@ -97,9 +97,7 @@ impl Tables {
 
     /// Frees a run, and unmaps its pages.
     pub(super) fn drop_run(&mut self, dev: &Device<Bound>, run: &PageRun) {
-        for index in run.first..run.first + run.count {
-            self.drop_page(dev, index);
-        }
+        self.drop_entries(dev, run.entries());
         self.usage.pages -= run.count;
         let Some(taken) = self.taken_runs.get_mut(&run.first_of_run) else {
             return;
