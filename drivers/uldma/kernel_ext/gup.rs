@@ -358,6 +358,9 @@ fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error
 impl Drop for PinnedPages {
     fn drop(&mut self) {
         let pages = self.as_raw_slice();
+        if pages.is_empty() {
+            return;
+        }
         // SAFETY: By the type invariants each of these pages has a pin of ours, which ends here. The
         // array is only read.
         unsafe {

@@ -291,6 +291,9 @@ impl Share {
     ///
     /// `EDQUOT` beyond the limits.
     pub(crate) fn grow(&mut self, amount: usize) -> Result {
+        if amount == 0 {
+            return Ok(());
+        }
         let payer = &self.payer;
         let mut accounts = payer.ledger.accounts.lock();
         accounts.take(payer.user, payer.limited, self.resource, amount)?;

@@ -99,6 +99,11 @@ impl<P: Payload> AreaMap<P> {
         })
     }
 
+    /// Returns true if no live area has a page of `range`.
+    pub(super) fn is_vacant(&self, range: PageRange) -> bool {
+        self.live(range).next().is_none()
+    }
+
     /// Areas of `pin_id` in `part`, which begins and ends where areas do.
     pub(super) fn areas(&self, pin_id: u64, part: PageRange) -> impl Iterator<Item = &Area<P>> {
         let mut start = part.start;

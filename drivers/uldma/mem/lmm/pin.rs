@@ -100,11 +100,13 @@ impl Space {
                 return self.enter(&mut state, wanted, &plan, &mut pins, ticket, device);
             };
             if state.is_reserved(&range) {
-                if self.entered.wait_interruptible(&mut state) {
+                state.waiting += 1;
+                let interrupted = self.entered.wait_interruptible(&mut state);
+                state.waiting -= 1;
+                if interrupted {
                     return Err(ERESTARTNOHAND);
-                } else {
-                    continue;
                 }
+                continue;
             }
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
@@ -112,7 +114,9 @@ impl Space {
             let mut pins = plan.pin(wanted, self.payer(), &revalidator);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
-            self.entered.notify_all();
+            if state.waiting > 0 {
+                self.entered.notify_all();
+            }
             let pins = pins.as_mut().map_err(|err| *err)?;
             if state.is_covered(wanted, &pins.fresh) {
                 return self.enter(&mut state, wanted, &plan, pins, ticket, device);
@@ -131,13 +135,17 @@ impl Space {
         device: &DeviceAccess<'_>,
     ) -> Result<PinnedRange> {
         let count = pins.pages();
-        let result = state
-            .split_for(wanted.range, &pins.fresh)
-            .and_then(|()| self.pin_split_areas(state, wanted, pins, device));
-        if result.is_err() || count > 0 {
-            state.map.unsplit(wanted.range);
-        }
-        let mut pinned = result?;
+        let mut pinned = if state.map.is_vacant(wanted.range) {
+            self.pin_split_areas(state, wanted, pins, device)?
+        } else {
+            let result = state
+                .split_for(wanted.range, &pins.fresh)
+                .and_then(|()| self.pin_split_areas(state, wanted, pins, device));
+            if result.is_err() || count > 0 {
+                state.map.unsplit(wanted.range);
+            }
+            result?
+        };
         pinned.has_new_pins = count > 0;
         plan.validate();
         if pins.needs_revalidation() {

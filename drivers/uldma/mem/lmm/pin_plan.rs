@@ -80,6 +80,14 @@ pub(super) struct Pins {
 impl Plan {
     pub(super) fn new(state: &SpaceState, wanted: &Wanted<'_>) -> Result<Self> {
         let range = wanted.range;
+        // The most frequent case needs no more.
+        if state.map.is_vacant(range) {
+            return Ok(Self {
+                invalidated: List::Empty,
+                to_pin: List::One(range),
+                missing: range.len(),
+            });
+        }
         let live = || state.map.live(range).map(|(_, area)| area);
         let valid = live().filter(|area| is_valid(area, wanted));
         let mut to_pin = List::Empty;

@@ -125,6 +125,8 @@ pub(super) struct SpaceState {
     pub(super) next_number: u64,
     /// Ranges that callers are pinning, without this lock.
     pub(super) reserved: KVec<PageRange>,
+    /// Number of callers that wait until a range is not reserved any more.
+    pub(super) waiting: usize,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
     /// Areas that the device may still access, since it did not confirm their invalidation. Pinned
@@ -187,6 +189,7 @@ impl Space {
             records: RBTree::new(),
             next_number: 0,
             reserved: KVec::new(),
+            waiting: 0,
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
             retained: Areas::default(),
