@@ -7,7 +7,6 @@
 
 use kernel::{
     page::PAGE_SHIFT,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNodeReservation, //

@@ -3,7 +3,6 @@
 //! The work item of a space, which does its [deferred work](super::deferred_work).
 
 use kernel::{
-    prelude::*,
     sync::Arc,
     workqueue::WorkItem, //
 };
