@@ -4,7 +4,7 @@
 from . import probes
 from .endpoints import Endpoint
 from .errors import NodesError
-from .kernel import patience
+from .kernel import scaled
 from .results import Figure
 
 TIMEOUT = 120.0
@@ -17,7 +17,7 @@ def measure(here: Endpoint, there: Endpoint) -> list[Figure]:
     server = there.node.spawn(f"uldma-bench --device {there.device} {NAME} serve")
     try:
         command = f"--device {here.device} {NAME} broadcast"
-        figures = probes.run(here.node, command, patience(TIMEOUT))
+        figures = probes.run(here.node, command, scaled(TIMEOUT))
         served = server.wait(SERVER_TIMEOUT)
     except NodesError as error:
         raise NodesError(f"{error}\n{server.text('err')}") from error

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from .endpoints import Endpoint
 from .node import Node
 from .results import Figure
-from .streams import cross
+from .streams import send_file
 
 TRACER = "/sys/kernel/tracing"
 PORT = 870
@@ -85,7 +85,7 @@ def _tracing(node: Node) -> Iterator[None]:
 def traced(here: Endpoint, there: Endpoint) -> dict[str, list[float]]:
     """Returns the lengths on the sending node during one stream over a connection."""
     with _tracing(here.node):
-        cross(here, there, PORT, BYTES)
+        send_file(here, there, PORT, BYTES)
         here.check("dma --method kernel --count 200 --size 4K")
         _mark(here.node)
         trace = here.node.check(f"grep -E 'uldma|ret=handled|at [0-9]' {TRACER}/trace")

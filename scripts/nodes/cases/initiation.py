@@ -3,8 +3,8 @@
 
 from .. import probes, touches
 from ..cluster import Cluster
-from ..kernel import patience
-from ..ktap import Tally
+from ..kernel import scaled
+from ..ktap import TestCounts
 from ..module import reload
 from .registry import case, expect
 
@@ -48,10 +48,10 @@ def insecure_methods_are_refused(pair: Cluster) -> None:
 @case
 def sharers_take_turns(pair: Cluster) -> None:
     """Two processes that copy to one page disturb each other, unless they take a lock."""
-    output = pair.a.check("/tests/shared_pages", patience(SHARERS_TIMEOUT))
-    tally = Tally()
-    tally.add_libtest(output)
-    expect(tally.passed == tally.total == SHARERS_TESTS, output)
+    output = pair.a.check("/tests/shared_pages", scaled(SHARERS_TIMEOUT))
+    counts = TestCounts()
+    counts.add_libtest(output)
+    expect(counts.passed == counts.total == SHARERS_TESTS, output)
 
 
 @case
@@ -66,7 +66,7 @@ def words_cross_the_bus(pair: Cluster) -> None:
 @case
 def other_destinations(pair: Cluster) -> None:
     """With SHRIMP-1 each other destination is a system call, with SHRIMP-2 none is."""
-    figures = probes.run(pair.a, "initiation --part destinations", patience(PROBE_TIMEOUT))
+    figures = probes.run(pair.a, "initiation --part destinations", scaled(PROBE_TIMEOUT))
     found = {figure.name: figure.value for figure in figures}
     for count in (1, 2, 16):
         calls = found[f"destinations.shrimp-1.{count}.syscalls"]

@@ -11,6 +11,7 @@
 
 use std::fmt::Write;
 
+use uldma_device::layout::Key;
 use uldma_device::method::{
     Compare, ExtendedShadow, ExtendedShadowShared, FetchAdd, Flash, FlashSingle, KeyBased, Machine,
     Repeated, Reply, Shrimp1, Shrimp2, Shrimp2Abort, SingleStore,
@@ -167,7 +168,7 @@ pub fn initiate(method: Method, path: Path) -> Option<Outcome> {
         Method::ExtendedShadowShared => run(method, ExtendedShadowShared::default(), path),
         Method::Key => {
             let mut machine = KeyBased::default();
-            let key = method.encode(Word::Key(Process::Victim));
+            let key = Key::from_bits(method.encode(Word::Key(Process::Victim)));
             machine.assign(Process::Victim.context(), key);
             run(method, machine, path)
         }

@@ -21,7 +21,7 @@ use uldma::{
 
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};
-use crate::peer::{receive, send, Answer, Peer, Request, CAPACITY};
+use crate::peer::{receive, send, Answer, RemoteProcess, Request, CAPACITY};
 use crate::timing::times;
 
 pub(crate) use self::receivers::{second, serve};
@@ -180,7 +180,7 @@ impl Sender {
 pub(crate) fn run(number: u32, name: Name, timeout: Duration) -> Result<Figures, Failure> {
     let device = Device::open(number)?;
     let names = Names::of(name);
-    let mut peer = Peer::meet(&device, name, timeout)?;
+    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
     peer.ask(&Request::Broadcast)?;
     let mut other = device.channel(names.channel, CAPACITY, timeout)?;
     let clock = Clock::start();
