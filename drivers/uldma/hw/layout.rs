@@ -91,6 +91,10 @@ registers! {
     INVALIDATE: Invalidation = 0x058, wo;
     /// Number of invalidations that have not ended; 0 when idle.
     INVALIDATE_PENDING: u32 = 0x060, ro;
+    /// Bus address of the endpoint table's directory.
+    ENDPOINT_DIRECTORY: u64 = 0x068, rw;
+    /// Number of endpoint entries that the directory can name, at most [`MAX_ENDPOINTS`].
+    ENDPOINT_CAPACITY: u32 = 0x070, rw;
 
     /// Source of a kernel-initiated transfer.
     DMA_SOURCE: KernelAddress = 0x080, rw;
@@ -211,7 +215,7 @@ word! {
     fields {
         /// The kind of what is invalidated.
         KIND: u8 = 63, 56;
-        /// The region or the space.
+        /// The region, the space or the endpoint.
         INDEX: u32 = 31, 0;
     }
 }
@@ -223,6 +227,8 @@ impl Invalidation {
     pub const SPACE: u8 = 2;
     /// Kind: everything.
     pub const ALL: u8 = 3;
+    /// Kind: one endpoint: what is sent from it and what is delivered to it.
+    pub const ENDPOINT: u8 = 4;
 
     /// Returns the invalidation of this kind.
     #[inline(always)]
@@ -297,6 +303,9 @@ registers! {
     /// Bus address of the page of descriptors (`struct uldma_descriptor`).
     QUEUE: u64 = 0x68, rw;
 }
+
+/// Maximum number of endpoints of a node; a higher capacity counts as this.
+pub const MAX_ENDPOINTS: u32 = 4096;
 
 /// Number of wrong keys from which on the device refuses all keys of a context.
 pub const MAX_BAD_KEYS: u32 = 16;
@@ -548,6 +557,49 @@ pub struct RegionEntry {
     pub peer_generation: u64,
 }
 
+word! {
+    /// Flags of an endpoint entry.
+    pub struct EndpointFlags(u32);
+
+    flags {
+        /// The entry is valid.
+        VALID = 0;
+    }
+
+    fields {
+        /// Number of the peer's node.
+        NODE: u32 = 31, 24;
+    }
+}
+
+/// One end of a message connection: where it receives, and the endpoint that it is connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct EndpointEntry {
+    /// The driver writes the flags last when it makes an entry, and first when it retracts one.
+    pub flags: EndpointFlags,
+    /// Space that owns the endpoint and the regions of its receive descriptors.
+    pub space: u32,
+    /// Changes whenever the slot is reused; the peer's endpoint must name it.
+    pub generation: u64,
+    /// Bus address of the page of receive descriptors (`struct uldma_descriptor`).
+    pub receive_ring: u64,
+    /// Bus address of the status page of receptions (`struct uldma_status_page`).
+    pub receive_status: u64,
+    /// Context that may send from it.
+    pub context: u32,
+    /// Index of the peer's endpoint.
+    pub peer_endpoint: u32,
+    /// [`EndpointEntry::generation`] of the peer's endpoint.
+    pub peer_generation: u64,
+    /// Generation of the link to the peer's node under which the connection was made.
+    pub link_generation: u32,
+    /// Milliseconds for which a send waits for a receive descriptor; 0: none.
+    pub timeout_ms: u32,
+    /// Number of bytes of the longest message that may be sent.
+    pub most_bytes: u64,
+}
+
 /// A run of page entries that stand for consecutive pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -564,5 +616,6 @@ pub struct Run {
 
 const _: () = assert!(size_of::<PageEntry>() == 16);
 const _: () = assert!(size_of::<RegionEntry>() == 64);
+const _: () = assert!(size_of::<EndpointEntry>() == 64);
 const _: () = assert!(size_of::<Run>() == 16);
 const _: () = assert!(CONTEXT_BLOCKS.end() <= MSIX_TABLE_OFFSET);

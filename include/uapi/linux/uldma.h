@@ -694,6 +694,9 @@ struct uldma_lmm {
  * @ULDMA_DMA_MIXED: the arguments came from different contexts
  * @ULDMA_DMA_BAD_KEY: too many wrong keys
  * @ULDMA_DMA_NOT_ALIGNED: the method cannot carry this address or length
+ * @ULDMA_DMA_NOT_READY: the peer has not posted a receive descriptor in time
+ * @ULDMA_DMA_TOO_LONG: the message is longer than the posted buffer, or than
+ *	the longest message of the endpoint
  *
  * The load that initiates returns the negated value of a refusal; completion
  * records carry the value itself.
@@ -717,6 +720,8 @@ enum uldma_dma_status {
 	ULDMA_DMA_MIXED = 15,
 	ULDMA_DMA_BAD_KEY = 16,
 	ULDMA_DMA_NOT_ALIGNED = 17,
+	ULDMA_DMA_NOT_READY = 18,
+	ULDMA_DMA_TOO_LONG = 19,
 };
 
 /**
@@ -932,19 +937,22 @@ struct uldma_map_out {
 /** define ULDMA_STATUS_RECORDS - completion records of a status page */
 #define ULDMA_STATUS_RECORDS 64
 
+/** define ULDMA_COMPLETION_MORE - the message goes on in the next reception */
+#define ULDMA_COMPLETION_MORE (1U << 0)
+
 /**
  * struct uldma_completion - how one transfer ended
  * @ticket: which one; the record's place is @ticket % ULDMA_STATUS_RECORDS
  * @bytes: how many bytes were moved; for ULDMA_OP_FETCH_ADD and
  *	ULDMA_OP_COMPARE_SWAP what the word was
  * @status: enum uldma_dma_status
- * @reserved: zero
+ * @flags: of a reception, ULDMA_COMPLETION_MORE; else zero
  */
 struct uldma_completion {
 	__aligned_u64 ticket;
 	__aligned_u64 bytes;
 	__u32 status;
-	__u32 reserved;
+	__u32 flags;
 };
 
 /**
@@ -954,7 +962,10 @@ struct uldma_completion {
  * @failed: how many of them did not end with ULDMA_DMA_OK
  * @refused: how many initiations got no ticket
  * @wakeup: ULDMA_METHOD_QUEUE: not zero while the device does not poll the
- *	queue: store to the context page to wake it
+ *	queue: store to the context page to wake it; of receptions: not zero
+ *	while a send waits for a receive descriptor that the device does not poll for
+ * @notify: of receptions, written by the receiver: not zero: interrupt and store zero
+ *	here once @completed is not below this
  * @reserved: zero
  * @records: the last ULDMA_STATUS_RECORDS completions
  */
@@ -963,7 +974,8 @@ struct uldma_status_page {
 	__aligned_u64 failed;
 	__aligned_u64 refused;
 	__aligned_u64 wakeup;
-	__aligned_u64 reserved[4];
+	__aligned_u64 notify;
+	__aligned_u64 reserved[3];
 	struct uldma_completion records[ULDMA_STATUS_RECORDS];
 };
 
@@ -974,18 +986,26 @@ struct uldma_status_page {
  *	destination, which is aligned, readable and writable
  * @ULDMA_OP_COMPARE_SWAP: write @operand there if the word is @compare
  * @ULDMA_OP_NOP: nothing; ends after all before it
+ * @ULDMA_OP_SEND: a message of @length bytes from @src to the endpoint that
+ *	endpoint @dst is connected to; zero bytes are a message, too
+ * @ULDMA_OP_RECV: in a receive ring only: room for a message of at most @length
+ *	bytes in @dst
  */
 enum uldma_op {
 	ULDMA_OP_COPY = 0,
 	ULDMA_OP_FETCH_ADD = 1,
 	ULDMA_OP_COMPARE_SWAP = 2,
 	ULDMA_OP_NOP = 3,
+	ULDMA_OP_SEND = 4,
+	ULDMA_OP_RECV = 5,
 };
 
 /** define ULDMA_DESC_FENCE - begin only after all descriptors before have ended */
 #define ULDMA_DESC_FENCE (1U << 0)
 /** define ULDMA_DESC_LINK - if this ends badly, the next one ends as aborted */
 #define ULDMA_DESC_LINK (1U << 1)
+/** define ULDMA_DESC_MORE - ULDMA_OP_SEND: the next one continues the message */
+#define ULDMA_DESC_MORE (1U << 2)
 
 /**
  * struct uldma_descriptor - one operation of ULDMA_METHOD_QUEUE

@@ -46,11 +46,15 @@ pub enum Status {
     BadKey = 16,
     /// The method cannot carry this address or length.
     NotAligned = 17,
+    /// The peer has not posted a receive descriptor in time.
+    NotReady = 18,
+    /// The message is longer than the posted buffer, or than the longest message of the endpoint.
+    TooLong = 19,
 }
 
 impl Status {
     /// All statuses, in the order of their numbers.
-    pub const ALL: [Status; 18] = [
+    pub const ALL: [Status; 20] = [
         Status::Ok,
         Status::NoArgs,
         Status::BadSize,
@@ -69,6 +73,8 @@ impl Status {
         Status::Mixed,
         Status::BadKey,
         Status::NotAligned,
+        Status::NotReady,
+        Status::TooLong,
     ];
 
     /// Returns the value that an initiating load reads for this status.
@@ -238,6 +244,8 @@ pub mod status_page {
     pub const REFUSED: u64 = 16;
     /// u64: not zero if a store to the context page is needed to make the device poll the queue.
     pub const WAKEUP: u64 = 24;
+    /// u64, of receptions: the value of [`COMPLETED`] from which to interrupt; 0: none.
+    pub const NOTIFY: u64 = 32;
     /// Array of `struct uldma_completion`.
     pub const RECORDS: u64 = 64;
     /// Bytes of one record.
@@ -246,8 +254,10 @@ pub mod status_page {
     pub const RECORD_TICKET: u64 = 0;
     /// u64 in a record: bytes moved.
     pub const RECORD_BYTES: u64 = 8;
-    /// u32 in a record: status; the u32 after it is zero.
+    /// u32 in a record: status; the u32 after it has the flags, of which there is [`MORE`].
     pub const RECORD_STATUS: u64 = 16;
+    /// Flag of a reception: the message goes on in the next one.
+    pub const MORE: u32 = 1 << 0;
     /// Bytes of the whole page that mean something.
     pub const SIZE: u64 = RECORDS + super::STATUS_RECORDS * RECORD_SIZE;
 }
@@ -277,6 +287,8 @@ pub mod descriptor {
     pub const FENCE: u32 = 1 << 0;
     /// Flag: if this ends badly, so does the next.
     pub const LINK: u32 = 1 << 1;
+    /// Flag of a send: the next one continues the message.
+    pub const MORE: u32 = 1 << 2;
 }
 
 /// The operation of a descriptor: `enum uldma_op`.
@@ -291,13 +303,25 @@ pub enum Op {
     CompareSwap = 2,
     /// Nothing.
     Nop = 3,
+    /// Send a message.
+    Send = 4,
+    /// Room for a message; in receive rings only.
+    Recv = 5,
 }
 
 impl Op {
+    const ALL: [Op; 6] = [
+        Op::Copy,
+        Op::FetchAdd,
+        Op::CompareSwap,
+        Op::Nop,
+        Op::Send,
+        Op::Recv,
+    ];
+
     /// Returns the operation of a number.
     pub fn of(number: u32) -> Option<Self> {
-        let mut all = [Op::Copy, Op::FetchAdd, Op::CompareSwap, Op::Nop].into_iter();
-        all.find(|op| *op as u32 == number)
+        Self::ALL.into_iter().find(|op| *op as u32 == number)
     }
 }
 
@@ -414,6 +438,7 @@ mod tests {
             ("failed", status_page::FAILED),
             ("refused", status_page::REFUSED),
             ("wakeup", status_page::WAKEUP),
+            ("notify", status_page::NOTIFY),
             ("records", status_page::RECORDS),
         ];
         let descriptor = [
@@ -444,10 +469,10 @@ mod tests {
 
     #[test]
     fn operations_have_numbers() {
-        for number in 0..4 {
+        for number in 0..6 {
             assert_eq!(Op::of(number).map(|op| op as u32), Some(number));
         }
-        assert_eq!(Op::of(4), None);
+        assert_eq!(Op::of(6), None);
     }
 
     #[test]

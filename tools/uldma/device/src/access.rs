@@ -178,6 +178,8 @@ impl ControlFile<'_> {
             Reg::REGION_DIRECTORY => registers.tables.region_directory,
             Reg::PAGE_CAPACITY => registers.tables.page_capacity.into(),
             Reg::REGION_CAPACITY => registers.tables.region_capacity.into(),
+            Reg::ENDPOINT_DIRECTORY => registers.tables.endpoint_directory,
+            Reg::ENDPOINT_CAPACITY => registers.tables.endpoint_capacity.into(),
             Reg::INVALIDATE_PENDING => node.invalidations.into(),
             Reg::DMA_SOURCE => registers.dma_source.to_raw(),
             Reg::DMA_DESTINATION => registers.dma_destination.to_raw(),
@@ -230,6 +232,8 @@ impl ControlFile<'_> {
             Reg::REGION_DIRECTORY => registers.tables.region_directory = value,
             Reg::PAGE_CAPACITY => registers.tables.page_capacity = word,
             Reg::REGION_CAPACITY => registers.tables.region_capacity = word,
+            Reg::ENDPOINT_DIRECTORY => registers.tables.endpoint_directory = value,
+            Reg::ENDPOINT_CAPACITY => registers.tables.endpoint_capacity = word,
             Reg::INVALIDATE => {
                 let what = Invalidation::from_raw(value);
                 self.model.invalidate(self.node, what, self.memories);

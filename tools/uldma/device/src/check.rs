@@ -42,6 +42,8 @@ pub enum Location {
     },
     /// In a region of a peer that a privileged descriptor named.
     Peer(PeerLocation),
+    /// In a region of a peer that a receive descriptor of the peer named.
+    Posted(PeerLocation),
 }
 
 /// A place in a region of another node.
@@ -74,7 +76,9 @@ impl CheckedSide {
     /// Returns the location in a peer's memory, if the side is remote.
     pub fn remote(&self) -> Option<&PeerLocation> {
         match &self.place {
-            Location::Import { remote, .. } | Location::Peer(remote) => Some(remote),
+            Location::Import { remote, .. } | Location::Peer(remote) | Location::Posted(remote) => {
+                Some(remote)
+            }
             Location::Page { .. } | Location::Region { .. } => None,
         }
     }
@@ -556,17 +560,67 @@ pub fn pull<B: Bus + ?Sized>(
     })
 }
 
+/// Checks the memory of a message to send, in a region of `space` (of any space, for `None`).
+pub fn message<B: Bus + ?Sized>(
+    access_check: &AccessCheck<'_, B>,
+    space: Option<u32>,
+    from: (u32, u64),
+    bytes: u64,
+) -> Result<CheckedSide, Status> {
+    local_side(access_check, space, from, bytes, READ)
+}
+
+/// Checks a buffer that a node has posted for messages: all of it, whatever the message needs.
+/// `node` and `link_generation` are those by which the sender knows the node.
+pub fn posted<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    (node, link_generation): (u32, u32),
+    space: u32,
+    (region, position): (u32, u64),
+    bytes: u64,
+) -> Result<CheckedSide, Status> {
+    let entry = usable_region(view, region, Some(space), WRITE)?;
+    if entry.flags.contains(RegionFlags::REMOTE) {
+        return Err(Status::NoRight);
+    }
+    if !within(position, bytes, entry.length) {
+        return Err(Status::Bounds);
+    }
+    Ok(CheckedSide {
+        space,
+        place: Location::Posted(PeerLocation {
+            node,
+            link_generation,
+            region,
+            space,
+            generation: entry.generation,
+            position,
+        }),
+    })
+}
+
 /// Builds the local side of a transfer to or from a peer.
 fn near_side<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
-    (region, position): (u32, u64),
+    from: (u32, u64),
     bytes: u64,
     rights: &[Right],
 ) -> Result<CheckedSide, Status> {
     if bytes == 0 {
         return Err(Status::BadSize);
     }
-    let entry = usable_region(&access_check.own, region, None, rights)?;
+    local_side(access_check, None, from, bytes, rights)
+}
+
+/// Builds a side in a region of this node that `space` may use; with `None`, the kernel may use it.
+fn local_side<B: Bus + ?Sized>(
+    access_check: &AccessCheck<'_, B>,
+    space: Option<u32>,
+    (region, position): (u32, u64),
+    bytes: u64,
+    rights: &[Right],
+) -> Result<CheckedSide, Status> {
+    let entry = usable_region(&access_check.own, region, space, rights)?;
     if entry.flags.contains(RegionFlags::REMOTE) {
         return Err(Status::NoRight);
     }

@@ -8,6 +8,7 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{status_page, Status, STATUS_RECORDS};
 use crate::memory::{BusError, GuestMemory, Right};
+use crate::transfer::Delivery;
 
 /// A completion: the result of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub struct Completion {
     pub status: Status,
     /// Number of tickets that ended with an error, including this one.
     pub failed: u64,
+    /// Flags of a reception.
+    pub flags: u32,
+    /// The reception that ends with it, if it is a message.
+    pub delivery: Option<Delivery>,
 }
 
 /// The counters of a status page.
@@ -78,9 +83,10 @@ impl<'a> StatusPage<'a> {
         let record = status_page::RECORDS + place;
         self.store(record + status_page::RECORD_TICKET, completion.ticket)?;
         self.store(record + status_page::RECORD_BYTES, completion.bytes)?;
+        let flags = u64::from(completion.flags) << 32;
         self.store(
             record + status_page::RECORD_STATUS,
-            completion.status as u64,
+            completion.status as u64 | flags,
         )
     }
 
@@ -88,6 +94,18 @@ impl<'a> StatusPage<'a> {
     pub fn publish(&self, completion: &Completion) -> Result<(), BusError> {
         self.store(status_page::FAILED, completion.failed)?;
         self.store(status_page::COMPLETED, completion.ticket)
+    }
+
+    /// Returns true if the receiver asked for an interrupt at this count of receptions, and takes
+    /// its request back. It is ordered after the publication of the count.
+    pub fn take_notify(&self, completed: u64) -> Result<bool, BusError> {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let notify = self.load(status_page::NOTIFY)?;
+        let due = notify != 0 && completed >= notify;
+        if due {
+            self.store(status_page::NOTIFY, 0)?;
+        }
+        Ok(due)
     }
 
     /// Writes the number of initiations that got no ticket.

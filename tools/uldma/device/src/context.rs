@@ -10,7 +10,7 @@ use crate::check::CheckedSide;
 use crate::completion::{Completion, Counts};
 use crate::layout::{ContextControl, Key, QUEUE_DEPTH};
 use crate::stats::ContextCounters;
-use crate::transfer::{Outcome, Transfer};
+use crate::transfer::{Delivery, Outcome, Transfer};
 
 /// The setup registers of a context. They keep their values while the context is disabled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +48,15 @@ enum PollState {
     Awake(Option<Instant>),
 }
 
+/// A send that waits for a receive descriptor of its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The receiver's node.
+    pub node: usize,
+    /// The time at which the send fails, if it does.
+    pub until: Option<Instant>,
+}
+
 /// The registers and the state of one context.
 #[derive(Debug, Default)]
 pub struct Context {
@@ -67,6 +76,8 @@ pub struct Context {
     /// Refusals before the context was last enabled.
     refused_before: u64,
     watch: PollState,
+    /// The send at the head of the ring waits for a receive descriptor.
+    wait: Option<Wait>,
     /// Setup registers.
     pub setup: Setup,
     /// Counters.
@@ -142,6 +153,21 @@ impl Context {
     /// Makes the device poll the queue.
     pub fn wake(&mut self) {
         self.watch = PollState::Awake(None);
+    }
+
+    /// Notes that the next send waits, from the first time that it is found waiting on.
+    pub fn wait(&mut self, wait: Wait) {
+        self.wait.get_or_insert(wait);
+    }
+
+    /// Returns the wait of the next send, if it waits.
+    pub fn waiting(&self) -> Option<Wait> {
+        self.wait
+    }
+
+    /// Notes that the next send does not wait any more.
+    pub fn end_wait(&mut self) {
+        self.wait = None;
     }
 
     /// Makes the device stop polling the queue.
@@ -256,8 +282,18 @@ impl Context {
         }
     }
 
+    /// Ends the messages that `which` selects as aborted, unless their result is known already.
+    pub fn end_messages(&mut self, which: impl Fn(&Delivery) -> bool) {
+        for transfer in &mut self.queue {
+            if transfer.ending.is_none() && transfer.delivery.as_ref().is_some_and(&which) {
+                transfer.ending = Some(Status::Aborted);
+            }
+        }
+    }
+
     /// Ends all transfers as aborted, unless their result is known already.
     pub fn end_everything(&mut self) {
+        self.wait = None;
         for transfer in &mut self.queue {
             transfer.ending.get_or_insert(Status::Aborted);
         }
@@ -296,6 +332,8 @@ impl Context {
             bytes: head.word.unwrap_or(head.done),
             status,
             failed: self.failed,
+            flags: 0,
+            delivery: head.delivery,
         })
     }
 

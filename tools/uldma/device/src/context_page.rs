@@ -89,7 +89,10 @@ impl Model {
                     self.refuse(node, number, status, memories);
                 }
             }
-            Some(Method::Queue) => self.wake_queue(node, number, memories),
+            Some(Method::Queue) => {
+                self.wake_queue(node, number, memories);
+                self.wake_senders(|wait| wait.node == node);
+            }
             _ => {}
         }
         Some(())

@@ -369,10 +369,17 @@ impl Device {
                 found = now;
             }
             if polled == Polled::Asleep {
-                model = self
-                    .queues
-                    .wait(model)
-                    .unwrap_or_else(PoisonError::into_inner);
+                model = match model.next_timeout() {
+                    Some(when) => {
+                        let limit = when.saturating_duration_since(now);
+                        let waited = self.queues.wait_timeout(model, limit);
+                        waited.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => {
+                        let waited = self.queues.wait(model);
+                        waited.unwrap_or_else(PoisonError::into_inner)
+                    }
+                };
                 found = Instant::now();
             } else if now.saturating_duration_since(found) > self.speed.poll {
                 (model, _) = self

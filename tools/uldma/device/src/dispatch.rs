@@ -133,19 +133,22 @@ impl Model {
     /// Ends the operations that waited for the engine: transfers whose result is known,
     /// invalidations and resets.
     pub fn settle(&mut self, memories: &[&GuestMemory]) {
-        let in_flight = &self.in_flight;
         let before = self.serving;
-        for (number, node) in self.nodes.iter_mut().enumerate() {
+        for number in 0..self.nodes.len() {
             self.serving = Some(number);
-            if !node.engine_runs() {
-                continue;
-            }
-            let memory = memories.get(number);
-            for context in 0..node.contexts.len() {
-                if !in_flight.has(number, context) {
-                    self.wake |= complete(node, context, memory.copied());
+            let contexts = match self.nodes.get(number) {
+                Some(node) if node.engine_runs() => node.contexts.len(),
+                _ => continue,
+            };
+            for context in 0..contexts {
+                if !self.in_flight.has(number, context) {
+                    self.complete(number, context, memories);
                 }
             }
+            let in_flight = &self.in_flight;
+            let Some(node) = self.nodes.get_mut(number) else {
+                continue;
+            };
             // Both wait for the chunks in flight.
             if !in_flight.may_touch(number) {
                 node.invalidations = 0;
@@ -154,17 +157,23 @@ impl Model {
         }
         self.serving = before;
     }
-}
 
-/// Removes ended transfers from a context's queue and publishes their completions. Returns true if
-/// there were any.
-fn complete(node: &mut Node, number: usize, memory: Option<&GuestMemory>) -> bool {
-    let Some(context) = node.contexts.get_mut(number) else {
-        return false;
-    };
-    let done: Vec<_> = std::iter::from_fn(|| context.retire()).collect();
-    publish(node, number, &done, memory);
-    !done.is_empty()
+    /// Removes ended transfers from a context's queue and publishes their completions.
+    fn complete(&mut self, number: usize, context: usize, memories: &[&GuestMemory]) {
+        let node = self.nodes.get_mut(number);
+        let Some(owner) = node.and_then(|node| node.contexts.get_mut(context)) else {
+            return;
+        };
+        let done: Vec<_> = std::iter::from_fn(|| owner.retire()).collect();
+        if done.is_empty() {
+            return;
+        }
+        self.wake = true;
+        self.deliver(&done, memories);
+        if let Some(node) = self.nodes.get_mut(number) {
+            publish(node, context, &done, memories.get(number).copied());
+        }
+    }
 }
 
 /// Publishes completions to the owner of a context.
@@ -201,7 +210,7 @@ pub(crate) fn publish(
 }
 
 /// Writes completions, or what a faulty device writes instead.
-fn write(
+pub(crate) fn write(
     done: &[Completion],
     faults: &Faults,
     memory: &GuestMemory,

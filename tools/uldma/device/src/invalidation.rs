@@ -47,8 +47,17 @@ impl Model {
                 _ => false,
             })
         };
+        if kind == Invalidation::ENDPOINT {
+            self.endpoints.forget(node, index);
+        }
         for (number, other) in self.nodes.iter_mut().enumerate() {
             for (place, context) in other.contexts.iter_mut().enumerate() {
+                if kind == Invalidation::ENDPOINT {
+                    context.end_messages(|message| {
+                        (message.node, message.endpoint) == (node, index)
+                            || (number, message.sender) == (node, index)
+                    });
+                }
                 if number != node {
                     context.end_all(Status::Aborted, named_by_peer);
                 } else if asked_by != Some(place) {

@@ -24,6 +24,7 @@ pub mod control;
 pub mod device;
 mod dispatch;
 pub mod doorbell;
+pub mod endpoint;
 pub mod engine;
 pub mod fault;
 mod flight;

@@ -8,6 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use crate::abi::Status;
+use crate::endpoint::Endpoints;
 use crate::engine::{Schedule, Speed, TableView};
 use crate::fault::Fault;
 use crate::flight::InFlight;
@@ -30,6 +31,7 @@ pub struct Model {
     pub(crate) links: Links,
     pub(crate) schedule: Schedule,
     pub(crate) in_flight: InFlight,
+    pub(crate) endpoints: Endpoints,
     /// The node that the model works for.
     pub(crate) serving: Option<usize>,
     /// The engine has new work.
@@ -51,6 +53,7 @@ impl Model {
             links,
             schedule: Schedule::new(speed),
             in_flight: InFlight::default(),
+            endpoints: Endpoints::default(),
             serving: None,
             wake: false,
             wake_poller: false,
@@ -135,6 +138,7 @@ impl Model {
 
     /// Resets registers and contexts. The reset ends when nothing of the node is in flight.
     pub(crate) fn reset_registers(&mut self, node: usize, memories: &[&GuestMemory]) {
+        self.endpoints.forget_node(node);
         if let Some(node) = self.nodes.get_mut(node) {
             node.reset();
             node.resetting = true;
@@ -277,6 +281,7 @@ impl Model {
         if changes.is_empty() {
             return;
         }
+        self.wake_senders(|_| true);
         for (number, node) in self.nodes.iter_mut().enumerate() {
             let mut changed = false;
             for change in &changes {

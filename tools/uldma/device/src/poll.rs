@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::abi::{Method, Status};
 use crate::completion::StatusPage;
 use crate::dispatch;
+use crate::endpoint::{Match, Sender};
 use crate::engine::{Resolver, Scratch};
 use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
@@ -43,6 +44,7 @@ impl Model {
         scratch: &mut Scratch,
     ) -> Polled {
         let mut polled = Polled::Asleep;
+        self.wake_overdue(now);
         for number in 0..self.nodes.len() {
             for context in 1..self.shape.contexts as usize {
                 if !self.looks_at(number, context) {
@@ -112,12 +114,32 @@ impl Model {
             let Some(descriptor) = ring.read(context.next_ticket())? else {
                 break;
             };
-            taken += 1;
-            let mut transfer = match descriptor.work(resolver.access_check(), space) {
-                Ok(Work::Nothing) => Transfer::ended(Status::Ok, ready),
-                Ok(work) => Transfer::new(work, ready),
-                Err(status) => Transfer::ended(status, ready),
+            let matched = descriptor.send().map(|send| {
+                let sender = Sender {
+                    node: number,
+                    context: place,
+                    space,
+                };
+                self.endpoints
+                    .take(&sender, &send, resolver.access_check(), memories)
+            });
+            let mut transfer = match matched {
+                Some(Ok(Match::Waits(wait))) => {
+                    context.wait(wait.begin(now));
+                    if !context.waiting().is_some_and(|wait| wait.is_over(now)) {
+                        break;
+                    }
+                    Transfer::ended(Status::NotReady, ready)
+                }
+                Some(Ok(Match::Found(work, delivery))) => Transfer {
+                    delivery: Some(delivery),
+                    ..Transfer::of(work, ready)
+                },
+                Some(Err(status)) => Transfer::ended(status, ready),
+                None => Transfer::of(descriptor.work(resolver.access_check(), space), ready),
             };
+            taken += 1;
+            context.end_wait();
             transfer.linked = descriptor.is_linked();
             let alone = context.is_empty();
             if context.push(transfer).is_err() {
@@ -148,6 +170,10 @@ impl Model {
             if !context.is_idle(now, limit) {
                 return Ok(Polled::Nothing);
             }
+            if let Some(wait) = context.waiting() {
+                context.fall_asleep();
+                return self.ask_receiver(number, place, wait, memories);
+            }
             let page = StatusPage::new(memory, context.setup.status_page)?;
             page.wakeup(true)?;
             // A program that reuses a slot too early has to wake the device, too.
@@ -167,6 +193,7 @@ impl Model {
             self.end_users(number, what, Some(place));
             self.settle(memories);
         }
+        self.deliver(&done, memories);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         dispatch::publish(node, place, &done, Some(memory));
         Ok(Polled::Found)

@@ -34,6 +34,25 @@ impl Descriptor {
         self.flags & descriptor::LINK != 0
     }
 
+    /// Returns the message that it sends, if it is a send.
+    pub fn send(&self) -> Option<Send> {
+        (self.op == Op::Send as u32).then_some(Send {
+            flags: self.flags & !(descriptor::FENCE | descriptor::LINK | descriptor::MORE),
+            endpoint: self.destination.0,
+            from: self.source,
+            length: self.length,
+            more: self.flags & descriptor::MORE != 0,
+        })
+    }
+
+    /// Returns the region, the first byte and the length of the buffer that it posts.
+    pub fn buffer(&self) -> Result<((u32, u64), u64), Status> {
+        if self.op != Op::Recv as u32 || self.flags != 0 {
+            return Err(Status::NotValid);
+        }
+        Ok((self.destination, self.length))
+    }
+
     /// Builds the operation of a context of `space`, or of a privileged one for `None`. A context
     /// executes its descriptors in order, so a fence is no operation.
     pub fn work<B: Bus + ?Sized>(
@@ -63,6 +82,8 @@ impl Descriptor {
                 swap: self.operand,
             }),
             Op::Nop => Ok(Work::Nothing),
+            // Sends are matched before; a receive descriptor belongs to a receive ring.
+            Op::Send | Op::Recv => Err(Status::NotValid),
         }
     }
 
@@ -98,6 +119,21 @@ impl Descriptor {
             _ => Err(Status::NotValid),
         }
     }
+}
+
+/// A message to send, as a descriptor asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// Flags that do not exist.
+    pub flags: u32,
+    /// The sender's endpoint.
+    pub endpoint: u32,
+    /// Region and first byte.
+    pub from: (u32, u64),
+    /// Bytes.
+    pub length: u64,
+    /// The next send continues the message.
+    pub more: bool,
 }
 
 /// Words of a descriptor.

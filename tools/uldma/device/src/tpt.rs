@@ -8,11 +8,15 @@
 use std::cell::Cell;
 
 use crate::abi::Status;
-use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags, Run, TABLE_BLOCK_SIZE};
+use crate::layout::{
+    EndpointEntry, EndpointFlags, PageEntry, PageWord, RegionEntry, RegionFlags, Run,
+    MAX_ENDPOINTS, TABLE_BLOCK_SIZE,
+};
 use crate::memory::{Bus, BusError, Right};
 
 const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;
 const REGION_ENTRY_SIZE: u64 = size_of::<RegionEntry>() as u64;
+const ENDPOINT_ENTRY_SIZE: u64 = size_of::<EndpointEntry>() as u64;
 const RUN_SIZE: u64 = size_of::<Run>() as u64;
 
 /// Limit of runs that are searched for a page entry; the other runs of a region can be used by the
@@ -30,6 +34,10 @@ pub struct Tables {
     pub page_capacity: u32,
     /// Region entries that the directory can name.
     pub region_capacity: u32,
+    /// Bus address of the endpoint table's directory.
+    pub endpoint_directory: u64,
+    /// Endpoint entries that the directory can name.
+    pub endpoint_capacity: u32,
     /// log2 of the bytes of a page.
     pub page_shift: u32,
 }
@@ -241,6 +249,43 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             return Err(EntryError::NotValid);
         }
         self.regions.keep(index, entry);
+        Ok(entry)
+    }
+
+    /// Reads a valid endpoint entry.
+    pub fn endpoint(&self, index: u32) -> Result<EndpointEntry, EntryError> {
+        let tables = self.tables;
+        let place = self.locate(
+            tables.endpoint_directory,
+            tables.endpoint_capacity.min(MAX_ENDPOINTS),
+            index,
+            ENDPOINT_ENTRY_SIZE,
+        )?;
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let head = self.load(place, 0)?;
+        let (flags, space) = halves(head);
+        let flags = EndpointFlags::from_bits(flags);
+        if !flags.contains(EndpointFlags::VALID) {
+            return Err(EntryError::NotValid);
+        }
+        let (context, peer_endpoint) = halves(self.load(place, 32)?);
+        let (link_generation, timeout_ms) = halves(self.load(place, 48)?);
+        let entry = EndpointEntry {
+            flags,
+            space,
+            generation: self.load(place, 8)?,
+            receive_ring: self.load(place, 16)?,
+            receive_status: self.load(place, 24)?,
+            context,
+            peer_endpoint,
+            peer_generation: self.load(place, 40)?,
+            link_generation,
+            timeout_ms,
+            most_bytes: self.load(place, 56)?,
+        };
+        if self.load(place, 0)? != head {
+            return Err(EntryError::NotValid);
+        }
         Ok(entry)
     }
 

@@ -49,6 +49,25 @@ impl Work {
     }
 }
 
+/// The reception of a message at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The receiver's node.
+    pub node: usize,
+    /// The receiver's endpoint.
+    pub endpoint: u32,
+    /// The entry's generation.
+    pub generation: u64,
+    /// The sender's endpoint.
+    pub sender: u32,
+    /// The number of the receive descriptor.
+    pub ticket: u64,
+    /// The next message continues this one.
+    pub more: bool,
+    /// Reason for which the receive descriptor cannot be used.
+    pub refusal: Option<Status>,
+}
+
 /// A transfer with a ticket.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
@@ -66,6 +85,8 @@ pub struct Transfer {
     pub ending: Option<Status>,
     /// If it fails, the next one ends as aborted.
     pub linked: bool,
+    /// The reception that ends with it, if it is a message.
+    pub delivery: Option<Delivery>,
 }
 
 impl Transfer {
@@ -79,6 +100,16 @@ impl Transfer {
             ready,
             ending: None,
             linked: false,
+            delivery: None,
+        }
+    }
+
+    /// Builds the transfer of an operation, or of its refusal.
+    pub fn of(work: Result<Work, Status>, ready: Instant) -> Self {
+        match work {
+            Ok(Work::Nothing) => Self::ended(Status::Ok, ready),
+            Ok(work) => Self::new(work, ready),
+            Err(status) => Self::ended(status, ready),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
 
 use crate::abi::Status;
-use crate::check::{exported_region, AccessCheck, CheckedSide, Location};
+use crate::check::{exported_region, AccessCheck, CheckedSide, Location, PeerLocation};
 use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::tpt::{page_right, region_right, EntryRange, View};
@@ -88,6 +88,20 @@ fn walk_region<B: Bus + ?Sized>(
     Ok(())
 }
 
+/// Returns the region of a buffer that a peer posted, if it is still the same.
+fn posted_region<B: Bus + ?Sized>(
+    peer: &View<'_, B>,
+    remote: &PeerLocation,
+    right: Right,
+) -> Result<RegionEntry, Status> {
+    let region = peer.region(remote.region).map_err(|_| Status::Remote)?;
+    let same = region.generation == remote.generation
+        && region.space == remote.space
+        && region.flags.contains(region_right(right))
+        && !region.flags.contains(RegionFlags::REMOTE);
+    same.then_some(region).ok_or(Status::Remote)
+}
+
 /// Finds the segments of the `length` bytes that follow the first `done` bytes of a side.
 ///
 /// [`Status::Aborted`] for a region that has ended or was replaced since it was named; other
@@ -150,10 +164,13 @@ pub fn segments<B: Bus + ?Sized>(
             own_region(region, generation)?;
             remote
         }
-        Location::Peer(remote) => remote,
+        Location::Peer(remote) | Location::Posted(remote) => remote,
     };
     let peer = access_check.peer(remote.node, remote.link_generation)?;
-    let exported = exported_region(peer, remote.region, remote.generation, &[right])?;
+    let exported = match side.place {
+        Location::Posted(_) => posted_region(peer, &remote, right)?,
+        _ => exported_region(peer, remote.region, remote.generation, &[right])?,
+    };
     let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
     walk_region(peer, &exported, position, length, right, segments).map_err(|_| Status::Remote)?;
     Ok(Owner::Peer(remote.node))

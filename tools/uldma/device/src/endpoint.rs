@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Endpoints: matches the messages that one node sends with the buffers that another has posted.
+//!
+//! The engine of the sender does it, and takes each receive descriptor once. What the receiver
+//! posted is checked against the receiver's tables: a posted buffer needs no export.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::abi::{status_page, Status};
+use crate::check::{self, AccessCheck, CheckedTransfer};
+use crate::completion::{Completion, StatusPage};
+use crate::context::Wait;
+use crate::dispatch;
+use crate::layout::{EndpointEntry, EndpointFlags, EventCauses};
+use crate::memory::{BusError, GuestMemory};
+use crate::model::Model;
+use crate::poll::Polled;
+use crate::queue::{Ring, Send};
+use crate::tpt::View;
+use crate::transfer::{Delivery, Work};
+
+/// The context that sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// Its node.
+    pub node: usize,
+    /// Its number.
+    pub context: usize,
+    /// Its space; `None` for a privileged context.
+    pub space: Option<u32>,
+}
+
+/// The result of a search for the receive descriptor of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// None is posted.
+    Waits(Limit),
+    /// What to do, or why it cannot be done, and what the receiver gets.
+    Found(Result<Work, Status>, Delivery),
+}
+
+/// How long a message may wait for a receive descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    node: usize,
+    timeout_ms: u32,
+}
+
+impl Limit {
+    /// Returns the wait that begins now.
+    pub fn begin(self, now: Instant) -> Wait {
+        let limited = (self.timeout_ms != u32::MAX).then_some(self.timeout_ms);
+        let limit = limited.map(|limit| Duration::from_millis(limit.into()));
+        Wait {
+            node: self.node,
+            until: limit.and_then(|limit| now.checked_add(limit)),
+        }
+    }
+}
+
+impl Wait {
+    /// Returns true if the send fails by now.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+/// The receptions of one endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Receptions {
+    generation: u64,
+    /// Receive descriptors that were taken.
+    taken: u64,
+    /// Receptions that ended with an error.
+    failed: u64,
+}
+
+/// The receptions of all endpoints, by node and index.
+#[derive(Debug, Default)]
+pub struct Endpoints(BTreeMap<(usize, u32), Receptions>);
+
+impl Endpoints {
+    /// Forgets an endpoint that is invalidated.
+    pub fn forget(&mut self, node: usize, index: u32) {
+        self.0.remove(&(node, index));
+    }
+
+    /// Forgets the endpoints of a node that is reset.
+    pub fn forget_node(&mut self, node: usize) {
+        self.0.retain(|(other, _), _| *other != node);
+    }
+
+    /// Returns the receptions of an endpoint. Those of a new one continue the counts of its status
+    /// page.
+    fn of(
+        &mut self,
+        place: (usize, u32),
+        entry: &EndpointEntry,
+        memory: &GuestMemory,
+    ) -> Result<&mut Receptions, BusError> {
+        let known = self.0.get(&place);
+        if known.is_none_or(|known| known.generation != entry.generation) {
+            let counts = StatusPage::new(memory, entry.receive_status)?.counts()?;
+            let receptions = Receptions {
+                generation: entry.generation,
+                taken: counts.completed,
+                failed: counts.failed,
+            };
+            self.0.insert(place, receptions);
+        }
+        self.0.get_mut(&place).ok_or(BusError)
+    }
+
+    /// Takes the receive descriptor for a message, unless the sender may not send it.
+    pub fn take(
+        &mut self,
+        sender: &Sender,
+        send: &Send,
+        access_check: &AccessCheck<'_, GuestMemory>,
+        memories: &[&GuestMemory],
+    ) -> Result<Match, Status> {
+        if send.flags != 0 {
+            return Err(Status::NotValid);
+        }
+        let own = access_check.own.endpoint(send.endpoint)?;
+        if sender.space.is_some_and(|space| own.space != space)
+            || own.context as usize != sender.context
+        {
+            return Err(Status::NotOwner);
+        }
+        if send.length > own.most_bytes {
+            return Err(Status::TooLong);
+        }
+        // A message without bytes has no memory to be checked.
+        let source = match send.length {
+            0 => None,
+            bytes => Some(check::message(
+                access_check,
+                sender.space,
+                send.from,
+                bytes,
+            )?),
+        };
+        let number = own.flags.get(EndpointFlags::NODE);
+        let view = access_check.peer(number, own.link_generation)?;
+        let peer = peer_of(&own, sender.node, send.endpoint, view)?;
+        let node = number as usize;
+        let memory = *memories.get(node).ok_or(Status::LinkDown)?;
+        let far = |_: BusError| Status::Remote;
+        let receptions = self.of((node, own.peer_endpoint), &peer, memory);
+        let receptions = receptions.map_err(far)?;
+        let ring = Ring::new(memory, peer.receive_ring).map_err(far)?;
+        let ticket = receptions.taken.wrapping_add(1);
+        let Some(posted) = ring.read(ticket).map_err(far)? else {
+            return Ok(Match::Waits(Limit {
+                node,
+                timeout_ms: own.timeout_ms,
+            }));
+        };
+        receptions.taken = ticket;
+
+        let whose = (number, own.link_generation);
+        let room = posted.buffer().and_then(|(to, room)| {
+            let buffer = check::posted(view, whose, peer.space, to, room);
+            Ok((buffer?, room))
+        });
+        let (work, refusal) = match room {
+            Err(refusal) => (Err(Status::Remote), Some(refusal)),
+            Ok((_, room)) if send.length > room => (Err(Status::TooLong), Some(Status::TooLong)),
+            Ok((destination, _)) => {
+                let copy = source.map(|source| {
+                    Work::Copy(CheckedTransfer {
+                        source,
+                        destination,
+                        bytes: send.length,
+                    })
+                });
+                (Ok(copy.unwrap_or(Work::Nothing)), None)
+            }
+        };
+        let delivery = Delivery {
+            node,
+            endpoint: own.peer_endpoint,
+            generation: peer.generation,
+            sender: send.endpoint,
+            ticket,
+            more: send.more,
+            refusal,
+        };
+        Ok(Match::Found(work, delivery))
+    }
+}
+
+/// Returns the endpoint that endpoint `index` of `node` is connected to, if that one agrees.
+fn peer_of(
+    own: &EndpointEntry,
+    node: usize,
+    index: u32,
+    view: &View<'_, GuestMemory>,
+) -> Result<EndpointEntry, Status> {
+    let peer = view.endpoint(own.peer_endpoint);
+    let peer = peer.map_err(|_| Status::Remote)?;
+    let agrees = peer.generation == own.peer_generation
+        && peer.flags.get(EndpointFlags::NODE) as usize == node
+        && peer.peer_endpoint == index
+        && peer.peer_generation == own.generation
+        && peer.link_generation == own.link_generation;
+    agrees.then_some(peer).ok_or(Status::Remote)
+}
+
+impl Delivery {
+    fn flags(&self) -> u32 {
+        if self.more {
+            status_page::MORE
+        } else {
+            0
+        }
+    }
+
+    /// Returns the status that the receiver sees of a message that ended with `status`.
+    fn status(&self, status: Status) -> Status {
+        match (self.refusal, status) {
+            (Some(refusal), _) => refusal,
+            (None, Status::Ok | Status::LinkDown) => status,
+            // What was wrong at the sender does not concern the receiver.
+            (None, _) => Status::Aborted,
+        }
+    }
+}
+
+impl Model {
+    /// Writes the receptions of messages that have ended, before the sender learns of their end.
+    pub(crate) fn deliver(&mut self, done: &[Completion], memories: &[&GuestMemory]) {
+        for completion in done {
+            if let Some(delivery) = &completion.delivery {
+                self.deliver_one(delivery, completion, memories);
+            }
+        }
+    }
+
+    fn deliver_one(
+        &mut self,
+        delivery: &Delivery,
+        completion: &Completion,
+        memories: &[&GuestMemory],
+    ) {
+        let key = (delivery.node, delivery.endpoint);
+        let known = self.endpoints.0.get_mut(&key);
+        let known = known.filter(|known| known.generation == delivery.generation);
+        let node = self.nodes.get_mut(delivery.node);
+        let (Some(receptions), Some(node), Some(memory)) =
+            (known, node, memories.get(delivery.node))
+        else {
+            return;
+        };
+        if !node.is_enabled() || !node.config.is_bus_master() {
+            return;
+        }
+        let view = View::new(&node.registers.tables, *memory);
+        // An endpoint that is being invalidated gets nothing more.
+        let entry = view.endpoint(delivery.endpoint).ok();
+        let Some(entry) = entry.filter(|entry| entry.generation == delivery.generation) else {
+            return;
+        };
+        let status = delivery.status(completion.status);
+        receptions.failed = receptions
+            .failed
+            .wrapping_add(u64::from(status != Status::Ok));
+        let reception = Completion {
+            ticket: delivery.ticket,
+            bytes: completion.bytes,
+            status,
+            failed: receptions.failed,
+            flags: delivery.flags(),
+            delivery: None,
+        };
+        let written = dispatch::write(&[reception], &node.faults, memory, entry.receive_status);
+        let notified = written.and_then(|()| {
+            StatusPage::new(memory, entry.receive_status)?.take_notify(delivery.ticket)
+        });
+        match notified {
+            Ok(true) => node.raise_event(EventCauses::COMPLETION),
+            Ok(false) => {}
+            Err(BusError) => node.raise_event(EventCauses::ERROR),
+        }
+    }
+
+    /// Asks the receiver of a message that waits to store to its context page when it has posted a
+    /// buffer, and looks for the buffer once more.
+    pub(crate) fn ask_receiver(
+        &mut self,
+        number: usize,
+        place: usize,
+        wait: Wait,
+        memories: &[&GuestMemory],
+    ) -> Result<Polled, BusError> {
+        let found = self.posted_meanwhile(number, place, wait, memories);
+        if found == Some(true) {
+            let node = self.nodes.get_mut(number).ok_or(BusError)?;
+            node.contexts.get_mut(place).ok_or(BusError)?.wake();
+            return Ok(Polled::Found);
+        }
+        Ok(Polled::Asleep)
+    }
+
+    fn posted_meanwhile(
+        &mut self,
+        number: usize,
+        place: usize,
+        wait: Wait,
+        memories: &[&GuestMemory],
+    ) -> Option<bool> {
+        let node = self.nodes.get(number)?;
+        let setup = node.contexts.get(place)?.setup;
+        let next = node.contexts.get(place)?.next_ticket();
+        let memory = *memories.get(number)?;
+        let ring = Ring::new(memory, setup.descriptors).ok()?;
+        let send = ring.read(next).ok()??.send()?;
+        let own = View::new(&node.registers.tables, memory);
+        let own = own.endpoint(send.endpoint).ok()?;
+        let peer = self.nodes.get(wait.node)?;
+        let memory = *memories.get(wait.node)?;
+        let entry = View::new(&peer.registers.tables, memory).endpoint(own.peer_endpoint);
+        let entry = entry.ok()?;
+        let page = StatusPage::new(memory, entry.receive_status).ok()?;
+        page.wakeup(true).ok()?;
+        let receptions = self.endpoints.0.get(&(wait.node, own.peer_endpoint))?;
+        let ring = Ring::new(memory, entry.receive_ring).ok()?;
+        let posted = ring.read(receptions.taken.wrapping_add(1)).ok()?.is_some();
+        if posted {
+            page.wakeup(false).ok()?;
+        }
+        Some(posted)
+    }
+
+    /// Polls the queues again whose sends wait for what `which` selects.
+    pub(crate) fn wake_senders(&mut self, which: impl Fn(&Wait) -> bool) {
+        for context in self.nodes.iter_mut().flat_map(|node| &mut node.contexts) {
+            if context.waiting().as_ref().is_some_and(&which) {
+                context.wake();
+                self.wake_poller = true;
+            }
+        }
+    }
+
+    /// Polls the queues again whose sends have waited long enough.
+    pub(crate) fn wake_overdue(&mut self, now: Instant) {
+        self.wake_senders(|wait| wait.is_over(now));
+    }
+
+    /// Returns the time at which the next send fails that waits.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let contexts = self.nodes.iter().flat_map(|node| &node.contexts);
+        contexts.filter_map(|it| it.waiting()?.until).min()
+    }
+}
