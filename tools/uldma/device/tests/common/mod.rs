@@ -16,7 +16,9 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use uldma_device::abi::{descriptor, status_page, Op, STATUS_RECORDS};
-use uldma_device::layout::{PageEntry, PageWord, RegionEntry, RegionFlags, Run, TABLE_BLOCK_SIZE};
+use uldma_device::layout::{
+    EndpointEntry, PageEntry, PageWord, RegionEntry, RegionFlags, Run, TABLE_BLOCK_SIZE,
+};
 use uldma_device::memory::GuestMemory;
 
 /// Bus address of the first byte of a guest's memory.
@@ -29,6 +31,10 @@ const STATUS_PAGES: u64 = BASE + 0x4000;
 const DESCRIPTORS: u64 = BASE + 0x1_0000;
 const REGION_BLOCKS: u64 = BASE + 0x2_0000;
 const PAGE_BLOCKS: u64 = BASE + 0x4_0000;
+const ENDPOINT_DIRECTORY: u64 = BASE + 0x9_0000;
+const ENDPOINT_BLOCK: u64 = BASE + 0x9_1000;
+const RECEIVE_RING: u64 = BASE + 0x9_2000;
+const RECEIVE_STATUS: u64 = BASE + 0x9_3000;
 /// First bus address that tables do not use.
 pub(crate) const FREE: u64 = BASE + 0x10_0000;
 
@@ -139,6 +145,7 @@ impl Guest {
             let address = REGION_BLOCKS + block * TABLE_BLOCK_SIZE as u64;
             guest.put64(REGION_DIRECTORY + block * 8, address);
         }
+        guest.put64(ENDPOINT_DIRECTORY, ENDPOINT_BLOCK);
         guest
     }
 
@@ -170,9 +177,29 @@ impl Guest {
         DESCRIPTORS + u64::from(context) * PAGE
     }
 
+    pub(crate) fn endpoint_directory(&self) -> u64 {
+        ENDPOINT_DIRECTORY
+    }
+
+    pub(crate) fn receive_ring(&self) -> u64 {
+        RECEIVE_RING
+    }
+
+    pub(crate) fn receive_status(&self) -> u64 {
+        RECEIVE_STATUS
+    }
+
     /// Writes a descriptor to a context's queue.
     pub(crate) fn submit(&self, context: u32, ticket: u64, asked: &Descriptor) {
-        let page = self.descriptors(context);
+        self.put_descriptor(self.descriptors(context), ticket, asked);
+    }
+
+    /// Writes a descriptor to the receive ring.
+    pub(crate) fn post(&self, ticket: u64, asked: &Descriptor) {
+        self.put_descriptor(RECEIVE_RING, ticket, asked);
+    }
+
+    fn put_descriptor(&self, page: u64, ticket: u64, asked: &Descriptor) {
         let place = page + ticket % STATUS_RECORDS * descriptor::SIZE;
         let two = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
         for (offset, word) in [
@@ -242,6 +269,24 @@ impl Guest {
         ];
         for (number, word) in words.into_iter().enumerate() {
             let place = REGION_BLOCKS + u64::from(index) * 64 + number as u64 * 8;
+            self.put64(place, word);
+        }
+    }
+
+    pub(crate) fn put_endpoint(&self, index: u32, entry: &EndpointEntry) {
+        let two = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
+        let words = [
+            two(entry.flags.bits(), entry.space),
+            entry.generation,
+            entry.receive_ring,
+            entry.receive_status,
+            two(entry.context, entry.peer_endpoint),
+            entry.peer_generation,
+            two(entry.link_generation, entry.timeout_ms),
+            entry.most_bytes,
+        ];
+        for (number, word) in words.into_iter().enumerate() {
+            let place = ENDPOINT_BLOCK + u64::from(index) * 64 + number as u64 * 8;
             self.put64(place, word);
         }
     }
@@ -337,7 +382,15 @@ impl Guest {
 
     /// Ticket, bytes and status of a completion record.
     pub(crate) fn record(&self, context: u32, ticket: u64) -> (u64, u64, u64) {
-        let page = self.status_page(context);
+        self.record_at(self.status_page(context), ticket)
+    }
+
+    /// Ticket, bytes and status, with the flags above it, of a reception.
+    pub(crate) fn reception(&self, ticket: u64) -> (u64, u64, u64) {
+        self.record_at(RECEIVE_STATUS, ticket)
+    }
+
+    fn record_at(&self, page: u64, ticket: u64) -> (u64, u64, u64) {
         let place = page + status_page::RECORDS + ticket % 64 * status_page::RECORD_SIZE;
         (
             self.get64(place + status_page::RECORD_TICKET),

@@ -204,8 +204,12 @@ impl Rig {
 
     /// Polls the queues once.
     pub(crate) fn poll(&mut self) -> Polled {
+        self.poll_at(Instant::now())
+    }
+
+    /// Polls the queues once, at some time.
+    pub(crate) fn poll_at(&mut self, now: Instant) -> Polled {
         let memories: Vec<_> = self.memories.iter().collect();
-        let now = Instant::now();
         self.model.poll(now, &memories, &mut self.scratch)
     }
 
