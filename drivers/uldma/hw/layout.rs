@@ -564,6 +564,8 @@ word! {
     flags {
         /// The entry is valid.
         VALID = 0;
+        /// The peer's endpoint is known; nothing is sent before, and what the peer sends waits.
+        CONNECTED = 1;
     }
 
     fields {
@@ -586,16 +588,16 @@ pub struct EndpointEntry {
     pub receive_ring: u64,
     /// Bus address of the status page of receptions (`struct uldma_status_page`).
     pub receive_status: u64,
-    /// Context that may send from it.
-    pub context: u32,
+    /// Milliseconds for which a send waits for a receive descriptor; 0: none, all ones: no limit.
+    pub timeout_ms: u32,
     /// Index of the peer's endpoint.
     pub peer_endpoint: u32,
     /// [`EndpointEntry::generation`] of the peer's endpoint.
     pub peer_generation: u64,
     /// Generation of the link to the peer's node under which the connection was made.
     pub link_generation: u32,
-    /// Milliseconds for which a send waits for a receive descriptor; 0: none.
-    pub timeout_ms: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Number of bytes of the longest message that may be sent.
     pub most_bytes: u64,
 }

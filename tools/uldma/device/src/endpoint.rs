@@ -75,6 +75,11 @@ struct Receptions {
     taken: u64,
     /// Receptions that ended with an error.
     failed: u64,
+    /// Receptions that have not ended. All are of one context, since those of two could end in
+    /// another order.
+    in_flight: u32,
+    /// Node and context that sent last.
+    sender: (usize, usize),
 }
 
 /// The receptions of all endpoints, by node and index.
@@ -87,9 +92,14 @@ impl Endpoints {
         self.0.remove(&(node, index));
     }
 
-    /// Forgets the endpoints of a node that is reset.
+    /// Forgets the endpoints of a node that is reset, and the messages that it was sending.
     pub fn forget_node(&mut self, node: usize) {
         self.0.retain(|(other, _), _| *other != node);
+        for receptions in self.0.values_mut() {
+            if receptions.sender.0 == node {
+                receptions.in_flight = 0;
+            }
+        }
     }
 
     /// Returns the receptions of an endpoint. Those of a new one continue the counts of its status
@@ -107,6 +117,8 @@ impl Endpoints {
                 generation: entry.generation,
                 taken: counts.completed,
                 failed: counts.failed,
+                in_flight: 0,
+                sender: (0, 0),
             };
             self.0.insert(place, receptions);
         }
@@ -125,10 +137,11 @@ impl Endpoints {
             return Err(Status::NotValid);
         }
         let own = access_check.own.endpoint(send.endpoint)?;
-        if sender.space.is_some_and(|space| own.space != space)
-            || own.context as usize != sender.context
-        {
+        if sender.space.is_some_and(|space| own.space != space) {
             return Err(Status::NotOwner);
+        }
+        if !own.flags.contains(EndpointFlags::CONNECTED) {
+            return Err(Status::NotValid);
         }
         if send.length > own.most_bytes {
             return Err(Status::TooLong);
@@ -145,21 +158,30 @@ impl Endpoints {
         };
         let number = own.flags.get(EndpointFlags::NODE);
         let view = access_check.peer(number, own.link_generation)?;
-        let peer = peer_of(&own, sender.node, send.endpoint, view)?;
         let node = number as usize;
+        let waits = Match::Waits(Limit {
+            node,
+            timeout_ms: own.timeout_ms,
+        });
+        let Some(peer) = peer_of(&own, sender.node, send.endpoint, view)? else {
+            return Ok(waits);
+        };
         let memory = *memories.get(node).ok_or(Status::LinkDown)?;
         let far = |_: BusError| Status::Remote;
         let receptions = self.of((node, own.peer_endpoint), &peer, memory);
         let receptions = receptions.map_err(far)?;
         let ring = Ring::new(memory, peer.receive_ring).map_err(far)?;
         let ticket = receptions.taken.wrapping_add(1);
+        let from = (sender.node, sender.context);
+        if receptions.in_flight > 0 && receptions.sender != from {
+            return Ok(waits);
+        }
         let Some(posted) = ring.read(ticket).map_err(far)? else {
-            return Ok(Match::Waits(Limit {
-                node,
-                timeout_ms: own.timeout_ms,
-            }));
+            return Ok(waits);
         };
         receptions.taken = ticket;
+        receptions.sender = from;
+        receptions.in_flight += 1;
 
         let whose = (number, own.link_generation);
         let room = posted.buffer().and_then(|(to, room)| {
@@ -193,21 +215,27 @@ impl Endpoints {
     }
 }
 
-/// Returns the endpoint that endpoint `index` of `node` is connected to, if that one agrees.
+/// Returns the endpoint that endpoint `index` of `node` is connected to, if that one agrees; `None`
+/// if it is not connected yet.
 fn peer_of(
     own: &EndpointEntry,
     node: usize,
     index: u32,
     view: &View<'_, GuestMemory>,
-) -> Result<EndpointEntry, Status> {
+) -> Result<Option<EndpointEntry>, Status> {
     let peer = view.endpoint(own.peer_endpoint);
     let peer = peer.map_err(|_| Status::Remote)?;
-    let agrees = peer.generation == own.peer_generation
-        && peer.flags.get(EndpointFlags::NODE) as usize == node
+    if peer.generation != own.peer_generation {
+        return Err(Status::Remote);
+    }
+    if !peer.flags.contains(EndpointFlags::CONNECTED) {
+        return Ok(None);
+    }
+    let agrees = peer.flags.get(EndpointFlags::NODE) as usize == node
         && peer.peer_endpoint == index
         && peer.peer_generation == own.generation
         && peer.link_generation == own.link_generation;
-    agrees.then_some(peer).ok_or(Status::Remote)
+    agrees.then_some(Some(peer)).ok_or(Status::Remote)
 }
 
 impl Delivery {
@@ -236,6 +264,8 @@ impl Model {
         for completion in done {
             if let Some(delivery) = &completion.delivery {
                 self.deliver_one(delivery, completion, memories);
+                // Another context may wait for the end of this one's messages.
+                self.wake_senders(|wait| wait.node == delivery.node);
             }
         }
     }
@@ -255,6 +285,7 @@ impl Model {
         else {
             return;
         };
+        receptions.in_flight = receptions.in_flight.saturating_sub(1);
         if !node.is_enabled() || !node.config.is_bus_master() {
             return;
         }

@@ -268,19 +268,19 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         if !flags.contains(EndpointFlags::VALID) {
             return Err(EntryError::NotValid);
         }
-        let (context, peer_endpoint) = halves(self.load(place, 32)?);
-        let (link_generation, timeout_ms) = halves(self.load(place, 48)?);
+        let (timeout_ms, peer_endpoint) = halves(self.load(place, 32)?);
+        let (link_generation, reserved) = halves(self.load(place, 48)?);
         let entry = EndpointEntry {
             flags,
             space,
             generation: self.load(place, 8)?,
             receive_ring: self.load(place, 16)?,
             receive_status: self.load(place, 24)?,
-            context,
+            timeout_ms,
             peer_endpoint,
             peer_generation: self.load(place, 40)?,
             link_generation,
-            timeout_ms,
+            reserved,
             most_bytes: self.load(place, 56)?,
         };
         if self.load(place, 0)? != head {

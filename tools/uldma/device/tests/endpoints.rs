@@ -14,8 +14,8 @@ use common::{pattern, Descriptor, FREE, PAGE};
 use uldma_device::abi::{descriptor, status_page, Method, Op, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    reg, Control, EndpointEntry, EndpointFlags, EventCauses, Invalidation, RegionEntry,
-    RegionFlags, BAR_CONTEXT,
+    ctx, reg, ContextControl, Control, EndpointEntry, EndpointFlags, EventCauses, Invalidation,
+    RegionEntry, RegionFlags, BAR_CONTEXT,
 };
 use uldma_device::poll::Polled;
 
@@ -28,7 +28,7 @@ const MOST: u64 = 512 << 10;
 
 /// The endpoint of a node that is connected to one of the other node.
 fn entry(rig: &Rig, node: usize, space: u32, peer: u32) -> EndpointEntry {
-    let flags = EndpointFlags::VALID;
+    let flags = EndpointFlags::VALID | EndpointFlags::CONNECTED;
     EndpointEntry {
         flags: flags
             .try_with(EndpointFlags::NODE, 1 - node as u32)
@@ -37,11 +37,11 @@ fn entry(rig: &Rig, node: usize, space: u32, peer: u32) -> EndpointEntry {
         generation: 1,
         receive_ring: rig.guests[node].receive_ring(),
         receive_status: rig.guests[node].receive_status(),
-        context: OURS,
+        timeout_ms: u32::MAX,
         peer_endpoint: peer,
         peer_generation: 1,
         link_generation: 1,
-        timeout_ms: u32::MAX,
+        reserved: 0,
         most_bytes: MOST,
     }
 }
@@ -262,21 +262,27 @@ fn only_the_owner_sends() {
     let mut rig = rig();
     post(&rig, 1, buffer(0, 8));
     let own = entry(&rig, 0, SPACE, RECEIVER);
-    let of_others = [
-        EndpointEntry {
-            space: OTHER_SPACE,
-            ..own
-        },
-        EndpointEntry {
-            context: THEIRS,
-            ..own
-        },
+    let unusable = [
+        (
+            EndpointEntry {
+                space: OTHER_SPACE,
+                ..own
+            },
+            Status::NotOwner,
+        ),
+        (
+            EndpointEntry {
+                flags: own.flags.without(EndpointFlags::CONNECTED),
+                ..own
+            },
+            Status::NotValid,
+        ),
     ];
-    for (ticket, entry) in (1..).zip(of_others) {
+    for (ticket, (entry, expected)) in (1..).zip(unusable) {
         rig.guests[0].put_endpoint(SENDER, &entry);
         send(&rig, ticket, message(0, 8));
         run(&mut rig);
-        assert_eq!(sent(&rig, ticket), (0, Status::NotOwner));
+        assert_eq!(sent(&rig, ticket), (0, expected));
     }
     let absent = |endpoint| Descriptor {
         destination: (endpoint, 0),
@@ -506,4 +512,52 @@ fn a_context_that_is_disabled_sends_nothing_more() {
     rig.set(0, reg::CONTROL, Control::ENABLE);
     run(&mut rig);
     assert_eq!(sent(&rig, 1).1, Status::LinkDown, "the connection is older");
+}
+
+#[test]
+fn what_is_sent_before_the_peer_is_connected_waits() {
+    let mut rig = rig();
+    let connected = entry(&rig, 1, OTHER_SPACE, SENDER);
+    let listening = EndpointEntry {
+        flags: EndpointFlags::VALID,
+        peer_endpoint: 0,
+        peer_generation: 0,
+        link_generation: 0,
+        ..connected
+    };
+    rig.guests[1].put_endpoint(RECEIVER, &listening);
+    post(&rig, 1, buffer(0, 8));
+    send(&rig, 1, message(0, 8));
+    run(&mut rig);
+    assert_eq!(rig.guests[0].completed(OURS), (0, 0));
+    rig.guests[1].put_endpoint(RECEIVER, &connected);
+    run(&mut rig);
+    assert_eq!(sent(&rig, 1), (8, Status::Ok));
+}
+
+/// Receptions end in order, so the messages of one context end before those of another begin.
+#[test]
+fn contexts_of_one_program_take_turns_at_an_endpoint() {
+    let mut rig = rig();
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    rig.set_ctx(0, THEIRS, ctx::SPACE, SPACE);
+    rig.set_method(0, THEIRS, Method::Queue);
+    post(&rig, 1, buffer(0, MOST));
+    post(&rig, 2, buffer(0, 8));
+    send(&rig, 1, message(0, MOST));
+    rig.poll();
+    rig.guests[0].submit(THEIRS, 1, &message(0, 8));
+    rig.poll();
+    assert_eq!(rig.guests[0].completed(THEIRS), (0, 0));
+    run(&mut rig);
+    assert_eq!(received(&rig, 1), (MOST, Status::Ok, 0));
+    assert_eq!(received(&rig, 2), (8, Status::Ok, 0));
+    assert_eq!(rig.guests[0].completed(THEIRS), (1, 0));
+
+    // A sender that is reset in the middle leaves nothing behind.
+    post(&rig, 3, buffer(0, MOST));
+    send(&rig, 2, message(0, MOST));
+    rig.poll();
+    rig.set(0, reg::CONTROL, Control::RESET);
+    assert_eq!(receptions(&rig), 2);
 }

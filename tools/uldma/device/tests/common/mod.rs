@@ -280,9 +280,9 @@ impl Guest {
             entry.generation,
             entry.receive_ring,
             entry.receive_status,
-            two(entry.context, entry.peer_endpoint),
+            two(entry.timeout_ms, entry.peer_endpoint),
             entry.peer_generation,
-            two(entry.link_generation, entry.timeout_ms),
+            two(entry.link_generation, entry.reserved),
             entry.most_bytes,
         ];
         for (number, word) in words.into_iter().enumerate() {
