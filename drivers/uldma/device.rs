@@ -24,8 +24,9 @@
 //! 15. `VirtualContext::past`
 //! 16. `Engine::state`
 //! 17. `Queue::state`
-//! 18. `Events::state`
-//! 19. the locks of `Tpt` and of the hardware
+//! 18. `Endpoints::state`
+//! 19. `Events::state`
+//! 20. the locks of `Tpt` and of the hardware
 //!
 //! Exceptions:
 //!
@@ -67,6 +68,7 @@ use crate::{
     },
     dma::{
         context::Contexts,
+        endpoint::Endpoints,
         engine::Engine,
         sched_notify::SchedNotify, //
     },
@@ -74,6 +76,7 @@ use crate::{
         layout::EventCauses,
         Hardware,
         Hw,
+        TableSetup,
         LINK_DOORBELL, //
     },
     kernel_ext::{
@@ -153,6 +156,8 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) contexts: Contexts,
     #[pin]
+    pub(crate) endpoints: Endpoints,
+    #[pin]
     pub(crate) sched_notify: SchedNotify,
     #[pin]
     pub(crate) engine: Engine,
@@ -223,6 +228,7 @@ impl Shared {
                 lmm <- Lmm::new(limits::lmm()),
                 mmap_offsets <- MmapOffsets::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
+                endpoints <- Endpoints::new(dev, &geometry),
                 sched_notify <- sched_notify,
                 engine <- Engine::new(page),
                 queues,
@@ -384,6 +390,7 @@ impl Shared {
         if events.contains(EventCauses::COMPLETION) {
             self.engine.poll();
             self.contexts.progress(hw)?;
+            self.endpoints.progress();
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events.contains(EventCauses::LINK) {
@@ -594,7 +601,12 @@ impl<'bound> Binding<'bound> {
     /// Enables the device. Its interrupt handlers have to be registered before.
     pub(crate) fn enable(&self) -> Result<Working> {
         let shared = &self.shared;
-        let setup = shared.tpt.setup()?;
+        let (endpoints, endpoint_capacity) = shared.endpoints.directory();
+        let setup = TableSetup {
+            endpoints,
+            endpoint_capacity,
+            ..shared.tpt.setup()?
+        };
         let hw = Hw::new(self.dev, &*shared.hw);
         hw.enable(&setup)?;
         if let Some(queues) = &shared.queues {
@@ -628,6 +640,7 @@ impl Drop for Binding<'_> {
             queues.tear_down(dev);
         }
         shared.contexts.tear_down(dev);
+        shared.endpoints.tear_down(dev);
         shared.tpt.tear_down(dev);
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Geometry {
     pub(crate) page_capacity: u32,
     /// Number of regions that a size word can name, including region 0, which means none.
     pub(crate) region_capacity: u32,
+    /// Number of endpoints between which the device matches messages; 0 if it does not.
+    pub(crate) endpoint_capacity: u32,
     /// Bytes of each node's section of the window.
     pub(crate) window_size: usize,
     /// True if processes map the window like other memory, rather than write-combining.
@@ -152,6 +154,7 @@ pub(crate) enum DevicePage {
 }
 
 /// Bus addresses and sizes of the tables.
+#[derive(Default)]
 pub(crate) struct TableSetup {
     /// Directory of the page table.
     pub(crate) pages: DmaAddress,
@@ -161,6 +164,10 @@ pub(crate) struct TableSetup {
     pub(crate) regions: DmaAddress,
     /// Entries that it can name.
     pub(crate) region_capacity: u32,
+    /// Directory of the endpoint table, or 0.
+    pub(crate) endpoints: DmaAddress,
+    /// Entries that it can name.
+    pub(crate) endpoint_capacity: u32,
 }
 
 /// Configuration of a context.
@@ -323,6 +330,16 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(())
     }
 
+    /// Invalidates an endpoint: aborts the messages that it sends and those that are sent to it;
+    /// bounded.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer; its pages must stay allocated then.
+    fn invalidate_endpoint(&self, dev: &Device<Bound>, endpoint: u32) -> Result {
+        Ok(())
+    }
+
     /// Starts a transfer of the kernel's context; returns its ticket.
     ///
     /// # Errors
@@ -477,6 +494,7 @@ impl<'a> Hw<'a> {
         fn take_events() -> Result<EventCauses>;
         fn invalidate_region(region: u32) -> Result;
         fn invalidate_space(space: u32) -> Result;
+        fn invalidate_endpoint(endpoint: u32) -> Result;
         fn start(src: RegionOffset, dst: RegionOffset, length: u64) -> Result<u64>;
         fn enable_context(context: u32, setup: &ContextSetup) -> Result;
         fn disable_context(context: u32) -> Result;

@@ -77,6 +77,10 @@ kernel::prelude::module! {
             default: 0,
             description: "Maximum of requests to peers in flight per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
+        user_endpoints: usize {
+            default: 0,
+            description: "Maximum of endpoints of message connections per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
+        },
         context_slice_ms: u32 {
             default: 10,
             description: "Time slice in milliseconds of a context while others wait for one; longer slices cost fewer switches, shorter ones less waiting",

@@ -4,6 +4,7 @@
 
 pub(crate) mod attachment;
 pub(crate) mod debugfs;
+pub(crate) mod endpoint;
 pub(crate) mod file;
 pub(crate) mod ioctl;
 pub(crate) mod open_file;

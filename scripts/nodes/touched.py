@@ -34,6 +34,7 @@ METHODS = (
 )
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
+MESSAGES = _programs("endpoint", "peer_message")
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
     "nodes:(stalled|faults)",
@@ -98,6 +99,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"dma/method\.rs|kernel_ext/random\.rs": METHODS,
     r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
     r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
+    r"dma/endpoint\.rs|user/(ioctl/)?endpoint\.rs": (*MESSAGES, *FAILING),
     r"dma/queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
     r"link/(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (
         *EXPORTS,

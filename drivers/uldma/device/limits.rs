@@ -73,6 +73,11 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             MAX_REQUESTS,
             &module_parameters::user_requests,
         ),
+        (
+            Resource::Endpoints,
+            usize::try_from(geometry.endpoint_capacity)?,
+            &module_parameters::user_endpoints,
+        ),
     ] {
         capacity = capacity.with(resource, all);
         chosen = chosen.with(resource, parameter(each));

@@ -211,6 +211,9 @@ impl Adapter {
         } else {
             None
         };
+        // The major version is the driver's.
+        let has_endpoints =
+            version.get(Version::MINOR) >= layout::VERSION_WITH_ENDPOINTS.get(Version::MINOR);
         let geometry = Geometry {
             backend: Backend::Adapter,
             node,
@@ -225,6 +228,11 @@ impl Adapter {
             // As many as a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
             region_capacity: layout::REGION_SLOTS,
+            endpoint_capacity: if has_queue && has_endpoints {
+                layout::MAX_ENDPOINTS
+            } else {
+                0
+            },
             window_size,
             window_cached: false,
         };
@@ -425,6 +433,10 @@ impl Hardware for Adapter {
         bar.write(reg::PAGE_CAPACITY, tables.page_capacity);
         bar.try_write(reg::REGION_DIRECTORY, tables.regions)?;
         bar.write(reg::REGION_CAPACITY, tables.region_capacity);
+        if tables.endpoint_capacity > 0 {
+            bar.try_write(reg::ENDPOINT_DIRECTORY, tables.endpoints)?;
+            bar.write(reg::ENDPOINT_CAPACITY, tables.endpoint_capacity);
+        }
         bar.write(reg::CONTROL, Control::ENABLE);
         self.health.recovered(dev);
         Ok(())
@@ -459,6 +471,10 @@ impl Hardware for Adapter {
 
     fn invalidate_space(&self, dev: &Device<Bound>, space: u32) -> Result {
         self.invalidate(dev, Invalidation::new(Invalidation::SPACE, space))
+    }
+
+    fn invalidate_endpoint(&self, dev: &Device<Bound>, endpoint: u32) -> Result {
+        self.invalidate(dev, Invalidation::new(Invalidation::ENDPOINT, endpoint))
     }
 
     fn start(

@@ -41,6 +41,8 @@ pub(crate) struct Health {
     kept_pages: Atomic<usize>,
     /// Contexts that stay taken because the device did not stop them.
     kept_contexts: Atomic<usize>,
+    /// Endpoints that stay taken because the device did not invalidate them.
+    kept_endpoints: Atomic<usize>,
     /// True if the device was reset without the driver.
     reset: Atomic<bool>,
 }
@@ -53,6 +55,7 @@ pub(crate) struct Report {
     pub(crate) recoveries: u64,
     pub(crate) kept_pages: usize,
     pub(crate) kept_contexts: usize,
+    pub(crate) kept_endpoints: usize,
     pub(crate) reset: bool,
 }
 
@@ -65,6 +68,7 @@ impl Health {
             recoveries: Atomic::new(0),
             kept_pages: Atomic::new(0),
             kept_contexts: Atomic::new(0),
+            kept_endpoints: Atomic::new(0),
             reset: Atomic::new(false),
         }
     }
@@ -131,6 +135,11 @@ impl Health {
         self.kept_contexts.fetch_add(1, Relaxed);
     }
 
+    /// Counts an endpoint that stays taken because the device did not invalidate it.
+    pub(crate) fn keeps_endpoint(&self) {
+        self.kept_endpoints.fetch_add(1, Relaxed);
+    }
+
     /// Notes that the device was reset without the driver.
     pub(crate) fn was_reset(&self, dev: &Device<Bound>) {
         if !self.reset.xchg(true, Full) {
@@ -149,6 +158,7 @@ impl Health {
             recoveries: self.recoveries.load(Relaxed),
             kept_pages: self.kept_pages.load(Relaxed),
             kept_contexts: self.kept_contexts.load(Relaxed),
+            kept_endpoints: self.kept_endpoints.load(Relaxed),
             reset: self.reset.load(Relaxed),
         }
     }
@@ -176,6 +186,7 @@ mod tests {
             recoveries: 1,
             kept_pages: 7,
             kept_contexts: 0,
+            kept_endpoints: 0,
             reset: false,
         };
         assert_eq!(health.report(), report);

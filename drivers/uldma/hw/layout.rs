@@ -140,7 +140,9 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0000);
+pub const VERSION: Version = Version::from_bits(0x0002_0001);
+/// The first [`VERSION`] that has endpoints.
+pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

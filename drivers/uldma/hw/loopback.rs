@@ -231,6 +231,7 @@ impl Loopback {
             shadow_shift: PAGE_CAPACITY.ilog2() + u32::try_from(PAGE_SHIFT)?,
             page_capacity: PAGE_CAPACITY,
             region_capacity: REGION_SLOTS,
+            endpoint_capacity: 0,
             window_size: wire.window_size,
             window_cached: true,
         };

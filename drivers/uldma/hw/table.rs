@@ -31,6 +31,7 @@ use crate::kernel_ext::{
 };
 
 use super::layout::{
+    EndpointEntry,
     PageEntry,
     PageWord,
     RegionEntry,
@@ -52,6 +53,11 @@ unsafe impl FromBytes for RegionEntry {}
 unsafe impl AsBytes for Run {}
 // SAFETY: Any bits are integers.
 unsafe impl FromBytes for Run {}
+
+// SAFETY: Integers without padding, as the size assertions in `layout` and the field sizes show.
+unsafe impl AsBytes for EndpointEntry {}
+// SAFETY: Any bits are integers.
+unsafe impl FromBytes for EndpointEntry {}
 
 /// An entry whose valid flag is written last and cleared first.
 pub(crate) trait Entry: AsBytes + FromBytes + Copy + Default {
@@ -110,6 +116,36 @@ impl Entry for RegionEntry {
 
     fn retract(block: &Coherent<[Self]>, index: usize) -> Result {
         dma_write!(block, [try: index].flags.0, 0u32);
+        Ok(())
+    }
+}
+
+impl Entry for EndpointEntry {
+    fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result {
+        dma_write!(block, [try: index].flags.0, 0u32);
+        dma_write!(block, [try: index].space, self.space);
+        dma_write!(block, [try: index].generation, self.generation);
+        dma_write!(block, [try: index].receive_ring, self.receive_ring);
+        dma_write!(block, [try: index].receive_status, self.receive_status);
+        dma_write!(block, [try: index].timeout_ms, self.timeout_ms);
+        dma_write!(block, [try: index].most_bytes, self.most_bytes);
+        self.publish_peer(block, index)
+    }
+
+    fn retract(block: &Coherent<[Self]>, index: usize) -> Result {
+        dma_write!(block, [try: index].flags.0, 0u32);
+        Ok(())
+    }
+}
+
+impl EndpointEntry {
+    /// Writes the fields that the device uses of a connected endpoint only, then the flags.
+    fn publish_peer(self, block: &Coherent<[Self]>, index: usize) -> Result {
+        dma_write!(block, [try: index].peer_endpoint, self.peer_endpoint);
+        dma_write!(block, [try: index].peer_generation, self.peer_generation);
+        dma_write!(block, [try: index].link_generation, self.link_generation);
+        wmb();
+        dma_write!(block, [try: index].flags.0, self.flags.bits());
         Ok(())
     }
 }
@@ -369,6 +405,15 @@ impl Table<RegionEntry> {
         block.own.get_mut(index).ok_or(EINVAL)?.flags = flags;
         dma_write!(block.shared, [try: index].flags.0, flags.bits());
         Ok(())
+    }
+}
+
+impl Table<EndpointEntry> {
+    /// Adds the peer to an entry. The entry is valid all the time.
+    pub(crate) fn connect(&mut self, index: u32, entry: EndpointEntry) -> Result {
+        let (block, index) = self.place(index)?;
+        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
+        entry.publish_peer(&block.shared, index)
     }
 }
 

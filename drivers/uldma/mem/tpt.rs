@@ -199,6 +199,7 @@ impl Tpt {
                 page_capacity: tables.page_capacity,
                 regions: tables.regions.directory(),
                 region_capacity: tables.region_capacity,
+                ..TableSetup::default()
             })
         })
     }

@@ -52,6 +52,7 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "recoveries {}", health.recoveries)?;
     writeln!(f, "kept_pages {}", health.kept_pages)?;
     writeln!(f, "kept_contexts {}", health.kept_contexts)?;
+    writeln!(f, "kept_endpoints {}", health.kept_endpoints)?;
     writeln!(f, "reset {}", u8::from(health.reset))
 }
 
@@ -82,6 +83,12 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         geometry.region_capacity - 1
     )?;
     writeln!(f, "pages {} of {}", usage.pages, geometry.page_capacity)?;
+    writeln!(
+        f,
+        "endpoints {} of {}",
+        shared.endpoints.used(),
+        geometry.endpoint_capacity
+    )?;
     writeln!(f, "cached {}", shared.lmm.cached())?;
     writeln!(f, "leaked {}", leaked())?;
     writeln!(f, "connections {}", shared.connections.count())?;

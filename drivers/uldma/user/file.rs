@@ -159,7 +159,7 @@ unsafe impl FileOperations for OpenFile {
         let objects = this.objects.lock();
         let regions = objects.handles.iter().filter_map(|object| match object {
             Object::Region(region) => Some(region.length()),
-            Object::Segment(_) => None,
+            Object::Segment(_) | Object::Endpoint(_) => None,
         });
         let (count, bytes) = regions.fold((0u32, 0u64), |(n, sum), length| (n + 1, sum + length));
         seq_print!(m, "uldma-regions:\t{count}\n");

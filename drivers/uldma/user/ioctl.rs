@@ -56,6 +56,7 @@ use crate::{
 
 mod connection;
 mod context;
+mod endpoint;
 mod region;
 
 /// A structure of the user interface.
@@ -99,6 +100,9 @@ arguments!(
     uldma_conn_buffer,
     uldma_conn_range,
     uldma_conn_query,
+    uldma_endpoint_create,
+    uldma_endpoint_connect,
+    uldma_endpoint_wait,
 );
 
 /// A structure in user memory.
@@ -193,6 +197,9 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_CONN_SEND
             | ULDMA_CMD_CONN_RECV
             | ULDMA_CMD_CONN_RECYCLE
+            | ULDMA_CMD_ENDPOINT_CREATE
+            | ULDMA_CMD_ENDPOINT_CONNECT
+            | ULDMA_CMD_ENDPOINT_DESTROY
     )
 }
 
@@ -248,6 +255,10 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_CONN_RECV => connection::reap(open_file, &user, Direction::Receive, nonblock),
         ULDMA_CMD_CONN_RECYCLE => connection::reap(open_file, &user, Direction::Send, nonblock),
         ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
+        ULDMA_CMD_ENDPOINT_CREATE => endpoint::create(open_file, &user),
+        ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
+        ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),
+        ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)
@@ -344,6 +355,8 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_user_max_window = u64::try_from(limits.of(Resource::Window))?;
     arg.out_user_requests = u32::try_from(used.of(Resource::Requests))?;
     arg.out_user_max_requests = u32::try_from(limits.of(Resource::Requests))?;
+    arg.out_user_endpoints = u32::try_from(used.of(Resource::Endpoints))?;
+    arg.out_user_max_endpoints = u32::try_from(limits.of(Resource::Endpoints))?;
     user.write(&arg)
 }
 

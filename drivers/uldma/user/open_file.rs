@@ -55,6 +55,7 @@ use crate::{
     mem::lmm::space::Space,
     user::{
         attachment::Attachment,
+        endpoint::FileEndpoint,
         region::{
             Leaving,
             Region, //
@@ -77,6 +78,8 @@ pub(crate) enum Object {
     Region(Region),
     /// One side of a window segment.
     Segment(Arc<Segment>),
+    /// The end of a message connection.
+    Endpoint(FileEndpoint),
 }
 
 /// The register context of an open file.
@@ -120,7 +123,7 @@ impl Objects {
     pub(crate) fn region(&self, handle: u32) -> Result<&Region> {
         match self.handles.get(handle)? {
             Object::Region(region) => Ok(region),
-            Object::Segment(_) => Err(ENOENT),
+            Object::Segment(_) | Object::Endpoint(_) => Err(ENOENT),
         }
     }
 
@@ -128,7 +131,7 @@ impl Objects {
     pub(crate) fn region_mut(&mut self, handle: u32) -> Result<&mut Region> {
         match self.handles.get_mut(handle)? {
             Object::Region(region) => Ok(region),
-            Object::Segment(_) => Err(ENOENT),
+            Object::Segment(_) | Object::Endpoint(_) => Err(ENOENT),
         }
     }
 
@@ -166,7 +169,7 @@ impl Objects {
                 self.regions -= 1;
                 Some(region)
             }
-            Object::Segment(_) => None,
+            Object::Segment(_) | Object::Endpoint(_) => None,
         }
     }
 
@@ -179,7 +182,15 @@ impl Objects {
     pub(crate) fn segment(&self, handle: u32) -> Result<&Arc<Segment>> {
         match self.handles.get(handle)? {
             Object::Segment(segment) => Ok(segment),
-            Object::Region(_) => Err(ENOENT),
+            Object::Region(_) | Object::Endpoint(_) => Err(ENOENT),
+        }
+    }
+
+    /// The endpoint of `handle`.
+    pub(crate) fn endpoint_mut(&mut self, handle: u32) -> Result<&mut FileEndpoint> {
+        match self.handles.get_mut(handle)? {
+            Object::Endpoint(endpoint) => Ok(endpoint),
+            Object::Region(_) | Object::Segment(_) => Err(ENOENT),
         }
     }
 }
@@ -339,6 +350,7 @@ impl OpenFile {
                 Segment::release(&segment, &self.shared.segment_ctx());
                 Ok(())
             }
+            Object::Endpoint(endpoint) => endpoint.release(&self.shared),
         }
     }
 

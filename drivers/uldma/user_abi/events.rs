@@ -414,6 +414,22 @@ impl Events {
         self.update(|state| state.put_back(event));
     }
 
+    /// Waits until `check`, which is called again after each wake-up, returns something, for at most
+    /// `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// The errors that `check` returns; `ETIMEDOUT`, `EINTR`, `ENODEV` if the device is unbound.
+    pub(crate) fn wait_for<R>(
+        &self,
+        timeout_ns: u64,
+        mut check: impl FnMut() -> Option<Result<R>>,
+    ) -> Result<R> {
+        crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |state| {
+            check().or_else(|| state.gone.then_some(Err(ENODEV)))
+        })?
+    }
+
     /// Waits for the completion of a ticket of the context, for at most `timeout_ns`.
     ///
     /// # Errors

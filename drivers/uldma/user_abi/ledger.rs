@@ -42,10 +42,12 @@ pub(crate) enum Resource {
     Window,
     /// Requests that wait for the answer of a peer.
     Requests,
+    /// Entries of the endpoint table, with two pages each.
+    Endpoints,
 }
 
 /// Number of resources.
-const COUNT: usize = 8;
+const COUNT: usize = 9;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Limits {
             (Listeners, 4, 16),
             (Window, 4, 16),
             (Requests, 4, 16),
+            (Endpoints, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

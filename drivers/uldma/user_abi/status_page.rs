@@ -17,7 +17,8 @@ use kernel::{
 use crate::{
     kernel_ext::{
         compat::smp_rmb,
-        dma::SharedPage, //
+        dma::SharedPage,
+        window::full_fence, //
     },
     uapi, //
 };
@@ -73,6 +74,14 @@ impl StatusPage {
         // The device writes records before the ticket, so the records are read after it.
         smp_rmb();
         completed.unwrap_or(0)
+    }
+
+    /// Requests an interrupt when `count` messages were received. Receptions after this call either
+    /// interrupt, or the caller finds them in [`StatusPage::completed`].
+    pub(crate) fn notify_from(&self, count: u64) {
+        // The offset is a constant, and in the page.
+        let _ = self.page.write_u64(offset_of!(Layout, notify), count);
+        full_fence();
     }
 
     /// Returns true if the device sleeps until it is woken.

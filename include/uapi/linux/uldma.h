@@ -143,6 +143,10 @@
  * @ULDMA_CMD_CONN_RECV: struct uldma_conn_range: get received memory back
  * @ULDMA_CMD_CONN_RECYCLE: struct uldma_conn_range: get sent memory back
  * @ULDMA_CMD_CONN_QUERY: struct uldma_conn_query
+ * @ULDMA_CMD_ENDPOINT_CREATE: struct uldma_endpoint_create
+ * @ULDMA_CMD_ENDPOINT_CONNECT: struct uldma_endpoint_connect
+ * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
+ * @ULDMA_CMD_ENDPOINT_WAIT: struct uldma_endpoint_wait
  */
 enum uldma_cmd {
 	ULDMA_CMD_NOP = 0x00,
@@ -178,6 +182,10 @@ enum uldma_cmd {
 	ULDMA_CMD_CONN_RECV = 0x56,
 	ULDMA_CMD_CONN_RECYCLE = 0x57,
 	ULDMA_CMD_CONN_QUERY = 0x58,
+	ULDMA_CMD_ENDPOINT_CREATE = 0x60,
+	ULDMA_CMD_ENDPOINT_CONNECT = 0x61,
+	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
+	ULDMA_CMD_ENDPOINT_WAIT = 0x63,
 };
 
 #define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
@@ -213,6 +221,10 @@ enum uldma_cmd {
 #define ULDMA_IOC_CONN_RECV		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECV)
 #define ULDMA_IOC_CONN_RECYCLE		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECYCLE)
 #define ULDMA_IOC_CONN_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_QUERY)
+#define ULDMA_IOC_ENDPOINT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CREATE)
+#define ULDMA_IOC_ENDPOINT_CONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CONNECT)
+#define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
+#define ULDMA_IOC_ENDPOINT_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_WAIT)
 
 /**
  * struct uldma_handle - an ioctl that takes nothing but a handle
@@ -293,6 +305,8 @@ enum uldma_backend {
  * @out_user_requests: imports and attaches of the user that wait for an answer of
  *	a peer
  * @out_user_max_requests: of these, how many the user can have
+ * @out_user_endpoints: endpoints of message connections that the user has
+ * @out_user_max_endpoints: of these, how many the user can have
  *
  * The user of an open file is the one as whom the process ran that first opened
  * the device in this address space. It has no limits but the device's if that
@@ -339,6 +353,8 @@ struct uldma_query {
 	__aligned_u64 out_user_max_window;
 	__u32 out_user_requests;
 	__u32 out_user_max_requests;
+	__u32 out_user_endpoints;
+	__u32 out_user_max_endpoints;
 };
 
 /**
@@ -390,11 +406,11 @@ struct uldma_peer_query {
  * imports, and memory given to connections that an engine reaches; pages of
  * registered memory, of memory given to connections and of imports; contexts;
  * connections, and ports that have a listener; bytes of this node's section of
- * the window; requests that wait for an answer of a peer. One that had no
+ * the window; requests that wait for an answer of a peer; endpoints. One that had no
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
  * parameters user_regions, user_pages, user_contexts, user_exclusive_contexts,
- * user_connections, user_listeners, user_window_bytes and user_requests say:
- * unless they are set, half of the contexts, a quarter of them exclusive, which
+ * user_connections, user_listeners, user_window_bytes, user_requests and
+ * user_endpoints say: unless they are set, half of the contexts, a quarter of them exclusive, which
  * the driver cannot take back for another open file, and a quarter of all else.
  * All such users together leave a quarter of the contexts that the driver can take
  * back, and 1 of 16 of all else.
@@ -1416,6 +1432,108 @@ struct uldma_conn_query {
 	__aligned_u64 out_copied;
 	__aligned_u64 out_messages;
 	__aligned_u64 out_pin_calls;
+};
+
+/**
+ * DOC: endpoints
+ *
+ * An endpoint is one end of a message connection. The device moves messages between
+ * two endpoints of two nodes without the kernels: a program sends with ULDMA_OP_SEND
+ * from the queue of its context (ULDMA_METHOD_QUEUE), and receives into memory that
+ * it has posted before.
+ *
+ *  - The receive ring is a page of struct uldma_descriptor, at @out_ring_offset of
+ *    mmap(). The program writes descriptors with ULDMA_OP_RECV, which name memory by
+ *    @dst, @dst_offset and @length, counted and stored as those of a queue. Nothing
+ *    else of a descriptor is used, and no flag exists.
+ *  - The receive status, at @out_status_offset, is a struct uldma_status_page. Each
+ *    message takes the next descriptor, and ends with its record and its place in
+ *    @completed. A record has the bytes of the message, or says why the descriptor
+ *    could not be used, or how the message failed.
+ *  - After posting, load @wakeup of the receive status with a full barrier between.
+ *    If it is not zero, store to the page of a context of the same node with
+ *    ULDMA_METHOD_QUEUE, or call ULDMA_IOC_ENDPOINT_WAIT.
+ *  - Messages arrive in the order in which one context sends them. A message that
+ *    finds no descriptor waits, and those after it in its queue, for @timeout_ms of
+ *    its endpoint; then it ends with ULDMA_DMA_NOT_READY.
+ *  - Each of two programs creates an endpoint, tells the other one its node, index
+ *    and generation, and connects its own to the other's. What is sent to an endpoint
+ *    that is not connected yet waits. An endpoint that has ended, or is connected to
+ *    another one, refuses messages with ULDMA_DMA_REMOTE.
+ */
+
+/**
+ * struct uldma_endpoint_create - create an endpoint
+ * @size: sizeof(struct uldma_endpoint_create)
+ * @flags: zero
+ * @timeout_ms: milliseconds for which a message waits for a receive descriptor of the
+ *	peer: zero: it does not wait, all ones: without a limit
+ * @reserved: zero
+ * @max_message: bytes of the longest message that may be sent, not zero; at most
+ *	@out_max_transfer of struct uldma_query
+ * @out_handle: names the endpoint in this open file
+ * @out_index: names the endpoint in descriptors, and to the peer
+ * @out_generation: has to be told to the peer, too; it cannot be guessed
+ * @out_ring_offset: of mmap(): the receive ring, one page
+ * @out_status_offset: of mmap(): the receive status, one page, read-only
+ *
+ * Fails with EOPNOTSUPP if the device does not match messages.
+ */
+struct uldma_endpoint_create {
+	__u32 size;
+	__u32 flags;
+	__u32 timeout_ms;
+	__u32 reserved;
+	__aligned_u64 max_message;
+	__u32 out_handle;
+	__u32 out_index;
+	__aligned_u64 out_generation;
+	__aligned_u64 out_ring_offset;
+	__aligned_u64 out_status_offset;
+};
+
+/**
+ * struct uldma_endpoint_connect - connect an endpoint to that of a peer
+ * @size: sizeof(struct uldma_endpoint_connect)
+ * @flags: zero
+ * @handle: the endpoint's @out_handle; EISCONN if it is connected
+ * @node: the peer's number; EINVAL for this node's own, and for none; ENOTCONN while the
+ *	link to it is down
+ * @peer_generation: @out_generation of the peer's endpoint
+ * @peer_index: @out_index of the peer's endpoint
+ * @reserved: zero
+ */
+struct uldma_endpoint_connect {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 node;
+	__aligned_u64 peer_generation;
+	__u32 peer_index;
+	__u32 reserved;
+};
+
+/**
+ * struct uldma_endpoint_wait - wait for messages
+ * @size: sizeof(struct uldma_endpoint_wait)
+ * @flags: zero
+ * @handle: the endpoint's @out_handle
+ * @reserved: zero
+ * @count: wait until @completed of the receive status is not below this
+ * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT
+ * @out_completed: @completed of the receive status
+ *
+ * Fails with ENOTCONN if the endpoint is not connected, or if the link to its peer
+ * went down.
+ */
+struct uldma_endpoint_wait {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+	__aligned_u64 count;
+	__aligned_u64 timeout_ns;
+	__aligned_u64 out_completed;
 };
 
 /**

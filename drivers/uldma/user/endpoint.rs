@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The endpoints of an open file: what it can map of them, and the wait for receptions.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    device::Shared,
+    dma::endpoint::{
+        Endpoint,
+        EndpointSetup,
+        PeerEndpoint, //
+    },
+    hw::Hw,
+    kernel_ext::errno::enotconn,
+    user::open_file::OpenFile,
+    user_abi::{
+        ledger::{
+            Resource,
+            Share, //
+        },
+        mmap_offset::{
+            Backing,
+            MmapRange, //
+        },
+        status_page::StatusPage, //
+    }, //
+};
+
+/// An endpoint, its pages mapped or not.
+pub(crate) struct FileEndpoint {
+    endpoint: Endpoint,
+    ring: MmapRange,
+    status: MmapRange,
+}
+
+/// What a wait for receptions needs.
+pub(crate) struct Receiver {
+    status: Arc<StatusPage>,
+    link: Option<(u32, u32)>,
+}
+
+impl FileEndpoint {
+    /// Creates an endpoint of `open_file`.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the device does not match messages, `ENOSPC` if its table is full, `EDQUOT`
+    /// beyond the limits of the user, `ENOMEM`, `EREMOTEIO` if the device cannot access the pages,
+    /// `ENODEV` if the device is unbound.
+    pub(crate) fn create(open_file: &OpenFile, timeout_ms: u32, most_bytes: u64) -> Result<Self> {
+        let shared = &open_file.shared;
+        let guard = shared.gate.try_enter()?;
+        let share = Share::new(open_file.space.payer(), Resource::Endpoints, 1)?;
+        let setup = EndpointSetup {
+            space: open_file.space.id(),
+            timeout_ms,
+            most_bytes,
+        };
+        let (dev, events) = (guard.dev(), &open_file.events);
+        let endpoint = shared.endpoints.create(dev, setup, events, share)?;
+        let offsets = &shared.mmap_offsets;
+        let number = open_file.number;
+        let ring = Backing::Queue(endpoint.ring().clone());
+        let ring = offsets.add(number, 1, ring, true);
+        let status = Backing::Status(endpoint.status().clone());
+        let status = offsets.add(number, 1, status, false);
+        match (ring, status) {
+            (Ok(ring), Ok(status)) => Ok(Self {
+                endpoint,
+                ring,
+                status,
+            }),
+            (ring, status) => {
+                let made = [ring.as_ref().ok(), status.as_ref().ok()];
+                made.into_iter()
+                    .flatten()
+                    .for_each(|made| offsets.remove(*made));
+                // No peer knows it, so the device has nothing to abort.
+                let _ = shared
+                    .endpoints
+                    .release(Hw::new(dev, &*shared.hw), &endpoint);
+                ring.and(status).and(Err(ENOMEM))
+            }
+        }
+    }
+
+    /// Returns the index and the generation, by which the peer names it.
+    pub(crate) fn name(&self) -> (u32, u64) {
+        self.endpoint.name()
+    }
+
+    /// Returns the `mmap()` offsets of the page of receive descriptors and of the status page.
+    pub(crate) fn offsets(&self) -> (u64, u64) {
+        (self.ring.offset(), self.status.offset())
+    }
+
+    /// Connects the endpoint to that of a peer.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` if it is connected, `ENOTCONN` if the link to the peer is down, `EINVAL` for no
+    /// peer, `ENODEV` if the device is unbound.
+    pub(crate) fn connect(&mut self, shared: &Shared, peer: PeerEndpoint) -> Result {
+        let guard = shared.gate.try_enter()?;
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        shared.endpoints.connect(hw, &mut self.endpoint, peer)
+    }
+
+    /// Returns what a wait for receptions needs.
+    pub(crate) fn receiver(&self) -> Receiver {
+        Receiver {
+            status: self.endpoint.status().clone(),
+            link: self.endpoint.link(),
+        }
+    }
+
+    /// Ends the endpoint: mappings first, then the entry of the device.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer; the endpoint has ended nevertheless.
+    pub(crate) fn release(self, shared: &Shared) -> Result {
+        shared.mmap_offsets.remove(self.ring);
+        shared.mmap_offsets.remove(self.status);
+        match shared.gate.enter() {
+            Some(guard) => {
+                let hw = Hw::new(guard.dev(), &*shared.hw);
+                shared.endpoints.release(hw, &self.endpoint)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Receiver {
+    /// Waits until `count` messages were received, for at most `timeout_ns`. Returns the number.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`, `EINTR`, `ENOTCONN` if the endpoint is not connected or the link to the peer
+    /// went down, `ENODEV` if the device is unbound.
+    pub(crate) fn wait(&self, open_file: &OpenFile, count: u64, timeout_ns: u64) -> Result<u64> {
+        let shared = &open_file.shared;
+        open_file.events.wait_for(timeout_ns, || {
+            let received = |completed: u64| (completed >= count).then_some(Ok(completed));
+            received(self.status.completed()).or_else(|| {
+                self.status.notify_from(count);
+                // A reception before the request has not interrupted.
+                let found = received(self.status.completed());
+                found.or_else(|| self.prepare(shared).err().map(Err))
+            })
+        })
+    }
+
+    /// Makes the device poll the receive ring, and checks the link.
+    fn prepare(&self, shared: &Shared) -> Result {
+        let guard = shared.gate.try_enter()?;
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        if self.status.is_asleep() {
+            if let Some(queues) = shared.hw.kernel_queues() {
+                hw.wake_context(queues.copies)?;
+            }
+        }
+        let (node, generation) = self.link.ok_or_else(enotconn)?;
+        let link = hw.link(node)?;
+        if !link.up || link.generation != generation {
+            return Err(enotconn());
+        }
+        Ok(())
+    }
+}

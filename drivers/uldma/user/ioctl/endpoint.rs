@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctls on endpoints.
+
+use kernel::prelude::*;
+
+use crate::{
+    dma::endpoint::PeerEndpoint,
+    hw::layout::SizeWord,
+    uapi::*,
+    user::{
+        endpoint::FileEndpoint,
+        open_file::{
+            Object,
+            OpenFile, //
+        }, //
+    }, //
+};
+
+use super::{
+    no_flags,
+    zero,
+    User, //
+};
+
+pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_endpoint_create = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    if arg.max_message == 0 || arg.max_message > SizeWord::BYTES.max() {
+        return Err(EINVAL);
+    }
+    open_file.check_space()?;
+    open_file.make(user, &mut arg, |handle, arg| {
+        let endpoint = FileEndpoint::create(open_file, arg.timeout_ms, arg.max_message)?;
+        (arg.out_index, arg.out_generation) = endpoint.name();
+        (arg.out_ring_offset, arg.out_status_offset) = endpoint.offsets();
+        arg.out_handle = handle;
+        Ok(Object::Endpoint(endpoint))
+    })
+}
+
+pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_endpoint_connect = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    let peer = PeerEndpoint {
+        node: arg.node,
+        index: arg.peer_index,
+        generation: arg.peer_generation,
+    };
+    let mut objects = open_file.objects.lock();
+    objects
+        .endpoint_mut(arg.handle)?
+        .connect(&open_file.shared, peer)
+}
+
+pub(super) fn destroy(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_handle = user.read()?;
+    open_file.check_space()?;
+    let object = {
+        let mut objects = open_file.objects.lock();
+        objects.endpoint_mut(arg.handle)?;
+        objects.handles.remove(arg.handle)?
+    };
+    open_file.end(object)
+}
+
+pub(super) fn wait(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_endpoint_wait = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    let receiver = {
+        let mut objects = open_file.objects.lock();
+        objects.endpoint_mut(arg.handle)?.receiver()
+    };
+    arg.out_completed = receiver.wait(open_file, arg.count, arg.timeout_ns)?;
+    user.write(&arg)
+}
