@@ -11,7 +11,11 @@ from .bodies import Body
 from .cases.registry import Case, name_of
 from .topologies import Topology
 
-PROGRAMS_WITH_PEER = ("uldma:uldma_peer", "uldma:uldma_peer_atomic")
+PROGRAMS_WITH_PEER = (
+    "uldma:uldma_peer",
+    "uldma:uldma_peer_atomic",
+    "uldma:uldma_peer_message",
+)
 # What runs wherever nodes are joined; the programs of both ends among them end in _peer, and in the
 # others one process has both.
 CONNECTION_PROGRAM = re.compile(r"uldma:uldma_conn_")

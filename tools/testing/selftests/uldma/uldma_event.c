@@ -59,7 +59,7 @@ TEST_F(event, status_page)
 		EXPECT_EQ(ticket, READ_ONCE(record->ticket));
 		EXPECT_EQ(i, READ_ONCE(record->bytes));
 		EXPECT_EQ(ULDMA_DMA_OK, READ_ONCE(record->status));
-		EXPECT_EQ(0, READ_ONCE(record->reserved));
+		EXPECT_EQ(0, READ_ONCE(record->flags));
 	}
 	EXPECT_EQ(0, READ_ONCE(status->failed));
 }

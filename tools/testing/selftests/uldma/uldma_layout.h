@@ -21,7 +21,8 @@ ULDMA_SIZE(handle, 8);
 ULDMA_FIELD(query, out_max_transfer, 40);
 ULDMA_FIELD(query, out_nodes, 96);
 ULDMA_FIELD(query, out_connections, 108);
-ULDMA_SIZE(query, 184);
+ULDMA_FIELD(query, out_user_endpoints, 184);
+ULDMA_SIZE(query, 192);
 ULDMA_FIELD(peer_query, out_sent, 32);
 ULDMA_FIELD(peer_query, out_violations, 72);
 ULDMA_SIZE(peer_query, 80);
@@ -62,5 +63,12 @@ ULDMA_FIELD(conn_query, out_name, 32);
 ULDMA_FIELD(conn_query, out_pin_calls, 88);
 ULDMA_SIZE(conn_query, 96);
 ULDMA_SIZE(event, 16);
+ULDMA_FIELD(endpoint_create, max_message, 16);
+ULDMA_FIELD(endpoint_create, out_generation, 32);
+ULDMA_SIZE(endpoint_create, 56);
+ULDMA_FIELD(endpoint_connect, peer_generation, 16);
+ULDMA_SIZE(endpoint_connect, 32);
+ULDMA_FIELD(endpoint_wait, count, 16);
+ULDMA_SIZE(endpoint_wait, 40);
 
 #endif /* __SELFTEST_ULDMA_LAYOUT_H */

@@ -219,8 +219,8 @@ static inline int status_of(const struct context *c, __u64 ticket)
 	if (ret)
 		return ret;
 	record = status_record(c, ticket);
-	return record.ticket == ticket && !record.reserved ? record.status :
-							     -EPROTO;
+	return record.ticket == ticket && !record.flags ? record.status :
+							  -EPROTO;
 }
 
 /* Writes the next descriptor, once its place is free; does not ring. */

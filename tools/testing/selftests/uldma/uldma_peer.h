@@ -41,6 +41,16 @@ enum peer_verb {
 	PEER_SEGMENT_CHECK,	/* slot, seed */
 	PEER_SEGMENT_RING,	/* slot */
 	PEER_SEGMENT_WAIT,	/* slot: for the doorbell */
+	PEER_ENDPOINT,		/* slot, length: memory, queue, endpoint; its index */
+	PEER_ENDPOINT_NAME,	/* slot: generation */
+	PEER_ENDPOINT_CONNECT,	/* slot, node, index, generation */
+	PEER_ENDPOINT_POST,	/* slot, offset, length: number */
+	PEER_ENDPOINT_RING,	/* slot: wake the device */
+	PEER_ENDPOINT_WAIT,	/* slot, count: how many */
+	PEER_ENDPOINT_BYTES,	/* slot, number: of a reception */
+	PEER_ENDPOINT_STATUS,	/* slot, number: of a reception, flags << 32 */
+	PEER_ENDPOINT_SEND,	/* slot, offset, length: how it ended */
+	PEER_ENDPOINT_DESTROY,	/* slot */
 };
 
 struct peer_command {

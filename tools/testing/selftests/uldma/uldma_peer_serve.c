@@ -3,6 +3,7 @@
  * The serving half of uldma_peer: exports regions, makes segments and checks
  * what arrives in them, by commands.
  */
+#include "uldma_endpoint.h"
 #include "uldma_peer.h"
 
 /* Time limit for the next command, in milliseconds. */
@@ -18,6 +19,8 @@
  * @length: bytes of the range
  * @region: its registration
  * @segment: or the segment, if this is one
+ * @context: or the queue of an endpoint
+ * @endpoint: and the endpoint
  */
 struct slot {
 	int fd;
@@ -28,6 +31,8 @@ struct slot {
 	size_t length;
 	struct region region;
 	struct segment segment;
+	struct context context;
+	struct endpoint endpoint;
 };
 
 struct server {
@@ -49,6 +54,14 @@ static void slot_close(struct slot *slot)
 	if (slot->segment.map)
 		munmap(slot->segment.map, slot->segment.length);
 	slot->segment.map = NULL;
+	if (slot->context.page)
+		context_unmap(&slot->context);
+	slot->context.page = NULL;
+	if (slot->endpoint.ring) {
+		munmap(slot->endpoint.ring, page_size());
+		munmap(slot->endpoint.status, page_size());
+	}
+	slot->endpoint.ring = NULL;
 	if (slot->fd >= 0)
 		close(slot->fd);
 	slot->fd = -1;
@@ -153,6 +166,28 @@ static int slot_attach(struct slot *slot, __u64 name)
 	       segment_map(slot->fd, &slot->segment);
 }
 
+static __s64 slot_endpoint(struct slot *slot, size_t length)
+{
+	int ret = slot_memory(slot, 0, length) ?:
+		  slot_open(slot) ?:
+		  region_register(slot->fd, range(slot), length, RW,
+				  &slot->region) ?:
+		  context_create_as(slot->fd, ULDMA_METHOD_QUEUE, 0,
+				    &slot->context) ?:
+		  context_map(slot->fd, &slot->context) ?:
+		  endpoint_create(slot->fd, NO_LIMIT, length, &slot->endpoint);
+
+	return ret ?: slot->endpoint.index;
+}
+
+static __s64 slot_send(struct slot *slot, __u64 at, __u64 length)
+{
+	return queue_do(&slot->context,
+			message_of(&slot->endpoint, slot->region.index, at,
+				   length),
+			NULL);
+}
+
 static int slot_wait(struct slot *slot)
 {
 	struct uldma_event event;
@@ -240,6 +275,32 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 		return doorbell(slot->fd, slot->segment.handle);
 	case PEER_SEGMENT_WAIT:
 		return slot_wait(slot);
+	case PEER_ENDPOINT:
+		slot_clear(slot);
+		return slot_endpoint(slot, args[1]);
+	case PEER_ENDPOINT_NAME:
+		return slot->endpoint.generation;
+	case PEER_ENDPOINT_CONNECT:
+		return endpoint_connect(slot->fd, &slot->endpoint, args[1],
+					args[2], args[3]);
+	case PEER_ENDPOINT_POST:
+		return endpoint_post(&slot->endpoint, slot->region.index,
+				     args[1], args[2]);
+	case PEER_ENDPOINT_RING:
+		endpoint_ring(&slot->endpoint, &slot->context);
+		return 0;
+	case PEER_ENDPOINT_WAIT:
+		return endpoint_wait(slot->fd, &slot->endpoint, args[1],
+				     PATIENCE);
+	case PEER_ENDPOINT_BYTES:
+		return endpoint_record(&slot->endpoint, args[1]).bytes;
+	case PEER_ENDPOINT_STATUS:
+		return endpoint_record(&slot->endpoint, args[1]).status |
+		       (__u64)endpoint_record(&slot->endpoint, args[1]).flags << 32;
+	case PEER_ENDPOINT_SEND:
+		return slot_send(slot, args[1], args[2]);
+	case PEER_ENDPOINT_DESTROY:
+		return endpoint_destroy(slot->fd, &slot->endpoint);
 	default:
 		return -EINVAL;
 	}

@@ -49,6 +49,8 @@ impl Model {
         };
         if kind == Invalidation::ENDPOINT {
             self.endpoints.forget(node, index);
+            // What waits for it finds that it has ended.
+            self.wake_senders(|_| true);
         }
         for (number, other) in self.nodes.iter_mut().enumerate() {
             for (place, context) in other.contexts.iter_mut().enumerate() {

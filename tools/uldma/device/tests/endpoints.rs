@@ -561,3 +561,21 @@ fn contexts_of_one_program_take_turns_at_an_endpoint() {
     rig.set(0, reg::CONTROL, Control::RESET);
     assert_eq!(receptions(&rig), 2);
 }
+
+#[test]
+fn a_message_that_waits_ends_with_either_endpoint() {
+    for (node, index, expected) in [(0, SENDER, Status::NotValid), (1, RECEIVER, Status::Remote)] {
+        let mut rig = rig_of(Speed {
+            poll: Duration::ZERO,
+            doze: Duration::ZERO,
+            ..Speed::default()
+        });
+        send(&rig, 1, message(0, 8));
+        assert_eq!(rig.poll(), Polled::Asleep);
+        rig.guests[node].put_endpoint(index, &EndpointEntry::default());
+        rig.invalidate(node, Invalidation::ENDPOINT, index);
+        assert!(rig.model.take_wake_poller());
+        assert_eq!(rig.poll(), Polled::Found);
+        assert_eq!(sent(&rig, 1), (0, expected));
+    }
+}
