@@ -65,7 +65,7 @@
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the open file is full.
  *  - EDQUOT: the user has as many regions, pages of the device's table,
- *    connections, ports, bytes of the window or requests to peers as one without
+ *    connections, ports, bytes of the window, requests to peers or endpoints as one without
  *    CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: the open file has a context already, or the device has no context

@@ -12,10 +12,16 @@ WIDTHS = {"__u32": 32, "__s32": 32, "__aligned_u64": 64}
 # What is in memory that device and process share, and in no argument of a call.
 SHARED = ("uldma_status_page", "uldma_completion", "uldma_descriptor")
 # What the calls take under names of their own, by what the handle is of.
-HANDLES = ("uldma_region_handle", "uldma_segment_handle", "uldma_no_handle")
+HANDLES = (
+    "uldma_region_handle",
+    "uldma_segment_handle",
+    "uldma_endpoint_handle",
+    "uldma_no_handle",
+)
 # What is only told, or is no flag.
 TOLD = re.compile(
-    r"ULDMA_(LINK_UP|REGION_(IMPORT|EXPORTED|STALE)|CONN_(PULL|ENGINE|WINDOW|RESET)|DESC_\w+)$"
+    r"ULDMA_(LINK_UP|REGION_(IMPORT|EXPORTED|STALE)|CONN_(PULL|ENGINE|WINDOW|RESET)"
+    r"|DESC_\w+|COMPLETION_MORE)$"
 )
 
 

@@ -70,6 +70,8 @@ struct UserInfo {
     max_window: u64,
     requests: u32,
     max_requests: u32,
+    endpoints: u32,
+    max_endpoints: u32,
 }
 
 impl UserInfo {
@@ -91,13 +93,16 @@ impl UserInfo {
             max_window: shares.window.1,
             requests: shares.requests.0,
             max_requests: shares.requests.1,
+            endpoints: shares.endpoints.0,
+            max_endpoints: shares.endpoints.1,
         }
     }
 
     fn words(&self) -> String {
         format!(
             "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} exclusive), \
-             {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests",
+             {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests, \
+             {} of {} endpoints",
             self.regions,
             self.max_regions,
             self.pages,
@@ -113,7 +118,9 @@ impl UserInfo {
             self.window,
             self.max_window,
             self.requests,
-            self.max_requests
+            self.max_requests,
+            self.endpoints,
+            self.max_endpoints
         )
     }
 }

@@ -304,6 +304,8 @@ pub struct UserShares {
     pub window: (u64, u64),
     /// Requests that wait for an answer of a peer.
     pub requests: (u32, u32),
+    /// Endpoints of message connections.
+    pub endpoints: (u32, u32),
 }
 
 impl UserShares {
@@ -320,6 +322,7 @@ impl UserShares {
             listeners: (raw.out_user_listeners, raw.out_user_max_listeners),
             window: (raw.out_user_window, raw.out_user_max_window),
             requests: (raw.out_user_requests, raw.out_user_max_requests),
+            endpoints: (raw.out_user_endpoints, raw.out_user_max_endpoints),
         }
     }
 }
