@@ -16,8 +16,9 @@ use crate::{
     },
     hw::Hw,
     kernel_ext::errno::enotconn,
-    user::open_file::OpenFile,
+    mem::lmm::space::Space,
     user_abi::{
+        events::Events,
         ledger::{
             Resource,
             Share, //
@@ -44,26 +45,30 @@ pub(crate) struct Receiver {
 }
 
 impl FileEndpoint {
-    /// Creates an endpoint of `open_file`.
+    /// Creates an endpoint of open file `number`, which `space` pays for. Receptions wake `events`.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the device does not match messages, `ENOSPC` if its table is full, `EDQUOT`
     /// beyond the limits of the user, `ENOMEM`, `EREMOTEIO` if the device cannot access the pages,
     /// `ENODEV` if the device is unbound.
-    pub(crate) fn create(open_file: &OpenFile, timeout_ms: u32, most_bytes: u64) -> Result<Self> {
-        let shared = &open_file.shared;
+    pub(crate) fn create(
+        shared: &Shared,
+        number: u64,
+        space: &Space,
+        events: &Arc<Events>,
+        (timeout_ms, most_bytes): (u32, u64),
+    ) -> Result<Self> {
         let guard = shared.gate.try_enter()?;
-        let share = Share::new(open_file.space.payer(), Resource::Endpoints, 1)?;
+        let share = Share::new(space.payer(), Resource::Endpoints, 1)?;
         let setup = EndpointSetup {
-            space: open_file.space.id(),
+            space: space.id(),
             timeout_ms,
             most_bytes,
         };
-        let (dev, events) = (guard.dev(), &open_file.events);
+        let dev = guard.dev();
         let endpoint = shared.endpoints.create(dev, setup, events, share)?;
         let offsets = &shared.mmap_offsets;
-        let number = open_file.number;
         let ring = Backing::Queue(endpoint.ring().clone());
         let ring = offsets.add(number, 1, ring, true);
         let status = Backing::Status(endpoint.status().clone());
@@ -143,9 +148,14 @@ impl Receiver {
     ///
     /// `ETIMEDOUT`, `EINTR`, `ENOTCONN` if the endpoint is not connected or the link to the peer
     /// went down, `ENODEV` if the device is unbound.
-    pub(crate) fn wait(&self, open_file: &OpenFile, count: u64, timeout_ns: u64) -> Result<u64> {
-        let shared = &open_file.shared;
-        open_file.events.wait_for(timeout_ns, || {
+    pub(crate) fn wait(
+        &self,
+        shared: &Shared,
+        events: &Events,
+        count: u64,
+        timeout_ns: u64,
+    ) -> Result<u64> {
+        events.wait_for(timeout_ns, || {
             let received = |completed: u64| (completed >= count).then_some(Ok(completed));
             received(self.status.completed()).or_else(|| {
                 self.status.notify_from(count);

@@ -32,7 +32,13 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     }
     open_file.check_space()?;
     open_file.make(user, &mut arg, |handle, arg| {
-        let endpoint = FileEndpoint::create(open_file, arg.timeout_ms, arg.max_message)?;
+        let endpoint = FileEndpoint::create(
+            &open_file.shared,
+            open_file.number,
+            &open_file.space,
+            &open_file.events,
+            (arg.timeout_ms, arg.max_message),
+        )?;
         (arg.out_index, arg.out_generation) = endpoint.name();
         (arg.out_ring_offset, arg.out_status_offset) = endpoint.offsets();
         arg.out_handle = handle;
@@ -75,6 +81,7 @@ pub(super) fn wait(open_file: &OpenFile, user: &User) -> Result {
         let mut objects = open_file.objects.lock();
         objects.endpoint_mut(arg.handle)?.receiver()
     };
-    arg.out_completed = receiver.wait(open_file, arg.count, arg.timeout_ns)?;
+    let (shared, events) = (&open_file.shared, &open_file.events);
+    arg.out_completed = receiver.wait(shared, events, arg.count, arg.timeout_ns)?;
     user.write(&arg)
 }
