@@ -8,15 +8,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::abi::{status_page, Status};
+use crate::abi::Status;
 use crate::check::{self, AccessCheck, CheckedTransfer};
-use crate::completion::{Completion, StatusPage};
+use crate::completion::StatusPage;
 use crate::context::Wait;
-use crate::dispatch;
-use crate::layout::{EndpointEntry, EndpointFlags, EventCauses};
+use crate::layout::{EndpointEntry, EndpointFlags};
 use crate::memory::{BusError, GuestMemory};
-use crate::model::Model;
-use crate::poll::Polled;
 use crate::queue::{Ring, Send};
 use crate::tpt::View;
 use crate::transfer::{Delivery, Work};
@@ -100,6 +97,32 @@ impl Endpoints {
                 receptions.in_flight = 0;
             }
         }
+    }
+
+    /// Returns the number of the next receive descriptor of an endpoint that messages were sent to.
+    pub(crate) fn next(&self, node: usize, index: u32) -> Option<u64> {
+        let receptions = self.0.get(&(node, index))?;
+        Some(receptions.taken.wrapping_add(1))
+    }
+
+    /// Notes that a reception has ended. Returns false if its endpoint is not the same any more.
+    pub(crate) fn end(&mut self, delivery: &Delivery) -> bool {
+        let known = self.0.get_mut(&(delivery.node, delivery.endpoint));
+        let known = known.filter(|known| known.generation == delivery.generation);
+        let Some(receptions) = known else {
+            return false;
+        };
+        receptions.in_flight = receptions.in_flight.saturating_sub(1);
+        true
+    }
+
+    /// Counts a reception with an error. Returns how many there were at the endpoint.
+    pub(crate) fn count_failed(&mut self, delivery: &Delivery, failed: bool) -> u64 {
+        let known = self.0.get_mut(&(delivery.node, delivery.endpoint));
+        known.map_or(0, |receptions| {
+            receptions.failed = receptions.failed.wrapping_add(failed.into());
+            receptions.failed
+        })
     }
 
     /// Returns the receptions of an endpoint. Those of a new one continue the counts of its status
@@ -236,154 +259,4 @@ fn peer_of(
         && peer.peer_generation == own.generation
         && peer.link_generation == own.link_generation;
     agrees.then_some(Some(peer)).ok_or(Status::Remote)
-}
-
-impl Delivery {
-    fn flags(&self) -> u32 {
-        if self.more {
-            status_page::MORE
-        } else {
-            0
-        }
-    }
-
-    /// Returns the status that the receiver sees of a message that ended with `status`.
-    fn status(&self, status: Status) -> Status {
-        match (self.refusal, status) {
-            (Some(refusal), _) => refusal,
-            (None, Status::Ok | Status::LinkDown) => status,
-            // What was wrong at the sender does not concern the receiver.
-            (None, _) => Status::Aborted,
-        }
-    }
-}
-
-impl Model {
-    /// Writes the receptions of messages that have ended, before the sender learns of their end.
-    pub(crate) fn deliver(&mut self, done: &[Completion], memories: &[&GuestMemory]) {
-        for completion in done {
-            if let Some(delivery) = &completion.delivery {
-                self.deliver_one(delivery, completion, memories);
-                // Another context may wait for the end of this one's messages.
-                self.wake_senders(|wait| wait.node == delivery.node);
-            }
-        }
-    }
-
-    fn deliver_one(
-        &mut self,
-        delivery: &Delivery,
-        completion: &Completion,
-        memories: &[&GuestMemory],
-    ) {
-        let key = (delivery.node, delivery.endpoint);
-        let known = self.endpoints.0.get_mut(&key);
-        let known = known.filter(|known| known.generation == delivery.generation);
-        let node = self.nodes.get_mut(delivery.node);
-        let (Some(receptions), Some(node), Some(memory)) =
-            (known, node, memories.get(delivery.node))
-        else {
-            return;
-        };
-        receptions.in_flight = receptions.in_flight.saturating_sub(1);
-        if !node.is_enabled() || !node.config.is_bus_master() {
-            return;
-        }
-        let view = View::new(&node.registers.tables, *memory);
-        // An endpoint that is being invalidated gets nothing more.
-        let entry = view.endpoint(delivery.endpoint).ok();
-        let Some(entry) = entry.filter(|entry| entry.generation == delivery.generation) else {
-            return;
-        };
-        let status = delivery.status(completion.status);
-        receptions.failed = receptions
-            .failed
-            .wrapping_add(u64::from(status != Status::Ok));
-        let reception = Completion {
-            ticket: delivery.ticket,
-            bytes: completion.bytes,
-            status,
-            failed: receptions.failed,
-            flags: delivery.flags(),
-            delivery: None,
-        };
-        let written = dispatch::write(&[reception], &node.faults, memory, entry.receive_status);
-        let notified = written.and_then(|()| {
-            StatusPage::new(memory, entry.receive_status)?.take_notify(delivery.ticket)
-        });
-        match notified {
-            Ok(true) => node.raise_event(EventCauses::COMPLETION),
-            Ok(false) => {}
-            Err(BusError) => node.raise_event(EventCauses::ERROR),
-        }
-    }
-
-    /// Asks the receiver of a message that waits to store to its context page when it has posted a
-    /// buffer, and looks for the buffer once more.
-    pub(crate) fn ask_receiver(
-        &mut self,
-        number: usize,
-        place: usize,
-        wait: Wait,
-        memories: &[&GuestMemory],
-    ) -> Result<Polled, BusError> {
-        let found = self.posted_meanwhile(number, place, wait, memories);
-        if found == Some(true) {
-            let node = self.nodes.get_mut(number).ok_or(BusError)?;
-            node.contexts.get_mut(place).ok_or(BusError)?.wake();
-            return Ok(Polled::Found);
-        }
-        Ok(Polled::Asleep)
-    }
-
-    fn posted_meanwhile(
-        &mut self,
-        number: usize,
-        place: usize,
-        wait: Wait,
-        memories: &[&GuestMemory],
-    ) -> Option<bool> {
-        let node = self.nodes.get(number)?;
-        let setup = node.contexts.get(place)?.setup;
-        let next = node.contexts.get(place)?.next_ticket();
-        let memory = *memories.get(number)?;
-        let ring = Ring::new(memory, setup.descriptors).ok()?;
-        let send = ring.read(next).ok()??.send()?;
-        let own = View::new(&node.registers.tables, memory);
-        let own = own.endpoint(send.endpoint).ok()?;
-        let peer = self.nodes.get(wait.node)?;
-        let memory = *memories.get(wait.node)?;
-        let entry = View::new(&peer.registers.tables, memory).endpoint(own.peer_endpoint);
-        let entry = entry.ok()?;
-        let page = StatusPage::new(memory, entry.receive_status).ok()?;
-        page.wakeup(true).ok()?;
-        let receptions = self.endpoints.0.get(&(wait.node, own.peer_endpoint))?;
-        let ring = Ring::new(memory, entry.receive_ring).ok()?;
-        let posted = ring.read(receptions.taken.wrapping_add(1)).ok()?.is_some();
-        if posted {
-            page.wakeup(false).ok()?;
-        }
-        Some(posted)
-    }
-
-    /// Polls the queues again whose sends wait for what `which` selects.
-    pub(crate) fn wake_senders(&mut self, which: impl Fn(&Wait) -> bool) {
-        for context in self.nodes.iter_mut().flat_map(|node| &mut node.contexts) {
-            if context.waiting().as_ref().is_some_and(&which) {
-                context.wake();
-                self.wake_poller = true;
-            }
-        }
-    }
-
-    /// Polls the queues again whose sends have waited long enough.
-    pub(crate) fn wake_overdue(&mut self, now: Instant) {
-        self.wake_senders(|wait| wait.is_over(now));
-    }
-
-    /// Returns the time at which the next send fails that waits.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        let contexts = self.nodes.iter().flat_map(|node| &node.contexts);
-        contexts.filter_map(|it| it.waiting()?.until).min()
-    }
 }

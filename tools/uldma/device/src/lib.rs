@@ -42,6 +42,7 @@ pub mod node;
 pub mod poll;
 pub mod queue;
 pub mod ratelimit;
+mod reception;
 pub mod registers;
 pub mod shadow;
 pub mod socket;
