@@ -15,7 +15,7 @@ use uldma_device::abi::{descriptor, status_page, Method, Op, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
     ctx, reg, ContextControl, Control, EndpointEntry, EndpointFlags, EventCauses, Invalidation,
-    RegionEntry, RegionFlags, BAR_CONTEXT,
+    PageEntry, PageWord, RegionEntry, RegionFlags, BAR_CONTEXT,
 };
 use uldma_device::poll::Polled;
 
@@ -553,13 +553,6 @@ fn contexts_of_one_program_take_turns_at_an_endpoint() {
     assert_eq!(received(&rig, 1), (MOST, Status::Ok, 0));
     assert_eq!(received(&rig, 2), (8, Status::Ok, 0));
     assert_eq!(rig.guests[0].completed(THEIRS), (1, 0));
-
-    // A sender that is reset in the middle leaves nothing behind.
-    post(&rig, 3, buffer(0, MOST));
-    send(&rig, 2, message(0, MOST));
-    rig.poll();
-    rig.set(0, reg::CONTROL, Control::RESET);
-    assert_eq!(receptions(&rig), 2);
 }
 
 #[test]
@@ -578,4 +571,72 @@ fn a_message_that_waits_ends_with_either_endpoint() {
         assert_eq!(rig.poll(), Polled::Found);
         assert_eq!(sent(&rig, 1), (0, expected));
     }
+}
+
+/// A reset drops messages without their end, which must not keep other contexts waiting.
+#[test]
+fn a_sender_that_is_reset_leaves_nothing_behind() {
+    let mut rig = rig();
+    post(&rig, 1, buffer(0, MOST));
+    send(&rig, 1, message(0, MOST));
+    rig.poll();
+    rig.set(0, reg::CONTROL, Control::RESET);
+    assert_eq!(receptions(&rig), 0);
+    rig.probe(0);
+    let directory = rig.guests[0].endpoint_directory();
+    rig.set(0, reg::ENDPOINT_DIRECTORY, directory);
+    rig.set(0, reg::ENDPOINT_CAPACITY, 64);
+    for (node, index, space, peer) in [
+        (0, SENDER, SPACE, RECEIVER),
+        (1, RECEIVER, OTHER_SPACE, SENDER),
+    ] {
+        let again = EndpointEntry {
+            link_generation: 2,
+            ..entry(&rig, node, space, peer)
+        };
+        rig.guests[node].put_endpoint(index, &again);
+    }
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    rig.set_ctx(0, THEIRS, ctx::SPACE, SPACE);
+    rig.set_method(0, THEIRS, Method::Queue);
+    post(&rig, 2, buffer(0, 8));
+    rig.guests[0].submit(THEIRS, 1, &message(0, 8));
+    run(&mut rig);
+    assert_eq!(rig.guests[0].completed(THEIRS), (1, 0));
+}
+
+#[test]
+fn a_buffer_that_becomes_anothers_gets_no_more() {
+    let mut rig = rig();
+    post(&rig, 1, buffer(0, MOST));
+    send(&rig, 1, message(0, MOST));
+    rig.poll();
+    assert!(rig.step());
+    // The same region and generation, of another space.
+    rig.guests[1].register(3, SPACE, 77, FREE + 0x789, LENGTH);
+    run(&mut rig);
+    assert_eq!(sent(&rig, 1).1, Status::Remote);
+    assert_eq!(received(&rig, 1).1, Status::Aborted);
+}
+
+/// What fails at the sender is no news of the receiver's memory.
+#[test]
+fn a_receiver_learns_nothing_of_the_senders_memory() {
+    let mut rig = rig();
+    post(&rig, 1, buffer(0, MOST));
+    send(&rig, 1, message(0, MOST));
+    rig.poll();
+    assert!(rig.step());
+    rig.guests[0].register(1, SPACE, 900, FREE + 0x123, LENGTH);
+    for page in 900..1200 {
+        let unreadable = PageEntry {
+            word: PageWord::of_address(FREE) | PageWord::VALID | PageWord::WRITE,
+            space: SPACE,
+            region: 0,
+        };
+        rig.guests[0].put_page(page, &unreadable);
+    }
+    run(&mut rig);
+    assert_eq!(sent(&rig, 1).1, Status::NoRight);
+    assert_eq!(received(&rig, 1).1, Status::Aborted);
 }
