@@ -143,21 +143,40 @@ impl Listener {
     ///
     /// `EAGAIN` with `nonblock`, `EINTR`, `ENOTCONN` if the listener was closed.
     pub(crate) fn accept(&self, nonblock: bool) -> Result<ConnHandle> {
-        let mut state = self.state.lock();
         loop {
-            if !state.waiting.is_empty() {
-                return state.waiting.remove(0).map_err(|_| EINVAL);
+            match self.try_accept() {
+                Err(err) if err == EAGAIN && !nonblock => self.wait()?,
+                result => return result,
             }
-            if state.closed {
-                return Err(enotconn());
-            }
-            if nonblock {
-                return Err(EAGAIN);
-            }
+        }
+    }
+
+    /// Takes the oldest connection of the backlog.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if there is none, `ENOTCONN` if there will be none: the listener was closed.
+    pub(crate) fn try_accept(&self) -> Result<ConnHandle> {
+        let mut state = self.state.lock();
+        if !state.waiting.is_empty() {
+            return state.waiting.remove(0).map_err(|_| EINVAL);
+        }
+        Err(if state.closed { enotconn() } else { EAGAIN })
+    }
+
+    /// Waits until the backlog has a connection or the listener is closed.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`.
+    pub(crate) fn wait(&self) -> Result {
+        let mut state = self.state.lock();
+        while state.waiting.is_empty() && !state.closed {
             if self.changed.wait_interruptible(&mut state) {
                 return Err(ERESTARTNOHAND);
             }
         }
+        Ok(())
     }
 
     /// Closes the listener. Returns the connections of the backlog.

@@ -39,7 +39,7 @@ enum AttachmentState<L, C> {
     Connection(C),
 }
 
-impl<L: PartialEq, C> AttachmentState<L, C> {
+impl<L, C> AttachmentState<L, C> {
     /// Begins to make a listener or a connection.
     ///
     /// # Errors
@@ -60,15 +60,19 @@ impl<L: PartialEq, C> AttachmentState<L, C> {
         *self = made.unwrap_or(Self::Nothing);
     }
 
-    /// Replaces `listener` by `connection`. Returns the connection if the listener was closed
-    /// meanwhile.
-    fn become_connection(&mut self, listener: &L, connection: C) -> Result<(), C> {
+    /// Returns the connection, after replacing a listener by the one that `accept` takes from it.
+    /// The lock of the state makes both one step: no thread sees a listener without its connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` without either; the errors of `accept`.
+    fn connection(&mut self, accept: impl FnOnce(&L) -> Result<C>) -> Result<&C> {
+        if let Self::Listener(listener) = self {
+            *self = Self::Connection(accept(listener)?);
+        }
         match self {
-            Self::Listener(now) if now == listener => {
-                *self = Self::Connection(connection);
-                Ok(())
-            }
-            _ => Err(connection),
+            Self::Connection(connection) => Ok(connection),
+            _ => Err(enotconn()),
         }
     }
 
@@ -78,21 +82,12 @@ impl<L: PartialEq, C> AttachmentState<L, C> {
     }
 }
 
-/// A listener, compared by identity.
-struct Listening(Arc<Listener>);
-
-impl PartialEq for Listening {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 /// The attachment of one open file.
 #[pin_data]
 pub(crate) struct Attachment {
     events: Arc<Events>,
     #[pin]
-    state: Mutex<AttachmentState<Listening, ConnHandle>>,
+    state: Mutex<AttachmentState<Arc<Listener>, ConnHandle>>,
 }
 
 impl Attachment {
@@ -110,7 +105,7 @@ impl Attachment {
     ///
     /// `EISCONN` if the file is attached already; the errors of `make`.
     pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
-        self.attach(|| Ok(AttachmentState::Listener(Listening(make()?))))
+        self.attach(|| Ok(AttachmentState::Listener(make()?)))
     }
 
     /// Attaches to the connection that `make` makes, which may block.
@@ -128,7 +123,7 @@ impl Attachment {
 
     fn attach(
         &self,
-        make: impl FnOnce() -> Result<AttachmentState<Listening, ConnHandle>>,
+        make: impl FnOnce() -> Result<AttachmentState<Arc<Listener>, ConnHandle>>,
     ) -> Result {
         self.state.lock().begin()?;
         let (made, result) = match make() {
@@ -148,27 +143,35 @@ impl Attachment {
     ///
     /// `ENOTCONN` without a connection, `EAGAIN` with `nonblock`, `EINTR`.
     pub(crate) fn connection(&self, nonblock: bool) -> Result<Arc<Connection>> {
-        let listening = match &*self.state.lock() {
-            AttachmentState::Connection(handle) => return Ok((**handle).clone()),
-            AttachmentState::Listener(listening) if listening.0.is_once() => {
-                Listening(listening.0.clone())
+        loop {
+            let mut waits_at = None;
+            let mut state = self.state.lock();
+            let connection = state.connection(|listener| {
+                self.accept_from(listener).inspect_err(|err| {
+                    waits_at = (*err == EAGAIN).then(|| listener.clone());
+                })
+            });
+            let connection = connection.map(|handle| (**handle).clone());
+            drop(state);
+            match (connection, waits_at) {
+                (Err(_), Some(listener)) if !nonblock => listener.wait()?,
+                (result, _) => return result,
             }
-            _ => return Err(enotconn()),
-        };
-        match listening.0.accept(nonblock) {
-            Ok(handle) => {
-                let connection = (*handle).clone();
-                connection.watch(&self.events);
-                let became = self.state.lock().become_connection(&listening, handle);
-                // A connection that is returned is dropped without the lock.
-                became.map(|()| connection).map_err(|_| enotconn())
-            }
-            // Another thread may have been faster.
-            Err(err) => match &*self.state.lock() {
-                AttachmentState::Connection(handle) => Ok((**handle).clone()),
-                _ => Err(err),
-            },
         }
+    }
+
+    /// Takes the connection of a one-shot listener.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` for another listener, or if there will be none; `EAGAIN` if there is none yet.
+    fn accept_from(&self, listener: &Listener) -> Result<ConnHandle> {
+        if !listener.is_once() {
+            return Err(enotconn());
+        }
+        listener
+            .try_accept()
+            .inspect(|handle| handle.watch(&self.events))
     }
 
     /// Returns the state for `poll()`, unless the file is not attached.
@@ -177,7 +180,7 @@ impl Attachment {
             return Some(connection.readiness());
         }
         match &*self.state.lock() {
-            AttachmentState::Listener(Listening(listener)) => Some(Readiness {
+            AttachmentState::Listener(listener) => Some(Readiness {
                 readable: !listener.is_once() && listener.count().0 > 0,
                 ..Readiness::default()
             }),
@@ -195,7 +198,7 @@ impl Attachment {
         match &*self.state.lock() {
             AttachmentState::Nothing => out.out_state = uapi::ULDMA_CONN_NONE,
             AttachmentState::Busy => out.out_state = uapi::ULDMA_CONN_CONNECTING,
-            AttachmentState::Listener(Listening(listener)) => {
+            AttachmentState::Listener(listener) => {
                 let (waiting, refused) = listener.count();
                 out.out_state = uapi::ULDMA_CONN_LISTENING;
                 out.out_port = listener.port();
@@ -214,27 +217,32 @@ impl Attachment {
     /// `ENOTCONN` if the file is not attached, `EINTR`, `ETIMEDOUT` if the peer does not confirm
     /// the end in time.
     pub(crate) fn disconnect(&self, ctx: &ConnCtx<'_>, keep: bool) -> Result {
-        if let Ok(connection) = self.connection(true) {
-            let result = connection.disconnect(ctx, keep);
-            // The call can be repeated.
-            if result != Err(ERESTARTNOHAND) {
-                let ended = self.state.lock().take_if(|state| match state {
-                    AttachmentState::Connection(handle) => Arc::ptr_eq(handle, &connection),
-                    _ => false,
-                });
-                drop(ended);
+        let ending = {
+            // One step, lest a listener become its connection between two.
+            let mut state = self.state.lock();
+            match state.connection(|listener| self.accept_from(listener)) {
+                Ok(handle) => Ok((**handle).clone()),
+                Err(_) => Err(state.take_if(|state| matches!(state, AttachmentState::Listener(_)))),
             }
-            return result;
-        }
-        let is_listener =
-            |state: &AttachmentState<_, _>| matches!(state, AttachmentState::Listener(_));
-        let listener = self.state.lock().take_if(is_listener);
-        match listener {
-            Some(AttachmentState::Listener(Listening(listener))) => {
+        };
+        match ending {
+            Ok(connection) => {
+                let result = connection.disconnect(ctx, keep);
+                // The call can be repeated.
+                if result != Err(ERESTARTNOHAND) {
+                    let ended = self.state.lock().take_if(|state| match state {
+                        AttachmentState::Connection(handle) => Arc::ptr_eq(handle, &connection),
+                        _ => false,
+                    });
+                    drop(ended);
+                }
+                result
+            }
+            Err(Some(AttachmentState::Listener(listener))) => {
                 ctx.connections.unlisten(ctx, &listener);
                 Ok(())
             }
-            _ => Err(enotconn()),
+            Err(_) => Err(enotconn()),
         }
     }
 
@@ -244,9 +252,7 @@ impl Attachment {
         let state = core::mem::replace(&mut *self.state.lock(), AttachmentState::Nothing);
         match state {
             AttachmentState::Nothing | AttachmentState::Busy => (),
-            AttachmentState::Listener(Listening(listener)) => {
-                ctx.connections.unlisten(ctx, &listener)
-            }
+            AttachmentState::Listener(listener) => ctx.connections.unlisten(ctx, &listener),
             AttachmentState::Connection(handle) => handle.abandon(ctx, keep),
         }
     }
@@ -261,35 +267,15 @@ mod tests {
     #[test]
     fn a_listener_becomes_its_connection_once() -> Result {
         let mut state = Slot::Nothing;
+        assert_eq!(state.connection(|_| Ok(10)), Err(enotconn()));
         state.begin()?;
         assert_eq!(state.begin(), Err(eisconn()));
+        assert_eq!(state.connection(|_| Ok(10)), Err(enotconn()));
         state.made(Some(AttachmentState::Listener(1)));
-        assert_eq!(state.become_connection(&1, 10), Ok(()));
-        assert_eq!(state.become_connection(&1, 11), Err(11));
-        assert!(matches!(state, AttachmentState::Connection(10)));
-        Ok(())
-    }
-
-    /// One thread has accepted, and another one closes the listener before the result is stored.
-    #[test]
-    fn what_came_late_replaces_nothing() -> Result {
-        let mut state = Slot::Listener(1);
-        let left = state.take_if(|state| matches!(state, AttachmentState::Listener(_)));
-        assert!(matches!(left, Some(AttachmentState::Listener(1))));
-        assert_eq!(state.become_connection(&1, 10), Err(10));
-        // Another connection, or listener, is being made.
-        state.begin()?;
-        assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, AttachmentState::Busy));
-        state.made(Some(AttachmentState::Connection(20)));
-        assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, AttachmentState::Connection(20)));
-        let ended = state.take_if(|state| matches!(state, AttachmentState::Connection(20)));
-        assert!(ended.is_some());
-        state.begin()?;
-        state.made(Some(AttachmentState::Listener(2)));
-        assert_eq!(state.become_connection(&1, 10), Err(10));
-        assert!(matches!(state, AttachmentState::Listener(2)));
+        assert_eq!(state.connection(|_| Err(EAGAIN)), Err(EAGAIN));
+        assert!(matches!(state, AttachmentState::Listener(1)));
+        assert_eq!(state.connection(|listener| Ok(listener + 9)), Ok(&10));
+        assert_eq!(state.connection(|_| Ok(11)), Ok(&10));
         Ok(())
     }
 

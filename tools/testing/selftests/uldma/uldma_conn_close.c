@@ -383,7 +383,7 @@ TEST_F_TIMEOUT(close, while_becoming, 240)
 	int fd = conn_open_at(uldma_other(), 0);
 	struct looker looker = { .fd = p->a };
 	__u64 end = now_ns() + RACING;
-	pthread_t threads[3];
+	pthread_t threads[8];
 
 	ASSERT_LE(0, other);
 	ASSERT_LE(0, fd);
