@@ -3,7 +3,6 @@
 
 import argparse
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from .. import cases, change, host_tests, plan
 from ..cases.registry import CASES
 from ..console import say, write
 from ..durations import Durations
+from ..errors import NodesError
 from ..kernel import DEBUG, SUFFIX
 from ..ktap import TestCounts
 from ..locks import Lock
@@ -19,11 +19,13 @@ from ..outcome import Report
 from ..paths import CACHE, SELFTESTS
 from ..plan import Test
 from ..schedule import Schedule
-from ..selection import selects
+from ..selection import expression, select
 from ..workers import Workers
 
 # What a set of nodes keeps busy.
 CORES_PER_JOB = 2
+# Where the names are.
+LIST = "build/kselftest/kselftest-list.txt and scripts/nodes/cases have the names"
 
 
 def cores() -> int:
@@ -65,11 +67,10 @@ def leave_for_other_days(tests: Sequence[Test], revision: str, counts: TestCount
 
 def choose(options: argparse.Namespace, counts: TestCounts) -> list[Test]:
     """The tests of this run."""
-    pattern = re.compile(options.only)
     tests: list[Test] = []
     if not options.host:
         tests += node_tests()
-        if DEBUG and not options.only:
+        if DEBUG and not options.only.pattern:
             tests = leave_out(tests, counts)
         if options.smoke:
             tests = change.smoke(tests)
@@ -77,7 +78,10 @@ def choose(options: argparse.Namespace, counts: TestCounts) -> list[Test]:
             tests = leave_for_other_days(tests, options.changed, counts)
     if not options.nodes:
         tests += host_tests.tests(max(1, cores() // options.jobs))
-    return [test for test in tests if selects(pattern, test)]
+    chosen = select(options.only, tests)
+    if options.only.pattern and not chosen:
+        raise NodesError(f"no test is called {options.only.pattern!r}; {LIST}")
+    return chosen
 
 
 def print_summary(report: Report, began: float) -> None:
@@ -103,7 +107,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"make test{SUFFIX}")
     parser.add_argument("--host", action="store_true", help="only the host's tests")
     parser.add_argument("--nodes", action="store_true", help="only the nodes' tests")
-    parser.add_argument("--only", default="", metavar="REGEX", help="only tests of this name")
+    parser.add_argument(
+        "--only", type=expression, default="", metavar="REGEX", help="only tests of this name"
+    )
     parser.add_argument(
         "--jobs", type=int, default=default_jobs(), help="as many sets of nodes at a time"
     )
