@@ -318,8 +318,17 @@ impl Connection {
         if self.has_answer(direction) {
             return;
         }
-        let most = params::link_spin();
-        let limit = self.state.lock().half(direction).polling.limit(most);
+        let (cost, limit) = {
+            let mut state = self.state.lock();
+            let half = state.half(direction);
+            let (cost, rang) = if half.waits_for_device() {
+                (ctx.completion_cost(), false)
+            } else {
+                (ctx.doorbell_cost(self.node), ctx.has_rung(self.node))
+            };
+            half.polling.begin(rang);
+            (cost, half.polling.limit(cost, params::link_spin()))
+        };
         let since: Instant<Monotonic> = Instant::now();
         let found = ctx.worker.poll_until(limit, || self.has_answer(direction));
         let polled = since.elapsed();
@@ -327,7 +336,7 @@ impl Connection {
             .lock()
             .half(direction)
             .polling
-            .note(polled, found);
+            .note(cost, polled, found);
     }
 
     /// Returns the current state for `poll()`.

@@ -57,7 +57,8 @@ use kernel::{
         },
         Arc,
         Mutex, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use crate::{
@@ -86,7 +87,8 @@ use crate::{
             GateKeeper, //
         },
         ratelimit::dev_err_ratelimited,
-        shrinker::Shrink, //
+        shrinker::Shrink,
+        wakeup, //
     },
     link::{
         export::Exports,
@@ -391,6 +393,9 @@ impl Shared {
             self.engine.poll();
             self.contexts.progress(hw)?;
             self.endpoints.progress();
+            if let Some(queues) = &self.queues {
+                queues.interrupted();
+            }
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events.contains(EventCauses::LINK) {
@@ -529,6 +534,19 @@ impl ProgressOps for Shared {
         asleep && (heard.unwrap_or(false) || self.has_work())
     }
 
+    fn has_rung(&self) -> bool {
+        self.link.has_rung()
+    }
+
+    fn doorbell_cost(&self) -> Delta {
+        self.link.doorbell_cost()
+    }
+
+    fn completion_cost(&self) -> Delta {
+        let queues = self.queues.as_ref();
+        queues.map_or_else(wakeup::cost, |queues| queues.completion_cost())
+    }
+
     fn heartbeat(&self) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
@@ -613,6 +631,9 @@ impl<'bound> Binding<'bound> {
             queues.enable(hw)?;
         }
         shared.worker.start(shared.clone());
+        if let Some(queues) = &shared.queues {
+            queues.measure_completion(hw);
+        }
         Ok(Working(shared.clone()))
     }
 }

@@ -10,13 +10,15 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use crate::{
     hw::Hw,
     kernel_ext::{
         errno::eproto,
+        wakeup,
         window, //
     }, //
 };
@@ -24,6 +26,7 @@ use crate::{
 pub(crate) mod adaptive_poll;
 pub(crate) mod area;
 mod backoff;
+mod doorbell_cost;
 pub(crate) mod export;
 pub(crate) mod handshake;
 pub(crate) mod message;
@@ -178,7 +181,30 @@ impl Link {
 
     /// Writes the heartbeat of this node for all peers.
     pub(crate) fn heartbeat(&self, hw: Hw<'_>) -> Result {
-        self.peers().try_for_each(|peer| peer.heartbeat(hw))
+        for peer in self.peers() {
+            peer.heartbeat(hw)?;
+            // The measurement may have been disturbed while the node fell asleep.
+            peer.measure_doorbell(hw)?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the doorbell of a peer rang and no message of that peer has come since.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.peers().any(|peer| peer.is_up() && peer.has_rung())
+    }
+
+    /// Returns true if the doorbells of all peers have been measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        let mut up = self.peers().filter(|peer| peer.is_up());
+        up.all(|peer| peer.is_measured())
+    }
+
+    /// Returns the cost of sleeping until a peer rings: that of the peer whose doorbell costs most.
+    pub(crate) fn doorbell_cost(&self) -> Delta {
+        let up = self.peers().filter(|peer| peer.is_up());
+        let costs = up.map(|peer| peer.doorbell_cost());
+        costs.max().unwrap_or_else(wakeup::cost)
     }
 
     /// Returns true if a message is pending.
@@ -198,7 +224,13 @@ impl Link {
             peer.set_asleep(hw, asleep)?;
         }
         window::full_fence();
-        self.has_message(hw)
+        let has_message = self.has_message(hw)?;
+        if asleep && !has_message {
+            for peer in self.peers() {
+                peer.measure_doorbell(hw)?;
+            }
+        }
+        Ok(has_message)
     }
 
     /// Ends the links, since the device is being unbound, and notifies the peers.
@@ -242,6 +274,7 @@ impl Link {
                     handler.unwanted(node, answer, true);
                 }
             }
+            Message::Answer(doorbell_cost::REQUEST, Answer::Refused) => peer.doorbell_answered(),
             Message::Answer(number, answer) => {
                 if !self.requests.answered(node, number, answer) {
                     handler.unwanted(node, answer, false);

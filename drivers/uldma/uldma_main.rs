@@ -143,7 +143,7 @@ kernel::prelude::module! {
         },
         wakeup_us: u32 {
             default: 0,
-            description: "Cost of a sleep and a wake-up in microseconds, from which polling times derive; 0: measure it at load",
+            description: "Cost of a sleep and a wake-up in microseconds, from which polling times derive; 0: measure it",
         },
         link_busy_poll_us: u32 {
             default: 100000,

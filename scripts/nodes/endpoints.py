@@ -67,6 +67,11 @@ class Endpoint:
         """Whether the link to another end is up."""
         return bool(self.peer(other)["link"] == "up")
 
+    def intake(self) -> dict[str, int]:
+        """What the driver counted of what peers made it do, and what it measured."""
+        lines = self.node.check(f"cat /sys/kernel/debug/uldma{self.device}/intake").splitlines()
+        return {key: int(value) for key, value in (line.split() for line in lines)}
+
     def unbind(self) -> str:
         """Take the device away from the driver; the command that gives it back."""
         place = self.node.check(f"readlink -f /sys/class/misc/uldma{self.device}/device").strip()
@@ -102,6 +107,16 @@ def wait_up(ends: Sequence[Endpoint], timeout: float = UP_TIMEOUT) -> float:
         return all(here.is_up(there) for here in ends for there in ends if here != there)
 
     return wait_until(all_up, timeout, f"{', '.join(end.name for end in ends)} all linked")
+
+
+def wait_measured(ends: Sequence[Endpoint]) -> None:
+    """Wait until every end has measured the doorbells of its peers, by messages of its own."""
+
+    def all_measured() -> bool:
+        return all(end.intake()["doorbell_measured"] for end in ends)
+
+    names = ", ".join(end.name for end in ends)
+    wait_until(all_measured, UP_TIMEOUT, f"doorbells of the peers of {names} measured")
 
 
 def wait_down(here: Endpoint, there: Endpoint) -> None:

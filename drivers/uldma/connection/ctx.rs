@@ -60,6 +60,23 @@ impl ConnCtx<'_> {
         }
     }
 
+    /// Returns the cost of sleeping until a command completes.
+    pub(super) fn completion_cost(&self) -> Delta {
+        let queues = self.queues;
+        queues.map_or_else(wakeup::cost, Queues::completion_cost)
+    }
+
+    /// Returns true if `node` was rung and has not sent anything since.
+    pub(super) fn has_rung(&self, node: u32) -> bool {
+        self.link.peer(node).is_ok_and(|peer| peer.has_rung())
+    }
+
+    /// Returns the cost of sleeping until `node` rings.
+    pub(super) fn doorbell_cost(&self, node: u32) -> Delta {
+        let peer = self.link.peer(node);
+        peer.map_or_else(|_| wakeup::cost(), |peer| peer.doorbell_cost())
+    }
+
     /// Invalidates `region`, and waits for that. If an invalidation was `requested` before, waits
     /// for that, too.
     ///

@@ -8,7 +8,12 @@ use kernel::{
         Bound,
         Device, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    time::Delta, //
 };
 
 use super::{
@@ -23,6 +28,11 @@ use crate::{
         Hw,
         KernelQueues, //
     },
+    kernel_ext::{
+        changes::Changes,
+        wakeup, //
+    },
+    params,
     user_abi::status_page::Outcome, //
 };
 
@@ -55,6 +65,11 @@ pub(crate) struct Queues {
     copies: Queue<Waiter>,
     #[pin]
     invalidations: Queue<Waiter>,
+    /// Changes with each interrupt of the device for a completion.
+    #[pin]
+    interrupts: Changes,
+    /// Nanoseconds that sleeping until a command completes costs; 0 if it is not known.
+    completion_cost: Atomic<i64>,
 }
 
 impl Queues {
@@ -65,6 +80,8 @@ impl Queues {
         Ok(pin_init!(Self {
             copies <- copies,
             invalidations <- invalidations,
+            interrupts <- Changes::new(),
+            completion_cost: Atomic::new(0),
         }))
     }
 
@@ -72,6 +89,30 @@ impl Queues {
     pub(crate) fn enable(&self, hw: Hw<'_>) -> Result {
         self.copies.enable(hw)?;
         self.invalidations.enable(hw)
+    }
+
+    /// Measures the cost of sleeping until a command completes, with the interrupts of the device.
+    pub(crate) fn measure_completion(&self, hw: Hw<'_>) {
+        if params::wakeup().is_some() {
+            return;
+        }
+        // Without a result, a device that answers late costs the time of a timer's wake-up.
+        if let Ok(cost) = self.invalidations.measure_wakeup(hw, &self.interrupts) {
+            self.completion_cost.store(wakeup::bounded(cost), Relaxed);
+        }
+    }
+
+    /// Notes an interrupt for a completion.
+    pub(crate) fn interrupted(&self) {
+        self.interrupts.notify();
+    }
+
+    /// Returns the cost of sleeping until a command completes.
+    pub(crate) fn completion_cost(&self) -> Delta {
+        match self.completion_cost.load(Relaxed) {
+            0 => wakeup::cost(),
+            nanoseconds => Delta::from_nanos(nanoseconds),
+        }
     }
 
     /// Ends both queues, which the device does not access any more.

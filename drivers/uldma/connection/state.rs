@@ -131,6 +131,12 @@ impl HalfConn {
         })
     }
 
+    /// Returns true if the next bytes can be reaped when a command completes, and no message of the
+    /// peer is needed.
+    pub(super) fn waits_for_device(&self) -> bool {
+        self.commands > 0 || self.stream.is_withheld()
+    }
+
     /// Notes that the peer has moved `bytes` of the offered bytes.
     pub(super) fn settle(&mut self, bytes: u64) {
         let mut left = bytes;

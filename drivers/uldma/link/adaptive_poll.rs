@@ -22,13 +22,25 @@
 //! | slept, savings suffice | a short probe: 2 1/4 wake-ups; a long one: 4 1/4, and about twice that after each in vain, up to 16 1/4 |
 //!
 //! Long probes are there because the wake-up may be underestimated. They have savings of their own, so that
-//! short ones do not wait for them. `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on machines
-//! of many kinds.
+//! short ones do not wait for them.
+//!
+//! A waiter that has just rung the other side's doorbell gets no answer before that side is awake.
+//! So it polls either longer than a wake-up, or not at all: for two wake-ups, and if that fails it
+//! sleeps at once the next four times, then polls for four wake-ups, and so on up to sixteen. So a
+//! pair of waiters that are both asleep polls again from the second message on; such waits take
+//! less than twice the time of the best choice; and where the other side cannot run while this one
+//! polls, it polls rarely.
+//!
+//! `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on machines of many kinds.
 
 /// Lengths of probes, in wake-ups.
 const SHORT: u64 = 2;
 const LONG: u64 = 4;
 const LONGEST: u64 = 16;
+
+/// First and largest polling time after a ring, in wake-ups.
+const SHORTEST_AFTER_RING: u64 = 2;
+const LONGEST_AFTER_RING: u64 = 16;
 
 /// Savings are counted in such parts of a wake-up.
 const PARTS: u64 = 1024;
@@ -43,6 +55,12 @@ pub(crate) struct AdaptivePoll {
     long: u64,
     /// The last wait ended while it polled.
     polling_pays: bool,
+    /// The awaited message is the answer to a doorbell.
+    rang: bool,
+    /// Polling time after a ring, in wake-ups.
+    attempt: u64,
+    /// Waits after a ring until it polls in one again.
+    skip: u64,
 }
 
 /// Parts of a wake-up that a probe of so many wake-ups takes, a little more so that jitter does not hide an
@@ -64,12 +82,29 @@ impl AdaptivePoll {
             for_long: 0,
             long: LONG,
             polling_pays: true,
+            rang: false,
+            attempt: SHORTEST_AFTER_RING,
+            skip: 0,
         }
+    }
+
+    /// Begins a wait. `rang` is true if it is for an answer of a side whose doorbell was just rung.
+    pub(crate) fn begin(&mut self, rang: bool) {
+        self.rang = rang;
     }
 
     /// Returns the time for which the waiter polls before it sleeps; `wakeup` is the cost of a
     /// sleep and a wake-up.
     pub(crate) fn limit(&self, wakeup: u64) -> u64 {
+        match (self.rang, self.skip) {
+            (false, _) => self.unknown_limit(wakeup),
+            (true, 0) => wakeup.saturating_mul(self.attempt),
+            (true, _) => 0,
+        }
+    }
+
+    /// Returns the same where it is not known that the other side sleeps.
+    fn unknown_limit(&self, wakeup: u64) -> u64 {
         let (long, short) = (probe(self.long), probe(SHORT));
         let limit = if self.polling_pays {
             return wakeup;
@@ -101,7 +136,11 @@ impl AdaptivePoll {
 
     /// The event came after the waiter had polled for `polled`.
     pub(crate) fn found(&mut self, polled: u64, wakeup: u64) {
-        self.pay(parts(polled, wakeup));
+        if self.rang {
+            self.attempt = SHORTEST_AFTER_RING;
+        } else {
+            self.pay(parts(polled, wakeup));
+        }
         self.found_at_once();
     }
 
@@ -113,6 +152,21 @@ impl AdaptivePoll {
 
     /// The waiter polled for `polled` in vain, and slept.
     pub(crate) fn slept(&mut self, polled: u64, wakeup: u64) {
+        match (self.rang, self.skip) {
+            (false, _) => self.slept_for_unknown(polled, wakeup),
+            (true, 0) => {
+                self.skip = 2 * self.attempt;
+                self.attempt = match 2 * self.attempt {
+                    longer if longer <= LONGEST_AFTER_RING => longer,
+                    _ => SHORTEST_AFTER_RING,
+                };
+            }
+            (true, _) => self.skip -= 1,
+        }
+    }
+
+    /// The same where it is not known that the other side slept.
+    fn slept_for_unknown(&mut self, polled: u64, wakeup: u64) {
         let polled = parts(polled, wakeup);
         let half = PARTS.saturating_sub(polled) / 2;
         self.for_short = self.for_short.saturating_add(half);

@@ -13,11 +13,13 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Relaxed,
             Release, //
         },
         Mutex, //
     },
     time::{
+        Delta,
         Instant,
         Monotonic, //
     }, //
@@ -25,6 +27,11 @@ use kernel::{
 
 use super::{
     backoff::Backoff,
+    doorbell_cost::{
+        self,
+        DoorbellCost,
+        Traffic, //
+    },
     handshake::{
         self,
         Handshake,
@@ -32,7 +39,10 @@ use super::{
         Offer,
         Terms, //
     },
-    message::Message,
+    message::{
+        Message,
+        Query, //
+    },
     owed::Owed,
     ring::{
         Channel, //
@@ -55,7 +65,8 @@ use crate::{
             enotconn,
             eproto, //
         },
-        random, //
+        random,
+        wakeup, //
     },
     params, //
 };
@@ -107,6 +118,10 @@ struct PeerState {
     born: Instant<Monotonic>,
     /// Answers that the peer may send.
     owed: Owed,
+    /// The measurement of the doorbell's cost in this session.
+    doorbell_cost: DoorbellCost,
+    /// Number of times that this node stopped to need doorbells.
+    wakes: u64,
     /// True if the incompatibility of the peer was logged.
     misfit_reported: bool,
     counters: Counters,
@@ -120,6 +135,10 @@ pub(crate) struct Peer {
     is_named: bool,
     /// A copy of `PeerState::session.up` that is read without the lock.
     up: Atomic<bool>,
+    /// The doorbell of the peer rang, and no message of the peer has come since.
+    rang: Atomic<bool>,
+    /// Nanoseconds that a doorbell costs, as measured last; 0 before.
+    doorbell_cost: Atomic<i64>,
     #[pin]
     state: Mutex<PeerState>,
 }
@@ -147,6 +166,8 @@ impl Peer {
             backoff: Backoff::new(params::link_backoff().as_nanos()),
             born: Instant::now(),
             owed: Owed::default(),
+            doorbell_cost: DoorbellCost::default(),
+            wakes: 0,
             misfit_reported: false,
             counters: Counters::default(),
         };
@@ -155,6 +176,8 @@ impl Peer {
             node,
             is_named,
             up: Atomic::new(false),
+            rang: Atomic::new(false),
+            doorbell_cost: Atomic::new(0),
             state <- new_mutex!(state, "uldma::Peer::state"),
         })
     }
@@ -262,6 +285,7 @@ impl Peer {
             Step::Meet(session) => {
                 state.session.met = session;
                 state.owed = Owed::default();
+                state.doorbell_cost = DoorbellCost::default();
                 state.rings = Rings::begin(&state.channel(hw, self.node))?;
                 state.write_handshake(hw, self.node)?;
                 // The peer may have polled too early.
@@ -343,27 +367,63 @@ impl Peer {
     /// full, or if the peer has broken its rules; `ENODEV` if the device has left the bus.
     pub(crate) fn send(&self, hw: Hw<'_>, message: &Message) -> Result {
         let mut state = self.state.lock();
-        if !state.session.up {
-            return Err(if state.hw_link.up { EBUSY } else { enotconn() });
-        }
-        let channel = state.channel(hw, self.node);
-        let slots = state.terms.slots;
-        let wake = match state.rings.put(&channel, slots, message) {
-            Err(err) if err == eproto() => {
-                state.broken = true;
-                return Err(EBUSY);
-            }
-            result => result?,
-        };
-        state.counters.sent += 1;
-        if matches!(message, Message::Query(..)) {
-            state.owed.asked();
-        }
-        if wake {
-            state.counters.doorbells += 1;
-            hw.ring(self.node, LINK_DOORBELL)?;
+        if state.send(hw, self.node, message)? {
+            self.rang.store(true, Relaxed);
         }
         Ok(())
+    }
+
+    /// Returns true if the doorbell of the peer rang and no message of the peer has come since: no
+    /// answer comes before the peer is awake.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.rang.load(Relaxed)
+    }
+
+    /// Returns the cost of sleeping until the peer rings, or that of a timer before it is measured.
+    pub(crate) fn doorbell_cost(&self) -> Delta {
+        match self.doorbell_cost.load(Relaxed) {
+            0 => wakeup::cost(),
+            nanoseconds => Delta::from_nanos(nanoseconds),
+        }
+    }
+
+    /// Sends a query that measures the cost of a doorbell, if both nodes sleep and it is not known.
+    pub(super) fn measure_doorbell(&self, hw: Hw<'_>) -> Result {
+        let mut state = self.state.lock();
+        let wanted = state.doorbell_cost.is_wanted() && params::wakeup().is_none();
+        if !state.session.up || !wanted || !state.rings.is_asleep() {
+            return Ok(());
+        }
+        let (channel, slots) = (state.channel(hw, self.node), state.terms.slots);
+        if !state.rings.peer_is_idle(&channel, slots).unwrap_or(false) {
+            return Ok(());
+        }
+        let query = Query::Region(doorbell_cost::NAME);
+        let traffic = state.traffic();
+        if state.send(
+            hw,
+            self.node,
+            &Message::Query(doorbell_cost::REQUEST, query),
+        ) == Ok(true)
+        {
+            let now = state.age();
+            state.doorbell_cost.asked(now, traffic);
+        }
+        Ok(())
+    }
+
+    /// Returns true if the measurement of this session is over.
+    pub(super) fn is_measured(&self) -> bool {
+        self.state.lock().doorbell_cost.is_over()
+    }
+
+    /// Handles the answer to that query.
+    pub(super) fn doorbell_answered(&self) {
+        let mut state = self.state.lock();
+        let (now, traffic) = (state.age(), state.traffic());
+        if let Some(cost) = state.doorbell_cost.answered(now, traffic) {
+            self.doorbell_cost.store(wakeup::bounded(cost), Relaxed);
+        }
     }
 
     /// Receives one message from the own ring.
@@ -383,6 +443,7 @@ impl Peer {
             return Err(eproto());
         }
         if message.is_some() {
+            self.rang.store(false, Relaxed);
             state.counters.received += 1;
         }
         Ok(message)
@@ -413,6 +474,9 @@ impl Peer {
             return Ok(());
         }
         let channel = state.channel(hw, self.node);
+        if !asleep && state.rings.is_asleep() {
+            state.wakes += 1;
+        }
         state.rings.set_asleep(&channel, asleep)
     }
 }
@@ -421,6 +485,38 @@ impl PeerState {
     /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            wakes: self.wakes,
+            received: self.counters.received,
+        }
+    }
+
+    /// Sends `message`. Returns true if the doorbell of the peer rang.
+    fn send(&mut self, hw: Hw<'_>, peer: u32, message: &Message) -> Result<bool> {
+        if !self.session.up {
+            return Err(if self.hw_link.up { EBUSY } else { enotconn() });
+        }
+        let channel = self.channel(hw, peer);
+        let slots = self.terms.slots;
+        let wake = match self.rings.put(&channel, slots, message) {
+            Err(err) if err == eproto() => {
+                self.broken = true;
+                return Err(EBUSY);
+            }
+            result => result?,
+        };
+        self.counters.sent += 1;
+        if matches!(message, Message::Query(..)) {
+            self.owed.asked();
+        }
+        if wake {
+            self.counters.doorbells += 1;
+            hw.ring(peer, LINK_DOORBELL)?;
+        }
+        Ok(wake)
     }
 
     fn has_to_wait(&self) -> bool {

@@ -101,6 +101,12 @@ pub(crate) trait ProgressOps: Send + Sync {
     /// Tells peers whether to ring the doorbell. Returns true if work arrived before they could
     /// know.
     fn set_asleep(&self, asleep: bool) -> bool;
+    /// Returns true if this node has rung a peer that has not sent anything since.
+    fn has_rung(&self) -> bool;
+    /// Returns the cost of sleeping until a peer rings.
+    fn doorbell_cost(&self) -> Delta;
+    /// Returns the cost of sleeping until a command completes.
+    fn completion_cost(&self) -> Delta;
     /// Writes the heartbeat of this node for all peers.
     fn heartbeat(&self);
     /// Unpins memory of ended connections, which may wait for processes.

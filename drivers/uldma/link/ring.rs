@@ -189,6 +189,16 @@ impl Rings {
         Ok(Some(message))
     }
 
+    /// Returns true if the peer knows that this node needs doorbells.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep
+    }
+
+    /// Returns true if the peer needs doorbells, and has taken all messages.
+    pub(super) fn peer_is_idle(&self, channel: &Channel<'_>, slots: u32) -> Result<bool> {
+        Ok(self.in_flight(channel, slots)? == 0 && channel.read(at::ASLEEP)? != 0)
+    }
+
     /// Tells the peer whether this node needs doorbells. The peer may have sent a message just
     /// before.
     pub(super) fn set_asleep(&mut self, channel: &Channel<'_>, asleep: bool) -> Result {

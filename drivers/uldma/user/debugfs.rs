@@ -15,6 +15,7 @@ use kernel::{
 
 use crate::{
     device::Shared,
+    link::progress_worker::ProgressOps,
     mem::tpt::leaked, //
 };
 
@@ -61,7 +62,13 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "doorbells {}", stats.doorbells)?;
     writeln!(f, "found {}", stats.found)?;
     writeln!(f, "moderated {}", stats.moderated)?;
-    writeln!(f, "passes {}", stats.passes)
+    writeln!(f, "passes {}", stats.passes)?;
+    let cost = shared.link.doorbell_cost().as_nanos();
+    writeln!(f, "doorbell_ns {cost}")?;
+    let measured = shared.link.is_measured();
+    writeln!(f, "doorbell_measured {}", u8::from(measured))?;
+    let cost = shared.completion_cost().as_nanos();
+    writeln!(f, "completion_ns {cost}")
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

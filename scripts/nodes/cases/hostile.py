@@ -73,12 +73,6 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
     return said
 
 
-def intake_counters(end: Endpoint) -> dict[str, int]:
-    """What the driver counted of what peers made it do."""
-    lines = end.node.check(f"cat /sys/kernel/debug/uldma{end.device}/intake").splitlines()
-    return {key: int(value) for key, value in (line.split() for line in lines)}
-
-
 @case_of(IVSHMEM)
 def rings_are_coalesced(pair: Cluster) -> None:
     """Many rings make few passes through the segments, and the timer takes the place of rings."""
@@ -87,9 +81,9 @@ def rings_are_coalesced(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     again = b.unbind()
     try:
-        before = intake_counters(a)
+        before = a.intake()
         b.node.check(f"{PROGRAM} segment-storm", TIMEOUT)
-        after = intake_counters(a)
+        after = a.intake()
     finally:
         b.node.check(again)
         reload(pair.a)

@@ -14,6 +14,8 @@ from .registry import case, case_of, expect
 PORT = 700
 FILE = 16 << 20
 SHORT = 1 << 20
+# The driver's limit for what a wake-up costs, in ns.
+LONGEST_WAKEUP = 20_000_000
 # How the module can be told to talk over the link.
 TALKING = ("link_poll_us=1000", "link_slots=1")
 
@@ -48,6 +50,35 @@ def comes_up(pair: Cluster) -> None:
         info = end.info()
         expect(info["node"] == end.number, f"{end.name} is another node: {info}")
         expect(info["backend"] == pair.config.backends[0], f"{end.name}: {info}")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def cost_of_a_doorbell_is_measured(pair: Cluster) -> None:
+    """While nothing else is to be done, each driver measures it, with some messages in all."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    endpoints.wait_measured((a, b))
+    sent = [int(here.peer(there)["sent"]) for here, there in ((a, b), (b, a))]
+    for end in (a, b):
+        found = end.intake()
+        for what in ("doorbell_ns", "completion_ns"):
+            expect(0 < found[what] <= LONGEST_WAKEUP, f"{end.name}: {what}: {found}")
+    again = [int(here.peer(there)["sent"]) for here, there in ((a, b), (b, a))]
+    expect(sent == again, f"the measurement is not over: {sent}, {again}")
+
+
+@case
+def cost_of_a_doorbell_can_be_given(pair: Cluster) -> None:
+    """The administrator's cost is for all wake-ups, and peers are not asked."""
+    reload(pair.a, "wakeup_us=1234")
+    try:
+        a, b = endpoints.of(pair)
+        endpoints.wait_up((a, b))
+        found = a.intake()
+        for what in ("doorbell_ns", "completion_ns"):
+            expect(found[what] == 1_234_000, f"{what}: {found}")
+    finally:
+        reload(pair.a)
 
 
 @case_of(USUAL, IVSHMEM)

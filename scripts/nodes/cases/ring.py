@@ -73,6 +73,7 @@ def costs_nothing_once_set_up(pair: Cluster) -> None:
     """While thousands of messages pass no control message does, and there are few system calls."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
+    endpoints.wait_measured((a, b))
     many = MESSAGES * MESSAGE
     a.node.check("rm -f /tmp/ring && mkfifo /tmp/ring")
     listen = b.command(f"listen {PORT} --ring --json {LIMIT}")

@@ -32,7 +32,6 @@ use super::{
 };
 use crate::{
     hw::LINK_DOORBELL,
-    kernel_ext::wakeup,
     link::polling::Polling,
     params, //
 };
@@ -151,12 +150,14 @@ impl ProgressWorker {
     /// if there is work.
     fn poll_for_work(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> bool {
         let since: Instant<Monotonic> = Instant::now();
-        let most = params::link_busy_poll();
+        let cost = ops.doorbell_cost();
+        polling.begin(ops.has_rung());
+        let limit = polling.limit(cost, params::link_busy_poll());
         let limit = if ops.is_busy() {
             // Most commands complete soon.
-            wakeup::cost().max(polling.limit(most))
+            ops.completion_cost().max(limit)
         } else {
-            polling.limit(most)
+            limit
         };
         let found = loop {
             if self.is_requested() || ops.has_work() {
@@ -171,7 +172,7 @@ impl ProgressWorker {
             }
             cpu_relax();
         };
-        polling.note(since.elapsed(), found);
+        polling.note(cost, since.elapsed(), found);
         found
     }
 }

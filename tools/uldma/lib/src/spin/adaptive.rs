@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A polling policy that knows when the other side sleeps.
-//!
-//! A waiter that has just rung the other side's doorbell gets no answer before that side is awake.
-//! So it polls either longer than a wake-up, or not at all: for two wake-ups, and if that fails it
-//! sleeps at once the next four times, then polls for four wake-ups, and so on up to sixteen. So a
-//! pair of waiters that are both asleep polls again from the second message on; such waits take
-//! less than twice the time of the best choice; and where the other side cannot run while this one
-//! polls, it polls rarely. All other waits are those of [`AdaptivePoll`].
+//! The polling policy of the driver and the library, for a waiter whose wake-ups always cost the same.
 
 use crate::adaptive_poll::AdaptivePoll;
 
@@ -16,51 +9,29 @@ use crate::adaptive_poll::AdaptivePoll;
 pub(super) struct Adaptive {
     policy: AdaptivePoll,
     wakeup: u64,
-    /// The awaited message is the answer to a doorbell.
-    rang: bool,
-    /// Polling time after a ring, in wake-ups.
-    attempt: u64,
-    /// Waits after a ring until it polls in one again.
-    skip: u64,
 }
 
 impl Adaptive {
-    /// First and largest polling time after a ring, in wake-ups.
-    const SHORTEST: u64 = 2;
-    const LONGEST: u64 = 16;
-
     /// Creates the policy, where sleeping and waking takes `wakeup`.
     pub(super) fn new(wakeup: u64) -> Self {
         Self {
             policy: AdaptivePoll::new(),
             wakeup,
-            rang: false,
-            attempt: Self::SHORTEST,
-            skip: 0,
         }
     }
 
     /// Begins a wait. `rang` is true if it is for an answer of a side whose doorbell was just rung.
     pub(super) fn begin(&mut self, rang: bool) {
-        self.rang = rang;
+        self.policy.begin(rang);
     }
 
     /// Returns the polling time.
     pub(super) fn limit(&self) -> u64 {
-        match (self.rang, self.skip) {
-            (false, _) => self.policy.limit(self.wakeup),
-            (true, 0) => self.wakeup.saturating_mul(self.attempt),
-            (true, _) => 0,
-        }
+        self.policy.limit(self.wakeup)
     }
 
     pub(super) fn found(&mut self, polled: u64) {
-        if self.rang {
-            self.policy.found_at_once();
-            self.attempt = Self::SHORTEST;
-        } else {
-            self.policy.found(polled, self.wakeup);
-        }
+        self.policy.found(polled, self.wakeup);
     }
 
     #[inline(always)]
@@ -69,17 +40,7 @@ impl Adaptive {
     }
 
     pub(super) fn slept(&mut self, polled: u64) {
-        match (self.rang, self.skip) {
-            (false, _) => self.policy.slept(polled, self.wakeup),
-            (true, 0) => {
-                self.skip = 2 * self.attempt;
-                self.attempt = match 2 * self.attempt {
-                    longer if longer <= Self::LONGEST => longer,
-                    _ => Self::SHORTEST,
-                };
-            }
-            (true, _) => self.skip -= 1,
-        }
+        self.policy.slept(polled, self.wakeup);
     }
 }
 

@@ -523,6 +523,41 @@ fn no_waiter_spends_more_than_twice_the_optimum() {
     }
 }
 
+/// A doorbell takes ten times as long as a timer where machines are emulated. A waiter that goes by the
+/// timer, and does not know that it has rung, never polls for long enough.
+#[test]
+fn the_cost_of_a_timer_leaves_both_asleep() {
+    struct ByTimer(Adaptive);
+
+    impl Policy for ByTimer {
+        fn limit(&self) -> u64 {
+            self.0.limit()
+        }
+
+        fn found(&mut self, polled: u64) {
+            self.0.found(polled);
+        }
+
+        fn slept(&mut self, polled: u64, _slept: u64) {
+            self.0.slept(polled);
+        }
+    }
+
+    let machine = Machine {
+        wakeup: 1_000_000,
+        jitter: true,
+        processors: 4,
+        waiters: 2,
+    };
+    let recovery = |wakeup: u64| {
+        let pairs = Pairs::new(machine, || ByTimer(Adaptive::new(wakeup)));
+        pairs.run(MESSAGES).recovery()
+    };
+    let (timer, doorbell) = (recovery(machine.wakeup / 50), recovery(machine.wakeup));
+    assert!(timer >= MESSAGES, "{timer}");
+    assert!(doorbell <= 2 * RECOVERY, "{doorbell}");
+}
+
 /// The simulation sees the collapse that a constant brings.
 #[test]
 fn a_constant_leaves_both_asleep() {
