@@ -255,6 +255,15 @@ void uldma_cond_resched(void)
 	cond_resched();
 }
 
+/*
+ * A kernel that preempts lazily sets the second flag, and preempts a loop in the
+ * kernel only at the next tick.
+ */
+bool uldma_need_resched(void)
+{
+	return need_resched() || test_thread_flag(TIF_NEED_RESCHED_LAZY);
+}
+
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr)
 {
 	return dma_mapping_error(dev, addr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bounded, interruptible waiting.
+//! Bounded, interruptible waiting, and the end of polling.
 
 use kernel::{
     prelude::*,
@@ -15,6 +15,16 @@ use kernel::{
         NSEC_PER_MSEC, //
     }, //
 };
+
+unsafe extern "C" {
+    fn uldma_need_resched() -> bool;
+}
+
+/// Returns true if another thread waits for the processor of this one, which should not poll then.
+pub(crate) fn is_processor_wanted() -> bool {
+    // SAFETY: This reads the flags of the current thread.
+    unsafe { uldma_need_resched() }
+}
 
 fn jiffies(timeout_ns: u64) -> Jiffies {
     let ms = timeout_ns.div_ceil(NSEC_PER_MSEC.unsigned_abs());

@@ -54,6 +54,7 @@ use kernel::{
 
 use crate::{
     kernel_ext::{
+        wait::is_processor_wanted,
         wakeup,
         workqueue::{
             flush,
@@ -401,7 +402,8 @@ impl ProgressWorker {
         self.schedule_if_started();
     }
 
-    /// Polls until `done` returns true, for at most `limit`. Returns true if it did.
+    /// Polls until `done` returns true, for at most `limit`, or until another thread wants the
+    /// processor. Returns true if it did.
     ///
     /// Peers do not ring meanwhile, and the work item leaves the work to this call.
     pub(crate) fn poll_until(
@@ -421,6 +423,10 @@ impl ProgressWorker {
                 break true;
             }
             if since.elapsed() >= limit || task.signal_pending() || self.is_stopping() {
+                break false;
+            }
+            if is_processor_wanted() {
+                // The other thread may be the one that this call waits for.
                 break false;
             }
             if let Some(_running) = self.running.try_lock() {

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     hw::LINK_DOORBELL,
+    kernel_ext::wait::is_processor_wanted,
     link::polling::Polling,
     params, //
 };
@@ -163,7 +164,7 @@ impl ProgressWorker {
             if self.is_requested() || ops.has_work() {
                 break true;
             }
-            if since.elapsed() >= limit {
+            if since.elapsed() >= limit || is_processor_wanted() {
                 break false;
             }
             if self.pollers.load(Relaxed) > 0 || self.is_stopping() {
