@@ -49,6 +49,9 @@ use crate::{
 /// Maximum number of steps of one direction in one turn.
 const STEPS: usize = 8;
 
+/// Parts of a window range that are filled and emptied at the same time.
+const STAGES: u64 = 4;
+
 /// A command of the kernel's queue that moves data of a connection.
 pub(super) struct Job {
     connection: Arc<Connection>,
@@ -214,9 +217,13 @@ impl Connection {
         turn: &mut Turn,
     ) -> Result {
         let mut steps = 0;
+        let limit = match state.peer_window {
+            Some(window) => u64::try_from(window.length())? / STAGES,
+            None => self.transport.step(),
+        };
         while !state.closing.has_begun() {
             let half = state.half(direction);
-            let piece = half.stream.next(self.transport.step());
+            let piece = half.stream.next(limit);
             let (Some(piece), Some(offer)) = (piece, half.offers.next()) else {
                 break;
             };
@@ -278,7 +285,22 @@ impl Connection {
                 state.counters.copied += bytes;
             }
             turn.progress = true;
+            if self.transport == Transport::Window {
+                // The peer empties this part while the next one is filled.
+                self.report(turn_ctx, state, direction, turn)?;
+            }
         }
+        self.report(turn_ctx, state, direction, turn)
+    }
+
+    /// Reports to the peer the bytes that were moved.
+    fn report(
+        &self,
+        turn_ctx: &TurnCtx<'_>,
+        state: &mut State,
+        direction: Direction,
+        turn: &mut Turn,
+    ) -> Result {
         let bytes = state.half(direction).unreported;
         if bytes > 0 {
             let msg = ConnMsg::Done {
@@ -363,6 +385,23 @@ impl Connection {
             state.half(direction).stream.moved(bytes)?;
         }
         state.half(direction).settle(bytes);
+        if self.transport == Transport::Window {
+            self.offer_room(ctx, state, direction)?;
+        }
+        Ok(())
+    }
+
+    /// Offers the room of bytes that were copied out of the window. The peer may wait for it, and
+    /// more messages may be handled before the next turn of the connection.
+    fn offer_room(&self, ctx: &ConnCtx<'_>, state: &mut State, direction: Direction) -> Result {
+        let guard = ctx.gate.try_enter()?;
+        let turn_ctx = TurnCtx {
+            ctx,
+            guard: &guard,
+            peer: ctx.link.peer(self.node)?,
+        };
+        // If this fails, so does the next turn, which handles the error.
+        let _ = self.offer(&turn_ctx, state, direction, &mut Turn::default());
         Ok(())
     }
 
