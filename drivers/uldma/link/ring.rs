@@ -86,6 +86,8 @@ pub(super) struct Rings {
     asleep: bool,
     /// The peer knows that this node waits for room.
     needs_credits: bool,
+    /// The last message for which the doorbell of the peer rang.
+    rung_for: Option<u32>,
 }
 
 impl Rings {
@@ -130,7 +132,26 @@ impl Rings {
         self.produced = self.produced.wrapping_add(1);
         channel.publish(at::PRODUCED, channel.counter(self.produced))?;
         window::full_fence();
-        Ok(channel.read(at::ASLEEP)? != 0)
+        if channel.read(at::ASLEEP)? == 0 || self.is_awakening(channel)? {
+            return Ok(false);
+        }
+        self.rung_for = Some(self.produced);
+        Ok(true)
+    }
+
+    /// Returns true if the peer was rung for a message that it has not taken: before it sleeps
+    /// again it polls, and finds all messages that were published before this check.
+    fn is_awakening(&self, channel: &Channel<'_>) -> Result<bool> {
+        let Some(rung_for) = self.rung_for else {
+            return Ok(false);
+        };
+        let consumed = channel.read_counter(at::CONSUMED)?.unwrap_or(0);
+        // The counters wrap; no more than a ring is between them.
+        let (waiting, since) = (
+            self.produced.wrapping_sub(consumed),
+            self.produced.wrapping_sub(rung_for),
+        );
+        Ok(waiting > since)
     }
 
     /// Returns the number of messages that the peer has not consumed.
