@@ -59,9 +59,12 @@ pub(crate) struct Drivers {
 
 impl InPlaceModule for Drivers {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        wakeup::set(params::wakeup());
         try_pin_init!(Self {
-            _queue: ModuleQueue::new(Self::NAME)?,
+            _queue: {
+                let queue = ModuleQueue::new(Self::NAME)?;
+                wakeup::set(params::wakeup())?;
+                queue
+            },
             adapter <- Registration::new(Self::NAME, module),
             ivshmem <- Registration::new(c"uldma-ivshmem", module),
             loopback: loopback::Devices::new()?,

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_half_of_a_round() {
-        assert_eq!(measure(|_| 700), (12, Some(700)));
+        assert_eq!(measure(|_| 700), (20, Some(700)));
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             // There is no query any more.
             assert_eq!(measurement.answered(1, after(1, 1)), None);
         }
-        assert_eq!(rounds, 12);
+        assert_eq!(rounds, 20);
     }
 
     #[test]
