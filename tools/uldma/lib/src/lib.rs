@@ -40,7 +40,8 @@
 //! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Chunk`] |
 //! | read and write the stream, by copies | [`Connection::into_stream`], [`Stream`] |
 //! | connections under the names of the paper | [`pcic`] |
-//! | exchange messages | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
+//! | match messages with posted buffers by hand | [`Device::endpoint`], [`Endpoint`], [`Queue::send`] |
+//! | exchange messages through the window | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
 //! | get the reason of a failure | [`Error`], [`Error::hint`] |
 //!
@@ -62,7 +63,7 @@
 //! | the open file | `device`, `event`, `peer`, `locked_memory` |
 //! | entries of the region table | `entry`, `charge`, `region_info`, `blocks`, `chunk` |
 //! | regions | `region`, `export`, `shadow` |
-//! | transfers | `status`, `descriptor`, `dma`, `context`, `queue`, `transfer` |
+//! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
 //! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
 
@@ -79,6 +80,7 @@ mod context;
 mod descriptor;
 mod device;
 mod dma;
+mod endpoint;
 mod entry;
 mod error;
 mod event;
@@ -127,6 +129,7 @@ pub use connection::{
 pub use context::{Context, ContextOptions, ContextStats, Initiated};
 pub use descriptor::Order;
 pub use device::{Backend, Device, Query, UserShares};
+pub use endpoint::{Endpoint, EndpointName, Reception};
 pub use entry::Access;
 pub use error::{Error, Result};
 pub use event::Event;

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use crate::descriptor::{Order, Ring};
 use crate::mmio::{full_barrier, Register, RegisterAddress};
+use crate::region::Registered;
 use crate::status::{StatusPage, RECORDS};
-use crate::{uapi, Completion, Context, Error, Refusal, Result, ShadowAddress, Spin, Ticket};
+use crate::Ticket;
+use crate::{uapi, Completion, Context, Endpoint, Error, Refusal, Result, ShadowAddress, Spin};
 
 /// The queue of a context for [`crate::Method::Queue`].
 ///
@@ -127,6 +129,35 @@ impl Queue<'_> {
         })
     }
 
+    /// Pushes a message of `bytes` bytes, from `offset` of a region on, to the endpoint that
+    /// `endpoint` is connected to. With `more`, the next message continues it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::QueueFull`] while 64 operations are under way, [`Refusal::NoRight`] when the
+    /// region is not readable.
+    #[inline]
+    pub fn send(
+        &self,
+        (region, offset): (&impl Registered, u64),
+        bytes: u64,
+        endpoint: &Endpoint,
+        more: bool,
+    ) -> std::result::Result<Ticket, Refusal> {
+        if !region.access().reads() {
+            return Err(Refusal::NoRight);
+        }
+        self.push(uapi::uldma_descriptor {
+            op: uapi::ULDMA_OP_SEND,
+            flags: if more { uapi::ULDMA_DESC_MORE } else { 0 },
+            src: region.index(),
+            src_offset: offset,
+            dst: endpoint.name().index,
+            length: bytes,
+            ..Default::default()
+        })
+    }
+
     /// Gathers or scatters: copies all entries (source, destination, bytes) in order, each only if
     /// the earlier ones succeeded, and submits them. Pushes all or none.
     ///
@@ -164,10 +195,16 @@ impl Queue<'_> {
     /// rarely needed.
     #[inline]
     pub fn submit(&self) {
+        self.wake_if_wanted(self.status);
+    }
+
+    /// Wakes the device, if it waits for the ring that `status` belongs to.
+    #[inline]
+    pub(crate) fn wake_if_wanted(&self, status: &StatusPage) {
         // The device publishes that it stops polling, and then polls once more; this barrier is the
         // counterpart.
         full_barrier();
-        if self.status.wants_wakeup() {
+        if status.wants_wakeup() {
             self.page.begin();
             self.page.store(1);
         }

@@ -59,6 +59,12 @@ pub enum Refusal {
     /// The method cannot carry this address or length.
     #[error("the method cannot carry this address or length")]
     NotAligned,
+    /// The peer posted no buffer for the message in time.
+    #[error("the peer has posted no buffer for the message")]
+    NotReady,
+    /// The message is longer than the posted buffer, or than the endpoint allows.
+    #[error("the message is longer than the posted buffer, or than the endpoint allows")]
+    TooLong,
     /// The method stores to the source's shadow page, which is mapped for loads only.
     #[error("the method passes the source by a store, and the source is not writable")]
     SourceNotWritable,
@@ -106,6 +112,8 @@ impl Refusal {
             uapi::ULDMA_DMA_MIXED => Self::Mixed,
             uapi::ULDMA_DMA_BAD_KEY => Self::BadKey,
             uapi::ULDMA_DMA_NOT_ALIGNED => Self::NotAligned,
+            uapi::ULDMA_DMA_NOT_READY => Self::NotReady,
+            uapi::ULDMA_DMA_TOO_LONG => Self::TooLong,
             other => Self::Unknown(other.into()),
         })
     }
@@ -135,6 +143,8 @@ impl Refusal {
                 "atomic operations: multiples of eight; single-store: those, in the first 2 MiB of \
                  the source; shrimp-1: the start of a page, and a multiple of eight"
             }
+            Self::NotReady => "does the peer post buffers before messages are sent?",
+            Self::TooLong => "send shorter messages, or have the peer post longer buffers",
             Self::SourceNotWritable => "register the source for reading and writing",
             Self::DestinationNotReadable => "register the destination for reading and writing",
             Self::NotMappedOut => "map it out first (Context::map_out), or use another method",

@@ -46,7 +46,16 @@ impl Completion {
     }
 }
 
-/// The mapped status page of a context.
+/// One record of a status page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) bytes: u64,
+    /// `enum uldma_dma_status`.
+    pub(crate) status: u32,
+    pub(crate) flags: u32,
+}
+
+/// The mapped status page of a context, or of an endpoint.
 #[derive(Debug)]
 pub(crate) struct StatusPage {
     mapping: Mapping,
@@ -86,6 +95,17 @@ impl StatusPage {
     /// Returns the result of a transfer; none while it has not ended.
     #[inline]
     pub(crate) fn ended(&self, ticket: Ticket) -> Result<Option<Completion>> {
+        let record = self.record(ticket)?;
+        Ok(record.map(|record| Completion {
+            ticket,
+            bytes: record.bytes,
+            failure: Refusal::from_status(record.status),
+        }))
+    }
+
+    /// Returns the record of a transfer or of a reception; none while it has not ended.
+    #[inline]
+    pub(crate) fn record(&self, ticket: Ticket) -> Result<Option<Record>> {
         // Acquire: the device writes `completed` after the record and after the data.
         if self.completed() < ticket.0 {
             return Ok(None);
@@ -96,23 +116,28 @@ impl StatusPage {
         let first = load(RECORD_TICKET);
         fence(Ordering::Acquire);
         let bytes = load(RECORD_BYTES);
-        // The lower half of the word, wherever that is, is the status: the upper is zero.
-        let status = load(RECORD_STATUS);
-        let status = if cfg!(target_endian = "little") {
-            status as u32
-        } else {
-            (status >> 32) as u32
-        };
+        let (status, flags) = unpair(load(RECORD_STATUS));
         fence(Ordering::Acquire);
         // A later transfer may have overwritten the record in between.
         if first != ticket.0 || load(RECORD_TICKET) != ticket.0 {
             return Err(Error::RecordLost(ticket.0));
         }
-        Ok(Some(Completion {
-            ticket,
+        Ok(Some(Record {
             bytes,
-            failure: Refusal::from_status(status),
+            status,
+            flags,
         }))
+    }
+}
+
+/// Unpacks two fields of four bytes from a word.
+#[inline]
+fn unpair(word: u64) -> (u32, u32) {
+    let (low, high) = (word as u32, (word >> 32) as u32);
+    if cfg!(target_endian = "little") {
+        (low, high)
+    } else {
+        (high, low)
     }
 }
 

@@ -129,6 +129,14 @@ ioctls! {
     conn_recv(ULDMA_CMD_CONN_RECV, uldma_conn_range);
     /// Gets sent memory back.
     conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
+    /// Creates an endpoint of message connections.
+    endpoint_create(ULDMA_CMD_ENDPOINT_CREATE, uldma_endpoint_create);
+    /// Connects an endpoint to that of a peer.
+    endpoint_connect(ULDMA_CMD_ENDPOINT_CONNECT, uldma_endpoint_connect);
+    /// Ends an endpoint.
+    endpoint_destroy(ULDMA_CMD_ENDPOINT_DESTROY, uldma_handle);
+    /// Sleeps until messages have arrived.
+    endpoint_wait(ULDMA_CMD_ENDPOINT_WAIT, uldma_endpoint_wait);
     /// Queries the open file's connection.
     conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
 }
