@@ -75,6 +75,16 @@ pub enum Error {
         /// The missing requirement.
         why: &'static str,
     },
+    /// The technique cannot be used for this.
+    #[error("{direction} by {technique}: {why}")]
+    Technique {
+        /// Sending or receiving.
+        direction: &'static str,
+        /// The technique.
+        technique: &'static str,
+        /// The reason.
+        why: &'static str,
+    },
     /// The record of a transfer's end was overwritten by later ones before it was read.
     #[error("the completion record of transfer {0} was overwritten")]
     RecordLost(u64),
@@ -250,6 +260,7 @@ impl Error {
             Self::System { hint, .. } => hint.as_deref(),
             Self::NoPeer { hint, .. } => Some(hint),
             Self::Refused(why) | Self::Transfer { status: why, .. } => why.hint(),
+            Self::Technique { .. } => Some("choose another technique: copy-dma always works"),
             Self::Method { .. } => Some("choose another method: `uldma info` lists them"),
             Self::RecordLost(_) => Some("wait for at most 64 transfers behind the newest"),
             Self::Timeout { .. } => Some("is the other side running, under the same name or port?"),

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The first message over the channel of a message connection: each side names its endpoint.
+
+use crate::ring::Violation;
+use crate::{EndpointName, ReceiveTechnique, Result};
+
+/// "uldmamsg".
+const MAGIC: u64 = u64::from_le_bytes(*b"uldmamsg");
+const VERSION: u32 = 1;
+
+/// What one side sends first: 64 bytes, little-endian.
+///
+/// | offset | bytes | field |
+/// | --- | --- | --- |
+/// | 0 | 8 | magic, `"uldmamsg"` |
+/// | 8 | 4 | version, 1 |
+/// | 12 | 4 | receiving technique |
+/// | 16 | 8 | bytes of the longest message of the device |
+/// | 24 | 4 | node |
+/// | 28 | 4 | index of the endpoint |
+/// | 32 | 8 | generation of the endpoint |
+/// | 40 | 24 | zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handshake {
+    pub(super) receiving: ReceiveTechnique,
+    /// Longer messages have to be sent in pieces of this length.
+    pub(super) piece: u64,
+    pub(super) endpoint: EndpointName,
+}
+
+impl Handshake {
+    pub(super) const SIZE: usize = 64;
+
+    pub(super) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let mut put = |at: usize, field: &[u8]| {
+            for (byte, value) in bytes.iter_mut().skip(at).zip(field) {
+                *byte = *value;
+            }
+        };
+        put(0, &MAGIC.to_le_bytes());
+        put(8, &VERSION.to_le_bytes());
+        put(12, &self.receiving.number().to_le_bytes());
+        put(16, &self.piece.to_le_bytes());
+        put(24, &self.endpoint.node.to_le_bytes());
+        put(28, &self.endpoint.index.to_le_bytes());
+        put(32, &self.endpoint.generation.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes what the peer sent.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Violation`] for another protocol, another version, or fields out of range.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        Self::parse(bytes).ok_or(Violation::Handshake.into())
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let rest = bytes.get(40..)?;
+        let known = word(0)? == MAGIC && half(8)? == VERSION;
+        let piece = word(16)?;
+        (known && piece > 0 && rest.iter().all(|&byte| byte == 0)).then_some(())?;
+        Some(Self {
+            receiving: ReceiveTechnique::from_number(half(12)?)?,
+            piece,
+            endpoint: EndpointName {
+                node: half(24)?,
+                index: half(28)?,
+                generation: word(32)?,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDSHAKE: Handshake = Handshake {
+        receiving: ReceiveTechnique::V2pDma,
+        piece: 65536,
+        endpoint: EndpointName {
+            node: 3,
+            index: 77,
+            generation: 0x1122_3344_5566_7788,
+        },
+    };
+
+    #[test]
+    fn a_hello_arrives_as_it_was_sent() {
+        let bytes = HANDSHAKE.encode();
+        assert_eq!(&bytes[..8], b"uldmamsg");
+        assert_eq!(bytes[8..16], [1, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(bytes[24..32], [3, 0, 0, 0, 77, 0, 0, 0]);
+        assert_eq!(Handshake::decode(&bytes).unwrap(), HANDSHAKE);
+    }
+
+    /// Every byte matters: no other value of it gives the same handshake.
+    #[test]
+    fn changed_bytes_are_refused_or_seen() {
+        let bytes = HANDSHAKE.encode();
+        for at in 0..Handshake::SIZE {
+            for flip in [1, 0x80] {
+                let mut changed = bytes;
+                changed[at] ^= flip;
+                assert!(
+                    Handshake::decode(&changed).map_or(true, |handshake| handshake != HANDSHAKE)
+                );
+            }
+        }
+        assert!(Handshake::decode(&bytes[1..]).is_err());
+        assert!(Handshake::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Options of message connections.
+
+use crate::status::RECORDS;
+use crate::{Access, Buffer, Device, Error, ReceiveTechnique, Region, Result, SendTechnique};
+
+/// Options of a message connection. The two sides choose independently of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageOptions {
+    /// Technique of [`MessageConnection::send`]; can be changed later.
+    pub sending: SendTechnique,
+    /// Technique of receiving.
+    pub receiving: ReceiveTechnique,
+    /// Bytes of a slot. A longer message takes several and arrives as one.
+    pub slot: usize,
+    /// Slots for sending, and for receiving, at most 64 each.
+    pub slots: u8,
+    /// Send without credits: a message for which the peer has posted no buffer fails at once, with
+    /// [`Refusal::NotReady`] (the rule of VIA). Otherwise sending waits for a buffer (with its
+    /// time-out the rendezvous of BIP).
+    pub without_credits: bool,
+}
+
+impl Default for MessageOptions {
+    fn default() -> Self {
+        Self {
+            sending: SendTechnique::CopyDma,
+            receiving: ReceiveTechnique::CopyDma,
+            slot: 64 << 10,
+            slots: 8,
+            without_credits: false,
+        }
+    }
+}
+
+impl MessageOptions {
+    /// Checks the techniques and the sizes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Technique`], [`Error::Range`].
+    pub(super) fn check(&self) -> Result<()> {
+        self.sending.check()?;
+        self.receiving.check()?;
+        let slots = u64::from(self.slots);
+        if self.slot == 0 || slots == 0 || slots > RECORDS {
+            return Err(Error::Range {
+                offset: 0,
+                length: slots,
+                size: RECORDS,
+            });
+        }
+        Ok(())
+    }
+
+    /// Registers memory for all slots of one direction.
+    pub(super) fn register(&self, device: &Device, access: Access) -> Result<Region> {
+        let buffer = Buffer::new(self.slot.saturating_mul(self.slots.into()))?;
+        device.register(buffer, access)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_fit_no_ring_are_refused() {
+        let with = |slot, slots| {
+            let options = MessageOptions {
+                slot,
+                slots,
+                ..Default::default()
+            };
+            options.check().is_ok()
+        };
+        assert!(with(1, 1) && with(4096, 64));
+        assert!(!with(0, 1) && !with(1, 0) && !with(1, 65));
+    }
+}

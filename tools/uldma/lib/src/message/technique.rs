@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The techniques of sending and of receiving, by the paper's names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// Defines the techniques of one direction: names, and the reason for which one is refused.
+macro_rules! techniques {
+    ($(#[$doc:meta])* $Technique:ident, $direction:literal, {
+        $($(#[$text:meta])* $Name:ident, $name:literal, $why:expr;)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $Technique {
+            $($(#[$text])* $Name,)*
+        }
+
+        impl $Technique {
+            /// All techniques.
+            pub const ALL: &[Self] = &[$(Self::$Name),*];
+
+            /// Returns the name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Name => $name,)*
+                }
+            }
+
+            /// Checks that message connections can use the technique.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Technique`].
+            pub(crate) fn check(self) -> Result<Self> {
+                let why: Option<&'static str> = match self {
+                    $(Self::$Name => $why,)*
+                };
+                why.map_or(Ok(self), |why| Err(self.refused(why)))
+            }
+
+            /// Builds the error for an operation that the technique cannot do.
+            pub(crate) fn refused(self, why: &'static str) -> Error {
+                Error::Technique {
+                    direction: $direction,
+                    technique: self.name(),
+                    why,
+                }
+            }
+        }
+
+        impl fmt::Display for $Technique {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $Technique {
+            type Err = String;
+
+            fn from_str(text: &str) -> std::result::Result<Self, String> {
+                let known = Self::ALL.iter().find(|technique| technique.name() == text);
+                known.copied().ok_or_else(|| {
+                    let names: Vec<&str> = Self::ALL.iter().map(|it| it.name()).collect();
+                    format!("no technique; techniques are {}", names.join(", "))
+                })
+            }
+        }
+    };
+}
+
+const NO_WINDOW_REGION: Option<&str> =
+    Some("the device cannot read or write the window for messages (yet)");
+const NO_EXCHANGE: Option<&str> = Some("memory that can be exchanged does not exist (yet)");
+
+techniques! {
+    /// A technique of sending, see `Documentation/uldma/semantics.rst`.
+    SendTechnique, "sending", {
+        /// The processor writes the message into the window.
+        Pio, "pio", NO_WINDOW_REGION;
+        /// The processor copies the message into a registered slot, which the device reads.
+        CopyDma, "copy-dma", None;
+        /// The device reads memory that was registered when the connection was made.
+        DirectDma, "direct-dma", None;
+        /// The device reads the program's own memory, which is pinned for the message.
+        V2pDma, "v2p-dma", None;
+        /// The device reads the program's own pages, which are write-protected meanwhile.
+        PexDma, "pex-dma", NO_EXCHANGE;
+    }
+}
+
+techniques! {
+    /// A technique of receiving, see `Documentation/uldma/semantics.rst`.
+    ReceiveTechnique, "receiving", {
+        /// The device writes into the window, from where the processor reads.
+        Pio, "pio", NO_WINDOW_REGION;
+        /// The device writes into a registered slot, from where the processor copies.
+        CopyDma, "copy-dma", None;
+        /// The sender names the place in memory that was registered when the connection was made.
+        DirectDma, "direct-dma",
+            Some("the sender names the place: use Region::export and Device::import");
+        /// The device writes into memory that the program has posted.
+        V2pDma, "v2p-dma", None;
+        /// The driver exchanges the pages of a slot with the program's.
+        PexDma, "pex-dma", NO_EXCHANGE;
+        /// The device writes into a posted buffer, or into a slot if none is posted.
+        Redirect, "redirect", Some("the device takes buffers in the order of posting (yet)");
+    }
+}
+
+impl ReceiveTechnique {
+    /// Returns the number in the wire format.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Pio => 1,
+            Self::CopyDma => 2,
+            Self::DirectDma => 3,
+            Self::V2pDma => 4,
+            Self::PexDma => 5,
+            Self::Redirect => 6,
+        }
+    }
+
+    /// Returns the technique of that number.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let all = Self::ALL.iter().copied();
+        all.into_iter()
+            .find(|technique| technique.number() == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_unique_and_translate_back() {
+        for &technique in SendTechnique::ALL {
+            assert_eq!(technique.name().parse(), Ok(technique));
+        }
+        for &technique in ReceiveTechnique::ALL {
+            assert_eq!(technique.name().parse(), Ok(technique));
+            assert_eq!(
+                ReceiveTechnique::from_number(technique.number()),
+                Some(technique)
+            );
+        }
+        assert_eq!(ReceiveTechnique::from_number(0), None);
+        assert!("dma"
+            .parse::<SendTechnique>()
+            .unwrap_err()
+            .contains("copy-dma"));
+    }
+
+    #[test]
+    fn a_refusal_names_direction_technique_and_reason() {
+        assert!(SendTechnique::CopyDma.check().is_ok());
+        let error = ReceiveTechnique::PexDma.check().unwrap_err().to_string();
+        assert!(error.starts_with("receiving by pex-dma: memory"), "{error}");
+    }
+}
