@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The sending half of a message connection: slots, sends under way, and their results.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use crate::region::Registered;
+use crate::{Buffer, Completion, Context, Endpoint, Error, Region, Result, Ticket};
+
+/// The result of a message whose sender asks for it; empty while no piece of it has failed.
+type Fate = Arc<OnceLock<Completion>>;
+
+/// A message that the device reads from memory that the program must not change yet.
+#[derive(Debug)]
+#[must_use = "the memory may be changed only after the message was sent"]
+pub struct Sent {
+    /// Of the last piece.
+    pub(super) last: Ticket,
+    fate: Fate,
+}
+
+impl Sent {
+    /// Returns the error of the first piece that failed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`].
+    pub(super) fn check(&self) -> Result<()> {
+        let failed = self.fate.get().map_or(Ok(()), |it| it.check().map(drop));
+        failed
+    }
+}
+
+/// A message in a buffer, which is pinned until the message was sent.
+#[derive(Debug)]
+#[must_use = "dropping it may cut the message off"]
+pub struct SentBuffer {
+    pub(super) sent: Sent,
+    pub(super) region: Region,
+}
+
+/// Slots that messages are copied to, in turns.
+#[derive(Debug)]
+struct Slots {
+    region: Region,
+    bytes: u64,
+    /// The last send from each slot.
+    tickets: Vec<Option<Ticket>>,
+    next: usize,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(super) struct Sender {
+    slots: Slots,
+    /// Bytes of one message of the device.
+    piece: u64,
+    /// The peer takes no message in pieces.
+    whole: bool,
+    /// Messages that were given to the device.
+    pub(super) sent: u64,
+    /// Sends of which the result is unknown, oldest first.
+    under_way: VecDeque<(Ticket, Option<Fate>)>,
+    /// The first failure of a message that was copied, until a call reports it.
+    failed: Option<Completion>,
+}
+
+/// A part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// Another one follows.
+    pub(super) more: bool,
+}
+
+/// Cuts a message of `length` bytes into pieces of at most `most`; an empty one is one piece.
+fn pieces(length: u64, most: u64) -> impl Iterator<Item = Piece> {
+    let most = most.max(1);
+    let count = length.div_ceil(most).max(1);
+    (0..count).map(move |number| {
+        let offset = number * most;
+        Piece {
+            offset,
+            bytes: most.min(length - offset),
+            more: number + 1 < count,
+        }
+    })
+}
+
+impl Sender {
+    /// Creates the half for slots of `bytes` bytes in `region`, and a peer that takes messages of at
+    /// most `piece` bytes: longer ones in pieces, unless it takes them as a `whole` only.
+    pub(super) fn new(region: Region, bytes: u64, piece: u64, whole: bool) -> Self {
+        let count = region.length() / bytes.max(1);
+        Self {
+            slots: Slots {
+                region,
+                bytes,
+                tickets: (0..count).map(|_| None).collect(),
+                next: 0,
+            },
+            piece,
+            whole,
+            sent: 0,
+            under_way: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Returns the pieces of a message that the device reads from the program's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`] when the peer does not take it.
+    pub(super) fn pieces(&self, length: u64) -> Result<impl Iterator<Item = Piece>> {
+        self.pieces_of(length, self.piece)
+    }
+
+    /// Returns the pieces of a message that is copied to slots first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`] when the peer does not take it.
+    pub(super) fn copied_pieces(&self, length: u64) -> Result<impl Iterator<Item = Piece>> {
+        self.pieces_of(length, self.piece.min(self.slots.bytes))
+    }
+
+    fn pieces_of(&self, length: u64, most: u64) -> Result<impl Iterator<Item = Piece>> {
+        if self.whole && length > most {
+            return Err(Error::TooLong {
+                length: usize::try_from(length).unwrap_or(usize::MAX),
+                limit: usize::try_from(most).unwrap_or(usize::MAX),
+            });
+        }
+        Ok(pieces(length, most))
+    }
+
+    /// Returns the send that has to end before the next slot is free.
+    pub(super) fn blocked_by(&self) -> Option<Ticket> {
+        self.slots.tickets.get(self.slots.next).copied().flatten()
+    }
+
+    /// Copies a piece into the next slot, which is free, and sends it.
+    pub(super) fn push_copy(
+        &mut self,
+        context: &Context,
+        endpoint: &Endpoint,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<()> {
+        let offset = self.slots.next as u64 * self.slots.bytes;
+        self.slots.region.write(offset, bytes)?;
+        let queue = context.queue().ok_or(crate::Refusal::OtherMethod)?;
+        let place = (&self.slots.region, offset);
+        let ticket = queue.send(place, bytes.len() as u64, endpoint, more)?;
+        queue.submit();
+        if let Some(last) = self.slots.tickets.get_mut(self.slots.next) {
+            *last = Some(ticket);
+        }
+        self.slots.next = (self.slots.next + 1) % self.slots.tickets.len().max(1);
+        self.note(ticket, None);
+        Ok(())
+    }
+
+    /// Sends a piece from a region; `sent` is the message that it belongs to, if it has begun.
+    pub(super) fn push_from(
+        &mut self,
+        context: &Context,
+        endpoint: &Endpoint,
+        (region, start): (&impl Registered, u64),
+        piece: Piece,
+        sent: Option<Sent>,
+    ) -> Result<Sent> {
+        let queue = context.queue().ok_or(crate::Refusal::OtherMethod)?;
+        let place = (region, start + piece.offset);
+        let last = queue.send(place, piece.bytes, endpoint, piece.more)?;
+        queue.submit();
+        let fate = sent.map_or_else(Fate::default, |sent| sent.fate);
+        self.note(last, Some(Arc::clone(&fate)));
+        Ok(Sent { last, fate })
+    }
+
+    fn note(&mut self, ticket: Ticket, fate: Option<Fate>) {
+        self.under_way.push_back((ticket, fate));
+        self.sent += 1;
+    }
+
+    /// Takes the results of all sends that have ended. Must be called before each send, so that no
+    /// record is overwritten.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RecordLost`].
+    pub(super) fn harvest(&mut self, context: &Context) -> Result<()> {
+        while let Some((ticket, fate)) = self.under_way.front() {
+            let Some(completion) = context.ended(*ticket)? else {
+                return Ok(());
+            };
+            match fate {
+                _ if completion.failure.is_none() => {}
+                Some(fate) => {
+                    // Later pieces of a message that failed tell no more.
+                    let _ = fate.set(completion);
+                }
+                None => {
+                    self.failed.get_or_insert(completion);
+                }
+            }
+            self.under_way.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Returns the oldest send of which the result is unknown.
+    pub(super) fn oldest(&self) -> Option<Ticket> {
+        self.under_way.front().map(|(ticket, _)| *ticket)
+    }
+
+    /// Returns the newest one.
+    pub(super) fn newest(&self) -> Option<Ticket> {
+        self.under_way.back().map(|(ticket, _)| *ticket)
+    }
+
+    /// Reports the failure of a message that was copied, once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`].
+    pub(super) fn check(&mut self) -> Result<()> {
+        let failed = self.failed.take();
+        failed.map_or(Ok(()), |completion| completion.check().map(drop))
+    }
+}
+
+impl SentBuffer {
+    /// Ends the registration and returns the buffer.
+    pub(super) fn into_buffer(self) -> Result<Buffer> {
+        self.region.unregister()
+    }
+}
+
+/// Builds the error of a wait that was too short.
+pub(super) fn too_late(what: &str, after: std::time::Duration) -> Error {
+    Error::Timeout {
+        what: what.into(),
+        after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_message_is_one_piece() {
+        let all: Vec<Piece> = pieces(0, 4096).collect();
+        let empty = Piece {
+            offset: 0,
+            bytes: 0,
+            more: false,
+        };
+        assert_eq!(all, [empty]);
+    }
+
+    proptest! {
+        /// Pieces are adjacent, none is too long, and only the last one ends the message.
+        #[test]
+        fn pieces_are_the_message(length in 0u64..100_000, most in 1u64..10_000) {
+            let all: Vec<Piece> = pieces(length, most).collect();
+            let mut next = 0;
+            for (piece, number) in all.iter().zip(1..) {
+                prop_assert_eq!(piece.offset, next);
+                prop_assert!(piece.bytes <= most);
+                prop_assert_eq!(piece.more, number < all.len());
+                prop_assert!(piece.bytes == most || !piece.more);
+                next += piece.bytes;
+            }
+            prop_assert_eq!(next, length);
+        }
+    }
+}
