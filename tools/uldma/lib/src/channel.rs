@@ -367,6 +367,18 @@ impl<L: Link> Channel<L> {
         }
     }
 
+    /// Finds out if the peer has ended, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkDown`], [`Error::Closed`], [`Error::System`] of the device.
+    pub(crate) fn check_peer(&mut self) -> Result<()> {
+        if let Err(error) = self.link.wait(self.link.rings(), Instant::now()) {
+            self.abandon(error);
+        }
+        self.reason().map_or(Ok(()), Err)
+    }
+
     /// Returns the reason for which the peer is lost, if it is.
     #[inline]
     fn reason(&mut self) -> Option<Error> {

@@ -42,7 +42,8 @@ pub struct Reception {
 
 /// One end of a message connection: posted buffers, and the messages that the device put there.
 ///
-/// Messages are sent by [`crate::Queue::send`].
+/// Messages are sent by [`crate::Queue::send`]. For slots, credits and the choice of techniques, see
+/// [`crate::MessageConnection`].
 #[derive(Debug)]
 pub struct Endpoint {
     name: EndpointName,

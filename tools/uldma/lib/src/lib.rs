@@ -40,6 +40,7 @@
 //! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Chunk`] |
 //! | read and write the stream, by copies | [`Connection::into_stream`], [`Stream`] |
 //! | connections under the names of the paper | [`pcic`] |
+//! | send messages that the devices move, by a technique of choice | [`MessageConnection`], [`MessageListener`] |
 //! | match messages with posted buffers by hand | [`Device::endpoint`], [`Endpoint`], [`Queue::send`] |
 //! | exchange messages through the window | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
@@ -66,6 +67,7 @@
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
 //! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
+//! | message connections | `message` |
 
 #[path = "../../../../drivers/uldma/link/adaptive_poll.rs"]
 mod adaptive_poll;
@@ -92,6 +94,7 @@ pub mod loopback;
 pub mod measure;
 mod memlock;
 mod memory;
+mod message;
 mod method;
 mod mmio;
 mod name;
@@ -138,6 +141,10 @@ pub use link::{Link, Pollable, WindowLink};
 pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
+pub use message::{
+    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, SendTechnique, Sent,
+    SentBuffer,
+};
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
 pub use name::{BadName, Name};

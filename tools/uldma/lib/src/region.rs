@@ -126,6 +126,34 @@ impl Device {
         access: Access,
         work: impl FnOnce(&Borrowed) -> R,
     ) -> Result<R> {
+        let address = memory.as_mut_ptr() as u64;
+        self.with_entry(address, memory.len() as u64, access, work)
+    }
+
+    /// Registers borrowed memory for reading by the device, for as long as `work` runs.
+    ///
+    /// Aborts the process if the registration cannot be ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: as for [`Device::with_registered`].
+    pub(crate) fn with_readable<R>(
+        &self,
+        memory: &[u8],
+        work: impl FnOnce(&Borrowed) -> R,
+    ) -> Result<R> {
+        let address = memory.as_ptr() as u64;
+        self.with_entry(address, memory.len() as u64, Access::Read, work)
+    }
+
+    /// Registers memory that the caller has borrowed as `access` needs it.
+    fn with_entry<R>(
+        &self,
+        address: u64,
+        length: u64,
+        access: Access,
+        work: impl FnOnce(&Borrowed) -> R,
+    ) -> Result<R> {
         /// Ends the registration when `work` returns or panics.
         struct End(Borrowed);
 
@@ -138,8 +166,7 @@ impl Device {
             }
         }
 
-        let address = memory.as_mut_ptr() as u64;
-        let entry = Entry::register(self, address, memory.len() as u64, access)?;
+        let entry = Entry::register(self, address, length, access)?;
         let end = End(Borrowed { entry });
         Ok(work(&end.0))
     }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Listeners for message connections.
+
+use std::time::{Duration, Instant};
+
+use super::CONTROL;
+use crate::{ChannelListener, Device, MessageConnection, MessageOptions, Result};
+
+/// A listener for message connections.
+#[derive(Debug)]
+pub struct MessageListener {
+    listener: ChannelListener,
+    options: MessageOptions,
+    device: Device,
+}
+
+impl MessageListener {
+    /// Listens at a port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
+    /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
+    /// [`Error::Technique`] for a technique that cannot be used.
+    pub fn new(device: &Device, port: u32, backlog: u32, options: MessageOptions) -> Result<Self> {
+        options.check()?;
+        Ok(Self {
+            listener: ChannelListener::new(device, port, backlog, CONTROL)?,
+            options,
+            device: device.clone(),
+        })
+    }
+
+    /// Waits for a connection. Returns it with the number of the node that connected.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`]; [`Error::Closed`] when the peer disconnects; [`Error::Violation`] when it
+    /// has another protocol; those of [`Device::endpoint`] and [`Device::context_with`].
+    pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
+        let deadline = Instant::now() + timeout;
+        let (channel, node) = self.listener.accept(timeout)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let connection = MessageConnection::over(&self.device, channel, node, self.options, left)?;
+        Ok((connection, node))
+    }
+}
