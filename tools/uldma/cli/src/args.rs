@@ -73,6 +73,10 @@ pub(crate) enum Command {
     SendFile(SendFile),
     /// Receive a file from a `send-file` at the peer
     RecvFile(RecvFile),
+    /// Send standard input in messages to a `recv` at the peer
+    Send(Send),
+    /// Receive messages from a `send` at the peer, and write them to standard output
+    Recv(Recv),
     /// Measure round trips to a `ping --serve` at the peer
     Ping(Ping),
     /// Show the other nodes of the link, with the state and the counters of each link
@@ -97,6 +101,12 @@ impl Node {
         self.number.into()
     }
 }
+
+const SEND_HELP: &str = "\
+Techniques of sending: copy-dma, direct-dma and v2p-dma; of receiving: copy-dma and v2p-dma. pio, pex-dma and
+redirect are refused with the reason. The two sides choose independently of each other. A posted buffer
+(v2p-dma) takes one message: it has to have the bytes of the longest. --json reports on standard error, as
+standard output has the data.";
 
 const LISTEN_HELP: &str = "\
 Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
@@ -180,6 +190,59 @@ impl StreamArgs {
             bytes: self.buffer,
         }
     }
+}
+
+/// Memory of a message connection.
+#[derive(Debug, Args)]
+pub(crate) struct SlotArgs {
+    /// Bytes of each slot or posted buffer (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = buffer)]
+    pub(crate) slot: usize,
+    /// Slots or posted buffers
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) slots: u8,
+    #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEND_HELP)]
+pub(crate) struct Send {
+    /// Number of the node
+    pub(crate) node: u32,
+    /// Port at which the node receives
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
+    /// Technique of sending
+    #[arg(long, value_name = "TECHNIQUE", default_value = "copy-dma")]
+    pub(crate) technique: uldma::SendTechnique,
+    /// Bytes of each message (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = buffer)]
+    pub(crate) message: usize,
+    /// Fail if the peer has posted no buffer for a message, instead of waiting for one
+    #[arg(long)]
+    pub(crate) without_credits: bool,
+    /// While no process listens there, or the link is down, retry until --timeout
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) slots: SlotArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEND_HELP)]
+pub(crate) struct Recv {
+    /// Port to listen at, not zero
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
+    /// Technique of receiving
+    #[arg(long, value_name = "TECHNIQUE", default_value = "copy-dma")]
+    pub(crate) technique: uldma::ReceiveTechnique,
+    /// Bytes of the longest message, where slots receive (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = buffer)]
+    pub(crate) longest: usize,
+    #[command(flatten)]
+    pub(crate) slots: SlotArgs,
 }
 
 /// Memory to map.

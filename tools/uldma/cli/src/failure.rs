@@ -95,7 +95,7 @@ impl From<Error> for Failure {
         let kind = match &error {
             Error::NoDevice(_) => Kind::NoDevice,
             Error::Permission(_) => Kind::NoPermission,
-            Error::NoPeer { .. } => Kind::Usage,
+            Error::NoPeer { .. } | Error::Technique { .. } => Kind::Usage,
             Error::Abi { .. } => Kind::Version,
             Error::Timeout { .. } => Kind::Timeout,
             Error::OtherKind { .. } => Kind::Mismatch,

@@ -15,6 +15,7 @@ mod info;
 mod listen;
 mod lmm;
 mod memory;
+mod message;
 mod method;
 mod open_files;
 mod output;
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         Command::Atomic(command) => atomic::run(common, command),
         Command::SendFile(command) => transfer::send::run(common, command),
         Command::RecvFile(command) => transfer::recv::run(common, command),
+        Command::Send(command) => message::send(common, command),
+        Command::Recv(command) => message::recv(common, command),
         Command::Ping(command) => ping::run(common, command),
         Command::Peers => peers::run(common),
         Command::Listen(command) => listen::run(common, command),

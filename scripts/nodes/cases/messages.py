@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Messages between endpoints, by each technique of sending and of receiving."""
+
+import json
+
+from .. import endpoints
+from ..agent import Job
+from ..cluster import Cluster
+from ..endpoints import Endpoint
+from ..polling import wait_until
+from ..topologies import IVSHMEM, USUAL
+from .registry import case_of, expect
+
+PORT = 900
+TIMEOUT = 120.0
+LIMIT = "--timeout 60"
+SENDING = ("copy-dma", "direct-dma", "v2p-dma")
+RECEIVING = ("copy-dma", "v2p-dma")
+# Not a multiple of any length of messages.
+FILE = (1 << 20) + 13
+# One piece, exactly one slot, and several slots.
+LENGTHS = (1000, 65536, 300000)
+# Exit codes of `uldma`.
+FAILED = 1
+USAGE = 2
+TIMED_OUT = 4
+PEER = 6
+FIFO = "/tmp/messages"
+
+
+def finish(job: Job, what: str) -> None:
+    """Wait for the end of a side, which must be a good one."""
+    result = job.wait(TIMEOUT)
+    expect(result.rc == 0, f"{what}: exit {result.rc} of {job.command}\n{result.stderr}")
+
+
+def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, int]:
+    """Let a file cross in messages. Return what the receiver reports."""
+    a.node.check(f"head -c {FILE} /dev/urandom >/tmp/sent", TIMEOUT)
+    receiver = b.spawn(f"recv {PORT} {LIMIT} --json {receiving} >/tmp/received")
+    sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait {sending} </tmp/sent")
+    what = f"{sending} to {receiving}"
+    try:
+        finish(sender, what)
+        finish(receiver, what)
+        sums = [
+            end.node.check(f"sha256sum <{path}", TIMEOUT)
+            for end, path in ((a, "/tmp/sent"), (b, "/tmp/received"))
+        ]
+        expect(sums[0] == sums[1], f"{what}: the file has arrived changed")
+        report = json.loads(receiver.text("err"))
+        assert isinstance(report, dict)
+        return report
+    finally:
+        sender.end()
+        receiver.end()
+
+
+@case_of(USUAL)
+def all_pairs_arrive_unchanged(pair: Cluster) -> None:
+    """Each technique of sending goes with each of receiving, with any length of messages."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for sending in SENDING:
+        for receiving in RECEIVING:
+            for length in LENGTHS:
+                # A posted buffer takes one whole message, which has to come from one slot.
+                slot = "512K" if receiving == "v2p-dma" else "64K"
+                report = carry(
+                    a,
+                    b,
+                    f"--technique {sending} --message {length} --slot {slot}",
+                    f"--technique {receiving} --slot {slot}",
+                )
+                expect(report["bytes"] == FILE, f"{sending} to {receiving}: {report}")
+                count = -(-FILE // length)
+                expect(report["messages"] == count, f"{sending} to {receiving}: {report}")
+
+
+@case_of(USUAL)
+def slots_are_used_in_turns(pair: Cluster) -> None:
+    """One slot on each side, of a few bytes, carries what 64 do."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for slots in (1, 3, 64):
+        options = f"--slots {slots} --slot 5000"
+        carry(a, b, f"{options} --message 70000", options)
+        carry(b, a, f"{options} --message 4999", "--technique v2p-dma --slots 2 --slot 5000")
+
+
+@case_of(USUAL)
+def others_are_refused_by_name(pair: Cluster) -> None:
+    """What cannot be used is refused before anything is sent, with its reason."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    refused = [f"send {b.number} {PORT} --technique {name}" for name in ("pio", "pex-dma")]
+    refused += [
+        f"recv {PORT} --technique {name}" for name in ("pio", "direct-dma", "pex-dma", "redirect")
+    ]
+    for command in refused:
+        result = a.node.run(a.command(f"{command} {LIMIT} </dev/null"), TIMEOUT)
+        name = command.rpartition(" ")[2]
+        expect(result.rc == USAGE, f"{command}: exit {result.rc}\n{result.stderr}")
+        expect(f"by {name}: " in result.stderr, f"{command}: {result.stderr}")
+
+
+@case_of(IVSHMEM)
+def without_an_engine_they_are_refused(pair: Cluster) -> None:
+    """Where no device matches messages, the error says what to use."""
+    a, _ = endpoints.of(pair)
+    endpoints.wait_up(endpoints.of(pair))
+    b = endpoints.of(pair)[1]
+    receiver = b.spawn(f"recv {PORT} {LIMIT}")
+    sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait </dev/null")
+    for job in (sender, receiver):
+        result = job.wait(TIMEOUT)
+        expect(result.rc != 0, f"{job.command} works")
+    expect("use a channel" in sender.text("err"), sender.text("err"))
+
+
+@case_of(USUAL)
+def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
+    """A side that is killed is noticed by the other one, which fails."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for killed in ("sender", "receiver"):
+        reader = f"{{ head -c {1 << 20} >/dev/null && echo begun; cat >/dev/null; }}"
+        receiver = b.node.spawn(f"set -o pipefail; {b.command(f'recv {PORT} {LIMIT}')} | {reader}")
+        sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait </dev/zero")
+        receiver.wait_output("begun", TIMEOUT)
+        gone, left = (sender, receiver) if killed == "sender" else (receiver, sender)
+        gone.kill()
+        result = left.wait(TIMEOUT)
+        expect(result.rc == PEER, f"the {killed} was killed: exit {result.rc}\n{result.stderr}")
+    carry(a, b, "", "")
+
+
+@case_of(USUAL)
+def a_message_that_a_posted_buffer_cannot_take_fails(pair: Cluster) -> None:
+    """It is too long for the slot that it would be sent from as a whole, or for the buffer."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for options, text in (
+        ("--slot 4K", "a message of 8192 bytes is longer than 4096 bytes"),
+        ("--technique direct-dma", "longer than the posted buffer"),
+    ):
+        receiver = b.spawn(f"recv {PORT} {LIMIT} --technique v2p-dma --slot 4K >/dev/null")
+        command = f"send {b.number} {PORT} {LIMIT} --wait --message 8K {options} </dev/zero"
+        try:
+            result = a.node.run(a.command(command), TIMEOUT)
+            expect(result.rc == FAILED, f"{options}: exit {result.rc}\n{result.stderr}")
+            expect(text in result.stderr, f"{options}: {result.stderr}")
+        finally:
+            receiver.end()
+
+
+@case_of(USUAL)
+def a_receiver_that_posts_nothing_delays_only_its_sender(pair: Cluster) -> None:
+    """With credits a send waits until its time is over; without, it fails at once."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for options, code, text in (
+        ("--timeout 2", TIMED_OUT, "no buffer of the peer within 2s"),
+        ("--without-credits", FAILED, "has posted no buffer"),
+    ):
+        b.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
+        # Nothing reads what it writes, so it takes no more messages.
+        receiver = b.spawn(f"recv {PORT} {LIMIT} --slots 2 >{FIFO}")
+        reader = b.node.spawn(f"exec 3<{FIFO}; echo open; kill -STOP $$")
+        reader.wait_output("open", TIMEOUT)
+        try:
+            command = f"send {b.number} {PORT} --wait {options} </dev/zero"
+            result = a.node.run(a.command(command), TIMEOUT)
+            expect(result.rc == code, f"{options}: exit {result.rc}\n{result.stderr}")
+            expect(text in result.stderr, f"{options}: {result.stderr}")
+        finally:
+            receiver.end()
+            reader.end()
+
+
+@case_of(USUAL)
+def memory_that_changes_early(pair: Cluster) -> None:
+    """With a device that holds the transfer, two techniques send what was written afterwards."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    device = pair.device
+    assert device
+    for technique, first in (("copy-dma", "1"), ("direct-dma", "2"), ("v2p-dma", "2")):
+        a.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
+        receiver = b.spawn(f"recv {PORT} {LIMIT} >/tmp/received")
+        program = f"/tests/message_hazard {b.number} {PORT} {technique}"
+        sender = a.node.spawn(f"{program} <>{FIFO}")
+        try:
+            sender.wait_output("connected", TIMEOUT)
+            device.hold(a.number)
+            a.node.check(f"echo >{FIFO}", TIMEOUT)
+            sender.wait_output("changed", TIMEOUT)
+            wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
+            device.release(a.number)
+            finish(sender, technique)
+            finish(receiver, technique)
+            found = b.node.check("head -c 1 /tmp/received; wc -c </tmp/received")
+            expect("".join(found.split()) == f"{first}4096", f"{technique}: {found}")
+        finally:
+            device.release(a.number)
+            sender.end()
+            receiver.end()
