@@ -34,7 +34,7 @@ METHODS = (
 )
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
-MESSAGES = (*_programs("endpoint", "peer_message"), "nodes:messages")
+MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:messages")
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
     "nodes:(stalled|faults)",
