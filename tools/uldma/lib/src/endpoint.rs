@@ -198,12 +198,12 @@ impl Endpoint {
         }))
     }
 
-    /// Sleeps until `count` messages have arrived. Returns false at the deadline.
+    /// Sleeps until `count` messages have arrived. Returns false at the deadline, or when a signal
+    /// was handled.
     ///
     /// # Errors
     ///
-    /// [`Error::LinkDown`]; [`Error::System`]: EINTR when a signal was handled, ENODEV when the
-    /// device has been removed.
+    /// [`Error::LinkDown`]; [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait(&self, count: u64, deadline: Instant) -> Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let argument = uapi::uldma_endpoint_wait {
@@ -214,7 +214,7 @@ impl Endpoint {
         };
         match sys::endpoint_wait(self.as_fd(), argument) {
             Ok(_) => Ok(true),
-            Err(Errno::ETIMEDOUT) => Ok(false),
+            Err(Errno::ETIMEDOUT | Errno::EINTR) => Ok(false),
             Err(Errno::ENOTCONN) => Err(Error::LinkDown),
             Err(errno) => Err(Error::system("wait for a message", errno)),
         }

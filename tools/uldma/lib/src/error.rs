@@ -85,6 +85,9 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
+    /// An earlier message was sent in part, so that no other one can follow it.
+    #[error("an earlier message was sent in part: the connection can send no more")]
+    Torn,
     /// The record of a transfer's end was overwritten by later ones before it was read.
     #[error("the completion record of transfer {0} was overwritten")]
     RecordLost(u64),
@@ -270,6 +273,7 @@ impl Error {
                 "use a ring on both sides (`uldma listen` and `connect` have --ring), or on none",
             ),
             Self::LinkDown => Some("the driver must be loaded on both nodes"),
+            Self::Torn => Some("make a new connection, and allow more time for long messages"),
             Self::Range { .. } | Self::TooLong { .. } => None,
         }
     }

@@ -2,8 +2,9 @@
 
 //! Listeners for message connections.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::deadline::Deadline;
 use super::CONTROL;
 use crate::{ChannelListener, Device, MessageConnection, MessageOptions, Result};
 
@@ -39,9 +40,9 @@ impl MessageListener {
     /// [`Error::Timeout`]; [`Error::Closed`] when the peer disconnects; [`Error::Violation`] when it
     /// has another protocol; those of [`Device::endpoint`] and [`Device::context_with`].
     pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let (channel, node) = self.listener.accept(timeout)?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.left();
         let connection = MessageConnection::over(&self.device, channel, node, self.options, left)?;
         Ok((connection, node))
     }

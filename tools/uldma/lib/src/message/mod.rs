@@ -6,6 +6,8 @@
 //! names of the endpoints, then *credits*, the number of buffers that the receiver has posted so
 //! far. It also notifies each side of the other one's end. The devices move the messages.
 
+mod control;
+mod deadline;
 mod handshake;
 mod listener;
 mod options;
@@ -14,13 +16,15 @@ mod sending;
 mod technique;
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use self::control::Control;
+use self::deadline::Deadline;
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
 use self::receiving::Receiver;
-use self::sending::{too_late, Piece, Sender};
+use self::sending::{Piece, Sender};
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use crate::region::Registered;
@@ -56,12 +60,10 @@ pub struct MessageConnection {
     context: Context,
     sender: Sender,
     receiver: Receiver,
-    /// Buffers that the peer has posted.
-    credits: u64,
     options: MessageOptions,
     spin: Spin,
     device: Device,
-    channel: Channel,
+    control: Control,
 }
 
 impl MessageConnection {
@@ -81,16 +83,15 @@ impl MessageConnection {
         connect: ConnectOptions,
     ) -> Result<Self> {
         options.check()?;
-        let deadline = Instant::now() + connect.timeout;
+        let deadline = Deadline::after(connect.timeout);
         let channel = Channel::connect(device, Peer::node(node), port, CONTROL, connect)?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        Self::over(device, channel, node, options, left)
+        Self::over(device, channel, node, options, deadline.left())
     }
 
     /// Makes the connection over a channel to `node`.
     fn over(
         device: &Device,
-        mut channel: Channel,
+        channel: Channel,
         node: u32,
         options: MessageOptions,
         timeout: Duration,
@@ -113,10 +114,8 @@ impl MessageConnection {
             piece,
             endpoint: endpoint.name(),
         };
-        channel.send(&own.encode(), timeout)?;
-        let mut bytes = [0; Handshake::SIZE];
-        let length = channel.receive(&mut bytes, timeout)?;
-        let peer = Handshake::decode(bytes.get(..length).unwrap_or_default())?;
+        let deadline = Deadline::after(timeout);
+        let (control, peer) = Control::exchange(channel, &own, timeout)?;
         if peer.endpoint.node != node {
             return Err(Violation::Handshake.into());
         }
@@ -128,14 +127,17 @@ impl MessageConnection {
             receiver,
             endpoint,
             context,
-            credits: 0,
             options,
             spin: Spin::Adaptive,
             device,
-            channel,
+            control,
         };
         connection.post_slots()?;
-        connection.tell_credits()?;
+        connection.control.tell(connection.endpoint.posted())?;
+        // Slots are posted before the first credits; buffers when the peer's program does.
+        while !whole && connection.control.credits() == 0 {
+            connection.control.wait(deadline)?;
+        }
         Ok(connection)
     }
 
@@ -157,7 +159,7 @@ impl MessageConnection {
     /// Sets how long calls poll before they sleep; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
         self.spin = spin;
-        self.channel.set_spin(spin);
+        self.control.set_spin(spin);
     }
 
     /// Sends a message, whose bytes may be changed when this returns. By `COPY_DMA` this returns
@@ -171,36 +173,58 @@ impl MessageConnection {
     /// a slot; [`Error::Closed`], [`Error::LinkDown`], [`Error::Technique`] for a technique that needs
     /// memory of another kind, [`Error::System`]: those of registering.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        self.harvest()?;
-        self.sender.check()?;
+        let deadline = Deadline::after(timeout);
+        self.begin_message()?;
         match self.options.sending {
-            SendTechnique::CopyDma => self.send_copy(message, timeout),
+            SendTechnique::CopyDma => self.send_copy(message, deadline),
             // There is nothing to be pinned.
-            SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, timeout),
-            SendTechnique::V2pDma => self.send_pinned(message, timeout),
+            SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, deadline),
+            SendTechnique::V2pDma => self.send_pinned(message, deadline),
             other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
         }
     }
 
-    fn send_copy(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+    /// Reports what has failed before.
+    fn begin_message(&mut self) -> Result<()> {
+        self.harvest()?;
+        let before = self.sender.check();
+        before.map_err(|error| self.reason_of(error))
+    }
+
+    /// Returns the error for a failed transfer: the end of the peer, if that is the reason.
+    fn reason_of(&mut self, error: Error) -> Error {
+        match error {
+            Error::Transfer {
+                status: Refusal::Remote | Refusal::LinkDown,
+                ..
+            } => self.control.check_peer().err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    fn send_copy(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
         for piece in self.sender.copied_pieces(message.len() as u64)? {
-            if let Some(ticket) = self.sender.blocked_by() {
-                self.wait_ended(ticket, deadline, timeout)?;
-            }
-            self.wait_room(deadline, timeout)?;
-            let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-            self.sender
-                .push_copy(&self.context, &self.endpoint, bytes, piece.more)?;
+            let pushed = self.push_copy(message, piece, deadline);
+            pushed.inspect_err(|_| self.sender.tear(piece))?;
         }
         Ok(())
     }
 
-    fn send_pinned(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
+    fn push_copy(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
+        if let Some(ticket) = self.sender.blocked_by() {
+            self.wait_ended(ticket, deadline)?;
+        }
+        self.wait_room(deadline)?;
+        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
+        self.sender
+            .push_copy(&self.context, &self.endpoint, bytes, piece)
+    }
+
+    fn send_pinned(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
         let device = self.device.clone();
         device.with_readable(message, |region| {
-            let sent = self.start_from(region, 0, message.len() as u64, timeout)?;
-            self.wait_sent(&sent, timeout)
+            let sent = self.start_from(region, 0, message.len() as u64, deadline)?;
+            self.finish(&sent, deadline)
         })?
     }
 
@@ -210,7 +234,9 @@ impl MessageConnection {
     /// # Errors
     ///
     /// [`Error::Timeout`] when the peer has posted no buffer in time, [`Error::Range`],
-    /// [`Error::Refused`] when the region is not readable, [`Error::Closed`], [`Error::LinkDown`].
+    /// [`Error::Refused`] when the region is not readable, [`Error::Closed`], [`Error::LinkDown`],
+    /// [`Error::Torn`]. The device may still read some of the memory until
+    /// [`MessageConnection::flush`].
     pub fn start(
         &mut self,
         region: &impl Registered,
@@ -225,7 +251,8 @@ impl MessageConnection {
                 size: region.length(),
             });
         }
-        self.start_from(region, part.start, length, timeout)
+        self.begin_message()?;
+        self.start_from(region, part.start, length, Deadline::after(timeout))
     }
 
     fn start_from(
@@ -233,18 +260,16 @@ impl MessageConnection {
         region: &impl Registered,
         start: u64,
         length: u64,
-        timeout: Duration,
+        deadline: Deadline,
     ) -> Result<Sent> {
-        let deadline = Instant::now() + timeout;
         let mut sent = None;
         for piece in self.sender.pieces(length)? {
-            self.wait_room(deadline, timeout)?;
-            let place = (region, start);
-            sent =
-                Some(
-                    self.sender
-                        .push_from(&self.context, &self.endpoint, place, piece, sent)?,
-                );
+            let pushed = self.wait_room(deadline).and_then(|()| {
+                let place = (region, start);
+                self.sender
+                    .push_from(&self.context, &self.endpoint, place, piece, sent.take())
+            });
+            sent = Some(pushed.inspect_err(|_| self.sender.tear(piece))?);
         }
         sent.ok_or(Refusal::BadSize.into())
     }
@@ -256,9 +281,11 @@ impl MessageConnection {
     /// [`Error::Transfer`] when the message failed.
     pub fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
         self.harvest()?;
-        sent.check()?;
         let pending = self.sender.oldest();
-        Ok(pending.is_none_or(|oldest| oldest > sent.last))
+        if pending.is_some_and(|oldest| oldest <= sent.last) {
+            return Ok(false);
+        }
+        sent.check().map(|()| true)
     }
 
     /// Waits until the device has read a message.
@@ -267,8 +294,12 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed.
     pub fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
-        self.wait_ended(sent.last, Instant::now() + timeout, timeout)?;
-        sent.check()
+        self.finish(sent, Deadline::after(timeout))
+    }
+
+    fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
+        self.wait_ended(sent.last, deadline)?;
+        sent.check().map_err(|error| self.reason_of(error))
     }
 
     /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
@@ -279,8 +310,9 @@ impl MessageConnection {
     /// Those of [`Device::register`]; [`Error::Timeout`] when the peer has posted no buffer in time,
     /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed.
     pub fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
+        self.begin_message()?;
         let region = self.device.register(buffer, Access::Read)?;
-        let sent = self.start_from(&region, 0, region.length(), timeout)?;
+        let sent = self.start_from(&region, 0, region.length(), Deadline::after(timeout))?;
         Ok(SentBuffer { sent, region })
     }
 
@@ -302,9 +334,9 @@ impl MessageConnection {
     /// reported.
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         if let Some(last) = self.sender.newest() {
-            self.wait_ended(last, Instant::now() + timeout, timeout)?;
+            self.wait_ended(last, Deadline::after(timeout))?;
         }
-        self.sender.check()
+        self.begin_message()
     }
 
     /// Posts a buffer for one message, by `V2P_DMA`. It is pinned until it is received.
@@ -320,7 +352,8 @@ impl MessageConnection {
         }
         self.receiver
             .post(&self.device, &self.endpoint, &self.context, buffer)?;
-        self.tell_credits()
+        self.tell_credits();
+        Ok(())
     }
 
     /// Receives the next message into the oldest posted buffer. Returns the buffer, and the length
@@ -335,14 +368,15 @@ impl MessageConnection {
         if self.receiver.has_slots() {
             return Err(technique.refused("messages arrive in slots"));
         }
-        let reception = self.wait_reception(timeout)?;
+        let reception = self.wait_reception(Deadline::after(timeout))?;
         let buffer = self.receiver.take_buffer(&reception)?;
         check(&reception)?;
         let length = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
         Ok((buffer, length))
     }
 
-    /// Receives the next message into the start of `target`, and returns its length.
+    /// Receives the next message into the start of `target`, and returns its length. If the time is
+    /// over in the middle of a message, the next call goes on with it.
     ///
     /// # Errors
     ///
@@ -354,25 +388,29 @@ impl MessageConnection {
             let technique = self.options.receiving;
             return Err(technique.refused("messages arrive in posted buffers"));
         }
-        while self.receiver.discards {
-            let reception = self.take_piece(&mut [], timeout)?;
-            self.receiver.discards = reception.more;
-        }
-        let mut length = 0;
+        let deadline = Deadline::after(timeout);
+        let mut length = self.receiver.resume(target);
+        let mut has_begun = length > 0;
         loop {
+            // A message without end must not keep the caller here.
+            let waited = if has_begun && deadline.is_over() {
+                Err(deadline.missed("end of the message"))
+            } else {
+                self.wait_reception(deadline)
+            };
+            let reception = waited.inspect_err(|_| self.receiver.interrupted(target, length))?;
             let rest = target.get_mut(length..).unwrap_or_default();
-            let reception = self.take_piece(rest, timeout).inspect_err(|_| {
-                // What comes is the rest of a message of which the beginning is taken.
-                self.receiver.discards = length > 0;
-            })?;
-            self.receiver.discards = reception.more;
-            check(&reception)?;
+            self.receiver.take_copy(&reception, rest)?;
+            self.post_slots()?;
             let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
             length = length.saturating_add(bytes);
+            self.receiver.note(&reception);
+            has_begun = true;
             if !reception.more {
                 break;
             }
         }
+        self.receiver.take_failure()?;
         if length > target.len() {
             let limit = target.len();
             return Err(Error::TooLong { length, limit });
@@ -380,25 +418,24 @@ impl MessageConnection {
         Ok(length)
     }
 
-    /// Takes the next message of the device, and posts its slot again.
-    fn take_piece(&mut self, target: &mut [u8], timeout: Duration) -> Result<Reception> {
-        let reception = self.wait_reception(timeout)?;
-        self.receiver.take_copy(&reception, target)?;
-        self.post_slots()?;
-        let untold = self.endpoint.posted() - self.receiver.told;
-        // A sender that has half of the slots left need not know yet.
+    /// Posts the slots that are free, and tells the peer before it has to wait for them.
+    fn post_slots(&mut self) -> Result<()> {
+        self.receiver.post_slots(&self.endpoint, &self.context)?;
+        let untold = self.control.untold(self.endpoint.posted());
         if untold * 2 >= u64::from(self.options.slots) {
-            self.tell_credits()?;
+            self.tell_credits();
         }
-        Ok(reception)
+        Ok(())
     }
 
-    fn post_slots(&self) -> Result<()> {
-        self.receiver.post_slots(&self.endpoint, &self.context)
+    /// Tells the peer what is posted. If the peer has ended, the next wait reports that, after the
+    /// last message.
+    fn tell_credits(&mut self) {
+        let _ = self.control.tell(self.endpoint.posted());
     }
 
     /// Waits for the next message of the device.
-    fn wait_reception(&mut self, timeout: Duration) -> Result<Reception> {
+    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
         let number = self.receiver.next();
         let polled = self
             .context
@@ -406,77 +443,49 @@ impl MessageConnection {
         if let Some(reception) = polled {
             return reception;
         }
-        let deadline = Instant::now() + timeout;
         loop {
+            let posted = self.endpoint.posted();
             let ended = self
-                .tell_credits()
-                .and_then(|()| self.collect_credits())
-                .and_then(|()| self.channel.check_peer());
+                .control
+                .tell(posted)
+                .and_then(|()| self.control.collect())
+                .and_then(|()| self.control.check_peer());
             // The peer's last messages come before its end.
             if let Some(reception) = self.endpoint.ended(number)? {
                 return Ok(reception);
             }
             ended?;
-            if Instant::now() >= deadline {
-                return Err(too_late("message from the peer", timeout));
+            if deadline.is_over() {
+                return Err(deadline.missed("message from the peer"));
             }
-            let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
-            self.endpoint.wait(number, slice)?;
+            self.endpoint
+                .wait(number, deadline.or_after(LONGEST_SLEEP))?;
         }
-    }
-
-    /// Tells the peer how many buffers are posted, unless it knows, or has not read what it was told
-    /// before.
-    fn tell_credits(&mut self) -> Result<()> {
-        let posted = self.endpoint.posted();
-        if posted != self.receiver.told && self.channel.try_send(&posted.to_le_bytes())? {
-            self.receiver.told = posted;
-        }
-        Ok(())
-    }
-
-    /// Takes all credits that the peer has sent.
-    fn collect_credits(&mut self) -> Result<()> {
-        let mut bytes = [0; 8];
-        while let Some(length) = self.channel.try_receive(&mut bytes)? {
-            self.credits = credits(self.credits, &bytes, length)?;
-        }
-        Ok(())
     }
 
     /// Waits until one more piece can be sent: until the peer has a buffer for it, and the queue
     /// room.
-    fn wait_room(&mut self, deadline: Instant, timeout: Duration) -> Result<()> {
-        while !self.options.without_credits && self.credits <= self.sender.sent {
-            self.collect_credits()?;
-            if self.credits > self.sender.sent {
-                break;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut bytes = [0; 8];
-            let received = self.channel.receive(&mut bytes, left);
-            let length = received.map_err(|error| match error {
-                Error::Timeout { .. } => too_late("buffer of the peer", timeout),
-                other => other,
-            })?;
-            self.credits = credits(self.credits, &bytes, length)?;
-        }
+    fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
         self.harvest()?;
-        while self.context.queue().is_none_or(|queue| queue.room() == 0) {
-            let oldest = self.sender.oldest().ok_or(Refusal::OtherMethod)?;
-            self.wait_ended(oldest, deadline, timeout)?;
+        self.sender.check_torn()?;
+        if !self.options.without_credits {
+            while self.control.credits() <= self.sender.sent {
+                self.control.wait(deadline)?;
+            }
+        }
+        while let Some(oldest) = self.sender.blocked_by_queue() {
+            self.wait_ended(oldest, deadline)?;
         }
         Ok(())
     }
 
     /// Waits until a send has ended, well or not.
-    fn wait_ended(&mut self, ticket: Ticket, deadline: Instant, timeout: Duration) -> Result<()> {
+    fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         let is_over = |oldest: Option<Ticket>| oldest.is_none_or(|oldest| oldest > ticket);
         self.harvest()?;
         while !is_over(self.sender.oldest()) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.context.wait(ticket, self.spin, left) {
-                Err(Error::Timeout { .. }) => return Err(too_late("end of a message", timeout)),
+            match self.context.wait(ticket, self.spin, deadline.left()) {
+                Err(Error::Timeout { .. }) => return Err(deadline.missed("end of a message")),
                 // The result is that of the message.
                 Ok(_) | Err(Error::Transfer { .. }) => {}
                 Err(error) => return Err(error),
@@ -487,7 +496,8 @@ impl MessageConnection {
     }
 
     fn harvest(&mut self) -> Result<()> {
-        self.sender.harvest(&self.context)
+        let counted = !self.options.without_credits;
+        self.sender.harvest(&self.context, counted)
     }
 }
 
@@ -496,15 +506,6 @@ fn part(message: &[u8], piece: Piece) -> Option<&[u8]> {
     let start = usize::try_from(piece.offset).ok()?;
     let length = usize::try_from(piece.bytes).ok()?;
     message.get(start..)?.get(..length)
-}
-
-/// Decodes a credit message; `known` is what the peer said before, which cannot become less.
-fn credits(known: u64, bytes: &[u8; 8], length: usize) -> Result<u64> {
-    let credits = u64::from_le_bytes(*bytes);
-    if length != bytes.len() || credits < known {
-        return Err(Violation::Handshake.into());
-    }
-    Ok(credits)
 }
 
 /// Turns a failed reception into an error.
@@ -516,18 +517,4 @@ fn check(reception: &Reception) -> Result<()> {
             status,
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credits_never_become_fewer() {
-        let told = |known, credits: u64| super::credits(known, &credits.to_le_bytes(), 8);
-        assert_eq!(told(0, 8).unwrap(), 8);
-        assert_eq!(told(8, 8).unwrap(), 8);
-        assert!(matches!(told(8, 7), Err(Error::Violation(_))));
-        assert!(super::credits(0, &[1; 8], 7).is_err());
-    }
 }

@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 
+use super::check;
 use crate::region::Registered;
+use crate::status::RECORDS;
 use crate::{Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
 
 /// The memory that messages arrive in.
@@ -22,10 +24,10 @@ pub(super) struct Receiver {
     posted: Posted,
     /// Messages of the device that were taken.
     taken: u64,
-    /// Buffers that the peer knows of.
-    pub(super) told: u64,
-    /// The rest of a message is to be discarded, since a call failed in the middle of it.
-    pub(super) discards: bool,
+    /// The beginning of a message, and its length so far, after a call has ended in the middle.
+    begun: Option<(Vec<u8>, usize)>,
+    /// The first failure of a piece of the message.
+    failed: Option<Reception>,
 }
 
 impl Receiver {
@@ -43,8 +45,8 @@ impl Receiver {
         Self {
             posted,
             taken: 0,
-            told: 0,
-            discards: false,
+            begun: None,
+            failed: None,
         }
     }
 
@@ -87,7 +89,8 @@ impl Receiver {
         let Posted::Buffers(buffers) = &mut self.posted else {
             return Ok(());
         };
-        if endpoint.room() == 0 {
+        // Those that have arrived count, too: their records must not be overwritten.
+        if buffers.len() as u64 >= RECORDS || endpoint.room() == 0 {
             return Err(crate::Refusal::QueueFull.into());
         }
         let region = device.register(buffer, Access::Write)?;
@@ -111,6 +114,45 @@ impl Receiver {
         region.read(slot * bytes, target)
     }
 
+    /// Notes how a piece of the message arrived.
+    pub(super) fn note(&mut self, reception: &Reception) {
+        if reception.failure.is_some() {
+            self.failed.get_or_insert(*reception);
+        }
+    }
+
+    /// Reports the failure of the message, once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`].
+    pub(super) fn take_failure(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), |failed| check(&failed))
+    }
+
+    /// Keeps the beginning of a message, of which `length` bytes have arrived, for the next call.
+    pub(super) fn interrupted(&mut self, target: &[u8], length: usize) {
+        if length > 0 {
+            let begun = target.get(..length).unwrap_or(target);
+            self.begun = Some((begun.to_vec(), length));
+        }
+    }
+
+    /// Puts the beginning of a message into `target`, and returns its length.
+    pub(super) fn resume(&mut self, target: &mut [u8]) -> usize {
+        let Some((begun, length)) = self.begun.take() else {
+            return 0;
+        };
+        for (byte, value) in target.iter_mut().zip(&begun) {
+            *byte = *value;
+        }
+        // What the earlier, shorter target could not take is lost.
+        if begun.len() < length {
+            return length.max(target.len().saturating_add(1));
+        }
+        length
+    }
+
     /// Takes the buffer that a message arrived in.
     pub(super) fn take_buffer(&mut self, reception: &Reception) -> Result<Buffer> {
         self.taken = reception.number;
@@ -121,5 +163,29 @@ impl Receiver {
         region
             .ok_or(Error::RecordLost(reception.number))?
             .unregister()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_goes_on_after_a_call_that_ended_in_its_middle() {
+        let mut receiver = Receiver::with_buffers();
+        let mut target = *b"........";
+        assert_eq!(receiver.resume(&mut target), 0);
+        receiver.interrupted(b"abcd....", 4);
+        assert_eq!(receiver.resume(&mut target), 4);
+        assert_eq!(&target, b"abcd....");
+        assert_eq!(receiver.resume(&mut target), 0);
+    }
+
+    #[test]
+    fn what_a_short_target_has_lost_is_too_long_for_any() {
+        let mut receiver = Receiver::with_buffers();
+        receiver.interrupted(b"ab", 4);
+        let mut target = [0; 8];
+        assert!(receiver.resume(&mut target) > target.len());
     }
 }

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use crate::region::Registered;
-use crate::{Buffer, Completion, Context, Endpoint, Error, Region, Result, Ticket};
+use crate::status::RECORDS;
+use crate::{Buffer, Completion, Context, Endpoint, Error, Refusal, Region, Result, Ticket};
 
 /// The result of a message whose sender asks for it; empty while no piece of it has failed.
 type Fate = Arc<OnceLock<Completion>>;
@@ -61,9 +62,21 @@ pub(super) struct Sender {
     /// Messages that were given to the device.
     pub(super) sent: u64,
     /// Sends of which the result is unknown, oldest first.
-    under_way: VecDeque<(Ticket, Option<Fate>)>,
+    under_way: VecDeque<UnderWay>,
     /// The first failure of a message that was copied, until a call reports it.
     failed: Option<Completion>,
+    /// A message was sent in part, or it is unknown which buffers of the peer were used.
+    torn: bool,
+}
+
+/// A send of which the result is unknown.
+#[derive(Debug)]
+struct UnderWay {
+    ticket: Ticket,
+    /// Of the message, if its sender asks for it.
+    fate: Option<Fate>,
+    /// It is one of several pieces.
+    is_part: bool,
 }
 
 /// A part of a message.
@@ -73,6 +86,13 @@ pub(super) struct Piece {
     pub(super) bytes: u64,
     /// Another one follows.
     pub(super) more: bool,
+}
+
+impl Piece {
+    /// Returns true if the message has other pieces.
+    fn is_part(self) -> bool {
+        self.more || self.offset > 0
+    }
 }
 
 /// Cuts a message of `length` bytes into pieces of at most `most`; an empty one is one piece.
@@ -106,6 +126,7 @@ impl Sender {
             sent: 0,
             under_way: VecDeque::new(),
             failed: None,
+            torn: false,
         }
     }
 
@@ -148,19 +169,19 @@ impl Sender {
         context: &Context,
         endpoint: &Endpoint,
         bytes: &[u8],
-        more: bool,
+        piece: Piece,
     ) -> Result<()> {
         let offset = self.slots.next as u64 * self.slots.bytes;
         self.slots.region.write(offset, bytes)?;
-        let queue = context.queue().ok_or(crate::Refusal::OtherMethod)?;
+        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
         let place = (&self.slots.region, offset);
-        let ticket = queue.send(place, bytes.len() as u64, endpoint, more)?;
+        let ticket = queue.send(place, piece.bytes, endpoint, piece.more)?;
         queue.submit();
         if let Some(last) = self.slots.tickets.get_mut(self.slots.next) {
             *last = Some(ticket);
         }
         self.slots.next = (self.slots.next + 1) % self.slots.tickets.len().max(1);
-        self.note(ticket, None);
+        self.note(ticket, None, piece);
         Ok(())
     }
 
@@ -173,39 +194,64 @@ impl Sender {
         piece: Piece,
         sent: Option<Sent>,
     ) -> Result<Sent> {
-        let queue = context.queue().ok_or(crate::Refusal::OtherMethod)?;
+        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
         let place = (region, start + piece.offset);
         let last = queue.send(place, piece.bytes, endpoint, piece.more)?;
         queue.submit();
         let fate = sent.map_or_else(Fate::default, |sent| sent.fate);
-        self.note(last, Some(Arc::clone(&fate)));
+        self.note(last, Some(Arc::clone(&fate)), piece);
         Ok(Sent { last, fate })
     }
 
-    fn note(&mut self, ticket: Ticket, fate: Option<Fate>) {
-        self.under_way.push_back((ticket, fate));
+    fn note(&mut self, ticket: Ticket, fate: Option<Fate>, piece: Piece) {
+        self.under_way.push_back(UnderWay {
+            ticket,
+            fate,
+            is_part: piece.is_part(),
+        });
         self.sent += 1;
     }
 
+    /// Notes that `piece` of a message cannot be sent. If others of it were, the peer would take the
+    /// next message for the rest of this one.
+    pub(super) fn tear(&mut self, piece: Piece) {
+        self.torn |= piece.offset > 0;
+    }
+
+    /// Checks that messages can be sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Torn`].
+    pub(super) fn check_torn(&self) -> Result<()> {
+        if self.torn {
+            return Err(Error::Torn);
+        }
+        Ok(())
+    }
+
     /// Takes the results of all sends that have ended. Must be called before each send, so that no
-    /// record is overwritten.
+    /// record is overwritten. If credits are `counted`, each message has to use one buffer.
     ///
     /// # Errors
     ///
     /// [`Error::RecordLost`].
-    pub(super) fn harvest(&mut self, context: &Context) -> Result<()> {
-        while let Some((ticket, fate)) = self.under_way.front() {
-            let Some(completion) = context.ended(*ticket)? else {
+    pub(super) fn harvest(&mut self, context: &Context, counted: bool) -> Result<()> {
+        while let Some(oldest) = self.under_way.front() {
+            let Some(completion) = context.ended(oldest.ticket)? else {
                 return Ok(());
             };
-            match fate {
-                _ if completion.failure.is_none() => {}
-                Some(fate) => {
-                    // Later pieces of a message that failed tell no more.
-                    let _ = fate.set(completion);
-                }
-                None => {
-                    self.failed.get_or_insert(completion);
+            if let Some(status) = completion.failure {
+                // A message that is too long has used its buffer; others may not have.
+                self.torn |= oldest.is_part || (counted && status != Refusal::TooLong);
+                match &oldest.fate {
+                    Some(fate) => {
+                        // Later pieces of a message that failed tell no more.
+                        let _ = fate.set(completion);
+                    }
+                    None => {
+                        self.failed.get_or_insert(completion);
+                    }
                 }
             }
             self.under_way.pop_front();
@@ -213,14 +259,20 @@ impl Sender {
         Ok(())
     }
 
+    /// Returns the send that has to end before the queue has room, and its record is free.
+    pub(super) fn blocked_by_queue(&self) -> Option<Ticket> {
+        let is_full = self.under_way.len() as u64 >= RECORDS;
+        self.oldest().filter(|_| is_full)
+    }
+
     /// Returns the oldest send of which the result is unknown.
     pub(super) fn oldest(&self) -> Option<Ticket> {
-        self.under_way.front().map(|(ticket, _)| *ticket)
+        self.under_way.front().map(|oldest| oldest.ticket)
     }
 
     /// Returns the newest one.
     pub(super) fn newest(&self) -> Option<Ticket> {
-        self.under_way.back().map(|(ticket, _)| *ticket)
+        self.under_way.back().map(|newest| newest.ticket)
     }
 
     /// Reports the failure of a message that was copied, once.
@@ -238,14 +290,6 @@ impl SentBuffer {
     /// Ends the registration and returns the buffer.
     pub(super) fn into_buffer(self) -> Result<Buffer> {
         self.region.unregister()
-    }
-}
-
-/// Builds the error of a wait that was too short.
-pub(super) fn too_late(what: &str, after: std::time::Duration) -> Error {
-    Error::Timeout {
-        what: what.into(),
-        after,
     }
 }
 
