@@ -272,6 +272,7 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
         counter.add(bytes.len());
         output
             .write_all(bytes)
+            .and_then(|()| output.flush())
             .map_err(|error| Failure::io("standard output", &error))
     };
     let failed = match args.technique {
