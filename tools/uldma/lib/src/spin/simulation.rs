@@ -406,6 +406,7 @@ const MEASURED: [u64; 5] = [10, 25, 100, 200, 800];
 
 /// Where answers are faster than a wake-up, both sides poll within a few messages, from any start.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half an hour without --release")]
 fn pairs_that_answer_quickly_come_back_to_polling() {
     println!("wake-up in ns, processors, waiters, jitter: recovery, by measured/true wake-up");
     for machine in machines(|waiters, processors| waiters <= processors) {
@@ -444,6 +445,7 @@ fn pairs_that_answer_quickly_come_back_to_polling() {
 /// sleeping at once, each waiter adds at most one wake-up per message: the time that it polls
 /// without success.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half an hour without --release")]
 fn processors_are_shared() {
     for machine in machines(|waiters, processors| waiters > processors) {
         let sleeping = Pairs::new(machine, || Adaptive::new(0))
@@ -463,6 +465,7 @@ fn processors_are_shared() {
 
 /// Where events take longer than a wake-up, or arrive at any time: at most twice the optimum.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half an hour without --release")]
 fn no_waiter_spends_more_than_twice_the_optimum() {
     for wakeup in WAKEUPS {
         let mut count = 0;
@@ -526,6 +529,7 @@ fn no_waiter_spends_more_than_twice_the_optimum() {
 /// A doorbell takes ten times as long as a timer where machines are emulated. A waiter that goes by the
 /// timer, and does not know that it has rung, never polls for long enough.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half an hour without --release")]
 fn the_cost_of_a_timer_leaves_both_asleep() {
     struct ByTimer(Adaptive);
 
@@ -560,6 +564,7 @@ fn the_cost_of_a_timer_leaves_both_asleep() {
 
 /// The simulation sees the collapse that a constant brings.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes half an hour without --release")]
 fn a_constant_leaves_both_asleep() {
     let machine = Machine {
         wakeup: 1_000_000,
