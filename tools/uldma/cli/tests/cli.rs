@@ -65,6 +65,8 @@ fn every_verb_has_help() {
         "export",
         "atomic",
         "send-file",
+        "send",
+        "recv",
         "recv-file",
         "ping",
         "peers",
@@ -77,7 +79,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 15] = [
+    let verbs: [&[&str]; 17] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -88,6 +90,8 @@ fn without_a_device_everybody_says_so() {
         &["export", "x", "--size", "1K"],
         &["atomic", "x", "--add", "1"],
         &["recv-file", "--name", "x"],
+        &["recv", "7"],
+        &["send", "1", "7"],
         &["ping"],
         &["peers"],
         &["listen", "7"],
