@@ -22,7 +22,10 @@ use kernel::{
 use crate::kernel_ext::{
     errno::eopnotsupp,
     page_list::PageList,
-    window::Window, //
+    window::{
+        self,
+        Window, //
+    }, //
 };
 
 pub(crate) mod adapter;
@@ -31,6 +34,8 @@ pub(crate) mod health;
 pub(crate) mod ivshmem;
 #[allow(dead_code, unreachable_pub, reason = "the device model uses the rest")]
 pub(crate) mod layout;
+pub(crate) mod le;
+mod link_message;
 pub(crate) mod loopback;
 mod registers;
 pub(crate) mod table;
@@ -38,14 +43,17 @@ pub(crate) mod table;
 use health::Health;
 use layout::{
     EventCauses,
-    Key, //
+    Key,
+    Word, //
 };
+use le::Le;
 
 pub(crate) use command::{
     Command,
     CpuCopy,
     PeerRegionOffset, //
 };
+pub(crate) use link_message::LinkMessage;
 
 /// Doorbell bit that asks a peer to poll its control ring.
 pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
@@ -298,6 +306,27 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(usize::try_from(node)? * geometry.window_size + offset)
     }
 
+    /// Passes a message to `peer`. Returns true if the peer sleeps, and so needs
+    /// [`LINK_DOORBELL`].
+    ///
+    /// By default the message passes through the window.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for words outside of a section, `ENODEV` if the device has left the bus.
+    fn send_msg(&self, dev: &Device<Bound>, peer: u32, message: &LinkMessage<'_>) -> Result<bool> {
+        let window = self.window(dev)?;
+        for (number, word) in message.words.iter().enumerate() {
+            let offset = message.slot + number * size_of_val(word);
+            window.write64(self.in_section(peer, offset)?, word.in_memory())?;
+        }
+        let (offset, produced) = message.produced;
+        window.publish64(self.in_section(peer, offset)?, produced.in_memory())?;
+        window::full_fence();
+        let asleep = self.in_section(self.geometry().node, message.asleep)?;
+        Ok(window.acquire64(asleep)? != 0)
+    }
+
     /// Configures the tables of the device and enables engine and link.
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         Ok(())
@@ -486,6 +515,7 @@ impl<'a> Hw<'a> {
         fn has_caught_up() -> Result<bool>;
         fn link(peer: u32) -> Result<LinkState>;
         fn ring(peer: u32, bits: u32) -> Result;
+        fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
         fn take_doorbells() -> Result<u32>;
         fn mask_doorbells(bits: u32, masked: bool) -> Result;
         fn enable(tables: &TableSetup) -> Result;
@@ -506,22 +536,22 @@ impl<'a> Hw<'a> {
         fn context_counters(context: u32) -> Result<ContextCounters>;
     }
 
-    /// Reads an aligned u64 of the own section, with acquire ordering.
-    pub(crate) fn read_window(self, offset: usize) -> Result<u64> {
+    /// Reads an aligned word of the own section, with acquire ordering.
+    pub(crate) fn read_window<W: Word>(self, offset: usize) -> Result<Le<W>> {
         let offset = self.in_section(self.geometry().node, offset)?;
-        self.window()?.acquire64(offset)
+        Ok(Le::from_memory(self.window()?.acquire64(offset)?))
     }
 
-    /// Writes an aligned u64 to the section of `peer`.
-    pub(crate) fn write_window(self, peer: u32, offset: usize, value: u64) -> Result {
+    /// Writes an aligned word to the section of `peer`.
+    pub(crate) fn write_window<W>(self, peer: u32, offset: usize, word: Le<W>) -> Result {
         let offset = self.in_section(peer, offset)?;
-        self.window()?.write64(offset, value)
+        self.window()?.write64(offset, word.in_memory())
     }
 
-    /// Writes an aligned u64 to the section of `peer`, after all earlier writes to the window.
-    pub(crate) fn publish_window(self, peer: u32, offset: usize, value: u64) -> Result {
+    /// Writes an aligned word to the section of `peer`, after all earlier writes to the window.
+    pub(crate) fn publish_window<W>(self, peer: u32, offset: usize, word: Le<W>) -> Result {
         let offset = self.in_section(peer, offset)?;
-        self.window()?.publish64(offset, value)
+        self.window()?.publish64(offset, word.in_memory())
     }
 
     /// Zeroes a range of the own section.

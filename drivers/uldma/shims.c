@@ -359,14 +359,14 @@ unsigned int uldma_possible_cpus(void)
 	return nr_cpu_ids;
 }
 
-u64 uldma_ioread64(const void __iomem *addr)
+u64 uldma_raw_readq(const void __iomem *addr)
 {
-	return readq(addr);
+	return __raw_readq(addr);
 }
 
-void uldma_iowrite64(u64 value, void __iomem *addr)
+void uldma_raw_writeq(u64 value, void __iomem *addr)
 {
-	writeq(value, addr);
+	__raw_writeq(value, addr);
 }
 
 void uldma_memset_io(void __iomem *addr, int value, size_t count)

@@ -37,8 +37,8 @@ use super::{
 };
 
 unsafe extern "C" {
-    fn uldma_ioread64(addr: *const c_void) -> u64;
-    fn uldma_iowrite64(value: u64, addr: *mut c_void);
+    fn uldma_raw_readq(addr: *const c_void) -> u64;
+    fn uldma_raw_writeq(value: u64, addr: *mut c_void);
     fn uldma_mb();
     fn uldma_wmb();
     fn uldma_rmb();
@@ -171,25 +171,25 @@ impl Window {
         self.range(offset, size_of::<u64>())
     }
 
-    /// Reads a u64 with acquire ordering.
+    /// Reads a u64 with acquire ordering, in the byte order in which it stands there.
     pub(crate) fn acquire64(&self, offset: usize) -> Result<u64> {
         let addr = self.word(offset)?;
         // SAFETY: `word` checked the range.
-        let value = unsafe { uldma_ioread64(addr) };
+        let value = unsafe { uldma_raw_readq(addr) };
         // SAFETY: A barrier may be used anywhere.
         unsafe { uldma_rmb() };
         Ok(value)
     }
 
-    /// Writes a u64.
+    /// Writes a u64 as it is, without a conversion of its byte order.
     pub(crate) fn write64(&self, offset: usize, value: u64) -> Result {
         let addr = self.word(offset)?;
         // SAFETY: `word` checked the range.
-        unsafe { uldma_iowrite64(value, addr) };
+        unsafe { uldma_raw_writeq(value, addr) };
         Ok(())
     }
 
-    /// Writes a u64 that becomes visible after all earlier writes.
+    /// Writes a u64 like [`Window::write64`]; it becomes visible after all earlier writes.
     pub(crate) fn publish64(&self, offset: usize, value: u64) -> Result {
         // SAFETY: A barrier may be used anywhere.
         unsafe { uldma_wmb() };

@@ -14,6 +14,7 @@ use super::area::{
 };
 use crate::hw::{
     layout::Word,
+    le::Le,
     Hw, //
 };
 
@@ -119,7 +120,7 @@ impl Handshake {
         let shape = Shape::NONE
             .with(Shape::NODES, nodes)
             .with(Shape::SLOTS, slots);
-        hw.publish_window(peer, base + at::SESSION.offset(), 0)?;
+        hw.publish_window(peer, base + at::SESSION.offset(), Le::new(0u64))?;
         for (offset, word) in [
             (at::MAGIC.offset(), magic),
             (at::VERSIONS.offset(), versions.bits()),
@@ -128,9 +129,10 @@ impl Handshake {
             (at::SHAPE.offset(), shape.bits()),
             (at::ECHO.offset(), self.echo.into()),
         ] {
-            hw.write_window(peer, base + offset, word)?;
+            hw.write_window(peer, base + offset, Le::new(word))?;
         }
-        hw.publish_window(peer, base + at::SESSION.offset(), self.session.into())
+        let session = Le::new(u64::from(self.session));
+        hw.publish_window(peer, base + at::SESSION.offset(), session)
     }
 
     /// Reads the handshake of `peer`, unless there is none or it is being written.
@@ -168,13 +170,14 @@ impl Handshake {
 
 /// Reads a word of the area of `peer`.
 fn read<T: Word>(hw: Hw<'_>, peer: u32, word: AreaWord<T>) -> Result<T> {
-    Ok(T::from_raw(hw.read_window(area(peer)? + word.offset())?))
+    let word = hw.read_window::<T>(area(peer)? + word.offset())?;
+    Ok(word.get())
 }
 
 /// Writes the heartbeat of this node.
 pub(super) fn write_heartbeat(hw: Hw<'_>, peer: u32, heartbeat: u64) -> Result {
     let base = area(hw.geometry().node)?;
-    hw.publish_window(peer, base + at::HEARTBEAT.offset(), heartbeat)
+    hw.publish_window(peer, base + at::HEARTBEAT.offset(), Le::new(heartbeat))
 }
 
 /// Reads the heartbeat of `peer`.

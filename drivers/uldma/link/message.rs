@@ -2,16 +2,19 @@
 
 //! Messages of the control channel.
 //!
-//! A message is eight u64, little-endian. The first is a [`Head`]; the rest depends on its kind. Decoding reads a local copy only, and accepts nothing that
-//! encoding does not produce.
+//! A message is eight u64, little-endian. The first is a [`Head`]; the rest depends on its kind.
+//! Decoding reads a local copy only, and accepts nothing that encoding does not produce.
 
 use kernel::prelude::*;
 
 use super::area::WORDS;
 use crate::{
-    hw::layout::{
-        word::*,
-        REGION_SLOTS, //
+    hw::{
+        layout::{
+            word::*,
+            REGION_SLOTS, //
+        },
+        le::Le, //
     },
     kernel_ext::errno::eproto,
     mem::tpt::Remote,
@@ -38,7 +41,7 @@ word! {
 }
 
 /// A message as it stands in the window.
-pub(crate) type Raw = [u64; WORDS];
+pub(crate) type Raw = [Le<u64>; WORDS];
 
 /// The words that depend on the kind.
 type Body = [u64; 4];
@@ -142,7 +145,7 @@ impl Message {
             Self::Connection(ref connection) => connection.encode(),
         };
         let [a, b, c, d] = body;
-        [head(kind, request), a, b, c, d, 0, 0, 0]
+        [head(kind, request), a, b, c, d, 0, 0, 0].map(Le::new)
     }
 
     /// Decodes a message of the peer.
@@ -151,7 +154,7 @@ impl Message {
     ///
     /// `EPROTO` for anything that [`Message::encode`] does not produce.
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
-        let [head, a, b, c, d, ..] = *raw;
+        let [head, a, b, c, d, ..] = raw.map(Le::get);
         let head = Head::from_bits(head);
         let request = head.get(Head::NUMBER);
         let message = match head.get(Head::KIND) {
@@ -180,7 +183,7 @@ impl Message {
             REFUSED => Self::Answer(request, Answer::Refused),
             SEGMENT_GONE => Self::SegmentGone(a),
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
-            kind => Self::Connection(Connection::decode(kind, request, raw)?),
+            kind => Self::Connection(Connection::decode(kind, request, [a, b, c, d])?),
         };
         if message.encode() == *raw {
             Ok(message)
@@ -251,29 +254,42 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_those_of_the_protocol() {
+        let raw = Message::SegmentLeft(0x0102_0304_0506_0708, 9).encode();
+        let bytes = raw.map(|word| word.in_memory().to_ne_bytes());
+        assert_eq!(bytes[0], [SEGMENT_LEFT, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[1], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(bytes[2], [9, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    fn decode(words: [u64; WORDS]) -> Result<Message> {
+        Message::decode(&words.map(Le::new))
+    }
+
+    #[test]
     fn nonsense_is_refused() {
-        assert_eq!(Message::decode(&[0; WORDS]), Err(eproto()));
-        assert_eq!(Message::decode(&[u64::MAX; WORDS]), Err(eproto()));
+        assert_eq!(decode([0; WORDS]), Err(eproto()));
+        assert_eq!(decode([u64::MAX; WORDS]), Err(eproto()));
         // A word that the kind does not have, and bits beside the kind.
         assert_eq!(
-            Message::decode(&[head(REFUSED, 0), 0, 0, 0, 0, 0, 0, 1]),
+            decode([head(REFUSED, 0), 0, 0, 0, 0, 0, 0, 1]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
+            decode([head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
             Err(eproto())
         );
         // A region index that no size word can name, no length, no rights.
         assert_eq!(
-            Message::decode(&[head(REGION, 0), 1 << 20, 0, 1, 1, 0, 0, 0]),
+            decode([head(REGION, 0), 1 << 20, 0, 1, 1, 0, 0, 0]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[head(REGION, 0), 1, 0, 0, 1, 0, 0, 0]),
+            decode([head(REGION, 0), 1, 0, 0, 1, 0, 0, 0]),
             Err(eproto())
         );
         assert_eq!(
-            Message::decode(&[head(REGION, 0), 1, 0, 1, 0, 0, 0, 0]),
+            decode([head(REGION, 0), 1, 0, 1, 0, 0, 0, 0]),
             Err(eproto())
         );
     }

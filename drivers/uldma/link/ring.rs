@@ -25,7 +25,9 @@ use super::{
 use crate::{
     hw::{
         layout::Word,
-        Hw, //
+        le::Le,
+        Hw,
+        LinkMessage, //
     },
     kernel_ext::{
         errno::eproto,
@@ -44,22 +46,22 @@ pub(super) struct Channel<'a> {
 impl Channel<'_> {
     /// Reads a word that the peer writes.
     fn read<T: Word>(&self, word: AreaWord<T>) -> Result<T> {
-        let raw = self.hw.read_window(area(self.peer)? + word.offset())?;
-        Ok(T::from_raw(raw))
+        let word = self.hw.read_window::<T>(area(self.peer)? + word.offset())?;
+        Ok(word.get())
     }
 
     /// Writes a word for the peer.
     fn write<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
         let base = area(self.hw.geometry().node)?;
         self.hw
-            .write_window(self.peer, base + word.offset(), value.to_raw())
+            .write_window(self.peer, base + word.offset(), Le::new(value))
     }
 
     /// Writes a word for the peer, after all earlier writes.
     fn publish<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
         let base = area(self.hw.geometry().node)?;
         self.hw
-            .publish_window(self.peer, base + word.offset(), value.to_raw())
+            .publish_window(self.peer, base + word.offset(), Le::new(value))
     }
 
     /// Reads a counter; `None` if it is of another session.
@@ -126,13 +128,22 @@ impl Rings {
         }
         self.set_needs_credits(channel, false)?;
         let slot = slot_of(self.produced, slots)?;
-        for (number, word) in message.encode().iter().enumerate() {
-            channel.write(message_word(slot, number)?, *word)?;
-        }
-        self.produced = self.produced.wrapping_add(1);
-        channel.publish(at::PRODUCED, channel.counter(self.produced))?;
-        window::full_fence();
-        if channel.read(at::ASLEEP)? == 0 || self.is_awakening(channel)? {
+        let produced = self.produced.wrapping_add(1);
+        let base = area(channel.hw.geometry().node)?;
+        let is_asleep = channel.hw.send_msg(
+            channel.peer,
+            &LinkMessage {
+                words: &message.encode(),
+                slot: base + message_word(slot, 0)?.offset(),
+                produced: (
+                    base + at::PRODUCED.offset(),
+                    Le::new(channel.counter(produced).to_raw()),
+                ),
+                asleep: area(channel.peer)? + at::ASLEEP.offset(),
+            },
+        )?;
+        self.produced = produced;
+        if !is_asleep || self.is_awakening(channel)? {
             return Ok(false);
         }
         self.rung_for = Some(self.produced);
@@ -200,9 +211,11 @@ impl Rings {
             return Err(eproto());
         }
         let slot = slot_of(self.consumed, slots)?;
-        let mut raw: Raw = [0; WORDS];
+        let mut raw: Raw = [Le::new(0); WORDS];
+        let base = area(channel.peer)?;
         for (number, word) in raw.iter_mut().enumerate() {
-            *word = channel.read(message_word(slot, number)?)?;
+            let offset = base + message_word(slot, number)?.offset();
+            *word = channel.hw.read_window(offset)?;
         }
         let message = Message::decode(&raw)?;
         self.consumed = self.consumed.wrapping_add(1);

@@ -4,10 +4,7 @@
 
 use kernel::prelude::*;
 
-use super::{
-    Body,
-    Raw, //
-};
+use super::Body;
 use crate::{
     hw::layout::word::*,
     kernel_ext::errno::eproto, //
@@ -139,8 +136,7 @@ impl Connection {
     /// # Errors
     ///
     /// `EPROTO` for an unknown kind.
-    pub(super) fn decode(kind: u8, number: u32, raw: &Raw) -> Result<Self> {
-        let [_, a, b, c, d, ..] = *raw;
+    pub(super) fn decode(kind: u8, number: u32, [a, b, c, d]: Body) -> Result<Self> {
         let target = Target::from_bits(a);
         let reply = Reply::from_bits(a);
         let end = End::from_bits(a);

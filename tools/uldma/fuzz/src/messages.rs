@@ -4,6 +4,7 @@
 
 use crate::chance::Chance;
 use crate::hw::layout::REGION_SLOTS;
+use crate::hw::le::Le;
 use crate::link::area::WORDS;
 use crate::link::message::{
     Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw,
@@ -107,17 +108,17 @@ pub(crate) fn message(chance: &mut Chance) -> Message {
 /// Words that a peer might write: those of a message, with some changed.
 pub(crate) fn words(chance: &mut Chance) -> Raw {
     let mut raw = match chance.below(4) {
-        0 => [0; WORDS],
+        0 => [Le::new(0); WORDS],
         _ => message(chance).encode(),
     };
     for _ in 0..chance.below(4) {
         let at = chance.below(WORDS);
         if let Some(word) = raw.get_mut(at) {
-            *word = match chance.below(3) {
-                0 => *word ^ (1 << chance.below(64)),
+            *word = Le::new(match chance.below(3) {
+                0 => word.get() ^ (1 << chance.below(64)),
                 1 => (chance.any() % 20) | (chance.word() << 32),
                 _ => chance.word(),
-            };
+            });
         }
     }
     raw
@@ -138,7 +139,9 @@ fn back_and_there(chance: &mut Chance, outcomes: &mut Outcomes) {
             outcomes.add(format!("decoded: {}", name(&message)));
         }
         Err(error) => {
-            let kind = raw.first().map_or(0, |head| (head & 0xffff_ffff).min(20));
+            let kind = raw
+                .first()
+                .map_or(0, |head| (head.get() & 0xffff_ffff).min(20));
             outcomes.add(format!("kind {kind:2}: {error:?}"));
         }
     }

@@ -8,8 +8,10 @@ use kernel::error::{Result, EBUSY};
 
 use super::area::{area, AreaRegister, Counter, Shape, Versions, AREA_SIZE, MAX_SLOTS, WORDS};
 use super::handshake::{Handshake, Offer};
+use super::message::Raw;
 use super::ring::{Channel, Rings};
 use crate::chance::Chance;
+use crate::hw::le::Le;
 use crate::hw::{Geometry, Hw, Words};
 use crate::kernel_ext::errno::eproto;
 use crate::messages;
@@ -25,7 +27,7 @@ struct Hostile {
     chance: RefCell<Chance>,
     /// Plausible words, which it writes now and then: the counters of the two rings.
     counters: Cell<(u32, u32)>,
-    message: RefCell<[u64; 8]>,
+    message: RefCell<Raw>,
     written: Cell<u64>,
 }
 
@@ -40,7 +42,7 @@ impl Hostile {
             },
             chance: RefCell::new(Chance::new(chance.any())),
             counters: Cell::new((0, 0)),
-            message: RefCell::new([0; 8]),
+            message: RefCell::new([Le::new(0); WORDS]),
             written: Cell::new(0),
         }
     }
@@ -89,7 +91,7 @@ impl Words for Hostile {
                     *self.message.borrow_mut() = messages::words(&mut chance);
                 }
                 let message = self.message.borrow();
-                message.get(word % WORDS).copied().unwrap_or(0)
+                message.get(word % WORDS).map_or(0, |word| word.get())
             }
             _ => chance.word(),
         })
