@@ -3,5 +3,6 @@
 //! Memory that the device can access: pinned, charged, and entered in its tables.
 
 pub(crate) mod charge;
+pub(crate) mod charged_pages;
 pub(crate) mod lmm;
 pub(crate) mod tpt;

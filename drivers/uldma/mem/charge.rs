@@ -38,17 +38,13 @@ impl Charge {
         })
     }
 
-    /// Returns the number of charged pages.
-    pub(crate) fn pages(&self) -> usize {
-        self.memlock.pages()
-    }
-
-    /// Charges `pages` more, with the errors of [`Charge::new`].
-    pub(crate) fn grow(&mut self, pages: usize) -> Result {
-        self.memlock.grow(pages)?;
+    /// Charges as much as `pages` pages lack, with the errors of [`Charge::new`].
+    pub(crate) fn grow_to(&mut self, pages: usize) -> Result {
+        let lacking = pages.saturating_sub(self.memlock.pages());
+        self.memlock.grow(lacking)?;
         self.entries
-            .grow(pages)
-            .inspect_err(|_| drop(self.memlock.split(pages)))
+            .grow(lacking)
+            .inspect_err(|_| drop(self.memlock.split(lacking)))
     }
 
     /// Takes over the charge `other` of the same address space.

@@ -45,11 +45,10 @@ use crate::{
     kernel_ext::{
         compat::dma_address,
         dma,
-        gup::PinnedPages,
         random,
         range_alloc::RangeAllocator, //
     },
-    mem::charge::Charge,
+    mem::charged_pages::ChargedPages,
     user_abi::{
         access::Access,
         ledger::Share, //
@@ -221,16 +220,15 @@ impl Tpt {
     pub(crate) fn add_pages(
         &self,
         dev: &Device<Bound>,
-        pages: PinnedPages,
-        charge: Charge,
+        pages: ChargedPages,
         space: u32,
         access: Access,
     ) -> Result<Reachable> {
         self.with(|tables| {
-            let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
+            let run = tables.take_run(dev, u32::try_from(pages.pages().len())?)?;
             let mut index = run.first;
             let entries = &mut tables.pages;
-            let result = dma::map_pinned(dev, &pages, access.into(), |address, count| {
+            let result = dma::map_pinned(dev, pages.pages(), access.into(), |address, count| {
                 let entry = PageEntry {
                     word: PageWord::of_address(address) | PageWord::VALID | access.page_flags(),
                     space,
@@ -246,7 +244,7 @@ impl Tpt {
                 return Err(err);
             }
             let (first, count) = (run.first, run.count);
-            let reachable = Reachable::new(pages, charge, run);
+            let reachable = Reachable::new(pages, run);
             // The memory is reserved, so this does not fail; if it did, the pages would stay
             // pinned.
             tables.pages.publish(first, count)?;

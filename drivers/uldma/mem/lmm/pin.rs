@@ -18,7 +18,10 @@ use crate::{
         errno::edquot,
         list::List, //
     },
-    mem::tpt::InvalidateScope,
+    mem::{
+        charged_pages::ChargedPages,
+        tpt::InvalidateScope, //
+    },
     user_abi::{
         access::Access,
         events::StaleTicket, //
@@ -190,8 +193,6 @@ impl Space {
         };
         let shared = live_parts(&state.map, range, is_stale)?;
         let missing_now = || gaps(range, shared.iter().map(|part| part.range));
-        let count: usize = missing_now().map(|gap| gap.len()).sum();
-        charge.grow(count.saturating_sub(charge.pages()))?;
 
         let guard = device.gate.try_enter()?;
         let hw = Hw::new(guard.dev(), device.hw);
@@ -206,10 +207,10 @@ impl Space {
                 {}
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
                 let (subscription, pages) = fresh.take(gap)?;
-                let charge = charge.split(gap.len());
+                let pages = ChargedPages::new(pages, charge)?;
                 new.add(state.map.new_pin_id(), gap, || {
                     Ok(PinnedArea {
-                        memory: tpt.add_pages(dev, pages, charge, self.id(), access)?,
+                        memory: tpt.add_pages(dev, pages, self.id(), access)?,
                         access,
                         subscription,
                     })

@@ -33,7 +33,7 @@ use kernel::{
 use crate::{
     hw::Hw,
     kernel_ext::gup::PinnedPages,
-    mem::charge::Charge, //
+    mem::charged_pages::ChargedPages, //
 };
 
 use super::Tpt;
@@ -230,26 +230,24 @@ impl Drop for Unproven {
 /// Pages that are pinned and charged, and that the device can access by page entries in the same
 /// order. If dropped without a [`Proof`], they stay pinned and charged forever.
 pub(crate) struct Reachable {
-    pages: ManuallyDrop<PinnedPages>,
-    charge: ManuallyDrop<Charge>,
+    pages: ManuallyDrop<ChargedPages>,
     run: PageRun,
     unproven: Unproven,
 }
 
 impl Reachable {
-    /// Creates an object of `pages`, charged to `charge`, with page entries `run`.
-    pub(super) fn new(pages: PinnedPages, charge: Charge, run: PageRun) -> Self {
+    /// Creates an object of `pages` with page entries `run`.
+    pub(super) fn new(pages: ChargedPages, run: PageRun) -> Self {
         Self {
-            unproven: Unproven(pages.len()),
+            unproven: Unproven(pages.pages().len()),
             pages: ManuallyDrop::new(pages),
-            charge: ManuallyDrop::new(charge),
             run,
         }
     }
 
     /// The pages.
     pub(crate) fn pages(&self) -> &PinnedPages {
-        &self.pages
+        self.pages.pages()
     }
 
     /// The page entries.
@@ -267,9 +265,8 @@ impl Reachable {
         // A run has no more than `u32::MAX` pages.
         let run = self.run.split_off(u32::try_from(at).unwrap_or(u32::MAX));
         let pages = self.pages.split_off(at);
-        let charge = self.charge.split(pages.len());
-        self.unproven.0 -= pages.len();
-        Self::new(pages, charge, run)
+        self.unproven.0 -= pages.pages().len();
+        Self::new(pages, run)
     }
 
     /// Returns true if `next` was split off from this, and follows.
@@ -281,13 +278,11 @@ impl Reachable {
     pub(crate) fn join(&mut self, next: Self) {
         let Self {
             pages,
-            charge,
             run,
             mut unproven,
         } = next;
         self.run.count += run.count;
         self.pages.join(ManuallyDrop::into_inner(pages));
-        self.charge.join(ManuallyDrop::into_inner(charge));
         self.unproven.0 += core::mem::take(&mut unproven.0);
     }
 
@@ -295,13 +290,11 @@ impl Reachable {
     pub(crate) fn free(self, _: &Proof) {
         let Self {
             pages,
-            charge,
             mut unproven,
             ..
         } = self;
         unproven.0 = 0;
         drop(ManuallyDrop::into_inner(pages));
-        drop(ManuallyDrop::into_inner(charge));
     }
 }
 
