@@ -34,6 +34,7 @@ use crate::{
         wakeup,
         workqueue::ModuleQueue, //
     },
+    mem::lmm,
     params,
     user::{
         debugfs,
@@ -53,6 +54,8 @@ pub(crate) struct Drivers {
     #[pin]
     ivshmem: Registration<pci::Adapter<ivshmem::Driver>>,
     loopback: loopback::Devices,
+    /// Dropped after all devices.
+    _lmm: lmm::ModuleState,
     /// Created first and dropped last, so that no work outlives it.
     _queue: ModuleQueue,
 }
@@ -65,6 +68,7 @@ impl InPlaceModule for Drivers {
                 wakeup::set(params::wakeup())?;
                 queue
             },
+            _lmm: lmm::ModuleState::new()?,
             adapter <- Registration::new(Self::NAME, module),
             ivshmem <- Registration::new(c"uldma-ivshmem", module),
             loopback: loopback::Devices::new()?,

@@ -93,6 +93,18 @@ impl Charge {
         Ok(())
     }
 
+    /// Takes part in the charge for `pages` pages that another object has charged to the same
+    /// address space. The last object that has them ends the charge; the others
+    /// [leave](Self::leave) it.
+    pub(crate) fn partake(&mut self, pages: usize) {
+        self.pages += pages;
+    }
+
+    /// Leaves the charge for `pages` pages to others that take part in it.
+    pub(crate) fn leave(&mut self, pages: usize) {
+        self.pages -= pages.min(self.pages);
+    }
+
     /// Takes over what `other`, of the same address space, is charged.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.pages += core::mem::take(&mut other.pages);

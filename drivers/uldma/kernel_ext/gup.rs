@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pinning of user pages for as long as a device uses them.
+//! Pinning of user pages for as long as devices use them.
 
 use core::mem::MaybeUninit;
 
@@ -14,7 +14,10 @@ use kernel::{
         MmWithUser,
         MmapReadGuard, //
     },
-    page::PAGE_SIZE,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::{
         Arc,
@@ -22,9 +25,15 @@ use kernel::{
     }, //
 };
 
-use super::errno::{
-    eopnotsupp,
-    eremoteio, //
+use super::{
+    errno::{
+        eopnotsupp,
+        eremoteio, //
+    },
+    shared_pins::{
+        Key,
+        SharedPins, //
+    }, //
 };
 
 unsafe extern "C" {
@@ -48,7 +57,8 @@ const LOOK_BATCH: usize = 32;
 ///
 /// # Invariants
 ///
-/// Each is a page on which a pin is held by the one [`PinnedPages`] whose range contains it.
+/// Each is a page on which a pin is held, by the one [`PinnedPages`] whose range contains it, or by
+/// the [`SharedPins`] of that object on behalf of all that have entered the page.
 #[derive(Clone)]
 enum PinSet {
     /// A single page, the most frequent case, needs no allocation.
@@ -89,8 +99,12 @@ pub(crate) struct PinnedPages {
     set: PinSet,
     first: usize,
     count: usize,
+    /// Number in the address space of the first page of the set.
+    base: usize,
     /// True if the device may have written to the pages, so that they are dirty.
     writable: bool,
+    /// The table that the pages were entered into, all of them; none if the pins are this object's.
+    shared: Option<Arc<SharedPins>>,
 }
 
 impl PinnedPages {
@@ -115,7 +129,9 @@ impl PinnedPages {
                 set: PinSet::One(page),
                 first: 0,
                 count,
+                base: start >> PAGE_SHIFT,
                 writable,
+                shared: None,
             });
         }
         let pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -134,7 +150,9 @@ impl PinnedPages {
             first: 0,
             count: pages.len(),
             set: PinSet::Many(pages.into()),
+            base: start >> PAGE_SHIFT,
             writable,
+            shared: None,
         };
         result.map(|()| this)
     }
@@ -175,7 +193,9 @@ impl PinnedPages {
             set: self.set.clone(),
             first: self.first + at,
             count: self.count - at,
+            base: self.base,
             writable: self.writable,
+            shared: self.shared.clone(),
         };
         self.count = at;
         tail
@@ -186,6 +206,7 @@ impl PinnedPages {
         self.set.is_same(&next.set)
             && self.first + self.count == next.first
             && self.writable == next.writable
+            && self.is_shared() == next.is_shared()
     }
 
     /// Joins `next`, which [can be joined](Self::can_join); otherwise unpins it.
@@ -193,6 +214,128 @@ impl PinnedPages {
         if self.can_join(&next) {
             // INVARIANT: The range moves from one to the other.
             self.count += core::mem::take(&mut next.count);
+        }
+    }
+
+    /// Returns true if the pages were entered into a table of shared pins.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Enters the pages into `table`, and ends the pins of those that it has already. `charge` is
+    /// called before each page is entered, with true if the table takes its pin over.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of `charge`. Only the pages that were entered are left then.
+    pub(crate) fn share(
+        &mut self,
+        table: &Arc<SharedPins>,
+        mut charge: impl FnMut(bool) -> Result,
+    ) -> Result {
+        let mut result = Ok(());
+        let mut index = 0;
+        while index < self.count {
+            let key = self.key(index).ok_or(EINVAL);
+            match key.and_then(|key| table.enter(key, &mut charge)) {
+                Ok(true) => (),
+                Ok(false) => self.unpin_one(index),
+                Err(err) => {
+                    drop(self.split_off(index));
+                    result = Err(err);
+                }
+            }
+            index += 1;
+        }
+        // INVARIANT: All pages that are left are in the table.
+        self.shared = Some(table.clone());
+        result
+    }
+
+    /// Enters the pages into `table` with their pins, unless they are in it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing has changed then.
+    pub(crate) fn share_with_pins(&mut self, table: &Arc<SharedPins>) -> Result {
+        if self.is_shared() {
+            return Ok(());
+        }
+        let mut rooms = KVVec::with_capacity(self.count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..self.count {
+            rooms.push(SharedPins::reserve()?, GFP_KERNEL_ACCOUNT)?;
+        }
+        for index in 0..self.count {
+            if let (Some(key), Some(room)) = (self.key(index), rooms.pop()) {
+                table.enter_with_pin(key, room);
+            }
+        }
+        // INVARIANT: All pages are in the table; each had a key and room.
+        self.shared = Some(table.clone());
+        Ok(())
+    }
+
+    /// Returns the key of page `index` in a table of shared pins.
+    fn key(&self, index: usize) -> Option<Key> {
+        Some((self.base + self.first + index, self.pfn(index)?))
+    }
+
+    /// Ends the pin of page `index`.
+    fn unpin_one(&self, index: usize) {
+        if let Some(mut page) = self.as_raw(index) {
+            // SAFETY: The callers have a pin of the page, which ends here.
+            unsafe { bindings::unpin_user_pages(&raw mut page, 1) };
+        }
+    }
+
+    /// Unpins the pages. Returns the number of pins that ended: of shared pages, those that no
+    /// other object uses.
+    pub(crate) fn unpin(&mut self) -> usize {
+        let ended = match self.shared.take() {
+            Some(table) => self.leave(&table),
+            None => {
+                self.unpin_all();
+                self.count
+            }
+        };
+        // INVARIANT: The object has no pages any more.
+        self.count = 0;
+        ended
+    }
+
+    /// Releases the pages in `table`, and ends the pins that this returns.
+    fn leave(&self, table: &SharedPins) -> usize {
+        let mut ended = 0;
+        for index in 0..self.count {
+            let (Some(page), Some(key)) = (self.as_raw(index), self.key(index)) else {
+                continue;
+            };
+            if self.writable {
+                // SAFETY: The table has a pin of the page as long as it is not released.
+                unsafe { bindings::set_page_dirty_lock(page) };
+            }
+            if table.release(key) {
+                self.unpin_one(index);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Ends the pins of the pages, which no table has.
+    fn unpin_all(&self) {
+        let pages = self.as_raw_slice();
+        if pages.is_empty() {
+            return;
+        }
+        // SAFETY: By the type invariants each of these pages has a pin of ours, which ends here. The
+        // array is only read.
+        unsafe {
+            bindings::unpin_user_pages_dirty_lock(
+                pages.as_ptr().cast_mut(),
+                pages.len() as c_ulong,
+                self.writable,
+            );
         }
     }
 
@@ -357,18 +500,6 @@ fn explain(mm: &MmWithUser, address: usize, gup_flags: u32, err: Error) -> Error
 
 impl Drop for PinnedPages {
     fn drop(&mut self) {
-        let pages = self.as_raw_slice();
-        if pages.is_empty() {
-            return;
-        }
-        // SAFETY: By the type invariants each of these pages has a pin of ours, which ends here. The
-        // array is only read.
-        unsafe {
-            bindings::unpin_user_pages_dirty_lock(
-                pages.as_ptr().cast_mut(),
-                pages.len() as c_ulong,
-                self.writable,
-            );
-        }
+        self.unpin();
     }
 }

@@ -3,7 +3,8 @@
 //! The locked memory manager: which pages of which address space are pinned, and how often.
 //!
 //! One [`Space`] per address space that has the device open, whatever the number of open files, so
-//! that each page is pinned, charged and entered in the page table once.
+//! that each page is entered in the page table once. The spaces that several devices have of one
+//! address space share their pins, so that each page is pinned and charged once.
 
 use kernel::{
     mm::MmWithUser,
@@ -11,7 +12,7 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode, //
+        RBTreeNodeReservation, //
     },
     sync::{
         atomic::{
@@ -24,10 +25,17 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::workqueue::OwnQueue,
+    kernel_ext::{
+        global::{
+            Global,
+            Keeper, //
+        },
+        workqueue::OwnQueue, //
+    },
     user_abi::ledger::Payer, //
 };
 
+mod address_spaces;
 mod area;
 mod cache;
 mod deferred_work;
@@ -50,6 +58,7 @@ pub(crate) mod subscription;
 mod unpin;
 mod worker;
 
+use address_spaces::AddressSpaces;
 pub(crate) use cache::Limits;
 pub(crate) use space::Options;
 use space::{
@@ -65,6 +74,27 @@ use space_id::{
 /// a limit.
 const WORKERS: u16 = 16;
 
+/// The spaces of all devices.
+static ADDRESS_SPACES: Global<AddressSpaces<Space>> = Global::new();
+
+/// The state that the managers of all devices share, which exists as long as the module.
+pub(crate) struct ModuleState {
+    _address_spaces: Keeper<AddressSpaces<Space>>,
+}
+
+impl ModuleState {
+    /// Creates the state. It has to be dropped after all devices and open files.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EBUSY` if it exists.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            _address_spaces: ADDRESS_SPACES.keep(AddressSpaces::new()?)?,
+        })
+    }
+}
+
 /// The spaces of one device.
 #[pin_data]
 pub(crate) struct Lmm {
@@ -74,6 +104,8 @@ pub(crate) struct Lmm {
     /// The queue of the spaces' work items.
     queue: Arc<OwnQueue>,
     ids: Arc<SpaceIds>,
+    /// The spaces of all devices.
+    all: Arc<AddressSpaces<Space>>,
     /// By the address of the `mm_struct`, which a space keeps allocated.
     #[pin]
     spaces: Mutex<RBTree<usize, Users>>,
@@ -97,6 +129,7 @@ impl Lmm {
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
                 queue: Arc::new(OwnQueue::new(c"uldma-lmm", WORKERS)?, GFP_KERNEL)?,
                 ids: SpaceIds::new()?,
+                all: ADDRESS_SPACES.get().ok_or(ENODEV)?,
                 spaces <- new_mutex!(RBTree::new(), "uldma::Lmm::spaces"),
             }))
         })
@@ -128,13 +161,27 @@ impl Lmm {
         let (cached, queue) = (self.cached.clone(), self.queue.clone());
         let space = Space::new(id, mm, device, payer()?, self.options, cached, queue);
         let space = Arc::pin_init(space, GFP_KERNEL)?;
+        let room = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let others = self.all.join(key(mm), &space)?;
         let users = Users {
             space: space.clone(),
             count: 1,
         };
-        let node = RBTreeNode::new(key(mm), users, GFP_KERNEL)?;
-        spaces.insert(node);
+        if let Some(others) = &others {
+            space.share_new_pins(&others.shared_pins);
+        }
+        spaces.insert(room.into_node(key(mm), users));
         space.start_work();
+        drop(spaces);
+        if let Some(others) = others {
+            // Without a lock of this device, since this may wait for another device.
+            for other in &others.spaces {
+                other.share_new_pins(&others.shared_pins);
+                other
+                    .share_pins(&others.shared_pins)
+                    .inspect_err(|_| self.leave(&space))?;
+            }
+        }
         Ok(space)
     }
 
@@ -153,6 +200,7 @@ impl Lmm {
         drop(gone);
         space.stop_work();
         space.shrink(usize::MAX);
+        self.all.leave(space.key(), space);
     }
 
     /// Returns the number of spaces that the device may access, including those that are retained

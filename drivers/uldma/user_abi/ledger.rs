@@ -304,6 +304,11 @@ impl Share {
         Ok(())
     }
 
+    /// Returns the amount.
+    pub(crate) fn amount(&self) -> usize {
+        self.amount
+    }
+
     /// Takes over the amount of `other`, which has the same payer and resource.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.amount += core::mem::take(&mut other.amount);

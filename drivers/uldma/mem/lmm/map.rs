@@ -223,6 +223,16 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
+    /// Applies `change` to the payloads of all areas, until it fails.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut P) -> Result) -> Result {
+        for areas in [&mut self.live, &mut self.stale] {
+            for area in areas.values_mut() {
+                change(&mut area.payload)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes all areas out.
     pub(super) fn take_all(&mut self) -> Areas<P> {
         self.count = 0;
@@ -327,6 +337,14 @@ impl<P> Areas<P> {
     /// The areas in order, with their lineages.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Area<P>)> {
         self.nodes.iter().map(|((_, pin_id), area)| (*pin_id, area))
+    }
+
+    /// Applies `change` to the payloads, until it fails.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut P) -> Result) -> Result {
+        for area in self.nodes.values_mut() {
+            change(&mut area.payload)?;
+        }
+        Ok(())
     }
 
     /// Pages of all areas.

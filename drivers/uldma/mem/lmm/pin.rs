@@ -207,7 +207,7 @@ impl Space {
                 {}
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
                 let (subscription, pages) = fresh.take(gap)?;
-                let pages = ChargedPages::new(pages, charge)?;
+                let pages = ChargedPages::new(pages, charge, state.shared_pins.as_ref())?;
                 new.add(state.map.new_pin_id(), gap, || {
                     Ok(PinnedArea {
                         memory: tpt.add_pages(dev, pages, self.id(), access)?,

@@ -69,6 +69,8 @@ pub(super) struct Plan {
     to_pin: List<PageRange>,
     /// Number of pages that no area covers.
     missing: usize,
+    /// Number of those that other devices have pinned.
+    shared: usize,
 }
 
 /// New pins, and the charge for pages that no area had covered.
@@ -86,6 +88,7 @@ impl Plan {
                 invalidated: List::Empty,
                 to_pin: List::One(range),
                 missing: range.len(),
+                shared: state.pinned_by_others(range),
             });
         }
         let live = || state.map.live(range).map(|(_, area)| area);
@@ -94,11 +97,12 @@ impl Plan {
         for gap in gaps(range, valid.map(|area| area.range)) {
             to_pin.push(gap)?;
         }
-        let covered = live().map(|area| area.range);
+        let missing = || gaps(range, live().map(|area| area.range));
         Ok(Self {
             invalidated: state.invalidated(wanted)?,
             to_pin,
-            missing: gaps(range, covered).map(|gap| gap.len()).sum(),
+            missing: missing().map(|gap| gap.len()).sum(),
+            shared: missing().map(|gap| state.pinned_by_others(gap)).sum(),
         })
     }
 
@@ -120,7 +124,7 @@ impl Plan {
         payer: &Arc<Payer>,
         revalidator: &Arc<dyn Revalidator>,
     ) -> Result<Pins> {
-        let charge = Charge::new(wanted.mm, payer, self.missing)?;
+        let charge = Charge::new(wanted.mm, payer, self.missing, self.shared)?;
         let mut fresh = List::Empty;
         for range in self.to_pin.iter().copied() {
             let subscription = Subscription::watch(wanted.mm, range, revalidator)?;
@@ -150,7 +154,7 @@ impl Pins {
     pub(super) fn none(wanted: &Wanted<'_>, payer: &Arc<Payer>) -> Result<Self> {
         Ok(Self {
             fresh: List::Empty,
-            charge: Charge::new(wanted.mm, payer, 0)?,
+            charge: Charge::new(wanted.mm, payer, 0, 0)?,
         })
     }
 

@@ -35,6 +35,7 @@ use kernel::{
 use crate::{
     kernel_ext::{
         accounting,
+        shared_pins::SharedPins,
         workqueue::OwnQueue, //
     },
     mem::tpt::Entered,
@@ -88,7 +89,8 @@ pub(crate) struct Options {
 
 /// An address space with pinned memory.
 ///
-/// Locks are taken in this order: 1. `mmap_lock` 2. `state` 3. the gate 4. the locks of the tables.
+/// Locks are taken in this order: 1. `mmap_lock` 2. `state` 3. the gate 4. the locks of the tables
+/// 5. the table of shared pins.
 /// Memory is not faulted in under `state`, so a caller that takes it does not wait for a process.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
@@ -129,6 +131,8 @@ pub(super) struct SpaceState {
     pub(super) waiting: usize,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
+    /// The pins that the devices of the address space share, if it has more than one.
+    pub(super) shared_pins: Option<Arc<SharedPins>>,
     /// Areas that the device may still access, since it did not confirm their invalidation. Pinned
     /// until the last open file of the address space is closed and the device is unbound.
     pub(super) retained: Areas<PinnedArea>,
@@ -192,6 +196,7 @@ impl Space {
             waiting: 0,
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
+            shared_pins: None,
             retained: Areas::default(),
             is_retained: false,
             retained_before: None,
@@ -264,13 +269,32 @@ impl Space {
     pub(crate) fn cost(&self, range: PageRange) -> Cost {
         let state = self.state.lock();
         let covered = state.map.live(range).map(|(_, area)| area.range);
-        let charge = gaps(range, covered).map(|gap| gap.len()).sum();
+        let charge = gaps(range, covered)
+            .map(|gap| gap.len() - state.pinned_by_others(gap))
+            .sum();
         Cost {
             charge,
             locked: range.len() - charge,
             pinned: accounting::charged(&self.mm),
             limit: accounting::limit(),
         }
+    }
+
+    /// Shares the pins that are made from now on with other devices.
+    pub(super) fn share_new_pins(&self, shared: &Arc<SharedPins>) {
+        self.state.lock().shared_pins = Some(shared.clone());
+    }
+
+    /// Shares the pins that the space has with other devices.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`. Pages that are not shared then are pinned and charged again for other devices.
+    pub(super) fn share_pins(&self, shared: &Arc<SharedPins>) -> Result {
+        let mut state = self.state.lock();
+        let mut share = |area: &mut PinnedArea| area.memory.share(shared);
+        state.map.change_all(&mut share)?;
+        state.retained.change_all(&mut share)
     }
 
     /// Returns the number of areas of pinned range `number`, and the number of its stale pages.
@@ -282,6 +306,15 @@ impl Space {
         let parts = record.parts.iter();
         let areas = parts.map(|part| state.map.areas(part.pin_id, part.range).count());
         (areas.sum(), record.stale)
+    }
+}
+
+impl SpaceState {
+    /// Returns the number of pages of `range` that devices of the address space have pinned and
+    /// share. If the addresses mean other pages now, these have to be pinned and charged.
+    pub(super) fn pinned_by_others(&self, range: PageRange) -> usize {
+        let shared = self.shared_pins.as_ref();
+        shared.map_or(0, |shared| shared.count(range.start, range.end))
     }
 }
 

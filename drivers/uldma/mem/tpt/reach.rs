@@ -26,13 +26,17 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        Arc,
         Completion, //
     }, //
 };
 
 use crate::{
     hw::Hw,
-    kernel_ext::gup::PinnedPages,
+    kernel_ext::{
+        gup::PinnedPages,
+        shared_pins::SharedPins, //
+    },
     mem::charged_pages::ChargedPages, //
 };
 
@@ -248,6 +252,15 @@ impl Reachable {
     /// The pages.
     pub(crate) fn pages(&self) -> &PinnedPages {
         self.pages.pages()
+    }
+
+    /// Shares the pins with other devices from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing has changed then.
+    pub(crate) fn share(&mut self, shared: &Arc<SharedPins>) -> Result {
+        self.pages.share(shared)
     }
 
     /// The page entries.
