@@ -17,10 +17,10 @@ PROGRAMS_WITH_PEER = (
     "uldma:uldma_peer_message",
 )
 # What runs wherever nodes are joined; the programs of both ends among them end in _peer, and in the
-# others one process has both.
-CONNECTION_PROGRAM = re.compile(r"uldma:uldma_conn_")
+# others one process has both, or two devices.
+CONNECTION_PROGRAM = re.compile(r"uldma:uldma_(conn_|(fail_nth_)?devices$)")
 # Where allocations are made to fail, DMA-API debugging ends with them.
-LAST_PROGRAMS = ("uldma:uldma_fail_nth", "uldma:uldma_fail_nth_objects")
+LAST_PROGRAMS = tuple(f"uldma:uldma_fail_nth{part}" for part in ("", "_objects", "_devices"))
 
 # What the debug kernel has no time for, unless it is asked for by name, and why.
 PROGRAMS_OF_DEVICE = ("uldma:uldma_attack", "uldma:uldma_interleave", "uldma:uldma_width")

@@ -19,11 +19,12 @@ def _programs(*names: str) -> tuple[str, ...]:
     return tuple(f":uldma_{name}$" for name in names)
 
 
-FAILING = _programs("fail_nth", "fail_nth_objects")
+FAILING = _programs("fail_nth", "fail_nth_objects", "fail_nth_devices")
 MEMORY = (
     *_programs(
         "region", "memlock", "end", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
     ),
+    ":uldma_devices$",
     "nodes:registering",
 )
 STALE = _programs("stale", "stale_event", "stale_race", "kept")
@@ -70,13 +71,17 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
-    r"mem/(lmm(/.*)?|charge)\.rs|user_abi/(access|ledger)\.rs|user/(ioctl/)?region\.rs": (
+    r"mem/(lmm(/.*)?|charge.*)\.rs|user_abi/(access|ledger)\.rs|user/(ioctl/)?region\.rs": (
         *MEMORY,
         *STALE,
         "nodes:held",
         *FAILING,
     ),
-    r"kernel_ext/(accounting|gup|mmu_notifier|shrinker|sort)\.rs": (*MEMORY, *STALE, *FAILING),
+    r"kernel_ext/(accounting|global|gup|mmu_notifier|shared_pins|shrinker|sort)\.rs": (
+        *MEMORY,
+        *STALE,
+        *FAILING,
+    ),
     r"kernel_ext/(dma|page_list)\.rs|hw/table\.rs|mem/tpt(/.*)?\.rs": (
         *MEMORY,
         *TRANSFERS,

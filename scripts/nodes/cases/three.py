@@ -15,6 +15,7 @@ SIZE = 4 << 20
 # Long enough to be on its way while a node goes.
 LONG = 32 << 20
 START_TIMEOUT = 30.0
+PROGRAM_TIMEOUT = 240.0
 # Longer than the asking of the others takes.
 FLOOD_SECONDS = 60
 SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
@@ -52,6 +53,18 @@ def backends_do_not_disturb_each_other(pair: Cluster) -> None:
         transfers.append(FileTransfer.start(here, there, PORT + number, SIZE))
     for transfer in transfers:
         transfer.finish()
+
+
+@case_of(THREE)
+def one_process_has_two_devices(pair: Cluster) -> None:
+    """Its pages are pinned once; the driver is unbound from one device while the other works."""
+    ends = [endpoints.find(pair, backend)[0] for backend in SHARED]
+    for first, second in (ends, ends[::-1]):
+        devices = f"ULDMA_DEVICE={first.path} ULDMA_DEVICE2={second.path}"
+        result = pair.a.run(f"{devices} /kselftest/uldma/uldma_devices", PROGRAM_TIMEOUT)
+        expect(result.rc == 0, f"{devices}: {result.stdout}{result.stderr}")
+    for backend in SHARED:
+        endpoints.wait_up(endpoints.find(pair, backend))
 
 
 @case_of(THREE)
