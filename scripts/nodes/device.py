@@ -58,8 +58,8 @@ class Device(Server):
     def hold(self, number: int, context: int | None = None) -> None:
         """Let chunks of a node, or of one context, stop between look-up and access.
 
-        node()["held"] lists those that do, and node()["invalidations_pending"] tells whether the
-        driver waits for them.
+        node()["held"] lists those that do; node()["invalidations_pending"] and
+        node()["invalidations_queued"] count what the driver waits for meanwhile.
         """
         which = {} if context is None else {"context": context}
         self.control("hold", on=True, node=number, **which)

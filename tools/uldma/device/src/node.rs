@@ -19,6 +19,7 @@ use crate::methods::Machines;
 use crate::shadow::Geometry;
 use crate::stats::{ContextReport, HeldReport, NodeCounters, NodeReport};
 use crate::tpt::Tables;
+use crate::transfer::Work;
 
 /// log2 of the smallest page, and of the page after a reset.
 pub const SMALLEST_PAGE_SHIFT: u32 = 12;
@@ -336,6 +337,11 @@ impl Node {
 
     /// Returns the report of this node, with its held chunks.
     pub fn report(&self, node: usize, held: Vec<HeldReport>) -> NodeReport {
+        let waits = |context: &&Context| {
+            let head = context.head().map(|head| head.work);
+            matches!(head, Some(Work::Invalidate { .. }))
+        };
+        let queued = self.contexts.iter().filter(waits).count();
         let contexts = self
             .contexts
             .iter()
@@ -361,6 +367,7 @@ impl Node {
             faults: self.faults.clone(),
             held,
             invalidations_pending: self.invalidations,
+            invalidations_queued: queued,
             interrupts: self.vectors.raised().to_vec(),
             counters: self.counters.clone(),
             contexts,

@@ -163,8 +163,10 @@ pub struct NodeReport {
     pub faults: Faults,
     /// Its chunks that are held.
     pub held: Vec<HeldReport>,
-    /// Invalidations that have not ended.
+    /// Invalidations by the register that have not ended.
     pub invalidations_pending: u32,
+    /// Contexts whose next descriptor is an invalidation that has not ended.
+    pub invalidations_queued: usize,
     /// Interrupts raised, by vector.
     pub interrupts: Vec<u64>,
     /// Its counters.

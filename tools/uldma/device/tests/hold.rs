@@ -10,6 +10,7 @@ use uldma_device::abi::{Method, Status};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
     ctx, reg, ContextControl, Control, DeviceStatus, Invalidation, PageEntry, BAR_CONTEXT,
+    OP_INVALIDATE,
 };
 
 /// The first byte of region 2 in [`Rig::regions`].
@@ -137,6 +138,35 @@ fn queued_work_is_held_too() {
         assert_eq!(rig.guests[0].completed(OURS), (ticket, 0));
     }
     assert_eq!(rig.guests[0].get64(TARGET + 0x3aa), 1);
+}
+
+#[test]
+fn queued_invalidations_wait_for_what_is_held() {
+    let mut rig = Rig::new();
+    copy_held(&mut rig, 2);
+    rig.set_method(0, THEIRS, Method::Queue);
+    let control = ContextControl::ENABLE | ContextControl::PRIVILEGED;
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, ContextControl::NONE);
+    rig.set_ctx(0, THEIRS, ctx::CONTROL, control);
+    let invalidation = Descriptor {
+        op: OP_INVALIDATE,
+        source: (2, 0),
+        ..Descriptor::NOP
+    };
+    rig.guests[0].submit(THEIRS, 1, &invalidation);
+    rig.store(0, BAR_CONTEXT, u64::from(THEIRS) * PAGE, 8, 0);
+    rig.poll();
+    rig.run();
+    let pending = |rig: &Rig| {
+        let report = &rig.model.report().nodes[0];
+        (report.invalidations_pending, report.invalidations_queued)
+    };
+    assert_eq!(pending(&rig), (0, 1));
+    assert_eq!(rig.guests[0].completed(THEIRS), (0, 0));
+    rig.hold(0, OURS, false);
+    rig.run();
+    assert_eq!(pending(&rig), (0, 0));
+    assert_eq!(rig.guests[0].completed(THEIRS), (1, 0));
 }
 
 #[test]
