@@ -125,7 +125,10 @@ use crate::{
             },
             Lmm, //
         },
-        tpt::Tpt, //
+        tpt::{
+            Invalidator,
+            Tpt, //
+        }, //
     },
     user_abi::{
         events::{
@@ -164,7 +167,7 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) engine: Engine,
     /// The kernel's queues of descriptors, if the device supports them.
-    pub(crate) queues: Option<Pin<KBox<Queues>>>,
+    pub(crate) queues: Option<Arc<Queues>>,
     #[pin]
     pub(crate) link: Link,
     #[pin]
@@ -218,15 +221,18 @@ impl Shared {
         let kernel_page = page.clone();
         let sched_notify = SchedNotify::new(gate.clone(), hw.clone())?;
         let queues = match hw.kernel_queues() {
-            Some(contexts) => Some(KBox::pin_init(Queues::new(contexts)?, GFP_KERNEL)?),
+            Some(contexts) => Some(Arc::pin_init(Queues::new(contexts)?, GFP_KERNEL)?),
             None => None,
         };
+        let invalidator = queues
+            .clone()
+            .map(|queues| -> Arc<dyn Invalidator> { queues });
         let shared = Arc::pin_init(
             try_pin_init!(Self {
                 gate,
                 hw,
                 ledger: Ledger::new(capacity, limits)?,
-                tpt <- Tpt::new(dev, &geometry),
+                tpt <- Tpt::new(dev, &geometry, invalidator),
                 lmm <- Lmm::new(limits::lmm()),
                 mmap_offsets <- MmapOffsets::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,

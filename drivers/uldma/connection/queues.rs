@@ -32,6 +32,7 @@ use crate::{
         changes::Changes,
         wakeup, //
     },
+    mem::tpt::Invalidator,
     params,
     user_abi::status_page::Outcome, //
 };
@@ -54,6 +55,19 @@ impl Waiter {
         match self {
             Self::Job(job) => job.lost(),
             Self::Invalidation(_) => (),
+        }
+    }
+}
+
+impl Invalidator for Queues {
+    fn invalidate_region(&self, hw: Hw<'_>, region: u32) -> Result {
+        // A device that was reset has lost its queues.
+        if hw.health().is_reset() {
+            return hw.invalidate_region(region);
+        }
+        match self.invalidations.invalidate(hw, region) {
+            Err(err) if err != ETIMEDOUT => hw.invalidate_region(region),
+            result => result,
         }
     }
 }

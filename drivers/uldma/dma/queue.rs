@@ -138,6 +138,18 @@ impl<T> Slot<T> {
 }
 
 impl<T> QueueState<T> {
+    /// Reaps completed commands without waiters, up to the first with one. So callers that poll
+    /// need no worker that reaps.
+    fn reap_unwaited(&mut self) {
+        while self.ended < self.seen {
+            let next = self.ended + 1;
+            match self.slot(next).map(|slot| &slot.waiter) {
+                Some(Waiter::None) => self.ended = next,
+                _ => return,
+            }
+        }
+    }
+
     fn slot(&mut self, ticket: u64) -> Option<&mut Slot<T>> {
         self.slots.get_mut(slot_of(ticket))
     }
@@ -369,7 +381,7 @@ impl<T: Unpin> Queue<T> {
     /// # Errors
     ///
     /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if it was
-    /// torn down, `EIO` if the command fails.
+    /// torn down, `EIO` if the command fails or the device was reset and has lost the queue.
     pub(crate) fn invalidate(&self, hw: Hw<'_>, region: u32) -> Result {
         let health = hw.health();
         health.check()?;
@@ -383,7 +395,7 @@ impl<T: Unpin> Queue<T> {
             match since.elapsed() {
                 // Another waiter has timed out.
                 _ if health.is_sick() => break Err(ETIMEDOUT),
-                elapsed if elapsed > TIMEOUT => break Err(health.timed_out(hw.dev())),
+                elapsed if elapsed > TIMEOUT => break Err(not_answered(hw)),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
                 _ => cpu_relax(),
             }
@@ -456,6 +468,7 @@ impl<T: Unpin> Queue<T> {
             return None;
         };
         slot.waiter = Waiter::None;
+        state.reap_unwaited();
         Some(outcome)
     }
 
@@ -464,6 +477,16 @@ impl<T: Unpin> Queue<T> {
         if let Some(slot) = self.state.lock().slot(ticket) {
             slot.waiter = Waiter::None;
         }
+    }
+}
+
+/// Returns the error of a device that did not complete a command in time.
+fn not_answered(hw: Hw<'_>) -> Error {
+    if hw.is_enabled().unwrap_or(true) {
+        hw.health().timed_out(hw.dev())
+    } else {
+        hw.health().was_reset(hw.dev());
+        EIO
     }
 }
 
@@ -523,6 +546,35 @@ mod tests {
         );
         assert!(queue.answer(ticket).is_none());
         pass(&queue, DEPTH as u64)
+    }
+
+    #[test]
+    fn callers_that_poll_need_no_worker() -> Result {
+        let queue = queue()?;
+        for _ in 0..2 * DEPTH {
+            let (first, second) = (
+                enqueue(&queue, Waiter::Sync)?,
+                enqueue(&queue, Waiter::Sync)?,
+            );
+            queue.page.end_as_device(first, OK)?;
+            queue.page.end_as_device(second, OK)?;
+            // In the other order, so that the first still has a waiter.
+            assert!(queue.answer(second).is_some());
+            assert!(queue.has_ended());
+            assert!(queue.answer(first).is_some());
+            assert!(!queue.has_ended());
+        }
+        // A command of a worker is left to it.
+        let ticket = enqueue(&queue, Waiter::Queued(7))?;
+        queue.page.end_as_device(ticket, OK)?;
+        let ticket = enqueue(&queue, Waiter::Sync)?;
+        queue.page.end_as_device(ticket, OK)?;
+        assert!(queue.answer(ticket).is_some());
+        let mut reaped = 0;
+        assert!(queue.reap(|waiter, _| reaped += waiter));
+        assert_eq!(reaped, 7);
+        assert!(!queue.is_busy());
+        Ok(())
     }
 
     #[test]

@@ -150,6 +150,11 @@ impl Health {
         }
     }
 
+    /// Returns true if the device was reset without the driver.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.reset.load(Relaxed)
+    }
+
     /// Returns a snapshot of the state.
     pub(crate) fn report(&self) -> Report {
         Report {
@@ -159,7 +164,7 @@ impl Health {
             kept_pages: self.kept_pages.load(Relaxed),
             kept_contexts: self.kept_contexts.load(Relaxed),
             kept_endpoints: self.kept_endpoints.load(Relaxed),
-            reset: self.reset.load(Relaxed),
+            reset: self.is_reset(),
         }
     }
 }

@@ -26,7 +26,10 @@ use kernel::{
         RBTree,
         RBTreeNodeReservation, //
     },
-    sync::Mutex, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 use crate::{
@@ -40,6 +43,7 @@ use crate::{
         },
         table::Table,
         Geometry,
+        Hw,
         TableSetup, //
     },
     kernel_ext::{
@@ -68,6 +72,7 @@ pub(crate) use reach::{
     leaked,
     Entered,
     InvalidateScope, //
+    Invalidator,
     PageRun,
     Proof,
     Quiet,
@@ -148,6 +153,8 @@ pub(crate) struct Tpt {
     tables: Mutex<Option<Tables>>,
     #[pin]
     quiet: Quiet,
+    /// None if the device has only registers.
+    invalidator: Option<Arc<dyn Invalidator>>,
 }
 
 impl Tpt {
@@ -155,6 +162,7 @@ impl Tpt {
     pub(crate) fn new<'a>(
         dev: &'a Device<Bound>,
         geometry: &'a Geometry,
+        invalidator: Option<Arc<dyn Invalidator>>,
     ) -> impl PinInit<Self, Error> + 'a {
         pin_init::pin_init_scope(move || {
             let regions = usize::try_from(geometry.region_capacity)?;
@@ -176,6 +184,7 @@ impl Tpt {
             Ok(try_pin_init!(Self {
                 tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
                 quiet <- Quiet::new(),
+                invalidator,
             }))
         })
     }
@@ -188,6 +197,18 @@ impl Tpt {
     /// Returns the state from which a proof comes that the device cannot access memory any more.
     pub(crate) fn quiet(&self) -> &Quiet {
         &self.quiet
+    }
+
+    /// Invalidates `region` in the device, and waits for that; bounded.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer.
+    pub(crate) fn invalidate_region(&self, hw: Hw<'_>, region: u32) -> Result {
+        match &self.invalidator {
+            Some(invalidator) => invalidator.invalidate_region(hw, region),
+            None => hw.invalidate_region(region),
+        }
     }
 
     /// Returns the configuration of the tables for the device.

@@ -505,7 +505,8 @@ impl Region {
         shared.exports.remove(name);
         self.export = None;
         shared.tpt.set_export(self.slot, None)?;
-        Hw::new(guard.dev(), &*shared.hw).invalidate_region(self.slot.index)
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        shared.tpt.invalidate_region(hw, self.slot.index)
     }
 
     /// Ends the region: mappings, transfers, entries and pins, in this order. With `keep` the pins

@@ -140,7 +140,7 @@ def one_line_for_all_objects(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     before, pinned = len(driver_log(a)), pins(a.node)
     register = a.command(f"register --size 4K --times {REGIONS // PROCESSES}")
-    with pair.device.fault("ones", a.number):
+    with pair.device.fault("stall", a.number):
         # Each region is unregistered by itself, or by the end of its process, and none of it works.
         a.node.check(f"for i in $(seq {PROCESSES}); do ! {register} || exit 1; done", TIMEOUT)
         lines = driver_log(a)[before:]

@@ -56,7 +56,8 @@ impl Space {
                 areas.filter(|area| area.users == 1)
             };
             own().for_each(|area| device.tpt.retract_pages(area.payload.memory.run()));
-            let result = Hw::new(guard.dev(), device.hw).invalidate_region(region);
+            let hw = Hw::new(guard.dev(), device.hw);
+            let result = device.tpt.invalidate_region(hw, region);
             own().for_each(|area| device.tpt.restore_pages(area.payload.memory.run()));
             if result.is_err() {
                 return Some(pinned);

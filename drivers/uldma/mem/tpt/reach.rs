@@ -61,6 +61,19 @@ pub(crate) enum InvalidateScope {
     Pages,
 }
 
+/// Invalidates regions without accesses to registers, as far as possible.
+///
+/// The implementation vouches for the same as [`Hw::invalidate_region`]: the command is issued
+/// after all writes of the caller to the tables, and has completed on return.
+pub(crate) trait Invalidator: Send + Sync {
+    /// Invalidates `region`, and waits for that; bounded.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer.
+    fn invalidate_region(&self, hw: Hw<'_>, region: u32) -> Result;
+}
+
 /// Proof that the device cannot access certain memory any more.
 pub(crate) struct Proof(());
 
@@ -171,10 +184,10 @@ impl<E: Entered> Retracted<'_, E> {
         let mut any = false;
         self.entered.for_each_run(&mut |run| any |= run.count > 0);
         let result = match scope {
-            InvalidateScope::Region(region) => hw.invalidate_region(region),
+            InvalidateScope::Region(region) => self.tpt.invalidate_region(hw, region),
             InvalidateScope::Space(space) => hw.invalidate_space(space),
             // Any invalidation will do, and this one aborts nothing.
-            InvalidateScope::Pages if any => hw.invalidate_region(0),
+            InvalidateScope::Pages if any => self.tpt.invalidate_region(hw, 0),
             InvalidateScope::Pages => Ok(()),
         };
         match result {
