@@ -30,7 +30,6 @@ use crate::{
             pinned_range::PinnedRange,
             range::{
                 offset_in_page,
-                pages_to_bytes,
                 PageRange, //
             },
             space::Space, //
@@ -58,6 +57,8 @@ use crate::{
     }, //
 };
 
+mod description;
+
 /// The owner of the page entries of a region.
 enum Pages {
     /// Locked memory of this node.
@@ -73,18 +74,6 @@ pub(crate) struct Owner<'a> {
     pub(crate) events: &'a Arc<Events>,
     /// The handle of the region.
     pub(crate) handle: u32,
-}
-
-/// A snapshot of a region, for queries.
-pub(crate) struct Description {
-    pub(crate) access: Access,
-    pub(crate) import: bool,
-    pub(crate) exported: bool,
-    pub(crate) addr: u64,
-    pub(crate) length: u64,
-    pub(crate) pages: usize,
-    /// The number of the pinned range in its space; none for an import.
-    pub(crate) lock: Option<u64>,
 }
 
 /// Slots of regions that end together, and the page entries of imports among them.
@@ -109,9 +98,6 @@ impl Entered for Leaving {
         self
     }
 }
-
-/// Memory that is contiguous for the device: bus address and bytes.
-pub(crate) type Block = (u64, u64);
 
 /// Entries of a retracted region in the tables of the device, without those of pinned memory.
 struct Entries {
@@ -331,60 +317,6 @@ impl Region {
             Pages::Local(_, pinned) => pinned.range().len(),
             Pages::Remote(_, run) => usize::try_from(run.count).unwrap_or(usize::MAX),
         }
-    }
-
-    /// Returns a snapshot of the region.
-    pub(crate) fn describe(&self) -> Description {
-        let lock = match &self.pages {
-            Pages::Local(_, pinned) => Some(pinned.number()),
-            Pages::Remote(..) => None,
-        };
-        Description {
-            access: self.access,
-            import: self.is_import(),
-            exported: self.export.is_some(),
-            addr: self.addr,
-            length: self.length,
-            pages: self.pages(),
-            lock,
-        }
-    }
-
-    /// Returns the bus addresses of the pages from page `first` on, as up to `limit` blocks, and
-    /// the number of the page after them. With `merge` adjacent pages are one block.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for an import, and for a page that the region does not have; `ENOMEM`.
-    pub(crate) fn blocks(
-        &self,
-        shared: &Shared,
-        first: usize,
-        limit: usize,
-        merge: bool,
-    ) -> Result<(KVec<Block>, usize)> {
-        let Pages::Local(_, pinned) = &self.pages else {
-            return Err(EINVAL);
-        };
-        if first > self.pages() {
-            return Err(EINVAL);
-        }
-        let page_size = pages_to_bytes(1);
-        let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
-        let mut next = first;
-        shared.tpt.addresses(pinned.runs(), first, |address| {
-            let last = blocks.last_mut();
-            let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
-                Some((_, length)) => {
-                    *length += page_size;
-                    true
-                }
-                None => blocks.push_within_capacity((address, page_size)).is_ok(),
-            };
-            next += usize::from(taken);
-            taken
-        })?;
-        Ok((blocks, next))
     }
 
     /// Returns the location of `length` bytes at `offset`, for use with `access`.

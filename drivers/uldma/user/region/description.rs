@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Snapshots of regions for queries: their properties, and the addresses of their pages.
+
+use kernel::prelude::*;
+
+use crate::{
+    device::Shared,
+    mem::lmm::range::pages_to_bytes,
+    user_abi::access::Access, //
+};
+
+use super::{
+    Pages,
+    Region, //
+};
+
+/// A snapshot of a region, for queries.
+pub(crate) struct Description {
+    pub(crate) access: Access,
+    pub(crate) import: bool,
+    pub(crate) exported: bool,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pages: usize,
+    /// The number of the pinned range in its space; none for an import.
+    pub(crate) lock: Option<u64>,
+}
+
+/// Memory that is contiguous for the device: bus address and bytes.
+pub(crate) type Block = (u64, u64);
+
+impl Region {
+    /// Returns a snapshot of the region.
+    pub(crate) fn describe(&self) -> Description {
+        let lock = match &self.pages {
+            Pages::Local(_, pinned) => Some(pinned.number()),
+            Pages::Remote(..) => None,
+        };
+        Description {
+            access: self.access,
+            import: self.is_import(),
+            exported: self.export.is_some(),
+            addr: self.addr,
+            length: self.length,
+            pages: self.pages(),
+            lock,
+        }
+    }
+
+    /// Returns the bus addresses of the pages from page `first` on, as up to `limit` blocks, and
+    /// the number of the page after them. With `merge` adjacent pages are one block.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an import, and for a page that the region does not have; `ENOMEM`.
+    pub(crate) fn blocks(
+        &self,
+        shared: &Shared,
+        first: usize,
+        limit: usize,
+        merge: bool,
+    ) -> Result<(KVec<Block>, usize)> {
+        let Pages::Local(_, pinned) = &self.pages else {
+            return Err(EINVAL);
+        };
+        if first > self.pages() {
+            return Err(EINVAL);
+        }
+        let page_size = pages_to_bytes(1);
+        let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
+        let mut next = first;
+        shared.tpt.addresses(pinned.runs(), first, |address| {
+            let last = blocks.last_mut();
+            let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
+                Some((_, length)) => {
+                    *length += page_size;
+                    true
+                }
+                None => blocks.push_within_capacity((address, page_size)).is_ok(),
+            };
+            next += usize::from(taken);
+            taken
+        })?;
+        Ok((blocks, next))
+    }
+}
