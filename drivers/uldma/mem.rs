@@ -4,5 +4,6 @@
 
 pub(crate) mod charge;
 pub(crate) mod charged_pages;
+pub(crate) mod exchange;
 pub(crate) mod lmm;
 pub(crate) mod tpt;

@@ -73,6 +73,15 @@ void uldma_release_fault_lock(struct vm_fault *vmf)
 	release_fault_lock(vmf);
 }
 
+/* Maps @pfn where the fault is, with all rights of a mapping of normal memory. */
+vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn)
+{
+	struct vm_area_struct *vma = vmf->vma;
+
+	return vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK, pfn,
+				   vm_get_page_prot(vma->vm_flags));
+}
+
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching)
 {
 	switch (caching) {

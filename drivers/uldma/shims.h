@@ -6,6 +6,7 @@
 #ifndef _ULDMA_SHIMS_H
 #define _ULDMA_SHIMS_H
 
+#include <linux/mm_types.h>
 #include <linux/types.h>
 
 struct device;
@@ -34,6 +35,7 @@ bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 			  u32 seen, unsigned long timeout, bool interruptible);
 
 void uldma_release_fault_lock(struct vm_fault *vmf);
+vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn);
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
 struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);

@@ -44,6 +44,7 @@ use super::{
         Fault,
         FaultError,
         NewMapping,
+        Notify,
         Patience,
         Served, //
     }, //
@@ -55,6 +56,8 @@ pub(crate) struct MappingRights {
     pub(crate) caching: Caching,
     /// True if it may be written, now or after `mprotect()`.
     pub(crate) writable: bool,
+    /// The accesses that fault.
+    pub(crate) notify: Notify,
 }
 
 /// The result of [`FileOperations::poll`].
@@ -254,6 +257,12 @@ impl<T: FileOperations> Vtable<T> {
         ..pin_init::zeroed()
     };
 
+    const NOTIFY_WRITES: bindings::vm_operations_struct = bindings::vm_operations_struct {
+        fault: Some(Self::fault),
+        pfn_mkwrite: Some(Self::fault),
+        ..pin_init::zeroed()
+    };
+
     /// # Safety
     ///
     /// `file` must be a file that [`Self::open`] succeeded on and that is not released.
@@ -317,12 +326,18 @@ impl<T: FileOperations> Vtable<T> {
         let private = unsafe { Self::private(file) };
         // SAFETY: The VMA is being set up while this runs.
         let mapping = NewMapping::new(unsafe { VmaNew::from_raw(vma) });
-        let result = T::mmap(private, &mapping)
-            .and_then(|rights| mapping.prepare(rights.caching, rights.writable));
+        let result = T::mmap(private, &mapping).and_then(|rights| {
+            mapping.prepare(rights.caching, rights.writable)?;
+            Ok(rights.notify)
+        });
         match result {
-            Ok(()) => {
+            Ok(notify) => {
+                let ops = match notify {
+                    Notify::Missing => &Self::VM_OPS,
+                    Notify::Writes => &Self::NOTIFY_WRITES,
+                };
                 // SAFETY: The VMA is being set up, so no other thread accesses it.
-                unsafe { (*vma).vm_ops = &Self::VM_OPS };
+                unsafe { (*vma).vm_ops = ops };
                 0
             }
             Err(err) => err.to_errno(),
@@ -331,7 +346,9 @@ impl<T: FileOperations> Vtable<T> {
 
     /// # Safety
     ///
-    /// Called by the memory manager for a VMA that [`Self::mmap`] prepared.
+    /// Called by the memory manager for a VMA that [`Self::mmap`] prepared: as `fault`, and as
+    /// `pfn_mkwrite`. The latter inserts the page itself, too, since the memory manager would only
+    /// compare it with the one that it saw before: the page may have been protected meanwhile.
     unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
         // SAFETY: This is the fault handler of VMAs that `mmap` prepared.
         let fault = unsafe { Fault::from_raw(vmf) };

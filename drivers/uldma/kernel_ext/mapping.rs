@@ -48,7 +48,8 @@ impl SharedMapping {
 
     /// Removes all pages that user mappings have of file bytes `[start, start + len)`.
     ///
-    /// Later accesses fault. Sleeps; must not be called with `mmap_lock` held.
+    /// Later accesses fault. Sleeps; must not be called with a lock held that is taken before
+    /// `mmap_lock`.
     pub(crate) fn zap(&self, start: u64, len: u64) {
         let (Ok(start), Ok(len)) = (i64::try_from(start), i64::try_from(len)) else {
             return;

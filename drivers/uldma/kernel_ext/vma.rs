@@ -26,6 +26,7 @@ use kernel::{
 unsafe extern "C" {
     fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
+    fn uldma_insert_writable(vmf: *mut bindings::vm_fault, pfn: c_ulong) -> bindings::vm_fault_t;
 }
 
 /// The cache mode of a mapping.
@@ -38,6 +39,16 @@ pub(crate) enum Caching {
     Uncached = 1,
     /// Stores may be combined.
     WriteCombine = 2,
+}
+
+/// The accesses of which a mapping notifies its owner by faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notify {
+    /// Those for which no page is inserted. The mapping is one object: it cannot be split or moved.
+    Missing,
+    /// Writes to pages that are inserted for reading, too. Faults come by file page, so the mapping
+    /// may be split and moved.
+    Writes,
 }
 
 /// A mapping that is being made by `mmap`.
@@ -192,23 +203,42 @@ impl<'a> Fault<'a> {
         file
     }
 
+    /// Returns true if this is a fault of a write, and a page is mapped at the address, but only
+    /// for reading.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.has(bindings::fault_flag_FAULT_FLAG_MKWRITE)
+    }
+
     /// Returns the file page of the fault.
     pub(crate) fn page(&self) -> usize {
         self.vmf.__bindgen_anon_1.pgoff
     }
 
-    /// Inserts frame `pfn` at the address of the fault.
+    /// Inserts frame `pfn` at the address of the fault, with the rights of the mapping. Where
+    /// writes are [notified](Notify::Writes), the first write faults again.
     ///
     /// The caller must hold the lock under which it found the frame, and must take the same lock to
     /// remove the frame before it zaps the mapping; otherwise a late insertion would survive.
     pub(crate) fn insert(&self, pfn: usize) -> Result<(), FaultError> {
         let address = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
         // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
-        let ret = unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) };
-        match ret {
-            bindings::vm_fault_reason_VM_FAULT_NOPAGE => Ok(()),
-            bindings::vm_fault_reason_VM_FAULT_OOM => Err(FaultError::Memory),
-            _ => Err(FaultError::Bus),
-        }
+        inserted(unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) })
+    }
+
+    /// Inserts frame `pfn` as [`Fault::insert`] does, so that writes do not fault if the mapping
+    /// may be written.
+    pub(crate) fn insert_writable(&self, pfn: usize) -> Result<(), FaultError> {
+        let vmf = core::ptr::from_ref(self.vmf).cast_mut();
+        // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
+        inserted(unsafe { uldma_insert_writable(vmf, pfn) })
+    }
+}
+
+/// Returns the result of an insertion. A page that another thread has inserted is a success.
+fn inserted(ret: bindings::vm_fault_t) -> Result<(), FaultError> {
+    match ret {
+        bindings::vm_fault_reason_VM_FAULT_NOPAGE => Ok(()),
+        bindings::vm_fault_reason_VM_FAULT_OOM => Err(FaultError::Memory),
+        _ => Err(FaultError::Bus),
     }
 }

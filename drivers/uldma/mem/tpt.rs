@@ -59,6 +59,7 @@ use crate::{
     }, //
 };
 
+mod own;
 mod reach;
 mod rights;
 mod runs;

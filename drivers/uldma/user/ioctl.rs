@@ -57,6 +57,7 @@ use crate::{
 mod connection;
 mod context;
 mod endpoint;
+mod exchange;
 mod region;
 
 /// A structure of the user interface.
@@ -103,6 +104,7 @@ arguments!(
     uldma_endpoint_create,
     uldma_endpoint_connect,
     uldma_endpoint_wait,
+    uldma_exchange_create,
 );
 
 /// A structure in user memory.
@@ -200,6 +202,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_ENDPOINT_CREATE
             | ULDMA_CMD_ENDPOINT_CONNECT
             | ULDMA_CMD_ENDPOINT_DESTROY
+            | ULDMA_CMD_EXCHANGE_CREATE
     )
 }
 
@@ -259,6 +262,7 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),
         ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
+        ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)

@@ -52,7 +52,10 @@ use crate::{
         requests::RequestSlots,
         segment::Segment, //
     },
-    mem::lmm::space::Space,
+    mem::{
+        exchange::Exchange,
+        lmm::space::Space, //
+    },
     user::{
         attachment::Attachment,
         endpoint::FileEndpoint,
@@ -206,6 +209,8 @@ pub(crate) struct OpenFile {
     requests: RequestSlots,
     /// True if regions that end leave their pins in the cache.
     pub(crate) keep_pins: Atomic<bool>,
+    /// Its exchangeable memory.
+    pub(crate) exchange: Arc<Exchange>,
     #[pin]
     pub(crate) objects: Mutex<Objects>,
     #[pin]
@@ -287,6 +292,7 @@ impl OpenFile {
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
         let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
+        let exchange = Exchange::new()?;
         let number = shared.add_file(events.clone())?;
         let objects = Objects {
             handles: Handles::new(),
@@ -304,6 +310,7 @@ impl OpenFile {
             events,
             requests: RequestSlots::new(),
             keep_pins: Atomic::new(false),
+            exchange,
             objects <- new_mutex!(objects, "uldma::OpenFile::objects"),
             attachment <- attachment,
             end <- new_mutex!(None, "uldma::OpenFile::end"),

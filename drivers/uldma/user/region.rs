@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an open file, and imports from peers.
+//! Regions: registered memory of an open file, exchangeable memory, and imports from peers.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -25,6 +25,7 @@ use crate::{
         peer::Peer, //
     },
     mem::{
+        exchange::Exchange,
         lmm::{
             members::Member,
             pinned_range::PinnedRange,
@@ -58,6 +59,7 @@ use crate::{
 };
 
 mod description;
+mod exchangeable;
 
 /// The owner of the page entries of a region.
 enum Pages {
@@ -65,6 +67,8 @@ enum Pages {
     Local(Arc<Space>, PinnedRange),
     /// Page entries that name the region of a peer.
     Remote(Arc<Space>, PageRun),
+    /// Exchangeable memory of this node.
+    Exchangeable(Arc<Space>, PageRun, Arc<Exchange>),
 }
 
 /// The owner of a new region.
@@ -76,7 +80,7 @@ pub(crate) struct Owner<'a> {
     pub(crate) handle: u32,
 }
 
-/// Slots of regions that end together, and the page entries of imports among them.
+/// Slots of regions that end together, and the page entries of those without pinned memory.
 pub(crate) struct Leaving(KVVec<Entries>);
 
 impl Leaving {
@@ -102,11 +106,11 @@ impl Entered for Leaving {
 /// Entries of a retracted region in the tables of the device, without those of pinned memory.
 struct Entries {
     slot: RegionSlot,
-    /// Those of an import's pages.
+    /// Those of the pages of an import or of exchangeable memory.
     pages: Option<PageRun>,
 }
 
-/// One registration or import. [`Region::release`] has to be called in the end.
+/// One registration, exchangeable memory or import. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
     /// First byte, in the open file's address space; zero for an import.
@@ -252,12 +256,7 @@ impl Region {
             access,
             offset: 0,
             length: remote.length,
-            runs: &[Run {
-                page: 0,
-                first: run.first,
-                count: run.count,
-                reserved: 0,
-            }],
+            runs: &[whole(&run)],
             remote: Some(remote.remote(peer.node(), generation)),
             export: None,
         };
@@ -315,7 +314,9 @@ impl Region {
     fn pages(&self) -> usize {
         match &self.pages {
             Pages::Local(_, pinned) => pinned.range().len(),
-            Pages::Remote(_, run) => usize::try_from(run.count).unwrap_or(usize::MAX),
+            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => {
+                usize::try_from(run.count).unwrap_or(usize::MAX)
+            }
         }
     }
 
@@ -384,12 +385,7 @@ impl Region {
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
             Pages::Local(_, pinned) => f(pinned.runs()),
-            Pages::Remote(_, run) => f(&[Run {
-                page: 0,
-                first: run.first,
-                count: run.count,
-                reserved: 0,
-            }]),
+            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => f(&[whole(run)]),
         }
     }
 
@@ -454,19 +450,21 @@ impl Region {
             Pages::Local(space, pinned) => {
                 space.unpin(pinned, InvalidateScope::Region(self.slot.index), keep)
             }
-            Pages::Remote(space, run) => match shared.gate.enter() {
-                Some(guard) => {
-                    let scope = InvalidateScope::Region(self.slot.index);
-                    let retracted = shared.tpt.retract(run);
-                    let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
-                    result.map_err(|(err, _)| {
-                        // Entries that the device did not release still name it.
-                        space.keep_until_unbound();
-                        err
-                    })
+            Pages::Remote(space, run) | Pages::Exchangeable(space, run, _) => {
+                match shared.gate.enter() {
+                    Some(guard) => {
+                        let scope = InvalidateScope::Region(self.slot.index);
+                        let retracted = shared.tpt.retract(run);
+                        let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
+                        result.map_err(|(err, _)| {
+                            // Entries that the device did not release still name it.
+                            space.keep_until_unbound();
+                            err
+                        })
+                    }
+                    None => Ok(()),
                 }
-                None => Ok(()),
-            },
+            }
         };
         if result.is_ok() {
             shared.tpt.free_region(self.slot);
@@ -494,7 +492,7 @@ impl Region {
                         end(pinned);
                         None
                     }
-                    Pages::Remote(_, run) => Some(run),
+                    Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => Some(run),
                 };
                 // There is room for all; without it, the slot would be lost.
                 let _ = left.0.push_within_capacity(Entries {
@@ -513,9 +511,22 @@ impl Region {
     /// Retracts the region, so that no transfer can start with it any more.
     fn retract(&mut self, shared: &Shared) {
         shared.mmap_offsets.remove(self.range);
+        if let Pages::Exchangeable(_, run, exchange) = &self.pages {
+            exchange.remove(run.first, &shared.mmap_offsets);
+        }
         if let Some(name) = self.export.take() {
             shared.exports.remove(name);
         }
         shared.tpt.retract_region(self.slot);
+    }
+}
+
+/// Returns the only run of a region that consists of `run`.
+fn whole(run: &PageRun) -> Run {
+    Run {
+        page: 0,
+        first: run.first,
+        count: run.count,
+        reserved: 0,
     }
 }

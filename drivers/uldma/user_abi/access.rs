@@ -23,6 +23,12 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// All rights.
+    pub(crate) const ALL: Self = Self {
+        read: true,
+        write: true,
+    };
+
     /// Decodes `ULDMA_ACCESS_*`.
     ///
     /// # Errors

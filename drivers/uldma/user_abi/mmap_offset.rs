@@ -4,7 +4,7 @@
 //!
 //! Each range belongs to one open file and is unique in the device, so that removing a range finds
 //! all its mappings. Faults insert pages under the lock of the ranges, so that none is inserted
-//! after its range was removed.
+//! after its range was removed. A [memory](Memories) inserts its pages under its own lock.
 //!
 //! Locks are taken in this order: 1. `mmap_lock` 2. `ranges`.
 
@@ -37,6 +37,7 @@ use crate::{
             Caching,
             Fault,
             FaultError,
+            Notify,
             Served, //
         }, //
     },
@@ -47,6 +48,18 @@ use crate::{
 /// File pages for ranges, which are allocated one after the other. A page is never reused, since a
 /// process can keep a mapping of a removed range.
 const PAGES: core::ops::Range<usize> = 1..1 << 50;
+
+/// Memories that serve the faults of their mappings themselves.
+pub(crate) trait Memories: Send + Sync {
+    /// Inserts page `page` of memory `memory`, whose mappings are zapped at `mapping`.
+    fn fault(
+        &self,
+        memory: u32,
+        page: usize,
+        mapping: &SharedMapping,
+        fault: &Fault<'_>,
+    ) -> Result<(), FaultError>;
+}
 
 /// The pages that back a range.
 pub(crate) enum Backing {
@@ -65,17 +78,26 @@ pub(crate) enum Backing {
     /// A page for stores after the range was revoked, so that the end of the peer does not kill a
     /// writer.
     Sink(Arc<SharedPage>),
+    /// The memory of this number, whose pages change while they are mapped.
+    Memory(Arc<dyn Memories>, u32),
 }
 
 impl Backing {
     fn caching(&self, hw: &dyn Hardware) -> Caching {
         match self {
             Self::Shadow(_) | Self::Context => Caching::Uncached,
-            Self::Status(_) | Self::Queue(_) | Self::Sink(_) => Caching::Normal,
+            Self::Status(_) | Self::Queue(_) | Self::Sink(_) | Self::Memory(..) => Caching::Normal,
             Self::Inbound(..) | Self::Outbound(..) if hw.geometry().window_cached => {
                 Caching::Normal
             }
             Self::Inbound(..) | Self::Outbound(..) => params::window_caching(),
+        }
+    }
+
+    fn notify(&self) -> Notify {
+        match self {
+            Self::Memory(..) => Notify::Writes,
+            _ => Notify::Missing,
         }
     }
 
@@ -91,7 +113,7 @@ impl Backing {
         }
     }
 
-    /// Returns the frame of page `number`.
+    /// Returns the frame of page `number`, which is the same as long as the context is.
     fn frame(&self, number: usize, context: Option<u32>, hw: &dyn Hardware) -> Option<usize> {
         match self {
             Self::Shadow(runs) => {
@@ -109,6 +131,7 @@ impl Backing {
                 hw.frame(DevicePage::Window(*node, offset))
             }
             Self::Queue(page) | Self::Sink(page) => Some(page.pfn()),
+            Self::Memory(..) => None,
         }
     }
 }
@@ -298,6 +321,7 @@ impl MmapOffsets {
         Ok(MappingRights {
             caching: range.backing.caching(hw),
             writable: range.writable,
+            notify: range.backing.notify(),
         })
     }
 
@@ -312,6 +336,14 @@ impl MmapOffsets {
         let (start, range) = ranges.containing(fault.page()).ok_or(FaultError::Bus)?;
         if range.open_file != open_file {
             return Err(FaultError::Bus);
+        }
+        if let Backing::Memory(memories, memory) = &range.backing {
+            let (memories, memory) = (memories.clone(), *memory);
+            let page = fault.page() - start;
+            // The memory has a lock of its own, and ends before its range is removed.
+            drop(ranges);
+            memories.fault(memory, page, &self.mapping, fault)?;
+            return Ok(Served::Now);
         }
         let context = match ranges.contexts.get(&open_file) {
             Some(None) if range.backing.is_of_context() => return Ok(Served::Later),

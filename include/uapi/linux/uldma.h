@@ -147,6 +147,7 @@
  * @ULDMA_CMD_ENDPOINT_CONNECT: struct uldma_endpoint_connect
  * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
  * @ULDMA_CMD_ENDPOINT_WAIT: struct uldma_endpoint_wait
+ * @ULDMA_CMD_EXCHANGE_CREATE: struct uldma_exchange_create
  */
 enum uldma_cmd {
 	ULDMA_CMD_NOP = 0x00,
@@ -186,6 +187,7 @@ enum uldma_cmd {
 	ULDMA_CMD_ENDPOINT_CONNECT = 0x61,
 	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
 	ULDMA_CMD_ENDPOINT_WAIT = 0x63,
+	ULDMA_CMD_EXCHANGE_CREATE = 0x70,
 };
 
 #define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
@@ -225,6 +227,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_ENDPOINT_CONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CONNECT)
 #define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
 #define ULDMA_IOC_ENDPOINT_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_WAIT)
+#define ULDMA_IOC_EXCHANGE_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_CREATE)
 
 /**
  * struct uldma_handle - an ioctl that takes nothing but a handle
@@ -1534,6 +1537,49 @@ struct uldma_endpoint_wait {
 	__aligned_u64 count;
 	__aligned_u64 timeout_ns;
 	__aligned_u64 out_completed;
+};
+
+/**
+ * DOC: exchangeable memory
+ *
+ * Memory of the driver that a program maps, as often as it likes and in parts, at
+ * @out_offset of mmap(). It is a region with all rights from the beginning, so that
+ * the device can reach all of it: transfers and messages name it by @out_index or
+ * @out_handle. ULDMA_IOC_REGION_UNREGISTER ends it; accesses to mappings raise
+ * SIGBUS then.
+ *
+ *  - Its pages are zero at first. They stay until the region ends, mapped or not, are
+ *    charged to RLIMIT_MEMLOCK, and count as pages of the user.
+ *  - mmap() needs MAP_SHARED. A mapping can be split, moved, protected and unmapped
+ *    in parts, but does not grow, and a child does not get it by fork().
+ *  - Nothing in the kernel can pin it: ULDMA_IOC_REGION_REGISTER fails with
+ *    EOPNOTSUPP, as for device memory, and O_DIRECT and vmsplice() with EFAULT.
+ *    System calls that copy, such as read() and write(), can use it.
+ */
+
+/**
+ * struct uldma_exchange_create - create exchangeable memory
+ * @size: sizeof(struct uldma_exchange_create)
+ * @flags: zero
+ * @length: bytes, a multiple of the page size, not zero
+ * @out_handle: the region; never zero
+ * @out_index: the region's index in the device's region table
+ * @out_offset: mmap offset of the memory
+ * @out_shadow_offset: mmap offset of the region's shadow pages
+ * @out_shadow_length: bytes of shadow pages
+ *
+ * Fails with ENOSPC, as registering does, beyond max_file_regions and where the
+ * device's table has no room.
+ */
+struct uldma_exchange_create {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 length;
+	__u32 out_handle;
+	__u32 out_index;
+	__aligned_u64 out_offset;
+	__aligned_u64 out_shadow_offset;
+	__aligned_u64 out_shadow_length;
 };
 
 /**

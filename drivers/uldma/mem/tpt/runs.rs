@@ -12,6 +12,7 @@ use kernel::{
 };
 
 use super::{
+    own::OwnPages,
     PageRun,
     Tables, //
 };
@@ -24,6 +25,8 @@ pub(super) struct TakenRun {
     users: u32,
     /// The share for them, if they are not entries of pinned pages.
     share: Option<Share>,
+    /// The pages, if they are the driver's.
+    pub(super) own: Option<OwnPages>,
 }
 
 impl Tables {
@@ -61,6 +64,7 @@ impl Tables {
             count,
             users: count,
             share: None,
+            own: None,
         };
         let node = RBTreeNode::new(first, taken, GFP_KERNEL_ACCOUNT)?;
         self.pages.reserve(dev, first, count)?;
@@ -95,6 +99,13 @@ impl Tables {
         }
     }
 
+    /// Keeps `pages` until `run`, which was just allocated, is freed.
+    pub(super) fn own_pages(&mut self, run: &PageRun, pages: OwnPages) {
+        if let Some(taken) = self.taken_runs.get_mut(&run.first_of_run) {
+            taken.own = Some(pages);
+        }
+    }
+
     /// Frees a run, and unmaps its pages.
     pub(super) fn drop_run(&mut self, dev: &Device<Bound>, run: &PageRun) {
         self.drop_entries(dev, run.entries());
@@ -105,6 +116,7 @@ impl Tables {
         taken.users -= run.count;
         if taken.users == 0 {
             taken.share = None;
+            taken.own = None;
             self.free_spare_run();
             self.spare_run = Some(run.first_of_run);
         }

@@ -59,7 +59,7 @@ use super::{
 
 impl OpenFile {
     /// Makes a region as [`OpenFile::make`] does, within the limit of the open file.
-    fn make_region<T: Argument>(
+    pub(super) fn make_region<T: Argument>(
         &self,
         user: &User,
         arg: &mut T,

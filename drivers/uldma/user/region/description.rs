@@ -23,7 +23,7 @@ pub(crate) struct Description {
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) pages: usize,
-    /// The number of the pinned range in its space; none for an import.
+    /// The number of the pinned range in its space, if there is one.
     pub(crate) lock: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Region {
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
             Pages::Local(_, pinned) => Some(pinned.number()),
-            Pages::Remote(..) => None,
+            Pages::Remote(..) | Pages::Exchangeable(..) => None,
         };
         Description {
             access: self.access,
@@ -61,16 +61,13 @@ impl Region {
         limit: usize,
         merge: bool,
     ) -> Result<(KVec<Block>, usize)> {
-        let Pages::Local(_, pinned) = &self.pages else {
-            return Err(EINVAL);
-        };
-        if first > self.pages() {
+        if self.is_import() || first > self.pages() {
             return Err(EINVAL);
         }
         let page_size = pages_to_bytes(1);
         let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
         let mut next = first;
-        shared.tpt.addresses(pinned.runs(), first, |address| {
+        let mut add = |address| {
             let last = blocks.last_mut();
             let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
                 Some((_, length)) => {
@@ -81,7 +78,8 @@ impl Region {
             };
             next += usize::from(taken);
             taken
-        })?;
+        };
+        self.with_runs(|runs| shared.tpt.addresses(runs, first, &mut add))?;
         Ok((blocks, next))
     }
 }

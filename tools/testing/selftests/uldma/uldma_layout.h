@@ -70,5 +70,7 @@ ULDMA_FIELD(endpoint_connect, peer_generation, 16);
 ULDMA_SIZE(endpoint_connect, 32);
 ULDMA_FIELD(endpoint_wait, count, 16);
 ULDMA_SIZE(endpoint_wait, 40);
+ULDMA_FIELD(exchange_create, out_offset, 24);
+ULDMA_SIZE(exchange_create, 48);
 
 #endif /* __SELFTEST_ULDMA_LAYOUT_H */

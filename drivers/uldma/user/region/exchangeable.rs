@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions of exchangeable memory.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    device::Shared,
+    hw::Hw,
+    mem::{
+        exchange::Exchange,
+        tpt::{
+            InvalidateScope,
+            RegionSetup, //
+        }, //
+    },
+    user_abi::{
+        access::Access,
+        ledger::{
+            Resource,
+            Share, //
+        },
+        mmap_offset::MmapRange, //
+    }, //
+};
+
+use super::{
+    whole,
+    Owner,
+    Pages,
+    Region, //
+};
+
+impl Region {
+    /// Creates a region of `length` bytes of new memory in `exchange`, and returns the range where
+    /// that can be mapped.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` unless `length` is a multiple of a page, `EPERM` if the process does not run in the
+    /// space of the owner or `RLIMIT_MEMLOCK` is 0, `ENOSPC` if a table is full, `EDQUOT` beyond the
+    /// limits of the user, `ENOMEM` beyond `RLIMIT_MEMLOCK` or without memory, `EINTR` if a signal
+    /// comes, `EREMOTEIO` if the device cannot access a page, `ENODEV` if the device is unbound.
+    pub(crate) fn create_exchangeable(
+        shared: &Shared,
+        owner: &Owner<'_>,
+        exchange: &Arc<Exchange>,
+        length: u64,
+    ) -> Result<(Self, MmapRange)> {
+        let space = owner.space;
+        let task = kernel::current!();
+        let mm = space.current(task).ok_or(EPERM)?;
+        let bytes = usize::try_from(length).map_err(|_| ENOSPC)?;
+        if bytes == 0 || bytes % PAGE_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        let count = bytes / PAGE_SIZE;
+        // More pages than page entries never fit; do not allocate them.
+        if count > usize::try_from(shared.hw.geometry().page_capacity)? {
+            return Err(ENOSPC);
+        }
+        let member = space.add_member();
+        let share = Share::new(space.payer(), Resource::Regions, 1)?;
+        let guard = shared.gate.try_enter()?;
+        let (run, memory) = exchange.create(
+            (guard.dev(), &shared.tpt, &shared.mmap_offsets),
+            (owner.open_file, space, mm),
+            count,
+        )?;
+        let setup = RegionSetup {
+            space: space.id(),
+            access: Access::ALL,
+            offset: 0,
+            length,
+            runs: &[whole(&run)],
+            remote: None,
+            export: None,
+        };
+        match Self::enter(shared, owner.open_file, share, &setup) {
+            Ok((slot, range)) => {
+                let region = Self {
+                    slot,
+                    addr: 0,
+                    access: Access::ALL,
+                    length,
+                    range,
+                    pages: Pages::Exchangeable(space.clone(), run, exchange.clone()),
+                    export: None,
+                    _member: member,
+                };
+                Ok((region, memory))
+            }
+            Err(err) => {
+                exchange.remove(run.first, &shared.mmap_offsets);
+                // The shadow pages may have been mapped for a moment. Without an answer of the
+                // device, the table keeps the pages.
+                let hw = Hw::new(guard.dev(), &*shared.hw);
+                let retracted = shared.tpt.retract(run);
+                if retracted.invalidate(hw, InvalidateScope::Pages).is_err() {
+                    space.keep_until_unbound();
+                }
+                Err(err)
+            }
+        }
+    }
+}
