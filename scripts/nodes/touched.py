@@ -36,6 +36,7 @@ METHODS = (
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:messages")
+EXCHANGE = _programs("exchange")
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
     "nodes:(stalled|faults)",
@@ -100,7 +101,18 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *QUEUES,
         *FAILING,
     ),
-    r"kernel_ext/(changes|mapping|vma)\.rs": (*CONTEXTS, *EXPORTS, *METHODS, *LIFE),
+    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/.*\.rs": (
+        *MEMORY,
+        *EXCHANGE,
+        *FAILING,
+    ),
+    r"kernel_ext/(changes|mapping|vma)\.rs": (
+        *CONTEXTS,
+        *EXPORTS,
+        *METHODS,
+        *LIFE,
+        *EXCHANGE,
+    ),
     r"dma/method\.rs|kernel_ext/random\.rs": METHODS,
     r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
     r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Exchangeable memory, as functions.
+ */
+#ifndef __SELFTEST_ULDMA_EXCHANGE_H
+#define __SELFTEST_ULDMA_EXCHANGE_H
+
+#include "uldma_utils.h"
+
+/**
+ * struct memory - exchangeable memory
+ * @r: its region
+ * @offset: where to map it
+ * @at: where it is mapped
+ */
+struct memory {
+	struct region r;
+	__u64 offset;
+	char *at;
+};
+
+static inline int memory_create(int fd, __u64 length, struct memory *m)
+{
+	struct uldma_exchange_create arg = {
+		.size = sizeof(arg),
+		.length = length,
+	};
+	int ret = uldma_ioctl(fd, ULDMA_IOC_EXCHANGE_CREATE, &arg);
+
+	*m = (struct memory){
+		.r.handle = arg.out_handle,
+		.r.index = arg.out_index,
+		.r.length = length,
+		.r.shadow_offset = arg.out_shadow_offset,
+		.r.shadow_length = arg.out_shadow_length,
+		.offset = arg.out_offset,
+	};
+	return ret;
+}
+
+static inline int memory_map(int fd, struct memory *m)
+{
+	return map(fd, m->offset, m->r.length, PROT_READ | PROT_WRITE,
+		   MAP_SHARED, &m->at);
+}
+
+#endif /* __SELFTEST_ULDMA_EXCHANGE_H */
