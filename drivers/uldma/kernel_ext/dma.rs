@@ -183,6 +183,18 @@ impl SharedPage {
         })
     }
 
+    /// Allocates a copy of the page, which may be written at the same time.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        let page = Page::alloc_page(GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: Both pages are valid and, being no high memory, have addresses. A byte that is
+        // written meanwhile is copied before or after that.
+        unsafe {
+            let from = uldma_page_address(self.page.as_ptr());
+            bindings::memcpy(uldma_page_address(page.as_ptr()), from, PAGE_SIZE);
+        }
+        Ok(Self { page })
+    }
+
     /// Maps the page for the device to write; to be ended by [`unmap`] before `self` is dropped.
     pub(crate) fn map(&self, dev: &Device<Bound>) -> Result<DmaAddress> {
         // SAFETY: The page is allocated as long as `self`.

@@ -203,6 +203,11 @@ impl<'a> Fault<'a> {
         file
     }
 
+    /// Returns true if this is a fault of a write.
+    pub(crate) fn is_write(&self) -> bool {
+        self.has(bindings::fault_flag_FAULT_FLAG_WRITE)
+    }
+
     /// Returns true if this is a fault of a write, and a page is mapped at the address, but only
     /// for reading.
     pub(crate) fn is_mapped(&self) -> bool {

@@ -13,6 +13,8 @@
 //! Locks are taken in this order: 1. `OpenFile::objects` 2. `mmap_lock` 3. `memories` 4. the locks
 //! of the memory manager for zapping, and those that its notifiers take.
 
+use core::ops::Range;
+
 use kernel::{
     device::{
         Bound,
@@ -32,7 +34,9 @@ use kernel::{
 };
 
 use crate::{
+    hw::Hw,
     kernel_ext::{
+        accounting,
         dma::SharedPage,
         mapping::SharedMapping,
         vma::{
@@ -59,11 +63,24 @@ use crate::{
     }, //
 };
 
+mod pages;
+
+pub(crate) use pages::Ended;
+use pages::Pages;
+
+/// Consecutive pages of a memory.
+pub(crate) struct Part {
+    /// The first page entry of the memory.
+    pub(crate) memory: u32,
+    pub(crate) pages: Range<usize>,
+}
+
 /// One memory.
 struct Memory {
-    /// The pages that the program maps.
-    pages: KVVec<Arc<SharedPage>>,
+    pages: Pages<Arc<SharedPage>>,
     range: MmapRange,
+    /// Pays for the copies that there can be: one for each page that is sent.
+    copies: accounting::Charge,
 }
 
 /// The exchangeable memories of one open file, by the first of their page entries.
@@ -101,7 +118,8 @@ impl Exchange {
         count: usize,
     ) -> Result<(PageRun, MmapRange)> {
         let charge = Charge::new(mm, space.payer(), count, 0)?;
-        let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let copies = accounting::Charge::new(mm, 0)?;
+        let mut pages = Pages::with_capacity(count)?;
         let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
             if kernel::current!().signal_pending() {
@@ -109,14 +127,18 @@ impl Exchange {
             }
             let page = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
             entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
-            pages.push(page, GFP_KERNEL_ACCOUNT)?;
+            pages.push(page)?;
         }
         let run = tpt.add_own_pages(dev, entered, charge, space.id())?;
         let backing = Backing::Memory(self.clone(), run.first);
         let result = offsets
             .add(open_file, count, backing, true)
             .and_then(|range| {
-                let memory = Memory { pages, range };
+                let memory = Memory {
+                    pages,
+                    range,
+                    copies,
+                };
                 let node = RBTreeNode::new(run.first, memory, GFP_KERNEL_ACCOUNT);
                 let node = node.inspect_err(|_| offsets.remove(range))?;
                 self.memories.lock().insert(node);
@@ -142,6 +164,66 @@ impl Exchange {
         // Pages may be freed only now that they are not mapped any more.
         drop(removed);
     }
+
+    fn with<R>(&self, memory: u32, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
+        let mut memories = self.memories.lock();
+        f(memories.get_mut(&memory).ok_or(ENOENT)?)
+    }
+
+    /// Begins a send: writes to the pages go to copies from now on, until [`Exchange::release`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of the memory; `EBUSY` if the device still uses the original of
+    /// one, or one is sent too often; `EPERM` if `RLIMIT_MEMLOCK` is 0; `ENOMEM` beyond
+    /// `RLIMIT_MEMLOCK`, which has to have room for a copy of each page.
+    pub(crate) fn protect(&self, mapping: &SharedMapping, part: &Part) -> Result {
+        self.with(part.memory, |memory| {
+            let count = memory.pages.check_send(part.pages.clone())?;
+            memory.copies.grow(count)?;
+            memory.pages.send(part.pages.clone())?;
+            // Later faults find the change.
+            memory.zap(mapping, part.pages.clone());
+            Ok(())
+        })
+    }
+
+    /// Ends a send: the pages are writable from now on, and where there is a copy, the device uses
+    /// it, and the original is freed. The caller does not call for the same memory at the same time.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of the memory, or that are not sent; `ENOMEM`; `EREMOTEIO` if the
+    /// device cannot access a copy; `ETIMEDOUT` if it does not answer.
+    pub(crate) fn release(
+        &self,
+        (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
+        part: &Part,
+    ) -> Result<Ended> {
+        let mut copies = KVVec::new();
+        self.with(part.memory, |memory| {
+            memory.pages.begin_end(part.pages.clone(), |number, page| {
+                let copy = (u32::try_from(number)?, page.clone());
+                Ok(copies.push(copy, GFP_KERNEL_ACCOUNT)?)
+            })
+        })?;
+        // Without the lock, since this waits for the device.
+        let result = if copies.is_empty() {
+            Ok(())
+        } else {
+            tpt.replace_pages(hw, part.memory, &copies)
+        };
+        self.with(part.memory, |memory| {
+            if let Err(err) = result {
+                memory.pages.cancel_end(part.pages.clone());
+                memory.zap(mapping, part.pages.clone());
+                return Err(err);
+            }
+            let ended = memory.pages.end(part.pages.clone())?;
+            drop(memory.copies.split(ended.pages));
+            Ok(ended)
+        })
+    }
 }
 
 impl Memories for Exchange {
@@ -154,18 +236,28 @@ impl Memories for Exchange {
     ) -> Result<(), FaultError> {
         let mut memories = self.memories.lock();
         let memory = memories.get_mut(&memory).ok_or(FaultError::Bus)?;
-        let found = memory.pages.get(page).ok_or(FaultError::Bus)?;
-        if fault.is_mapped() {
-            memory.zap(mapping, page, 1);
+        let found = memory.pages.get_mut(page).ok_or(FaultError::Bus)?;
+        let mut copied = false;
+        if fault.is_write() {
+            let copied_page = found.write(|page| Ok(Arc::new(page.copy()?, GFP_KERNEL_ACCOUNT)?));
+            copied = copied_page.map_err(|_: Error| FaultError::Memory)?;
         }
-        fault.insert_writable(found.pfn())
+        let (pfn, writable) = (found.page().pfn(), found.is_writable());
+        if copied || fault.is_mapped() {
+            memory.zap(mapping, page..page + 1);
+        }
+        if writable {
+            fault.insert_writable(pfn)
+        } else {
+            fault.insert(pfn)
+        }
     }
 }
 
 impl Memory {
-    /// Removes `count` pages from page `first` on from all mappings.
-    fn zap(&self, mapping: &SharedMapping, first: usize, count: usize) {
-        let start = self.range.offset() + pages_to_bytes(first);
-        mapping.zap(start, pages_to_bytes(count));
+    /// Removes pages from all mappings.
+    fn zap(&self, mapping: &SharedMapping, pages: Range<usize>) {
+        let start = self.range.offset() + pages_to_bytes(pages.start);
+        mapping.zap(start, pages_to_bytes(pages.len()));
     }
 }

@@ -105,6 +105,7 @@ arguments!(
     uldma_endpoint_connect,
     uldma_endpoint_wait,
     uldma_exchange_create,
+    uldma_exchange_range,
 );
 
 /// A structure in user memory.
@@ -203,6 +204,8 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_ENDPOINT_CONNECT
             | ULDMA_CMD_ENDPOINT_DESTROY
             | ULDMA_CMD_EXCHANGE_CREATE
+            | ULDMA_CMD_EXCHANGE_PROTECT
+            | ULDMA_CMD_EXCHANGE_RELEASE
     )
 }
 
@@ -263,6 +266,8 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),
         ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
         ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
+        ULDMA_CMD_EXCHANGE_PROTECT => exchange::protect(open_file, &user),
+        ULDMA_CMD_EXCHANGE_RELEASE => exchange::release(open_file, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)

@@ -68,7 +68,7 @@
  *    connections, ports, bytes of the window, requests to peers or endpoints as one without
  *    CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
- *  - EBUSY: the open file has a context already, or the device has no context
+ *  - EBUSY: a page is being sent, the open file has a context already, or the device has no context
  *    free that the user can have, or the transfer queue is full, or the open file
  *    waits for as many answers of that peer as it may.
  *  - ENXIO: the operation needs a context and the open file has none.
@@ -148,6 +148,8 @@
  * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
  * @ULDMA_CMD_ENDPOINT_WAIT: struct uldma_endpoint_wait
  * @ULDMA_CMD_EXCHANGE_CREATE: struct uldma_exchange_create
+ * @ULDMA_CMD_EXCHANGE_PROTECT: struct uldma_exchange_range: a send of it begins
+ * @ULDMA_CMD_EXCHANGE_RELEASE: struct uldma_exchange_range: a send of it has ended
  */
 enum uldma_cmd {
 	ULDMA_CMD_NOP = 0x00,
@@ -188,6 +190,8 @@ enum uldma_cmd {
 	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
 	ULDMA_CMD_ENDPOINT_WAIT = 0x63,
 	ULDMA_CMD_EXCHANGE_CREATE = 0x70,
+	ULDMA_CMD_EXCHANGE_PROTECT = 0x71,
+	ULDMA_CMD_EXCHANGE_RELEASE = 0x72,
 };
 
 #define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
@@ -228,6 +232,8 @@ enum uldma_cmd {
 #define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
 #define ULDMA_IOC_ENDPOINT_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_WAIT)
 #define ULDMA_IOC_EXCHANGE_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_CREATE)
+#define ULDMA_IOC_EXCHANGE_PROTECT	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_PROTECT)
+#define ULDMA_IOC_EXCHANGE_RELEASE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_RELEASE)
 
 /**
  * struct uldma_handle - an ioctl that takes nothing but a handle
@@ -1555,6 +1561,17 @@ struct uldma_endpoint_wait {
  *  - Nothing in the kernel can pin it: ULDMA_IOC_REGION_REGISTER fails with
  *    EOPNOTSUPP, as for device memory, and O_DIRECT and vmsplice() with EFAULT.
  *    System calls that copy, such as read() and write(), can use it.
+ *
+ * To send from it and write to it at once, call ULDMA_IOC_EXCHANGE_PROTECT, start
+ * the transfer, and call ULDMA_IOC_EXCHANGE_RELEASE when it has completed. A write
+ * in between goes to a copy of its page, and the transfer reads the original.
+ *
+ *  - Whole pages are protected, so an unrelated write to the same page makes a copy,
+ *    too.
+ *  - Sends may overlap; a page becomes writable with the end of the last one. A page
+ *    that was copied cannot be sent before its other sends have ended (EBUSY).
+ *  - Each page that is being sent counts once more for RLIMIT_MEMLOCK, for its copy.
+ *  - Releasing too early harms only the program: the transfer reads what is there.
  */
 
 /**
@@ -1580,6 +1597,33 @@ struct uldma_exchange_create {
 	__aligned_u64 out_offset;
 	__aligned_u64 out_shadow_offset;
 	__aligned_u64 out_shadow_length;
+};
+
+/**
+ * struct uldma_exchange_range - begin or end a send from exchangeable memory
+ * @size: sizeof(struct uldma_exchange_range)
+ * @flags: zero
+ * @handle: the memory
+ * @reserved: zero
+ * @offset: first byte
+ * @length: bytes, not zero
+ * @out_pages: zero; of ULDMA_IOC_EXCHANGE_RELEASE: pages that are not being sent any
+ *	more
+ * @out_copied: of these, how many were copied, since the program wrote to them
+ *
+ * ULDMA_IOC_EXCHANGE_PROTECT fails with EBUSY if a page is copied, or is sent 65535
+ * times already. ULDMA_IOC_EXCHANGE_RELEASE fails with EINVAL if a page is not being
+ * sent. Both fail with ENOENT if the region is no exchangeable memory.
+ */
+struct uldma_exchange_range {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+	__aligned_u64 offset;
+	__aligned_u64 length;
+	__u32 out_pages;
+	__u32 out_copied;
 };
 
 /**

@@ -15,23 +15,30 @@ use kernel::{
 };
 
 use crate::{
-    hw::layout::{
-        PageEntry,
-        PageWord, //
+    hw::{
+        layout::{
+            PageEntry,
+            PageWord, //
+        },
+        Hw, //
     },
-    kernel_ext::dma::SharedPage,
+    kernel_ext::dma::{
+        self,
+        SharedPage, //
+    },
     mem::charge::Charge,
     user_abi::access::Access, //
 };
 
 use super::{
     PageRun,
+    Tables,
     Tpt, //
 };
 
 /// The pages of a run of entries, in the same order.
 pub(super) struct OwnPages {
-    _pages: KVVec<Arc<SharedPage>>,
+    pages: KVVec<Arc<SharedPage>>,
     _charge: Charge,
 }
 
@@ -65,7 +72,7 @@ impl Tpt {
                 return Err(err);
             }
             let own = OwnPages {
-                _pages: pages,
+                pages,
                 _charge: charge,
             };
             tables.own_pages(&run, own);
@@ -73,6 +80,80 @@ impl Tpt {
             // invalid.
             tables.pages.publish(run.first, run.count)?;
             Ok(run)
+        })
+    }
+
+    /// Lets entries of the run that begins at entry `first` name other pages, given by their numbers
+    /// in the run. The device does not use the former pages any more when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EREMOTEIO` if the device cannot access a page; `ETIMEDOUT` if it does not answer;
+    /// `ENODEV` without tables. Nothing has changed then.
+    pub(crate) fn replace_pages(
+        &self,
+        hw: Hw<'_>,
+        first: u32,
+        pages: &[(u32, Arc<SharedPage>)],
+    ) -> Result {
+        let mut mapped = KVVec::with_capacity(pages.len(), GFP_KERNEL_ACCOUNT)?;
+        let result = pages.iter().try_for_each(|(number, page)| {
+            let address = page.map(hw.dev())?;
+            // There is room for all.
+            let _ = mapped.push_within_capacity((first + number, address));
+            Ok(())
+        });
+        let result = result.and_then(|()| {
+            let entries = || mapped.iter().map(|(index, _)| *index);
+            self.change_entries(hw, entries, |tables| {
+                let own = tables.taken_runs.get_mut(&first).ok_or(EINVAL)?;
+                let own = own.own.as_mut().ok_or(EINVAL)?;
+                for ((number, page), (index, address)) in pages.iter().zip(&mapped) {
+                    let place = own.pages.get_mut(usize::try_from(*number)?);
+                    let entry = tables.pages.get(*index)?;
+                    let word = entry.word.with_address(*address);
+                    tables.pages.set(*index, PageEntry { word, ..entry })?;
+                    dma::unmap(hw.dev(), entry.word.address());
+                    *place.ok_or(EINVAL)? = page.clone();
+                }
+                Ok(())
+            })
+        });
+        if result.is_err() {
+            // The device has not read these addresses.
+            let addresses = mapped.iter().map(|(_, address)| *address);
+            addresses.for_each(|address| dma::unmap(hw.dev(), address));
+        }
+        result
+    }
+
+    /// Calls `change` while the device cannot use page entries. It has to write them all.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer, `ENODEV` without tables: the entries are as
+    /// before.
+    fn change_entries<I: Iterator<Item = u32>>(
+        &self,
+        hw: Hw<'_>,
+        entries: impl Fn() -> I,
+        change: impl FnOnce(&mut Tables) -> Result,
+    ) -> Result {
+        self.with(|tables| {
+            entries().for_each(|index| tables.pages.retract(index));
+            Ok(())
+        })?;
+        // Any invalidation will do, and this one aborts nothing.
+        let result = hw.invalidate_region(0);
+        self.with(|tables| match result {
+            Ok(()) => change(tables),
+            Err(err) => {
+                for index in entries() {
+                    let entry = tables.pages.get(index)?;
+                    tables.pages.set(index, entry)?;
+                }
+                Err(err)
+            }
         })
     }
 

@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 
 use crate::{
+    hw::Hw,
     uapi::*,
     user::{
         open_file::OpenFile,
@@ -14,6 +15,7 @@ use crate::{
 
 use super::{
     no_flags,
+    zero,
     User, //
 };
 
@@ -30,4 +32,41 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
         arg.out_shadow_length = region.range().length();
         Ok(region)
     })
+}
+
+pub(super) fn protect(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_exchange_range = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    let shared = &open_file.shared;
+    shared.gate.check()?;
+    let objects = open_file.objects.lock();
+    let part = objects.region(arg.handle)?;
+    let part = part.exchangeable_part(arg.offset, arg.length)?;
+    let mapping = shared.mmap_offsets.mapping();
+    open_file.exchange.protect(mapping, &part)
+}
+
+pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_exchange_range = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    // What has ended cannot be undone, so check first that the result can be copied.
+    user.write(&arg)?;
+    let shared = &open_file.shared;
+    let ended = {
+        // Held to the end, so that calls on exchangeable memory do not meet.
+        let objects = open_file.objects.lock();
+        let part = objects.region(arg.handle)?;
+        let part = part.exchangeable_part(arg.offset, arg.length)?;
+        let guard = shared.gate.try_enter()?;
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let with = (hw, &shared.tpt, shared.mmap_offsets.mapping());
+        open_file.exchange.release(with, &part)?
+    };
+    arg.out_pages = u32::try_from(ended.pages)?;
+    arg.out_copied = u32::try_from(ended.copied)?;
+    user.write(&arg)
 }

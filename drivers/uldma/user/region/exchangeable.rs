@@ -12,7 +12,10 @@ use crate::{
     device::Shared,
     hw::Hw,
     mem::{
-        exchange::Exchange,
+        exchange::{
+            Exchange,
+            Part, //
+        },
         tpt::{
             InvalidateScope,
             RegionSetup, //
@@ -106,5 +109,26 @@ impl Region {
                 Err(err)
             }
         }
+    }
+
+    /// Returns the pages of `length` bytes from byte `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` unless this is exchangeable memory, `EINVAL` for no bytes, or bytes that it does not
+    /// have.
+    pub(crate) fn exchangeable_part(&self, offset: u64, length: u64) -> Result<Part> {
+        let Pages::Exchangeable(_, run, _) = &self.pages else {
+            return Err(ENOENT);
+        };
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if length == 0 || end > self.length {
+            return Err(EINVAL);
+        }
+        let (first, end) = (usize::try_from(offset)?, usize::try_from(end)?);
+        Ok(Part {
+            memory: run.first,
+            pages: first / PAGE_SIZE..end.div_ceil(PAGE_SIZE),
+        })
     }
 }

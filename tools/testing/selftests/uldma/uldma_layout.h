@@ -72,5 +72,7 @@ ULDMA_FIELD(endpoint_wait, count, 16);
 ULDMA_SIZE(endpoint_wait, 40);
 ULDMA_FIELD(exchange_create, out_offset, 24);
 ULDMA_SIZE(exchange_create, 48);
+ULDMA_FIELD(exchange_range, offset, 16);
+ULDMA_SIZE(exchange_range, 40);
 
 #endif /* __SELFTEST_ULDMA_LAYOUT_H */
