@@ -44,4 +44,37 @@ static inline int memory_map(int fd, struct memory *m)
 		   MAP_SHARED, &m->at);
 }
 
+static inline int memory_part(int fd, unsigned long cmd, const struct memory *m,
+			      __u64 offset, __u64 length,
+			      struct uldma_exchange_range *part)
+{
+	*part = (struct uldma_exchange_range){
+		.size = sizeof(*part),
+		.handle = m->r.handle,
+		.offset = offset,
+		.length = length,
+	};
+	return uldma_ioctl(fd, cmd, part);
+}
+
+static inline int memory_protect(int fd, const struct memory *m, __u64 offset,
+				 __u64 length)
+{
+	struct uldma_exchange_range part;
+
+	return memory_part(fd, ULDMA_IOC_EXCHANGE_PROTECT, m, offset, length,
+			   &part);
+}
+
+/* Ends a send: the number of pages that were copied, or a negated errno. */
+static inline int memory_release(int fd, const struct memory *m, __u64 offset,
+				 __u64 length)
+{
+	struct uldma_exchange_range part;
+	int ret = memory_part(fd, ULDMA_IOC_EXCHANGE_RELEASE, m, offset, length,
+			      &part);
+
+	return ret ?: part.out_copied;
+}
+
 #endif /* __SELFTEST_ULDMA_EXCHANGE_H */
