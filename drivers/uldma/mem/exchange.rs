@@ -75,6 +75,25 @@ pub(crate) struct Part {
     pub(crate) pages: Range<usize>,
 }
 
+impl Part {
+    /// Returns the first page entry of the memory, and the numbers of the pages.
+    fn entries(&self) -> Result<(u32, Range<u32>)> {
+        let (start, end) = (self.pages.start, self.pages.end);
+        Ok((self.memory, u32::try_from(start)?..u32::try_from(end)?))
+    }
+
+    /// Returns the memory.
+    fn of<'a>(&self, memories: &'a mut RBTree<u32, Memory>) -> Result<&'a mut Memory> {
+        memories.get_mut(&self.memory).ok_or(ENOENT)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.memory == other.memory
+            && self.pages.start < other.pages.end
+            && other.pages.start < self.pages.end
+    }
+}
+
 /// One memory.
 struct Memory {
     pages: Pages<Arc<SharedPage>>,
@@ -165,9 +184,9 @@ impl Exchange {
         drop(removed);
     }
 
-    fn with<R>(&self, memory: u32, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
-        let mut memories = self.memories.lock();
-        f(memories.get_mut(&memory).ok_or(ENOENT)?)
+    /// Calls `f` with the memory of `part`.
+    fn with<R>(&self, part: &Part, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
+        f(part.of(&mut self.memories.lock())?)
     }
 
     /// Begins a send: writes to the pages go to copies from now on, until [`Exchange::release`].
@@ -178,7 +197,7 @@ impl Exchange {
     /// one, or one is sent too often; `EPERM` if `RLIMIT_MEMLOCK` is 0; `ENOMEM` beyond
     /// `RLIMIT_MEMLOCK`, which has to have room for a copy of each page.
     pub(crate) fn protect(&self, mapping: &SharedMapping, part: &Part) -> Result {
-        self.with(part.memory, |memory| {
+        self.with(part, |memory| {
             let count = memory.pages.check_send(part.pages.clone())?;
             memory.copies.grow(count)?;
             memory.pages.send(part.pages.clone())?;
@@ -201,7 +220,7 @@ impl Exchange {
         part: &Part,
     ) -> Result<Ended> {
         let mut copies = KVVec::new();
-        self.with(part.memory, |memory| {
+        self.with(part, |memory| {
             memory.pages.begin_end(part.pages.clone(), |number, page| {
                 let copy = (u32::try_from(number)?, page.clone());
                 Ok(copies.push(copy, GFP_KERNEL_ACCOUNT)?)
@@ -213,7 +232,7 @@ impl Exchange {
         } else {
             tpt.replace_pages(hw, part.memory, &copies)
         };
-        self.with(part.memory, |memory| {
+        self.with(part, |memory| {
             if let Err(err) = result {
                 memory.pages.cancel_end(part.pages.clone());
                 memory.zap(mapping, part.pages.clone());
@@ -223,6 +242,42 @@ impl Exchange {
             drop(memory.copies.split(ended.pages));
             Ok(ended)
         })
+    }
+
+    /// Exchanges the pages of two parts, for the program and for the device, which does not use a
+    /// page at its former place any more when this returns. The caller does not call for the same
+    /// memories at the same time.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of a memory, and for parts that overlap or differ in length;
+    /// `EBUSY` if a page is being sent; `ETIMEDOUT` if the device does not answer.
+    pub(crate) fn swap(
+        &self,
+        (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
+        one: &Part,
+        other: &Part,
+    ) -> Result {
+        if one.pages.len() != other.pages.len() || one.overlaps(other) {
+            return Err(EINVAL);
+        }
+        for part in [one, other] {
+            let check = |memory: &mut Memory| memory.pages.check_mapped(part.pages.clone());
+            self.with(part, check)?;
+        }
+        // Without the lock, since this waits for the device. The program writes to its page until
+        // that is replaced, as if it had written before this call.
+        tpt.swap_pages(hw, one.entries()?, other.entries()?)?;
+        let mut memories = self.memories.lock();
+        for (number, place) in one.pages.clone().zip(other.pages.clone()) {
+            let page = one.of(&mut memories)?.pages.page(number)?;
+            let page = other.of(&mut memories)?.pages.replace(place, page)?;
+            one.of(&mut memories)?.pages.replace(number, page)?;
+        }
+        for part in [one, other] {
+            part.of(&mut memories)?.zap(mapping, part.pages.clone());
+        }
+        Ok(())
     }
 }
 

@@ -106,6 +106,7 @@ arguments!(
     uldma_endpoint_wait,
     uldma_exchange_create,
     uldma_exchange_range,
+    uldma_exchange_swap,
 );
 
 /// A structure in user memory.
@@ -206,6 +207,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_EXCHANGE_CREATE
             | ULDMA_CMD_EXCHANGE_PROTECT
             | ULDMA_CMD_EXCHANGE_RELEASE
+            | ULDMA_CMD_EXCHANGE_SWAP
     )
 }
 
@@ -268,6 +270,7 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
         ULDMA_CMD_EXCHANGE_PROTECT => exchange::protect(open_file, &user),
         ULDMA_CMD_EXCHANGE_RELEASE => exchange::release(open_file, &user),
+        ULDMA_CMD_EXCHANGE_SWAP => exchange::swap(open_file, &user),
         _ => Err(ENOTTY),
     }?;
     Ok(0)

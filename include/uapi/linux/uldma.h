@@ -150,6 +150,7 @@
  * @ULDMA_CMD_EXCHANGE_CREATE: struct uldma_exchange_create
  * @ULDMA_CMD_EXCHANGE_PROTECT: struct uldma_exchange_range: a send of it begins
  * @ULDMA_CMD_EXCHANGE_RELEASE: struct uldma_exchange_range: a send of it has ended
+ * @ULDMA_CMD_EXCHANGE_SWAP: struct uldma_exchange_swap
  */
 enum uldma_cmd {
 	ULDMA_CMD_NOP = 0x00,
@@ -192,6 +193,7 @@ enum uldma_cmd {
 	ULDMA_CMD_EXCHANGE_CREATE = 0x70,
 	ULDMA_CMD_EXCHANGE_PROTECT = 0x71,
 	ULDMA_CMD_EXCHANGE_RELEASE = 0x72,
+	ULDMA_CMD_EXCHANGE_SWAP = 0x73,
 };
 
 #define ULDMA_IOC_NOP			_IO(ULDMA_TYPE, ULDMA_CMD_NOP)
@@ -234,6 +236,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_EXCHANGE_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_CREATE)
 #define ULDMA_IOC_EXCHANGE_PROTECT	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_PROTECT)
 #define ULDMA_IOC_EXCHANGE_RELEASE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_RELEASE)
+#define ULDMA_IOC_EXCHANGE_SWAP		_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_SWAP)
 
 /**
  * struct uldma_handle - an ioctl that takes nothing but a handle
@@ -1572,6 +1575,11 @@ struct uldma_endpoint_wait {
  *    that was copied cannot be sent before its other sends have ended (EBUSY).
  *  - Each page that is being sent counts once more for RLIMIT_MEMLOCK, for its copy.
  *  - Releasing too early harms only the program: the transfer reads what is there.
+ *
+ * To receive into it without a copy, post a part of it (a slot), and when a message
+ * has arrived there, let ULDMA_IOC_EXCHANGE_SWAP exchange the slot's pages with those
+ * where the message is to be. The slot has the program's former pages then, and can
+ * be posted again. Slots can be mapped, too, to copy what is no whole page.
  */
 
 /**
@@ -1624,6 +1632,34 @@ struct uldma_exchange_range {
 	__aligned_u64 length;
 	__u32 out_pages;
 	__u32 out_copied;
+};
+
+/**
+ * struct uldma_exchange_swap - exchange pages of exchangeable memory
+ * @size: sizeof(struct uldma_exchange_swap)
+ * @flags: zero
+ * @handle: one memory
+ * @other: another memory, or the same
+ * @offset: first byte in @handle
+ * @other_offset: first byte in @other
+ * @length: bytes in both, not zero; the two ranges do not overlap
+ *
+ * Offsets and length are multiples of the page size (EINVAL). Each access of a program
+ * sees a page's former contents until it sees the new ones; what is written meanwhile
+ * goes to one of the pages. A transfer of such a page that is in progress moves one of
+ * the two, or fails with ULDMA_DMA_NOT_VALID.
+ *
+ * Fails with EBUSY if a page is being sent, and with ENOENT if a region is no
+ * exchangeable memory.
+ */
+struct uldma_exchange_swap {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 other;
+	__aligned_u64 offset;
+	__aligned_u64 other_offset;
+	__aligned_u64 length;
 };
 
 /**

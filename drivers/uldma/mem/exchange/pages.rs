@@ -84,8 +84,34 @@ impl<P> Pages<P> {
         self.0.get_mut(number)
     }
 
+    /// Returns a reference to page `number`.
+    pub(super) fn page(&self, number: usize) -> Result<P>
+    where
+        P: Clone,
+    {
+        Ok(self.0.get(number).ok_or(EINVAL)?.page.clone())
+    }
+
     fn part(&mut self, range: Range<usize>) -> Result<&mut [PageState<P>]> {
         self.0.get_mut(range).ok_or(EINVAL)
+    }
+
+    /// Checks that the program and the device use the same pages, and that both may change them.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of the memory, `EBUSY` if one is being sent.
+    pub(super) fn check_mapped(&mut self, range: Range<usize>) -> Result {
+        if self.part(range)?.iter().any(|page| page.sends > 0) {
+            return Err(EBUSY);
+        }
+        Ok(())
+    }
+
+    /// Replaces page `number`, and returns the former one.
+    pub(super) fn replace(&mut self, number: usize, page: P) -> Result<P> {
+        let place = self.0.get_mut(number).ok_or(EINVAL)?;
+        Ok(core::mem::replace(&mut place.page, page))
     }
 
     /// Checks that pages can be sent. Returns the number of those that are not being sent.
@@ -96,7 +122,10 @@ impl<P> Pages<P> {
     /// uses the original, or is sent too often.
     pub(super) fn check_send(&mut self, range: Range<usize>) -> Result<usize> {
         let part = self.part(range)?;
-        if part.iter().any(|page| page.copied || page.sends == u16::MAX) {
+        if part
+            .iter()
+            .any(|page| page.copied || page.sends == u16::MAX)
+        {
             return Err(EBUSY);
         }
         Ok(part.iter().filter(|page| page.sends == 0).count())
@@ -104,7 +133,9 @@ impl<P> Pages<P> {
 
     /// Begins a send, which was [checked](Self::check_send).
     pub(super) fn send(&mut self, range: Range<usize>) -> Result {
-        self.part(range)?.iter_mut().for_each(|page| page.sends += 1);
+        self.part(range)?
+            .iter_mut()
+            .for_each(|page| page.sends += 1);
         Ok(())
     }
 
@@ -179,9 +210,7 @@ mod tests {
     /// Ends a send. Returns the copies, and what has ended.
     fn end(pages: &mut Pages<usize>, range: Range<usize>) -> Result<(KVec<usize>, Ended)> {
         let mut copies = KVec::new();
-        pages.begin_end(range.clone(), |_, page| {
-            Ok(copies.push(*page, GFP_KERNEL)?)
-        })?;
+        pages.begin_end(range.clone(), |_, page| Ok(copies.push(*page, GFP_KERNEL)?))?;
         Ok((copies, pages.end(range)?))
     }
 
@@ -241,6 +270,21 @@ mod tests {
         pages.cancel_end(0..1);
         assert_eq!(pages.check_send(0..1), Err(EBUSY));
         assert_eq!(end(&mut pages, 0..1)?.1.copied, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_that_is_sent_is_not_replaced() -> Result {
+        let mut pages = pages(3)?;
+        pages.send(1..2)?;
+        assert_eq!(pages.check_mapped(0..1), Ok(()));
+        assert_eq!(pages.check_mapped(0..3), Err(EBUSY));
+        assert_eq!(pages.check_mapped(2..4), Err(EINVAL));
+        end(&mut pages, 1..2)?;
+        assert_eq!(pages.check_mapped(0..3), Ok(()));
+        assert_eq!(pages.replace(1, 7), Ok(10));
+        assert_eq!(write(&mut pages, 1), Ok(7));
+        assert_eq!(pages.replace(3, 7), Err(EINVAL));
         Ok(())
     }
 

@@ -5,11 +5,14 @@
 //! The table has a reference to each, and the charge for them. It ends the reference to a page with
 //! the entry, or when the entry names another page, but not before an invalidation has completed.
 
+use core::ops::Range;
+
 use kernel::{
     device::{
         Bound,
         Device, //
     },
+    dma::DmaAddress,
     prelude::*,
     sync::Arc, //
 };
@@ -40,6 +43,22 @@ use super::{
 pub(super) struct OwnPages {
     pages: KVVec<Arc<SharedPage>>,
     _charge: Charge,
+}
+
+impl Tables {
+    /// Returns the place of page `number` of the run that begins at entry `first`.
+    fn own_page(&mut self, first: u32, number: u32) -> Result<&mut Arc<SharedPage>> {
+        let own = self.taken_runs.get_mut(&first).ok_or(EINVAL)?.own.as_mut();
+        let page = own.ok_or(EINVAL)?.pages.get_mut(usize::try_from(number)?);
+        page.ok_or(EINVAL)
+    }
+
+    /// Lets an entry name another address, with the same rights.
+    fn set_address(&mut self, index: u32, address: DmaAddress) -> Result {
+        let entry = self.pages.get(index)?;
+        let word = entry.word.with_address(address);
+        self.pages.set(index, PageEntry { word, ..entry })
+    }
 }
 
 impl Tpt {
@@ -106,15 +125,11 @@ impl Tpt {
         let result = result.and_then(|()| {
             let entries = || mapped.iter().map(|(index, _)| *index);
             self.change_entries(hw, entries, |tables| {
-                let own = tables.taken_runs.get_mut(&first).ok_or(EINVAL)?;
-                let own = own.own.as_mut().ok_or(EINVAL)?;
                 for ((number, page), (index, address)) in pages.iter().zip(&mapped) {
-                    let place = own.pages.get_mut(usize::try_from(*number)?);
-                    let entry = tables.pages.get(*index)?;
-                    let word = entry.word.with_address(*address);
-                    tables.pages.set(*index, PageEntry { word, ..entry })?;
-                    dma::unmap(hw.dev(), entry.word.address());
-                    *place.ok_or(EINVAL)? = page.clone();
+                    let old = tables.pages.get(*index)?.word.address();
+                    tables.set_address(*index, *address)?;
+                    dma::unmap(hw.dev(), old);
+                    *tables.own_page(first, *number)? = page.clone();
                 }
                 Ok(())
             })
@@ -125,6 +140,37 @@ impl Tpt {
             addresses.for_each(|address| dma::unmap(hw.dev(), address));
         }
         result
+    }
+
+    /// Exchanges pages between entries, given by the first entry of their runs and numbers in them.
+    /// The device does not use a page by its former entry any more when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer; `ENODEV` without tables. Nothing has changed then.
+    pub(crate) fn swap_pages(
+        &self,
+        hw: Hw<'_>,
+        (one, numbers): (u32, Range<u32>),
+        (other, places): (u32, Range<u32>),
+    ) -> Result {
+        let (ones, others) = (numbers.clone(), places.clone());
+        let entries = || {
+            let others = others.clone().map(|place| other + place);
+            Iterator::chain(ones.clone().map(|number| one + number), others)
+        };
+        self.change_entries(hw, entries, |tables| {
+            for (number, place) in numbers.zip(places) {
+                let page = tables.own_page(one, number)?.clone();
+                let page = core::mem::replace(tables.own_page(other, place)?, page);
+                *tables.own_page(one, number)? = page;
+                let (index, partner) = (one + number, other + place);
+                let (entry, old) = (tables.pages.get(index)?, tables.pages.get(partner)?);
+                tables.set_address(index, old.word.address())?;
+                tables.set_address(partner, entry.word.address())?;
+            }
+            Ok(())
+        })
     }
 
     /// Calls `change` while the device cannot use page entries. It has to write them all.

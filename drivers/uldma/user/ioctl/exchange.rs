@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use crate::{
     hw::Hw,
+    mem::lmm::range::pages_to_bytes,
     uapi::*,
     user::{
         open_file::OpenFile,
@@ -69,4 +70,24 @@ pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
     arg.out_pages = u32::try_from(ended.pages)?;
     arg.out_copied = u32::try_from(ended.copied)?;
     user.write(&arg)
+}
+
+pub(super) fn swap(open_file: &OpenFile, user: &User) -> Result {
+    let arg: uldma_exchange_swap = user.read()?;
+    no_flags(arg.flags)?;
+    open_file.check_space()?;
+    let pages = [arg.offset, arg.other_offset, arg.length];
+    if pages.iter().any(|bytes| bytes % pages_to_bytes(1) != 0) {
+        return Err(EINVAL);
+    }
+    let shared = &open_file.shared;
+    // Held to the end, so that calls on exchangeable memory do not meet.
+    let objects = open_file.objects.lock();
+    let (one, other) = (objects.region(arg.handle)?, objects.region(arg.other)?);
+    let one = one.exchangeable_part(arg.offset, arg.length)?;
+    let other = other.exchangeable_part(arg.other_offset, arg.length)?;
+    let guard = shared.gate.try_enter()?;
+    let hw = Hw::new(guard.dev(), &*shared.hw);
+    let with = (hw, &shared.tpt, shared.mmap_offsets.mapping());
+    open_file.exchange.swap(with, &one, &other)
 }

@@ -74,5 +74,7 @@ ULDMA_FIELD(exchange_create, out_offset, 24);
 ULDMA_SIZE(exchange_create, 48);
 ULDMA_FIELD(exchange_range, offset, 16);
 ULDMA_SIZE(exchange_range, 40);
+ULDMA_FIELD(exchange_swap, other_offset, 24);
+ULDMA_SIZE(exchange_swap, 40);
 
 #endif /* __SELFTEST_ULDMA_LAYOUT_H */
