@@ -58,7 +58,7 @@ TEST_F(exchange, arguments)
 
 TEST_F(exchange, mappings)
 {
-	char *at;
+	char *at = NULL;
 
 	EXPECT_EQ(-EINVAL, map(self->fd, self->m.offset, self->length,
 			       PROT_READ, MAP_PRIVATE, &at));
@@ -79,7 +79,7 @@ static bool all_zero(const char *at, size_t length)
 /* Data stay with the memory, whatever becomes of mappings. */
 TEST_F(exchange, contents)
 {
-	char *alias;
+	char *alias = NULL;
 
 	EXPECT_TRUE(all_zero(self->m.at, self->length));
 	pattern_fill(self->m.at, self->length, SEED);
@@ -251,7 +251,7 @@ TEST_F(exchange, is_a_region)
 TEST_F(exchange, after_the_end)
 {
 	struct memory other;
-	char *untouched;
+	char *untouched = NULL;
 
 	ASSERT_EQ(0, map(self->fd, self->m.offset, self->length, PROT_READ,
 			 MAP_SHARED, &untouched));

@@ -77,4 +77,20 @@ static inline int memory_release(int fd, const struct memory *m, __u64 offset,
 	return ret ?: part.out_copied;
 }
 
+static inline int memory_swap(int fd, const struct memory *one, __u64 offset,
+			      const struct memory *other, __u64 other_offset,
+			      __u64 length)
+{
+	struct uldma_exchange_swap arg = {
+		.size = sizeof(arg),
+		.handle = one->r.handle,
+		.other = other->r.handle,
+		.offset = offset,
+		.other_offset = other_offset,
+		.length = length,
+	};
+
+	return uldma_ioctl(fd, ULDMA_IOC_EXCHANGE_SWAP, &arg);
+}
+
 #endif /* __SELFTEST_ULDMA_EXCHANGE_H */

@@ -221,7 +221,7 @@ TEST_F(send, charges)
 /* Other ways to write than by the mapping that is known to be protected. */
 TEST_F(send, all_writers)
 {
-	char *alias;
+	char *alias = NULL;
 	int fds[2];
 
 	ASSERT_EQ(0, map(self->fd, self->m.offset, self->length,
