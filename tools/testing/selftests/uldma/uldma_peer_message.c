@@ -6,6 +6,7 @@
 #include "uldma_harness.h"
 #include "uldma_peer_client.h"
 #include "uldma_endpoint.h"
+#include "uldma_exchange.h"
 #include "uldma_two_nodes.h"
 
 #define LENGTH (256 * 1024)
@@ -134,6 +135,98 @@ TEST_F(message, waits_for_a_receiver_that_sleeps)
 	ASSERT_EQ(1, peer_call(&self->peer, PEER_ENDPOINT_POST, { SLOT, 0, 8 }));
 	EXPECT_EQ(1, peer_call(&self->peer, PEER_ENDPOINT_WAIT, { SLOT, 1 }));
 	EXPECT_EQ(0, status_of(&self->c, ticket));
+}
+
+/* Sends all of some memory, but the peer has posted no buffer yet. */
+static __s64 send_early(struct _test_data_message *self, struct memory *m)
+{
+	struct uldma_descriptor d =
+		message_of(&self->e, m->r.index, 0, LENGTH);
+	__s64 ticket = queue_post(&self->c, &d);
+
+	queue_ring(&self->c);
+	return ticket;
+}
+
+static int receive_late(struct _test_data_message *self, __s64 ticket)
+{
+	int ret = peer_call(&self->peer, PEER_ENDPOINT_POST, { SLOT, 0, LENGTH });
+
+	if (ret < 0 || peer_call(&self->peer, PEER_ENDPOINT_RING, { SLOT }))
+		return -EPROTO;
+	return status_of(&self->c, ticket);
+}
+
+static int sent_memory(struct _test_data_message *self, struct memory *m)
+{
+	int ret = memory_create(self->fd, LENGTH, m) ?: memory_map(self->fd, m);
+
+	if (!ret)
+		pattern_fill(m->at, LENGTH, 1);
+	return ret;
+}
+
+/* What the program writes while the message waits does not arrive. */
+TEST_F(message, is_protected_while_it_is_sent)
+{
+	struct memory m;
+	__s64 ticket;
+
+	ASSERT_EQ(0, sent_memory(self, &m));
+	for (int i = 1; i < 4; i++) {
+		ASSERT_EQ(0, memory_protect(self->fd, &m, 0, LENGTH));
+		ticket = send_early(self, &m);
+		ASSERT_LT(0, ticket);
+		pattern_fill(m.at, LENGTH, i + 1);
+		EXPECT_EQ(0, receive_late(self, ticket));
+		EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+					{ SLOT, 0, LENGTH, i }));
+		EXPECT_EQ(LENGTH / page_size(),
+			  memory_release(self->fd, &m, 0, LENGTH));
+		EXPECT_EQ(-1, pattern_check(m.at, LENGTH, i + 1));
+	}
+}
+
+/* Without protection it does. */
+TEST_F(message, changes_while_it_is_sent)
+{
+	struct memory m;
+	__s64 ticket;
+
+	ASSERT_EQ(0, sent_memory(self, &m));
+	ticket = send_early(self, &m);
+	ASSERT_LT(0, ticket);
+	pattern_fill(m.at, LENGTH, 2);
+	EXPECT_EQ(0, receive_late(self, ticket));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+				{ SLOT, 0, LENGTH, 2 }));
+}
+
+/* Each message is taken out of the slot by exchange, and stays. */
+TEST_F(message, is_exchanged_for_other_pages)
+{
+	struct memory m[3], slots;
+	int i;
+
+	for (i = 0; i < 3; i++)
+		ASSERT_EQ(0, sent_memory(self, &m[i]));
+	ASSERT_EQ(0, memory_create(self->fd, LENGTH, &slots));
+	for (i = 1; i <= 30; i++) {
+		struct memory *to = &m[i % 3];
+
+		ASSERT_EQ(i, endpoint_post(&self->e, slots.r.index, 0, LENGTH));
+		endpoint_ring(&self->e, &self->c);
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { SLOT, i }));
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_ENDPOINT_SEND,
+				       { SLOT, 0, LENGTH }));
+		ASSERT_EQ(i, endpoint_wait(self->fd, &self->e, i, PATIENCE));
+		EXPECT_EQ(LENGTH, endpoint_record(&self->e, i).bytes);
+		ASSERT_EQ(0, memory_swap(self->fd, to, 0, &slots, 0, LENGTH));
+		EXPECT_EQ(-1, pattern_check(to->at, LENGTH, i));
+		if (i > 2)
+			EXPECT_EQ(-1, pattern_check(m[(i - 2) % 3].at, LENGTH,
+						    i - 2));
+	}
 }
 
 TEST_F(message, too_long)
