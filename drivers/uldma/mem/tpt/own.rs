@@ -35,6 +35,7 @@ use crate::{
 
 use super::{
     PageRun,
+    Proof,
     Tables,
     Tpt, //
 };
@@ -46,8 +47,9 @@ pub(super) struct OwnPages {
 }
 
 impl Tables {
-    /// Returns the place of page `number` of the run that begins at entry `first`.
-    fn own_page(&mut self, first: u32, number: u32) -> Result<&mut Arc<SharedPage>> {
+    /// Returns the place of page `number` of the run that begins at entry `first`, the entry of which
+    /// was retracted.
+    fn own_page(&mut self, first: u32, number: u32, _: &Proof) -> Result<&mut Arc<SharedPage>> {
         let own = self.taken_runs.get_mut(&first).ok_or(EINVAL)?.own.as_mut();
         let page = own.ok_or(EINVAL)?.pages.get_mut(usize::try_from(number)?);
         page.ok_or(EINVAL)
@@ -124,12 +126,12 @@ impl Tpt {
         });
         let result = result.and_then(|()| {
             let entries = || mapped.iter().map(|(index, _)| *index);
-            self.change_entries(hw, entries, |tables| {
+            self.change_entries(hw, entries, |tables, proof| {
                 for ((number, page), (index, address)) in pages.iter().zip(&mapped) {
                     let old = tables.pages.get(*index)?.word.address();
                     tables.set_address(*index, *address)?;
                     dma::unmap(hw.dev(), old);
-                    *tables.own_page(first, *number)? = page.clone();
+                    *tables.own_page(first, *number, proof)? = page.clone();
                 }
                 Ok(())
             })
@@ -159,11 +161,11 @@ impl Tpt {
             let others = others.clone().map(|place| other + place);
             Iterator::chain(ones.clone().map(|number| one + number), others)
         };
-        self.change_entries(hw, entries, |tables| {
+        self.change_entries(hw, entries, |tables, proof| {
             for (number, place) in numbers.zip(places) {
-                let page = tables.own_page(one, number)?.clone();
-                let page = core::mem::replace(tables.own_page(other, place)?, page);
-                *tables.own_page(one, number)? = page;
+                let page = tables.own_page(one, number, proof)?.clone();
+                let page = core::mem::replace(tables.own_page(other, place, proof)?, page);
+                *tables.own_page(one, number, proof)? = page;
                 let (index, partner) = (one + number, other + place);
                 let (entry, old) = (tables.pages.get(index)?, tables.pages.get(partner)?);
                 tables.set_address(index, old.word.address())?;
@@ -183,16 +185,15 @@ impl Tpt {
         &self,
         hw: Hw<'_>,
         entries: impl Fn() -> I,
-        change: impl FnOnce(&mut Tables) -> Result,
+        change: impl FnOnce(&mut Tables, &Proof) -> Result,
     ) -> Result {
         self.with(|tables| {
             entries().for_each(|index| tables.pages.retract(index));
             Ok(())
         })?;
-        // Any invalidation will do, and this one aborts nothing.
-        let result = hw.invalidate_region(0);
+        let result = Proof::of_retracted_pages(hw);
         self.with(|tables| match result {
-            Ok(()) => change(tables),
+            Ok(proof) => change(tables, &proof),
             Err(err) => {
                 for index in entries() {
                     let entry = tables.pages.get(index)?;

@@ -10,6 +10,8 @@
 //! Types enforce this. Everything with page entries implements [`Entered`]. [`Tpt::retract`] clears
 //! them and returns [`Retracted`]. Only [`Retracted::invalidate`], or a device that is
 //! [quiet](Quiet), returns a [`Proof`], which is needed to reuse page entries and to unpin pages.
+//! Entries that are to name other pages of the driver are retracted, too, and need
+//! [a proof of that](Proof::of_retracted_pages).
 //! [`Reachable`] pages that are dropped without it stay pinned, and are counted.
 
 use core::{
@@ -76,6 +78,19 @@ pub(crate) trait Invalidator: Send + Sync {
 
 /// Proof that the device cannot access certain memory any more.
 pub(crate) struct Proof(());
+
+impl Proof {
+    /// Waits until the device does not use page entries that were retracted before.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer.
+    pub(super) fn of_retracted_pages(hw: Hw<'_>) -> Result<Self> {
+        // Any invalidation will do, and this one aborts nothing.
+        hw.invalidate_region(0)?;
+        Ok(Self(()))
+    }
+}
 
 /// Consecutive page entries, which no other run has. Entries of a dropped run stay in use.
 #[derive(Debug)]
