@@ -297,8 +297,8 @@ enum uldma_backend {
  * @out_user_regions: regions and imports that the open file's user has, and memory
  *	that it gave to connections and that an engine reaches
  * @out_user_max_regions: of these, how many this open file's user can have
- * @out_user_pages: pages of the table that the user has, of registered memory,
- *	of memory given to connections, and of imports
+ * @out_user_pages: pages of the table that the user has, of registered and
+ *	exchangeable memory, of memory given to connections, and of imports
  * @out_user_max_pages: of these, how many the user can have
  * @out_user_contexts: contexts that the user has now
  * @out_user_max_contexts: of these, how many the user can have
@@ -416,7 +416,8 @@ struct uldma_peer_query {
  *
  * What all users share of a device is counted for each of them: regions,
  * imports, and memory given to connections that an engine reaches; pages of
- * registered memory, of memory given to connections and of imports; contexts;
+ * registered and exchangeable memory, of memory given to connections and of
+ * imports; contexts;
  * connections, and ports that have a listener; bytes of this node's section of
  * the window; requests that wait for an answer of a peer; endpoints. One that had no
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
