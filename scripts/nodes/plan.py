@@ -25,7 +25,12 @@ LAST_PROGRAMS = tuple(f"uldma:uldma_fail_nth{part}" for part in ("", "_objects",
 # What the debug kernel has no time for, unless it is asked for by name, and why.
 PROGRAMS_OF_DEVICE = ("uldma:uldma_attack", "uldma:uldma_interleave", "uldma:uldma_width")
 OF_DEVICE = "the kernel has no part in what the device makes of accesses in all their orders"
-PROGRAMS_OF_BULK = ("uldma:uldma_conn_data", "uldma:uldma_conn_limits", "uldma:uldma_conn_peer")
+PROGRAMS_OF_BULK = (
+    "uldma:uldma_conn_data",
+    "uldma:uldma_conn_limits",
+    "uldma:uldma_conn_peer",
+    "uldma:uldma_exchange_many",
+)
 OF_BULK = "many bytes, or many connections, of what other programs do once"
 OF_MANY_NODES = "two or more such kernels take minutes to boot"
 

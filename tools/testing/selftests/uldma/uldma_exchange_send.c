@@ -12,8 +12,6 @@
 
 #define PAGES 8
 #define SEED 0x73656eUL
-/* Pages that are copied, a few at a time. */
-#define COPIES 100000
 
 FIXTURE(send) {
 	int fd;
@@ -300,31 +298,6 @@ TEST_F(send, kill)
 
 	EXPECT_EQ(SIGKILL, in_child(protect_and_die, NULL));
 	EXPECT_EQ(pages, query(self->fd).out_pages);
-}
-
-/* What is not freed would be more memory than there is. */
-TEST_F(send, nothing_is_left)
-{
-	struct uldma_query q = query(self->fd);
-	long before = vm_pin();
-	long i, copied = 0;
-	size_t at;
-	int ret = 0;
-
-	for (i = 0; copied < COPIES && ret >= 0; i++) {
-		ASSERT_EQ(0, memory_protect(self->fd, &self->m, 0,
-					    self->length));
-		/* Half of them, not the same each time. */
-		for (at = i % 2; at < PAGES; at += 2)
-			self->m.at[at * self->page] = i;
-		ret = memory_release(self->fd, &self->m, 0, self->length);
-		ASSERT_EQ(PAGES / 2, ret);
-		copied += ret;
-	}
-	EXPECT_EQ(COPIES, copied);
-	EXPECT_EQ(before, vm_pin());
-	EXPECT_EQ(q.out_pages, query(self->fd).out_pages);
-	EXPECT_EQ(q.out_user_pages, query(self->fd).out_user_pages);
 }
 
 #define WRITERS 3

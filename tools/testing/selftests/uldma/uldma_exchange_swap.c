@@ -11,8 +11,6 @@
 
 #define PAGES 8
 #define SEED 0x737761UL
-/* Pages that are exchanged, a memory at a time. */
-#define EXCHANGES 100000
 
 FIXTURE(swap) {
 	int fd;
@@ -200,50 +198,6 @@ TEST_F(swap, then_send)
 	EXPECT_EQ(1, memory_release(self->fd, m, 0, self->length));
 	m->at[0] ^= 1;
 	EXPECT_EQ(-1, pattern_check(m->at, self->length, SEED + 1));
-}
-
-static int by_address(const void *a, const void *b)
-{
-	const struct uldma_block *one = a, *other = b;
-
-	return one->address < other->address ? -1 : one->address > other->address;
-}
-
-/* All pages of both, in the order of their addresses. */
-static int all_frames(struct _test_data_swap *self, struct uldma_block *blocks)
-{
-	int ret = frames(self->fd, &self->m, blocks) ?:
-		  frames(self->fd, &self->slots, blocks + PAGES);
-
-	qsort(blocks, 2 * PAGES, sizeof(*blocks), by_address);
-	return ret;
-}
-
-TEST_F(swap, nothing_is_left)
-{
-	struct uldma_block before[2 * PAGES], after[2 * PAGES];
-	struct uldma_query q = query(self->fd);
-	long pinned = vm_pin();
-	long i;
-
-	ASSERT_EQ(0, all_frames(self, before));
-	for (i = 0; i < EXCHANGES / PAGES; i++) {
-		size_t at = i % PAGES * self->page;
-
-		/* One page more, so that not always the same two meet. */
-		ASSERT_EQ(0, memory_swap(self->fd, &self->m, 0, &self->slots,
-					 0, self->length));
-		if (at)
-			ASSERT_EQ(0, memory_swap(self->fd, &self->m, 0,
-						 &self->m, at, self->page));
-		self->m.at[at] = i;
-		ASSERT_EQ((char)i, self->m.at[at]);
-	}
-	ASSERT_EQ(0, all_frames(self, after));
-	EXPECT_EQ(0, memcmp(before, after, sizeof(before)));
-	EXPECT_EQ(pinned, vm_pin());
-	EXPECT_EQ(q.out_pages, query(self->fd).out_pages);
-	EXPECT_EQ(q.out_user_pages, query(self->fd).out_user_pages);
 }
 
 struct reader {
