@@ -20,7 +20,9 @@ PROGRAMS_WITH_PEER = (
 # others one process has both, or two devices.
 CONNECTION_PROGRAM = re.compile(r"uldma:uldma_(conn_|(fail_nth_)?devices$)")
 # Where allocations are made to fail, DMA-API debugging ends with them.
-LAST_PROGRAMS = tuple(f"uldma:uldma_fail_nth{part}" for part in ("", "_objects", "_devices"))
+LAST_PROGRAMS = tuple(
+    f"uldma:uldma_fail_nth{part}" for part in ("", "_objects", "_devices", "_exchange")
+)
 
 # What the debug kernel has no time for, unless it is asked for by name, and why.
 PROGRAMS_OF_DEVICE = ("uldma:uldma_attack", "uldma:uldma_interleave", "uldma:uldma_width")

@@ -19,7 +19,7 @@ def _programs(*names: str) -> tuple[str, ...]:
     return tuple(f":uldma_{name}$" for name in names)
 
 
-FAILING = _programs("fail_nth", "fail_nth_objects", "fail_nth_devices")
+FAILING = _programs("fail_nth", "fail_nth_objects", "fail_nth_devices", "fail_nth_exchange")
 MEMORY = (
     *_programs(
         "region", "memlock", "end", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure"
