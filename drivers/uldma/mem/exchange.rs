@@ -10,8 +10,9 @@
 //! them. A call changes a memory first and then zaps, both under the lock: a page that a fault
 //! inserted before is zapped, and a later fault finds the change.
 //!
-//! Locks are taken in this order: 1. `OpenFile::objects` 2. `mmap_lock` 3. `memories` 4. the locks
-//! of the memory manager for zapping, and those that its notifiers take.
+//! Locks are taken in this order: 1. `OpenFile::objects` 2. `mmap_lock` 3. `Space::state`
+//! 4. `memories` 5. the locks of the memory manager for zapping, and those that its notifiers take,
+//! of which none of the above is one.
 
 use core::ops::Range;
 
@@ -285,12 +286,22 @@ impl Memories for Exchange {
     fn fault(
         &self,
         memory: u32,
-        page: usize,
+        start: usize,
         mapping: &SharedMapping,
         fault: &Fault<'_>,
     ) -> Result<(), FaultError> {
+        // The memory manager leaves marks in place of pages that are zapped, and an insertion there
+        // would do nothing, again and again.
+        if fault.is_of_userfaultfd() {
+            return Err(FaultError::Bus);
+        }
         let mut memories = self.memories.lock();
         let memory = memories.get_mut(&memory).ok_or(FaultError::Bus)?;
+        // A memory that has ended leaves its number to another one, but not its range.
+        let page = memory
+            .range
+            .place(start, fault.page())
+            .ok_or(FaultError::Bus)?;
         let found = memory.pages.get_mut(page).ok_or(FaultError::Bus)?;
         let mut copied = false;
         if fault.is_write() {

@@ -51,11 +51,15 @@ const PAGES: core::ops::Range<usize> = 1..1 << 50;
 
 /// Memories that serve the faults of their mappings themselves.
 pub(crate) trait Memories: Send + Sync {
-    /// Inserts page `page` of memory `memory`, whose mappings are zapped at `mapping`.
+    /// Inserts the page of the fault, of memory `memory` that the range from file page `start` on
+    /// was added for. Its mappings are zapped at `mapping`.
+    ///
+    /// The lock of the ranges is not held, so the memory may have ended, and another one may have
+    /// its number. Ranges are not used again.
     fn fault(
         &self,
         memory: u32,
-        page: usize,
+        start: usize,
         mapping: &SharedMapping,
         fault: &Fault<'_>,
     ) -> Result<(), FaultError>;
@@ -167,6 +171,12 @@ pub(crate) struct MmapRange {
 }
 
 impl MmapRange {
+    /// Returns the place in the range of file page `page`, if the range begins at `start`.
+    pub(crate) fn place(&self, start: usize, page: usize) -> Option<usize> {
+        let place = page.checked_sub(start)?;
+        (start == self.first && place < self.pages).then_some(place)
+    }
+
     /// The `mmap()` offset of the range.
     pub(crate) fn offset(&self) -> u64 {
         (self.first as u64) << PAGE_SHIFT
@@ -339,10 +349,9 @@ impl MmapOffsets {
         }
         if let Backing::Memory(memories, memory) = &range.backing {
             let (memories, memory) = (memories.clone(), *memory);
-            let page = fault.page() - start;
-            // The memory has a lock of its own, and ends before its range is removed.
+            // The memory has a lock of its own.
             drop(ranges);
-            memories.fault(memory, page, &self.mapping, fault)?;
+            memories.fault(memory, start, &self.mapping, fault)?;
             return Ok(Served::Now);
         }
         let context = match ranges.contexts.get(&open_file) {
@@ -370,5 +379,25 @@ impl Ranges {
 
     fn at(&self, first: usize) -> Option<(usize, &Range)> {
         Some((first, self.by_page.get(&first)?))
+    }
+}
+
+#[kunit_tests(uldma_mmap_range)]
+mod tests {
+    use super::*;
+
+    /// A fault may come late: its memory has ended, and another one has its number.
+    #[test]
+    fn pages_of_an_earlier_range_have_no_place() {
+        let range = MmapRange {
+            first: 10,
+            pages: 4,
+        };
+        assert_eq!(range.place(10, 10), Some(0));
+        assert_eq!(range.place(10, 13), Some(3));
+        assert_eq!(range.place(10, 14), None);
+        assert_eq!(range.place(10, 9), None);
+        assert_eq!(range.place(6, 10), None);
+        assert_eq!(range.place(6, 8), None);
     }
 }
