@@ -46,7 +46,7 @@ FIXTURE_TEARDOWN(many)
 }
 
 /* What is not freed would be more memory than there is. */
-TEST_F(many, sends)
+TEST_F_TIMEOUT(many, sends, 900)
 {
 	long i, copied = 0;
 	size_t at;
@@ -89,7 +89,7 @@ static int all_frames(struct _test_data_many *self, struct uldma_block *blocks)
 	return ret;
 }
 
-TEST_F(many, exchanges)
+TEST_F_TIMEOUT(many, exchanges, 900)
 {
 	struct uldma_block before[2 * PAGES], after[2 * PAGES];
 	long i;
