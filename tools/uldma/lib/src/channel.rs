@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 mod connect;
 
 pub use self::connect::ChannelListener;
-use crate::link::{Link, Pollable, WindowLink};
+use crate::link::{Link, WindowLink};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
 use crate::wakeup::LONGEST_SLEEP;
@@ -437,25 +437,6 @@ impl<L: Link> Channel<L> {
                 Err(error) => return Err(error),
             }
         }
-    }
-}
-
-impl<L: Pollable> Channel<L> {
-    /// Finds out if the peer has ended, without waiting.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LinkDown`], [`Error::Closed`], [`Error::System`] of the device.
-    pub(crate) fn check_peer(&mut self) -> Result<()> {
-        // A wait that has no time does not read what is pending.
-        let checked = self.link.collect().and_then(|()| {
-            let seen = self.link.rings();
-            self.link.wait(seen, Instant::now()).map(drop)
-        });
-        if let Err(error) = checked {
-            self.abandon(error);
-        }
-        self.reason().map_or(Ok(()), Err)
     }
 }
 

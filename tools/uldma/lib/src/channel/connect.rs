@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::connection::{kind, until};
+use crate::link::Pollable;
 use crate::{
     handshake, Channel, ConnectOptions, Connection, ConnectionState, Device, Error, Listener,
 };
@@ -67,6 +68,25 @@ impl Channel {
             other => other,
         })?;
         Channel::met((link.with(connection), first), capacity, end)
+    }
+}
+
+impl<L: Pollable> Channel<L> {
+    /// Finds out if the peer has ended, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkDown`], [`Error::Closed`], [`Error::System`] of the device.
+    pub(crate) fn check_peer(&mut self) -> Result<()> {
+        // A wait that has no time does not read what is pending.
+        let checked = self.link.collect().and_then(|()| {
+            let seen = self.link.rings();
+            self.link.wait(seen, Instant::now()).map(drop)
+        });
+        if let Err(error) = checked {
+            self.abandon(error);
+        }
+        self.reason().map_or(Ok(()), Err)
     }
 }
 

@@ -170,8 +170,9 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`] when the peer has posted no buffer in time, [`Error::Transfer`],
     /// [`Error::TooLong`] when the peer receives into posted buffers and the message is longer than
-    /// a slot; [`Error::Closed`], [`Error::LinkDown`], [`Error::Technique`] for a technique that needs
-    /// memory of another kind, [`Error::System`]: those of registering.
+    /// a slot; [`Error::Torn`] after a message that was sent in part; [`Error::Closed`],
+    /// [`Error::LinkDown`], [`Error::Technique`] for a technique that needs memory of another kind,
+    /// [`Error::System`]: those of registering.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         self.begin_message()?;
