@@ -9,6 +9,7 @@ from .agent import Result
 from .cases.registry import Case
 from .cluster import Cluster
 from .kernel import DEBUG, scaled
+from .ktap import without_successes
 from .outcome import Outcome
 from .paths import LOGS
 from .topologies import Topology
@@ -85,4 +86,4 @@ def _count(outcome: Outcome, result: Result) -> None:
     if (result.rc and not counts.failed) or not count:
         counts.add_fail(f"{outcome.name}: exit {result.rc} with {count} results")
     if counts.failed:
-        outcome.add_text(text)
+        outcome.add_text(without_successes(text))

@@ -15,6 +15,27 @@ LIBTEST_RESULT = re.compile(
 )
 
 
+def _depth(match: re.Match[str]) -> int:
+    return len(KTAP_NEST.findall(match["nest"]))
+
+
+def without_successes(text: str) -> str:
+    """The KTAP of a program without its cases that passed, and without what they printed."""
+    lines = text.splitlines()
+    results = list(map(KTAP_RESULT.match, lines))
+    deepest = max(map(_depth, filter(None, results)), default=0)
+    kept: list[str] = []
+    case: list[str] = []
+    for line, result in zip(lines, results, strict=True):
+        case.append(line)
+        if not result:
+            continue
+        if result["bad"] or _depth(result) < deepest:
+            kept += case
+        case = []
+    return "\n".join(kept + case)
+
+
 @dataclass
 class TestCounts:
     """The numbers of tests that passed, failed and were skipped."""
@@ -65,15 +86,11 @@ class TestCounts:
 
     def add_ktap(self, program: str, text: str) -> int:
         """Count the cases of a program, the innermost results of its KTAP; how many."""
-
-        def depth(match: re.Match[str]) -> int:
-            return len(KTAP_NEST.findall(match["nest"]))
-
         found = list(filter(None, map(KTAP_RESULT.match, text.splitlines())))
-        deepest = max(map(depth, found), default=0)
+        deepest = max(map(_depth, found), default=0)
         before = self.total
         for match in found:
-            if depth(match) < deepest:
+            if _depth(match) < deepest:
                 continue
             name = f"{program}: {match['name']}"
             skip = KTAP_SKIP.match(match["name"])

@@ -3,7 +3,7 @@
 
 import unittest
 
-from ..ktap import TestCounts
+from ..ktap import TestCounts, without_successes
 
 KSELFTEST = """TAP version 13
 1..1
@@ -41,6 +41,29 @@ test ring::bad ... FAILED
 test src/lib.rs - Ring (line 12) ... ok
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
 """
+
+FAILURE = """# #  RUN           x.bad ...
+# # x.c:12:bad:Expected 0 (0) == 5 (5)
+# #          FAIL  x.bad
+# not ok 2 x.bad"""
+
+
+class TestWithoutSuccesses(unittest.TestCase):
+    """What a person needs to see of a program that failed."""
+
+    def test_cases_that_passed_are_left_out(self) -> None:
+        """The failed case stays with its own lines, and the lines of the program itself."""
+        good = "# #  RUN           x.good ...\n# #            OK  x.good\n# ok 1 x.good"
+        after = "# #  RUN           x.later ...\n# ok 3 x.later # SKIP no peer"
+        end = "# # FAILED: 1 / 2 tests passed.\nnot ok 1 selftests: uldma: x # exit=1"
+        self.assertEqual(
+            without_successes("\n".join([good, FAILURE, after, end])), f"{FAILURE}\n{end}"
+        )
+
+    def test_what_was_cut_off_stays(self) -> None:
+        """The lines of a case without a result say where the program crashed."""
+        self.assertEqual(without_successes("# ok 1 a\n# #  RUN  b"), "# #  RUN  b")
+        self.assertEqual(without_successes("killed"), "killed")
 
 
 class TestCountsTest(unittest.TestCase):
