@@ -7,7 +7,6 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
-#include <time.h>
 
 #include "uldma_utils.h"
 
@@ -173,14 +172,6 @@ static inline short conn_poll(int fd, short events, int timeout_ms)
 	struct pollfd p = { .fd = fd, .events = events };
 
 	return poll(&p, 1, timeout_ms) > 0 ? p.revents : 0;
-}
-
-static inline __u64 now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * SECOND + now.tv_nsec;
 }
 
 /*

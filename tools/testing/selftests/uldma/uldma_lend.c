@@ -138,11 +138,11 @@ static int lend_flat_out(__u32 method)
 	int ret = party_open(&p) ?: lend_context(&p, method);
 
 	for (int i = 0; !ret && i < TRANSFERS; i++) {
-		int tries = METHOD_TRIES;
+		__u64 limit = now_ns() + PATIENCE;
 
 		do {
 			ret = party_works(&p);
-		} while (ret == ULDMA_DMA_NO_ARGS && --tries);
+		} while (ret == ULDMA_DMA_NO_ARGS && now_ns() < limit);
 	}
 	return ret;
 }

@@ -14,8 +14,6 @@
 #define METHOD_BIT(m) (1U << (m))
 /* Which means to begin anew; no negated enum uldma_dma_status is as low. */
 #define METHOD_AGAIN (-1000)
-/* Limit of retries: each context switch may cause one. */
-#define METHOD_TRIES 1000
 
 static inline bool method_offered(int fd, __u32 method)
 {
@@ -304,14 +302,21 @@ static inline __s64 method_try(struct context *c, const struct job *j)
 	return got;
 }
 
-/* Starts by the method of the context: as above, but does not give up soon. */
+/*
+ * Starts by the method of the context, as often as it takes: a process on another
+ * CPU can break each of many attempts, so the limit is a time.
+ */
 static inline __s64 method_start(struct context *c, const struct job *j)
 {
-	__s64 got = METHOD_AGAIN;
+	__u64 limit = now_ns() + PATIENCE;
+	__s64 got;
 
-	for (int i = 0; i < METHOD_TRIES && got == METHOD_AGAIN; i++)
+	for (;;) {
 		got = method_try(c, j);
-	return got;
+		if (got != METHOD_AGAIN || now_ns() > limit)
+			return got;
+		sched_yield();
+	}
 }
 
 /* All of a transfer: 0, a positive enum uldma_dma_status or negated errno. */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/uldma.h>
@@ -33,6 +34,14 @@
 #define PATIENCE (20 * SECOND)
 /* Milliseconds after which an event that has to come will not come. */
 #define SOON 20000
+
+static inline __u64 now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * SECOND + now.tv_nsec;
+}
 
 static inline size_t page_size(void)
 {
