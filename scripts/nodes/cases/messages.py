@@ -206,6 +206,31 @@ def a_message_that_a_posted_buffer_cannot_take_fails(pair: Cluster) -> None:
 
 
 @case_of(USUAL)
+def what_failed_first_is_reported(pair: Cluster) -> None:
+    """Later messages fail because the receiver ended on the first, which is no explanation."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for technique in ("direct-dma", "v2p-dma"):
+        a.node.check(f"rm -f {FIFO} {FIFO}.go; mkfifo {FIFO} {FIFO}.go")
+        receiver = b.spawn(f"recv {PORT} {LIMIT} --technique v2p-dma --slot 4K >/dev/null")
+        writer = a.node.spawn(
+            f"exec 3>{FIFO}; head -c 8192 /dev/zero >&3; "
+            f"read _ <{FIFO}.go; head -c 32768 /dev/zero >&3"
+        )
+        options = f"--wait --message 8K --slots 8 --technique {technique}"
+        sender = a.spawn(f"send {b.number} {PORT} {LIMIT} {options} <{FIFO}")
+        try:
+            receiver.wait(TIMEOUT)
+            a.node.check(f"echo >{FIFO}.go")
+            result = sender.wait(TIMEOUT)
+            expect(result.rc == FAILED, f"{technique}: exit {result.rc}\n{result.stderr}")
+            expect("longer than the posted buffer" in result.stderr, result.stderr)
+        finally:
+            for process in (receiver, writer, sender):
+                process.end()
+
+
+@case_of(USUAL)
 def a_receiver_that_posts_nothing_delays_only_its_sender(pair: Cluster) -> None:
     """With credits a send waits until its time is over; without, it fails at once."""
     a, b = endpoints.of(pair)

@@ -113,11 +113,12 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let mut sender = Sender::new(&connection, args.technique, count, length)?;
     let mut input = io::stdin().lock();
     loop {
-        let sent = sender.send_next(&mut connection, &mut input, common.timeout)?;
-        if sent == 0 {
-            break;
+        match sender.send_next(&mut connection, &mut input, common.timeout) {
+            Ok(0) => break,
+            Ok(sent) => counter.add(sent),
+            // What failed first is the reason of what failed now.
+            Err(error) => return Err(sender.failed(&mut connection).unwrap_or(error)),
         }
-        counter.add(sent);
     }
     sender.finish(&mut connection, common.timeout)?;
     // An empty message ends the data, unlike the end of the program.
@@ -141,6 +142,15 @@ enum Sender {
 enum Turn {
     Free(Buffer),
     Sent(SentBuffer),
+}
+
+impl Turn {
+    fn sent(&self) -> Option<&Sent> {
+        match self {
+            Self::Free(_) => None,
+            Self::Sent(message) => Some(message.sent()),
+        }
+    }
 }
 
 impl Sender {
@@ -217,6 +227,23 @@ impl Sender {
                 Ok(length)
             }
         }
+    }
+
+    /// Returns the error of the oldest message that has failed and was not reported.
+    fn failed(&self, connection: &mut MessageConnection) -> Option<Failure> {
+        let error = |sent: &Sent| connection.is_sent(sent).err();
+        let first = match self {
+            Self::Bytes(_) => None,
+            Self::Regions(regions, _) => {
+                let mut sent = regions.iter().filter_map(|(_, sent)| sent.as_ref());
+                sent.find_map(error)
+            }
+            Self::Buffers(buffers) => {
+                let mut sent = buffers.iter().filter_map(Turn::sent);
+                sent.find_map(error)
+            }
+        };
+        first.map(Failure::from)
     }
 
     /// Waits until all messages have been read.

@@ -287,6 +287,12 @@ impl Sender {
 }
 
 impl SentBuffer {
+    /// Returns the message, of which [`MessageConnection::is_sent`](super::MessageConnection::is_sent)
+    /// says whether the device has read it.
+    pub fn sent(&self) -> &Sent {
+        &self.sent
+    }
+
     /// Ends the registration and returns the buffer.
     pub(super) fn into_buffer(self) -> Result<Buffer> {
         self.region.unregister()
