@@ -222,9 +222,10 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`Error::Torn`].
-    pub(super) fn check_torn(&self) -> Result<()> {
+    /// [`Error::Torn`]; [`Error::Transfer`] if the reason was not reported yet.
+    pub(super) fn check_torn(&mut self) -> Result<()> {
         if self.torn {
+            self.check()?;
             return Err(Error::Torn);
         }
         Ok(())
