@@ -147,6 +147,16 @@ impl Endpoint {
         if !region.access().writes() {
             return Err(Refusal::NoRight);
         }
+        self.post_at(region.index(), offset, length)
+    }
+
+    /// Posts a part of a region by its index in the device's table.
+    pub(crate) fn post_at(
+        &self,
+        region: u32,
+        offset: u64,
+        length: u64,
+    ) -> std::result::Result<u64, Refusal> {
         if self.room() == 0 {
             return Err(Refusal::QueueFull);
         }
@@ -154,7 +164,7 @@ impl Endpoint {
         self.ring.write(&uapi::uldma_descriptor {
             ticket: number,
             op: uapi::ULDMA_OP_RECV,
-            dst: region.index(),
+            dst: region,
             dst_offset: offset,
             length,
             ..Default::default()

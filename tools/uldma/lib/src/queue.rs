@@ -147,10 +147,22 @@ impl Queue<'_> {
         if !region.access().reads() {
             return Err(Refusal::NoRight);
         }
+        self.send_at((region.index(), offset), bytes, endpoint, more)
+    }
+
+    /// Pushes a message from a region by its index in the device's table.
+    #[inline]
+    pub(crate) fn send_at(
+        &self,
+        (region, offset): (u32, u64),
+        bytes: u64,
+        endpoint: &Endpoint,
+        more: bool,
+    ) -> std::result::Result<Ticket, Refusal> {
         self.push(uapi::uldma_descriptor {
             op: uapi::ULDMA_OP_SEND,
             flags: if more { uapi::ULDMA_DESC_MORE } else { 0 },
-            src: region.index(),
+            src: region,
             src_offset: offset,
             dst: endpoint.name().index,
             length: bytes,

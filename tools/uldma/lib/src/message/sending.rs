@@ -173,16 +173,29 @@ impl Sender {
     ) -> Result<()> {
         let offset = self.slots.next as u64 * self.slots.bytes;
         self.slots.region.write(offset, bytes)?;
-        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
-        let place = (&self.slots.region, offset);
-        let ticket = queue.send(place, piece.bytes, endpoint, piece.more)?;
-        queue.submit();
+        let place = (self.slots.region.index(), offset);
+        let ticket = self.push_at(context, endpoint, place, piece)?;
         if let Some(last) = self.slots.tickets.get_mut(self.slots.next) {
             *last = Some(ticket);
         }
         self.slots.next = (self.slots.next + 1) % self.slots.tickets.len().max(1);
-        self.note(ticket, None, piece);
         Ok(())
+    }
+
+    /// Sends a piece from an offset of a region, which is named by its index in the device's table.
+    /// A later call reports its failure.
+    pub(super) fn push_at(
+        &mut self,
+        context: &Context,
+        endpoint: &Endpoint,
+        place: (u32, u64),
+        piece: Piece,
+    ) -> Result<Ticket> {
+        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
+        let ticket = queue.send_at(place, piece.bytes, endpoint, piece.more)?;
+        queue.submit();
+        self.note(ticket, None, piece);
+        Ok(ticket)
     }
 
     /// Sends a piece from a region; `sent` is the message that it belongs to, if it has begun.
