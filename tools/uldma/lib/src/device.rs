@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::event::Events;
+use crate::heap::Heap;
 use crate::{sys, uapi, Error, Event, Methods, Result};
 
 /// An open device. Clones share the open file.
@@ -26,6 +27,8 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
+    // Mappings of the file end first.
+    heap: Heap,
     file: File,
     path: PathBuf,
     /// Bytes that one shadow page covers.
@@ -101,6 +104,7 @@ impl Device {
         }
         Ok(Self {
             inner: Arc::new(Inner {
+                heap: Heap::default(),
                 file,
                 path,
                 page_size: query.page_size,
@@ -124,6 +128,7 @@ impl Device {
     pub(crate) fn mute() -> Self {
         Self {
             inner: Arc::new(Inner {
+                heap: Heap::default(),
                 file: File::open("/dev/null").expect("every system has it"),
                 path: PathBuf::from("/dev/null"),
                 page_size: 4096,
@@ -143,6 +148,11 @@ impl Device {
 
     pub(crate) fn events(&self) -> &Events {
         &self.inner.events
+    }
+
+    /// The exchangeable memory of the open file.
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.inner.heap
     }
 
     /// Queries the properties of the device.

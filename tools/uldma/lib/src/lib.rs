@@ -41,6 +41,7 @@
 //! | read and write the stream, by copies | [`Connection::into_stream`], [`Stream`] |
 //! | connections under the names of the paper | [`pcic`] |
 //! | send messages that the devices move, by a technique of choice | [`MessageConnection`], [`MessageListener`] |
+//! | send and receive without copies, by page exchange | [`Device::exchangeable`], [`ExchangeBuffer`] |
 //! | match messages with posted buffers by hand | [`Device::endpoint`], [`Endpoint`], [`Queue::send`] |
 //! | exchange messages through the window | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
@@ -61,9 +62,9 @@
 //! | the accesses of each method | `method`, `refusal` |
 //! | errors and names | `error`, `name` |
 //! | memory of the process | `buffer`, `memory`, `shared_lock` |
-//! | the open file | `device`, `event`, `peer`, `locked_memory` |
+//! | the open file | `heap`, `device`, `event`, `peer`, `locked_memory` |
 //! | entries of the region table | `entry`, `charge`, `region_info`, `blocks`, `chunk` |
-//! | regions | `region`, `export`, `shadow` |
+//! | regions | `region`, `exchange`, `export`, `shadow` |
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
 //! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
@@ -86,8 +87,10 @@ mod endpoint;
 mod entry;
 mod error;
 mod event;
+mod exchange;
 mod export;
 mod handshake;
+mod heap;
 mod link;
 mod locked_memory;
 pub mod loopback;
@@ -136,14 +139,15 @@ pub use endpoint::{Endpoint, EndpointName, Reception};
 pub use entry::Access;
 pub use error::{Error, Result};
 pub use event::Event;
+pub use exchange::ExchangeBuffer;
 pub use export::{Export, Import};
 pub use link::{Link, Pollable, WindowLink};
 pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
 pub use message::{
-    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, SendTechnique, Sent,
-    SentBuffer,
+    ExchangeStats, Fallbacks, MessageConnection, MessageListener, MessageOptions, ReceiveTechnique,
+    SendTechnique, Sent, SentBuffer,
 };
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};

@@ -139,6 +139,14 @@ ioctls! {
     endpoint_wait(ULDMA_CMD_ENDPOINT_WAIT, uldma_endpoint_wait);
     /// Queries the open file's connection.
     conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
+    /// Creates exchangeable memory.
+    exchange_create(ULDMA_CMD_EXCHANGE_CREATE, uldma_exchange_create);
+    /// Begins a send from exchangeable memory.
+    exchange_protect(ULDMA_CMD_EXCHANGE_PROTECT, uldma_exchange_range);
+    /// Ends a send from exchangeable memory.
+    exchange_release(ULDMA_CMD_EXCHANGE_RELEASE, uldma_exchange_range);
+    /// Exchanges pages of exchangeable memory.
+    exchange_swap(ULDMA_CMD_EXCHANGE_SWAP, uldma_exchange_swap);
 }
 
 /// The bus addresses of a region, as many as `blocks` has room for.

@@ -8,6 +8,7 @@
 
 mod control;
 mod deadline;
+mod exchange;
 mod handshake;
 mod listener;
 mod options;
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 use self::control::Control;
 use self::deadline::Deadline;
+use self::exchange::Exchanges;
+pub use self::exchange::{ExchangeStats, Fallbacks};
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
@@ -49,6 +52,7 @@ const CONTROL: u64 = 4096;
 /// | send a buffer, pinned for the message (`V2P_DMA`) | [`MessageConnection::send_buffer`], [`MessageConnection::reclaim`] |
 /// | receive into any memory (`COPY_DMA`) | [`MessageConnection::receive`] |
 /// | receive into posted buffers (`V2P_DMA`) | [`MessageConnection::post`], [`MessageConnection::receive_buffer`] |
+/// | send and receive without copies (`PEX_DMA`) | the calls for any memory, with [`Device::exchangeable`] |
 ///
 /// Dropping the connection may cut off messages that were not sent yet: call
 /// [`MessageConnection::flush`] before.
@@ -60,6 +64,7 @@ pub struct MessageConnection {
     context: Context,
     sender: Sender,
     receiver: Receiver,
+    exchanges: Exchanges,
     options: MessageOptions,
     spin: Spin,
     device: Device,
@@ -96,6 +101,7 @@ impl MessageConnection {
         options: MessageOptions,
         timeout: Duration,
     ) -> Result<Self> {
+        let exchanges = Exchanges::new(device, options.exchange_from);
         let device = device.reopen()?;
         let most = device.query()?.max_transfer;
         // With credits, no message has to wait for its buffer.
@@ -104,9 +110,14 @@ impl MessageConnection {
         let slot = options.slot as u64;
         let (receiver, piece) = match options.receiving {
             ReceiveTechnique::V2pDma => (Receiver::with_buffers(), most),
+            ReceiveTechnique::PexDma => {
+                let bytes = slot.next_multiple_of(device.page_size().max(1));
+                let slots = exchanges.slots(bytes, options.slots)?;
+                (Receiver::with_slots(slots.into(), bytes), bytes)
+            }
             _ => {
                 let region = options.register(&device, Access::ReadWrite)?;
-                (Receiver::with_slots(region, slot), slot)
+                (Receiver::with_slots(region.into(), slot), slot)
             }
         };
         let own = Handshake {
@@ -125,6 +136,7 @@ impl MessageConnection {
         let mut connection = Self {
             sender: Sender::new(slots, slot, peer.piece.min(most), whole),
             receiver,
+            exchanges,
             endpoint,
             context,
             options,
@@ -163,8 +175,8 @@ impl MessageConnection {
     }
 
     /// Sends a message, whose bytes may be changed when this returns. By `COPY_DMA` this returns
-    /// when they are copied, and a later call reports an error of the transfer; by `V2P_DMA` when
-    /// the device has read them.
+    /// when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
+    /// of the transfer; by `V2P_DMA` when the device has read them.
     ///
     /// # Errors
     ///
@@ -181,6 +193,7 @@ impl MessageConnection {
             // There is nothing to be pinned.
             SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, deadline),
             SendTechnique::V2pDma => self.send_pinned(message, deadline),
+            SendTechnique::PexDma => self.send_exchanged(message, deadline),
             other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
         }
     }
@@ -401,7 +414,12 @@ impl MessageConnection {
             };
             let reception = waited.inspect_err(|_| self.receiver.interrupted(target, length))?;
             let rest = target.get_mut(length..).unwrap_or_default();
-            self.receiver.take_copy(&reception, rest)?;
+            if self.exchanges.are_sending() {
+                // Pages whose send has ended can be exchanged.
+                self.harvest()?;
+            }
+            self.receiver
+                .take_piece(&reception, rest, &mut self.exchanges)?;
             self.post_slots()?;
             let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
             length = length.saturating_add(bytes);
@@ -498,7 +516,8 @@ impl MessageConnection {
 
     fn harvest(&mut self) -> Result<()> {
         let counted = !self.options.without_credits;
-        self.sender.harvest(&self.context, counted)
+        self.sender.harvest(&self.context, counted)?;
+        self.exchanges.release(self.sender.oldest())
     }
 }
 

@@ -20,6 +20,9 @@ pub struct MessageOptions {
     /// [`Refusal::NotReady`] (the rule of VIA). Otherwise sending waits for a buffer (with its
     /// time-out the rendezvous of BIP).
     pub without_credits: bool,
+    /// By `PEX_DMA`, shorter messages are copied, and shorter pieces of messages where they arrive:
+    /// an exchange takes system calls and faults.
+    pub exchange_from: usize,
 }
 
 impl Default for MessageOptions {
@@ -30,6 +33,7 @@ impl Default for MessageOptions {
             slot: 64 << 10,
             slots: 8,
             without_credits: false,
+            exchange_from: 16 << 10,
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 
 use super::check;
+use super::exchange::Exchanges;
+use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
 use crate::status::RECORDS;
 use crate::{Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
@@ -13,9 +15,48 @@ use crate::{Access, Buffer, Context, Device, Endpoint, Error, Reception, Region,
 #[derive(Debug)]
 enum Posted {
     /// Slots of so many bytes, all posted.
-    Slots { region: Region, bytes: u64 },
+    Slots { memory: SlotMemory, bytes: u64 },
     /// Buffers of the program, oldest first.
     Buffers(VecDeque<Region>),
+}
+
+/// The memory of slots.
+#[derive(Debug)]
+pub(super) enum SlotMemory {
+    /// Messages are copied from it.
+    Pinned(Region),
+    /// Its pages are exchanged with the program's.
+    Exchangeable(ExchangeSlots),
+}
+
+impl SlotMemory {
+    /// Returns the index of its region in the device's table.
+    fn index(&self) -> u32 {
+        match self {
+            Self::Pinned(region) => region.index(),
+            Self::Exchangeable(slots) => slots.area().index(),
+        }
+    }
+
+    /// Bytes.
+    fn length(&self) -> u64 {
+        match self {
+            Self::Pinned(region) => region.length(),
+            Self::Exchangeable(slots) => slots.length(),
+        }
+    }
+}
+
+impl From<Region> for SlotMemory {
+    fn from(region: Region) -> Self {
+        Self::Pinned(region)
+    }
+}
+
+impl From<ExchangeSlots> for SlotMemory {
+    fn from(slots: ExchangeSlots) -> Self {
+        Self::Exchangeable(slots)
+    }
 }
 
 /// The receiving half.
@@ -31,9 +72,9 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates the half for slots of `bytes` bytes in `region`.
-    pub(super) fn with_slots(region: Region, bytes: u64) -> Self {
-        Self::new(Posted::Slots { region, bytes })
+    /// Creates the half for slots of `bytes` bytes in `memory`.
+    pub(super) fn with_slots(memory: SlotMemory, bytes: u64) -> Self {
+        Self::new(Posted::Slots { memory, bytes })
     }
 
     /// Creates the half for buffers that the program posts.
@@ -62,14 +103,14 @@ impl Receiver {
 
     /// Posts all slots that are free, in turns.
     pub(super) fn post_slots(&self, endpoint: &Endpoint, context: &Context) -> Result<()> {
-        let Posted::Slots { region, bytes } = &self.posted else {
+        let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };
-        let count = (region.length() / (*bytes).max(1)).max(1);
+        let count = (memory.length() / (*bytes).max(1)).max(1);
         let mut posted = false;
         while endpoint.posted() < self.taken + count {
             let slot = endpoint.posted() % count;
-            endpoint.post(region, slot * bytes, *bytes)?;
+            endpoint.post_at(memory.index(), slot * bytes, *bytes)?;
             posted = true;
         }
         if posted {
@@ -100,18 +141,26 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes a message out of its slot, as far as there is room in `target`.
-    pub(super) fn take_copy(&mut self, reception: &Reception, target: &mut [u8]) -> Result<()> {
+    /// Takes a piece of a message out of its slot, as far as there is room in `target`.
+    pub(super) fn take_piece(
+        &mut self,
+        reception: &Reception,
+        target: &mut [u8],
+        exchanges: &mut Exchanges,
+    ) -> Result<()> {
         self.taken = reception.number;
-        let Posted::Slots { region, bytes } = &self.posted else {
+        let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };
-        let count = (region.length() / (*bytes).max(1)).max(1);
+        let count = (memory.length() / (*bytes).max(1)).max(1);
         let slot = (reception.number - 1) % count;
         let length = usize::try_from(reception.bytes.min(*bytes)).unwrap_or(usize::MAX);
         let length = length.min(target.len());
         let target = target.get_mut(..length).unwrap_or_default();
-        region.read(slot * bytes, target)
+        match memory {
+            SlotMemory::Pinned(region) => region.read(slot * bytes, target),
+            SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target),
+        }
     }
 
     /// Notes how a piece of the message arrived.

@@ -73,7 +73,6 @@ macro_rules! techniques {
 
 const NO_WINDOW_REGION: Option<&str> =
     Some("the device cannot read or write the window for messages (yet)");
-const NO_EXCHANGE: Option<&str> = Some("memory that can be exchanged does not exist (yet)");
 
 techniques! {
     /// A technique of sending, see `Documentation/uldma/semantics.rst`.
@@ -87,7 +86,7 @@ techniques! {
         /// The device reads the program's own memory, which is pinned for the message.
         V2pDma, "v2p-dma", None;
         /// The device reads the program's own pages, which are write-protected meanwhile.
-        PexDma, "pex-dma", NO_EXCHANGE;
+        PexDma, "pex-dma", None;
     }
 }
 
@@ -104,7 +103,7 @@ techniques! {
         /// The device writes into memory that the program has posted.
         V2pDma, "v2p-dma", None;
         /// The driver exchanges the pages of a slot with the program's.
-        PexDma, "pex-dma", NO_EXCHANGE;
+        PexDma, "pex-dma", None;
         /// The device writes into a posted buffer, or into a slot if none is posted.
         Redirect, "redirect", Some("the device takes buffers in the order of posting (yet)");
     }
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn a_refusal_names_direction_technique_and_reason() {
         assert!(SendTechnique::CopyDma.check().is_ok());
-        let error = ReceiveTechnique::PexDma.check().unwrap_err().to_string();
-        assert!(error.starts_with("receiving by pex-dma: memory"), "{error}");
+        let error = ReceiveTechnique::Pio.check().unwrap_err().to_string();
+        assert!(error.starts_with("receiving by pio: the device"), "{error}");
     }
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The exchangeable memory of an open file: areas of the driver, from which buffers are allocated in
+//! whole pages.
+//!
+//! An area takes several system calls to make, and an entry of the device's region table. So small
+//! buffers share areas, and the last free area of the usual size is kept.
+
+mod area;
+mod pages;
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use self::area::{Area, Part};
+use self::pages::Pages;
+use crate::Result;
+
+/// Pages of an area that buffers share.
+const USUAL: u64 = 64;
+
+/// The areas of one open file.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    areas: Mutex<Vec<(Arc<Area>, Pages)>>,
+}
+
+/// Pages of an area.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) area: Arc<Area>,
+    pub(crate) pages: Range<u64>,
+}
+
+impl Heap {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<Area>, Pages)>> {
+        // No call panics while it changes the list.
+        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Allocates `count` pages, not zero, of `page_size` bytes.
+    pub(crate) fn allocate(&self, fd: BorrowedFd<'_>, count: u64, page_size: u64) -> Result<Block> {
+        let mut areas = self.lock();
+        for (area, free) in areas.iter_mut() {
+            if let Some(pages) = free.take(count) {
+                let area = Arc::clone(area);
+                return Ok(Block { area, pages });
+            }
+        }
+        let total = count.max(USUAL);
+        let area = Arc::new(Area::create(fd, total.saturating_mul(page_size))?);
+        let mut free = Pages::new(total);
+        let pages = free.take(count).unwrap_or(0..0);
+        areas.push((Arc::clone(&area), free));
+        Ok(Block { area, pages })
+    }
+
+    /// Frees the pages of a block, and ends areas that nothing uses.
+    pub(crate) fn free(&self, fd: BorrowedFd<'_>, block: &mut Block, page_size: u64) {
+        let mut areas = self.lock();
+        let pages = std::mem::replace(&mut block.pages, 0..0);
+        let found = areas
+            .iter_mut()
+            .find(|(area, _)| Arc::ptr_eq(area, &block.area));
+        if let Some((_, free)) = found {
+            free.give(pages);
+        }
+        let mut kept = false;
+        areas.retain(|(area, free)| {
+            // The block, and messages that are being sent, hold an area, too. New holders come by
+            // calls that take the lock.
+            let own = usize::from(Arc::ptr_eq(area, &block.area));
+            let is_used = !free.are_free() || Arc::strong_count(area) > 1 + own;
+            let keep = is_used || (!kept && area.length() == USUAL.saturating_mul(page_size));
+            kept |= keep && !is_used;
+            if !keep {
+                area.end(fd);
+            }
+            keep
+        });
+    }
+
+    /// Returns the area that memory of this process lies in, and its offset there.
+    pub(crate) fn locate(&self, address: usize, length: usize) -> Option<(Arc<Area>, u64)> {
+        let areas = self.lock();
+        areas.iter().find_map(|(area, _)| {
+            let offset = area.offset_of(address, length)?;
+            Some((Arc::clone(area), offset))
+        })
+    }
+}
