@@ -35,7 +35,7 @@ BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
 SAMPLE_NAMES = ("broadcast", "copy", "stale", "connection", "channels")
 # Tests in Rust that need a device.
-TEST_NAMES = ("locked_memory", "message_hazard", "shared_pages")
+TEST_NAMES = ("locked_memory", "message_exchange", "message_hazard", "shared_pages")
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
 user:x:1000:1000:user:/tmp:/bin/sh

@@ -36,7 +36,10 @@ METHODS = (
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:messages")
-EXCHANGE = _programs("exchange", "exchange_send", "exchange_swap", "peer_message")
+EXCHANGE = (
+    *_programs("exchange", "exchange_send", "exchange_swap", "peer_message"),
+    "nodes:messages",
+)
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
     "nodes:(stalled|faults)",

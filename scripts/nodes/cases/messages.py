@@ -14,8 +14,8 @@ from .registry import case_of, expect
 PORT = 900
 TIMEOUT = 120.0
 LIMIT = "--timeout 60"
-SENDING = ("copy-dma", "direct-dma", "v2p-dma")
-RECEIVING = ("copy-dma", "v2p-dma")
+SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
+RECEIVING = ("copy-dma", "v2p-dma", "pex-dma")
 # Not a multiple of any length of messages.
 FILE = (1 << 20) + 13
 # One piece, exactly one slot, and several slots.
@@ -58,6 +58,12 @@ def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, i
         receiver.end()
 
 
+def used(*ends: Endpoint) -> list[tuple[int, int]]:
+    """Return the numbers of regions and pages in use at each end."""
+    infos = [end.info() for end in ends]
+    return [(info["regions"], info["pages"]) for info in infos]
+
+
 @case_of(USUAL)
 def all_pairs_arrive_unchanged(pair: Cluster) -> None:
     """Each technique of sending goes with each of receiving, with any length of messages."""
@@ -95,10 +101,8 @@ def others_are_refused_by_name(pair: Cluster) -> None:
     """What cannot be used is refused before anything is sent, with its reason."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    refused = [f"send {b.number} {PORT} --technique {name}" for name in ("pio", "pex-dma")]
-    refused += [
-        f"recv {PORT} --technique {name}" for name in ("pio", "direct-dma", "pex-dma", "redirect")
-    ]
+    refused = [f"send {b.number} {PORT} --technique {name}" for name in ("pio",)]
+    refused += [f"recv {PORT} --technique {name}" for name in ("pio", "direct-dma", "redirect")]
     for command in refused:
         result = a.node.run(a.command(f"{command} {LIMIT} </dev/null"), TIMEOUT)
         name = command.rpartition(" ")[2]
@@ -125,10 +129,19 @@ def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
     """A side that is killed is noticed by the other one, which fails."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    for killed in ("sender", "receiver"):
+    before = used(a, b)
+    # A side that sends by page exchange, or receives so, is killed in the middle of it.
+    for killed, technique in (
+        ("sender", "copy-dma"),
+        ("receiver", "copy-dma"),
+        ("sender", "pex-dma"),
+        ("receiver", "pex-dma"),
+    ):
         reader = f"{{ head -c {1 << 20} >/dev/null && echo begun; cat >/dev/null; }}"
-        receiver = b.node.spawn(f"set -o pipefail; {b.command(f'recv {PORT} {LIMIT}')} | {reader}")
-        sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait </dev/zero")
+        options = f"{LIMIT} --technique {technique}"
+        recv = b.command(f"recv {PORT} {options}")
+        receiver = b.node.spawn(f"set -o pipefail; {recv} | {reader}")
+        sender = a.spawn(f"send {b.number} {PORT} {options} --wait </dev/zero")
         receiver.wait_output("begun", TIMEOUT)
         gone, left = (sender, receiver) if killed == "sender" else (receiver, sender)
         gone.kill()
@@ -140,6 +153,7 @@ def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
             f"the {killed} was killed: exit {result.rc}\n{result.stderr}",
         )
     carry(a, b, "", "")
+    wait_until(lambda: used(a, b) == before, TIMEOUT, "what the killed sides had is freed")
 
 
 @case_of(USUAL)
@@ -264,7 +278,8 @@ def memory_that_changes_early(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     device = pair.device
     assert device
-    for technique, first in (("copy-dma", "1"), ("direct-dma", "2"), ("v2p-dma", "2")):
+    found_first = {"copy-dma": "1", "pex-dma": "1", "direct-dma": "2", "v2p-dma": "2"}
+    for technique, first in found_first.items():
         a.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
         receiver = b.spawn(f"recv {PORT} {LIMIT} >/tmp/received")
         program = f"/tests/message_hazard {b.number} {PORT} {technique}"
@@ -284,3 +299,19 @@ def memory_that_changes_early(pair: Cluster) -> None:
             device.release(a.number)
             sender.end()
             receiver.end()
+
+
+@case_of(USUAL)
+def pages_are_exchanged_or_copied_for_a_reason(pair: Cluster) -> None:
+    """Messages by page exchange arrive unchanged from and in all memory, with the right counts."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    program = "/tests/message_exchange"
+    receiver = b.node.spawn(f"{program} receive {PORT}")
+    sender = a.node.spawn(f"{program} send {PORT} {b.number}")
+    try:
+        finish(sender, "the sender")
+        finish(receiver, "the receiver")
+    finally:
+        sender.end()
+        receiver.end()

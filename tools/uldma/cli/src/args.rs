@@ -103,10 +103,10 @@ impl Node {
 }
 
 const SEND_HELP: &str = "\
-Techniques of sending: copy-dma, direct-dma and v2p-dma; of receiving: copy-dma and v2p-dma. pio, pex-dma and
-redirect are refused with the reason. The two sides choose independently of each other. A posted buffer
-(v2p-dma) takes one message: it has to have the bytes of the longest. --json reports on standard error, as
-standard output has the data.";
+Techniques of sending: copy-dma, direct-dma, v2p-dma and pex-dma; of receiving: copy-dma, v2p-dma and
+pex-dma. pio and redirect are refused with the reason. The two sides choose independently of each other. A
+posted buffer (v2p-dma) takes one message: it has to have the bytes of the longest. --json reports on standard
+error, as standard output has the data.";
 
 const LISTEN_HELP: &str = "\
 Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
@@ -201,6 +201,9 @@ pub(crate) struct SlotArgs {
     /// Slots or posted buffers
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) slots: u8,
+    /// By pex-dma, copy messages and pieces of less than these bytes (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = buffer)]
+    pub(crate) exchange_from: usize,
     #[command(flatten)]
     pub(crate) progress: ProgressArgs,
 }
@@ -238,9 +241,9 @@ pub(crate) struct Recv {
     /// Technique of receiving
     #[arg(long, value_name = "TECHNIQUE", default_value = "copy-dma")]
     pub(crate) technique: uldma::ReceiveTechnique,
-    /// Bytes of the longest message, where slots receive (K, M, G: times 1024)
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = buffer)]
-    pub(crate) longest: usize,
+    /// Bytes of the longest message, where slots receive (K, M, G: times 1024) [default: 16M; by pex-dma: 1M]
+    #[arg(long, value_name = "BYTES", value_parser = buffer)]
+    pub(crate) longest: Option<usize>,
     #[command(flatten)]
     pub(crate) slots: SlotArgs,
 }

@@ -4,12 +4,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::ops::DerefMut;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uldma::{
-    Access, Buffer, ConnectOptions, Error, MessageConnection, MessageListener, MessageOptions,
-    ReceiveTechnique, Region, SendTechnique, Sent, SentBuffer,
+    Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, ExchangeStats, Fallbacks,
+    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, Region, SendTechnique,
+    Sent, SentBuffer,
 };
 
 use crate::args::{Common, Recv, Send, SlotArgs};
@@ -33,6 +35,44 @@ struct Report {
     mb_per_s: f64,
     /// System calls by the library during the transfer.
     syscalls: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange: Option<Exchange>,
+}
+
+/// What page exchange did: the half of one side.
+#[derive(Debug, Serialize)]
+struct Exchange {
+    /// Messages sent from protected pages.
+    sent: u64,
+    pages_clean: u64,
+    pages_copied: u64,
+    pages_exchanged: u64,
+    tail_bytes: u64,
+    /// Messages, or pieces, that were not exchanged, by reason.
+    small: u64,
+    ordinary: u64,
+    pinned: u64,
+    unaligned: u64,
+    busy: u64,
+    limit: u64,
+}
+
+impl Exchange {
+    fn new(stats: &ExchangeStats, fallbacks: &Fallbacks) -> Self {
+        Self {
+            sent: stats.sent,
+            pages_clean: stats.pages_clean,
+            pages_copied: stats.pages_copied,
+            pages_exchanged: stats.pages_exchanged,
+            tail_bytes: stats.tail_bytes,
+            small: fallbacks.small,
+            ordinary: fallbacks.ordinary,
+            pinned: fallbacks.pinned,
+            unaligned: fallbacks.unaligned,
+            busy: fallbacks.busy,
+            limit: fallbacks.limit,
+        }
+    }
 }
 
 /// Counts what was moved.
@@ -62,7 +102,12 @@ impl Counter {
     }
 
     /// Prints the report to standard error, if it is requested.
-    fn print(self, common: &Common, technique: &'static str) -> Result<()> {
+    fn print(
+        self,
+        common: &Common,
+        technique: &'static str,
+        exchange: Option<Exchange>,
+    ) -> Result<()> {
         self.progress.finish();
         if !common.json {
             return Ok(());
@@ -76,6 +121,7 @@ impl Counter {
             seconds,
             mb_per_s: output::megabytes_per_second(self.bytes, seconds),
             syscalls: uldma::calls() - self.calls,
+            exchange,
         };
         let text =
             serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
@@ -88,6 +134,7 @@ fn options(slots: &SlotArgs) -> MessageOptions {
     MessageOptions {
         slot: slots.slot,
         slots: slots.slots,
+        exchange_from: slots.exchange_from,
         ..MessageOptions::default()
     }
 }
@@ -110,7 +157,7 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let style = Style::new(common, &args.slots.progress);
     let mut counter = Counter::new(connection::progress(style));
     let (count, length) = (usize::from(args.slots.slots), args.message);
-    let mut sender = Sender::new(&connection, args.technique, count, length)?;
+    let mut sender = Sender::new((&device, &connection), args.technique, count, length)?;
     let mut input = io::stdin().lock();
     loop {
         match sender.send_next(&mut connection, &mut input, common.timeout) {
@@ -125,13 +172,18 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     connection.set_sending(SendTechnique::CopyDma)?;
     connection.send(&[], common.timeout)?;
     connection.flush(common.timeout)?;
-    counter.print(common, args.technique.name())
+    let stats = connection.exchange_stats();
+    let exchange =
+        (args.technique == SendTechnique::PexDma).then(|| Exchange::new(&stats, &stats.not_sent));
+    counter.print(common, args.technique.name(), exchange)
 }
 
 /// The memory that messages are sent from.
 enum Sender {
     /// Copied by the library.
     Bytes(Vec<u8>),
+    /// Protected while it is sent, used in turns.
+    Pages(VecDeque<ExchangeBuffer>),
     /// Registered once, used in turns.
     Regions(VecDeque<(Region, Option<Sent>)>, usize),
     /// Pinned for each message, used in turns.
@@ -155,12 +207,16 @@ impl Turn {
 
 impl Sender {
     fn new(
-        connection: &MessageConnection,
+        (device, connection): (&Device, &MessageConnection),
         technique: SendTechnique,
         count: usize,
         length: usize,
     ) -> Result<Self> {
         Ok(match technique {
+            SendTechnique::PexDma => {
+                let buffers = (0..count).map(|_| device.exchangeable(length));
+                Self::Pages(buffers.collect::<uldma::Result<_>>()?)
+            }
             SendTechnique::DirectDma => {
                 let mut regions = VecDeque::new();
                 for _ in 0..count {
@@ -191,6 +247,17 @@ impl Sender {
                 if length > 0 {
                     connection.send(&bytes[..length], timeout)?;
                 }
+                Ok(length)
+            }
+            Self::Pages(buffers) => {
+                let Some(mut buffer) = buffers.pop_front() else {
+                    return Ok(0);
+                };
+                let length = fill(input, &mut buffer)?;
+                if length > 0 {
+                    connection.send(&buffer[..length], timeout)?;
+                }
+                buffers.push_back(buffer);
                 Ok(length)
             }
             Self::Regions(regions, most) => {
@@ -233,7 +300,7 @@ impl Sender {
     fn failed(&self, connection: &mut MessageConnection) -> Option<Failure> {
         let error = |sent: &Sent| connection.is_sent(sent).err();
         let first = match self {
-            Self::Bytes(_) => None,
+            Self::Bytes(_) | Self::Pages(_) => None,
             Self::Regions(regions, _) => {
                 let mut sent = regions.iter().filter_map(|(_, sent)| sent.as_ref());
                 sent.find_map(error)
@@ -249,7 +316,7 @@ impl Sender {
     /// Waits until all messages have been read.
     fn finish(self, connection: &mut MessageConnection, timeout: Duration) -> Result<()> {
         match self {
-            Self::Bytes(_) => {}
+            Self::Bytes(_) | Self::Pages(_) => {}
             Self::Regions(regions, _) => {
                 for (_, sent) in &regions {
                     if let Some(sent) = sent {
@@ -318,8 +385,8 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
                 }
             }
         }
-        _ => {
-            let mut bytes = vec![0; args.longest];
+        technique => {
+            let mut bytes = target(&device, technique, args.longest)?;
             loop {
                 match connection.receive(&mut bytes, FOREVER) {
                     Ok(0) => break None,
@@ -329,14 +396,30 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
             }
         }
     };
+    let stats = connection.exchange_stats();
+    let exchange = (args.technique == ReceiveTechnique::PexDma)
+        .then(|| Exchange::new(&stats, &stats.not_exchanged));
     match failed {
-        None => counter.print(common, args.technique.name()),
+        None => counter.print(common, args.technique.name(), exchange),
         Some(Error::Closed | Error::LinkDown) => Err(Failure::new(
             Kind::Peer,
             "the other side went away before the end of the data",
         )),
         Some(error) => Err(error.into()),
     }
+}
+
+/// Allocates the memory that messages are received into.
+fn target(
+    device: &Device,
+    technique: ReceiveTechnique,
+    longest: Option<usize>,
+) -> Result<Box<dyn DerefMut<Target = [u8]>>> {
+    Ok(match technique {
+        // Its pages are charged to RLIMIT_MEMLOCK.
+        ReceiveTechnique::PexDma => Box::new(device.exchangeable(longest.unwrap_or(1 << 20))?),
+        _ => Box::new(vec![0; longest.unwrap_or(16 << 20)]),
+    })
 }
 
 #[cfg(test)]

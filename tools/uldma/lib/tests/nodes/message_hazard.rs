@@ -26,6 +26,7 @@ fn main() {
     let technique: SendTechnique = technique.parse().unwrap();
     let options = MessageOptions {
         sending: technique,
+        exchange_from: BYTES,
         ..Default::default()
     };
     let connect = ConnectOptions {
@@ -61,6 +62,18 @@ fn main() {
             memory.write(0, &AFTER).unwrap();
             println!("changed");
             connection.wait_sent(&sent, PATIENCE).unwrap();
+        }
+        SendTechnique::PexDma => {
+            let mut buffer = device.exchangeable(BYTES).unwrap();
+            buffer.copy_from_slice(&BEFORE);
+            connection.send(&buffer, PATIENCE).unwrap();
+            buffer.copy_from_slice(&AFTER);
+            assert_eq!(*buffer, AFTER);
+            println!("changed");
+            connection.flush(PATIENCE).unwrap();
+            let stats = connection.exchange_stats();
+            assert_eq!((stats.sent, stats.pages_copied), (1, 1));
+            assert_eq!(*buffer, AFTER);
         }
         _ => {
             let mut bytes = BEFORE;
