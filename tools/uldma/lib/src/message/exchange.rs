@@ -11,7 +11,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::deadline::Deadline;
-use super::MessageConnection;
+use super::engine::Engine;
 use crate::exchange::ExchangeSlots;
 use crate::heap::{Area, Part};
 use crate::{Device, Error, Result, Ticket};
@@ -247,9 +247,8 @@ impl Drop for Exchanges {
     }
 }
 
-impl MessageConnection {
-    /// Returns what the connection has done by `PEX_DMA` so far.
-    pub fn exchange_stats(&self) -> ExchangeStats {
+impl Engine {
+    pub(super) fn exchange_stats(&self) -> ExchangeStats {
         self.exchanges.stats
     }
 

@@ -4,10 +4,12 @@
 //!
 //! A channel, which is two rings in the window, carries what the two sides have to know: first the
 //! names of the endpoints, then *credits*, the number of buffers that the receiver has posted so
-//! far. It also notifies each side of the other one's end. The devices move the messages.
+//! far. It also notifies each side of the other one's end. The devices move the messages (`engine`).
 
+mod begun;
 mod control;
 mod deadline;
+mod engine;
 mod exchange;
 mod handshake;
 mod listener;
@@ -21,22 +23,17 @@ use std::time::Duration;
 
 use self::control::Control;
 use self::deadline::Deadline;
+use self::engine::Engine;
 use self::exchange::Exchanges;
 pub use self::exchange::{ExchangeStats, Fallbacks};
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
-use self::receiving::Receiver;
-use self::sending::{Piece, Sender};
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use crate::region::Registered;
 use crate::ring::Violation;
-use crate::wakeup::LONGEST_SLEEP;
-use crate::{
-    Access, Buffer, Channel, ConnectOptions, Context, ContextOptions, Device, Endpoint, Error,
-    Method, Peer, Reception, Refusal, Result, Spin, Ticket,
-};
+use crate::{Buffer, Channel, ConnectOptions, Device, Peer, Result, Spin};
 
 /// Bytes of each ring of the channel.
 const CONTROL: u64 = 4096;
@@ -50,7 +47,7 @@ const CONTROL: u64 = 4096;
 /// | send bytes, which may be changed on return | [`MessageConnection::send`] |
 /// | send from memory that is registered already (`DIRECT_DMA`) | [`MessageConnection::start`], [`MessageConnection::wait_sent`] |
 /// | send a buffer, pinned for the message (`V2P_DMA`) | [`MessageConnection::send_buffer`], [`MessageConnection::reclaim`] |
-/// | receive into any memory (`COPY_DMA`) | [`MessageConnection::receive`] |
+/// | receive into any memory (`PIO`, `COPY_DMA`) | [`MessageConnection::receive`] |
 /// | receive into posted buffers (`V2P_DMA`) | [`MessageConnection::post`], [`MessageConnection::receive_buffer`] |
 /// | send and receive without copies (`PEX_DMA`) | the calls for any memory, with [`Device::exchangeable`] |
 ///
@@ -58,17 +55,13 @@ const CONTROL: u64 = 4096;
 /// [`MessageConnection::flush`] before.
 #[derive(Debug)]
 pub struct MessageConnection {
-    // Fields drop in this order: the device reaches no memory that is freed, and the peer learns of
-    // the end last.
-    endpoint: Endpoint,
-    context: Context,
-    sender: Sender,
-    receiver: Receiver,
-    exchanges: Exchanges,
-    options: MessageOptions,
-    spin: Spin,
-    device: Device,
-    control: Control,
+    path: Path,
+}
+
+/// How messages travel.
+#[derive(Debug)]
+enum Path {
+    Engine(Box<Engine>),
 }
 
 impl MessageConnection {
@@ -77,9 +70,9 @@ impl MessageConnection {
     /// # Errors
     ///
     /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when
-    /// the link is down, EOPNOTSUPP when the device does not match messages; [`Error::Timeout`];
-    /// [`Error::Closed`] when the other side ends; [`Error::Violation`] when it has another
-    /// protocol; [`Error::Technique`] for a technique that cannot be used.
+    /// the link is down; [`Error::Timeout`]; [`Error::Closed`] when the other side ends;
+    /// [`Error::Violation`] when it has another protocol; [`Error::Technique`] for a technique that
+    /// cannot be used, also when the peer has no engine or uses `PIO`.
     pub fn connect(
         device: &Device,
         node: u32,
@@ -101,61 +94,33 @@ impl MessageConnection {
         options: MessageOptions,
         timeout: Duration,
     ) -> Result<Self> {
+        let deadline = Deadline::after(timeout);
         let exchanges = Exchanges::new(device, options.exchange_from);
         let device = device.reopen()?;
-        let most = device.query()?.max_transfer;
+        let query = device.query()?;
         // With credits, no message has to wait for its buffer.
-        let endpoint = device.endpoint(most, Duration::ZERO)?;
-        let context = device.context_with(Method::Queue, ContextOptions::default())?;
-        let slot = options.slot as u64;
-        let (receiver, piece) = match options.receiving {
-            ReceiveTechnique::V2pDma => (Receiver::with_buffers(), most),
-            ReceiveTechnique::PexDma => {
-                let bytes = slot.next_multiple_of(device.page_size().max(1));
-                let slots = exchanges.slots(bytes, options.slots)?;
-                (Receiver::with_slots(slots.into(), bytes), bytes)
-            }
-            _ => {
-                let region = options.register(&device, Access::ReadWrite)?;
-                (Receiver::with_slots(region.into(), slot), slot)
-            }
-        };
+        let endpoint = device.endpoint(query.max_transfer, Duration::ZERO)?;
         let own = Handshake {
             receiving: options.receiving,
-            piece,
+            piece: options.piece(query.page_size, query.max_transfer),
             endpoint: endpoint.name(),
         };
-        let deadline = Deadline::after(timeout);
         let (control, peer) = Control::exchange(channel, &own, timeout)?;
         if peer.endpoint.node != node {
             return Err(Violation::Handshake.into());
         }
-        endpoint.connect(peer.endpoint)?;
-        let whole = peer.receiving == ReceiveTechnique::V2pDma;
-        let slots = options.register(&device, Access::ReadWrite)?;
-        let mut connection = Self {
-            sender: Sender::new(slots, slot, peer.piece.min(most), whole),
-            receiver,
-            exchanges,
-            endpoint,
-            context,
-            options,
-            spin: Spin::Adaptive,
-            device,
-            control,
-        };
-        connection.post_slots()?;
-        connection.control.tell(connection.endpoint.posted())?;
-        // Slots are posted before the first credits; buffers when the peer's program does.
-        while !whole && connection.control.credits() == 0 {
-            connection.control.wait(deadline)?;
-        }
-        Ok(connection)
+        let both = (&own, &peer);
+        let ends = (endpoint, control);
+        let engine = Engine::new(device, exchanges, ends, both, options, deadline)?;
+        let path = Path::Engine(Box::new(engine));
+        Ok(Self { path })
     }
 
     /// Returns the open file that memory for this connection can be registered with.
     pub fn device(&self) -> &Device {
-        &self.device
+        match &self.path {
+            Path::Engine(engine) => engine.device(),
+        }
     }
 
     /// Changes the technique of [`MessageConnection::send`].
@@ -164,18 +129,20 @@ impl MessageConnection {
     ///
     /// [`Error::Technique`] for a technique that cannot be used.
     pub fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
-        self.options.sending = technique.check()?;
-        Ok(())
+        match &mut self.path {
+            Path::Engine(engine) => engine.set_sending(technique),
+        }
     }
 
     /// Sets how long calls poll before they sleep; [`Spin::Adaptive`] at first.
     pub fn set_spin(&mut self, spin: Spin) {
-        self.spin = spin;
-        self.control.set_spin(spin);
+        match &mut self.path {
+            Path::Engine(engine) => engine.set_spin(spin),
+        }
     }
 
-    /// Sends a message, whose bytes may be changed when this returns. By `COPY_DMA` this returns
-    /// when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
+    /// Sends a message, whose bytes may be changed when this returns. By `PIO` and `COPY_DMA` this
+    /// returns when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
     /// of the transfer; by `V2P_DMA` when the device has read them.
     ///
     /// # Errors
@@ -186,60 +153,9 @@ impl MessageConnection {
     /// [`Error::LinkDown`], [`Error::Technique`] for a technique that needs memory of another kind,
     /// [`Error::System`]: those of registering.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        let deadline = Deadline::after(timeout);
-        self.begin_message()?;
-        match self.options.sending {
-            SendTechnique::CopyDma => self.send_copy(message, deadline),
-            // There is nothing to be pinned.
-            SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, deadline),
-            SendTechnique::V2pDma => self.send_pinned(message, deadline),
-            SendTechnique::PexDma => self.send_exchanged(message, deadline),
-            other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
+        match &mut self.path {
+            Path::Engine(engine) => engine.send(message, timeout),
         }
-    }
-
-    /// Reports what has failed before.
-    fn begin_message(&mut self) -> Result<()> {
-        self.harvest()?;
-        let before = self.sender.check();
-        before.map_err(|error| self.reason_of(error))
-    }
-
-    /// Returns the error for a failed transfer: the end of the peer, if that is the reason.
-    fn reason_of(&mut self, error: Error) -> Error {
-        match error {
-            Error::Transfer {
-                status: Refusal::Remote | Refusal::LinkDown,
-                ..
-            } => self.control.check_peer().err().unwrap_or(error),
-            _ => error,
-        }
-    }
-
-    fn send_copy(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
-        for piece in self.sender.copied_pieces(message.len() as u64)? {
-            let pushed = self.push_copy(message, piece, deadline);
-            pushed.inspect_err(|_| self.sender.tear(piece))?;
-        }
-        Ok(())
-    }
-
-    fn push_copy(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
-        if let Some(ticket) = self.sender.blocked_by() {
-            self.wait_ended(ticket, deadline)?;
-        }
-        self.wait_room(deadline)?;
-        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        self.sender
-            .push_copy(&self.context, &self.endpoint, bytes, piece)
-    }
-
-    fn send_pinned(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
-        let device = self.device.clone();
-        device.with_readable(message, |region| {
-            let sent = self.start_from(region, 0, message.len() as u64, deadline)?;
-            self.finish(&sent, deadline)
-        })?
     }
 
     /// Sends a part of registered memory by `DIRECT_DMA`, and returns before the device has read it:
@@ -257,35 +173,7 @@ impl MessageConnection {
         part: Range<u64>,
         timeout: Duration,
     ) -> Result<Sent> {
-        let length = part.end.saturating_sub(part.start);
-        if part.start > part.end || part.end > region.length() {
-            return Err(Error::Range {
-                offset: part.start,
-                length,
-                size: region.length(),
-            });
-        }
-        self.begin_message()?;
-        self.start_from(region, part.start, length, Deadline::after(timeout))
-    }
-
-    fn start_from(
-        &mut self,
-        region: &impl Registered,
-        start: u64,
-        length: u64,
-        deadline: Deadline,
-    ) -> Result<Sent> {
-        let mut sent = None;
-        for piece in self.sender.pieces(length)? {
-            let pushed = self.wait_room(deadline).and_then(|()| {
-                let place = (region, start);
-                self.sender
-                    .push_from(&self.context, &self.endpoint, place, piece, sent.take())
-            });
-            sent = Some(pushed.inspect_err(|_| self.sender.tear(piece))?);
-        }
-        sent.ok_or(Refusal::BadSize.into())
+        self.engine().start(region, part, timeout)
     }
 
     /// Returns true if the device has read a message, so that its memory may be changed.
@@ -294,12 +182,7 @@ impl MessageConnection {
     ///
     /// [`Error::Transfer`] when the message failed.
     pub fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
-        self.harvest()?;
-        let pending = self.sender.oldest();
-        if pending.is_some_and(|oldest| oldest <= sent.last) {
-            return Ok(false);
-        }
-        sent.check().map(|()| true)
+        self.engine().is_sent(sent)
     }
 
     /// Waits until the device has read a message.
@@ -308,12 +191,7 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed.
     pub fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
-        self.finish(sent, Deadline::after(timeout))
-    }
-
-    fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
-        self.wait_ended(sent.last, deadline)?;
-        sent.check().map_err(|error| self.reason_of(error))
+        self.engine().wait_sent(sent, timeout)
     }
 
     /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
@@ -324,10 +202,7 @@ impl MessageConnection {
     /// Those of [`Device::register`]; [`Error::Timeout`] when the peer has posted no buffer in time,
     /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed.
     pub fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
-        self.begin_message()?;
-        let region = self.device.register(buffer, Access::Read)?;
-        let sent = self.start_from(&region, 0, region.length(), Deadline::after(timeout))?;
-        Ok(SentBuffer { sent, region })
+        self.engine().send_buffer(buffer, timeout)
     }
 
     /// Waits until the device has read a buffer, and returns it.
@@ -336,8 +211,7 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed.
     pub fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
-        self.wait_sent(&message.sent, timeout)?;
-        message.into_buffer()
+        self.engine().reclaim(message, timeout)
     }
 
     /// Waits until all messages are in the peer's memory.
@@ -347,10 +221,9 @@ impl MessageConnection {
     /// [`Error::Timeout`]; [`Error::Transfer`] of a message by `COPY_DMA` that failed and was not
     /// reported.
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
-        if let Some(last) = self.sender.newest() {
-            self.wait_ended(last, Deadline::after(timeout))?;
+        match &mut self.path {
+            Path::Engine(engine) => engine.flush(timeout),
         }
-        self.begin_message()
     }
 
     /// Posts a buffer for one message, by `V2P_DMA`. It is pinned until it is received.
@@ -360,14 +233,7 @@ impl MessageConnection {
     /// [`Error::Technique`] when slots receive the messages; [`Error::Refused`] while 64 buffers are
     /// posted; those of [`Device::register`]. The buffer is freed.
     pub fn post(&mut self, buffer: Buffer) -> Result<()> {
-        let technique = self.options.receiving;
-        if self.receiver.has_slots() {
-            return Err(technique.refused("messages arrive in slots"));
-        }
-        self.receiver
-            .post(&self.device, &self.endpoint, &self.context, buffer)?;
-        self.tell_credits();
-        Ok(())
+        self.engine().post(buffer)
     }
 
     /// Receives the next message into the oldest posted buffer. Returns the buffer, and the length
@@ -378,15 +244,7 @@ impl MessageConnection {
     /// [`Error::Timeout`], [`Error::Transfer`] when the message failed, [`Error::Closed`] after the
     /// last message, [`Error::LinkDown`], [`Error::Technique`] when slots receive the messages.
     pub fn receive_buffer(&mut self, timeout: Duration) -> Result<(Buffer, usize)> {
-        let technique = self.options.receiving;
-        if self.receiver.has_slots() {
-            return Err(technique.refused("messages arrive in slots"));
-        }
-        let reception = self.wait_reception(Deadline::after(timeout))?;
-        let buffer = self.receiver.take_buffer(&reception)?;
-        check(&reception)?;
-        let length = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
-        Ok((buffer, length))
+        self.engine().receive_buffer(timeout)
     }
 
     /// Receives the next message into the start of `target`, and returns its length. If the time is
@@ -398,143 +256,21 @@ impl MessageConnection {
     /// [`Error::Transfer`] when the message failed, [`Error::Closed`] after the last message,
     /// [`Error::LinkDown`], [`Error::Technique`] when buffers have to be posted.
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        if !self.receiver.has_slots() {
-            let technique = self.options.receiving;
-            return Err(technique.refused("messages arrive in posted buffers"));
-        }
-        let deadline = Deadline::after(timeout);
-        let mut length = self.receiver.resume(target);
-        let mut has_begun = length > 0;
-        loop {
-            // A message without end must not keep the caller here.
-            let waited = if has_begun && deadline.is_over() {
-                Err(deadline.missed("end of the message"))
-            } else {
-                self.wait_reception(deadline)
-            };
-            let reception = waited.inspect_err(|_| self.receiver.interrupted(target, length))?;
-            let rest = target.get_mut(length..).unwrap_or_default();
-            if self.exchanges.are_sending() {
-                // Pages whose send has ended can be exchanged.
-                self.harvest()?;
-            }
-            self.receiver
-                .take_piece(&reception, rest, &mut self.exchanges)?;
-            self.post_slots()?;
-            let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
-            length = length.saturating_add(bytes);
-            self.receiver.note(&reception);
-            has_begun = true;
-            if !reception.more {
-                break;
-            }
-        }
-        self.receiver.take_failure()?;
-        if length > target.len() {
-            let limit = target.len();
-            return Err(Error::TooLong { length, limit });
-        }
-        Ok(length)
-    }
-
-    /// Posts the slots that are free, and tells the peer before it has to wait for them.
-    fn post_slots(&mut self) -> Result<()> {
-        self.receiver.post_slots(&self.endpoint, &self.context)?;
-        let untold = self.control.untold(self.endpoint.posted());
-        if untold * 2 >= u64::from(self.options.slots) {
-            self.tell_credits();
-        }
-        Ok(())
-    }
-
-    /// Tells the peer what is posted. If the peer has ended, the next wait reports that, after the
-    /// last message.
-    fn tell_credits(&mut self) {
-        let _ = self.control.tell(self.endpoint.posted());
-    }
-
-    /// Waits for the next message of the device.
-    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
-        let number = self.receiver.next();
-        let polled = self
-            .context
-            .poll(self.spin, || self.endpoint.ended(number).transpose());
-        if let Some(reception) = polled {
-            return reception;
-        }
-        loop {
-            let posted = self.endpoint.posted();
-            let ended = self
-                .control
-                .tell(posted)
-                .and_then(|()| self.control.collect())
-                .and_then(|()| self.control.check_peer());
-            // The peer's last messages come before its end.
-            if let Some(reception) = self.endpoint.ended(number)? {
-                return Ok(reception);
-            }
-            ended?;
-            if deadline.is_over() {
-                return Err(deadline.missed("message from the peer"));
-            }
-            self.endpoint
-                .wait(number, deadline.or_after(LONGEST_SLEEP))?;
+        match &mut self.path {
+            Path::Engine(engine) => engine.receive(target, timeout),
         }
     }
 
-    /// Waits until one more piece can be sent: until the peer has a buffer for it, and the queue
-    /// room.
-    fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
-        self.harvest()?;
-        self.sender.check_torn()?;
-        if !self.options.without_credits {
-            while self.control.credits() <= self.sender.sent {
-                self.control.wait(deadline)?;
-            }
+    /// Returns what the connection has done by `PEX_DMA` so far.
+    pub fn exchange_stats(&self) -> ExchangeStats {
+        match &self.path {
+            Path::Engine(engine) => engine.exchange_stats(),
         }
-        while let Some(oldest) = self.sender.blocked_by_queue() {
-            self.wait_ended(oldest, deadline)?;
-        }
-        Ok(())
     }
 
-    /// Waits until a send has ended, well or not.
-    fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
-        let is_over = |oldest: Option<Ticket>| oldest.is_none_or(|oldest| oldest > ticket);
-        self.harvest()?;
-        while !is_over(self.sender.oldest()) {
-            match self.context.wait(ticket, self.spin, deadline.left()) {
-                Err(Error::Timeout { .. }) => return Err(deadline.missed("end of a message")),
-                // The result is that of the message.
-                Ok(_) | Err(Error::Transfer { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            self.harvest()?;
+    fn engine(&mut self) -> &mut Engine {
+        match &mut self.path {
+            Path::Engine(engine) => engine,
         }
-        Ok(())
     }
-
-    fn harvest(&mut self) -> Result<()> {
-        let counted = !self.options.without_credits;
-        self.sender.harvest(&self.context, counted)?;
-        self.exchanges.release(self.sender.oldest())
-    }
-}
-
-/// Returns the bytes of a piece.
-fn part(message: &[u8], piece: Piece) -> Option<&[u8]> {
-    let start = usize::try_from(piece.offset).ok()?;
-    let length = usize::try_from(piece.bytes).ok()?;
-    message.get(start..)?.get(..length)
-}
-
-/// Turns a failed reception into an error.
-fn check(reception: &Reception) -> Result<()> {
-    reception.failure.map_or(Ok(()), |status| {
-        Err(Error::Transfer {
-            ticket: reception.number,
-            bytes: reception.bytes,
-            status,
-        })
-    })
 }

@@ -58,6 +58,18 @@ impl MessageOptions {
         Ok(())
     }
 
+    /// Returns the bytes of the longest piece of a message that this side receives from a device,
+    /// which moves at most `most`.
+    pub(super) fn piece(&self, page_size: u64, most: u64) -> u64 {
+        let slot = self.slot as u64;
+        match self.receiving {
+            ReceiveTechnique::V2pDma => most,
+            // Pages of a slot are exchanged.
+            ReceiveTechnique::PexDma => slot.next_multiple_of(page_size.max(1)),
+            _ => slot,
+        }
+    }
+
     /// Registers memory for all slots of one direction.
     pub(super) fn register(&self, device: &Device, access: Access) -> Result<Region> {
         let buffer = Buffer::new(self.slot.saturating_mul(self.slots.into()))?;

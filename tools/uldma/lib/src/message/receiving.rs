@@ -4,7 +4,8 @@
 
 use std::collections::VecDeque;
 
-use super::check;
+use super::begun::Begun;
+use super::engine::check;
 use super::exchange::Exchanges;
 use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
@@ -65,8 +66,8 @@ pub(super) struct Receiver {
     posted: Posted,
     /// Messages of the device that were taken.
     taken: u64,
-    /// The beginning of a message, and its length so far, after a call has ended in the middle.
-    begun: Option<(Vec<u8>, usize)>,
+    /// The beginning of a message that a call has left.
+    pub(super) begun: Begun,
     /// The first failure of a piece of the message.
     failed: Option<Reception>,
 }
@@ -86,7 +87,7 @@ impl Receiver {
         Self {
             posted,
             taken: 0,
-            begun: None,
+            begun: Begun::default(),
             failed: None,
         }
     }
@@ -179,29 +180,6 @@ impl Receiver {
         self.failed.take().map_or(Ok(()), |failed| check(&failed))
     }
 
-    /// Keeps the beginning of a message, of which `length` bytes have arrived, for the next call.
-    pub(super) fn interrupted(&mut self, target: &[u8], length: usize) {
-        if length > 0 {
-            let begun = target.get(..length).unwrap_or(target);
-            self.begun = Some((begun.to_vec(), length));
-        }
-    }
-
-    /// Puts the beginning of a message into `target`, and returns its length.
-    pub(super) fn resume(&mut self, target: &mut [u8]) -> usize {
-        let Some((begun, length)) = self.begun.take() else {
-            return 0;
-        };
-        for (byte, value) in target.iter_mut().zip(&begun) {
-            *byte = *value;
-        }
-        // What the earlier, shorter target could not take is lost.
-        if begun.len() < length {
-            return length.max(target.len().saturating_add(1));
-        }
-        length
-    }
-
     /// Takes the buffer that a message arrived in.
     pub(super) fn take_buffer(&mut self, reception: &Reception) -> Result<Buffer> {
         self.taken = reception.number;
@@ -212,29 +190,5 @@ impl Receiver {
         region
             .ok_or(Error::RecordLost(reception.number))?
             .unregister()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_goes_on_after_a_call_that_ended_in_its_middle() {
-        let mut receiver = Receiver::with_buffers();
-        let mut target = *b"........";
-        assert_eq!(receiver.resume(&mut target), 0);
-        receiver.interrupted(b"abcd....", 4);
-        assert_eq!(receiver.resume(&mut target), 4);
-        assert_eq!(&target, b"abcd....");
-        assert_eq!(receiver.resume(&mut target), 0);
-    }
-
-    #[test]
-    fn what_a_short_target_has_lost_is_too_long_for_any() {
-        let mut receiver = Receiver::with_buffers();
-        receiver.interrupted(b"ab", 4);
-        let mut target = [0; 8];
-        assert!(receiver.resume(&mut target) > target.len());
     }
 }

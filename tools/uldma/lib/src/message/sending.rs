@@ -96,7 +96,7 @@ impl Piece {
 }
 
 /// Cuts a message of `length` bytes into pieces of at most `most`; an empty one is one piece.
-fn pieces(length: u64, most: u64) -> impl Iterator<Item = Piece> {
+pub(super) fn pieces(length: u64, most: u64) -> impl Iterator<Item = Piece> {
     let most = most.max(1);
     let count = length.div_ceil(most).max(1);
     (0..count).map(move |number| {
@@ -107,6 +107,13 @@ fn pieces(length: u64, most: u64) -> impl Iterator<Item = Piece> {
             more: number + 1 < count,
         }
     })
+}
+
+/// Returns the bytes of a piece.
+pub(super) fn part(message: &[u8], piece: Piece) -> Option<&[u8]> {
+    let start = usize::try_from(piece.offset).ok()?;
+    let length = usize::try_from(piece.bytes).ok()?;
+    message.get(start..)?.get(..length)
 }
 
 impl Sender {

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Message connections whose devices move the messages, between two endpoints.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::control::Control;
+use super::deadline::Deadline;
+use super::exchange::Exchanges;
+use super::handshake::Handshake;
+use super::receiving::Receiver;
+use super::sending::{part, Piece, Sender, Sent, SentBuffer};
+use super::MessageOptions;
+use crate::region::Registered;
+use crate::wakeup::LONGEST_SLEEP;
+use crate::{
+    Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, ReceiveTechnique,
+    Reception, Refusal, Result, SendTechnique, Spin, Ticket,
+};
+
+/// One side of a message connection between two endpoints.
+#[derive(Debug)]
+pub(super) struct Engine {
+    // Fields drop in this order: the device reaches no memory that is freed, and the peer learns of
+    // the end last.
+    pub(super) endpoint: Endpoint,
+    pub(super) context: Context,
+    pub(super) sender: Sender,
+    receiver: Receiver,
+    pub(super) exchanges: Exchanges,
+    pub(super) options: MessageOptions,
+    spin: Spin,
+    pub(super) device: Device,
+    control: Control,
+}
+
+impl Engine {
+    /// Makes the connection between `endpoint` and that of the peer, whose sides have told each
+    /// other `own` and `peer`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::context_with`], [`Device::register`] and [`Endpoint::connect`];
+    /// [`Error::Timeout`]; [`Error::Closed`] when the peer ends.
+    pub(super) fn new(
+        device: Device,
+        exchanges: Exchanges,
+        (endpoint, control): (Endpoint, Control),
+        (own, peer): (&Handshake, &Handshake),
+        options: MessageOptions,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        let most = device.query()?.max_transfer;
+        let context = device.context_with(Method::Queue, ContextOptions::default())?;
+        let receiver = match options.receiving {
+            ReceiveTechnique::V2pDma => Receiver::with_buffers(),
+            ReceiveTechnique::PexDma => {
+                let slots = exchanges.slots(own.piece, options.slots)?;
+                Receiver::with_slots(slots.into(), own.piece)
+            }
+            _ => {
+                let region = options.register(&device, Access::ReadWrite)?;
+                Receiver::with_slots(region.into(), own.piece)
+            }
+        };
+        endpoint.connect(peer.endpoint)?;
+        let whole = peer.receiving == ReceiveTechnique::V2pDma;
+        let slots = options.register(&device, Access::ReadWrite)?;
+        let slot = options.slot as u64;
+        let mut connection = Self {
+            sender: Sender::new(slots, slot, peer.piece.min(most), whole),
+            receiver,
+            exchanges,
+            endpoint,
+            context,
+            options,
+            spin: Spin::Adaptive,
+            device,
+            control,
+        };
+        connection.post_slots()?;
+        connection.control.tell(connection.endpoint.posted())?;
+        // Slots are posted before the first credits; buffers when the peer's program does.
+        while !whole && connection.control.credits() == 0 {
+            connection.control.wait(deadline)?;
+        }
+        Ok(connection)
+    }
+
+    /// Returns the open file that memory for this connection can be registered with.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Changes the technique of [`Engine::send`].
+    pub(super) fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
+        self.options.sending = technique.check()?;
+        Ok(())
+    }
+
+    /// Sets how long calls poll before they sleep; [`Spin::Adaptive`] at first.
+    pub(super) fn set_spin(&mut self, spin: Spin) {
+        self.spin = spin;
+        self.control.set_spin(spin);
+    }
+
+    /// Sends a message, whose bytes may be changed when this returns. By `COPY_DMA` this returns
+    /// when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
+    /// of the transfer; by `V2P_DMA` when the device has read them.
+    pub(super) fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
+        let deadline = Deadline::after(timeout);
+        self.begin_message()?;
+        match self.options.sending {
+            SendTechnique::CopyDma => self.send_copy(message, deadline),
+            // There is nothing to be pinned.
+            SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, deadline),
+            SendTechnique::V2pDma => self.send_pinned(message, deadline),
+            SendTechnique::PexDma => self.send_exchanged(message, deadline),
+            other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
+        }
+    }
+
+    /// Reports what has failed before.
+    fn begin_message(&mut self) -> Result<()> {
+        self.harvest()?;
+        let before = self.sender.check();
+        before.map_err(|error| self.reason_of(error))
+    }
+
+    /// Returns the error for a failed transfer: the end of the peer, if that is the reason.
+    fn reason_of(&mut self, error: Error) -> Error {
+        match error {
+            Error::Transfer {
+                status: Refusal::Remote | Refusal::LinkDown,
+                ..
+            } => self.control.check_peer().err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    pub(super) fn send_copy(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
+        for piece in self.sender.copied_pieces(message.len() as u64)? {
+            let pushed = self.push_copy(message, piece, deadline);
+            pushed.inspect_err(|_| self.sender.tear(piece))?;
+        }
+        Ok(())
+    }
+
+    fn push_copy(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
+        if let Some(ticket) = self.sender.blocked_by() {
+            self.wait_ended(ticket, deadline)?;
+        }
+        self.wait_room(deadline)?;
+        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
+        self.sender
+            .push_copy(&self.context, &self.endpoint, bytes, piece)
+    }
+
+    fn send_pinned(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
+        let device = self.device.clone();
+        device.with_readable(message, |region| {
+            let sent = self.start_from(region, 0, message.len() as u64, deadline)?;
+            self.finish(&sent, deadline)
+        })?
+    }
+
+    /// Sends a part of registered memory by `DIRECT_DMA`, and returns before the device has read it:
+    /// what is written there before [`Engine::wait_sent`] may be sent instead.
+    pub(super) fn start(
+        &mut self,
+        region: &impl Registered,
+        part: Range<u64>,
+        timeout: Duration,
+    ) -> Result<Sent> {
+        let length = part.end.saturating_sub(part.start);
+        if part.start > part.end || part.end > region.length() {
+            return Err(Error::Range {
+                offset: part.start,
+                length,
+                size: region.length(),
+            });
+        }
+        self.begin_message()?;
+        self.start_from(region, part.start, length, Deadline::after(timeout))
+    }
+
+    pub(super) fn start_from(
+        &mut self,
+        region: &impl Registered,
+        start: u64,
+        length: u64,
+        deadline: Deadline,
+    ) -> Result<Sent> {
+        let mut sent = None;
+        for piece in self.sender.pieces(length)? {
+            let pushed = self.wait_room(deadline).and_then(|()| {
+                let place = (region, start);
+                self.sender
+                    .push_from(&self.context, &self.endpoint, place, piece, sent.take())
+            });
+            sent = Some(pushed.inspect_err(|_| self.sender.tear(piece))?);
+        }
+        sent.ok_or(Refusal::BadSize.into())
+    }
+
+    /// Returns true if the device has read a message, so that its memory may be changed.
+    pub(super) fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
+        self.harvest()?;
+        let pending = self.sender.oldest();
+        if pending.is_some_and(|oldest| oldest <= sent.last) {
+            return Ok(false);
+        }
+        sent.check().map(|()| true)
+    }
+
+    /// Waits until the device has read a message.
+    pub(super) fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
+        self.finish(sent, Deadline::after(timeout))
+    }
+
+    pub(super) fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
+        self.wait_ended(sent.last, deadline)?;
+        sent.check().map_err(|error| self.reason_of(error))
+    }
+
+    /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
+    /// the device has read it.
+    pub(super) fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
+        self.begin_message()?;
+        let region = self.device.register(buffer, Access::Read)?;
+        let sent = self.start_from(&region, 0, region.length(), Deadline::after(timeout))?;
+        Ok(SentBuffer { sent, region })
+    }
+
+    /// Waits until the device has read a buffer, and returns it.
+    pub(super) fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
+        self.wait_sent(&message.sent, timeout)?;
+        message.into_buffer()
+    }
+
+    /// Waits until all messages are in the peer's memory.
+    pub(super) fn flush(&mut self, timeout: Duration) -> Result<()> {
+        if let Some(last) = self.sender.newest() {
+            self.wait_ended(last, Deadline::after(timeout))?;
+        }
+        self.begin_message()
+    }
+
+    /// Posts a buffer for one message, by `V2P_DMA`. It is pinned until it is received.
+    pub(super) fn post(&mut self, buffer: Buffer) -> Result<()> {
+        let technique = self.options.receiving;
+        if self.receiver.has_slots() {
+            return Err(technique.refused("messages arrive in slots"));
+        }
+        self.receiver
+            .post(&self.device, &self.endpoint, &self.context, buffer)?;
+        self.tell_credits();
+        Ok(())
+    }
+
+    /// Receives the next message into the oldest posted buffer. Returns the buffer, and the length
+    /// of the message.
+    pub(super) fn receive_buffer(&mut self, timeout: Duration) -> Result<(Buffer, usize)> {
+        let technique = self.options.receiving;
+        if self.receiver.has_slots() {
+            return Err(technique.refused("messages arrive in slots"));
+        }
+        let reception = self.wait_reception(Deadline::after(timeout))?;
+        let buffer = self.receiver.take_buffer(&reception)?;
+        check(&reception)?;
+        let length = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
+        Ok((buffer, length))
+    }
+
+    /// Receives the next message into the start of `target`, and returns its length. If the time is
+    /// over in the middle of a message, the next call goes on with it.
+    pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        if !self.receiver.has_slots() {
+            let technique = self.options.receiving;
+            return Err(technique.refused("messages arrive in posted buffers"));
+        }
+        let deadline = Deadline::after(timeout);
+        let mut length = self.receiver.begun.resume(target);
+        let mut has_begun = length > 0;
+        loop {
+            // A message without end must not keep the caller here.
+            let waited = if has_begun && deadline.is_over() {
+                Err(deadline.missed("end of the message"))
+            } else {
+                self.wait_reception(deadline)
+            };
+            let reception =
+                waited.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
+            if self.exchanges.are_sending() {
+                // Pages whose send has ended can be exchanged.
+                let harvested = self.harvest();
+                harvested.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
+            }
+            let rest = target.get_mut(length..).unwrap_or_default();
+            self.receiver
+                .take_piece(&reception, rest, &mut self.exchanges)?;
+            self.post_slots()?;
+            let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
+            length = length.saturating_add(bytes);
+            self.receiver.note(&reception);
+            has_begun = true;
+            if !reception.more {
+                break;
+            }
+        }
+        self.receiver.take_failure()?;
+        if length > target.len() {
+            let limit = target.len();
+            return Err(Error::TooLong { length, limit });
+        }
+        Ok(length)
+    }
+
+    /// Posts the slots that are free, and tells the peer before it has to wait for them.
+    fn post_slots(&mut self) -> Result<()> {
+        self.receiver.post_slots(&self.endpoint, &self.context)?;
+        let untold = self.control.untold(self.endpoint.posted());
+        if untold * 2 >= u64::from(self.options.slots) {
+            self.tell_credits();
+        }
+        Ok(())
+    }
+
+    /// Tells the peer what is posted. If the peer has ended, the next wait reports that, after the
+    /// last message.
+    fn tell_credits(&mut self) {
+        let _ = self.control.tell(self.endpoint.posted());
+    }
+
+    /// Waits for the next message of the device.
+    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
+        let number = self.receiver.next();
+        let polled = self
+            .context
+            .poll(self.spin, || self.endpoint.ended(number).transpose());
+        if let Some(reception) = polled {
+            return reception;
+        }
+        loop {
+            let posted = self.endpoint.posted();
+            let ended = self
+                .control
+                .tell(posted)
+                .and_then(|()| self.control.collect())
+                .and_then(|()| self.control.check_peer());
+            // The peer's last messages come before its end.
+            if let Some(reception) = self.endpoint.ended(number)? {
+                return Ok(reception);
+            }
+            ended?;
+            if deadline.is_over() {
+                return Err(deadline.missed("message from the peer"));
+            }
+            self.endpoint
+                .wait(number, deadline.or_after(LONGEST_SLEEP))?;
+        }
+    }
+
+    /// Waits until one more piece can be sent: until the peer has a buffer for it, and the queue
+    /// room.
+    pub(super) fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
+        self.harvest()?;
+        self.sender.check_torn()?;
+        if !self.options.without_credits {
+            while self.control.credits() <= self.sender.sent {
+                self.control.wait(deadline)?;
+            }
+        }
+        while let Some(oldest) = self.sender.blocked_by_queue() {
+            self.wait_ended(oldest, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a send has ended, well or not.
+    pub(super) fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+        let is_over = |oldest: Option<Ticket>| oldest.is_none_or(|oldest| oldest > ticket);
+        self.harvest()?;
+        while !is_over(self.sender.oldest()) {
+            match self.context.wait(ticket, self.spin, deadline.left()) {
+                Err(Error::Timeout { .. }) => return Err(deadline.missed("end of a message")),
+                // The result is that of the message.
+                Ok(_) | Err(Error::Transfer { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            self.harvest()?;
+        }
+        Ok(())
+    }
+
+    fn harvest(&mut self) -> Result<()> {
+        let counted = !self.options.without_credits;
+        self.sender.harvest(&self.context, counted)?;
+        self.exchanges.release(self.sender.oldest())
+    }
+}
+
+/// Turns a failed reception into an error.
+pub(super) fn check(reception: &Reception) -> Result<()> {
+    reception.failure.map_or(Ok(()), |status| {
+        Err(Error::Transfer {
+            ticket: reception.number,
+            bytes: reception.bytes,
+            status,
+        })
+    })
+}
