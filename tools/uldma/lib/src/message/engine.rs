@@ -95,6 +95,9 @@ impl Engine {
 
     /// Changes the technique of [`Engine::send`].
     pub(super) fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
+        if technique == SendTechnique::Pio {
+            return Err(technique.refused("it is chosen when the connection is made"));
+        }
         self.options.sending = technique.check()?;
         Ok(())
     }

@@ -7,26 +7,30 @@ use crate::{EndpointName, ReceiveTechnique, Result};
 
 /// "uldmamsg".
 const MAGIC: u64 = u64::from_le_bytes(*b"uldmamsg");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What one side sends first: 64 bytes, little-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
 /// | 0 | 8 | magic, `"uldmamsg"` |
-/// | 8 | 4 | version, 1 |
+/// | 8 | 4 | version, 2 |
 /// | 12 | 4 | receiving technique |
 /// | 16 | 8 | bytes of the longest message of the device |
 /// | 24 | 4 | node |
 /// | 28 | 4 | index of the endpoint |
 /// | 32 | 8 | generation of the endpoint |
-/// | 40 | 24 | zero |
+/// | 40 | 4 | one if messages have to go through the window, else zero |
+/// | 44 | 20 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     pub(super) receiving: ReceiveTechnique,
     /// Longer messages have to be sent in pieces of this length.
     pub(super) piece: u64,
+    /// Without an engine, the index is zero, and the generation a random number.
     pub(super) endpoint: EndpointName,
+    /// Messages have to go through the window.
+    pub(super) through_window: bool,
 }
 
 impl Handshake {
@@ -46,6 +50,7 @@ impl Handshake {
         put(24, &self.endpoint.node.to_le_bytes());
         put(28, &self.endpoint.index.to_le_bytes());
         put(32, &self.endpoint.generation.to_le_bytes());
+        put(40, &u32::from(self.through_window).to_le_bytes());
         bytes
     }
 
@@ -62,11 +67,17 @@ impl Handshake {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let rest = bytes.get(40..)?;
+        let rest = bytes.get(44..)?;
         let known = word(0)? == MAGIC && half(8)? == VERSION;
         let piece = word(16)?;
         (known && piece > 0 && rest.iter().all(|&byte| byte == 0)).then_some(())?;
+        let through_window = match half(40)? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         Some(Self {
+            through_window,
             receiving: ReceiveTechnique::from_number(half(12)?)?,
             piece,
             endpoint: EndpointName {
@@ -90,13 +101,14 @@ mod tests {
             index: 77,
             generation: 0x1122_3344_5566_7788,
         },
+        through_window: true,
     };
 
     #[test]
     fn a_hello_arrives_as_it_was_sent() {
         let bytes = HANDSHAKE.encode();
         assert_eq!(&bytes[..8], b"uldmamsg");
-        assert_eq!(bytes[8..16], [1, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [2, 0, 0, 0, 4, 0, 0, 0]);
         assert_eq!(bytes[24..32], [3, 0, 0, 0, 77, 0, 0, 0]);
         assert_eq!(Handshake::decode(&bytes).unwrap(), HANDSHAKE);
     }

@@ -4,7 +4,9 @@
 //!
 //! A channel, which is two rings in the window, carries what the two sides have to know: first the
 //! names of the endpoints, then *credits*, the number of buffers that the receiver has posted so
-//! far. It also notifies each side of the other one's end. The devices move the messages (`engine`).
+//! far. It also notifies each side of the other one's end. The devices move the messages (`engine`);
+//! without an engine, and by `PIO`, the processors do, through two more rings in the window
+//! (`window`).
 
 mod begun;
 mod control;
@@ -17,9 +19,12 @@ mod options;
 mod receiving;
 mod sending;
 mod technique;
+mod window;
 
 use std::ops::Range;
 use std::time::Duration;
+
+use nix::errno::Errno;
 
 use self::control::Control;
 use self::deadline::Deadline;
@@ -31,12 +36,18 @@ pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
+use self::window::Window;
 use crate::region::Registered;
 use crate::ring::Violation;
-use crate::{Buffer, Channel, ConnectOptions, Device, Peer, Result, Spin};
+use crate::{
+    sys, Buffer, Channel, ConnectOptions, Device, Endpoint, EndpointName, Error, Peer, Result, Spin,
+};
 
 /// Bytes of each ring of the channel.
 const CONTROL: u64 = 4096;
+
+/// The reason for which a call is refused where messages go through the window.
+const NO_ENGINE: &str = "messages go through the window: use send and receive";
 
 /// One side of a message connection: messages with boundaries, in order, to and from one process at
 /// a peer. The peer is not trusted: it can end or disturb the connection, and reach nothing but what
@@ -62,6 +73,7 @@ pub struct MessageConnection {
 #[derive(Debug)]
 enum Path {
     Engine(Box<Engine>),
+    Window(Box<Window>),
 }
 
 impl MessageConnection {
@@ -98,21 +110,35 @@ impl MessageConnection {
         let exchanges = Exchanges::new(device, options.exchange_from);
         let device = device.reopen()?;
         let query = device.query()?;
-        // With credits, no message has to wait for its buffer.
-        let endpoint = device.endpoint(query.max_transfer, Duration::ZERO)?;
+        let endpoint = if options.needs_window() {
+            None
+        } else {
+            endpoint(&device, query.max_transfer)?
+        };
+        let name = endpoint.as_ref().map(Endpoint::name);
         let own = Handshake {
             receiving: options.receiving,
             piece: options.piece(query.page_size, query.max_transfer),
-            endpoint: endpoint.name(),
+            endpoint: name.map_or_else(|| no_endpoint(query.node), Ok)?,
+            through_window: name.is_none(),
         };
         let (control, peer) = Control::exchange(channel, &own, timeout)?;
         if peer.endpoint.node != node {
             return Err(Violation::Handshake.into());
         }
         let both = (&own, &peer);
-        let ends = (endpoint, control);
-        let engine = Engine::new(device, exchanges, ends, both, options, deadline)?;
-        let path = Path::Engine(Box::new(engine));
+        let path = match endpoint.filter(|_| !peer.through_window) {
+            Some(endpoint) => {
+                let ends = (endpoint, control);
+                let engine = Engine::new(device, exchanges, ends, both, options, deadline)?;
+                Path::Engine(Box::new(engine))
+            }
+            None => {
+                options.check_window()?;
+                let window = Window::new(device, control, both, &options, deadline)?;
+                Path::Window(Box::new(window))
+            }
+        };
         Ok(Self { path })
     }
 
@@ -120,6 +146,7 @@ impl MessageConnection {
     pub fn device(&self) -> &Device {
         match &self.path {
             Path::Engine(engine) => engine.device(),
+            Path::Window(window) => window.device(),
         }
     }
 
@@ -131,6 +158,7 @@ impl MessageConnection {
     pub fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.set_sending(technique),
+            Path::Window(window) => window.set_sending(technique),
         }
     }
 
@@ -138,6 +166,7 @@ impl MessageConnection {
     pub fn set_spin(&mut self, spin: Spin) {
         match &mut self.path {
             Path::Engine(engine) => engine.set_spin(spin),
+            Path::Window(window) => window.set_spin(spin),
         }
     }
 
@@ -155,6 +184,7 @@ impl MessageConnection {
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.send(message, timeout),
+            Path::Window(window) => window.send(message, timeout),
         }
     }
 
@@ -173,7 +203,7 @@ impl MessageConnection {
         part: Range<u64>,
         timeout: Duration,
     ) -> Result<Sent> {
-        self.engine().start(region, part, timeout)
+        self.sending_engine()?.start(region, part, timeout)
     }
 
     /// Returns true if the device has read a message, so that its memory may be changed.
@@ -182,7 +212,7 @@ impl MessageConnection {
     ///
     /// [`Error::Transfer`] when the message failed.
     pub fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
-        self.engine().is_sent(sent)
+        self.sending_engine()?.is_sent(sent)
     }
 
     /// Waits until the device has read a message.
@@ -191,7 +221,7 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed.
     pub fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
-        self.engine().wait_sent(sent, timeout)
+        self.sending_engine()?.wait_sent(sent, timeout)
     }
 
     /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
@@ -202,7 +232,7 @@ impl MessageConnection {
     /// Those of [`Device::register`]; [`Error::Timeout`] when the peer has posted no buffer in time,
     /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed.
     pub fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
-        self.engine().send_buffer(buffer, timeout)
+        self.sending_engine()?.send_buffer(buffer, timeout)
     }
 
     /// Waits until the device has read a buffer, and returns it.
@@ -211,7 +241,7 @@ impl MessageConnection {
     ///
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed.
     pub fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
-        self.engine().reclaim(message, timeout)
+        self.sending_engine()?.reclaim(message, timeout)
     }
 
     /// Waits until all messages are in the peer's memory.
@@ -223,6 +253,8 @@ impl MessageConnection {
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.flush(timeout),
+            // Each message is in the peer's memory when it has been sent.
+            Path::Window(_) => Ok(()),
         }
     }
 
@@ -233,7 +265,7 @@ impl MessageConnection {
     /// [`Error::Technique`] when slots receive the messages; [`Error::Refused`] while 64 buffers are
     /// posted; those of [`Device::register`]. The buffer is freed.
     pub fn post(&mut self, buffer: Buffer) -> Result<()> {
-        self.engine().post(buffer)
+        self.receiving_engine()?.post(buffer)
     }
 
     /// Receives the next message into the oldest posted buffer. Returns the buffer, and the length
@@ -244,7 +276,7 @@ impl MessageConnection {
     /// [`Error::Timeout`], [`Error::Transfer`] when the message failed, [`Error::Closed`] after the
     /// last message, [`Error::LinkDown`], [`Error::Technique`] when slots receive the messages.
     pub fn receive_buffer(&mut self, timeout: Duration) -> Result<(Buffer, usize)> {
-        self.engine().receive_buffer(timeout)
+        self.receiving_engine()?.receive_buffer(timeout)
     }
 
     /// Receives the next message into the start of `target`, and returns its length. If the time is
@@ -258,6 +290,7 @@ impl MessageConnection {
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
         match &mut self.path {
             Path::Engine(engine) => engine.receive(target, timeout),
+            Path::Window(window) => window.receive(target, timeout),
         }
     }
 
@@ -265,12 +298,40 @@ impl MessageConnection {
     pub fn exchange_stats(&self) -> ExchangeStats {
         match &self.path {
             Path::Engine(engine) => engine.exchange_stats(),
+            Path::Window(_) => ExchangeStats::default(),
         }
     }
 
-    fn engine(&mut self) -> &mut Engine {
+    fn sending_engine(&mut self) -> Result<&mut Engine> {
         match &mut self.path {
-            Path::Engine(engine) => engine,
+            Path::Engine(engine) => Ok(engine),
+            Path::Window(window) => Err(window.sending().refused(NO_ENGINE)),
         }
     }
+
+    fn receiving_engine(&mut self) -> Result<&mut Engine> {
+        match &mut self.path {
+            Path::Engine(engine) => Ok(engine),
+            Path::Window(window) => Err(window.receiving().refused(NO_ENGINE)),
+        }
+    }
+}
+
+/// Creates an endpoint; none if the device has no engine.
+fn endpoint(device: &Device, most: u64) -> Result<Option<Endpoint>> {
+    // With credits, no message has to wait for its buffer.
+    match device.endpoint(most, Duration::ZERO) {
+        Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Returns the name of a side without an endpoint.
+fn no_endpoint(node: u32) -> Result<EndpointName> {
+    let random = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
+    Ok(EndpointName {
+        node,
+        index: 0,
+        generation: random,
+    })
 }

@@ -47,6 +47,9 @@ impl MessageOptions {
     pub(super) fn check(&self) -> Result<()> {
         self.sending.check()?;
         self.receiving.check()?;
+        if self.needs_window() {
+            self.check_window()?;
+        }
         let slots = u64::from(self.slots);
         if self.slot == 0 || slots == 0 || slots > RECORDS {
             return Err(Error::Range {
@@ -56,6 +59,21 @@ impl MessageOptions {
             });
         }
         Ok(())
+    }
+
+    /// Returns true if a technique of this side needs messages in the window.
+    pub(super) fn needs_window(&self) -> bool {
+        self.sending == SendTechnique::Pio || self.receiving == ReceiveTechnique::Pio
+    }
+
+    /// Checks that messages can go through the window.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Technique`].
+    pub(super) fn check_window(&self) -> Result<()> {
+        self.sending.check_window()?;
+        self.receiving.check_window().map(drop)
     }
 
     /// Returns the bytes of the longest piece of a message that this side receives from a device,

@@ -41,6 +41,21 @@ macro_rules! techniques {
                 why.map_or(Ok(self), |why| Err(self.refused(why)))
             }
 
+            /// Checks that the technique can be used where messages go through the window.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Technique`].
+            pub(crate) fn check_window(self) -> Result<Self> {
+                match self {
+                    Self::Pio | Self::CopyDma => Ok(self),
+                    other => Err(other.refused(
+                        "messages go through the window, since a side has no engine or uses pio: \
+                         use pio or copy-dma",
+                    )),
+                }
+            }
+
             /// Builds the error for an operation that the technique cannot do.
             pub(crate) fn refused(self, why: &'static str) -> Error {
                 Error::Technique {
@@ -71,14 +86,11 @@ macro_rules! techniques {
     };
 }
 
-const NO_WINDOW_REGION: Option<&str> =
-    Some("the device cannot read or write the window for messages (yet)");
-
 techniques! {
     /// A technique of sending, see `Documentation/uldma/semantics.rst`.
     SendTechnique, "sending", {
         /// The processor writes the message into the window.
-        Pio, "pio", NO_WINDOW_REGION;
+        Pio, "pio", None;
         /// The processor copies the message into a registered slot, which the device reads.
         CopyDma, "copy-dma", None;
         /// The device reads memory that was registered when the connection was made.
@@ -94,7 +106,7 @@ techniques! {
     /// A technique of receiving, see `Documentation/uldma/semantics.rst`.
     ReceiveTechnique, "receiving", {
         /// The device writes into the window, from where the processor reads.
-        Pio, "pio", NO_WINDOW_REGION;
+        Pio, "pio", None;
         /// The device writes into a registered slot, from where the processor copies.
         CopyDma, "copy-dma", None;
         /// The sender names the place in memory that was registered when the connection was made.
@@ -156,7 +168,12 @@ mod tests {
     #[test]
     fn a_refusal_names_direction_technique_and_reason() {
         assert!(SendTechnique::CopyDma.check().is_ok());
-        let error = ReceiveTechnique::Pio.check().unwrap_err().to_string();
-        assert!(error.starts_with("receiving by pio: the device"), "{error}");
+        let error = ReceiveTechnique::Redirect.check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("receiving by redirect: the device"),
+            "{error}"
+        );
+        let error = SendTechnique::V2pDma.check_window().unwrap_err();
+        assert!(error.to_string().contains("use pio or copy-dma"));
     }
 }

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Message connections through the window: the processors move the messages, by two rings in it.
+//!
+//! The message is cut into pieces of a ring. A piece of full length is followed by another one, so
+//! that the end of a message needs no mark of its own.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::begun::Begun;
+use super::control::Control;
+use super::deadline::Deadline;
+use super::handshake::Handshake;
+use super::sending::{part, pieces};
+use super::MessageOptions;
+use crate::ring::Violation;
+use crate::{
+    handshake, Channel, Device, Error, Name, Peer, ReceiveTechnique, Result, SendTechnique, Spin,
+};
+
+/// Bytes of the largest ring.
+const LARGEST: u64 = 1 << 20;
+
+/// One side of a message connection through the window.
+#[derive(Debug)]
+pub(super) struct Window {
+    // Fields drop in this order: the peer learns of the end last.
+    channel: Channel,
+    sending: SendTechnique,
+    receiving: ReceiveTechnique,
+    /// Bytes of a piece that is not the last one of its message.
+    piece: usize,
+    /// Pieces that were taken out of the window before they are received.
+    slots: VecDeque<Vec<u8>>,
+    /// Slots that there can be.
+    most: usize,
+    /// The end of the connection, which is reported after the last message.
+    ended: Option<Error>,
+    /// The beginning of a message that a call has left.
+    begun: Begun,
+    /// A message was sent in part.
+    torn: bool,
+    device: Device,
+    _control: Control,
+}
+
+impl Window {
+    /// Makes the rings of a connection whose sides have told each other `own` and `peer`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the peer does not make them, [`Error::Closed`] when it ends;
+    /// [`Error::System`]: ENOSPC or EDQUOT when
+    /// the window, or this user's share of it, is used up.
+    pub(super) fn new(
+        device: Device,
+        control: Control,
+        (own, peer): (&Handshake, &Handshake),
+        options: &MessageOptions,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        // Two pieces fit into each ring, so that copying to it and from it can overlap.
+        let slot = own.piece.min(peer.piece).min(LARGEST / 4);
+        let capacity = (2 * slot.next_power_of_two()).max(4096);
+        let name = own.endpoint.generation ^ peer.endpoint.generation;
+        let name = Name::new(name).ok_or(Violation::Handshake)?;
+        let place = (Peer::node(peer.endpoint.node), name);
+        let control = RefCell::new(control);
+        // A peer that refuses the path ends.
+        let may_come = || control.borrow_mut().check_peer();
+        let link = handshake::establish(&device, place, capacity, deadline.left(), may_come)?;
+        let channel = Channel::met(link, capacity, deadline.at())?;
+        Ok(Self {
+            piece: usize::try_from(slot)
+                .unwrap_or(usize::MAX)
+                .min(channel.max_message()),
+            channel,
+            sending: options.sending,
+            receiving: options.receiving,
+            slots: VecDeque::new(),
+            most: options.slots.into(),
+            ended: None,
+            begun: Begun::default(),
+            torn: false,
+            device,
+            _control: control.into_inner(),
+        })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
+        self.sending = technique.check_window()?;
+        Ok(())
+    }
+
+    pub(super) fn sending(&self) -> SendTechnique {
+        self.sending
+    }
+
+    pub(super) fn receiving(&self) -> ReceiveTechnique {
+        self.receiving
+    }
+
+    pub(super) fn set_spin(&mut self, spin: Spin) {
+        self.channel.set_spin(spin);
+    }
+
+    /// Copies a message into the window; waits for room.
+    pub(super) fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
+        if self.torn {
+            return Err(Error::Torn);
+        }
+        let deadline = Deadline::after(timeout);
+        let most = self.piece as u64;
+        // A last piece of full length is followed by an empty one.
+        let length = message.len() as u64;
+        for piece in pieces(length, most) {
+            self.push(part(message, piece).unwrap_or_default(), deadline)
+                .inspect_err(|_| self.torn |= piece.offset > 0)?;
+        }
+        if length > 0 && length % most == 0 {
+            self.push(&[], deadline).inspect_err(|_| self.torn = true)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, piece: &[u8], deadline: Deadline) -> Result<()> {
+        if self.channel.try_send(piece)? {
+            return Ok(());
+        }
+        // The peer may wait for room, too.
+        self.drain();
+        let sent = self.channel.send(piece, deadline.left());
+        sent.map_err(|error| match error {
+            Error::Timeout { .. } => deadline.missed("buffer of the peer"),
+            other => other,
+        })
+    }
+
+    /// Takes pieces out of the window into free slots.
+    fn drain(&mut self) {
+        while self.receiving == ReceiveTechnique::CopyDma && self.slots.len() < self.most {
+            let mut slot = vec![0; self.piece];
+            match self.channel.try_receive(&mut slot) {
+                Ok(Some(length)) => {
+                    slot.truncate(length);
+                    self.slots.push_back(slot);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.ended.get_or_insert(error);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Receives a message into the start of `target`.
+    pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        let deadline = Deadline::after(timeout);
+        let mut length = self.begun.resume(target);
+        let mut has_begun = length > 0;
+        loop {
+            // A message without end must not keep the caller here.
+            let taken = if has_begun && deadline.is_over() {
+                Err(deadline.missed("end of the message"))
+            } else {
+                let rest = target.get_mut(length..).unwrap_or_default();
+                self.take(rest, deadline)
+            };
+            let bytes = taken.inspect_err(|_| self.begun.interrupted(target, length))?;
+            length = length.saturating_add(bytes);
+            has_begun = true;
+            if bytes < self.piece {
+                break;
+            }
+        }
+        if length > target.len() {
+            let limit = target.len();
+            return Err(Error::TooLong { length, limit });
+        }
+        Ok(length)
+    }
+
+    /// Waits for a piece, and copies as much of it as `target` has room for. Returns its length.
+    fn take(&mut self, target: &mut [u8], deadline: Deadline) -> Result<usize> {
+        if self.slots.is_empty() {
+            if let Some(error) = self.ended.take() {
+                return Err(error);
+            }
+            match self.channel.receive(target, deadline.left()) {
+                // What has no room is lost, and the rest of the message stays behind it.
+                Err(Error::TooLong { .. }) => {
+                    let mut slot = vec![0; self.piece];
+                    let length = self.channel.receive(&mut slot, deadline.left())?;
+                    slot.truncate(length);
+                    self.slots.push_back(slot);
+                }
+                Err(Error::Timeout { .. }) => return Err(deadline.missed("message from the peer")),
+                other => return other,
+            }
+        }
+        let slot = self.slots.pop_front().unwrap_or_default();
+        let fits = slot.len().min(target.len());
+        let (target, bytes) = (target.get_mut(..fits), slot.get(..fits));
+        target
+            .unwrap_or_default()
+            .copy_from_slice(bytes.unwrap_or_default());
+        // The peer can go on while the caller uses the message.
+        self.drain();
+        Ok(slot.len())
+    }
+}
