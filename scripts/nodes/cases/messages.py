@@ -8,7 +8,8 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..polling import wait_until
-from ..topologies import IVSHMEM, USUAL
+from ..qemu import Backend
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
 PORT = 900
@@ -16,6 +17,8 @@ TIMEOUT = 120.0
 LIMIT = "--timeout 60"
 SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
 RECEIVING = ("copy-dma", "v2p-dma", "pex-dma")
+# Those that work without an engine, too.
+BY_PROCESSOR = ("pio", "copy-dma")
 # Not a multiple of any length of messages.
 FILE = (1 << 20) + 13
 # One piece, exactly one slot, and several slots.
@@ -101,8 +104,7 @@ def others_are_refused_by_name(pair: Cluster) -> None:
     """What cannot be used is refused before anything is sent, with its reason."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    refused = [f"send {b.number} {PORT} --technique {name}" for name in ("pio",)]
-    refused += [f"recv {PORT} --technique {name}" for name in ("pio", "direct-dma", "redirect")]
+    refused = [f"recv {PORT} --technique {name}" for name in ("direct-dma", "redirect")]
     for command in refused:
         result = a.node.run(a.command(f"{command} {LIMIT} </dev/null"), TIMEOUT)
         name = command.rpartition(" ")[2]
@@ -110,18 +112,52 @@ def others_are_refused_by_name(pair: Cluster) -> None:
         expect(f"by {name}: " in result.stderr, f"{command}: {result.stderr}")
 
 
-@case_of(IVSHMEM)
-def without_an_engine_they_are_refused(pair: Cluster) -> None:
-    """Where no device matches messages, the error says what to use."""
-    a, _ = endpoints.of(pair)
-    endpoints.wait_up(endpoints.of(pair))
-    b = endpoints.of(pair)[1]
-    receiver = b.spawn(f"recv {PORT} {LIMIT}")
-    sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait </dev/null")
-    for job in (sender, receiver):
-        result = job.wait(TIMEOUT)
-        expect(result.rc != 0, f"{job.command} works")
-    expect("use a channel" in sender.text("err"), sender.text("err"))
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def processors_carry_messages_through_the_window(pair: Cluster) -> None:
+    """Without an engine, and by pio, all pairs of two techniques carry messages of any length."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    has_engine = pair.config.backends == (Backend.ADAPTER,)
+    for sending in BY_PROCESSOR:
+        for receiving in BY_PROCESSOR:
+            if has_engine and "pio" not in (sending, receiving):
+                continue
+            for length, slot in ((1000, "64K"), (65536, "64K"), (300000, "5000"), (300000, "64K")):
+                options = f"--slot {slot}"
+                report = carry(
+                    a,
+                    b,
+                    f"--technique {sending} --message {length} {options}",
+                    f"--technique {receiving} {options}",
+                )
+                count = -(-FILE // length)
+                expect(report["messages"] == count, f"{sending} to {receiving}: {report}")
+
+
+@case_of(USUAL, IVSHMEM)
+def what_the_window_does_not_carry_is_refused(pair: Cluster) -> None:
+    """Techniques that need an engine at both ends are refused by name where one has none."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    has_engine = pair.config.backends == (Backend.ADAPTER,)
+    other = "pio" if has_engine else "copy-dma"
+    for sending, receiving in (("v2p-dma", other), ("pex-dma", other), (other, "pex-dma")):
+        receiver = b.spawn(f"recv {PORT} {LIMIT} --technique {receiving}")
+        sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait --technique {sending} </dev/null")
+        ends = [("sending", sending, sender), ("receiving", receiving, receiver)]
+        try:
+            for direction, technique, job in ends:
+                result = job.wait(TIMEOUT)
+                if technique == other:
+                    # It learns only that the other side has ended.
+                    expect(result.rc == PEER, f"exit {result.rc}\n{result.stderr}")
+                    continue
+                expect(result.rc == USAGE, f"exit {result.rc}\n{result.stderr}")
+                text = f"{direction} by {technique}: messages go through the window"
+                expect(text in result.stderr, result.stderr)
+        finally:
+            receiver.end()
+            sender.end()
 
 
 @case_of(USUAL)
@@ -136,6 +172,8 @@ def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
         ("receiver", "copy-dma"),
         ("sender", "pex-dma"),
         ("receiver", "pex-dma"),
+        ("sender", "pio"),
+        ("receiver", "pio"),
     ):
         reader = f"{{ head -c {1 << 20} >/dev/null && echo begun; cat >/dev/null; }}"
         options = f"{LIMIT} --technique {technique}"
@@ -254,6 +292,7 @@ def a_receiver_that_posts_nothing_delays_only_its_sender(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     for options, code, text in (
         ("--timeout 2", TIMED_OUT, "no buffer of the peer within 2s"),
+        ("--timeout 2 --technique pio", TIMED_OUT, "no buffer of the peer within 2s"),
         ("--without-credits", FAILED, "has posted no buffer"),
     ):
         b.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
