@@ -33,7 +33,15 @@ MODULES = f"usr/lib/modules/{KREL}"
 # Where a node has what its user has brought.
 BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
-SAMPLE_NAMES = ("broadcast", "copy", "stale", "connection", "channels")
+SAMPLE_NAMES = (
+    "broadcast",
+    "copy",
+    "stale",
+    "connection",
+    "channels",
+    "irregular",
+    "ring_shift",
+)
 # Tests in Rust that need a device.
 TEST_NAMES = ("locked_memory", "message_exchange", "message_hazard", "shared_pages")
 

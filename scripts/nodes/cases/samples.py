@@ -7,6 +7,7 @@ from .. import endpoints
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
+from ..qemu import Backend
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
@@ -18,6 +19,10 @@ LANGUAGES = ("c", "rust")
 # Those about memory of one node, and what they say when it went well.
 ALONE = {"copy": "copied 1048576 bytes", "stale": "1048576 of 1048576 bytes are stale"}
 CLIENTS = 2
+# Processes of the ring, in turns on the two nodes.
+RANKS = 4
+SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
+RECEIVING = ("copy-dma", "v2p-dma", "pex-dma")
 BROADCAST = 1 << 20
 # An answer that comes within a moment needs none; processors that others use as well delay some.
 # A client that slept for each answer would make twice as many as there are round trips.
@@ -88,6 +93,54 @@ def channels(pair: Cluster) -> None:
         expect(found is not None and int(found[2]) <= MOST_CALLS, said)
     said = output(server)
     expect(said == f"answered {CLIENTS * 10001} messages\n", said)
+
+
+def shift(ends: list[Endpoint], technique: str) -> None:
+    """Run the ring over two ends."""
+    jobs = [
+        spawn(
+            ends[rank % 2],
+            "rust/ring_shift",
+            f"{technique} {rank} {RANKS} {ends[(rank + 1) % 2].number}",
+        )
+        for rank in range(RANKS)
+    ]
+    try:
+        for job in jobs:
+            said = output(job)
+            expect(said == f"20 rounds of {RANKS} shifts by {technique}\n", said)
+    finally:
+        for job in jobs:
+            job.end()
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def ring_shift(pair: Cluster) -> None:
+    """Blocks go around a ring of processes by every technique of the link (C-043)."""
+    ends = endpoints.of(pair)[:2]
+    endpoints.wait_up(ends)
+    has_engine = pair.config.backends == (Backend.ADAPTER,)
+    for technique in ("pio", *SENDING) if has_engine else ("pio", "copy-dma"):
+        shift(ends, technique)
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def irregular(pair: Cluster) -> None:
+    """Numbers and lengths of messages that depend on data work by every pair (C-044)."""
+    a, b = endpoints.of(pair)[:2]
+    endpoints.wait_up((a, b))
+    pairs = [("pio", "pio"), ("pio", "copy-dma"), ("copy-dma", "pio")]
+    if pair.config.backends == (Backend.ADAPTER,):
+        pairs += [(sending, receiving) for sending in SENDING for receiving in RECEIVING]
+    for sending, receiving in pairs:
+        server = serve(b, "rust/irregular", f"{sending} {receiving} {PORT}")
+        client = spawn(a, "rust/irregular", f"{sending} {receiving} {PORT} {b.number}")
+        try:
+            counts = {output(job) for job in (client, server)}
+            expect(len(counts) == 1, f"{counts}")
+        finally:
+            server.end()
+            client.end()
 
 
 @case
