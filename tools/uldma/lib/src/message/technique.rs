@@ -13,7 +13,7 @@ macro_rules! techniques {
         $($(#[$text:meta])* $Name:ident, $name:literal, $why:expr;)*
     }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $Technique {
             $($(#[$text])* $Name,)*
         }

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
+//! | [`messages`] | the transport of `uldma-bench semantics` |
 //! | [`bounce`] | memory of the kernel behind a conventional read and write |
 //! | [`order`], [`serve`], [`rounds`] | rounds, in which all transports take turns |
 //! | [`counters`] | interrupts, doorbells, copies |
@@ -18,6 +19,7 @@ mod conventional;
 mod counters;
 mod engine;
 mod memcpy;
+mod messages;
 mod names;
 mod opening;
 mod order;
@@ -192,7 +194,9 @@ fn makes_round_trips(kind: Kind, size: &str, scope: Scope) -> bool {
         Kind::Raw => true,
         Kind::Polling => size == SHORTEST,
         Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => scope == Scope::All || size == SHORTEST,
-        Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional => false,
+        Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional | Kind::Messages(_) => {
+            false
+        }
     }
 }
 

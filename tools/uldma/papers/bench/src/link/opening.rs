@@ -8,6 +8,7 @@ use super::conn::{Connected, Listening};
 use super::conventional::{Reader, Writer};
 use super::engine::{Engine, Target};
 use super::memcpy::{Memcpy, Window};
+use super::messages::{Accepting, Connecting};
 use super::order::Kind;
 use super::ring::Ring;
 use super::tcp::{Client, Server};
@@ -27,6 +28,7 @@ pub(crate) fn near(
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Connected::new(setup)?),
         Kind::Tcp => Box::new(Client::new(setup, addresses, port)?),
         Kind::Conventional => Box::new(Writer::new(setup)?),
+        Kind::Messages(way) => Box::new(Connecting::new(setup, way)),
     })
 }
 
@@ -39,6 +41,7 @@ pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Listening::new(setup)?),
         Kind::Tcp => return Server::open(setup),
         Kind::Conventional => Box::new(Reader::new(setup)?),
+        Kind::Messages(way) => Box::new(Accepting::new(setup, way)?),
     };
     Ok(end.into())
 }

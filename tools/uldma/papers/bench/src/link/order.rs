@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
+use super::messages::Way;
 
 /// The transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub(crate) enum Kind {
     Tcp,
     /// A write through bounce memory and a read out of it.
     Conventional,
+    /// Messages that the device matches.
+    #[value(skip)]
+    Messages(Way),
 }
 
 impl Kind {
@@ -46,6 +50,7 @@ impl Kind {
             Self::Push | Self::Pull | Self::Unpinned => "conn",
             Self::Tcp => "tcp",
             Self::Conventional => "conventional",
+            Self::Messages(_) => "messages",
         }
     }
 
@@ -72,6 +77,7 @@ impl Kind {
             Self::Unpinned => "connections with memory that is not registered",
             Self::Tcp => "TCP",
             Self::Conventional => "a conventional read and write",
+            Self::Messages(_) => "messages that the device matches",
         }
     }
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How an end receives: each technique through the calls that it has in the library.
+
+use std::time::Duration;
+
+use uldma::{Buffer, Error, MessageConnection, ReceiveTechnique};
+
+use super::way::Receiving;
+use crate::failure::Failure;
+
+/// One way to receive messages of one size.
+pub(super) trait Receiver {
+    /// Posts memory for all messages that may come.
+    fn prepost(&mut self, _connection: &mut MessageConnection) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Waits for a message, and posts memory for another one.
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure>;
+}
+
+/// Returns the receiver of messages of `size` bytes, with memory for `depth` of them.
+pub(super) fn receiver(
+    receiving: Receiving,
+    (size, depth): (usize, usize),
+) -> Result<Box<dyn Receiver>, Failure> {
+    Ok(match receiving {
+        Receiving::Null => Box::new(Null),
+        Receiving::Technique(ReceiveTechnique::V2pDma) => Box::new(Posted::new(size, depth)?),
+        Receiving::Technique(_) => Box::new(Classical(Buffer::new(size)?)),
+        Receiving::Buffered => Box::new(Buffered {
+            message: Buffer::new(size)?,
+            layer: Posted::new(size, depth)?,
+        }),
+    })
+}
+
+/// Checks the length of a message.
+fn check(length: usize, size: usize) -> Result<(), Failure> {
+    if length == size {
+        return Ok(());
+    }
+    Err(Failure::Peer(format!("sent {length} bytes for {size}")))
+}
+
+/// Slots that are posted again as they are.
+struct Null;
+
+impl Receiver for Null {
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        // The library copies what the target has room for, and posts the slots again.
+        match connection.receive(&mut [], timeout) {
+            Ok(_) | Err(Error::TooLong { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Techniques with the classical semantics: a message can arrive before the call.
+struct Classical(Buffer);
+
+impl Receiver for Classical {
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let length = connection.receive(&mut self.0, timeout)?;
+        check(length, self.0.len())
+    }
+}
+
+/// Buffers that are posted, and pinned, for each message.
+struct Posted {
+    free: Vec<Buffer>,
+    size: usize,
+}
+
+impl Posted {
+    fn new(size: usize, depth: usize) -> Result<Self, Failure> {
+        let free: uldma::Result<_> = (0..depth).map(|_| Buffer::new(size)).collect();
+        Ok(Self { free: free?, size })
+    }
+
+    /// Waits for a buffer with a message.
+    fn take(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<Buffer, Failure> {
+        let (buffer, length) = connection.receive_buffer(timeout)?;
+        check(length, self.size)?;
+        Ok(buffer)
+    }
+}
+
+impl Receiver for Posted {
+    fn prepost(&mut self, connection: &mut MessageConnection) -> Result<(), Failure> {
+        while let Some(buffer) = self.free.pop() {
+            connection.post(buffer)?;
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let buffer = self.take(connection, timeout)?;
+        Ok(connection.post(buffer)?)
+    }
+}
+
+/// The layer that gives classical semantics over `V2P_DMA`.
+struct Buffered {
+    message: Buffer,
+    layer: Posted,
+}
+
+impl Receiver for Buffered {
+    fn prepost(&mut self, connection: &mut MessageConnection) -> Result<(), Failure> {
+        self.layer.prepost(connection)
+    }
+
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let buffer = self.layer.take(connection, timeout)?;
+        self.message.copy_from_slice(&buffer);
+        Ok(connection.post(buffer)?)
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How an end sends: each technique through the calls that it has in the library.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use uldma::{Access, Buffer, Device, MessageConnection, Region, SendTechnique, Sent, SentBuffer};
+
+use super::way::Sending;
+use crate::failure::Failure;
+
+/// One way to send messages of one size.
+pub(super) trait Sender {
+    /// Sends a message, as soon as memory for it is free.
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure>;
+
+    /// Waits until all messages were sent.
+    fn finish(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        Ok(connection.flush(timeout)?)
+    }
+}
+
+/// Returns the sender of messages of `size` bytes, with memory for `depth` of them.
+pub(super) fn sender(
+    sending: Sending,
+    device: &Device,
+    (size, depth): (usize, usize),
+) -> Result<Box<dyn Sender>, Failure> {
+    Ok(match sending {
+        Sending::Generator => Box::new(Direct::new(device, size, (1, depth))?),
+        Sending::Technique(SendTechnique::DirectDma) => {
+            Box::new(Direct::new(device, size, (depth, depth))?)
+        }
+        Sending::Technique(SendTechnique::V2pDma) => Box::new(Pinned::new(size, depth)?),
+        Sending::Technique(_) => Box::new(Classical(filled(size)?)),
+        Sending::Buffered => Box::new(Buffered {
+            message: filled(size)?,
+            layer: Pinned::new(size, depth)?,
+        }),
+    })
+}
+
+/// Returns memory that has been written to.
+fn filled(size: usize) -> Result<Buffer, Failure> {
+    let mut buffer = Buffer::new(size)?;
+    buffer.fill(0xa5);
+    Ok(buffer)
+}
+
+/// Techniques with the classical semantics: the message may be changed when the call returns.
+struct Classical(Buffer);
+
+impl Sender for Classical {
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        Ok(connection.send(&self.0, timeout)?)
+    }
+}
+
+/// Places in registered memory, in turns.
+struct Direct {
+    region: Region,
+    size: u64,
+    places: u64,
+    /// Messages in flight at most.
+    depth: usize,
+    next: u64,
+    under_way: VecDeque<Sent>,
+}
+
+impl Direct {
+    fn new(device: &Device, size: usize, (places, depth): (usize, usize)) -> Result<Self, Failure> {
+        Ok(Self {
+            region: device.register(filled(size * places)?, Access::Read)?,
+            size: size as u64,
+            places: places as u64,
+            depth,
+            next: 0,
+            under_way: VecDeque::with_capacity(depth),
+        })
+    }
+}
+
+impl Sender for Direct {
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        if self.under_way.len() == self.depth {
+            if let Some(oldest) = self.under_way.pop_front() {
+                connection.wait_sent(&oldest, timeout)?;
+            }
+        }
+        let start = self.next % self.places * self.size;
+        let sent = connection.start(&self.region, start..start + self.size, timeout)?;
+        self.under_way.push_back(sent);
+        self.next += 1;
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        while let Some(oldest) = self.under_way.pop_front() {
+            connection.wait_sent(&oldest, timeout)?;
+        }
+        Ok(())
+    }
+}
+
+/// Buffers that are pinned for each message.
+struct Pinned {
+    free: Vec<Buffer>,
+    under_way: VecDeque<SentBuffer>,
+}
+
+impl Pinned {
+    fn new(size: usize, depth: usize) -> Result<Self, Failure> {
+        let free: Result<_, Failure> = (0..depth).map(|_| filled(size)).collect();
+        Ok(Self {
+            free: free?,
+            under_way: VecDeque::with_capacity(depth),
+        })
+    }
+
+    /// Returns a buffer that the device does not read any more.
+    fn take(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<Buffer, Failure> {
+        if let Some(buffer) = self.free.pop() {
+            return Ok(buffer);
+        }
+        let oldest = self.under_way.pop_front();
+        let oldest = oldest.ok_or_else(|| Failure::Peer("has no buffer in flight".into()))?;
+        Ok(connection.reclaim(oldest, timeout)?)
+    }
+
+    fn give(
+        &mut self,
+        connection: &mut MessageConnection,
+        buffer: Buffer,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let sent = connection.send_buffer(buffer, timeout)?;
+        self.under_way.push_back(sent);
+        Ok(())
+    }
+}
+
+impl Sender for Pinned {
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let buffer = self.take(connection, timeout)?;
+        self.give(connection, buffer, timeout)
+    }
+
+    fn finish(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        while let Some(oldest) = self.under_way.pop_front() {
+            self.free.push(connection.reclaim(oldest, timeout)?);
+        }
+        Ok(())
+    }
+}
+
+/// The layer that gives classical semantics over `V2P_DMA`.
+struct Buffered {
+    message: Buffer,
+    layer: Pinned,
+}
+
+impl Sender for Buffered {
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let mut buffer = self.layer.take(connection, timeout)?;
+        buffer.copy_from_slice(&self.message);
+        self.layer.give(connection, buffer, timeout)
+    }
+
+    fn finish(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        self.layer.finish(connection, timeout)
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Ways to send and to receive messages, by the names that figures have.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uldma::{MessageOptions, ReceiveTechnique, SendTechnique};
+
+/// How a sender gives messages to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sending {
+    /// The same registered memory again and again, which the program never touches.
+    Generator,
+    /// By a technique.
+    Technique(#[serde(with = "by_name")] SendTechnique),
+    /// By copies into buffers of a layer, which `V2P_DMA` sends.
+    Buffered,
+}
+
+/// How a receiver takes messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Receiving {
+    /// Only that there was one: its bytes stay in the slot, which is posted again.
+    Null,
+    /// By a technique.
+    Technique(#[serde(with = "by_name")] ReceiveTechnique),
+    /// By copies out of buffers of a layer, which `V2P_DMA` receives into.
+    Buffered,
+}
+
+/// Both directions of a message connection; its two ends are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Way {
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Receiving,
+    /// Bytes of a slot: the MTU.
+    pub(crate) slot: usize,
+    pub(crate) slots: u8,
+}
+
+impl Sending {
+    /// Returns the technique of the library.
+    fn technique(self) -> SendTechnique {
+        match self {
+            Self::Generator => SendTechnique::DirectDma,
+            Self::Technique(technique) => technique,
+            Self::Buffered => SendTechnique::V2pDma,
+        }
+    }
+}
+
+impl Receiving {
+    /// Returns the technique of the library.
+    fn technique(self) -> ReceiveTechnique {
+        match self {
+            Self::Null => ReceiveTechnique::CopyDma,
+            Self::Technique(technique) => technique,
+            Self::Buffered => ReceiveTechnique::V2pDma,
+        }
+    }
+}
+
+impl Way {
+    /// Returns the options of the connection.
+    pub(super) fn options(&self) -> MessageOptions {
+        MessageOptions {
+            sending: self.sending.technique(),
+            receiving: self.receiving.technique(),
+            slot: self.slot,
+            slots: self.slots,
+            ..MessageOptions::default()
+        }
+    }
+}
+
+impl fmt::Display for Sending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Generator => formatter.write_str("generator"),
+            Self::Technique(technique) => technique.fmt(formatter),
+            Self::Buffered => formatter.write_str("buffered"),
+        }
+    }
+}
+
+impl fmt::Display for Receiving {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => formatter.write_str("null"),
+            Self::Technique(technique) => technique.fmt(formatter),
+            Self::Buffered => formatter.write_str("buffered"),
+        }
+    }
+}
+
+/// Techniques in JSON: by the name that the library gives them.
+mod by_name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        technique: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(technique)
+    }
+
+    pub(super) fn deserialize<'a, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err = String>,
+        D: Deserializer<'a>,
+    {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_process_understands_every_way() {
+        for &receiving in ReceiveTechnique::ALL {
+            let way = Way {
+                sending: Sending::Technique(SendTechnique::CopyDma),
+                receiving: Receiving::Technique(receiving),
+                slot: 4096,
+                slots: 8,
+            };
+            let text = serde_json::to_string(&way).unwrap();
+            assert!(text.contains(receiving.name()), "{text}");
+            assert_eq!(serde_json::from_str::<Way>(&text).unwrap(), way);
+            assert_eq!(way.options().receiving, receiving);
+        }
+        assert!(serde_json::from_str::<Sending>(r#"{"technique":"no-dma"}"#).is_err());
+    }
+}
