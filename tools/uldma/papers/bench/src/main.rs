@@ -13,6 +13,7 @@ mod initiation;
 mod link;
 mod lmm;
 mod peer;
+mod semantics;
 mod serve;
 mod timing;
 
@@ -64,6 +65,8 @@ enum Verb {
     Initiation(initiation::Options),
     /// Measure round trips and streams by size, with the help of a `serve` at the peer
     Link(link::Options),
+    /// Measure messages by each technique, with the help of a `serve` at the peer
+    Semantics(semantics::Options),
     /// Measure data for two processes of the other node, with the help of a `serve` at the peer
     Broadcast,
     /// The second receiver of `broadcast`, which `serve` starts
@@ -96,6 +99,11 @@ fn main() -> ExitCode {
         Verb::Link(options) => {
             let common = &cli.common;
             link::run(common.device, common.name, common.timeout(), options)
+                .and_then(|figures| figures.print())
+        }
+        Verb::Semantics(options) => {
+            let common = &cli.common;
+            semantics::run(common.device, common.name, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
         Verb::Broadcast => broadcast::run(cli.common.device, cli.common.name, cli.common.timeout())
@@ -146,5 +154,6 @@ mod tests {
         assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());
+        assert!(Cli::try_parse_from(["uldma-bench", "semantics", "--parts", "send,mtu"]).is_ok());
     }
 }

@@ -19,14 +19,14 @@ mod conventional;
 mod counters;
 mod engine;
 mod memcpy;
-mod messages;
+pub(crate) mod messages;
 mod names;
 mod opening;
-mod order;
+pub(crate) mod order;
 mod ring;
-mod rounds;
+pub(crate) mod rounds;
 mod serve;
-mod sizes;
+pub(crate) mod sizes;
 mod tcp;
 mod transport;
 

@@ -204,6 +204,11 @@ impl<'a> Session<'a> {
         Ok(count)
     }
 
+    /// Sends a stream of `count` messages, which is not timed.
+    pub(crate) fn stream(&mut self, transport: &mut Transport, count: u32) -> Result<(), Failure> {
+        self.round(transport, What::Stream, count).map(drop)
+    }
+
     fn round(
         &mut self,
         transport: &mut Transport,

@@ -13,7 +13,7 @@ use uldma::{ConnectOptions, Device, MessageConnection, MessageListener};
 
 use self::receivers::{receiver, Receiver};
 use self::senders::{sender, Sender};
-pub(crate) use self::way::Way;
+pub(crate) use self::way::{Receiving, Sending, Way};
 use super::sizes::depth;
 use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;

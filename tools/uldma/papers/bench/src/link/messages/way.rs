@@ -61,6 +61,11 @@ impl Receiving {
             Self::Buffered => ReceiveTechnique::V2pDma,
         }
     }
+
+    /// Returns true if a message has to fit into one buffer.
+    pub(crate) fn takes_whole(self) -> bool {
+        self.technique() == ReceiveTechnique::V2pDma
+    }
 }
 
 impl Way {
