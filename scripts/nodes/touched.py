@@ -153,7 +153,8 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
     r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),
     r"scripts/nodes/fuzzing\.py": ("nodes:fuzz",),
-    r"scripts/nodes/commands/(bench|fuzz|initiation|link|lmm|report|run|shell|soak)\.py": (),
+    r"scripts/nodes/commands/(bench|fuzz|initiation|link|lmm|report|run)\.py": (),
+    r"scripts/nodes/commands/(semantics|shell|soak)\.py": (),
 }
 
 

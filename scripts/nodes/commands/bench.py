@@ -16,9 +16,9 @@ from ..machine import machine
 from ..paths import REPO, RESULTS
 from ..qemu import Config
 from ..results import Figure
-from . import initiation, link, lmm
+from . import initiation, link, lmm, semantics
 
-PARTS = ("lmm", "initiation", "link")
+PARTS = ("lmm", "initiation", "link", "semantics")
 # A brief measurement of what the parts measure, too.
 RING = "ring"
 MEMORY = 1536
@@ -37,6 +37,8 @@ def measure(wanted: Sequence[str]) -> None:
             initiated = initiation.measure(pair)
         if "link" in wanted:
             linked = link.measure(pair)
+        if "semantics" in wanted:
+            matched = semantics.measure(pair)
         if RING in wanted:
             rings = link.rings(pair)
         pair.check_logs()
@@ -46,6 +48,8 @@ def measure(wanted: Sequence[str]) -> None:
         linked += link.other_settings(config)
         link.add(linked)
         link.add([*linked, *link.other_backends(config)])
+    if "semantics" in wanted:
+        semantics.add([*matched, *semantics.paced(config)])
     for part in PARTS:
         if part in wanted:
             print(

@@ -10,13 +10,11 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..console import say
 from ..endpoints import Endpoint
-from ..errors import NodesError
 from ..qemu import Backend, Config
 from ..report.link import relate
 from ..results import Figure
 
 TIMEOUT = 300.0
-SERVER_TIMEOUT = 60.0
 # Bytes per second of an engine that is slow beside the host's processor.
 PACE = 250_000_000
 
@@ -43,20 +41,7 @@ SPINNER = "while :; do :; done"
 
 def run(here: Endpoint, there: Endpoint, options: str = "") -> list[Figure]:
     """Returns the figures of uldma-bench link between two ends, compared with each other."""
-    endpoints.wait_up([here, there])
-    server = there.node.spawn(f"uldma-bench --device {there.device} serve")
-    arguments = f"--device {here.device} link {options}"
-    try:
-        figures = probes.run(here.node, arguments, TIMEOUT)
-        served = server.wait(SERVER_TIMEOUT)
-    except NodesError as error:
-        raise NodesError(f"{error}\n{server.text('err')}") from error
-    finally:
-        if server.running:
-            server.kill()
-    if served.rc:
-        raise NodesError(f"{there.name}: exit {served.rc}: {served.stderr}")
-    return relate(figures)
+    return relate(probes.run_with_server(here, there, f"link {options}", TIMEOUT))
 
 
 @contextmanager

@@ -9,10 +9,10 @@ draws them.
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import initiation, link, lmm
+from . import initiation, link, lmm, semantics
 from .values import Values
 
-PARTS = {"lmm": lmm, "initiation": initiation, "link": link}
+PARTS = {"lmm": lmm, "initiation": initiation, "link": link, "semantics": semantics}
 
 
 def render(part: str, values: Values) -> str:
