@@ -25,13 +25,16 @@ def run(node: Node, arguments: str, timeout: float) -> list[Figure]:
 
 
 def run_with_server(
-    here: Endpoint, there: Endpoint, arguments: str, timeout: float
+    here: Endpoint, there: Endpoint, arguments: str, timeout: float, common: str = ""
 ) -> list[Figure]:
-    """Returns the figures of a probe at one end, with the help of its server at the other end."""
+    """Returns the figures of a probe at one end, with the help of its server at the other end.
+
+    Both programs get the common options.
+    """
     endpoints.wait_up([here, there])
-    server = there.node.spawn(f"uldma-bench --device {there.device} serve")
+    server = there.node.spawn(f"uldma-bench --device {there.device} {common} serve")
     try:
-        figures = run(here.node, f"--device {here.device} {arguments}", timeout)
+        figures = run(here.node, f"--device {here.device} {common} {arguments}", timeout)
         served = server.wait(SERVER_TIMEOUT)
     except NodesError as error:
         raise NodesError(f"{error}\n{server.text('err')}") from error

@@ -49,7 +49,9 @@ def measure(wanted: Sequence[str]) -> None:
         link.add(linked)
         link.add([*linked, *link.other_backends(config)])
     if "semantics" in wanted:
-        semantics.add([*matched, *semantics.paced(config)])
+        matched += semantics.paced(config)
+        semantics.add(matched)
+        semantics.add([*matched, *semantics.by_processors(config)])
     for part in PARTS:
         if part in wanted:
             print(

@@ -2,6 +2,7 @@
 """The part of nodes bench about messages: each technique of sending and of receiving."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .. import endpoints, probes, results
 from ..cluster import Cluster
@@ -20,6 +21,9 @@ PACED_PARTS = "match,send,recv,pair,slots,mtu"
 FEW, MANY = 1_000, 21_000
 # The sizes of these messages.
 COUNTED = ("4k", "64k")
+# Processors of nodes whose pins and page exchanges are compared, and the messages for that.
+CPUS = (1, 2, 4)
+COMPARED = "--parts send,recv --sizes 64k"
 # All accesses of programs and of the driver that leave a node for the device.
 ACCESSES = (
     *("control_loads", "control_stores", "page_loads", "page_stores"),
@@ -27,9 +31,9 @@ ACCESSES = (
 )
 
 
-def run(here: Endpoint, there: Endpoint, options: str = "") -> list[Figure]:
+def run(here: Endpoint, there: Endpoint, options: str = "", common: str = "") -> list[Figure]:
     """Returns the figures of uldma-bench semantics between two ends."""
-    return probes.run_with_server(here, there, f"semantics {options}", TIMEOUT)
+    return probes.run_with_server(here, there, f"semantics {options}", TIMEOUT, common)
 
 
 def accesses(pair: Cluster) -> int:
@@ -75,6 +79,19 @@ def paced(config: Config) -> list[Figure]:
         say(f"measuring messages by each technique with {' '.join(options)} ...")
         figures = relate(run(here, there, f"--parts {PACED_PARTS} --suffix paced"))
         pair.check_logs()
+    return figures
+
+
+def by_processors(config: Config) -> list[Figure]:
+    """Measures programs whose other threads keep every other processor of their node busy."""
+    figures = []
+    for cpus in CPUS:
+        say(f"measuring pins and page exchanges on {cpus} processors ...")
+        with Cluster("bench-semantics", replace(config, cpus=cpus)) as pair:
+            [here, there] = endpoints.of(pair)
+            threads = f"--busy-threads {cpus - 1}"
+            figures += run(here, there, f"{COMPARED} --suffix cpus{cpus}", threads)
+            pair.check_logs()
     return figures
 
 

@@ -30,7 +30,8 @@ PACED = ".paced"
 RUNS = {"the engine at full speed": "", "an engine of 250 MB/s": PACED}
 # Techniques of the paper by direction; others are ours.
 DMA = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
-COUNTS = ("syscalls", "mmio", "irqs", "doorbells", "switches")
+COUNTS = ("syscalls", "mmio", "irqs", "doorbells", "switches", "shootdowns")
+CPUS = (1, 2, 4)
 
 
 def relate(figures: Sequence[Figure]) -> list[Figure]:
@@ -78,6 +79,7 @@ def tables(values: Values) -> list[str | None]:
         crossovers(values),
         trips(values),
         counts(values),
+        processors(values),
         aims_table(wanted),
     ]
     missing = [f"  {aim.what}" for aim in wanted if aim.value is None]
@@ -263,7 +265,24 @@ def counts(values: Values) -> str | None:
                         rows.append(row(f"{name.removeprefix('sem.')} {size}{end}", cells))
     return table(
         "Counts by message of a stream, of both nodes",
-        ["", "system calls", "MMIO", "interrupts", "doorbells", "context switches"],
+        ["", "system calls", "MMIO", "interrupts", "doorbells", "switches", "shoot-downs"],
+        rows,
+    )
+
+
+def processors(values: Values) -> str | None:
+    """Pins, which change no page table, beside page exchanges, on more and more processors."""
+    rows = []
+    for direction in ("send", "recv"):
+        for name in techniques(values, direction, f".cpus{CPUS[0]}"):
+            start = f"sem.{direction}.{name}.64k"
+            rates = [values.get(f"{start}.cpus{cpus}") for cpus in CPUS]
+            flushes = [values.get(f"{start}.shootdowns_per_message.cpus{cpus}") for cpus in CPUS]
+            rows.append(row(f"{direction} {name}", [*rates, *flushes]))
+    return table(
+        "64 KiB by processors of the nodes, all busy in the same memory: MB/s, and TLB shoot-downs "
+        "by message",
+        ["", *(f"{cpus} CPUs" for cpus in CPUS), *(f"by {cpus}" for cpus in CPUS)],
         rows,
     )
 

@@ -147,6 +147,17 @@ class SemanticsTest(unittest.TestCase):
         self.assertIn("DMA receivers of 1 MiB", missing)
         self.assertIn("64k matched: MMIO by message", missing)
 
+    def test_processors(self) -> None:
+        """A row for each technique: rates and shoot-downs by number of processors."""
+        values: dict[str, float] = {}
+        for cpus in (1, 2, 4):
+            values[f"sem.send.v2p-dma.64k.cpus{cpus}"] = 100.0 / cpus
+            values[f"sem.send.v2p-dma.64k.shootdowns_per_message.cpus{cpus}"] = cpus - 1.0
+        text = rendered("semantics", values)
+        line = ["send v2p-dma", "100", "50.0", "25.0", "0.00", "1.00", "3.00"]
+        self.assertIn(line, [[it.strip() for it in row.split("|")] for row in text.splitlines()])
+        self.assertNotIn("Figure 2: senders alone", text)
+
     def test_lines(self) -> None:
         """Drawings have lines by size, and one for each run."""
         drawn = {it.file: it.lines for it in semantics.drawings(Values(figures(self.SENDERS)))}

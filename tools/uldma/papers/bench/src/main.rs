@@ -47,6 +47,9 @@ struct Common {
     /// Give up waiting after this many seconds
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
     timeout: u32,
+    /// Have so many more threads, which never sleep, run in this process
+    #[arg(long, global = true, value_name = "THREADS", default_value_t = 0)]
+    busy_threads: u32,
 }
 
 impl Common {
@@ -87,6 +90,9 @@ fn main() -> ExitCode {
     // The tracer starts this program, too, to count system calls.
     uldma_papers::tracer::tracer_main();
     let cli = Cli::parse();
+    for _ in 0..cli.common.busy_threads {
+        std::thread::spawn(stay_busy);
+    }
     let result = match &cli.verb {
         Verb::Serve => serve::run(&cli.common),
         Verb::Lmm(options) => {
@@ -132,6 +138,13 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Keeps a processor in this process's memory, so that it has to take part when translations change.
+fn stay_busy() {
+    loop {
+        std::hint::spin_loop();
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Counters {
     pub(crate) messages: u64,
     /// Polls for work that no interrupt caused.
     pub(crate) polls: u64,
+    /// Interrupts by which a processor made others flush translations (TLB shoot-downs).
+    pub(crate) shootdowns: u64,
     /// Context switches of all processors.
     pub(crate) switches: u64,
     /// System calls of this program for the device.
@@ -56,6 +58,7 @@ impl Counters {
             doorbells: peer.doorbells,
             messages: peer.sent,
             polls: peer.polls,
+            shootdowns: shootdowns(&table),
             switches: switches()?,
             calls,
             ..Self::default()
@@ -79,6 +82,7 @@ impl Counters {
             doorbells: with(self.doorbells, other.doorbells),
             messages: with(self.messages, other.messages),
             polls: with(self.polls, other.polls),
+            shootdowns: with(self.shootdowns, other.shootdowns),
             switches: with(self.switches, other.switches),
             calls: with(self.calls, other.calls),
             copied: with(self.copied, other.copied),
@@ -119,6 +123,15 @@ fn switches_in(stat: &str) -> u64 {
     row.and_then(|row| row.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Returns the row of TLB shoot-downs of /proc/interrupts, of all processors.
+fn shootdowns(table: &str) -> u64 {
+    let row = table
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("TLB:"));
+    let counts = row.into_iter().flat_map(str::split_whitespace);
+    counts.map_while(|count| count.parse::<u64>().ok()).sum()
+}
+
 /// Returns true for a queue of a virtio network device.
 fn is_network(name: &str) -> bool {
     name.contains("-input.") || name.contains("-output.")
@@ -150,6 +163,7 @@ mod tests {
  26:        100        200  PCI-MSIX-0000:00:04.0   0-edge      uldma-control
  27:       1000       2000  PCI-MSIX-0000:00:04.0   1-edge      uldma-event
 LOC:       9999       9999   Local timer interrupts
+ TLB:          3          4   TLB shootdowns
 ";
 
     #[test]
@@ -158,6 +172,7 @@ LOC:       9999       9999   Local timer interrupts
         assert_eq!(interrupts(TABLE, is_network), 33);
         assert_eq!(interrupts(TABLE, |name| name == "100"), 0);
         assert_eq!(interrupts("", is_network), 0);
+        assert_eq!((shootdowns(TABLE), shootdowns("")), (7, 0));
         assert_eq!(switches_in("cpu 1 2\nctxt 4711\nbtime 1\n"), 4711);
     }
 

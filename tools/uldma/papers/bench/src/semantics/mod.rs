@@ -210,6 +210,7 @@ impl Run<'_> {
             ("irqs_per_message", counters.interrupts + counters.events),
             ("doorbells_per_message", counters.doorbells),
             ("switches_per_message", counters.switches),
+            ("shootdowns_per_message", counters.shootdowns),
         ] {
             let name = format!("{name}.{what}{}", self.suffix);
             self.figures.add(name, count as f64 / messages, "count");
