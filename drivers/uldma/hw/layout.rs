@@ -6,11 +6,14 @@
 //! (`tools/uldma/device`), so they use nothing but `core`. `Documentation/uldma/device.rst` is their
 //! prose twin; a test of the model compares both. All registers and table fields are little-endian.
 
+#[path = "layout/operation.rs"]
+pub mod operation;
 #[path = "layout/register.rs"]
 pub mod register;
 #[path = "layout/word.rs"]
 pub mod word;
 
+pub use operation::*;
 pub use register::*;
 pub use word::*;
 pub(crate) use {
@@ -350,59 +353,6 @@ word! {
 
 const _: () = assert!(Key::CONTEXT.max() + 1 == KEY_CONTEXTS as u64);
 
-word! {
-    /// Operation and flags of a descriptor (`struct uldma_descriptor`), as one word.
-    pub struct DescriptorHead(u64);
-
-    fields {
-        /// The flags.
-        FLAGS: u32 = 63, 32;
-        /// The operation.
-        OP: u32 = 31, 0;
-    }
-}
-
-word! {
-    /// Regions of a descriptor (`struct uldma_descriptor`), as one word.
-    pub struct DescriptorRegions(u64);
-
-    fields {
-        /// The destination's region.
-        DST: u32 = 63, 32;
-        /// The source's region.
-        SRC: u32 = 31, 0;
-    }
-}
-
-/// Operation of a descriptor of a privileged context: ends the transfers that use region `src`, as
-/// [`Invalidation::REGION`] does. The descriptor ends when the invalidation has ended.
-pub const OP_INVALIDATE: u32 = 0x100;
-
-word! {
-    /// Flags of a copy (`struct uldma_descriptor`) that only a privileged context can have.
-    pub struct DescriptorFlags(u32);
-
-    flags {
-        /// `src` is the index of a peer's region. `operand` is the region's generation, `compare` is a
-        /// [`PeerLink`]. Not together with [`DST_OF_PEER`](Self::DST_OF_PEER).
-        SRC_OF_PEER = 8;
-        /// The same for `dst`.
-        DST_OF_PEER = 9;
-    }
-}
-
-word! {
-    /// The link to the peer that a descriptor names.
-    pub struct PeerLink(u64);
-
-    fields {
-        /// Number of the node.
-        NODE: u32 = 63, 32;
-        /// Generation of the link to the node.
-        GENERATION: u32 = 31, 0;
-    }
-}
-
 registers! {
     /// Registers of a context page in BAR1, for the process that owns the context.
     ///
@@ -418,31 +368,6 @@ registers! {
     /// The last ticket that the device returned.
     TICKET: u64 = 0x08, ro;
 }
-
-word! {
-    /// The size word of a user-level initiation; the same as `ULDMA_SIZE_WORD_*` of the user interface.
-    pub struct SizeWord(u64);
-
-    fields {
-        /// Destination region, or 0.
-        DST_REGION: u32 = 63, 50;
-        /// Source region, or 0.
-        SRC_REGION: u32 = 49, 36;
-        /// Destination address modulo 8.
-        DST_LOW: u32 = 35, 33;
-        /// Source address modulo 8.
-        SRC_LOW: u32 = 32, 30;
-        /// Number of bytes to move.
-        BYTES: u32 = 29, 0;
-    }
-}
-
-/// Number of region slots that user-level initiations can name, including slot 0, which has no
-/// region.
-pub const REGION_SLOTS: u32 = 1 << 14;
-
-const _: () = assert!(SizeWord::SRC_REGION.max() + 1 == REGION_SLOTS as u64);
-const _: () = assert!(SizeWord::DST_REGION.max() + 1 == REGION_SLOTS as u64);
 
 /// Bytes of a block of a table. A table is reached through a directory: an array of u64 bus addresses
 /// of blocks, or 0 for a block whose entries are not valid.
