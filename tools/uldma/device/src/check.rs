@@ -12,6 +12,12 @@ use crate::memory::{Bus, Right};
 use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
 
+mod message;
+mod peer;
+
+pub use message::{message, posted};
+pub use peer::{pull, push};
+
 /// Start of one side of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -529,87 +535,6 @@ pub fn regions<B: Bus + ?Sized>(
         destination: region_side(access_check, to, &to_entry, to_position, bytes, WRITE)?,
         bytes,
     })
-}
-
-/// Checks a transfer from a place in a region of any space to one in a peer's region.
-pub fn push<B: Bus + ?Sized>(
-    access_check: &AccessCheck<'_, B>,
-    (from, from_position): (u32, u64),
-    (to, to_position): (PeerRegion, u64),
-    bytes: u64,
-) -> Result<CheckedTransfer, Status> {
-    Ok(CheckedTransfer {
-        source: near_side(access_check, (from, from_position), bytes, READ)?,
-        destination: to.side(access_check, to_position, bytes, WRITE)?,
-        bytes,
-    })
-}
-
-/// Checks a transfer from a place in a peer's region to one in a region of any space.
-pub fn pull<B: Bus + ?Sized>(
-    access_check: &AccessCheck<'_, B>,
-    (from, from_position): (PeerRegion, u64),
-    (to, to_position): (u32, u64),
-    bytes: u64,
-) -> Result<CheckedTransfer, Status> {
-    let destination = near_side(access_check, (to, to_position), bytes, WRITE)?;
-    Ok(CheckedTransfer {
-        source: from.side(access_check, from_position, bytes, READ)?,
-        destination,
-        bytes,
-    })
-}
-
-/// Checks the memory of a message to send, in a region of `space` (of any space, for `None`).
-pub fn message<B: Bus + ?Sized>(
-    access_check: &AccessCheck<'_, B>,
-    space: Option<u32>,
-    from: (u32, u64),
-    bytes: u64,
-) -> Result<CheckedSide, Status> {
-    local_side(access_check, space, from, bytes, READ)
-}
-
-/// Checks a buffer that a node has posted for messages: all of it, whatever the message needs.
-/// `node` and `link_generation` are those by which the sender knows the node.
-pub fn posted<B: Bus + ?Sized>(
-    view: &View<'_, B>,
-    (node, link_generation): (u32, u32),
-    space: u32,
-    (region, position): (u32, u64),
-    bytes: u64,
-) -> Result<CheckedSide, Status> {
-    let entry = usable_region(view, region, Some(space), WRITE)?;
-    if entry.flags.contains(RegionFlags::REMOTE) {
-        return Err(Status::NoRight);
-    }
-    if !within(position, bytes, entry.length) {
-        return Err(Status::Bounds);
-    }
-    Ok(CheckedSide {
-        space,
-        place: Location::Posted(PeerLocation {
-            node,
-            link_generation,
-            region,
-            space,
-            generation: entry.generation,
-            position,
-        }),
-    })
-}
-
-/// Builds the local side of a transfer to or from a peer.
-fn near_side<B: Bus + ?Sized>(
-    access_check: &AccessCheck<'_, B>,
-    from: (u32, u64),
-    bytes: u64,
-    rights: &[Right],
-) -> Result<CheckedSide, Status> {
-    if bytes == 0 {
-        return Err(Status::BadSize);
-    }
-    local_side(access_check, None, from, bytes, rights)
 }
 
 /// Builds a side in a region of this node that `space` may use; with `None`, the kernel may use it.

@@ -8,9 +8,13 @@
 
 mod common;
 
+use common::methods::{
+    holds, initiate, page_register, place, put_page, rig, size, A, B, BYTES, C, D, FAIL, OK1, OK2,
+    STARTED,
+};
 use common::rig::{refused, Rig, OTHER_SPACE, OURS, SHAPE, SPACE, THEIRS};
 use common::{ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
-use uldma_device::abi::{Method, Status, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
+use uldma_device::abi::{Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
     context_page, ctx, reg, ContextControl, Control, EventCauses, Invalidation, Key, PageEntry,
@@ -19,117 +23,6 @@ use uldma_device::layout::{
 use uldma_device::method::PutWord;
 use uldma_device::node::Shape;
 use uldma_device::shadow::SizeWord;
-
-/// Page entries of ours: source and destination; and the other process's two.
-const A: (u32, u64) = (10, 0);
-const B: (u32, u64) = (11, 0);
-const C: (u32, u64) = (20, 0);
-const D: (u32, u64) = (21, 0);
-const BYTES: usize = 64;
-
-const OK1: i64 = REPEATED_OK1 as i64;
-const OK2: i64 = REPEATED_OK2 as i64;
-const FAIL: i64 = REPEATED_FAIL as i64;
-const STARTED: i64 = (1 << 12) | REPEATED_OK3 as i64;
-
-/// Returns the bus address of a page entry of [`rig`].
-fn place((entry, offset): (u32, u64)) -> u64 {
-    FREE + u64::from(entry) * PAGE + offset
-}
-
-fn put_page(rig: &Rig, (entry, _): (u32, u64), space: u32, rights: PageWord) {
-    let word = PageWord::of_address(place((entry, 0))) | PageWord::VALID | rights;
-    let page = PageEntry {
-        word,
-        space,
-        region: 0,
-    };
-    rig.guests[0].put_page(entry, &page);
-}
-
-/// Contexts of one method: ours with pages A and B, which region 1 covers, and theirs with C and D.
-/// The first bytes of each page are the number of its entry.
-fn rig(method: Method) -> Rig {
-    let mut rig = Rig::new();
-    rig.guests[0].register(1, SPACE, A.0, place(A), 2 * PAGE);
-    rig.guests[0].register(2, OTHER_SPACE, C.0, place(C), 2 * PAGE);
-    for page in [A, B, C, D] {
-        rig.guests[0].put(place(page), &[page.0 as u8; BYTES]);
-    }
-    rig.set_method(0, OURS, method);
-    rig.set_method(0, THEIRS, method);
-    rig
-}
-
-fn size() -> u64 {
-    SizeWord {
-        bytes: BYTES as u32,
-        ..SizeWord::default()
-    }
-    .pack()
-}
-
-fn holds(rig: &Rig, page: (u32, u64), expected: (u32, u64)) -> bool {
-    rig.guests[0].get(place(page), BYTES) == [expected.0 as u8; BYTES]
-}
-
-fn page_register(context: u32, register: usize) -> u64 {
-    u64::from(context) * PAGE + register as u64
-}
-
-/// Initiates a transfer from A to B by a method, as its program does. Returns the last answer.
-fn initiate(rig: &mut Rig, method: Method, context: u32) -> i64 {
-    match method {
-        Method::Key => {
-            rig.st(context, B, Rig::key(context));
-            rig.st(context, A, Rig::key(context));
-            rig.store(0, BAR_CONTEXT, page_register(context, 0x48), 8, size());
-            let page = page_register(context, context_page::REMAINING.offset());
-            rig.load(0, BAR_CONTEXT, page, 8) as i64
-        }
-        Method::SingleStore => {
-            let word = PutWord {
-                length: BYTES as u32 / 8,
-                src_offset: 0,
-                src_region: 1,
-                dst_region: 0,
-            };
-            rig.st(context, B, word.pack());
-            0
-        }
-        Method::Repeated3 => {
-            assert_eq!(rig.ld(context, A), OK1);
-            rig.st(context, B, size());
-            rig.ld(context, A)
-        }
-        Method::Repeated4 | Method::Repeated5 => {
-            let five = method == Method::Repeated5;
-            rig.st(context, B, size());
-            assert_eq!(rig.ld(context, A), OK1);
-            rig.st(context, B, size());
-            let fourth = rig.ld(context, A);
-            if !five {
-                return fourth;
-            }
-            assert_eq!(fourth, OK2);
-            rig.ld(context, B)
-        }
-        Method::Shrimp1 => {
-            let page = PageEntry {
-                word: PageWord::of_address(place(A)) | PAGE_RIGHTS,
-                space: SPACE,
-                region: B.0 + 1,
-            };
-            rig.guests[0].put_page(A.0, &page);
-            rig.ld(context, (A.0, BYTES as u64 - 8))
-        }
-        _ => {
-            rig.run_on(3, context);
-            rig.st(context, B, size());
-            rig.ld(context, A)
-        }
-    }
-}
 
 #[test]
 fn every_method_moves_bytes() {

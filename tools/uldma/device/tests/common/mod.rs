@@ -7,7 +7,9 @@
 // To panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod endpoint;
 pub(crate) mod host;
+pub(crate) mod methods;
 pub(crate) mod raw;
 pub(crate) mod rig;
 
