@@ -5,7 +5,7 @@
 #ifndef __SELFTEST_ULDMA_EXCHANGE_H
 #define __SELFTEST_ULDMA_EXCHANGE_H
 
-#include "uldma_utils.h"
+#include "uldma_lmm.h"
 
 /**
  * struct memory - exchangeable memory
@@ -42,6 +42,24 @@ static inline int memory_map(int fd, struct memory *m)
 {
 	return map(fd, m->offset, m->r.length, PROT_READ | PROT_WRITE,
 		   MAP_SHARED, &m->at);
+}
+
+/* Creates and maps two memories of the same length. */
+static inline int memories_make(int fd, __u64 length, struct memory *one,
+				struct memory *other)
+{
+	return memory_create(fd, length, one) ?: memory_map(fd, one) ?:
+	       memory_create(fd, length, other) ?: memory_map(fd, other);
+}
+
+/* The frames that the device uses, of so many pages. */
+static inline int memory_frames(int fd, const struct memory *m,
+				struct uldma_block *blocks, __u32 pages)
+{
+	struct uldma_region_blocks b;
+
+	return region_blocks(fd, m->r.handle, ULDMA_BLOCKS_PAGES, 0, blocks,
+			     pages, &b) ?: b.out_count - pages;
 }
 
 static inline int memory_part(int fd, unsigned long cmd, const struct memory *m,

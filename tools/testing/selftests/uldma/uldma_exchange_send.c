@@ -8,7 +8,6 @@
 
 #include "uldma_harness.h"
 #include "uldma_exchange.h"
-#include "uldma_lmm.h"
 
 #define PAGES 8
 #define SEED 0x73656eUL
@@ -30,10 +29,8 @@ FIXTURE_SETUP(send)
 	self->page = page_size();
 	self->length = PAGES * self->page;
 	self->engine = query(self->fd).out_backend == ULDMA_BACKEND_ADAPTER;
-	ASSERT_EQ(0, memory_create(self->fd, self->length, &self->m));
-	ASSERT_EQ(0, memory_map(self->fd, &self->m));
-	ASSERT_EQ(0, memory_create(self->fd, self->length, &self->to));
-	ASSERT_EQ(0, memory_map(self->fd, &self->to));
+	ASSERT_EQ(0, memories_make(self->fd, self->length, &self->m,
+				   &self->to));
 	pattern_fill(self->m.at, self->length, SEED);
 }
 
@@ -56,10 +53,7 @@ static int peer_gets(struct _test_data_send *self, __u64 seed)
 
 static int frames(struct _test_data_send *self, struct uldma_block *blocks)
 {
-	struct uldma_region_blocks b;
-
-	return region_blocks(self->fd, self->m.r.handle, ULDMA_BLOCKS_PAGES, 0,
-			     blocks, PAGES, &b) ?: b.out_count - PAGES;
+	return memory_frames(self->fd, &self->m, blocks, PAGES);
 }
 
 TEST_F(send, arguments)

@@ -7,7 +7,6 @@
 
 #include "uldma_harness.h"
 #include "uldma_exchange.h"
-#include "uldma_lmm.h"
 
 #define PAGES 8
 #define SEED 0x737761UL
@@ -29,10 +28,8 @@ FIXTURE_SETUP(swap)
 	self->page = page_size();
 	self->length = PAGES * self->page;
 	self->engine = query(self->fd).out_backend == ULDMA_BACKEND_ADAPTER;
-	ASSERT_EQ(0, memory_create(self->fd, self->length, &self->m));
-	ASSERT_EQ(0, memory_map(self->fd, &self->m));
-	ASSERT_EQ(0, memory_create(self->fd, self->length, &self->slots));
-	ASSERT_EQ(0, memory_map(self->fd, &self->slots));
+	ASSERT_EQ(0, memories_make(self->fd, self->length, &self->m,
+				   &self->slots));
 	pattern_fill(self->m.at, self->length, SEED);
 	pattern_fill(self->slots.at, self->length, SEED + 1);
 }
@@ -40,14 +37,6 @@ FIXTURE_SETUP(swap)
 FIXTURE_TEARDOWN(swap)
 {
 	close(self->fd);
-}
-
-static int frames(int fd, const struct memory *m, struct uldma_block *blocks)
-{
-	struct uldma_region_blocks b;
-
-	return region_blocks(fd, m->r.handle, ULDMA_BLOCKS_PAGES, 0, blocks,
-			     PAGES, &b) ?: b.out_count - PAGES;
 }
 
 TEST_F(swap, arguments)
@@ -89,16 +78,16 @@ TEST_F(swap, contents)
 	struct uldma_block m[PAGES], s[PAGES], after[PAGES];
 	char *unmapped = NULL;
 
-	ASSERT_EQ(0, frames(self->fd, &self->m, m));
-	ASSERT_EQ(0, frames(self->fd, &self->slots, s));
+	ASSERT_EQ(0, memory_frames(self->fd, &self->m, m, PAGES));
+	ASSERT_EQ(0, memory_frames(self->fd, &self->slots, s, PAGES));
 	ASSERT_EQ(0, memory_swap(self->fd, &self->m, 0, &self->slots, 0,
 				 self->length));
 	EXPECT_EQ(-1, pattern_check(self->m.at, self->length, SEED + 1));
 	EXPECT_EQ(-1, pattern_check(self->slots.at, self->length, SEED));
 	/* Nothing was copied. */
-	ASSERT_EQ(0, frames(self->fd, &self->m, after));
+	ASSERT_EQ(0, memory_frames(self->fd, &self->m, after, PAGES));
 	EXPECT_EQ(0, memcmp(after, s, sizeof(s)));
-	ASSERT_EQ(0, frames(self->fd, &self->slots, after));
+	ASSERT_EQ(0, memory_frames(self->fd, &self->slots, after, PAGES));
 	EXPECT_EQ(0, memcmp(after, m, sizeof(m)));
 	/* By all mappings. */
 	ASSERT_EQ(0, map(self->fd, self->m.offset, self->length, PROT_READ,
