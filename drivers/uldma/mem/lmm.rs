@@ -158,30 +158,20 @@ impl Lmm {
             return Ok(users.space.clone());
         }
         let id = SpaceId::take(&self.ids)?;
-        let (cached, queue) = (self.cached.clone(), self.queue.clone());
-        let space = Space::new(id, mm, device, payer()?, self.options, cached, queue);
-        let space = Arc::pin_init(space, GFP_KERNEL)?;
+        let (cached, queue, payer) = (self.cached.clone(), self.queue.clone(), payer()?);
         let room = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let others = self.all.join(key(mm), &space)?;
+        let space = self.all.join(key(mm), |sharing| {
+            let all = (self.all.clone(), sharing);
+            let work = (cached, queue);
+            let space = Space::new(id, mm, device, payer, self.options, work, all);
+            Arc::pin_init(space, GFP_KERNEL)
+        })?;
         let users = Users {
             space: space.clone(),
             count: 1,
         };
-        if let Some(others) = &others {
-            space.share_new_pins(&others.shared_pins);
-        }
         spaces.insert(room.into_node(key(mm), users));
         space.start_work();
-        drop(spaces);
-        if let Some(others) = others {
-            // Without a lock of this device, since this may wait for another device.
-            for other in &others.spaces {
-                other.share_new_pins(&others.shared_pins);
-                other
-                    .share_pins(&others.shared_pins)
-                    .inspect_err(|_| self.leave(&space))?;
-            }
-        }
         Ok(space)
     }
 

@@ -3,35 +3,85 @@
 //! The address spaces of all devices, so that the spaces of one address space share their pins.
 //!
 //! Each device has its own spaces, with their own areas, page entries and invalidations. When a
-//! second device gets a space of an address space, all its spaces begin to share their pins.
+//! second device gets a space of an address space, pins are shared from then on. Those from before
+//! are left until a space pins or counts pages: opening a device takes the same time whatever the
+//! process has pinned.
 
 use kernel::{
     new_mutex,
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode, //
+        RBTreeNodeReservation, //
     },
     sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
         Arc,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     }, //
 };
 
 use crate::kernel_ext::shared_pins::SharedPins;
 
+/// The pins that the spaces of one address space share.
+pub(super) struct Sharing {
+    /// Set once there were two spaces: pins are made in it from then on.
+    table: SetOnce<Arc<SharedPins>>,
+    /// True if there may be pins from before.
+    has_earlier_pins: Atomic<bool>,
+}
+
+impl Sharing {
+    fn new() -> Self {
+        Self {
+            table: SetOnce::new(),
+            has_earlier_pins: Atomic::new(false),
+        }
+    }
+
+    /// Begins to share pins, if that has not begun.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn begin(&self) -> Result {
+        if self.table.as_ref().is_none() {
+            let table = SharedPins::new()?;
+            // Before the table, which others may find at once.
+            self.has_earlier_pins.store(true, Relaxed);
+            self.table.populate(table);
+        }
+        Ok(())
+    }
+
+    /// Returns the table of shared pins, once there were two spaces.
+    pub(super) fn table(&self) -> Option<&Arc<SharedPins>> {
+        self.table.as_ref()
+    }
+
+    /// Returns the table of shared pins if there may be pins that are not in it.
+    pub(super) fn incomplete_table(&self) -> Option<&Arc<SharedPins>> {
+        let table = self.table.as_ref()?;
+        self.has_earlier_pins.load(Acquire).then_some(table)
+    }
+
+    /// Notes that all pins are in the table.
+    pub(super) fn completed(&self) {
+        self.has_earlier_pins.store(false, Release);
+    }
+}
+
 /// The spaces `S` of one address space.
 struct Devices<S> {
     /// One for each device; never empty.
     spaces: KVec<Arc<S>>,
-    /// The pins that they share, once there were two.
-    shared_pins: Option<Arc<SharedPins>>,
-}
-
-/// The pins that a new space has to share, and the other spaces, which may not share theirs yet.
-pub(super) struct Others<S> {
-    pub(super) shared_pins: Arc<SharedPins>,
-    pub(super) spaces: KVec<Arc<S>>,
+    sharing: Arc<Sharing>,
 }
 
 /// The spaces `S` of all devices.
@@ -55,37 +105,45 @@ impl<S> AddressSpaces<S> {
         Arc::pin_init(spaces, GFP_KERNEL)
     }
 
-    /// Adds `space` of the address space `key`. Returns the others, if there are any.
+    /// Adds the space of the address space `key` that `make` returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of `make`.
+    pub(super) fn join(
+        &self,
+        key: usize,
+        make: impl FnOnce(Arc<Sharing>) -> Result<Arc<S>>,
+    ) -> Result<Arc<S>> {
+        let mut by_key = self.by_key.lock();
+        if let Some(devices) = by_key.get_mut(&key) {
+            devices.spaces.reserve(1, GFP_KERNEL_ACCOUNT)?;
+            devices.sharing.begin()?;
+            let space = make(devices.sharing.clone())?;
+            devices.spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
+            return Ok(space);
+        }
+        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut spaces = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
+        let sharing = Arc::new(Sharing::new(), GFP_KERNEL_ACCOUNT)?;
+        let space = make(sharing.clone())?;
+        spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
+        by_key.insert(room.into_node(key, Devices { spaces, sharing }));
+        Ok(space)
+    }
+
+    /// Returns the spaces of the address space `key`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn join(&self, key: usize, space: &Arc<S>) -> Result<Option<Others<S>>> {
-        let mut by_key = self.by_key.lock();
-        let Some(devices) = by_key.get_mut(&key) else {
-            let mut spaces = KVec::new();
+    pub(super) fn of(&self, key: usize) -> Result<KVec<Arc<S>>> {
+        let by_key = self.by_key.lock();
+        let mut spaces = KVec::new();
+        for space in by_key.get(&key).iter().flat_map(|devices| &devices.spaces) {
             spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
-            let devices = Devices {
-                spaces,
-                shared_pins: None,
-            };
-            by_key.insert(RBTreeNode::new(key, devices, GFP_KERNEL_ACCOUNT)?);
-            return Ok(None);
-        };
-        let mut others = KVec::with_capacity(devices.spaces.len(), GFP_KERNEL_ACCOUNT)?;
-        for other in &devices.spaces {
-            others.push(other.clone(), GFP_KERNEL_ACCOUNT)?;
         }
-        let shared_pins = match &devices.shared_pins {
-            Some(shared_pins) => shared_pins.clone(),
-            None => SharedPins::new()?,
-        };
-        devices.spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
-        devices.shared_pins = Some(shared_pins.clone());
-        Ok(Some(Others {
-            shared_pins,
-            spaces: others,
-        }))
+        Ok(spaces)
     }
 
     /// Removes `space` of the address space `key`.
@@ -107,39 +165,77 @@ impl<S> AddressSpaces<S> {
 mod tests {
     use super::*;
 
-    fn space(number: u32) -> Result<Arc<u32>> {
-        Ok(Arc::new(number, GFP_KERNEL)?)
+    /// A space, as the number of its device.
+    struct Device {
+        number: u32,
+        sharing: Arc<Sharing>,
+    }
+
+    fn join(all: &AddressSpaces<Device>, key: usize, number: u32) -> Result<Arc<Device>> {
+        all.join(key, |sharing| {
+            Ok(Arc::new(Device { number, sharing }, GFP_KERNEL)?)
+        })
+    }
+
+    fn table(device: &Device) -> Result<&Arc<SharedPins>> {
+        device.sharing.table().ok_or(ENOENT)
     }
 
     #[test]
     fn spaces_of_one_address_space_share_pins_from_the_second_on() -> Result {
         let all = AddressSpaces::new()?;
-        let (a, b, c) = (space(0)?, space(1)?, space(2)?);
-        assert!(all.join(1, &a)?.is_none());
-        assert!(all.join(2, &c)?.is_none());
-        let first = all.join(1, &b)?.ok_or(EINVAL)?;
-        assert!(first.spaces.len() == 1 && Arc::ptr_eq(first.spaces.first().ok_or(EINVAL)?, &a));
-        let second = all.join(1, &c)?.ok_or(EINVAL)?;
-        assert_eq!(second.spaces.len(), 2);
-        assert!(Arc::ptr_eq(&first.shared_pins, &second.shared_pins));
+        let (a, other) = (join(&all, 1, 0)?, join(&all, 2, 0)?);
+        assert!(a.sharing.table().is_none());
+        let (b, c) = (join(&all, 1, 1)?, join(&all, 1, 2)?);
+        assert!(Arc::ptr_eq(table(&a)?, table(&b)?));
+        assert!(Arc::ptr_eq(table(&b)?, table(&c)?));
+        assert!(other.sharing.table().is_none());
+        let numbers = all.of(1)?;
+        assert!(numbers.iter().map(|it| it.number).eq(0..3));
+        assert!(all.of(3)?.is_empty());
         Ok(())
     }
 
     #[test]
     fn pins_are_shared_until_the_last_space_leaves() -> Result {
         let all = AddressSpaces::new()?;
-        let (a, b) = (space(0)?, space(1)?);
-        all.join(1, &a)?;
-        let before = all.join(1, &b)?.ok_or(EINVAL)?;
+        let (a, b) = (join(&all, 1, 0)?, join(&all, 1, 1)?);
         all.leave(1, &a);
-        let after = all.join(1, &a)?.ok_or(EINVAL)?;
-        assert!(Arc::ptr_eq(&before.shared_pins, &after.shared_pins));
-        assert!(after.spaces.len() == 1 && Arc::ptr_eq(after.spaces.first().ok_or(EINVAL)?, &b));
+        let again = join(&all, 1, 0)?;
+        assert!(Arc::ptr_eq(table(&b)?, table(&again)?));
         all.leave(1, &b);
+        all.leave(1, &again);
+        assert!(all.of(1)?.is_empty());
+        assert!(join(&all, 1, 0)?.sharing.table().is_none());
+        Ok(())
+    }
+
+    /// The first space only can have pins that are not in the table.
+    #[test]
+    fn a_table_is_completed_once() -> Result {
+        let all = AddressSpaces::new()?;
+        let a = join(&all, 1, 0)?;
+        assert!(a.sharing.incomplete_table().is_none());
+        let b = join(&all, 1, 1)?;
+        assert!(a.sharing.incomplete_table().is_some());
+        b.sharing.completed();
+        join(&all, 1, 2)?;
         all.leave(1, &a);
-        assert!(all.join(1, &b)?.is_none());
-        let last = all.join(1, &a)?.ok_or(EINVAL)?;
-        assert!(!Arc::ptr_eq(&before.shared_pins, &last.shared_pins));
+        let again = join(&all, 1, 0)?;
+        assert!(again.sharing.incomplete_table().is_none() && table(&again).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn a_space_that_cannot_be_made_does_not_join() -> Result {
+        let all = AddressSpaces::<Device>::new()?;
+        assert_eq!(all.join(1, |_| Err(ENOMEM)).err(), Some(ENOMEM));
+        assert!(all.of(1)?.is_empty());
+        let a = join(&all, 1, 0)?;
+        assert_eq!(all.join(1, |_| Err(ENOMEM)).err(), Some(ENOMEM));
+        assert_eq!(all.of(1)?.len(), 1);
+        all.leave(1, &a);
+        assert!(all.of(1)?.is_empty());
         Ok(())
     }
 }

@@ -52,12 +52,12 @@ pub(super) struct Area<P> {
 }
 
 /// The key of an area: first page and pin id.
-type Key = (usize, u64);
+pub(super) type AreaKey = (usize, u64);
 
 /// All areas of an address space.
 pub(super) struct AreaMap<P> {
-    live: RBTree<Key, Area<P>>,
-    stale: RBTree<Key, Area<P>>,
+    live: RBTree<AreaKey, Area<P>>,
+    stale: RBTree<AreaKey, Area<P>>,
     pin_ids: u64,
     count: usize,
     merge: bool,
@@ -130,7 +130,7 @@ impl<P: Payload> AreaMap<P> {
     }
 
     /// The last live area that begins before `page`.
-    fn live_before(&self, page: usize) -> Option<(Key, &Area<P>)> {
+    fn live_before(&self, page: usize) -> Option<(AreaKey, &Area<P>)> {
         let key = match self.live.cursor_lower_bound(&(page, 0)) {
             Some(cursor) => *cursor.peek_prev()?.0,
             None => *self.live.cursor_back()?.current().0,
@@ -223,14 +223,23 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
-    /// Applies `change` to the payloads of all areas, until it fails.
-    pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut P) -> Result) -> Result {
-        for areas in [&mut self.live, &mut self.stale] {
-            for area in areas.values_mut() {
-                change(&mut area.payload)?;
-            }
-        }
-        Ok(())
+    /// Applies `change` to the payload of the first live area from `from` on. Returns the key to go
+    /// on from, if there was one.
+    pub(super) fn change_next_live(
+        &mut self,
+        from: AreaKey,
+        change: impl FnOnce(&mut P) -> Result,
+    ) -> Result<Option<AreaKey>> {
+        change_next(&mut self.live, from, change)
+    }
+
+    /// Does the same with a stale area.
+    pub(super) fn change_next_stale(
+        &mut self,
+        from: AreaKey,
+        change: impl FnOnce(&mut P) -> Result,
+    ) -> Result<Option<AreaKey>> {
+        change_next(&mut self.stale, from, change)
     }
 
     /// Takes all areas out.
@@ -301,9 +310,22 @@ impl<P: Payload> AreaMap<P> {
     }
 }
 
+fn change_next<P>(
+    areas: &mut RBTree<AreaKey, Area<P>>,
+    from: AreaKey,
+    change: impl FnOnce(&mut P) -> Result,
+) -> Result<Option<AreaKey>> {
+    let Some(mut cursor) = areas.cursor_lower_bound_mut(&from) else {
+        return Ok(None);
+    };
+    let (&(start, pin_id), area) = cursor.current_mut();
+    change(&mut area.payload)?;
+    Ok(Some((start, pin_id + 1)))
+}
+
 /// Areas outside of the map: to be inserted, or without users.
 pub(super) struct Areas<P> {
-    nodes: RBTree<Key, Area<P>>,
+    nodes: RBTree<AreaKey, Area<P>>,
 }
 
 impl<P> Default for Areas<P> {
@@ -339,12 +361,14 @@ impl<P> Areas<P> {
         self.nodes.iter().map(|((_, pin_id), area)| (*pin_id, area))
     }
 
-    /// Applies `change` to the payloads, until it fails.
-    pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut P) -> Result) -> Result {
-        for area in self.nodes.values_mut() {
-            change(&mut area.payload)?;
-        }
-        Ok(())
+    /// Applies `change` to the payload of the first area from `from` on. Returns the key to go on
+    /// from, if there was one.
+    pub(super) fn change_next(
+        &mut self,
+        from: AreaKey,
+        change: impl FnOnce(&mut P) -> Result,
+    ) -> Result<Option<AreaKey>> {
+        change_next(&mut self.nodes, from, change)
     }
 
     /// Pages of all areas.
@@ -359,7 +383,7 @@ impl<P> Areas<P> {
         }
     }
 
-    fn pop(&mut self) -> Option<RBTreeNode<Key, Area<P>>> {
+    fn pop(&mut self) -> Option<RBTreeNode<AreaKey, Area<P>>> {
         let (_, node) = self.nodes.cursor_front_mut()?.remove_current();
         Some(node)
     }

@@ -95,9 +95,10 @@ impl Space {
         device: &DeviceAccess<'_>,
     ) -> Result<PinnedRange> {
         let revalidator: Arc<dyn Revalidator> = self.deferred_work.clone();
+        self.complete_shared_pins()?;
         loop {
             let mut state = self.state.lock();
-            let plan = Plan::new(&state, wanted)?;
+            let plan = Plan::new(self, &state, wanted)?;
             let Some(range) = plan.range() else {
                 let mut pins = Pins::none(wanted, self.payer())?;
                 return self.enter(&mut state, wanted, &plan, &mut pins, ticket, device);
@@ -207,7 +208,7 @@ impl Space {
                 {}
                 let fresh = fresh.peek_mut().ok_or(EINVAL)?;
                 let (subscription, pages) = fresh.take(gap)?;
-                let pages = ChargedPages::new(pages, charge, state.shared_pins.as_ref())?;
+                let pages = ChargedPages::new(pages, charge, self.sharing.table())?;
                 new.add(state.map.new_pin_id(), gap, || {
                     Ok(PinnedArea {
                         memory: tpt.add_pages(dev, pages, self.id(), access)?,

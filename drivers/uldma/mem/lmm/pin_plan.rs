@@ -31,7 +31,10 @@ use super::{
         gaps,
         PageRange, //
     },
-    space::SpaceState,
+    space::{
+        Space,
+        SpaceState, //
+    },
     subscription::{
         Revalidator, //
         Subscription,
@@ -80,7 +83,7 @@ pub(super) struct Pins {
 }
 
 impl Plan {
-    pub(super) fn new(state: &SpaceState, wanted: &Wanted<'_>) -> Result<Self> {
+    pub(super) fn new(space: &Space, state: &SpaceState, wanted: &Wanted<'_>) -> Result<Self> {
         let range = wanted.range;
         // The most frequent case needs no more.
         if state.map.is_vacant(range) {
@@ -88,7 +91,7 @@ impl Plan {
                 invalidated: List::Empty,
                 to_pin: List::One(range),
                 missing: range.len(),
-                shared: state.pinned_by_others(range),
+                shared: space.pinned_by_others(range),
             });
         }
         let live = || state.map.live(range).map(|(_, area)| area);
@@ -102,7 +105,7 @@ impl Plan {
             invalidated: state.invalidated(wanted)?,
             to_pin,
             missing: missing().map(|gap| gap.len()).sum(),
-            shared: missing().map(|gap| state.pinned_by_others(gap)).sum(),
+            shared: missing().map(|gap| space.pinned_by_others(gap)).sum(),
         })
     }
 

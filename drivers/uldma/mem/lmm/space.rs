@@ -43,6 +43,10 @@ use crate::{
 };
 
 use super::{
+    address_spaces::{
+        AddressSpaces,
+        Sharing, //
+    },
     area::PinnedArea,
     cache::{
         Cache,
@@ -51,6 +55,7 @@ use super::{
     deferred_work::DeferredWork,
     device_access::DeviceAccess,
     map::{
+        AreaKey,
         AreaMap,
         Areas, //
     },
@@ -105,6 +110,10 @@ pub(crate) struct Space {
     pub(super) deferred_work: Arc<DeferredWork<Space>>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
+    /// The spaces of all devices.
+    all: Arc<AddressSpaces<Space>>,
+    /// The pins that the devices of the address space share.
+    pub(super) sharing: Arc<Sharing>,
     members: Arc<Members>,
     #[pin]
     pub(super) work: Work<Space>,
@@ -131,8 +140,6 @@ pub(super) struct SpaceState {
     pub(super) waiting: usize,
     pub(super) cache: Cache,
     pub(super) counters: Counters,
-    /// The pins that the devices of the address space share, if it has more than one.
-    pub(super) shared_pins: Option<Arc<SharedPins>>,
     /// Areas that the device may still access, since it did not confirm their invalidation. Pinned
     /// until the last open file of the address space is closed and the device is unbound.
     pub(super) retained: Areas<PinnedArea>,
@@ -184,8 +191,8 @@ impl Space {
         device: Arc<dyn DeviceOps>,
         payer: Arc<Payer>,
         options: Options,
-        cached: Arc<Atomic<usize>>,
-        queue: Arc<OwnQueue>,
+        (cached, queue): (Arc<Atomic<usize>>, Arc<OwnQueue>),
+        (all, sharing): (Arc<AddressSpaces<Self>>, Arc<Sharing>),
     ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
         let state = SpaceState {
@@ -196,7 +203,6 @@ impl Space {
             waiting: 0,
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
-            shared_pins: None,
             retained: Areas::default(),
             is_retained: false,
             retained_before: None,
@@ -209,6 +215,8 @@ impl Space {
             device,
             deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL_ACCOUNT)?,
             revalidate_ms: options.revalidate_ms,
+            all,
+            sharing,
             members: Members::new()?,
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
@@ -266,35 +274,64 @@ impl Space {
     }
 
     /// Returns the cost of pinning `range` of the current process.
-    pub(crate) fn cost(&self, range: PageRange) -> Cost {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINTR` if a signal comes.
+    pub(crate) fn cost(&self, range: PageRange) -> Result<Cost> {
+        self.complete_shared_pins()?;
         let state = self.state.lock();
         let covered = state.map.live(range).map(|(_, area)| area.range);
         let charge = gaps(range, covered)
-            .map(|gap| gap.len() - state.pinned_by_others(gap))
+            .map(|gap| gap.len() - self.pinned_by_others(gap))
             .sum();
-        Cost {
+        Ok(Cost {
             charge,
             locked: range.len() - charge,
             pinned: accounting::charged(&self.mm),
             limit: accounting::limit(),
-        }
+        })
     }
 
-    /// Shares the pins that are made from now on with other devices.
-    pub(super) fn share_new_pins(&self, shared: &Arc<SharedPins>) {
-        self.state.lock().shared_pins = Some(shared.clone());
-    }
-
-    /// Shares the pins that the space has with other devices.
+    /// Shares the pins of all devices of the address space that were made while there was only one,
+    /// if that was not done. The caller holds no lock of a space.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`. Pages that are not shared then are pinned and charged again for other devices.
-    pub(super) fn share_pins(&self, shared: &Arc<SharedPins>) -> Result {
-        let mut state = self.state.lock();
-        let mut share = |area: &mut PinnedArea| area.memory.share(shared);
-        state.map.change_all(&mut share)?;
-        state.retained.change_all(&mut share)
+    /// `ENOMEM`, `EINTR` if a signal comes. The next call goes on.
+    pub(super) fn complete_shared_pins(&self) -> Result {
+        let Some(table) = self.sharing.incomplete_table() else {
+            return Ok(());
+        };
+        for space in self.all.of(self.key())? {
+            space.share_pins(table)?;
+        }
+        self.sharing.completed();
+        Ok(())
+    }
+
+    /// Shares the pins that the space has with other devices. Pins that are made meanwhile are
+    /// shared from the beginning.
+    fn share_pins(&self, table: &Arc<SharedPins>) -> Result {
+        // An area can go from one list to the next only, so none is missed.
+        for list in [AreaList::Live, AreaList::Stale, AreaList::Retained] {
+            let mut next = Some(AreaKey::default());
+            while let Some(from) = next {
+                if kernel::current!().signal_pending() {
+                    return Err(ERESTARTNOHAND);
+                }
+                // Others get the lock after each area.
+                next = self.state.lock().share_area(list, from, table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of pages of `range` that devices of the address space have pinned and
+    /// share. If the addresses mean other pages now, these have to be pinned and charged.
+    pub(super) fn pinned_by_others(&self, range: PageRange) -> usize {
+        let shared = self.sharing.table();
+        shared.map_or(0, |shared| shared.count(range.start, range.end))
     }
 
     /// Returns the number of areas of pinned range `number`, and the number of its stale pages.
@@ -309,12 +346,33 @@ impl Space {
     }
 }
 
+/// The lists of areas of a space.
+#[derive(Clone, Copy)]
+enum AreaList {
+    Live,
+    Stale,
+    Retained,
+}
+
 impl SpaceState {
-    /// Returns the number of pages of `range` that devices of the address space have pinned and
-    /// share. If the addresses mean other pages now, these have to be pinned and charged.
-    pub(super) fn pinned_by_others(&self, range: PageRange) -> usize {
-        let shared = self.shared_pins.as_ref();
-        shared.map_or(0, |shared| shared.count(range.start, range.end))
+    /// Shares the pins of the first area of `list` from `from` on. Returns where to go on, if there
+    /// was one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing has changed then.
+    fn share_area(
+        &mut self,
+        list: AreaList,
+        from: AreaKey,
+        table: &Arc<SharedPins>,
+    ) -> Result<Option<AreaKey>> {
+        let share = |area: &mut PinnedArea| area.memory.share(table);
+        match list {
+            AreaList::Live => self.map.change_next_live(from, share),
+            AreaList::Stale => self.map.change_next_stale(from, share),
+            AreaList::Retained => self.retained.change_next(from, share),
+        }
     }
 }
 

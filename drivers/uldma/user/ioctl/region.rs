@@ -137,7 +137,7 @@ pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     open_file.shared.gate.check()?;
     let cost = open_file
         .space
-        .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?);
+        .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?)?;
     arg.out_charge = pages_to_bytes(cost.charge);
     arg.out_locked = pages_to_bytes(cost.locked);
     arg.out_pinned = pages_to_bytes(cost.pinned);
