@@ -77,15 +77,11 @@ use crate::{
         layout::EventCauses,
         Hardware,
         Hw,
-        TableSetup,
         LINK_DOORBELL, //
     },
     kernel_ext::{
         errno::eremoteio,
-        gate::{
-            Gate,
-            GateKeeper, //
-        },
+        gate::Gate,
         ratelimit::dev_err_ratelimited,
         shrinker::Shrink,
         wakeup, //
@@ -95,20 +91,13 @@ use crate::{
         message::{
             self,
             Answer,
-            Message,
             Query, //
         },
-        peer::Peer,
         progress_worker::{
             ProgressOps, //
             ProgressWorker,
         },
-        requests::{
-            Asking,
-            RequestSlots, //
-        },
         segment::{
-            Epoch,
             SegmentCtx, //
             Segments,
         },
@@ -135,16 +124,20 @@ use crate::{
             Arm,
             Events, //
         },
-        ledger::{
-            Ledger,
-            Payer, //
-        },
+        ledger::Ledger,
         mmap_offset::MmapOffsets,
         status_page::StatusPage, //
     }, //
 };
 
+mod ask;
+mod binding;
 mod limits;
+
+pub(crate) use binding::{
+    Binding,
+    Working, //
+};
 
 /// The parts of a device that all open files share; outlives the binding.
 #[pin_data]
@@ -313,70 +306,6 @@ impl Shared {
     fn for_each_file(&self, update: impl Fn(&Events)) {
         for events in self.open_files.lock().values() {
             update(events);
-        }
-    }
-
-    /// Sends a query to `peer` and waits for the answer, for at most `timeout_ns`, with the slots
-    /// of an open file; `payer` pays.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if the peer has no object of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`
-    /// if the device is unbound, `EBUSY` if too many requests to this peer are pending, `EDQUOT`
-    /// beyond the limits of the user, `ENOMEM`.
-    pub(crate) fn ask(
-        &self,
-        (slots, payer): (&RequestSlots, &Arc<Payer>),
-        peer: &Peer,
-        query: Query,
-        timeout_ns: u64,
-    ) -> Result<Answer> {
-        let epoch = self.segments.epoch(peer.node());
-        let asking = self.link.requests.open(peer.node(), slots, payer)?;
-        let answer = self.ask_as(peer, &asking, query, timeout_ns);
-        if let Some(late) = asking.close() {
-            self.decline(peer.node(), late, epoch);
-        }
-        match answer? {
-            Answer::Refused => Err(ENOENT),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Returns the offer of an answer of epoch `epoch`.
-    fn decline(&self, peer: u32, answer: Answer, epoch: Epoch) {
-        if let Answer::Segment(segment) = answer {
-            self.segments
-                .decline(&self.segment_ctx(), peer, segment.offset, epoch);
-        }
-    }
-
-    fn ask_as(
-        &self,
-        peer: &Peer,
-        asking: &Asking<'_>,
-        query: Query,
-        timeout_ns: u64,
-    ) -> Result<Answer> {
-        let message = Message::Query(asking.number(), query);
-        let mut left = timeout_ns;
-        loop {
-            {
-                let guard = self.gate.try_enter()?;
-                match peer.send(Hw::new(guard.dev(), &*self.hw), &message) {
-                    // The peer's driver is not loaded yet, or is slow.
-                    Ok(()) | Err(EBUSY) => (),
-                    Err(err) => return Err(err),
-                }
-            }
-            let (answer, slice) = asking.wait(left)?;
-            if let Some(answer) = answer {
-                return Ok(answer);
-            }
-            left -= slice;
-            if left == 0 {
-                return Err(ETIMEDOUT);
-            }
         }
     }
 
@@ -578,96 +507,5 @@ impl ProgressOps for Shared {
             // As in `poll_once`.
             let _ = Hw::new(guard.dev(), &*self.hw).mask_doorbells(bits, masked);
         }
-    }
-}
-
-/// The workers of an enabled device. It has to be dropped after the device is quiet and its
-/// interrupt handlers are removed.
-pub(crate) struct Working(Arc<Shared>);
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        let Self(shared) = self;
-        // Work that waits for the device to be quiet can end now.
-        shared.worker.stop();
-        let mut retained = shared.retained.lock().take();
-        while let Some(space) = retained {
-            retained = space.take_retained_before();
-        }
-    }
-}
-
-/// The binding of a device. Dropping it leaves plain memory only.
-pub(crate) struct Binding<'bound> {
-    shared: Arc<Shared>,
-    /// Taken out first when dropped.
-    keeper: Option<GateKeeper<'bound>>,
-    dev: &'bound Device<Bound>,
-}
-
-impl<'bound> Binding<'bound> {
-    /// Sets up `dev` without enabling it.
-    pub(crate) fn new(dev: &'bound Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Self> {
-        let shared = Shared::new(dev, hw)?;
-        let keeper = GateKeeper::open(shared.gate.clone(), dev)?;
-        Ok(Self {
-            shared,
-            keeper: Some(keeper),
-            dev,
-        })
-    }
-
-    /// Returns the parts that open files share.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Enables the device. Its interrupt handlers have to be registered before.
-    pub(crate) fn enable(&self) -> Result<Working> {
-        let shared = &self.shared;
-        let (endpoints, endpoint_capacity) = shared.endpoints.directory();
-        let setup = TableSetup {
-            endpoints,
-            endpoint_capacity,
-            ..shared.tpt.setup()?
-        };
-        let hw = Hw::new(self.dev, &*shared.hw);
-        hw.enable(&setup)?;
-        if let Some(queues) = &shared.queues {
-            queues.enable(hw)?;
-        }
-        shared.worker.start(shared.clone());
-        if let Some(queues) = &shared.queues {
-            queues.measure_completion(hw);
-        }
-        Ok(Working(shared.clone()))
-    }
-}
-
-impl Drop for Binding<'_> {
-    fn drop(&mut self) {
-        let (dev, shared) = (self.dev, &self.shared);
-        let hw = Hw::new(dev, &*shared.hw);
-        shared.worker.wind_down();
-        // No call is inside the gate from here on.
-        self.keeper = None;
-        shared.link.end(hw, &**shared);
-        shared.for_each_file(Events::gone);
-        shared.mmap_offsets.mapping().zap_all();
-        if let Err(err) = hw.reset() {
-            dev_err!(
-                dev,
-                "adapter does not complete its reset ({err:?}); its bus mastering is disabled\n"
-            );
-        }
-        // Even if the reset failed, this ends all DMA.
-        hw.quiesce();
-        shared.engine.abort();
-        if let Some(queues) = &shared.queues {
-            queues.tear_down(dev);
-        }
-        shared.contexts.tear_down(dev);
-        shared.endpoints.tear_down(dev);
-        shared.tpt.tear_down(dev);
     }
 }

@@ -72,7 +72,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
     r"(dma|hw|kernel_ext|mem|user|user_abi)\.rs": BROAD,
     r"hw/(layout(/.*)?|registers|adapter|health|le)\.rs|kernel_ext/ratelimit\.rs": BROAD,
-    r"(device|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
+    r"(device|device/(ask|binding)|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"hw/link_message\.rs": LINK,
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),

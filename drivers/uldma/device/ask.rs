@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queries of open files to peers.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    hw::Hw,
+    link::{
+        message::{
+            Answer,
+            Message,
+            Query, //
+        },
+        peer::Peer,
+        requests::{
+            Asking,
+            RequestSlots, //
+        },
+        segment::Epoch, //
+    },
+    user_abi::ledger::Payer, //
+};
+
+use super::Shared;
+
+impl Shared {
+    /// Sends a query to `peer` and waits for the answer, for at most `timeout_ns`, with the slots
+    /// of an open file; `payer` pays.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if the peer has no object of that name, `ENOTCONN`, `ETIMEDOUT`, `EINTR`, `ENODEV`
+    /// if the device is unbound, `EBUSY` if too many requests to this peer are pending, `EDQUOT`
+    /// beyond the limits of the user, `ENOMEM`.
+    pub(crate) fn ask(
+        &self,
+        (slots, payer): (&RequestSlots, &Arc<Payer>),
+        peer: &Peer,
+        query: Query,
+        timeout_ns: u64,
+    ) -> Result<Answer> {
+        let epoch = self.segments.epoch(peer.node());
+        let asking = self.link.requests.open(peer.node(), slots, payer)?;
+        let answer = self.ask_as(peer, &asking, query, timeout_ns);
+        if let Some(late) = asking.close() {
+            self.decline(peer.node(), late, epoch);
+        }
+        match answer? {
+            Answer::Refused => Err(ENOENT),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Returns the offer of an answer of epoch `epoch`.
+    pub(super) fn decline(&self, peer: u32, answer: Answer, epoch: Epoch) {
+        if let Answer::Segment(segment) = answer {
+            self.segments
+                .decline(&self.segment_ctx(), peer, segment.offset, epoch);
+        }
+    }
+
+    fn ask_as(
+        &self,
+        peer: &Peer,
+        asking: &Asking<'_>,
+        query: Query,
+        timeout_ns: u64,
+    ) -> Result<Answer> {
+        let message = Message::Query(asking.number(), query);
+        let mut left = timeout_ns;
+        loop {
+            {
+                let guard = self.gate.try_enter()?;
+                match peer.send(Hw::new(guard.dev(), &*self.hw), &message) {
+                    // The peer's driver is not loaded yet, or is slow.
+                    Ok(()) | Err(EBUSY) => (),
+                    Err(err) => return Err(err),
+                }
+            }
+            let (answer, slice) = asking.wait(left)?;
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+            left -= slice;
+            if left == 0 {
+                return Err(ETIMEDOUT);
+            }
+        }
+    }
+}
