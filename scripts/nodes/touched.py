@@ -39,6 +39,7 @@ MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:mess
 EXCHANGE = (
     *_programs("exchange", "exchange_send", "exchange_swap", "peer_message"),
     "nodes:messages",
+    "nodes:stalled",
 )
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),

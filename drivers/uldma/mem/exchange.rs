@@ -10,6 +10,9 @@
 //! them. A call changes a memory first and then zaps, both under the lock: a page that a fault
 //! inserted before is zapped, and a later fault finds the change.
 //!
+//! A call that changes pages has a [`Turn`] at their memories, without a lock: it may wait for the
+//! device, and only calls on the same memories and their end wait for it.
+//!
 //! Locks are taken in this order: 1. `OpenFile::objects` 2. `mmap_lock` 3. `Space::state`
 //! 4. `memories` 5. the locks of the memory manager for zapping, and those that its notifiers take,
 //! of which none of the above is one.
@@ -22,6 +25,7 @@ use kernel::{
         Device, //
     },
     mm::MmWithUser,
+    new_condvar,
     new_mutex,
     prelude::*,
     rbtree::{
@@ -30,12 +34,12 @@ use kernel::{
     },
     sync::{
         Arc,
+        CondVar,
         Mutex, //
     }, //
 };
 
 use crate::{
-    hw::Hw,
     kernel_ext::{
         accounting,
         dma::SharedPage,
@@ -43,7 +47,8 @@ use crate::{
         vma::{
             Fault,
             FaultError, //
-        }, //
+        },
+        wait, //
     },
     mem::{
         charge::Charge,
@@ -65,9 +70,10 @@ use crate::{
 };
 
 mod pages;
+mod turn;
 
-pub(crate) use pages::Ended;
 use pages::Pages;
+pub(crate) use turn::Turn;
 
 /// Consecutive pages of a memory.
 pub(crate) struct Part {
@@ -101,6 +107,10 @@ struct Memory {
     range: MmapRange,
     /// Pays for the copies that there can be: one for each page that is sent.
     copies: accounting::Charge,
+    /// True while a call has its turn.
+    is_taken: bool,
+    /// True once the memory ends, so that no call gets a turn.
+    ends: bool,
 }
 
 /// The exchangeable memories of one open file, by the first of their page entries.
@@ -108,6 +118,9 @@ struct Memory {
 pub(crate) struct Exchange {
     #[pin]
     memories: Mutex<RBTree<u32, Memory>>,
+    /// Notified when a turn ends.
+    #[pin]
+    turns: CondVar,
 }
 
 impl Exchange {
@@ -119,6 +132,7 @@ impl Exchange {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let exchange = pin_init!(Self {
             memories <- new_mutex!(RBTree::new(), "uldma::Exchange::memories"),
+            turns <- new_condvar!("uldma::Exchange::turns"),
         });
         Arc::pin_init(exchange, GFP_KERNEL_ACCOUNT)
     }
@@ -158,6 +172,8 @@ impl Exchange {
                     pages,
                     range,
                     copies,
+                    is_taken: false,
+                    ends: false,
                 };
                 let node = RBTreeNode::new(run.first, memory, GFP_KERNEL_ACCOUNT);
                 let node = node.inspect_err(|_| offsets.remove(range))?;
@@ -176,8 +192,18 @@ impl Exchange {
 
     /// Ends memory `memory`: accesses to its mappings fail with SIGBUS from now on. The pages stay
     /// allocated until the device cannot access them any more.
+    ///
+    /// Waits for the end of a turn, in which a call waits for nothing but the device, within a
+    /// limit.
     pub(crate) fn remove(&self, memory: u32, offsets: &MmapOffsets) {
-        let removed = self.memories.lock().remove(&memory);
+        let removed = {
+            let mut memories = self.memories.lock();
+            while let Some(taken) = memories.get_mut(&memory).filter(|it| it.is_taken) {
+                taken.ends = true;
+                self.turns.wait(&mut memories);
+            }
+            memories.remove(&memory)
+        };
         if let Some(memory) = &removed {
             offsets.remove(memory.range);
         }
@@ -185,100 +211,59 @@ impl Exchange {
         drop(removed);
     }
 
+    /// Returns the turn at `parts`, or the parts if another call has one of their memories.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` for a memory that has ended, or ends.
+    pub(crate) fn try_turn<const N: usize>(
+        &self,
+        parts: [Part; N],
+    ) -> Result<core::result::Result<Turn<'_, N>, [Part; N]>> {
+        let mut memories = self.memories.lock();
+        for part in &parts {
+            let memory = part.of(&mut memories)?;
+            if memory.ends {
+                return Err(ENOENT);
+            }
+            if memory.is_taken {
+                return Ok(Err(parts));
+            }
+        }
+        for part in &parts {
+            part.of(&mut memories)?.is_taken = true;
+        }
+        Ok(Ok(Turn::new(self, parts)))
+    }
+
+    /// Waits until no call has a memory of `parts`, for at most `timeout_ns`.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`; `EINTR` if a signal comes.
+    pub(crate) fn wait_for_turn(&self, parts: &[Part], timeout_ns: u64) -> Result {
+        wait::until(&self.turns, &self.memories, timeout_ns, |memories| {
+            let mut parts = parts.iter();
+            let is_taken = |part: &Part| memories.get(&part.memory).is_some_and(|it| it.is_taken);
+            (!parts.any(is_taken)).then_some(())
+        })
+    }
+
     /// Calls `f` with the memory of `part`.
     fn with<R>(&self, part: &Part, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
         f(part.of(&mut self.memories.lock())?)
     }
 
-    /// Begins a send: writes to the pages go to copies from now on, until [`Exchange::release`].
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for pages outside of the memory; `EBUSY` if the device still uses the original of
-    /// one, or one is sent too often; `EPERM` if `RLIMIT_MEMLOCK` is 0; `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK`, which has to have room for a copy of each page.
-    pub(crate) fn protect(&self, mapping: &SharedMapping, part: &Part) -> Result {
-        self.with(part, |memory| {
-            let count = memory.pages.check_send(part.pages.clone())?;
-            memory.copies.grow(count)?;
-            memory.pages.send(part.pages.clone())?;
-            // Later faults find the change.
-            memory.zap(mapping, part.pages.clone());
-            Ok(())
-        })
-    }
-
-    /// Ends a send: the pages are writable from now on, and where there is a copy, the device uses
-    /// it, and the original is freed. The caller does not call for the same memory at the same time.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for pages outside of the memory, or that are not sent; `ENOMEM`; `EREMOTEIO` if the
-    /// device cannot access a copy; `ETIMEDOUT` if it does not answer.
-    pub(crate) fn release(
-        &self,
-        (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
-        part: &Part,
-    ) -> Result<Ended> {
-        let mut copies = KVVec::new();
-        self.with(part, |memory| {
-            memory.pages.begin_end(part.pages.clone(), |number, page| {
-                let copy = (u32::try_from(number)?, page.clone());
-                Ok(copies.push(copy, GFP_KERNEL_ACCOUNT)?)
-            })
-        })?;
-        // Without the lock, since this waits for the device.
-        let result = if copies.is_empty() {
-            Ok(())
-        } else {
-            tpt.replace_pages(hw, part.memory, &copies)
-        };
-        self.with(part, |memory| {
-            if let Err(err) = result {
-                memory.pages.cancel_end(part.pages.clone());
-                memory.zap(mapping, part.pages.clone());
-                return Err(err);
-            }
-            let ended = memory.pages.end(part.pages.clone())?;
-            drop(memory.copies.split(ended.pages));
-            Ok(ended)
-        })
-    }
-
-    /// Exchanges the pages of two parts, for the program and for the device, which does not use a
-    /// page at its former place any more when this returns. The caller does not call for the same
-    /// memories at the same time.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for pages outside of a memory, and for parts that overlap or differ in length;
-    /// `EBUSY` if a page is being sent; `ETIMEDOUT` if the device does not answer.
-    pub(crate) fn swap(
-        &self,
-        (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
-        one: &Part,
-        other: &Part,
-    ) -> Result {
-        if one.pages.len() != other.pages.len() || one.overlaps(other) {
-            return Err(EINVAL);
-        }
-        for part in [one, other] {
-            let check = |memory: &mut Memory| memory.pages.check_mapped(part.pages.clone());
-            self.with(part, check)?;
-        }
-        // Without the lock, since this waits for the device. The program writes to its page until
-        // that is replaced, as if it had written before this call.
-        tpt.swap_pages(hw, one.entries()?, other.entries()?)?;
+    /// Ends the turn at `parts`.
+    fn end_turn(&self, parts: &[Part]) {
         let mut memories = self.memories.lock();
-        for (number, place) in one.pages.clone().zip(other.pages.clone()) {
-            let page = one.of(&mut memories)?.pages.page(number)?;
-            let page = other.of(&mut memories)?.pages.replace(place, page)?;
-            one.of(&mut memories)?.pages.replace(number, page)?;
+        for part in parts {
+            if let Ok(memory) = part.of(&mut memories) {
+                memory.is_taken = false;
+            }
         }
-        for part in [one, other] {
-            part.of(&mut memories)?.zap(mapping, part.pages.clone());
-        }
-        Ok(())
+        drop(memories);
+        self.turns.notify_all();
     }
 }
 

@@ -11,6 +11,7 @@ from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
 PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
+EXCHANGER = "/kselftest/uldma/uldma_stalled_exchange"
 IMPORTER = "/kselftest/uldma/uldma_stalled_import"
 HEALTH = "cat /sys/kernel/debug/uldma0/health"
 USAGE = "cat /sys/kernel/debug/uldma0/usage"
@@ -20,6 +21,8 @@ CONNECTIONS = 4
 PORT = 784
 SIZE = 65536
 TIMEOUT = 60.0
+# Exit status of a program whose call ended before others could.
+TOO_LATE = 2
 # Waits that can be over at the same time: of a call, and of the work item.
 WAITS = 2
 
@@ -139,3 +142,25 @@ def imports_stay(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     expect(usage(a, "spaces") == 0, "spaces are left of a device that was unbound")
     expect_paid(a)
+
+
+@case
+def calls_on_other_memory_go_on(pair: Cluster) -> None:
+    """An exchange of pages waits for the device, and other calls on the file do not wait for it."""
+    assert pair.device
+    device = pair.device
+    a, b = endpoints.of(pair)
+
+    def is_in_time() -> bool:
+        device.control("stall", on=True, node=a.number)
+        try:
+            result = a.node.run(EXCHANGER, TIMEOUT)
+        finally:
+            device.control("stall", on=False, node=a.number)
+        expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
+        wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
+        return result.rc == 0
+
+    wait_until(is_in_time, TIMEOUT, "other calls end while one waits for the device")
+    a.node.check(a.unbind(), TIMEOUT)
+    endpoints.wait_up((a, b))

@@ -2,14 +2,30 @@
 
 //! The ioctls on exchangeable memory.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{
+        Instant,
+        Monotonic,
+        NSEC_PER_SEC, //
+    }, //
+};
 
 use crate::{
     hw::Hw,
-    mem::lmm::range::pages_to_bytes,
+    mem::{
+        exchange::{
+            Part,
+            Turn, //
+        },
+        lmm::range::pages_to_bytes, //
+    },
     uapi::*,
     user::{
-        open_file::OpenFile,
+        open_file::{
+            Objects,
+            OpenFile, //
+        },
         region::Region, //
     }, //
 };
@@ -19,6 +35,38 @@ use super::{
     zero,
     User, //
 };
+
+/// Timeout in nanoseconds of the wait for other calls on the same memory. Each of them waits for the
+/// device, within a limit.
+const TURN_NS: i64 = 10 * NSEC_PER_SEC;
+
+/// Returns the turn at the parts that `find` finds. Waits for other calls without the lock of the
+/// objects, so that only calls on the same memories wait for those.
+///
+/// # Errors
+///
+/// `ENODEV` if the device is unbound; `ENOENT` if a memory ends; `ETIMEDOUT`; `EINTR` if a signal
+/// comes; the errors of `find`.
+fn take_turn<const N: usize>(
+    open_file: &OpenFile,
+    find: impl Fn(&Objects) -> Result<[Part; N]>,
+) -> Result<Turn<'_, N>> {
+    let begun: Instant<Monotonic> = Instant::now();
+    loop {
+        open_file.shared.gate.check()?;
+        let parts = {
+            let objects = open_file.objects.lock();
+            // While the objects are locked, a memory that is found keeps its number.
+            match open_file.exchange.try_turn(find(&objects)?)? {
+                Ok(turn) => return Ok(turn),
+                Err(parts) => parts,
+            }
+        };
+        let left = TURN_NS - begun.elapsed().as_nanos();
+        let left = u64::try_from(left).map_err(|_| ETIMEDOUT)?;
+        open_file.exchange.wait_for_turn(&parts, left)?;
+    }
+}
 
 pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_exchange_create = user.read()?;
@@ -40,13 +88,11 @@ pub(super) fn protect(open_file: &OpenFile, user: &User) -> Result {
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
     open_file.check_space()?;
-    let shared = &open_file.shared;
-    shared.gate.check()?;
-    let objects = open_file.objects.lock();
-    let part = objects.region(arg.handle)?;
-    let part = part.exchangeable_part(arg.offset, arg.length)?;
-    let mapping = shared.mmap_offsets.mapping();
-    open_file.exchange.protect(mapping, &part)
+    take_turn(open_file, |objects| {
+        let region = objects.region(arg.handle)?;
+        Ok([region.exchangeable_part(arg.offset, arg.length)?])
+    })?
+    .protect(open_file.shared.mmap_offsets.mapping())
 }
 
 pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
@@ -56,16 +102,15 @@ pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
     open_file.check_space()?;
     // What has ended cannot be undone, so check first that the result can be copied.
     user.write(&arg)?;
-    let shared = &open_file.shared;
     let ended = {
-        // Held to the end, so that calls on exchangeable memory do not meet.
-        let objects = open_file.objects.lock();
-        let part = objects.region(arg.handle)?;
-        let part = part.exchangeable_part(arg.offset, arg.length)?;
+        let turn = take_turn(open_file, |objects| {
+            let region = objects.region(arg.handle)?;
+            Ok([region.exchangeable_part(arg.offset, arg.length)?])
+        })?;
+        let shared = &open_file.shared;
         let guard = shared.gate.try_enter()?;
         let hw = Hw::new(guard.dev(), &*shared.hw);
-        let with = (hw, &shared.tpt, shared.mmap_offsets.mapping());
-        open_file.exchange.release(with, &part)?
+        turn.release((hw, &shared.tpt, shared.mmap_offsets.mapping()))?
     };
     arg.out_pages = u32::try_from(ended.pages)?;
     arg.out_copied = u32::try_from(ended.copied)?;
@@ -80,14 +125,15 @@ pub(super) fn swap(open_file: &OpenFile, user: &User) -> Result {
     if pages.iter().any(|bytes| bytes % pages_to_bytes(1) != 0) {
         return Err(EINVAL);
     }
+    let turn = take_turn(open_file, |objects| {
+        let (one, other) = (objects.region(arg.handle)?, objects.region(arg.other)?);
+        Ok([
+            one.exchangeable_part(arg.offset, arg.length)?,
+            other.exchangeable_part(arg.other_offset, arg.length)?,
+        ])
+    })?;
     let shared = &open_file.shared;
-    // Held to the end, so that calls on exchangeable memory do not meet.
-    let objects = open_file.objects.lock();
-    let (one, other) = (objects.region(arg.handle)?, objects.region(arg.other)?);
-    let one = one.exchangeable_part(arg.offset, arg.length)?;
-    let other = other.exchangeable_part(arg.other_offset, arg.length)?;
     let guard = shared.gate.try_enter()?;
     let hw = Hw::new(guard.dev(), &*shared.hw);
-    let with = (hw, &shared.tpt, shared.mmap_offsets.mapping());
-    open_file.exchange.swap(with, &one, &other)
+    turn.swap((hw, &shared.tpt, shared.mmap_offsets.mapping()))
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A call on exchangeable memory waits for a device that has stopped answering:
+ * other calls on the same open file go on.
+ *
+ * The runner stops the device's engine before it starts this program. The exit
+ * status is 0 if the other calls ended first, 2 if the first call ended before
+ * they could, which the runner tries again, and 1 otherwise.
+ */
+#include <pthread.h>
+
+#include "uldma_process.h"
+#include "uldma_exchange.h"
+
+#define TOO_LATE 2
+
+/**
+ * struct waiter - a thread that exchanges pages, and waits for the device
+ * @thread: the thread
+ * @fd: the device
+ * @one: exchanged with @other
+ * @other: exchanged with @one
+ * @tid: the thread's number
+ * @ret: what the call returned
+ * @ended: true if it did
+ */
+struct waiter {
+	pthread_t thread;
+	int fd;
+	struct memory one;
+	struct memory other;
+	pid_t tid;
+	int ret;
+	bool ended;
+};
+
+static void *run_waiter(void *arg)
+{
+	struct waiter *w = arg;
+
+	__atomic_store_n(&w->tid, gettid(), __ATOMIC_RELEASE);
+	w->ret = memory_swap(w->fd, &w->one, 0, &w->other, 0, page_size());
+	__atomic_store_n(&w->ended, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static bool has_ended(struct waiter *w)
+{
+	return __atomic_load_n(&w->ended, __ATOMIC_ACQUIRE);
+}
+
+/* Returns true if the thread sleeps in a call. */
+static bool sleeps(pid_t tid)
+{
+	char file[64], line[256] = "";
+	char state = 0;
+	FILE *f;
+
+	snprintf(file, sizeof(file), "/proc/self/task/%d/stat", tid);
+	f = fopen(file, "r");
+	if (f && fgets(line, sizeof(line), f) && strrchr(line, ')'))
+		sscanf(strrchr(line, ')'), ") %c", &state);
+	if (f)
+		fclose(f);
+	return state == 'D' || state == 'S';
+}
+
+/* 0, TOO_LATE, or a negated errno. */
+static int others_go_on(struct waiter *w, struct memory *third)
+{
+	size_t length = third->r.length;
+	int ret;
+
+	while (!has_ended(w)) {
+		pid_t tid = __atomic_load_n(&w->tid, __ATOMIC_ACQUIRE);
+
+		if (tid && sleeps(tid))
+			break;
+		sched_yield();
+	}
+	if (!query(w->fd).out_abi_version)
+		return -EPROTO;
+	ret = memory_protect(w->fd, third, 0, length) ?:
+	      memory_release(w->fd, third, 0, length);
+	if (ret)
+		return ret;
+	return has_ended(w) ? TOO_LATE : 0;
+}
+
+int main(void)
+{
+	struct waiter w = { .fd = uldma_open(0) };
+	size_t length = 2 * page_size();
+	struct memory third;
+	__u64 ticket;
+	int ret;
+
+	if (w.fd < 0)
+		return 1;
+	/* The transfer uses the memory until the device goes on. */
+	ret = memory_create(w.fd, length, &w.one) ?:
+	      memory_create(w.fd, length, &w.other) ?:
+	      memory_create(w.fd, length, &third) ?:
+	      memory_map(w.fd, &third) ?:
+	      kernel_start(w.fd, w.one.r.handle, 0, w.other.r.handle, 0,
+			   length, &ticket) ?:
+	      -pthread_create(&w.thread, NULL, run_waiter, &w);
+	if (ret) {
+		fprintf(stderr, "preparing: %s\n", strerror(-ret));
+		return 1;
+	}
+	ret = others_go_on(&w, &third);
+	pthread_join(w.thread, NULL);
+	if (w.ret != -ETIMEDOUT) {
+		fprintf(stderr, "the exchange returned %d\n", w.ret);
+		return 1;
+	}
+	if (ret < 0)
+		fprintf(stderr, "another call: %s\n", strerror(-ret));
+	return ret < 0 ? 1 : ret;
+}
