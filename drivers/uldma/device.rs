@@ -106,6 +106,7 @@ use crate::{
         Link, //
     },
     mem::{
+        exchange::Exchange,
         lmm::{
             device_access::DeviceAccess,
             space::{
@@ -138,6 +139,12 @@ pub(crate) use binding::{
     Binding,
     Working, //
 };
+
+/// The parts of an open file that the device reaches.
+struct FileParts {
+    events: Arc<Events>,
+    exchange: Arc<Exchange>,
+}
 
 /// The parts of a device that all open files share; outlives the binding.
 #[pin_data]
@@ -173,7 +180,7 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) segments: Segments,
     #[pin]
-    open_files: Mutex<RBTree<u64, Arc<Events>>>,
+    open_files: Mutex<RBTree<u64, FileParts>>,
     next_file: Atomic<u64>,
     /// The last space with memory that the device may still access, which retains the one before.
     /// Retained, and so pinned, until the device is unbound.
@@ -285,9 +292,10 @@ impl Shared {
     }
 
     /// Adds an open file. Returns its number.
-    pub(crate) fn add_file(&self, events: Arc<Events>) -> Result<u64> {
+    pub(crate) fn add_file(&self, events: Arc<Events>, exchange: Arc<Exchange>) -> Result<u64> {
         let number = self.next_file.fetch_add(1, Relaxed);
-        let node = RBTreeNode::new(number, events, GFP_KERNEL_ACCOUNT)?;
+        let parts = FileParts { events, exchange };
+        let node = RBTreeNode::new(number, parts, GFP_KERNEL_ACCOUNT)?;
         self.open_files.lock().insert(node);
         Ok(number)
     }
@@ -304,8 +312,24 @@ impl Shared {
     }
 
     fn for_each_file(&self, update: impl Fn(&Events)) {
-        for events in self.open_files.lock().values() {
-            update(events);
+        for parts in self.open_files.lock().values() {
+            update(&parts.events);
+        }
+    }
+
+    /// Ends the exchangeable memory of all open files, of which no new one is made.
+    fn end_exchange(&self) {
+        let mut from = 0;
+        let next = |from: &u64| {
+            let open_files = self.open_files.lock();
+            let found = open_files.cursor_lower_bound(from)?;
+            let (number, parts) = found.current();
+            Some((*number, parts.exchange.clone()))
+        };
+        // Without the lock, since the end of a memory zaps its mappings.
+        while let Some((number, exchange)) = next(&from) {
+            exchange.remove_all(&self.mmap_offsets);
+            from = number + 1;
         }
     }
 

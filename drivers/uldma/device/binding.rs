@@ -110,6 +110,8 @@ impl Drop for Binding<'_> {
         }
         shared.contexts.tear_down(dev);
         shared.endpoints.tear_down(dev);
+        // The tables have the last references to the pages from here on, and their charge.
+        shared.end_exchange();
         shared.tpt.tear_down(dev);
     }
 }

@@ -211,6 +211,18 @@ impl Exchange {
         drop(removed);
     }
 
+    /// Ends all memories. No new ones are made, since the device is unbound.
+    pub(crate) fn remove_all(&self, offsets: &MmapOffsets) {
+        let first = || {
+            let memories = self.memories.lock();
+            let first = memories.cursor_front()?;
+            Some(*first.current().0)
+        };
+        while let Some(memory) = first() {
+            self.remove(memory, offsets);
+        }
+    }
+
     /// Returns the turn at `parts`, or the parts if another call has one of their memories.
     ///
     /// # Errors

@@ -293,7 +293,7 @@ impl OpenFile {
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
         let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
         let exchange = Exchange::new()?;
-        let number = shared.add_file(events.clone())?;
+        let number = shared.add_file(events.clone(), exchange.clone())?;
         let objects = Objects {
             handles: Handles::new(),
             regions: 0,

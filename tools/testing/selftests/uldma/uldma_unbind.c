@@ -7,10 +7,13 @@
 
 #include "uldma_harness.h"
 #include "uldma_bind.h"
+#include "uldma_exchange.h"
 #include "uldma_lmm.h"
 
 #define NAME 0x756e62696e64ULL
 #define LENGTH 65536
+/* Far more than anything else that unbinding frees. */
+#define EXCHANGEABLE (64UL << 20)
 
 static struct pci_address device;
 
@@ -119,6 +122,47 @@ TEST_F(unbind, pins_go_with_the_file)
 	ASSERT_EQ(0, end_file(self));
 	EXPECT_EQ(0, vm_pin());
 	EXPECT_EQ(self->pins, machine_pins());
+}
+
+/* Waits until the machine has so many bytes free. */
+static bool wait_free(long long bytes)
+{
+	struct timespec now, limit;
+
+	clock_gettime(CLOCK_MONOTONIC, &limit);
+	limit.tv_sec += PATIENCE / SECOND;
+	do {
+		if (number_in("/proc/meminfo", "MemFree") * 1024 >= bytes)
+			return true;
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec <= limit.tv_sec);
+	return false;
+}
+
+/* The pages of the driver end with the charge for them, in any open file. */
+TEST_F(unbind, exchangeable_memory)
+{
+	long own = LENGTH / page_size();
+	struct memory m, other;
+	long long free;
+
+	ASSERT_EQ(0, memory_create(self->fd, EXCHANGEABLE, &m));
+	ASSERT_EQ(0, memory_map(self->fd, &m));
+	ASSERT_EQ(0, touch(m.at, STORE));
+	ASSERT_EQ(0, memory_protect(self->fd, &m, 0, page_size()));
+	EXPECT_EQ(EXCHANGEABLE / page_size() + 1 + own, vm_pin());
+	free = number_in("/proc/meminfo", "MemFree") * 1024;
+	ASSERT_EQ(0, driver_unbind(&device));
+	EXPECT_EQ(own, vm_pin());
+	EXPECT_TRUE(wait_free(free + EXCHANGEABLE / 4 * 3));
+	EXPECT_EQ(SIGBUS, touch(m.at, LOAD));
+	EXPECT_EQ(-ENODEV, memory_create(self->fd, page_size(), &other));
+	EXPECT_EQ(-ENODEV, memory_protect(self->fd, &m, 0, page_size()));
+	EXPECT_EQ(-ENODEV, memory_release(self->fd, &m, 0, page_size()));
+	EXPECT_EQ(-ENODEV, memory_swap(self->fd, &m, 0, &m, page_size(),
+				       page_size()));
+	EXPECT_EQ(0, region_unregister(self->fd, m.r.handle));
 }
 
 TEST_F(unbind, questions_about_memory)
