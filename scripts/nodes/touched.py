@@ -73,7 +73,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
     r"(dma|hw|kernel_ext|mem|user|user_abi)\.rs": BROAD,
     r"hw/(layout(/.*)?|registers|adapter|health|le)\.rs|kernel_ext/ratelimit\.rs": BROAD,
-    r"(device|device/(ask|binding)|driver|driver/adapter)\.rs|kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
+    r"device(/(ask|binding))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
+    r"kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"hw/link_message\.rs": LINK,
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
@@ -122,7 +123,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
     r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
     r"dma/endpoint\.rs|user/(ioctl/)?endpoint\.rs": (*MESSAGES, *FAILING),
-    r"dma/queue\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
+    r"dma/queue(/.*)?\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
     r"link/(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (
         *EXPORTS,
         *CONNECTIONS,

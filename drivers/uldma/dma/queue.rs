@@ -40,15 +40,11 @@ use crate::{
         PeerRegionOffset, //
     },
     kernel_ext::{
-        changes::Changes,
         dma::{
             self,
             SharedPage, //
         },
-        wakeup::{
-            self,
-            Rounds, //
-        },
+        wakeup,
         window, //
     },
     uapi::{
@@ -61,14 +57,13 @@ use crate::{
     }, //
 };
 
+mod measure;
+
 /// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
 const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
 
 /// Timeout of an invalidation, which completes after all earlier commands.
 const TIMEOUT: Delta = Delta::from_secs(2);
-
-/// Maximum time of a command by which the cost of a wake-up is measured.
-const LONGEST_ROUND: Delta = Delta::from_millis(100);
 
 /// The outcome of a command without a completion record.
 const ABORTED: Outcome = Outcome {
@@ -404,59 +399,6 @@ impl<T: Unpin> Queue<T> {
             self.cancel_wait(ticket);
         }
         outcome?.check()
-    }
-
-    /// Returns the nanoseconds until a command that moves nothing has completed. The caller polls,
-    /// or sleeps until the device's interrupt changes `interrupts`.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if the command takes long, `EINTR`, `EBUSY` if the queue is full, `ENODEV` if it
-    /// was torn down.
-    fn round(&self, hw: Hw<'_>, interrupts: Option<&Changes>) -> Result<i64> {
-        let since: Instant<Monotonic> = Instant::now();
-        let command = Command::Invalidate { region: 0 };
-        let ticket = self.submit_for(hw, &command, Waiter::Sync)?;
-        let result = loop {
-            let seen = interrupts.map(|interrupts| (interrupts, interrupts.count()));
-            if self.answer(ticket).is_some() {
-                return Ok(since.elapsed().as_nanos());
-            }
-            let left = LONGEST_ROUND - since.elapsed();
-            if left <= Delta::ZERO {
-                break ETIMEDOUT;
-            }
-            match seen {
-                None => cpu_relax(),
-                Some((interrupts, seen)) => {
-                    if let Err(err) = hw.arm_context(self.context, ticket - 1) {
-                        break err;
-                    }
-                    if !interrupts.wait(seen, left, true) {
-                        break EINTR;
-                    }
-                }
-            }
-        };
-        self.cancel_wait(ticket);
-        Err(result)
-    }
-
-    /// Returns the nanoseconds that sleeping until a command completes takes longer than polling for
-    /// it; `interrupts` change with the interrupts of the device.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if a command takes long, `EINTR`, `EBUSY` if the queue is full, `ENODEV` if it
-    /// was torn down.
-    pub(crate) fn measure_wakeup(&self, hw: Hw<'_>, interrupts: &Changes) -> Result<i64> {
-        let (mut polled, mut slept) = (Rounds::default(), Rounds::default());
-        while !slept.is_complete() {
-            polled.add(self.round(hw, None)?);
-            slept.add(self.round(hw, Some(interrupts))?);
-        }
-        let usual = |rounds: Rounds| rounds.usual().unwrap_or(0);
-        Ok(usual(slept) - usual(polled))
     }
 
     /// Takes the outcome for the caller that polls for `ticket`, if there is one.
