@@ -160,8 +160,12 @@ impl Queues {
         queue.submit(hw, &command, Waiter::Invalidation(invalidation))
     }
 
-    /// Invalidates `region` and waits for that; bounded. If an invalidation was `requested` before,
-    /// it has completed then, too.
+    /// Invalidates `region`, which was retracted, and waits for that; bounded. If an invalidation was
+    /// `requested` before, it has completed then, too.
+    ///
+    /// Descriptors name regions of this node by number, and the device may read a copy after the
+    /// invalidation. So this waits first until it has read all copies that were submitted: the
+    /// invalidation ends those that passed the check, and no later one names the region.
     ///
     /// # Errors
     ///
@@ -170,6 +174,8 @@ impl Queues {
     pub(super) fn invalidate(&self, hw: Hw<'_>, region: u32, asked: bool) -> Result {
         if asked {
             self.copies.invalidate(hw, region)?;
+        } else {
+            self.copies.wait_until_read(hw)?;
         }
         self.invalidations.invalidate(hw, region)
     }

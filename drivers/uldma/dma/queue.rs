@@ -401,6 +401,33 @@ impl<T: Unpin> Queue<T> {
         outcome?.check()
     }
 
+    /// Waits until the device has read all commands that were submitted before; bounded, and without
+    /// waiting while the device is sick. It normally reads them at once, however long they take.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer, `EIO` if it was reset and has lost the queue.
+    pub(crate) fn wait_until_read(&self, hw: Hw<'_>) -> Result {
+        let submitted = {
+            let mut state = self.state.lock();
+            self.collect(&mut state);
+            if state.seen == state.submitted {
+                return Ok(());
+            }
+            state.submitted
+        };
+        let since: Instant<Monotonic> = Instant::now();
+        while hw.last_ticket(self.context)? < submitted {
+            hw.health().check()?;
+            match since.elapsed() {
+                elapsed if elapsed > TIMEOUT => return Err(not_answered(hw)),
+                elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
+                _ => cpu_relax(),
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the outcome for the caller that polls for `ticket`, if there is one.
     fn answer(&self, ticket: u64) -> Option<Outcome> {
         let mut state = self.state.lock();

@@ -172,6 +172,34 @@ fn regions_of_every_space() {
     assert_eq!(rig.get_ctx(0, THEIRS, ctx::CONTROL), ContextControl::NONE);
 }
 
+/// A descriptor names a region of its node by the index alone. So an invalidation does not concern
+/// what the device has not read, and a driver waits for that before another region gets the index.
+#[test]
+fn regions_are_found_when_a_descriptor_is_read() {
+    let mut rig = rig();
+    let other = FREE + (6 << 20);
+    rig.guests[0].put(NEAR, &[7; 64]);
+    rig.guests[0].put(other, &[9; 64]);
+    ask(&rig, 0, 1, &[push((1, 0), 0, 64)]);
+    rig.guests[0].put_region(1, &RegionEntry::default());
+    rig.invalidate(0, Invalidation::REGION, 1);
+    assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
+    assert_eq!(rig.get_ctx(0, THEIRS, ctx::TICKET), 0);
+    rig.guests[0].register(1, 77, 700, other, PAGE);
+    run(&mut rig);
+    assert_eq!(end(&rig, 0, 1), (64, Status::Ok));
+    assert_eq!(rig.guests[1].get(FAR, 64), [9; 64]);
+    // By the rule: retract, wait until it is read, and only then register.
+    ask(&rig, 0, 2, &[push((1, 0), 64, 64)]);
+    rig.guests[0].put_region(1, &RegionEntry::default());
+    run(&mut rig);
+    assert_eq!(rig.get_ctx(0, THEIRS, ctx::TICKET), 2);
+    rig.guests[0].register(1, 77, 700, other, PAGE);
+    run(&mut rig);
+    assert_eq!(end(&rig, 0, 2), (0, Status::NotValid));
+    assert_ne!(rig.guests[1].get(FAR + 64, 64), [9; 64]);
+}
+
 #[test]
 fn descriptors_that_make_no_sense() {
     let mut rig = rig();
