@@ -357,7 +357,11 @@ impl OpenFile {
                 Segment::release(&segment, &self.shared.segment_ctx());
                 Ok(())
             }
-            Object::Endpoint(endpoint) => endpoint.release(&self.shared),
+            Object::Endpoint(endpoint) => {
+                let result = endpoint.release(&self.shared);
+                // As with a context.
+                result.inspect_err(|_| self.space.keep_until_unbound())
+            }
         }
     }
 
@@ -502,7 +506,10 @@ impl OpenFile {
         match shared.gate.enter() {
             Some(guard) => {
                 let contexts = &shared.contexts;
-                contexts.release(Hw::new(guard.dev(), &*shared.hw), &context.vctx)
+                let hw = Hw::new(guard.dev(), &*shared.hw);
+                let result = contexts.release(hw, &context.vctx);
+                // The context has the number of the space, and names its regions.
+                result.inspect_err(|_| self.space.keep_until_unbound())
             }
             None => Ok(()),
         }
