@@ -16,7 +16,6 @@
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/tracepoint.h>
-#include <linux/userfaultfd_k.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -81,11 +80,6 @@ vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn)
 
 	return vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK, pfn,
 				   vm_get_page_prot(vma->vm_flags));
-}
-
-bool uldma_fault_is_of_userfaultfd(struct vm_fault *vmf)
-{
-	return userfaultfd_wp(vmf->vma);
 }
 
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching)

@@ -36,7 +36,6 @@ bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 
 void uldma_release_fault_lock(struct vm_fault *vmf);
 vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn);
-bool uldma_fault_is_of_userfaultfd(struct vm_fault *vmf);
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
 struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);

@@ -37,9 +37,8 @@ CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:messages")
 EXCHANGE = (
-    *_programs("exchange", "exchange_send", "exchange_swap", "peer_message"),
-    "nodes:messages",
-    "nodes:stalled",
+    *_programs("exchange", "exchange_send", "exchange_swap", "exchange_fault", "peer_message"),
+    "nodes:(messages|stalled)",
 )
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),

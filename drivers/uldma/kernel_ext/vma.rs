@@ -27,7 +27,6 @@ unsafe extern "C" {
     fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
     fn uldma_insert_writable(vmf: *mut bindings::vm_fault, pfn: c_ulong) -> bindings::vm_fault_t;
-    fn uldma_fault_is_of_userfaultfd(vmf: *mut bindings::vm_fault) -> bool;
 }
 
 /// The cache mode of a mapping.
@@ -213,13 +212,6 @@ impl<'a> Fault<'a> {
     /// for reading.
     pub(crate) fn is_mapped(&self) -> bool {
         self.has(bindings::fault_flag_FAULT_FLAG_MKWRITE)
-    }
-
-    /// Returns true if the mapping is registered with userfaultfd for write protection.
-    pub(crate) fn is_of_userfaultfd(&self) -> bool {
-        let vmf = core::ptr::from_ref(self.vmf).cast_mut();
-        // SAFETY: This is the argument of a fault handler, whose VMA is valid meanwhile.
-        unsafe { uldma_fault_is_of_userfaultfd(vmf) }
     }
 
     /// Returns the file page of the fault.

@@ -287,11 +287,6 @@ impl Memories for Exchange {
         mapping: &SharedMapping,
         fault: &Fault<'_>,
     ) -> Result<(), FaultError> {
-        // The memory manager leaves marks in place of pages that are zapped, and an insertion there
-        // would do nothing, again and again.
-        if fault.is_of_userfaultfd() {
-            return Err(FaultError::Bus);
-        }
         let mut memories = self.memories.lock();
         let memory = memories.get_mut(&memory).ok_or(FaultError::Bus)?;
         // A memory that has ended leaves its number to another one, but not its range.
