@@ -1622,7 +1622,8 @@ struct uldma_exchange_create {
  *
  * ULDMA_IOC_EXCHANGE_PROTECT fails with EBUSY if a page is copied, or is sent 65535
  * times already. ULDMA_IOC_EXCHANGE_RELEASE fails with EINVAL if a page is not being
- * sent. Both fail with ENOENT if the region is no exchangeable memory.
+ * sent. Both fail with ENOENT if the region is no exchangeable memory, and with
+ * ETIMEDOUT if other calls on the same memory take longer than ten seconds.
  */
 struct uldma_exchange_range {
 	__u32 size;
