@@ -968,6 +968,8 @@ struct uldma_map_out {
 
 /** define ULDMA_COMPLETION_MORE - the message goes on in the next reception */
 #define ULDMA_COMPLETION_MORE (1U << 0)
+/** define ULDMA_COMPLETION_REDIRECTED - the message is where it was redirected */
+#define ULDMA_COMPLETION_REDIRECTED (1U << 1)
 
 /**
  * struct uldma_completion - how one transfer ended
@@ -975,7 +977,8 @@ struct uldma_map_out {
  * @bytes: how many bytes were moved; for ULDMA_OP_FETCH_ADD and
  *	ULDMA_OP_COMPARE_SWAP what the word was
  * @status: enum uldma_dma_status
- * @flags: of a reception, ULDMA_COMPLETION_MORE; else zero
+ * @flags: of a reception, ULDMA_COMPLETION_MORE and ULDMA_COMPLETION_REDIRECTED;
+ *	else zero
  */
 struct uldma_completion {
 	__aligned_u64 ticket;
@@ -1035,6 +1038,21 @@ enum uldma_op {
 #define ULDMA_DESC_LINK (1U << 1)
 /** define ULDMA_DESC_MORE - ULDMA_OP_SEND: the next one continues the message */
 #define ULDMA_DESC_MORE (1U << 2)
+/** define ULDMA_DESC_REDIRECT - ULDMA_OP_RECV: the message may be redirected */
+#define ULDMA_DESC_REDIRECT (1U << 3)
+
+/**
+ * enum uldma_redirect - @operand of a descriptor with ULDMA_DESC_REDIRECT
+ * @ULDMA_REDIRECT_NONE: the message goes to @dst
+ * @ULDMA_REDIRECT_READY: it goes to @src, where there is room for @compare bytes;
+ *	a longer one goes to @dst
+ * @ULDMA_REDIRECT_TAKEN: the device has taken the descriptor
+ */
+enum uldma_redirect {
+	ULDMA_REDIRECT_NONE = 0,
+	ULDMA_REDIRECT_READY = 1,
+	ULDMA_REDIRECT_TAKEN = 2,
+};
 
 /**
  * struct uldma_descriptor - one operation of ULDMA_METHOD_QUEUE
@@ -1458,7 +1476,12 @@ struct uldma_conn_query {
  *  - The receive ring is a page of struct uldma_descriptor, at @out_ring_offset of
  *    mmap(). The program writes descriptors with ULDMA_OP_RECV, which name memory by
  *    @dst, @dst_offset and @length, counted and stored as those of a queue. Nothing
- *    else of a descriptor is used, and no flag exists.
+ *    else of a descriptor is used without ULDMA_DESC_REDIRECT, the only flag.
+ *  - With this flag, a descriptor can be redirected after it was posted: the program
+ *    stores @src, @src_offset and @compare, and then exchanges @operand from
+ *    ULDMA_REDIRECT_NONE to ULDMA_REDIRECT_READY by one atomic operation; back, to
+ *    withdraw it. The device exchanges @operand with ULDMA_REDIRECT_TAKEN when it
+ *    takes the descriptor, so that each message goes to one of the two places.
  *  - The receive status, at @out_status_offset, is a struct uldma_status_page. Each
  *    message takes the next descriptor, and ends with its record and its place in
  *    @completed. A record has the bytes of the message, or says why the descriptor

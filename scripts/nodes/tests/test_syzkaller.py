@@ -21,7 +21,7 @@ HANDLES = (
 # What is only told, or is no flag.
 TOLD = re.compile(
     r"ULDMA_(LINK_UP|REGION_(IMPORT|EXPORTED|STALE)|CONN_(PULL|ENGINE|WINDOW|RESET)"
-    r"|DESC_\w+|COMPLETION_MORE)$"
+    r"|DESC_\w+|COMPLETION_\w+)$"
 )
 
 

@@ -254,10 +254,12 @@ pub mod status_page {
     pub const RECORD_TICKET: u64 = 0;
     /// u64 in a record: bytes moved.
     pub const RECORD_BYTES: u64 = 8;
-    /// u32 in a record: status; the u32 after it has the flags, of which there is [`MORE`].
+    /// u32 in a record: status; the u32 after it has the flags [`MORE`] and [`REDIRECTED`].
     pub const RECORD_STATUS: u64 = 16;
     /// Flag of a reception: the message goes on in the next one.
     pub const MORE: u32 = 1 << 0;
+    /// Flag of a reception: the message is where the receiver has redirected it.
+    pub const REDIRECTED: u32 = 1 << 1;
     /// Bytes of the whole page that mean something.
     pub const SIZE: u64 = RECORDS + super::STATUS_RECORDS * RECORD_SIZE;
 }
@@ -289,6 +291,18 @@ pub mod descriptor {
     pub const LINK: u32 = 1 << 1;
     /// Flag of a send: the next one continues the message.
     pub const MORE: u32 = 1 << 2;
+    /// Flag of a receive descriptor: the operand is one of [`super::redirect`].
+    pub const REDIRECT: u32 = 1 << 3;
+}
+
+/// `enum uldma_redirect`: states of a receive descriptor that can be redirected.
+pub mod redirect {
+    /// The message goes to the destination.
+    pub const NONE: u64 = 0;
+    /// It goes to the source's place, of as many bytes as the expected value says.
+    pub const READY: u64 = 1;
+    /// The device has taken the descriptor.
+    pub const TAKEN: u64 = 2;
 }
 
 /// The operation of a descriptor: `enum uldma_op`.
@@ -375,6 +389,26 @@ mod tests {
             .filter(|line| line.starts_with("\tULDMA_DMA_"))
             .count();
         assert_eq!(count, Status::ALL.len());
+    }
+
+    #[test]
+    fn flags_and_states_are_those_of_the_header() {
+        for (name, value) in [
+            ("ULDMA_COMPLETION_MORE", status_page::MORE.into()),
+            (
+                "ULDMA_COMPLETION_REDIRECTED",
+                status_page::REDIRECTED.into(),
+            ),
+            ("ULDMA_DESC_FENCE", descriptor::FENCE.into()),
+            ("ULDMA_DESC_LINK", descriptor::LINK.into()),
+            ("ULDMA_DESC_MORE", descriptor::MORE.into()),
+            ("ULDMA_DESC_REDIRECT", descriptor::REDIRECT.into()),
+            ("ULDMA_REDIRECT_NONE", redirect::NONE),
+            ("ULDMA_REDIRECT_READY", redirect::READY),
+            ("ULDMA_REDIRECT_TAKEN", redirect::TAKEN),
+        ] {
+            assert_eq!(number(name), Some(value), "{name}");
+        }
     }
 
     #[test]

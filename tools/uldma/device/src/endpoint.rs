@@ -202,12 +202,19 @@ impl Endpoints {
         let Some(posted) = ring.read(ticket).map_err(far)? else {
             return Ok(waits);
         };
+        let redirected = if posted.can_be_redirected() {
+            ring.take_redirected(ticket).map_err(far)?
+        } else {
+            None
+        };
         receptions.taken = ticket;
         receptions.sender = from;
         receptions.in_flight += 1;
 
         let whose = (number, own.link_generation);
-        let room = posted.buffer().and_then(|(to, room)| {
+        let redirected = redirected.filter(|(_, room)| send.length <= *room);
+        let room = posted.buffer().and_then(|slot| {
+            let (to, room) = redirected.unwrap_or(slot);
             let buffer = check::posted(view, whose, peer.space, to, room);
             Ok((buffer?, room))
         });
@@ -232,6 +239,7 @@ impl Endpoints {
             sender: send.endpoint,
             ticket,
             more: send.more,
+            redirected: redirected.is_some(),
             refusal,
         };
         Ok(Match::Found(work, delivery))

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use vm_memory::{Bytes, VolatileSlice};
 
-use crate::abi::{descriptor, Op, Status, STATUS_RECORDS};
+use crate::abi::{descriptor, redirect, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
 use crate::check::{self, AccessCheck, PeerRegion};
 use crate::layout::{DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE};
@@ -45,12 +45,17 @@ impl Descriptor {
         })
     }
 
-    /// Returns the region, the first byte and the length of the buffer that it posts.
-    pub fn buffer(&self) -> Result<((u32, u64), u64), Status> {
-        if self.op != Op::Recv as u32 || self.flags != 0 {
+    /// Returns the buffer that it posts.
+    pub fn buffer(&self) -> Result<Buffer, Status> {
+        if self.op != Op::Recv as u32 || self.flags & !descriptor::REDIRECT != 0 {
             return Err(Status::NotValid);
         }
         Ok((self.destination, self.length))
+    }
+
+    /// Returns true if the receiver may redirect its message.
+    pub fn can_be_redirected(&self) -> bool {
+        self.flags & descriptor::REDIRECT != 0
     }
 
     /// Builds the operation of a context of `space`, or of a privileged one for `None`. A context
@@ -136,12 +141,17 @@ pub struct Send {
     pub more: bool,
 }
 
+/// Region, first byte and length of a buffer for a message.
+pub type Buffer = ((u32, u64), u64);
+
 /// Words of a descriptor.
 const WORDS: usize = descriptor::SIZE as usize / size_of::<u64>();
 
 /// A page of descriptors.
 pub struct Ring<'a> {
     slice: VolatileSlice<'a>,
+    memory: &'a GuestMemory,
+    address: u64,
 }
 
 impl<'a> Ring<'a> {
@@ -151,7 +161,28 @@ impl<'a> Ring<'a> {
         let slice = memory.slice(address, BYTES, Right::Read)?;
         // The queue must not leave the mapped range that it begins in.
         let whole = slice.len() as u64 == BYTES;
-        whole.then_some(Self { slice }).ok_or(BusError)
+        let ring = Self {
+            slice,
+            memory,
+            address,
+        };
+        whole.then_some(ring).ok_or(BusError)
+    }
+
+    /// Takes a descriptor that can be redirected, and returns where it is redirected to, if it is.
+    /// From now on the receiver cannot change that.
+    pub fn take_redirected(&self, ticket: u64) -> Result<Option<Buffer>, BusError> {
+        let place = self.address + ticket % STATUS_RECORDS * descriptor::SIZE;
+        let operand = place + descriptor::OPERAND;
+        let was = self.memory.update64(operand, |_| Some(redirect::TAKEN))?;
+        if was != redirect::READY {
+            return Ok(None);
+        }
+        let load = |offset| self.memory.load64(place + offset);
+        let regions = DescriptorRegions::from_bits(load(descriptor::REGIONS)?);
+        let region = regions.get(DescriptorRegions::SRC);
+        let buffer = (region, load(descriptor::SRC_OFFSET)?);
+        Ok(Some((buffer, load(descriptor::COMPARE)?)))
     }
 
     /// Reads the descriptor with this ticket; `None` if it is not written yet.

@@ -18,11 +18,8 @@ use crate::transfer::Delivery;
 
 impl Delivery {
     fn flags(&self) -> u32 {
-        if self.more {
-            status_page::MORE
-        } else {
-            0
-        }
+        let flag = |set, flag| if set { flag } else { 0 };
+        flag(self.more, status_page::MORE) | flag(self.redirected, status_page::REDIRECTED)
     }
 
     /// Returns the status that the receiver sees of a message that ended with `status`.

@@ -64,6 +64,8 @@ pub struct Delivery {
     pub ticket: u64,
     /// The next message continues this one.
     pub more: bool,
+    /// It goes where the receiver has redirected it.
+    pub redirected: bool,
     /// Reason for which the receive descriptor cannot be used.
     pub refusal: Option<Status>,
 }
