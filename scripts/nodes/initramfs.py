@@ -43,7 +43,13 @@ SAMPLE_NAMES = (
     "ring_shift",
 )
 # Tests in Rust that need a device.
-TEST_NAMES = ("locked_memory", "message_exchange", "message_hazard", "shared_pages")
+TEST_NAMES = (
+    "locked_memory",
+    "message_exchange",
+    "message_hazard",
+    "message_redirect",
+    "shared_pages",
+)
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
 user:x:1000:1000:user:/tmp:/bin/sh

@@ -22,7 +22,7 @@ CLIENTS = 2
 # Processes of the ring, in turns on the two nodes.
 RANKS = 4
 SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
-RECEIVING = ("copy-dma", "v2p-dma", "pex-dma")
+RECEIVING = ("copy-dma", "v2p-dma", "pex-dma", "redirect")
 BROADCAST = 1 << 20
 # An answer that comes within a moment needs none; processors that others use as well delay some.
 # A client that slept for each answer would make twice as many as there are round trips.

@@ -107,10 +107,10 @@ impl Node {
 }
 
 const SEND_HELP: &str = "\
-Techniques of sending: pio, copy-dma, direct-dma, v2p-dma and pex-dma; of receiving: pio, copy-dma, v2p-dma
-and pex-dma. redirect is refused with the reason. The two sides choose independently of each other, but pio goes
-with pio and copy-dma only, which are also those that work without an engine. A posted buffer (v2p-dma) takes
-one message: it has to have the bytes of the longest. --json reports on standard error, as standard output has the data.";
+Techniques of sending: pio, copy-dma, direct-dma, v2p-dma and pex-dma; of receiving: pio, copy-dma, v2p-dma,
+pex-dma and redirect. The two sides choose independently of each other, but pio goes with pio and copy-dma only,
+which are also those that work without an engine. A posted buffer (v2p-dma) takes one message: it has to have
+the bytes of the longest. --json reports on standard error, as standard output has the data.";
 
 const LISTEN_HELP: &str = "\
 Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
@@ -205,7 +205,7 @@ pub(crate) struct SlotArgs {
     /// Slots or posted buffers
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) slots: u8,
-    /// By pex-dma, copy messages and pieces of less than these bytes (K, M, G: times 1024)
+    /// By pex-dma and redirect, copy messages and pieces of less than these bytes (K, M, G: times 1024)
     #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = buffer)]
     pub(crate) exchange_from: usize,
     #[command(flatten)]

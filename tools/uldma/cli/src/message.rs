@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, ExchangeStats, Fallbacks,
-    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, Region, SendTechnique,
-    Sent, SentBuffer,
+    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, Redirections, Region,
+    SendTechnique, Sent, SentBuffer,
 };
 
 use crate::args::{Common, Recv, Send, SlotArgs};
@@ -37,6 +37,12 @@ struct Report {
     syscalls: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     exchange: Option<Exchange>,
+    /// Pieces that arrived where they were received into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirected: Option<u64>,
+    /// Pieces that were copied from slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_slots: Option<u64>,
 }
 
 /// What page exchange did: the half of one side.
@@ -107,6 +113,7 @@ impl Counter {
         common: &Common,
         technique: &'static str,
         exchange: Option<Exchange>,
+        redirections: Option<Redirections>,
     ) -> Result<()> {
         self.progress.finish();
         if !common.json {
@@ -122,6 +129,8 @@ impl Counter {
             mb_per_s: output::megabytes_per_second(self.bytes, seconds),
             syscalls: uldma::calls() - self.calls,
             exchange,
+            redirected: redirections.map(|counts| counts.redirected),
+            from_slots: redirections.map(|counts| counts.from_slots),
         };
         let text =
             serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
@@ -175,7 +184,7 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let stats = connection.exchange_stats();
     let exchange =
         (args.technique == SendTechnique::PexDma).then(|| Exchange::new(&stats, &stats.not_sent));
-    counter.print(common, args.technique.name(), exchange)
+    counter.print(common, args.technique.name(), exchange, None)
 }
 
 /// The memory that messages are sent from.
@@ -399,8 +408,10 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let stats = connection.exchange_stats();
     let exchange = (args.technique == ReceiveTechnique::PexDma)
         .then(|| Exchange::new(&stats, &stats.not_exchanged));
+    let redirections =
+        (args.technique == ReceiveTechnique::Redirect).then(|| connection.redirections());
     match failed {
-        None => counter.print(common, args.technique.name(), exchange),
+        None => counter.print(common, args.technique.name(), exchange, redirections),
         Some(Error::Closed | Error::LinkDown) => Err(Failure::new(
             Kind::Peer,
             "the other side went away before the end of the data",

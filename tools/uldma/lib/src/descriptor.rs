@@ -97,6 +97,42 @@ impl Ring {
         let ticket = self.mapping.word(place + field::TICKET);
         ticket.store(descriptor.ticket, Ordering::Release);
     }
+
+    /// Redirects a posted descriptor, whose slot is in region `slot`, to `room` bytes of `region` at
+    /// `offset`. Returns false if the device has taken it.
+    pub(crate) fn redirect(
+        &self,
+        ticket: u64,
+        (region, slot): (u32, u32),
+        offset: u64,
+        room: u64,
+    ) -> bool {
+        let place = (ticket % RECORDS) as usize * size_of::<uapi::uldma_descriptor>();
+        for (field, value) in [
+            (field::SRC, pair(region, slot)),
+            (field::SRC_OFFSET, offset),
+            (field::COMPARE, room),
+        ] {
+            self.mapping
+                .word(place + field)
+                .store(value, Ordering::Relaxed);
+        }
+        self.exchange(place, uapi::ULDMA_REDIRECT_NONE, uapi::ULDMA_REDIRECT_READY)
+    }
+
+    /// Withdraws a redirection. Returns false if the device has taken the descriptor.
+    pub(crate) fn withdraw(&self, ticket: u64) -> bool {
+        let place = (ticket % RECORDS) as usize * size_of::<uapi::uldma_descriptor>();
+        self.exchange(place, uapi::ULDMA_REDIRECT_READY, uapi::ULDMA_REDIRECT_NONE)
+    }
+
+    fn exchange(&self, place: usize, from: u32, to: u32) -> bool {
+        let operand = self.mapping.word(place + field::OPERAND);
+        // Release: the device reads the other fields after the operand.
+        let exchanged =
+            operand.compare_exchange(from.into(), to.into(), Ordering::AcqRel, Ordering::Acquire);
+        exchanged.is_ok()
+    }
 }
 
 /// Packs two fields of four bytes into a word.

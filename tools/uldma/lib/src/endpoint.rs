@@ -36,6 +36,8 @@ pub struct Reception {
     pub bytes: u64,
     /// True if the sender continues the message with the next one.
     pub more: bool,
+    /// True if the message is where the posted buffer was redirected.
+    pub redirected: bool,
     /// Reason for which the message failed, or the buffer could not be used.
     pub failure: Option<Refusal>,
 }
@@ -147,15 +149,16 @@ impl Endpoint {
         if !region.access().writes() {
             return Err(Refusal::NoRight);
         }
-        self.post_at(region.index(), offset, length)
+        self.post_at(region.index(), offset, length, 0)
     }
 
-    /// Posts a part of a region by its index in the device's table.
+    /// Posts a part of a region by its index in the device's table, with flags of its descriptor.
     pub(crate) fn post_at(
         &self,
         region: u32,
         offset: u64,
         length: u64,
+        flags: u32,
     ) -> std::result::Result<u64, Refusal> {
         if self.room() == 0 {
             return Err(Refusal::QueueFull);
@@ -164,6 +167,7 @@ impl Endpoint {
         self.ring.write(&uapi::uldma_descriptor {
             ticket: number,
             op: uapi::ULDMA_OP_RECV,
+            flags,
             dst: region,
             dst_offset: offset,
             length,
@@ -171,6 +175,18 @@ impl Endpoint {
         });
         self.posted.set(number);
         Ok(number)
+    }
+
+    /// Redirects posted buffer `number` of region `slot`, whose flags allow it, to a whole region.
+    /// Returns false if the device has taken the buffer.
+    pub(crate) fn redirect(&self, number: u64, slot: u32, region: &impl Registered) -> bool {
+        let regions = (region.index(), slot);
+        self.ring.redirect(number, regions, 0, region.length())
+    }
+
+    /// Withdraws a redirection. Returns false if the device has taken the buffer.
+    pub(crate) fn withdraw(&self, number: u64) -> bool {
+        self.ring.withdraw(number)
     }
 
     /// Returns the number of buffers that can be posted now.
@@ -204,6 +220,7 @@ impl Endpoint {
             number,
             bytes: record.bytes,
             more: record.flags & uapi::ULDMA_COMPLETION_MORE != 0,
+            redirected: record.flags & uapi::ULDMA_COMPLETION_REDIRECTED != 0,
             failure: Refusal::from_status(record.status),
         }))
     }

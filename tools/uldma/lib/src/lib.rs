@@ -147,7 +147,7 @@ pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
 pub use message::{
     ExchangeStats, Fallbacks, MessageConnection, MessageListener, MessageOptions, ReceiveTechnique,
-    SendTechnique, Sent, SentBuffer,
+    Redirections, SendTechnique, Sent, SentBuffer,
 };
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};

@@ -10,6 +10,7 @@ use super::deadline::Deadline;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
 use super::receiving::Receiver;
+use super::redirect::Redirections;
 use super::sending::{part, Piece, Sender, Sent, SentBuffer};
 use super::MessageOptions;
 use crate::region::Registered;
@@ -27,8 +28,9 @@ pub(super) struct Engine {
     pub(super) endpoint: Endpoint,
     pub(super) context: Context,
     pub(super) sender: Sender,
-    receiver: Receiver,
+    pub(super) receiver: Receiver,
     pub(super) exchanges: Exchanges,
+    pub(super) redirections: Redirections,
     pub(super) options: MessageOptions,
     spin: Spin,
     pub(super) device: Device,
@@ -59,9 +61,13 @@ impl Engine {
                 let slots = exchanges.slots(own.piece, options.slots)?;
                 Receiver::with_slots(slots.into(), own.piece)
             }
-            _ => {
+            technique => {
                 let region = options.register(&device, Access::ReadWrite)?;
-                Receiver::with_slots(region.into(), own.piece)
+                let receiver = Receiver::with_slots(region.into(), own.piece);
+                match technique {
+                    ReceiveTechnique::Redirect => receiver.with_redirection(),
+                    _ => receiver,
+                }
             }
         };
         endpoint.connect(peer.endpoint)?;
@@ -72,6 +78,7 @@ impl Engine {
             sender: Sender::new(slots, slot, peer.piece.min(most), whole),
             receiver,
             exchanges,
+            redirections: Redirections::default(),
             endpoint,
             context,
             options,
@@ -290,6 +297,9 @@ impl Engine {
             // A message without end must not keep the caller here.
             let waited = if has_begun && deadline.is_over() {
                 Err(deadline.missed("end of the message"))
+            } else if self.options.receiving == ReceiveTechnique::Redirect {
+                let rest = target.get_mut(length..).unwrap_or_default();
+                self.wait_redirected(rest, deadline)
             } else {
                 self.wait_reception(deadline)
             };
@@ -337,7 +347,7 @@ impl Engine {
     }
 
     /// Waits for the next message of the device.
-    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
+    pub(super) fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
         let number = self.receiver.next();
         let polled = self
             .context

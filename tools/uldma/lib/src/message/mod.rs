@@ -17,6 +17,7 @@ mod handshake;
 mod listener;
 mod options;
 mod receiving;
+mod redirect;
 mod sending;
 mod technique;
 mod window;
@@ -34,6 +35,7 @@ pub use self::exchange::{ExchangeStats, Fallbacks};
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
+pub use self::redirect::Redirections;
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use self::window::Window;
@@ -59,6 +61,7 @@ const NO_ENGINE: &str = "messages go through the window: use send and receive";
 /// | send from memory that is registered already (`DIRECT_DMA`) | [`MessageConnection::start`], [`MessageConnection::wait_sent`] |
 /// | send a buffer, pinned for the message (`V2P_DMA`) | [`MessageConnection::send_buffer`], [`MessageConnection::reclaim`] |
 /// | receive into any memory (`PIO`, `COPY_DMA`) | [`MessageConnection::receive`] |
+/// | receive into the memory of a call that comes first (`REDIRECT`) | [`MessageConnection::receive`] |
 /// | receive into posted buffers (`V2P_DMA`) | [`MessageConnection::post`], [`MessageConnection::receive_buffer`] |
 /// | send and receive without copies (`PEX_DMA`) | the calls for any memory, with [`Device::exchangeable`] |
 ///
@@ -299,6 +302,14 @@ impl MessageConnection {
         match &self.path {
             Path::Engine(engine) => engine.exchange_stats(),
             Path::Window(_) => ExchangeStats::default(),
+        }
+    }
+
+    /// Returns how messages have been received by `REDIRECT` so far.
+    pub fn redirections(&self) -> Redirections {
+        match &self.path {
+            Path::Engine(engine) => engine.redirections(),
+            Path::Window(_) => Redirections::default(),
         }
     }
 

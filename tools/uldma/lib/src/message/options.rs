@@ -21,7 +21,7 @@ pub struct MessageOptions {
     /// time-out the rendezvous of BIP).
     pub without_credits: bool,
     /// By `PEX_DMA`, shorter messages are copied, and shorter pieces of messages where they arrive:
-    /// an exchange takes system calls and faults.
+    /// an exchange takes system calls and faults. By `REDIRECT`, shorter memory is not pinned.
     pub exchange_from: usize,
 }
 

@@ -10,7 +10,7 @@ use super::exchange::Exchanges;
 use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
 use crate::status::RECORDS;
-use crate::{Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
+use crate::{uapi, Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
 
 /// The memory that messages arrive in.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ impl From<ExchangeSlots> for SlotMemory {
 #[derive(Debug)]
 pub(super) struct Receiver {
     posted: Posted,
+    /// Flags of the descriptors of slots.
+    flags: u32,
     /// Messages of the device that were taken.
     taken: u64,
     /// The beginning of a message that a call has left.
@@ -78,6 +80,20 @@ impl Receiver {
         Self::new(Posted::Slots { memory, bytes })
     }
 
+    /// Lets messages be redirected from their slots.
+    pub(super) fn with_redirection(mut self) -> Self {
+        self.flags = uapi::ULDMA_DESC_REDIRECT;
+        self
+    }
+
+    /// Redirects the next message to a region. Returns false if the device has taken its slot.
+    pub(super) fn redirect(&self, endpoint: &Endpoint, region: &impl Registered) -> bool {
+        match &self.posted {
+            Posted::Slots { memory, .. } => endpoint.redirect(self.next(), memory.index(), region),
+            Posted::Buffers(_) => false,
+        }
+    }
+
     /// Creates the half for buffers that the program posts.
     pub(super) fn with_buffers() -> Self {
         Self::new(Posted::Buffers(VecDeque::new()))
@@ -86,6 +102,7 @@ impl Receiver {
     fn new(posted: Posted) -> Self {
         Self {
             posted,
+            flags: 0,
             taken: 0,
             begun: Begun::default(),
             failed: None,
@@ -111,7 +128,7 @@ impl Receiver {
         let mut posted = false;
         while endpoint.posted() < self.taken + count {
             let slot = endpoint.posted() % count;
-            endpoint.post_at(memory.index(), slot * bytes, *bytes)?;
+            endpoint.post_at(memory.index(), slot * bytes, *bytes, self.flags)?;
             posted = true;
         }
         if posted {
@@ -150,6 +167,9 @@ impl Receiver {
         exchanges: &mut Exchanges,
     ) -> Result<()> {
         self.taken = reception.number;
+        if reception.redirected {
+            return Ok(());
+        }
         let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };

@@ -116,8 +116,8 @@ techniques! {
         V2pDma, "v2p-dma", None;
         /// The driver exchanges the pages of a slot with the program's.
         PexDma, "pex-dma", None;
-        /// The device writes into a posted buffer, or into a slot if none is posted.
-        Redirect, "redirect", Some("the device takes buffers in the order of posting (yet)");
+        /// The device writes into the memory of the call if that has come before, else into a slot.
+        Redirect, "redirect", None;
     }
 }
 
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn a_refusal_names_direction_technique_and_reason() {
         assert!(SendTechnique::CopyDma.check().is_ok());
-        let error = ReceiveTechnique::Redirect.check().unwrap_err().to_string();
+        let error = ReceiveTechnique::DirectDma.check().unwrap_err().to_string();
         assert!(
-            error.starts_with("receiving by redirect: the device"),
+            error.starts_with("receiving by direct-dma: the sender"),
             "{error}"
         );
         let error = SendTechnique::V2pDma.check_window().unwrap_err();
