@@ -57,6 +57,10 @@ FIRST_DEREGISTER = (
 # "On the Design and Semantics of User-Space Communication Subsystems", on two Pentium II at 350 MHz
 # with Myrinet on a PCI bus of 133 MB/s; the curves of figures 2 and 3 cannot be read.
 
+SEMANTICS_MACHINE = (
+    "two Pentium II at 350 MHz, BX chipset (ASUS P2B-LS), 128 MB, Myrinet, a PCI bus of 133 MB/s, "
+    "Linux 2.0.35"
+)
 # Figure 2: most MB/s of a sender alone, and figure 3: of a receiver alone.
 SEND_PEAKS = {
     "pio": 50.0,

@@ -82,10 +82,23 @@ def tables(values: Values) -> list[str | None]:
         processors(values),
         aims_table(wanted),
     ]
+    if any(found):
+        found.insert(0, reference(values))
     missing = [f"  {aim.what}" for aim in wanted if aim.value is None]
     if missing and any(found):
         found.append("\n".join(["Not measured:", *missing, ""]))
     return found
+
+
+def reference(values: Values) -> str:
+    """What the paper measured, and what can be compared with it."""
+    lines = [
+        f"The paper's machine: {paper.SEMANTICS_MACHINE}.",
+        "Its curves of figures 2 and 3 cannot be read; its peaks and its crossover are compared.",
+    ]
+    if values.emulated:
+        lines.append("The nodes are emulated: compare ratios of one run, and counts.")
+    return "\n".join([*lines, ""])
 
 
 def by_size(cells: Callable[[str], Iterable[Cell]]) -> list[list[str]]:

@@ -61,6 +61,14 @@ class SemanticsTest(unittest.TestCase):
         self.assertEqual(copied, ["copy-dma", "230", "0.96", "91.0", "0.99"])
         self.assertEqual(direct, ["direct-dma", "240", "1.00", "92.0", "1.00"])
 
+    def test_reference(self) -> None:
+        """The paper's machine is named, and the emulator if the nodes had one."""
+        found = figures(self.SENDERS)
+        self.assertIn("Pentium II", report.render("semantics", Values(found)))
+        for emulated in (False, True):
+            text = report.render("semantics", Values(found, emulated))
+            self.assertEqual("The nodes are emulated" in text, emulated)
+
     def test_crossovers(self) -> None:
         """A crossover is the least size from which on the other one is not slower."""
 
