@@ -74,12 +74,33 @@ struct ContextState {
     reported: u64,
     /// Last ticket that woke waiters.
     seen: u64,
+    /// What was requested since then.
+    request: Request,
+}
+
+/// The interrupt that the device was asked for: when a ticket beyond this one of a context has ended.
+#[derive(Default)]
+struct Request(Option<u64>);
+
+impl Request {
+    /// Returns what to ask the device for, so that it interrupts when a ticket beyond `ticket` has
+    /// ended; none if it will interrupt before that. All tickets up to `completed` have ended.
+    fn beyond(&mut self, ticket: u64, completed: u64) -> Option<u64> {
+        let wanted = ticket.max(completed);
+        // A request for a ticket that has ended is used up.
+        let is_sooner = |earlier| completed <= earlier && earlier < wanted;
+        if self.0.is_some_and(is_sooner) {
+            return None;
+        }
+        self.0 = Some(wanted);
+        self.0
+    }
 }
 
 /// Requests an interrupt for the completion of a ticket of a context beyond the given one.
 ///
-/// Each waiter requests an interrupt for the next completion, checks, and requests again. So it
-/// suffices that the device remembers one request per context.
+/// The device remembers one request per context. Each waiter requests an interrupt, unless one for
+/// an earlier completion is requested, checks, and requests again when it is woken.
 pub(crate) trait Arm {
     /// Requests the interrupt.
     fn arm(&self, context: u32, completed: u64);
@@ -187,11 +208,20 @@ impl PendingEvents {
         }
     }
 
-    /// Requests an interrupt for progress of the context.
-    fn arm(&self, arm: &dyn Arm) {
-        if let Some(context) = &self.context {
-            if let Some(registers) = context.registers {
-                arm.arm(registers, context.page.completed());
+    /// Requests an interrupt for any progress of the context.
+    fn arm(&mut self, arm: &dyn Arm) {
+        self.arm_beyond(0, arm);
+    }
+
+    /// Requests an interrupt for the completion of a ticket beyond `ticket`.
+    fn arm_beyond(&mut self, ticket: u64, arm: &dyn Arm) {
+        if let Some(context) = &mut self.context {
+            let Some(registers) = context.registers else {
+                return;
+            };
+            let completed = context.page.completed();
+            if let Some(wanted) = context.request.beyond(ticket, completed) {
+                arm.arm(registers, wanted);
             }
         }
     }
@@ -261,6 +291,8 @@ impl Events {
         if core::mem::replace(&mut context.seen, completed) == completed {
             return;
         }
+        // All waiters are woken, and request again.
+        context.request = Request::default();
         drop(state);
         self.update(|_| ());
     }
@@ -299,6 +331,7 @@ impl Events {
                 page,
                 reported: 0,
                 seen: 0,
+                request: Request::default(),
             });
         });
     }
@@ -307,6 +340,7 @@ impl Events {
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;
+            context.request = Request::default();
             if context.number == 0 {
                 context.number = registers.unwrap_or(0);
             }
@@ -362,7 +396,7 @@ impl Events {
     /// Registers on `table`. Returns two flags: an event is pending, and the device is unbound.
     pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>, arm: &dyn Arm) -> (bool, bool) {
         table.register_wait(file, &self.changed);
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if !state.pending() && !state.gone {
             state.arm(arm);
         }
@@ -445,14 +479,38 @@ impl Events {
             let Some(context) = &state.context else {
                 return Some(Err(ENXIO));
             };
-            let ended = || context.page.completed() >= ticket;
-            if !ended() {
+            let page = context.page.clone();
+            if page.completed() < ticket {
                 if state.gone {
                     return Some(Err(ENODEV));
                 }
-                state.arm(arm);
+                state.arm_beyond(ticket.saturating_sub(1), arm);
             }
-            ended().then(|| Ok(context.page.clone()))
+            (page.completed() >= ticket).then_some(Ok(page))
         })?
+    }
+}
+
+#[kunit_tests(uldma_events)]
+mod tests {
+    use super::*;
+
+    /// A waiter for a later ticket must not take the interrupt of one for the next ticket.
+    #[test]
+    fn the_soonest_request_stays() {
+        let mut request = Request::default();
+        assert_eq!(request.beyond(9, 3), Some(9));
+        assert_eq!(request.beyond(0, 3), Some(3));
+        assert_eq!(request.beyond(9, 3), None);
+        assert_eq!(request.beyond(4, 3), None);
+    }
+
+    #[test]
+    fn a_request_that_has_interrupted_is_made_again() {
+        let mut request = Request::default();
+        assert_eq!(request.beyond(0, 3), Some(3));
+        assert_eq!(request.beyond(9, 4), Some(9));
+        assert_eq!(request.beyond(9, 8), Some(9));
+        assert_eq!(request.beyond(9, 10), Some(10));
     }
 }
