@@ -32,6 +32,10 @@ PEER = 6
 FIFO = "/tmp/messages"
 SENT = "/tmp/sent-late"
 LATE = 30 * 4096
+# Bytes per second of an engine that is slower than any node, and what it moves.
+SLOW = 4_000_000
+SLOT = 64 << 10
+COUNT = 64
 
 
 def finish(job: Job, what: str) -> None:
@@ -98,6 +102,32 @@ def slots_are_used_in_turns(pair: Cluster) -> None:
         options = f"--slots {slots} --slot 5000"
         carry(a, b, f"{options} --message 70000", options)
         carry(b, a, f"{options} --message 4999", "--technique v2p-dma --slots 2 --slot 5000")
+
+
+@case_of(USUAL)
+def a_sender_sleeps_for_several_messages(pair: Cluster) -> None:
+    """A sender that waits for the engine takes less than a system call for a message.
+
+    It sleeps until half of its slots are free. Its peer has room for many messages.
+    """
+    options = ["--bandwidth", str(SLOW)]
+    with Cluster(f"{pair.scenario}-slow", pair.config, device_options=options) as slow:
+        a, b = endpoints.of(slow)
+        endpoints.wait_up((a, b))
+        receiver = b.spawn(f"recv {PORT} {LIMIT} --slots {COUNT} --slot {SLOT} >/dev/null")
+        command = f"send {b.number} {PORT} {LIMIT} --json --wait --slots 8 --slot {SLOT}"
+        source = f"head -c {COUNT * SLOT} /dev/zero"
+        sender = a.node.spawn(f"{source} | {a.command(f'{command} --message {SLOT}')}")
+        try:
+            finish(sender, "a slow engine")
+            finish(receiver, "a slow engine")
+        finally:
+            sender.end()
+            receiver.end()
+        report = json.loads(sender.text("err"))
+        expect(report["messages"] == COUNT, f"a slow engine: {report}")
+        expect(report["syscalls"] < COUNT, f"a slow engine: {report}")
+        slow.check_logs()
 
 
 @case_of(USUAL)

@@ -281,6 +281,29 @@ impl Context {
         }
     }
 
+    /// Sleeps until the transfer has ended. Returns at the deadline, too, and when a signal was
+    /// handled. Unlike [`Context::wait`], it is not woken by earlier transfers, and takes one system
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RecordLost`] when 64 later transfers have ended; [`Error::System`]: ENODEV when the
+    /// device has been removed.
+    pub(crate) fn sleep(&self, ticket: Ticket, deadline: Instant) -> Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let argument = uapi::uldma_dma_wait {
+            flags: uapi::ULDMA_WAIT_CONTEXT,
+            ticket: ticket.0,
+            timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+            ..Default::default()
+        };
+        match sys::dma_wait(self.device.as_fd(), argument) {
+            Ok(_) | Err(Errno::ETIMEDOUT | Errno::EINTR) => Ok(()),
+            Err(Errno::ENOENT) => Err(Error::RecordLost(ticket.0)),
+            Err(errno) => Err(Error::system("wait for a transfer", errno)),
+        }
+    }
+
     /// Attempts for as long as `spin` says; a caller that gets none sleeps.
     pub(crate) fn poll<T>(&self, spin: Spin, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let known = self.poller.get().filter(|_| spin == Spin::Adaptive);

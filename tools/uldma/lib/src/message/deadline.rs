@@ -40,6 +40,11 @@ impl Deadline {
         self.left().is_zero()
     }
 
+    /// Returns the end of the time-out.
+    pub(super) fn end(self) -> Instant {
+        self.at
+    }
+
     /// Returns the earlier one of the deadline and the end of `slice`.
     pub(super) fn or_after(self, slice: Duration) -> Instant {
         self.at.min(Instant::now() + slice)

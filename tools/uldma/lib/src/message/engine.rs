@@ -159,7 +159,7 @@ impl Engine {
 
     fn push_copy(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
         if let Some(ticket) = self.sender.blocked_by() {
-            self.wait_ended(ticket, deadline)?;
+            self.wait_half(ticket, deadline)?;
         }
         self.wait_room(deadline)?;
         let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
@@ -386,21 +386,39 @@ impl Engine {
             }
         }
         while let Some(oldest) = self.sender.blocked_by_queue() {
-            self.wait_ended(oldest, deadline)?;
+            self.wait_half(oldest, deadline)?;
         }
         Ok(())
     }
 
     /// Waits until a send has ended, well or not.
     pub(super) fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+        self.wait_while_pending(ticket, deadline, |_| ticket)
+    }
+
+    /// Waits until a send has ended, whose memory the next message needs. If that takes a sleep, it
+    /// lasts until half of all sends have ended; the device is busy with the other half meanwhile.
+    fn wait_half(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+        self.wait_while_pending(ticket, deadline, |sender| sender.half(ticket))
+    }
+
+    /// Waits until `ticket` has ended: by polling, or asleep until the later ticket `until` has.
+    fn wait_while_pending(
+        &mut self,
+        ticket: Ticket,
+        deadline: Deadline,
+        until: impl Fn(&Sender) -> Ticket,
+    ) -> Result<()> {
         let is_over = |oldest: Option<Ticket>| oldest.is_none_or(|oldest| oldest > ticket);
         self.harvest()?;
         while !is_over(self.sender.oldest()) {
-            match self.context.wait(ticket, self.spin, deadline.left()) {
-                Err(Error::Timeout { .. }) => return Err(deadline.missed("end of a message")),
-                // The result is that of the message.
-                Ok(_) | Err(Error::Transfer { .. }) => {}
-                Err(error) => return Err(error),
+            let ended = || self.context.ended(ticket).transpose();
+            let polled = self.context.poll(self.spin, ended);
+            if polled.transpose()?.is_none() {
+                if deadline.is_over() {
+                    return Err(deadline.missed("end of a message"));
+                }
+                self.context.sleep(until(&self.sender), deadline.end())?;
             }
             self.harvest()?;
         }

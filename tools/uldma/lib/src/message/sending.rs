@@ -291,6 +291,13 @@ impl Sender {
         self.under_way.front().map(|oldest| oldest.ticket)
     }
 
+    /// Returns the send at whose end half of those under way, and `ticket`, have ended: a caller
+    /// that sleeps until then finds more to do than one that sleeps for each.
+    pub(super) fn half(&self, ticket: Ticket) -> Ticket {
+        let middle = self.under_way.get(self.under_way.len() / 2);
+        middle.map_or(ticket, |middle| middle.ticket.max(ticket))
+    }
+
     /// Returns the newest one.
     pub(super) fn newest(&self) -> Option<Ticket> {
         self.under_way.back().map(|newest| newest.ticket)
