@@ -100,8 +100,11 @@ impl Sender for Direct {
         timeout: Duration,
     ) -> Result<(), Failure> {
         if self.under_way.len() == self.depth {
-            if let Some(oldest) = self.under_way.pop_front() {
-                connection.wait_sent(&oldest, timeout)?;
+            // Half of them at a time, so that the sender sleeps seldom and the device always has
+            // work. The last one of the half ends last.
+            let half = self.under_way.drain(..self.depth.div_ceil(2));
+            for sent in half.rev() {
+                connection.wait_sent(&sent, timeout)?;
             }
         }
         let start = self.next % self.places * self.size;
