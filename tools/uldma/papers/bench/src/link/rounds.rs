@@ -204,9 +204,17 @@ impl<'a> Session<'a> {
         Ok(count)
     }
 
-    /// Sends a stream of `count` messages, which is not timed.
-    pub(crate) fn stream(&mut self, transport: &mut Transport, count: u32) -> Result<(), Failure> {
-        self.round(transport, What::Stream, count).map(drop)
+    /// Sends a stream of `count` messages, which is not timed. Returns the counts of both nodes.
+    pub(crate) fn stream(
+        &mut self,
+        transport: &mut Transport,
+        count: u32,
+    ) -> Result<Totals, Failure> {
+        let round = self.round(transport, What::Stream, count)?;
+        Ok(Totals {
+            messages: count.into(),
+            counters: round.counters,
+        })
     }
 
     fn round(

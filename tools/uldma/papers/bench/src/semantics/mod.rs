@@ -16,12 +16,14 @@ use self::series::{Part, Series, SHORTEST, SIZES};
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};
 use crate::link::order::{Kind, What};
-use crate::link::rounds::{Samples, Session, Transport};
+use crate::link::rounds::{Samples, Session, Totals, Transport};
 use crate::peer::{RemoteProcess, Request};
 use crate::timing::{throughput, times};
 
-/// Messages of this size count the system calls by message.
+/// Sizes of messages whose system calls and interrupts are counted, and the length of the stream:
+/// each round takes some calls of its own.
 const COUNTED: [&str; 2] = ["4k", "64k"];
+const MANY: u32 = 1000;
 
 /// Options of `uldma-bench semantics`.
 #[derive(Debug, Args)]
@@ -138,7 +140,14 @@ impl Run<'_> {
         let mut turns: Vec<&mut Transport> = all.iter_mut().map(|it| &mut it.1).collect();
         self.session.measure(&mut turns, what, size.0 == SHORTEST)?;
         let mut closed = Vec::new();
-        for (name, transport) in all {
+        for (name, mut transport) in all {
+            let is_counted = part.is_counted()
+                && matches!(transport.kind, Kind::Messages(_))
+                && COUNTED.contains(&size.0);
+            if let (Some(name), true) = (&name, is_counted) {
+                let totals = self.session.stream(&mut transport, MANY)?;
+                self.add_counts(name, totals);
+            }
             closed.push((name, self.session.close(transport)?));
         }
         self.add(&closed, size);
@@ -177,7 +186,7 @@ impl Run<'_> {
             floor: of(Kind::Engine),
             rival: of(Kind::Push),
         };
-        for (name, (kind, samples)) in closed {
+        for (name, (_, samples)) in closed {
             if let Some(rate) = rate(samples) {
                 let (name, bases) = match name {
                     Some(name) => (name.clone(), bases),
@@ -194,17 +203,12 @@ impl Run<'_> {
                     self.figures.add(name, trips.quantile(part), "ns");
                 }
             }
-            if samples.streamed.messages > 0 && COUNTED.contains(&size) {
-                self.add_counts(name, *kind, samples);
-            }
         }
     }
 
     /// Adds what both nodes did for one message of a stream.
-    fn add_counts(&mut self, name: &str, kind: Kind, samples: &Samples) {
-        let Kind::Messages(_) = kind else { return };
-        let counters = samples.streamed.counters;
-        let messages = samples.streamed.messages as f64;
+    fn add_counts(&mut self, name: &str, totals: Totals) {
+        let (counters, messages) = (totals.counters, totals.messages as f64);
         for (what, count) in [
             ("syscalls_per_message", counters.calls),
             ("irqs_per_message", counters.interrupts + counters.events),

@@ -72,6 +72,11 @@ impl Series {
 }
 
 impl Part {
+    /// Returns true if system calls and interrupts by message are counted.
+    pub(super) fn is_counted(self) -> bool {
+        matches!(self, Self::Match | Self::Send | Self::Recv)
+    }
+
     /// Returns the series with messages of this size; none if the part leaves the size out.
     pub(super) fn series(self, size: (&str, usize), brief: bool) -> Vec<Series> {
         let (name, bytes) = size;
