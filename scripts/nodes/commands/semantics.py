@@ -15,7 +15,7 @@ from .link import PACE
 
 TIMEOUT = 900.0
 # A round trip of short messages does not depend on the engine's speed.
-PACED_PARTS = "match,send,recv,pair,slots,mtu"
+PACED_PARTS = "match,send,recv,pair,slots,mtu,overwrite"
 # Messages of two streams, whose accesses to the device are counted: the difference of both leaves
 # the accesses of opening and closing out.
 FEW, MANY = 1_000, 21_000

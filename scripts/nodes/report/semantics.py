@@ -77,6 +77,7 @@ def tables(values: Values) -> list[str | None]:
         peaks(values, "send", "Figure 2", paper.SEND_PEAKS),
         peaks(values, "recv", "Figure 3", paper.RECEIVE_PEAKS),
         crossovers(values),
+        *(overwritten(values, *run) for run in RUNS.items()),
         trips(values),
         counts(values),
         processors(values),
@@ -233,6 +234,24 @@ def crossovers(values: Values) -> str | None:
             name = f"{large.removeprefix('sem.')} ahead of {small.removeprefix('sem.')}"
             rows.append([name, *(cell or "-" for cell in cells), theirs])
     return table("Crossovers by size", ["what", *RUNS, "paper"], rows)
+
+
+def overwritten(values: Values, what: str, suffix: str) -> str | None:
+    """Senders by page exchange that leave their pages alone, or write to all of them at once."""
+
+    def cells(size: str) -> list[Cell]:
+        rates = [values.get(f"sem.overwrite.{it}.{size}{suffix}") for it in ("v2p-dma", "0", "100")]
+        if rates[1] is None:
+            return []
+        copies = (values.get(f"sem.overwrite.{it}.{size}.copies{suffix}") for it in ("0", "100"))
+        return [*rates, ratio(rates[1], rates[0]), ratio(rates[2], rates[0]), *copies]
+
+    return table(
+        f"Senders by page exchange beside V2PDMA, {what}: MB/s, and the part of bytes that was "
+        "copied",
+        ["size", "V2PDMA", "0 % written", "100 %", "ratio", "ratio", "0 % copied", "100 %"],
+        by_size(cells),
+    )
 
 
 def trips(values: Values) -> str | None:

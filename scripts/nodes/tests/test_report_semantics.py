@@ -155,6 +155,18 @@ class SemanticsTest(unittest.TestCase):
         self.assertIn("DMA receivers of 1 MiB", missing)
         self.assertIn("64k matched: MMIO by message", missing)
 
+    def test_overwritten(self) -> None:
+        """Page exchange is beside V2PDMA, with the part of its bytes that was copied."""
+        values = {
+            "sem.overwrite.v2p-dma.64k": 200.0,
+            "sem.overwrite.0.64k": 180.0,
+            "sem.overwrite.100.64k": 50.0,
+            "sem.overwrite.100.64k.copies": 0.75,
+        }
+        text = rendered("semantics", values)
+        line = ["64k", "200", "180", "50.0", "0.90", "0.25", "-", "0.75"]
+        self.assertIn(line, [[it.strip() for it in row.split("|")] for row in text.splitlines()])
+
     def test_processors(self) -> None:
         """A row for each technique: rates and shoot-downs by number of processors."""
         values: dict[str, float] = {}

@@ -186,7 +186,7 @@ impl Run<'_> {
             floor: of(Kind::Engine),
             rival: of(Kind::Push),
         };
-        for (name, (_, samples)) in closed {
+        for (name, (kind, samples)) in closed {
             if let Some(rate) = rate(samples) {
                 let (name, bases) = match name {
                     Some(name) => (name.clone(), bases),
@@ -202,6 +202,12 @@ impl Run<'_> {
                     let name = format!("{name}.{quantile}{}", self.suffix);
                     self.figures.add(name, trips.quantile(part), "ns");
                 }
+            }
+            let copied = samples.streamed.counters.copied;
+            if copied > 0 && matches!(kind, Kind::Messages(_)) {
+                let name = format!("{name}.copies{}", self.suffix);
+                let all = samples.streamed.messages as f64 * bytes as f64;
+                self.figures.add(name, copied as f64 / all, "count");
             }
         }
     }

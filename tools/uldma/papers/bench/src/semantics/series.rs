@@ -52,6 +52,8 @@ pub(super) enum Part {
     Slots,
     /// Slots of different sizes
     Mtu,
+    /// Senders by page exchange, whose pages are written to at once or never
+    Overwrite,
     /// Round trips
     Rtt,
 }
@@ -100,6 +102,7 @@ impl Part {
             }),
             Self::Slots if name == MIDDLE => slots(),
             Self::Mtu if name == LARGEST => mtus(),
+            Self::Overwrite if !brief || some => overwritten(size),
             Self::Rtt if TRIPS.contains(&name) => trips(size),
             _ => Vec::new(),
         }
@@ -210,6 +213,20 @@ fn mtus() -> Vec<Series> {
         }
     }
     found
+}
+
+/// Senders alone whose pages are never copied, and those that write to each page at once.
+fn overwritten((name, bytes): (&str, usize)) -> Vec<Series> {
+    let kinds = [
+        ("0", Sending::Technique(SendTechnique::PexDma)),
+        ("100", Sending::Overwritten),
+        ("v2p-dma", Sending::Technique(SendTechnique::V2pDma)),
+    ];
+    let kinds = kinds.into_iter().map(|(what, sending)| {
+        let way = way((sending, Receiving::Null), bytes);
+        Series::new(format!("sem.overwrite.{what}.{name}"), Kind::Messages(way))
+    });
+    kinds.collect()
 }
 
 /// Round trips by all pairs, beside what they are compared with.

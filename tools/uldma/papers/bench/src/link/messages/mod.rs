@@ -12,8 +12,9 @@ use uldma::measure::Clock;
 use uldma::{ConnectOptions, Device, MessageConnection, MessageListener};
 
 use self::receivers::{receiver, Receiver};
-use self::senders::{sender, Sender};
+use self::senders::{sender, Sender, PAGE};
 pub(crate) use self::way::{Receiving, Sending, Way};
+use super::counters::Counted;
 use super::sizes::depth;
 use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
@@ -29,6 +30,7 @@ struct Ends {
 
 impl Ends {
     fn new(
+        device: &Device,
         connection: MessageConnection,
         way: Way,
         size: usize,
@@ -36,8 +38,8 @@ impl Ends {
     ) -> Result<Self, Failure> {
         let memory = (size, depth(size));
         Ok(Self {
-            sender: sender(way.sending, connection.device(), memory)?,
-            receiver: receiver(way.receiving, memory)?,
+            sender: sender(way.sending, &connection, device, memory)?,
+            receiver: receiver(way.receiving, device, memory)?,
             connection,
             timeout,
         })
@@ -112,7 +114,13 @@ impl Connecting {
 impl Near for Connecting {
     fn begin(&mut self) -> Result<(), Failure> {
         if self.ends.is_none() {
-            let ends = Ends::new(self.connect()?, self.way, self.size, self.timeout)?;
+            let ends = Ends::new(
+                &self.device,
+                self.connect()?,
+                self.way,
+                self.size,
+                self.timeout,
+            )?;
             self.ends = Some(ends);
         }
         self.ends()?.prepost()
@@ -140,10 +148,23 @@ impl Near for Connecting {
         ends.finish()?;
         Ok(began)
     }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        let stats = self
+            .ends
+            .as_ref()
+            .map(|ends| ends.connection.exchange_stats());
+        let stats = stats.unwrap_or_default();
+        Ok(Counted {
+            copied: stats.pages_copied * PAGE as u64,
+            ..Counted::default()
+        })
+    }
 }
 
 /// The end that accepts.
 pub(crate) struct Accepting {
+    device: Device,
     listener: MessageListener,
     way: Way,
     size: usize,
@@ -154,6 +175,7 @@ pub(crate) struct Accepting {
 impl Accepting {
     pub(crate) fn new(setup: Setup<'_>, way: Way) -> Result<Self, Failure> {
         Ok(Self {
+            device: setup.device.clone(),
             listener: MessageListener::new(setup.device, setup.port, 1, way.options())?,
             way,
             size: setup.size,
@@ -171,7 +193,13 @@ impl Far for Accepting {
     fn begin(&mut self) -> Result<(), Failure> {
         if self.ends.is_none() {
             let (connection, _) = self.listener.accept(self.timeout)?;
-            self.ends = Some(Ends::new(connection, self.way, self.size, self.timeout)?);
+            self.ends = Some(Ends::new(
+                &self.device,
+                connection,
+                self.way,
+                self.size,
+                self.timeout,
+            )?);
         }
         self.ends()?.prepost()
     }

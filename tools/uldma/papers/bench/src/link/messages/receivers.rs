@@ -2,9 +2,10 @@
 
 //! How an end receives: each technique through the calls that it has in the library.
 
+use std::ops::DerefMut;
 use std::time::Duration;
 
-use uldma::{Buffer, Error, MessageConnection, ReceiveTechnique};
+use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
 
 use super::way::Receiving;
 use crate::failure::Failure;
@@ -24,14 +25,19 @@ pub(super) trait Receiver {
     ) -> Result<(), Failure>;
 }
 
-/// Returns the receiver of messages of `size` bytes, with memory for `depth` of them.
+/// Returns the receiver of messages of `size` bytes, with memory for `depth` of them. The connection
+/// is over `device`.
 pub(super) fn receiver(
     receiving: Receiving,
+    device: &Device,
     (size, depth): (usize, usize),
 ) -> Result<Box<dyn Receiver>, Failure> {
     Ok(match receiving {
         Receiving::Null => Box::new(Null),
         Receiving::Technique(ReceiveTechnique::V2pDma) => Box::new(Posted::new(size, depth)?),
+        Receiving::Technique(ReceiveTechnique::PexDma) => {
+            Box::new(Classical(device.exchangeable(size)?))
+        }
         Receiving::Technique(_) => Box::new(Classical(Buffer::new(size)?)),
         Receiving::Buffered => Box::new(Buffered {
             message: Buffer::new(size)?,
@@ -66,9 +72,9 @@ impl Receiver for Null {
 }
 
 /// Techniques with the classical semantics: a message can arrive before the call.
-struct Classical(Buffer);
+struct Classical<T>(T);
 
-impl Receiver for Classical {
+impl<T: DerefMut<Target = [u8]>> Receiver for Classical<T> {
     fn receive(
         &mut self,
         connection: &mut MessageConnection,

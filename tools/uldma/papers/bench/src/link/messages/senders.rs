@@ -5,10 +5,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use uldma::{Access, Buffer, Device, MessageConnection, Region, SendTechnique, Sent, SentBuffer};
+use uldma::{
+    Access, Buffer, Device, ExchangeBuffer, MessageConnection, Region, SendTechnique, Sent,
+    SentBuffer,
+};
 
 use super::way::Sending;
 use crate::failure::Failure;
+
+/// Bytes of a page of the nodes.
+pub(super) const PAGE: usize = 4096;
 
 /// One way to send messages of one size.
 pub(super) trait Sender {
@@ -29,18 +35,25 @@ pub(super) trait Sender {
     }
 }
 
-/// Returns the sender of messages of `size` bytes, with memory for `depth` of them.
+/// Returns the sender of messages of `size` bytes, with memory for `depth` of them. The connection is
+/// over `device`.
 pub(super) fn sender(
     sending: Sending,
+    connection: &MessageConnection,
     device: &Device,
     (size, depth): (usize, usize),
 ) -> Result<Box<dyn Sender>, Failure> {
+    let registering = connection.device();
     Ok(match sending {
-        Sending::Generator => Box::new(Direct::new(device, size, (1, depth))?),
+        Sending::Generator => Box::new(Direct::new(registering, size, (1, depth))?),
         Sending::Technique(SendTechnique::DirectDma) => {
-            Box::new(Direct::new(device, size, (depth, depth))?)
+            Box::new(Direct::new(registering, size, (depth, depth))?)
         }
         Sending::Technique(SendTechnique::V2pDma) => Box::new(Pinned::new(size, depth)?),
+        Sending::Technique(SendTechnique::PexDma) => {
+            Box::new(Exchanged::new(device, (size, depth), false)?)
+        }
+        Sending::Overwritten => Box::new(Exchanged::new(device, (size, depth), true)?),
         Sending::Technique(_) => Box::new(Classical(filled(size)?)),
         Sending::Buffered => Box::new(Buffered {
             message: filled(size)?,
@@ -66,6 +79,54 @@ impl Sender for Classical {
         timeout: Duration,
     ) -> Result<(), Failure> {
         Ok(connection.send(&self.0, timeout)?)
+    }
+}
+
+/// Buffers of exchangeable memory, in turns.
+struct Exchanged {
+    buffers: Vec<ExchangeBuffer>,
+    next: usize,
+    /// Each page is written to while it may be sent.
+    overwrites: bool,
+}
+
+impl Exchanged {
+    fn new(
+        device: &Device,
+        (size, depth): (usize, usize),
+        overwrites: bool,
+    ) -> Result<Self, Failure> {
+        let mut buffers = Vec::with_capacity(depth);
+        for _ in 0..depth {
+            let mut buffer = device.exchangeable(size)?;
+            buffer.fill(0xa5);
+            buffers.push(buffer);
+        }
+        Ok(Self {
+            buffers,
+            next: 0,
+            overwrites,
+        })
+    }
+}
+
+impl Sender for Exchanged {
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let count = self.buffers.len().max(1);
+        if let Some(buffer) = self.buffers.get_mut(self.next % count) {
+            connection.send(buffer, timeout)?;
+            if self.overwrites {
+                for byte in buffer.iter_mut().step_by(PAGE) {
+                    *byte = byte.wrapping_add(1);
+                }
+            }
+        }
+        self.next += 1;
+        Ok(())
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Sending {
     Technique(#[serde(with = "by_name")] SendTechnique),
     /// By copies into buffers of a layer, which `V2P_DMA` sends.
     Buffered,
+    /// By `PEX_DMA`, and each page is written to as soon as the call returns.
+    Overwritten,
 }
 
 /// How a receiver takes messages.
@@ -48,6 +50,7 @@ impl Sending {
             Self::Generator => SendTechnique::DirectDma,
             Self::Technique(technique) => technique,
             Self::Buffered => SendTechnique::V2pDma,
+            Self::Overwritten => SendTechnique::PexDma,
         }
     }
 }
@@ -76,6 +79,8 @@ impl Way {
             receiving: self.receiving.technique(),
             slot: self.slot,
             slots: self.slots,
+            // However short: the figures show from where on an exchange pays.
+            exchange_from: 0,
             ..MessageOptions::default()
         }
     }
@@ -87,6 +92,7 @@ impl fmt::Display for Sending {
             Self::Generator => formatter.write_str("generator"),
             Self::Technique(technique) => technique.fmt(formatter),
             Self::Buffered => formatter.write_str("buffered"),
+            Self::Overwritten => formatter.write_str("overwritten"),
         }
     }
 }
