@@ -14,6 +14,9 @@ pub(crate) enum Failure {
     /// An error of the operating system.
     #[error("{0}: {1}")]
     Io(&'static str, std::io::Error),
+    /// A series that cannot be measured.
+    #[error("{0}")]
+    Refused(&'static str),
     /// A failure of the peer, or a message of it that cannot be understood.
     #[error("the other side {0}")]
     Peer(String),
@@ -25,7 +28,7 @@ impl Failure {
         match self {
             Self::Uldma(error) => error.hint(),
             Self::Peer(_) => Some("the programs on both nodes must be of the same release"),
-            Self::Tcp(_) | Self::Io(..) => None,
+            Self::Tcp(_) | Self::Io(..) | Self::Refused(_) => None,
         }
     }
 }

@@ -174,6 +174,7 @@ pub(crate) struct Accepting {
 
 impl Accepting {
     pub(crate) fn new(setup: Setup<'_>, way: Way) -> Result<Self, Failure> {
+        way.check()?;
         Ok(Self {
             device: setup.device.clone(),
             listener: MessageListener::new(setup.device, setup.port, 1, way.options())?,

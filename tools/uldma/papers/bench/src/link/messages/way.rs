@@ -7,6 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uldma::{MessageOptions, ReceiveTechnique, SendTechnique};
 
+use crate::failure::Failure;
+
 /// How a sender gives messages to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -72,6 +74,22 @@ impl Receiving {
 }
 
 impl Way {
+    /// Checks that both techniques work on one connection: `PIO` takes messages through the window,
+    /// where the engine moves none.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        use {ReceiveTechnique as Receive, SendTechnique as Send};
+        let both = (self.sending.technique(), self.receiving.technique());
+        let uses_window = both.0 == Send::Pio || both.1 == Receive::Pio;
+        let can_use_window = matches!(both.0, Send::Pio | Send::CopyDma)
+            && matches!(both.1, Receive::Pio | Receive::CopyDma);
+        if uses_window && !can_use_window {
+            return Err(Failure::Refused(
+                "pio goes through the window, and only with pio and copy-dma",
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns the options of the connection.
     pub(super) fn options(&self) -> MessageOptions {
         MessageOptions {
@@ -135,6 +153,24 @@ mod by_name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_processors_go_with_pio() {
+        let check = |sending, receiving| {
+            let way = Way {
+                sending,
+                receiving,
+                slot: 4096,
+                slots: 8,
+            };
+            way.check().is_ok()
+        };
+        let pio = Sending::Technique(SendTechnique::Pio);
+        assert!(check(pio, Receiving::Null) && check(Sending::Generator, Receiving::Null));
+        assert!(!check(pio, Receiving::Buffered));
+        let pio = Receiving::Technique(ReceiveTechnique::Pio);
+        assert!(!check(Sending::Generator, pio));
+    }
 
     #[test]
     fn the_other_process_understands_every_way() {
