@@ -268,31 +268,29 @@ impl Segment {
     /// the device is unbound.
     pub(crate) fn ring(&self, ctx: &SegmentCtx<'_>) -> Result {
         let guard = ctx.gate.try_enter()?;
-        let mut rung = false;
         match self.role {
             Role::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
-            Role::Attached(_) => (),
-            // Peers with offers; a doorbell that no process waits for does no harm.
-            Role::Created(..) if self.offers.all() == [0; MAX_NODES] => rung = true,
-            Role::Created(..) => (),
+            Role::Attached(_) | Role::Created(..) => (),
         }
         if !ctx.link.is_up() {
             return Err(enotconn());
         }
+        // Offers may end meanwhile. A segment that has none left has nothing to ring for.
+        let (mut rung, mut is_missed) = (false, false);
         for peer in ctx.link.peers() {
             if self.offers.get(peer.node()) > 0 {
                 if !peer.is_up() {
+                    is_missed = true;
                     continue;
                 }
                 Hw::new(guard.dev(), ctx.hw).ring(peer.node(), self.window.doorbell())?;
                 rung = true;
             }
         }
-        if rung {
-            Ok(())
-        } else {
-            Err(enotconn())
+        if is_missed && !rung {
+            return Err(enotconn());
         }
+        Ok(())
     }
 
     /// Undoes [`Segment::new`].
