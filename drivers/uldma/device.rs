@@ -182,10 +182,17 @@ pub(crate) struct Shared {
     #[pin]
     open_files: Mutex<RBTree<u64, FileParts>>,
     next_file: Atomic<u64>,
-    /// The last space with memory that the device may still access, which retains the one before.
-    /// Retained, and so pinned, until the device is unbound.
+    /// Spaces with memory that the device may still access.
     #[pin]
-    retained: Mutex<Option<Arc<Space>>>,
+    retained: Mutex<RetainedSpaces>,
+}
+
+/// Spaces with memory that the device may still access, which so stays pinned.
+enum RetainedSpaces {
+    /// The last one, which retains the one before.
+    Last(Option<Arc<Space>>),
+    /// None, since the device is unbound.
+    Unbound,
 }
 
 impl DeviceOps for Shared {
@@ -198,7 +205,10 @@ impl DeviceOps for Shared {
     }
 
     fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>> {
-        self.retained.lock().replace(space)
+        match &mut *self.retained.lock() {
+            RetainedSpaces::Last(last) => last.replace(space),
+            RetainedSpaces::Unbound => None,
+        }
     }
 }
 
@@ -248,7 +258,7 @@ impl Shared {
                 segments <- Segments::new(),
                 open_files <- new_mutex!(RBTree::new(), "uldma::Shared::open_files"),
                 next_file: Atomic::new(1),
-                retained <- new_mutex!(None, "uldma::Shared::retained"),
+                retained <- new_mutex!(RetainedSpaces::Last(None), "uldma::Shared::retained"),
             }),
             GFP_KERNEL,
         )?;

@@ -21,7 +21,10 @@ use crate::{
     user_abi::events::Events, //
 };
 
-use super::Shared;
+use super::{
+    RetainedSpaces,
+    Shared, //
+};
 
 /// The workers of an enabled device. It has to be dropped after the device is quiet and its
 /// interrupt handlers are removed.
@@ -32,9 +35,11 @@ impl Drop for Working {
         let Self(shared) = self;
         // Work that waits for the device to be quiet can end now.
         shared.worker.stop();
-        let mut retained = shared.retained.lock().take();
-        while let Some(space) = retained {
-            retained = space.take_retained_before();
+        let retained = core::mem::replace(&mut *shared.retained.lock(), RetainedSpaces::Unbound);
+        if let RetainedSpaces::Last(mut last) = retained {
+            while let Some(space) = last {
+                last = space.take_retained_before();
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ DRIVER = "/sys/bus/pci/drivers/uldma"
 PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
 EXCHANGER = "/kselftest/uldma/uldma_stalled_exchange"
 IMPORTER = "/kselftest/uldma/uldma_stalled_import"
+UNBOUND = "/kselftest/uldma/uldma_stalled_unbind"
 HEALTH = "cat /sys/kernel/debug/uldma0/health"
 USAGE = "cat /sys/kernel/debug/uldma0/usage"
 NAME = 0x7374616C
@@ -164,3 +165,27 @@ def calls_on_other_memory_go_on(pair: Cluster) -> None:
     wait_until(is_in_time, TIMEOUT, "other calls end while one waits for the device")
     a.node.check(a.unbind(), TIMEOUT)
     endpoints.wait_up((a, b))
+
+
+@case
+def unbind_ends_while_calls_wait(pair: Cluster) -> None:
+    """The driver is unbound while a context ends, and memory of the same address space does."""
+    assert pair.device
+    device = pair.device
+    a, b = endpoints.of(pair)
+
+    def is_in_time() -> bool:
+        device.control("stall", on=True, node=a.number)
+        try:
+            job = a.node.spawn(UNBOUND)
+            job.wait_output("ending the context", TIMEOUT)
+            bind = a.unbind()
+            result = job.wait(TIMEOUT)
+        finally:
+            device.control("stall", on=False, node=a.number)
+        expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
+        a.node.check(bind, TIMEOUT)
+        endpoints.wait_up((a, b))
+        return result.rc == 0
+
+    wait_until(is_in_time, TIMEOUT, "the driver is unbound while a call waits for the device")

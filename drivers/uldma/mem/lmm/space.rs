@@ -77,7 +77,7 @@ pub(crate) trait DeviceOps: Send + Sync {
     fn access(&self) -> DeviceAccess<'_>;
 
     /// Retains a space until unbind, since the device may still access its memory. Returns the
-    /// space that was retained before, which `space` has to retain.
+    /// space that was retained before, which `space` has to retain. Retains nothing after unbind.
     fn keep(&self, space: Arc<Space>) -> Option<Arc<Space>>;
 }
 
@@ -95,7 +95,8 @@ pub(crate) struct Options {
 /// An address space with pinned memory.
 ///
 /// Locks are taken in this order: 1. `mmap_lock` 2. `state` 3. the gate 4. the locks of the tables
-/// 5. the table of shared pins.
+/// 5. the table of shared pins 6. `retention`. A caller that is inside of the gate does not take
+/// `state`, whose holder may wait for unbind.
 /// Memory is not faulted in under `state`, so a caller that takes it does not wait for a process.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
@@ -122,6 +123,9 @@ pub(crate) struct Space {
     pub(super) entered: CondVar,
     #[pin]
     pub(super) state: Mutex<SpaceState>,
+    /// Apart from `state`, since callers that are inside of the gate take it.
+    #[pin]
+    pub(super) retention: Mutex<Retention>,
 }
 
 impl_has_work! {
@@ -143,10 +147,15 @@ pub(super) struct SpaceState {
     /// Areas that the device may still access, since it did not confirm their invalidation. Pinned
     /// until the last open file of the address space is closed and the device is unbound.
     pub(super) retained: Areas<PinnedArea>,
-    /// True if the device retains this space until unbind.
+}
+
+/// The place of a space among those that the device retains until unbind.
+#[derive(Default)]
+pub(super) struct Retention {
+    /// True if the device retains this space.
     pub(super) is_retained: bool,
     /// The space that the device retained before this one.
-    pub(super) retained_before: Option<Arc<Space>>,
+    pub(super) before: Option<Arc<Space>>,
 }
 
 /// Counters of a space.
@@ -204,8 +213,6 @@ impl Space {
             cache: Cache::new(options.cache, cached),
             counters: Counters::default(),
             retained: Areas::default(),
-            is_retained: false,
-            retained_before: None,
         };
         try_pin_init!(Self {
             id,
@@ -221,6 +228,7 @@ impl Space {
             work <- new_work!("uldma::Space::work"),
             entered <- new_condvar!("uldma::Space::entered"),
             state <- new_mutex!(state, "uldma::Space::state"),
+            retention <- new_mutex!(Retention::default(), "uldma::Space::retention"),
         })
     }
 

@@ -126,7 +126,7 @@ impl Space {
         result.map_err(|(err, (areas, _))| {
             hw.health().keeps_pages(areas.pages());
             // Also without areas, since entries of imports have the number of the space.
-            self.keep_in(state);
+            self.keep_until_unbound();
             state.retained.append(areas);
             err
         })
@@ -134,19 +134,16 @@ impl Space {
 
     /// Retains the space until unbind, since entries that the device may still use have its number.
     pub(crate) fn keep_until_unbound(self: &Arc<Self>) {
-        self.keep_in(&mut self.state.lock());
-    }
-
-    fn keep_in(self: &Arc<Self>, state: &mut SpaceState) {
-        if !core::mem::replace(&mut state.is_retained, true) {
-            state.retained_before = self.device.keep(self.clone());
+        let mut retention = self.retention.lock();
+        if !core::mem::replace(&mut retention.is_retained, true) {
+            retention.before = self.device.keep(self.clone());
         }
     }
 
     /// Takes the space that was retained before this one; see
     /// [`DeviceOps::keep`](super::space::DeviceOps::keep).
     pub(crate) fn take_retained_before(&self) -> Option<Arc<Self>> {
-        self.state.lock().retained_before.take()
+        self.retention.lock().before.take()
     }
 }
 
