@@ -322,8 +322,8 @@ def a_receiver_that_posts_nothing_delays_only_its_sender(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     for options, code, text in (
-        ("--timeout 2", TIMED_OUT, "no buffer of the peer within 2s"),
-        ("--timeout 2 --technique pio", TIMED_OUT, "no buffer of the peer within 2s"),
+        ("--timeout 10", TIMED_OUT, "no buffer of the peer within 10s"),
+        ("--timeout 10 --technique pio", TIMED_OUT, "no buffer of the peer within 10s"),
         ("--without-credits", FAILED, "has posted no buffer"),
     ):
         b.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")

@@ -103,7 +103,7 @@ impl Part<'_> {
     /// EBUSY if a page was copied and its earlier sends have not ended; ENOMEM or EPERM if
     /// RLIMIT_MEMLOCK has no room for copies.
     pub(crate) fn protect(&self, fd: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
-        sys::exchange_protect(fd, self.range()).map(drop)
+        repeated(|| sys::exchange_protect(fd, self.range())).map(drop)
     }
 
     /// Ends a send.
@@ -113,7 +113,7 @@ impl Part<'_> {
     /// EREMOTEIO if the device cannot reach a copy, ETIMEDOUT if it does not answer; both can be
     /// repeated. ENODEV after the device has been removed.
     pub(crate) fn release(&self, fd: BorrowedFd<'_>) -> std::result::Result<Released, Errno> {
-        sys::exchange_release(fd, self.range()).map(|range| Released {
+        repeated(|| sys::exchange_release(fd, self.range())).map(|range| Released {
             pages: range.out_pages.into(),
             copied: range.out_copied.into(),
         })
@@ -139,6 +139,16 @@ impl Part<'_> {
             length: self.length,
             ..Default::default()
         };
-        sys::exchange_swap(fd, argument).map(drop)
+        repeated(|| sys::exchange_swap(fd, argument)).map(drop)
+    }
+}
+
+/// Repeats a call until no signal ends it while it waits for its turn.
+fn repeated<T>(call: impl Fn() -> std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
     }
 }

@@ -142,7 +142,7 @@ impl Engine {
     fn reason_of(&mut self, error: Error) -> Error {
         match error {
             Error::Transfer {
-                status: Refusal::Remote | Refusal::LinkDown,
+                status: Refusal::Remote | Refusal::LinkDown | Refusal::Aborted,
                 ..
             } => self.control.check_peer().err().unwrap_or(error),
             _ => error,
@@ -311,18 +311,21 @@ impl Engine {
                 harvested.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
             }
             let rest = target.get_mut(length..).unwrap_or_default();
-            self.receiver
-                .take_piece(&reception, rest, &mut self.exchanges)?;
+            // The rest of a message that failed must not be taken for another message.
+            let taken = self
+                .receiver
+                .take_piece(&reception, rest, &mut self.exchanges);
+            self.receiver.note(&reception, taken);
             self.post_slots()?;
             let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
             length = length.saturating_add(bytes);
-            self.receiver.note(&reception);
             has_begun = true;
             if !reception.more {
                 break;
             }
         }
-        self.receiver.take_failure()?;
+        let failure = self.receiver.take_failure();
+        failure.map_err(|error| self.reason_of(error))?;
         if length > target.len() {
             let limit = target.len();
             return Err(Error::TooLong { length, limit });

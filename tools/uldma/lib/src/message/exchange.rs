@@ -296,6 +296,9 @@ impl Engine {
                     if let Err(error) = self.wait_ended(sent, deadline) {
                         return Ok(Err(error));
                     }
+                    if deadline.is_over() {
+                        return Ok(Err(deadline.missed("end of a message from the same pages")));
+                    }
                 }
                 Errno::ENOMEM | Errno::EPERM => return Err(Reason::Limit),
                 errno => return Ok(Err(Error::system("protect pages", errno))),
@@ -320,8 +323,8 @@ impl Engine {
             }
         }
         self.exchanges.protected.push_back(Protected {
-            // Nothing is under way if no piece was pushed.
-            last: last.unwrap_or(Ticket(0)),
+            // If no piece was pushed, it ends with those before, of which some may be of its pages.
+            last: last.or(self.sender.newest()).unwrap_or(Ticket(0)),
             area,
             offset,
             length,

@@ -71,7 +71,7 @@ pub(super) struct Receiver {
     /// The beginning of a message that a call has left.
     pub(super) begun: Begun,
     /// The first failure of a piece of the message.
-    failed: Option<Reception>,
+    failed: Option<Error>,
 }
 
 impl Receiver {
@@ -185,9 +185,9 @@ impl Receiver {
     }
 
     /// Notes how a piece of the message arrived.
-    pub(super) fn note(&mut self, reception: &Reception) {
-        if reception.failure.is_some() {
-            self.failed.get_or_insert(*reception);
+    pub(super) fn note(&mut self, reception: &Reception, taken: Result<()>) {
+        if let Err(error) = check(reception).and(taken) {
+            self.failed.get_or_insert(error);
         }
     }
 
@@ -195,9 +195,9 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`].
+    /// [`Error::Transfer`]; [`Error::System`] if pages could not be exchanged.
     pub(super) fn take_failure(&mut self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), |failed| check(&failed))
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// Takes the buffer that a message arrived in.
