@@ -23,7 +23,7 @@ FEW, MANY = 1_000, 21_000
 COUNTED = ("4k", "64k")
 # Processors of nodes whose pins and page exchanges are compared, and the messages for that.
 CPUS = (1, 2, 4)
-COMPARED = "--parts send,recv --sizes 64k"
+COMPARED = "--parts send,recv,overwrite --sizes 64k"
 # All accesses of programs and of the driver that leave a node for the device.
 ACCESSES = (
     *("control_loads", "control_stores", "page_loads", "page_stores"),

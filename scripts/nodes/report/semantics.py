@@ -305,7 +305,7 @@ def counts(values: Values) -> str | None:
 def processors(values: Values) -> str | None:
     """Pins, which change no page table, beside page exchanges, on more and more processors."""
     rows = []
-    for direction in ("send", "recv"):
+    for direction in ("send", "recv", "overwrite"):
         for name in techniques(values, direction, f".cpus{CPUS[0]}"):
             start = f"sem.{direction}.{name}.64k"
             rates = [values.get(f"{start}.cpus{cpus}") for cpus in CPUS]

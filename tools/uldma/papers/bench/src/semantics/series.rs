@@ -76,7 +76,10 @@ impl Series {
 impl Part {
     /// Returns true if system calls and interrupts by message are counted.
     pub(super) fn is_counted(self) -> bool {
-        matches!(self, Self::Match | Self::Send | Self::Recv)
+        matches!(
+            self,
+            Self::Match | Self::Send | Self::Recv | Self::Overwrite
+        )
     }
 
     /// Returns the series with messages of this size; none if the part leaves the size out.
