@@ -10,6 +10,10 @@ class NodeDied(NodesError):
     """A node ended on its own: panic, power off or a crash of the emulator."""
 
 
+class Busy(NodesError):
+    """Another process has what only one can have."""
+
+
 class TimedOut(NodesError):
     """A bounded wait ended."""
 

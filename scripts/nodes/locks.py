@@ -4,7 +4,7 @@
 import fcntl
 import os
 
-from .errors import NodesError
+from .errors import Busy
 from .paths import RUN
 
 
@@ -20,7 +20,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._file)
-            raise NodesError(f"another 'make {scenario}' runs in this tree") from error
+            raise Busy(f"another 'make {scenario}' runs in this tree") from error
 
     def release(self) -> None:
         """Let others run."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from .. import polling, scripts
 from ..cluster import Cluster
 from ..console import say
-from ..errors import NodesError
+from ..errors import Busy, NodesError
 from ..paths import RUN
 from ..qemu import Config
 
@@ -126,9 +126,9 @@ def run_script(node: str, config: Config, run: Path) -> int:
                 rc = scripts.run(pair.nodes[node], script)
                 server.finish()
                 return rc
-        except NodesError:
-            # Another process may have been faster.
-            if not running(run):
+        except Busy:
+            # Another process was faster, or had the lock to see if there is a pair.
+            if time.monotonic() > deadline:
                 raise
 
 
