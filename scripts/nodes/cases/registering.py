@@ -12,7 +12,7 @@ from .registry import case, expect
 KINDS = ("private", "shared", "memfd", "huge", "sysv")
 MODES = ("pinned", "mlock")
 BYTES = 2 << 20
-LIBRARY_TESTS = 9
+LIBRARY_TESTS = 10
 LIBRARY_TIMEOUT = 60.0
 
 

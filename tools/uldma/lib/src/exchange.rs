@@ -13,9 +13,9 @@ use crate::{Device, Error, Result};
 /// A buffer of memory whose pages the driver can protect and exchange, for messages without copies
 /// (`PEX_DMA`). It begins at a page and has whole pages of its own.
 ///
-/// It reads and writes like a byte slice, always. No transfer can write to it, as no call names it;
-/// what a message was sent from may be changed at once, and what a message is received into changes
-/// during the call only.
+/// It reads and writes like a byte slice, until the driver is unbound from the device. No transfer
+/// can write to it, as no call names it; what a message was sent from may be changed at once, and
+/// what a message is received into changes during the call only.
 ///
 /// It belongs to the open file of its [`Device`]: connections over that device and its clones
 /// recognize it by its address. It cannot be registered, and child processes do not have it.
@@ -109,8 +109,11 @@ pub(crate) struct ExchangeSlots {
 impl ExchangeSlots {
     /// Creates slots of `length` bytes together, which must be whole pages.
     pub(crate) fn new(device: &Device, length: u64) -> Result<Self> {
+        device.heap().add_slots();
+        let area = Area::create(device.as_fd(), length)
+            .inspect_err(|_| device.heap().remove_slots())?;
         Ok(Self {
-            area: Area::create(device.as_fd(), length)?,
+            area,
             device: device.clone(),
         })
     }
@@ -128,5 +131,6 @@ impl ExchangeSlots {
 impl Drop for ExchangeSlots {
     fn drop(&mut self) {
         self.area.end(self.device.as_fd());
+        self.device.heap().remove_slots();
     }
 }

@@ -4,6 +4,8 @@
 
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
+
 use crate::{sys, uapi, Device, Error, Result};
 
 /// The state of the locked memory manager for this process's address space, see
@@ -101,11 +103,13 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ETIMEDOUT when the device does not answer (the regions have ended, and
-    /// their pages stay pinned), ENODEV when it has been removed.
+    /// [`Error::System`]: EBUSY while there are buffers of exchangeable memory, or connections that
+    /// receive into it, and nothing has ended; ETIMEDOUT when the device does not answer (the
+    /// regions have ended, and their pages stay pinned), ENODEV when it has been removed.
     pub fn cleanup(&self) -> Result<()> {
-        sys::region_cleanup(self.as_fd(), sys::handle(0))
-            .map(drop)
-            .map_err(|errno| Error::system("end all regions", errno))
+        let failed = |errno| Error::system("end all regions", errno);
+        let end = || sys::region_cleanup(self.as_fd(), sys::handle(0)).map_err(failed);
+        let ended = self.heap().while_unused(self.as_fd(), end);
+        ended.ok_or_else(|| failed(Errno::EBUSY))?.map(drop)
     }
 }

@@ -20,10 +20,18 @@ use crate::Result;
 /// Pages of an area that buffers share.
 const USUAL: u64 = 64;
 
-/// The areas of one open file.
+/// The exchangeable memory of one open file.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    areas: Mutex<Vec<(Arc<Area>, Pages)>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Areas that buffers are allocated from.
+    areas: Vec<(Arc<Area>, Pages)>,
+    /// Number of areas that messages arrive in.
+    slots: usize,
 }
 
 /// Pages of an area.
@@ -34,14 +42,14 @@ pub(crate) struct Block {
 }
 
 impl Heap {
-    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<Area>, Pages)>> {
-        // No call panics while it changes the list.
-        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No call panics while it changes the state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Allocates `count` pages, not zero, of `page_size` bytes.
     pub(crate) fn allocate(&self, fd: BorrowedFd<'_>, count: u64, page_size: u64) -> Result<Block> {
-        let mut areas = self.lock();
+        let areas = &mut self.lock().areas;
         for (area, free) in areas.iter_mut() {
             if let Some(pages) = free.take(count) {
                 let area = Arc::clone(area);
@@ -58,7 +66,7 @@ impl Heap {
 
     /// Frees the pages of a block, and ends areas that nothing uses.
     pub(crate) fn free(&self, fd: BorrowedFd<'_>, block: &mut Block, page_size: u64) {
-        let mut areas = self.lock();
+        let areas = &mut self.lock().areas;
         let pages = std::mem::replace(&mut block.pages, 0..0);
         let found = areas
             .iter_mut()
@@ -83,10 +91,38 @@ impl Heap {
 
     /// Returns the area that memory of this process lies in, and its offset there.
     pub(crate) fn locate(&self, address: usize, length: usize) -> Option<(Arc<Area>, u64)> {
-        let areas = self.lock();
+        let areas = &self.lock().areas;
         areas.iter().find_map(|(area, _)| {
             let offset = area.offset_of(address, length)?;
             Some((Arc::clone(area), offset))
         })
+    }
+
+    /// Counts an area that messages arrive in.
+    pub(crate) fn add_slots(&self) {
+        self.lock().slots += 1;
+    }
+
+    /// Uncounts one, which has ended.
+    pub(crate) fn remove_slots(&self) {
+        self.lock().slots -= 1;
+    }
+
+    /// Does what ends all memory of the open file, if no buffers or slots would end with it.
+    /// Meanwhile none can be made.
+    pub(crate) fn while_unused<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        action: impl FnOnce() -> Result<T>,
+    ) -> Option<Result<T>> {
+        let mut state = self.lock();
+        state.areas.retain(|(area, free)| {
+            let is_used = !free.are_free() || Arc::strong_count(area) > 1;
+            if !is_used {
+                area.end(fd);
+            }
+            is_used
+        });
+        (state.areas.is_empty() && state.slots == 0).then(action)
     }
 }

@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
 use uldma_papers::lmm::{
     lmm_cleanup, lmm_get_blocks, lmm_get_pages, lmm_lock_area, lmm_unlock_area, LaHandle,
@@ -75,6 +76,23 @@ fn owners_survive_a_clean_up(device: &Device) {
     let cleaned = device.with_registered(&mut own, Access::Read, work);
     cleaned.unwrap().unwrap();
     assert_eq!(own, [1; 100]);
+}
+
+/// A message that arrives in slots that have ended, or is sent from a buffer, would meet others.
+fn exchangeable_memory_is_not_cleaned_up(device: &Device) {
+    let region = device
+        .register(Buffer::new(4096).unwrap(), Access::Read)
+        .unwrap();
+    let mut buffer = device.exchangeable(100).unwrap();
+    buffer.fill(7);
+    let refused = device.cleanup().unwrap_err();
+    assert_eq!(refused.errno(), Some(Errno::EBUSY));
+    assert!(region.query().is_ok() && buffer.iter().all(|&byte| byte == 7));
+    drop(buffer);
+    device.cleanup().unwrap();
+    assert!(region.query().is_err());
+    // The pages of a later buffer are not those that have ended.
+    device.exchangeable(100).unwrap().fill(7);
 }
 
 fn charges_are_foretold(device: &Device) {
@@ -279,9 +297,13 @@ fn main() {
     if let Some(shmid) = std::env::args().nth(1) {
         return have_area(shmid.parse().unwrap());
     }
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("the_papers_functions", the_papers_functions),
         ("owners_survive_a_clean_up", owners_survive_a_clean_up),
+        (
+            "exchangeable_memory_is_not_cleaned_up",
+            exchangeable_memory_is_not_cleaned_up,
+        ),
         ("charges_are_foretold", charges_are_foretold),
         (
             "blocks_are_the_pages_in_order",
