@@ -110,8 +110,8 @@ impl ExchangeSlots {
     /// Creates slots of `length` bytes together, which must be whole pages.
     pub(crate) fn new(device: &Device, length: u64) -> Result<Self> {
         device.heap().add_slots();
-        let area = Area::create(device.as_fd(), length)
-            .inspect_err(|_| device.heap().remove_slots())?;
+        let area =
+            Area::create(device.as_fd(), length).inspect_err(|_| device.heap().remove_slots())?;
         Ok(Self {
             area,
             device: device.clone(),
