@@ -9,7 +9,7 @@ use super::control::Control;
 use super::deadline::Deadline;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
-use super::receiving::Receiver;
+use super::receiving::{check, Receiver};
 use super::redirect::Redirections;
 use super::sending::{part, Piece, Sender, Sent, SentBuffer};
 use super::MessageOptions;
@@ -433,15 +433,4 @@ impl Engine {
         self.sender.harvest(&self.context, counted)?;
         self.exchanges.release(self.sender.oldest())
     }
-}
-
-/// Turns a failed reception into an error.
-pub(super) fn check(reception: &Reception) -> Result<()> {
-    reception.failure.map_or(Ok(()), |status| {
-        Err(Error::Transfer {
-            ticket: reception.number,
-            bytes: reception.bytes,
-            status,
-        })
-    })
 }

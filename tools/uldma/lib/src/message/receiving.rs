@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 
 use super::begun::Begun;
-use super::engine::check;
 use super::exchange::Exchanges;
 use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
@@ -211,4 +210,15 @@ impl Receiver {
             .ok_or(Error::RecordLost(reception.number))?
             .unregister()
     }
+}
+
+/// Turns a failed reception into an error.
+pub(super) fn check(reception: &Reception) -> Result<()> {
+    reception.failure.map_or(Ok(()), |status| {
+        Err(Error::Transfer {
+            ticket: reception.number,
+            bytes: reception.bytes,
+            status,
+        })
+    })
 }
