@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that never answers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from .. import endpoints
 from ..cluster import Cluster
 from ..endpoints import Endpoint
@@ -49,15 +52,24 @@ def expect_paid(end: Endpoint) -> None:
         expect(there == paid, f"{what}: {there} in the table, of which {paid} are paid for")
 
 
+@contextmanager
+def stalled(pair: Cluster, number: int) -> Iterator[None]:
+    """The device of a node answers to nothing."""
+    assert pair.device
+    pair.device.control("stall", on=True, node=number)
+    try:
+        yield
+    finally:
+        pair.device.control("stall", on=False, node=number)
+
+
 @case
 def every_call_ends(pair: Cluster) -> None:
     """Calls end in bounded time, and pins stay until the driver is unbound."""
     expect(pair.device is not None, "there is no device")
-    assert pair.device
     address = pair.a.check(f"ls {DRIVER} | grep :").strip()
     before = pins(pair.a)
-    pair.device.control("stall", on=True, node=0)
-    try:
+    with stalled(pair, 0):
         result = pair.a.run("cd /kselftest/uldma && ./uldma_stalled", 120)
         expect(result.rc == 0, f"uldma_stalled: exit {result.rc}\n{result.stdout}{result.stderr}")
         expect(pins(pair.a) > before, "memory that the device may touch was unpinned")
@@ -66,8 +78,6 @@ def every_call_ends(pair: Cluster) -> None:
         expect_paid(end)
         pair.a.check(f"echo {address} >{DRIVER}/unbind", 60)
         expect(pins(pair.a) == before, "unbinding left pins")
-    finally:
-        pair.device.control("stall", on=False, node=0)
     pair.a.check(f"echo {address} >{DRIVER}/bind && test -c /dev/uldma0")
     output = pair.a.check("cd /kselftest/uldma && ./uldma_dma -t sizes")
     expect("fail:0" in output, f"no transfers after the device came back:\n{output}")
@@ -76,7 +86,6 @@ def every_call_ends(pair: Cluster) -> None:
 @case
 def one_wait_for_all(pair: Cluster) -> None:
     """A process is killed with hundreds of buffers: one wait, and the device may come back."""
-    assert pair.device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     before = health(a)
@@ -85,16 +94,15 @@ def one_wait_for_all(pair: Cluster) -> None:
     process = a.node.spawn(f"ulimit -l unlimited; exec {PROGRAM} post {CONNECTIONS} {b.number + 1}")
     process.wait_output("posted", TIMEOUT)
     expect(process.running, f"nothing was posted: {process.text('err')}")
-    pair.device.control("stall", on=True, node=a.number)
     try:
-        process.end()
-        wait_until(lambda: a.info()["connections"] == 0, TIMEOUT, "the connections are gone")
-        waits = health(a)["timeouts"] - before["timeouts"]
-        expect(1 <= waits <= WAITS, f"the device was waited for {waits} times")
-        expect(health(a)["sick"] == 1, f"the device answers? {health(a)}")
-        expect_paid(a)
+        with stalled(pair, a.number):
+            process.end()
+            wait_until(lambda: a.info()["connections"] == 0, TIMEOUT, "the connections are gone")
+            waits = health(a)["timeouts"] - before["timeouts"]
+            expect(1 <= waits <= WAITS, f"the device was waited for {waits} times")
+            expect(health(a)["sick"] == 1, f"the device answers? {health(a)}")
+            expect_paid(a)
     finally:
-        pair.device.control("stall", on=False, node=a.number)
         server.end()
     wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
     send_file(a, b, PORT, SIZE)
@@ -112,7 +120,6 @@ def imports_stay(pair: Cluster) -> None:
     Its number, the places that it had and what it paid for them stay with the device until the
     driver is unbound.
     """
-    assert pair.device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     exporter = b.spawn(f"export {NAME:#x} --size {SIZE}")
@@ -124,12 +131,9 @@ def imports_stay(pair: Cluster) -> None:
             importer = a.node.spawn(f"{IMPORTER} {NAME:#x} {b.number + 1} {count}")
             importer.wait_output("imported", TIMEOUT)
             expect_paid(a)
-            pair.device.control("stall", on=True, node=a.number)
-            try:
+            with stalled(pair, a.number):
                 importer.end()
                 wait_until(lambda: usage(a, "open_files") == 0, TIMEOUT, "the open file is gone")
-            finally:
-                pair.device.control("stall", on=False, node=a.number)
             wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
             expected["spaces"] += 1
             expected["regions"] += count
@@ -148,16 +152,11 @@ def imports_stay(pair: Cluster) -> None:
 @case
 def calls_on_other_memory_go_on(pair: Cluster) -> None:
     """An exchange of pages waits for the device, and other calls on the file do not wait for it."""
-    assert pair.device
-    device = pair.device
     a, b = endpoints.of(pair)
 
     def is_in_time() -> bool:
-        device.control("stall", on=True, node=a.number)
-        try:
+        with stalled(pair, a.number):
             result = a.node.run(EXCHANGER, TIMEOUT)
-        finally:
-            device.control("stall", on=False, node=a.number)
         expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
         wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
         return result.rc == 0
@@ -170,19 +169,14 @@ def calls_on_other_memory_go_on(pair: Cluster) -> None:
 @case
 def unbind_ends_while_calls_wait(pair: Cluster) -> None:
     """The driver is unbound while a context ends, and memory of the same address space does."""
-    assert pair.device
-    device = pair.device
     a, b = endpoints.of(pair)
 
     def is_in_time() -> bool:
-        device.control("stall", on=True, node=a.number)
-        try:
+        with stalled(pair, a.number):
             job = a.node.spawn(UNBOUND)
             job.wait_output("ending the context", TIMEOUT)
             bind = a.unbind()
             result = job.wait(TIMEOUT)
-        finally:
-            device.control("stall", on=False, node=a.number)
         expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
         a.node.check(bind, TIMEOUT)
         endpoints.wait_up((a, b))
