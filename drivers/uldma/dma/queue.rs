@@ -419,6 +419,9 @@ impl<T: Unpin> Queue<T> {
         let since: Instant<Monotonic> = Instant::now();
         while hw.last_ticket(self.context)? < submitted {
             hw.health().check()?;
+            if hw.health().is_reset() {
+                return Err(EIO);
+            }
             match since.elapsed() {
                 elapsed if elapsed > TIMEOUT => return Err(not_answered(hw)),
                 elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
