@@ -154,7 +154,7 @@ impl Window {
     }
 
     /// Address of `count` bytes at `offset`.
-    fn range(&self, offset: usize, count: usize) -> Result<*mut c_void> {
+    pub(super) fn range(&self, offset: usize, count: usize) -> Result<*mut c_void> {
         let end = offset.checked_add(count).ok_or(EINVAL)?;
         if end > self.len {
             return Err(EINVAL);
