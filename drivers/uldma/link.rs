@@ -30,6 +30,7 @@ mod doorbell_cost;
 pub(crate) mod export;
 pub(crate) mod handshake;
 pub(crate) mod message;
+pub(crate) mod network;
 mod owed;
 pub(crate) mod peer;
 pub(crate) mod polling;
@@ -66,6 +67,8 @@ pub(crate) trait Handler {
     fn unwanted(&self, peer: u32, answer: Answer, ours: bool);
     /// Handles a message about a connection.
     fn connection(&self, peer: u32, message: &message::Connection);
+    /// Handles a message about the network interface.
+    fn network(&self, peer: u32, message: &message::Network);
     /// Handles a link that came up: the peer has revoked everything of the last session.
     fn link_up(&self, peer: u32);
     /// Handles a link that went down. When this returns, no process writes the peer's section any
@@ -283,6 +286,7 @@ impl Link {
             Message::SegmentGone(offset) => handler.segment_gone(node, offset),
             Message::SegmentLeft(offset, count) => handler.segment_left(node, offset, count),
             Message::Connection(ref connection) => handler.connection(node, connection),
+            Message::Network(ref network) => handler.network(node, network),
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ FLOORS = (
     "driver",
     "user",
     "device",
+    "net",
     "connection",
     "dma",
     "link",

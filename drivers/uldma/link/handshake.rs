@@ -22,8 +22,8 @@ use crate::hw::{
 const MAGIC: u64 = 0x6b6e_696c_616d_6475;
 /// The supported versions of the protocol: lowest and highest.
 const VERSIONS: (u32, u32) = (1, 1);
-/// The supported features.
-const FEATURES: u64 = 0;
+/// Feature: the node understands messages about the network interface.
+pub(super) const NETWORK: u64 = 1 << 0;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,21 @@ pub(super) enum Misfit {
     Shape,
 }
 
+impl Terms {
+    /// Returns true if both nodes understand messages about the network.
+    pub(crate) fn has_network(&self) -> bool {
+        self.features & NETWORK != 0
+    }
+}
+
 impl Offer {
     /// Returns the offer of this node, with `slots` slots.
-    pub(super) fn own(hw: Hw<'_>, slots: u32) -> Result<Self> {
+    pub(super) fn own(hw: Hw<'_>, slots: u32, features: u64) -> Result<Self> {
         let geometry = hw.geometry();
         Ok(Self {
             magic: MAGIC,
             versions: VERSIONS,
-            features: FEATURES,
+            features,
             section: u64::try_from(geometry.window_size)?,
             nodes: geometry.nodes,
             slots: slots.clamp(1, MAX_SLOTS),

@@ -22,11 +22,13 @@ use crate::{
 };
 
 mod connection;
+mod network;
 
 pub(crate) use connection::{
     Connection,
     RawWindowRange, //
 };
+pub(crate) use network::Network;
 
 word! {
     /// First word of a message.
@@ -110,6 +112,7 @@ pub(crate) enum Message {
     /// So many offers of the segment at this offset of the receiver's section are returned.
     SegmentLeft(u64, u32),
     Connection(Connection),
+    Network(Network),
 }
 
 /// Returns the first word of a message.
@@ -143,6 +146,7 @@ impl Message {
             Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0]),
             Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0]),
             Self::Connection(ref connection) => connection.encode(),
+            Self::Network(ref network) => network.encode(),
         };
         let [a, b, c, d] = body;
         [head(kind, request), a, b, c, d, 0, 0, 0].map(Le::new)
@@ -183,6 +187,7 @@ impl Message {
             REFUSED => Self::Answer(request, Answer::Refused),
             SEGMENT_GONE => Self::SegmentGone(a),
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
+            network::KIND => Self::Network(Network::decode(request, [a, b, c, d])),
             kind => Self::Connection(Connection::decode(kind, request, [a, b, c, d])?),
         };
         if message.encode() == *raw {
@@ -248,6 +253,13 @@ mod tests {
                 generation: u64::MAX,
             }),
             Message::Connection(Connection::Done { to: 7, bytes: 1 }),
+            Message::Network(Network {
+                key: u32::MAX,
+                window: (65536, u64::MAX),
+                max_frame: u32::MAX,
+                accepts: 1,
+            }),
+            Message::Network(Network::NONE),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }

@@ -43,6 +43,7 @@ use super::{
         Message,
         Query, //
     },
+    network,
     owed::Owed,
     ring::{
         Channel, //
@@ -481,6 +482,15 @@ impl Peer {
     }
 }
 
+/// Returns the offer of this node.
+fn own_offer(hw: Hw<'_>) -> Result<Offer> {
+    let features = match network::Plan::of(hw.geometry()) {
+        Some(_) => handshake::NETWORK,
+        None => 0,
+    };
+    Offer::own(hw, params::link_slots(), features)
+}
+
 impl PeerState {
     /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
@@ -541,7 +551,7 @@ impl PeerState {
         let handshake = Handshake {
             session: self.session.own,
             echo: self.session.met,
-            offer: Offer::own(hw, params::link_slots())?,
+            offer: own_offer(hw)?,
         };
         handshake.write(hw, peer)
     }
@@ -551,7 +561,7 @@ impl PeerState {
         let Some(handshake) = Handshake::read(hw, peer)? else {
             return Ok(None);
         };
-        match Offer::own(hw, params::link_slots())?.agree(&handshake.offer) {
+        match own_offer(hw)?.agree(&handshake.offer) {
             Ok(terms) if !self.session.up => self.terms = terms,
             Ok(_) => (),
             Err(misfit) => {

@@ -81,6 +81,15 @@ impl WindowRange {
         })
     }
 
+    /// Returns the range of `length` bytes at `offset`, which are whole pages behind the channels.
+    pub(super) fn new(offset: usize, length: usize) -> Option<Self> {
+        let is_whole = offset % PAGE_SIZE == 0 && length % PAGE_SIZE == 0;
+        (is_whole && length > 0 && offset >= CHANNEL_SIZE).then_some(Self {
+            page: offset >> PAGE_SHIFT,
+            pages: length >> PAGE_SHIFT,
+        })
+    }
+
     /// Returns the byte offset in the section.
     pub(crate) fn offset(&self) -> usize {
         self.page << PAGE_SHIFT
@@ -105,7 +114,7 @@ impl WindowRange {
 }
 
 impl WindowAllocator {
-    /// Creates an allocator for a section of `size` bytes.
+    /// Creates an allocator for the first `size` bytes of a section.
     pub(crate) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             pages: size >> PAGE_SHIFT,
@@ -115,7 +124,7 @@ impl WindowAllocator {
         })
     }
 
-    /// Returns the allocatable bytes of a section of `size` bytes.
+    /// Returns the allocatable bytes of the first `size` bytes of a section.
     pub(crate) fn capacity(size: usize) -> usize {
         size.saturating_sub(CHANNEL_SIZE)
     }

@@ -7,7 +7,7 @@ use crate::hw::layout::REGION_SLOTS;
 use crate::hw::le::Le;
 use crate::link::area::WORDS;
 use crate::link::message::{
-    Answer, Connection, CreatedSegment, ExportedRegion, Message, Query, Raw,
+    Answer, Connection, CreatedSegment, ExportedRegion, Message, Network, Query, Raw,
 };
 use crate::link::peer;
 use crate::outcomes::Outcomes;
@@ -96,9 +96,15 @@ pub(crate) fn message(chance: &mut Chance) -> Message {
                 Answer::Segment(CreatedSegment { offset, length }),
             )
         }
-        4 => match chance.below(3) {
+        4 => match chance.below(4) {
             0 => Message::Answer(chance.half(), Answer::Refused),
             1 => Message::SegmentGone(chance.word()),
+            2 => Message::Network(Network {
+                key: chance.half(),
+                window: (chance.word(), chance.word()),
+                max_frame: chance.half(),
+                accepts: chance.half(),
+            }),
             _ => Message::SegmentLeft(chance.word(), chance.half()),
         },
         _ => Message::Connection(connection(chance)),

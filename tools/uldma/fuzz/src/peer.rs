@@ -109,7 +109,8 @@ impl Words for Hostile {
 pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
     let window = Hostile::new(chance);
     let hw = Hw(&window);
-    let Ok(own) = Offer::own(hw, chance.half()) else {
+    let (slots, features) = (chance.half(), chance.word());
+    let Ok(own) = Offer::own(hw, slots, features) else {
         panic!("this node sends no message");
     };
     let said = Handshake::read(hw, PEER);
@@ -118,7 +119,8 @@ pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
             assert!(handshake.session != 0 && handshake.session != u32::MAX);
             match own.agree(&handshake.offer) {
                 Ok(terms) => {
-                    assert!((1..=MAX_SLOTS).contains(&terms.slots) && terms.features == 0);
+                    assert!((1..=MAX_SLOTS).contains(&terms.slots));
+                    assert_eq!(terms.features & !features, 0, "a feature of the peer alone");
                     "handshake: agreed".into()
                 }
                 Err(misfit) => format!("handshake: {misfit:?}"),
