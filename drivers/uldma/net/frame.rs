@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames as they stand in a ring: a header of two words, and the packet.
+//!
+//! A frame begins at a multiple of [`BLOCK`] bytes. Its packet continues at the start of the ring
+//! when it reaches the end.
+
+use kernel::prelude::*;
+
+use crate::{
+    hw::{
+        layout::word::*,
+        le::Le, //
+    },
+    kernel_ext::{
+        errno::eproto,
+        net::{
+            net_device::Offloads,
+            skb::Offload, //
+        }, //
+    },
+};
+
+/// Bytes of a block, of which a frame has a whole number.
+pub(super) const BLOCK: usize = 64;
+/// Bytes of the header.
+pub(super) const HEADER: usize = 2 * size_of::<u64>();
+/// Bytes of the shortest packet: an Ethernet header.
+pub(super) const SHORTEST: u32 = 14;
+/// Bytes of the longest packet: the largest MTU, and an Ethernet header with a VLAN tag.
+pub(super) const LONGEST: u32 = 65535 + 18;
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
+const NEEDS_CSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_NONE`.
+const GSO_NONE: u8 = 0;
+
+word! {
+    /// First word of a frame.
+    struct Length(u64);
+
+    fields {
+        /// Bytes of all headers of a packet to be segmented.
+        HDR_LEN: u16 = 63, 48;
+        /// The way of segmentation.
+        GSO_TYPE: u8 = 47, 40;
+        /// Flags of the checksum.
+        FLAGS: u8 = 39, 32;
+        /// Bytes of the packet.
+        BYTES: u32 = 31, 0;
+    }
+}
+
+word! {
+    /// Second word of a frame.
+    struct Places(u64);
+
+    fields {
+        /// Place of the checksum behind its start.
+        CSUM_OFFSET: u16 = 47, 32;
+        /// Start of the bytes that the checksum is of.
+        CSUM_START: u16 = 31, 16;
+        /// Bytes of each segment.
+        GSO_SIZE: u16 = 15, 0;
+    }
+}
+
+/// The words of a header as they stand in the window.
+pub(super) type RawHeader = [Le<u64>; 2];
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Bytes of the packet.
+    pub(super) bytes: u32,
+    pub(super) offload: Offload,
+}
+
+/// Returns the number of blocks of a frame with a packet of `bytes` bytes.
+pub(super) fn blocks(bytes: u32) -> u32 {
+    const BLOCK_BYTES: u32 = BLOCK as u32;
+    const HEADER_BYTES: u32 = HEADER as u32;
+    bytes.saturating_add(HEADER_BYTES).div_ceil(BLOCK_BYTES)
+}
+
+/// Returns the bytes of the longest packet for a ring of `blocks` blocks, of which two fit.
+pub(super) fn longest(blocks: u32) -> u32 {
+    const BLOCK_BYTES: u32 = BLOCK as u32;
+    const HEADER_BYTES: u32 = HEADER as u32;
+    (blocks / 2)
+        .saturating_mul(BLOCK_BYTES)
+        .saturating_sub(HEADER_BYTES)
+        .min(LONGEST)
+}
+
+impl Header {
+    /// Encodes the header.
+    pub(super) fn encode(&self) -> RawHeader {
+        let length = Length::NONE
+            .with(Length::BYTES, self.bytes)
+            .with(Length::FLAGS, self.offload.flags)
+            .with(Length::GSO_TYPE, self.offload.gso_type)
+            .with(Length::HDR_LEN, self.offload.hdr_len);
+        let places = Places::NONE
+            .with(Places::GSO_SIZE, self.offload.gso_size)
+            .with(Places::CSUM_START, self.offload.csum_start)
+            .with(Places::CSUM_OFFSET, self.offload.csum_offset);
+        [Le::new(length.bits()), Le::new(places.bits())]
+    }
+
+    /// Decodes the header of a frame that a peer wrote, of which `pending` blocks are in the ring.
+    ///
+    /// Whether the offload fits the packet is checked when the stack receives it.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the packet is shorter or longer than packets are, if it is not in the ring as a
+    /// whole, if it leaves to this node what it does not `accept`, or for bits that are not listed.
+    pub(super) fn decode(
+        raw: &RawHeader,
+        pending: u32,
+        max_frame: u32,
+        accepts: Offloads,
+    ) -> Result<Self> {
+        let [length, places] = raw.map(Le::get);
+        let (length, places) = (Length::from_bits(length), Places::from_bits(places));
+        let header = Self {
+            bytes: length.get(Length::BYTES),
+            offload: Offload {
+                flags: length.get(Length::FLAGS),
+                gso_type: length.get(Length::GSO_TYPE),
+                hdr_len: length.get(Length::HDR_LEN),
+                gso_size: places.get(Places::GSO_SIZE),
+                csum_start: places.get(Places::CSUM_START),
+                csum_offset: places.get(Places::CSUM_OFFSET),
+            },
+        };
+        let is_complete = (SHORTEST..=max_frame).contains(&header.bytes)
+            && blocks(header.bytes) <= pending
+            && header.encode() == *raw;
+        if is_complete && accepts.contains(header.offloads()?) {
+            Ok(header)
+        } else {
+            Err(eproto())
+        }
+    }
+
+    /// Returns what the packet leaves to the receiver.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` for flags that are not defined.
+    fn offloads(&self) -> Result<Offloads> {
+        let checksum = match self.offload.flags {
+            0 => Offloads::default(),
+            NEEDS_CSUM => Offloads::CHECKSUM,
+            _ => return Err(eproto()),
+        };
+        Ok(match self.offload.gso_type {
+            GSO_NONE => checksum,
+            _ => checksum.or(Offloads::SEGMENTATION),
+        })
+    }
+}
+
+#[kunit_tests(uldma_net_frame)]
+mod tests {
+    use super::*;
+
+    const MAX: u32 = 1514;
+
+    fn header(bytes: u32, flags: u8, gso_type: u8) -> Header {
+        Header {
+            bytes,
+            offload: Offload {
+                flags,
+                gso_type,
+                hdr_len: 54,
+                gso_size: 1448,
+                csum_start: 34,
+                csum_offset: u16::MAX,
+            },
+        }
+    }
+
+    fn decode(header: &Header, pending: u32, accepts: Offloads) -> Result<Header> {
+        Header::decode(&header.encode(), pending, MAX, accepts)
+    }
+
+    #[test]
+    fn headers_survive_the_window() {
+        for sent in [header(14, 0, 0), header(MAX, 1, 4), header(60, 1, 0x81)] {
+            assert_eq!(decode(&sent, 24, Offloads::ALL), Ok(sent));
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_protocol() {
+        let raw = header(0x0102_0304, 5, 6).encode();
+        let bytes = raw.map(|word| word.in_memory().to_ne_bytes());
+        assert_eq!(bytes[0], [4, 3, 2, 1, 5, 6, 54, 0]);
+        assert_eq!(bytes[1], [0xa8, 5, 34, 0, 255, 255, 0, 0]);
+    }
+
+    #[test]
+    fn lengths_are_those_of_packets() {
+        for bytes in [0, 1, SHORTEST - 1, MAX + 1, u32::MAX] {
+            let sent = header(bytes, 0, 0);
+            assert_eq!(decode(&sent, u32::MAX, Offloads::ALL), Err(eproto()));
+        }
+    }
+
+    #[test]
+    fn frames_are_in_the_ring_as_a_whole() {
+        let sent = header(MAX, 0, 0);
+        assert_eq!(blocks(MAX), 24);
+        assert_eq!(decode(&sent, 23, Offloads::ALL), Err(eproto()));
+        assert_eq!(decode(&sent, 0, Offloads::ALL), Err(eproto()));
+    }
+
+    #[test]
+    fn only_what_was_agreed_is_left_to_the_receiver() {
+        let (plain, partial, large) = (header(60, 0, 0), header(60, 1, 0), header(60, 1, 1));
+        assert!(decode(&plain, 9, Offloads::default()).is_ok());
+        assert_eq!(decode(&partial, 9, Offloads::default()), Err(eproto()));
+        assert!(decode(&partial, 9, Offloads::CHECKSUM).is_ok());
+        assert_eq!(decode(&large, 9, Offloads::CHECKSUM), Err(eproto()));
+        assert!(decode(&large, 9, Offloads::ALL).is_ok());
+    }
+
+    #[test]
+    fn bits_that_are_not_listed_are_refused() {
+        assert_eq!(decode(&header(60, 2, 0), 9, Offloads::ALL), Err(eproto()));
+        let [length, places] = header(60, 0, 0).encode();
+        let raw = [length, Le::new(places.get() | 1 << 48)];
+        let result = Header::decode(&raw, 9, MAX, Offloads::ALL);
+        assert_eq!(result, Err(eproto()));
+    }
+
+    #[test]
+    fn two_of_the_longest_fit_into_a_ring() {
+        for ring in [48, 255, 256, 4095, 1 << 20, u32::MAX] {
+            assert!(2 * u64::from(blocks(longest(ring))) <= u64::from(ring));
+        }
+        assert_eq!(longest(1 << 20), LONGEST);
+        assert_eq!(longest(0), 0);
+        assert_eq!((blocks(48), blocks(49)), (1, 2));
+        assert_eq!(blocks(u32::MAX), 1 << 26);
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The positions in a ring of frames, in blocks.
+//!
+//! Counters count blocks since the ring began, modulo 2^32, and carry the key of the ring in their
+//! upper half. A counter with another key is of an earlier ring and is ignored.
+
+use kernel::prelude::*;
+
+use crate::{
+    kernel_ext::errno::eproto,
+    link::area::Counter, //
+};
+
+/// A place in the ring, and how often blocks were passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Position {
+    count: u32,
+    /// The number of the block, which has another remainder than the count when that wraps.
+    block: u32,
+}
+
+impl Position {
+    fn advance(&mut self, by: u32, blocks: u32) {
+        self.count = self.count.wrapping_add(by);
+        // Both are at most the blocks of the ring, which are far fewer than 2^31.
+        self.block = self.block.saturating_add(by);
+        if self.block >= blocks {
+            self.block -= blocks;
+        }
+    }
+}
+
+/// Returns the counter of the ring `key`.
+fn counter(key: u32, count: u32) -> Counter {
+    Counter::NONE
+        .with(Counter::KEY, key)
+        .with(Counter::COUNT, count)
+}
+
+/// The writer's side of a ring, which is in the section of a peer.
+#[derive(Debug)]
+pub(super) struct Producer {
+    key: u32,
+    blocks: u32,
+    produced: Position,
+    consumed: u32,
+    /// The counter for which the peer's doorbell rang last.
+    rung_for: Option<u32>,
+}
+
+impl Producer {
+    /// Begins to write the ring `key` of `blocks` blocks.
+    pub(super) fn new(key: u32, blocks: u32) -> Self {
+        Self {
+            key,
+            blocks,
+            produced: Position::default(),
+            consumed: 0,
+            rung_for: None,
+        }
+    }
+
+    /// Returns the key.
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Returns the number of blocks of the ring.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Returns the number of the block where the next frame begins.
+    pub(super) fn block(&self) -> u32 {
+        self.produced.block
+    }
+
+    /// Returns the number of free blocks, as far as is known.
+    pub(super) fn room(&self) -> u32 {
+        let in_flight = self.produced.count.wrapping_sub(self.consumed);
+        self.blocks.saturating_sub(in_flight)
+    }
+
+    /// Notes the counter of consumed blocks that the peer wrote. Returns true if it has changed.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer consumed what was not produced, or takes something back.
+    pub(super) fn consumed(&mut self, counter: Counter) -> Result<bool> {
+        if counter.get(Counter::KEY) != self.key {
+            return Ok(false);
+        }
+        let consumed = counter.get(Counter::COUNT);
+        let more = consumed.wrapping_sub(self.consumed);
+        if more > self.produced.count.wrapping_sub(self.consumed) {
+            return Err(eproto());
+        }
+        self.consumed = consumed;
+        Ok(more > 0)
+    }
+
+    /// Passes a frame of `blocks` blocks, for which there is room. Returns the counter for the peer.
+    pub(super) fn produce(&mut self, blocks: u32) -> Counter {
+        self.produced.advance(blocks, self.blocks);
+        self.counter()
+    }
+
+    /// Returns the counter of produced blocks.
+    pub(super) fn counter(&self) -> Counter {
+        counter(self.key, self.produced.count)
+    }
+
+    /// Returns true if the doorbell of a peer that says that it sleeps has to ring, and notes that
+    /// it rings. A peer that was rung for a frame that it has not taken will see all frames.
+    pub(super) fn needs_doorbell(&mut self) -> bool {
+        let is_awakening = self.rung_for.is_some_and(|rung_for| {
+            let waiting = self.produced.count.wrapping_sub(self.consumed);
+            let since = self.produced.count.wrapping_sub(rung_for);
+            waiting > since
+        });
+        if !is_awakening {
+            self.rung_for = Some(self.produced.count);
+        }
+        !is_awakening
+    }
+}
+
+/// The reader's side of a ring, which is in the own section.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    key: u32,
+    blocks: u32,
+    consumed: Position,
+}
+
+impl Consumer {
+    /// Begins to read the ring `key` of `blocks` blocks.
+    pub(super) fn new(key: u32, blocks: u32) -> Self {
+        Self {
+            key,
+            blocks,
+            consumed: Position::default(),
+        }
+    }
+
+    /// Returns the key.
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Returns the number of blocks of the ring.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Returns the number of the block where the next frame begins.
+    pub(super) fn block(&self) -> u32 {
+        self.consumed.block
+    }
+
+    /// Returns the number of blocks that the peer has produced and this side has not consumed, by
+    /// the counter that the peer wrote.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if these are more than the ring has.
+    pub(super) fn pending(&self, counter: Counter) -> Result<u32> {
+        if counter.get(Counter::KEY) != self.key {
+            return Ok(0);
+        }
+        let pending = counter
+            .get(Counter::COUNT)
+            .wrapping_sub(self.consumed.count);
+        if pending > self.blocks {
+            return Err(eproto());
+        }
+        Ok(pending)
+    }
+
+    /// Passes a frame of `blocks` blocks.
+    pub(super) fn consume(&mut self, blocks: u32) {
+        self.consumed.advance(blocks, self.blocks);
+    }
+
+    /// Returns the counter of consumed blocks.
+    pub(super) fn counter(&self) -> Counter {
+        counter(self.key, self.consumed.count)
+    }
+}
+
+#[kunit_tests(uldma_net_ring)]
+mod tests {
+    use super::*;
+
+    const KEY: u32 = 77;
+
+    #[test]
+    fn a_ring_that_wraps_keeps_order_and_room() {
+        // No divisor of 2^32, so that count and block differ.
+        let blocks = 100;
+        let (mut writer, mut reader) = (Producer::new(KEY, blocks), Consumer::new(KEY, blocks));
+        writer.produced.count = u32::MAX - 250;
+        writer.consumed = writer.produced.count;
+        reader.consumed.count = writer.produced.count;
+        for size in [30, 50, 1, 49, 100, 7].into_iter().cycle().take(60) {
+            assert_eq!(writer.room(), blocks);
+            assert_eq!(writer.block(), reader.block());
+            let produced = writer.produce(size);
+            assert_eq!(writer.room(), blocks - size);
+            assert_eq!(reader.pending(produced), Ok(size));
+            reader.consume(size);
+            assert_eq!(reader.pending(produced), Ok(0));
+            assert_eq!(writer.consumed(reader.counter()), Ok(true));
+            assert_eq!(writer.consumed(reader.counter()), Ok(false));
+        }
+    }
+
+    #[test]
+    fn counters_of_another_ring_are_ignored() {
+        let (mut writer, reader) = (Producer::new(KEY, 8), Consumer::new(KEY, 8));
+        writer.produce(4);
+        assert_eq!(writer.consumed(counter(KEY + 1, 4)), Ok(false));
+        assert_eq!(reader.pending(counter(KEY + 1, 4)), Ok(0));
+        assert_eq!(reader.pending(Counter::NONE), Ok(0));
+        assert_eq!(writer.room(), 4);
+    }
+
+    #[test]
+    fn no_counter_names_what_is_not_there() {
+        let (mut writer, mut reader) = (Producer::new(KEY, 8), Consumer::new(KEY, 8));
+        for count in [9, u32::MAX, 1 << 31] {
+            assert_eq!(reader.pending(counter(KEY, count)), Err(eproto()));
+        }
+        writer.produce(4);
+        for count in [5, u32::MAX, 1 << 31] {
+            assert_eq!(writer.consumed(counter(KEY, count)), Err(eproto()));
+        }
+        assert_eq!(writer.consumed(counter(KEY, 3)), Ok(true));
+        // It takes one back.
+        assert_eq!(writer.consumed(counter(KEY, 2)), Err(eproto()));
+        reader.consume(3);
+        assert_eq!(reader.pending(counter(KEY, 2)), Err(eproto()));
+    }
+
+    #[test]
+    fn a_peer_is_rung_once_for_what_it_has_not_taken() {
+        let mut writer = Producer::new(KEY, 8);
+        writer.produce(2);
+        assert!(writer.needs_doorbell());
+        writer.produce(2);
+        assert!(!writer.needs_doorbell());
+        // It has taken the frame that it was rung for, and not the other.
+        assert_eq!(writer.consumed(counter(KEY, 2)), Ok(true));
+        assert!(writer.needs_doorbell());
+        assert!(!writer.needs_doorbell());
+        assert_eq!(writer.consumed(counter(KEY, 4)), Ok(true));
+        writer.produce(1);
+        assert!(writer.needs_doorbell());
+    }
+}
