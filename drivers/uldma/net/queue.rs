@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queue of one peer: both directions, and what interrupts have to know.
+
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    time::Delta, //
+};
+
+use super::{
+    counters::Counters,
+    range::{
+        ring_blocks,
+        OwnRange, //
+    },
+    receive::{
+        Receive,
+        Taken, //
+    },
+    ring::Consumer,
+    transmit::{
+        is_violation,
+        Flow,
+        Route,
+        Transmit, //
+    }, //
+};
+use crate::{
+    hw::Hw,
+    kernel_ext::net::{
+        bh_lock::{
+            new_bh_lock,
+            BhLock, //
+        },
+        napi::Poll,
+        net_device::{
+            Handle,
+            Offloads, //
+        },
+        skb::SkBuff, //
+    },
+    link::{
+        area::Counter,
+        window_alloc::WindowRange, //
+    }, //
+};
+
+/// What a poll leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// No frames, after so many packets.
+    Idle(u32),
+    /// More frames.
+    More,
+}
+
+/// The queue of one peer.
+#[pin_data]
+pub(super) struct PeerQueue {
+    /// Number of the peer.
+    pub(super) node: u32,
+    /// Number of the queue.
+    number: u32,
+    /// The range of the own section that the peer writes.
+    range: WindowRange,
+    #[pin]
+    tx: BhLock<Transmit>,
+    #[pin]
+    rx: BhLock<Receive>,
+    /// A copy of the counter of consumed blocks, for interrupts; zero without a ring.
+    consumed: Atomic<u64>,
+    /// This node waits for room, for interrupts.
+    waits: Atomic<bool>,
+    /// What the peer accepts: the bits of [`Offloads`].
+    accepts: Atomic<u32>,
+    /// The peer broke the rules, which the progress worker has to report.
+    violated: Atomic<bool>,
+    pub(super) counters: Counters,
+}
+
+impl PeerQueue {
+    /// Creates queue `number`, for the peer `node`.
+    pub(super) fn new(node: u32, number: u32, range: WindowRange) -> impl PinInit<Self> {
+        pin_init!(Self {
+            node,
+            number,
+            range,
+            tx <- new_bh_lock!(Transmit::new(), "uldma::PeerQueue::tx"),
+            rx <- new_bh_lock!(Receive::new(), "uldma::PeerQueue::rx"),
+            consumed: Atomic::new(0),
+            waits: Atomic::new(false),
+            accepts: Atomic::new(0),
+            violated: Atomic::new(false),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Returns the number of the queue.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the range of the own section that the peer writes.
+    pub(super) fn range(&self) -> WindowRange {
+        self.range
+    }
+
+    /// Returns what the peer accepts.
+    pub(super) fn accepts(&self) -> Offloads {
+        Offloads::from_bits(self.accepts.load(Relaxed))
+    }
+
+    /// Returns true once after the peer broke the rules.
+    pub(super) fn take_violation(&self) -> bool {
+        self.violated.load(Relaxed) && self.violated.xchg(false, kernel::sync::atomic::Full)
+    }
+
+    fn own<'a>(&self, hw: Hw<'a>) -> OwnRange<'a> {
+        OwnRange {
+            hw,
+            range: self.range,
+        }
+    }
+
+    /// Begins the ring `key` that the peer writes, or ends it.
+    pub(super) fn set_ring(&self, key: Option<u32>, max_frame: u32) {
+        let mut rx = self.rx.lock();
+        rx.set_ring(
+            key.map(|key| Consumer::new(key, ring_blocks(self.range))),
+            max_frame,
+        );
+        self.consumed.store(rx.counter().bits(), Relaxed);
+    }
+
+    /// Begins to send frames to the peer on `route`, which takes what `accepts` says, or ends.
+    pub(super) fn set_route(&self, route: Option<Route>, accepts: Offloads) -> Flow {
+        self.accepts.store(accepts.bits(), Relaxed);
+        let mut tx = self.tx.lock();
+        let flow = tx.set_route(route);
+        self.waits.store(tx.waits(), Relaxed);
+        flow
+    }
+
+    /// Begins to return room to the peer, in its range `back`, or ends.
+    pub(super) fn set_back(&self, hw: Hw<'_>, back: Option<WindowRange>) -> Result {
+        self.rx.lock().set_back(back, self.own(hw), self.node)
+    }
+
+    /// Returns true if the peer has sent something, or has made room that this node waits for. For
+    /// interrupts.
+    pub(super) fn has_work(&self, hw: Hw<'_>) -> bool {
+        let own = self.own(hw);
+        let consumed = Counter::from_bits(self.consumed.load(Relaxed));
+        let produced = own.produced().unwrap_or(Counter::NONE);
+        let is_current = produced.get(Counter::KEY) == consumed.get(Counter::KEY);
+        self.waits.load(Relaxed) || is_current && produced != consumed
+    }
+
+    /// Notes an error. Returns true if the peer is to blame, which the progress worker reports.
+    pub(super) fn failed(&self, error: Error) -> bool {
+        if !is_violation(error) {
+            // The device has left the bus, and its removal ends everything.
+            return false;
+        }
+        self.counters.violations.add(1);
+        self.set_ring(None, 0);
+        self.violated.xchg(true, kernel::sync::atomic::Full);
+        true
+    }
+
+    /// Writes a packet for the peer, and stops the queue when no other would fit.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    pub(super) fn transmit(&self, handle: Handle<'_>, hw: Hw<'_>, skb: &SkBuff) -> Result {
+        let own = self.own(hw);
+        let mut tx = self.tx.lock();
+        let sent = tx.send(own, self.node, skb, &self.counters);
+        let stopped = tx.stop_if_full(own, self.node, &self.counters)?;
+        self.waits.store(tx.waits(), Relaxed);
+        if stopped == Flow::Stop {
+            handle.stop_queue(self.number);
+        }
+        drop(tx);
+        self.judge(sent)
+    }
+
+    /// Writes a packet for a group to the peer, if there is room.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    pub(super) fn transmit_copy(&self, hw: Hw<'_>, skb: &SkBuff) -> Result {
+        let mut tx = self.tx.lock();
+        if tx.route().is_none() {
+            return Ok(());
+        }
+        let sent = tx.send(self.own(hw), self.node, skb, &self.counters);
+        drop(tx);
+        self.judge(sent)
+    }
+
+    /// Counts a packet that was not sent.
+    fn judge(&self, sent: Result) -> Result {
+        match sent {
+            Ok(()) => return Ok(()),
+            Err(EMSGSIZE) => self.counters.tx_too_long.add(1),
+            Err(_) => self.counters.tx_dropped.add(1),
+        }
+        sent.or_else(|error| if is_violation(error) { Err(error) } else { Ok(()) })
+    }
+
+    /// Polls for room that this node waits for.
+    pub(super) fn reclaim(&self, handle: Handle<'_>, hw: Hw<'_>) -> Result {
+        let mut tx = self.tx.lock();
+        let flow = tx.reclaim(self.own(hw), self.node)?;
+        self.waits.store(tx.waits(), Relaxed);
+        if flow == Flow::Wake {
+            // The lock is held, so that no later decision is overtaken.
+            handle.wake_queue(self.number);
+        }
+        Ok(())
+    }
+
+    /// Calls `wake` with the number of the queue if the peer has made no room for `limit`.
+    pub(super) fn give_up(&self, limit: Delta, wake: impl FnOnce(u32)) {
+        let mut tx = self.tx.lock();
+        if tx.give_up(limit, &self.counters) == Flow::Wake {
+            wake(self.number);
+        }
+    }
+
+    /// Receives packets, up to the budget of the poll and `max_bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    pub(super) fn receive(&self, hw: Hw<'_>, poll: &Poll<'_>, max_bytes: u64) -> Result<Polled> {
+        let own = self.own(hw);
+        self.counters.polls.add(1);
+        self.rx.lock().set_asleep(own, self.node, false)?;
+        let (mut packets, mut bytes) = (0, 0u64);
+        while packets < poll.budget() && bytes < max_bytes {
+            // The stack gets the packet without the lock, since it may send an answer at once.
+            let taken = {
+                let mut rx = self.rx.lock();
+                let taken = rx.take(own, poll)?;
+                rx.give_room(own, self.node, false, &self.counters)?;
+                self.consumed.store(rx.counter().bits(), Relaxed);
+                taken
+            };
+            match taken {
+                Taken::Nothing => {
+                    self.rx.lock().give_room(own, self.node, true, &self.counters)?;
+                    if packets == 0 {
+                        self.counters.polls_in_vain.add(1);
+                    }
+                    return Ok(Polled::Idle(packets));
+                }
+                Taken::Dropped => self.counters.rx_dropped.add(1),
+                Taken::Packet(skb, offload) => {
+                    let length = u64::from(skb.len());
+                    let is_multicast = skb.destination().is_ok_and(|to| to.is_multicast());
+                    bytes = bytes.saturating_add(length);
+                    match poll.receive(skb, &offload) {
+                        Ok(()) => {
+                            self.counters.rx_packets.add(1);
+                            self.counters.rx_bytes.add(length);
+                            self.counters.rx_multicast.add(is_multicast.into());
+                        }
+                        Err(_) => self.counters.rx_errors.add(1),
+                    }
+                }
+            }
+            packets += 1;
+        }
+        self.rx.lock().give_room(own, self.node, true, &self.counters)?;
+        Ok(Polled::More)
+    }
+
+    /// Has the peer ring from here on. Returns true if there are frames already.
+    pub(super) fn sleep(&self, hw: Hw<'_>) -> Result<bool> {
+        self.rx.lock().set_asleep(self.own(hw), self.node, true)
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiver's side of a queue: it takes frames out of the own range that a peer writes.
+
+use kernel::prelude::*;
+
+use super::{
+    counters::Counters,
+    frame::{
+        self,
+        Header, //
+    },
+    range::{
+        OwnRange,
+        PeerRange, //
+    },
+    ring::Consumer,
+    transmit, //
+};
+use crate::{
+    kernel_ext::{
+        net::{
+            napi::Poll,
+            net_device::Offloads,
+            skb::{
+                Offload,
+                SkBuff, //
+            }, //
+        },
+        window, //
+    },
+    link::{
+        area::Counter,
+        window_alloc::WindowRange, //
+    },
+};
+
+/// What this node accepts from all peers.
+pub(super) const ACCEPTS: Offloads = Offloads::ALL;
+
+/// The part of the ring that is returned at once, while more is taken.
+const RETURNED_PART: u32 = 4;
+
+/// The state of the ring that one peer writes.
+pub(super) struct Receive {
+    ring: Option<Consumer>,
+    max_frame: u32,
+    /// The range of the peer's section for the words that it reads; none before it has one.
+    back: Option<WindowRange>,
+    /// Blocks that were taken and not returned.
+    unreturned: u32,
+    /// The peer has to ring.
+    asleep: bool,
+}
+
+/// A frame that was taken.
+pub(super) enum Taken {
+    /// There is none.
+    Nothing,
+    /// It was dropped for lack of memory.
+    Dropped,
+    Packet(SkBuff, Offload),
+}
+
+impl Receive {
+    /// Creates the state before there is a ring.
+    pub(super) fn new() -> Self {
+        Self {
+            ring: None,
+            max_frame: 0,
+            back: None,
+            unreturned: 0,
+            asleep: true,
+        }
+    }
+
+    /// Begins the ring, or ends it.
+    pub(super) fn set_ring(&mut self, ring: Option<Consumer>, max_frame: u32) {
+        self.ring = ring;
+        self.max_frame = max_frame;
+        self.unreturned = 0;
+        self.asleep = true;
+    }
+
+    /// Begins to write the words for the peer into `back`, or ends.
+    pub(super) fn set_back(&mut self, back: Option<WindowRange>, own: OwnRange<'_>, peer: u32) -> Result {
+        self.back = back;
+        self.asleep = true;
+        if let (Some(ring), Some(range)) = (&self.ring, back) {
+            let to = PeerRange {
+                hw: own.hw,
+                peer,
+                range,
+            };
+            to.set_asleep(ring.key(), true)?;
+            to.publish_consumed(ring.counter())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the counter of what was consumed; zero without a ring.
+    pub(super) fn counter(&self) -> Counter {
+        self.ring
+            .as_ref()
+            .map_or(Counter::NONE, |ring| ring.counter())
+    }
+
+    /// Returns the number of blocks that wait.
+    fn pending(&self, own: OwnRange<'_>) -> Result<u32> {
+        match (&self.ring, self.back) {
+            (Some(ring), Some(_)) => ring.pending(own.produced()?),
+            _ => Ok(0),
+        }
+    }
+
+    /// Takes the next frame.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules, `ENODEV`.
+    pub(super) fn take(&mut self, own: OwnRange<'_>, poll: &Poll<'_>) -> Result<Taken> {
+        let pending = self.pending(own)?;
+        let Some(ring) = self.ring.as_mut().filter(|_| pending > 0) else {
+            return Ok(Taken::Nothing);
+        };
+        let raw = own.header(ring.block())?;
+        let header = Header::decode(&raw, pending, self.max_frame, ACCEPTS)?;
+        let taken = match poll.alloc(header.bytes) {
+            Ok(mut skb) => {
+                own.copy_packet(ring.block(), ring.blocks(), &mut skb)?;
+                Taken::Packet(skb, header.offload)
+            }
+            Err(_) => Taken::Dropped,
+        };
+        let blocks = frame::blocks(header.bytes);
+        ring.consume(blocks);
+        self.unreturned += blocks;
+        Ok(taken)
+    }
+
+    /// Returns room to the peer, if there is enough of it, or any with `all`.
+    pub(super) fn give_room(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        all: bool,
+        counters: &Counters,
+    ) -> Result {
+        let (Some(ring), Some(range)) = (&self.ring, self.back) else {
+            return Ok(());
+        };
+        let enough = if all { 1 } else { ring.blocks() / RETURNED_PART };
+        if self.unreturned < enough {
+            return Ok(());
+        }
+        self.unreturned = 0;
+        let to = PeerRange {
+            hw: own.hw,
+            peer,
+            range,
+        };
+        to.publish_consumed(ring.counter())?;
+        window::full_fence();
+        if own.needs_credits()? {
+            counters.credits_rung.add(1);
+            transmit::ring(own.hw, peer)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the peer whether it has to ring. Returns true if there are frames that it sent before it
+    /// could know.
+    pub(super) fn set_asleep(&mut self, own: OwnRange<'_>, peer: u32, asleep: bool) -> Result<bool> {
+        if let (Some(ring), Some(range)) = (&self.ring, self.back) {
+            if core::mem::replace(&mut self.asleep, asleep) != asleep {
+                let to = PeerRange {
+                    hw: own.hw,
+                    peer,
+                    range,
+                };
+                to.set_asleep(ring.key(), asleep)?;
+            }
+        }
+        window::full_fence();
+        Ok(self.pending(own)? > 0)
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sender's side of a queue: it writes frames into the range of a peer.
+
+use kernel::{
+    prelude::*,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+use super::{
+    counters::Counters,
+    frame,
+    range::{
+        OwnRange,
+        PeerRange, //
+    },
+    ring::Producer, //
+};
+use crate::{
+    hw::Hw,
+    kernel_ext::{
+        errno::{
+            enotconn,
+            eproto, //
+        },
+        net::skb::SkBuff,
+        window, //
+    },
+    link::window_alloc::WindowRange, //
+};
+
+/// The way to a peer that takes frames.
+pub(super) struct Route {
+    pub(super) ring: Producer,
+    /// The range of the peer's section.
+    pub(super) range: WindowRange,
+    /// Bytes of the longest packet that the peer takes.
+    pub(super) max_frame: u32,
+}
+
+/// The state of a queue for one peer.
+pub(super) struct Transmit {
+    route: Option<Route>,
+    /// The peer knows that this node waits for room.
+    needs_credits: bool,
+    /// The stack sends no packets of this queue until there is room.
+    stopped: bool,
+    /// The peer made no room within the deadline: packets are dropped until it does.
+    stalled: bool,
+    /// When the peer has made room last, or the queue has stopped.
+    waits_since: Instant<Monotonic>,
+}
+
+/// What happens to the queue of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Unchanged,
+    Stop,
+    Wake,
+}
+
+impl Transmit {
+    /// Creates the state of a queue without a peer.
+    pub(super) fn new() -> Self {
+        Self {
+            route: None,
+            needs_credits: false,
+            stopped: false,
+            stalled: false,
+            waits_since: Instant::now(),
+        }
+    }
+
+    /// Begins to send on `route`, or ends.
+    pub(super) fn set_route(&mut self, route: Option<Route>) -> Flow {
+        self.route = route;
+        self.needs_credits = false;
+        self.stalled = false;
+        self.resume()
+    }
+
+    /// Returns the route.
+    pub(super) fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+
+    /// Returns true if this node waits for room.
+    pub(super) fn waits(&self) -> bool {
+        self.needs_credits
+    }
+
+    fn resume(&mut self) -> Flow {
+        if core::mem::replace(&mut self.stopped, false) {
+            Flow::Wake
+        } else {
+            Flow::Unchanged
+        }
+    }
+
+    /// Writes a packet for `peer`, and rings its doorbell `doorbell` if it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` without a peer, `EMSGSIZE` if the packet is too long for it, `EBUSY` without room,
+    /// `EINVAL` for an offload that is not offered, `EPROTO` if the peer breaks the rules, `ENODEV`.
+    pub(super) fn send(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        skb: &SkBuff,
+        counters: &Counters,
+    ) -> Result {
+        let route = self.route.as_mut().ok_or_else(enotconn)?;
+        let bytes = skb.len();
+        if !(frame::SHORTEST..=route.max_frame).contains(&bytes) {
+            return Err(EMSGSIZE);
+        }
+        let blocks = frame::blocks(bytes);
+        if route.ring.room() < blocks {
+            route.ring.consumed(own.consumed()?)?;
+            if route.ring.room() < blocks {
+                return Err(EBUSY);
+            }
+        }
+        let to = PeerRange {
+            hw: own.hw,
+            peer,
+            range: route.range,
+        };
+        to.write_frame(route.ring.block(), route.ring.blocks(), skb)?;
+        to.publish_produced(route.ring.produce(blocks))?;
+        counters.tx_packets.add(1);
+        counters.tx_bytes.add(bytes.into());
+        window::full_fence();
+        if own.is_asleep(route.ring.key())? {
+            // The peer may have taken earlier frames, and slept again.
+            route.ring.consumed(own.consumed()?)?;
+            if route.ring.needs_doorbell() {
+                counters.doorbells_rung.add(1);
+                ring(own.hw, peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if there is room for each packet that the stack may send.
+    fn has_room(&self) -> bool {
+        let mut route = self.route.iter();
+        route.all(|route| route.ring.room() >= frame::blocks(route.max_frame))
+    }
+
+    /// Polls what the peer has consumed.
+    fn refresh(&mut self, own: OwnRange<'_>) -> Result {
+        if let Some(route) = &mut self.route {
+            if route.ring.consumed(own.consumed()?)? {
+                self.waits_since = Instant::now();
+                self.stalled = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_needs_credits(&mut self, hw: Hw<'_>, peer: u32, needs_credits: bool) -> Result {
+        if let Some(route) = &self.route {
+            if core::mem::replace(&mut self.needs_credits, needs_credits) != needs_credits {
+                let range = route.range;
+                PeerRange { hw, peer, range }.set_needs_credits(needs_credits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides, after a packet was sent, whether the stack may send the next.
+    pub(super) fn stop_if_full(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        counters: &Counters,
+    ) -> Result<Flow> {
+        if self.has_room() || self.stopped || self.stalled {
+            return Ok(Flow::Unchanged);
+        }
+        self.refresh(own)?;
+        if self.has_room() {
+            return Ok(Flow::Unchanged);
+        }
+        self.set_needs_credits(own.hw, peer, true)?;
+        window::full_fence();
+        // The peer may have made room before it could know.
+        self.refresh(own)?;
+        if self.has_room() {
+            return Ok(Flow::Unchanged);
+        }
+        counters.tx_stopped.add(1);
+        self.stopped = true;
+        self.waits_since = Instant::now();
+        Ok(Flow::Stop)
+    }
+
+    /// Polls for room, if this node waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules, `ENODEV`.
+    pub(super) fn reclaim(&mut self, own: OwnRange<'_>, peer: u32) -> Result<Flow> {
+        if !self.needs_credits {
+            return Ok(Flow::Unchanged);
+        }
+        self.refresh(own)?;
+        if !self.has_room() {
+            return Ok(Flow::Unchanged);
+        }
+        self.set_needs_credits(own.hw, peer, false)?;
+        Ok(self.resume())
+    }
+
+    /// Gives up waiting for a peer that makes no room for `limit`.
+    pub(super) fn give_up(&mut self, limit: Delta, counters: &Counters) -> Flow {
+        if !self.stopped || self.waits_since.elapsed() < limit {
+            return Flow::Unchanged;
+        }
+        counters.tx_stalled.add(1);
+        self.stalled = true;
+        self.resume()
+    }
+}
+
+/// Rings the doorbell of `peer` for the network.
+pub(super) fn ring(hw: Hw<'_>, peer: u32) -> Result {
+    hw.ring(peer, hw.network_doorbell())
+}
+
+/// Returns true for an error that the peer is to blame for.
+pub(super) fn is_violation(error: Error) -> bool {
+    error == eproto()
+}
