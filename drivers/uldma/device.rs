@@ -80,8 +80,12 @@ use crate::{
         LINK_DOORBELL, //
     },
     kernel_ext::{
-        errno::eremoteio,
+        errno::{
+            eproto,
+            eremoteio, //
+        },
         gate::Gate,
+        net::net_device::NetDevice,
         ratelimit::dev_err_ratelimited,
         shrinker::Shrink,
         wakeup, //
@@ -120,6 +124,7 @@ use crate::{
             Tpt, //
         }, //
     },
+    net::Interface,
     user_abi::{
         events::{
             Arm,
@@ -175,6 +180,8 @@ pub(crate) struct Shared {
     #[pin]
     pub(crate) connections: Connections,
     pub(crate) worker: Arc<ProgressWorker>,
+    /// The network interface, if there is one.
+    pub(crate) network: Option<Arc<NetDevice<Interface>>>,
     #[pin]
     pub(crate) exports: Exports,
     #[pin]
@@ -237,6 +244,8 @@ impl Shared {
         let invalidator = queues
             .clone()
             .map(|queues| -> Arc<dyn Invalidator> { queues });
+        let worker = ProgressWorker::new()?;
+        let network = Interface::new(hw.clone(), worker.clone())?;
         let shared = Arc::pin_init(
             try_pin_init!(Self {
                 gate,
@@ -251,9 +260,10 @@ impl Shared {
                 engine <- Engine::new(page),
                 queues,
                 link <- Link::new(geometry.node, geometry.nodes)?,
-                window_alloc <- WindowAllocator::new(geometry.window_size),
+                window_alloc <- WindowAllocator::new(limits::window(&geometry)),
                 connections <- Connections::new(),
-                worker: ProgressWorker::new()?,
+                worker,
+                network,
                 exports <- Exports::new(),
                 segments <- Segments::new(),
                 open_files <- new_mutex!(RBTree::new(), "uldma::Shared::open_files"),
@@ -396,9 +406,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Handles a doorbell that may be for the network interface. Does not sleep.
+    pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>) {
+        if let Some(network) = &self.network {
+            network
+                .driver()
+                .interrupt(Hw::new(dev, &*self.hw), network);
+        }
+    }
+
     /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let bits = Hw::new(dev, &*self.hw).take_doorbells()?;
+        self.handle_network_doorbell(dev);
         if bits & LINK_DOORBELL != 0 {
             self.worker.rung();
         }
@@ -448,13 +468,28 @@ impl Handler for Shared {
         self.connections.handle_msg(&self.conn_ctx(), peer, msg);
     }
 
+    fn network(&self, peer: u32, msg: &message::Network) {
+        let network = self.network.as_ref().ok_or_else(eproto);
+        let result = network.and_then(|network| network.driver().announced(peer, msg));
+        if let (Err(_), Ok(peer)) = (result, self.link.peer(peer)) {
+            peer.mark_broken();
+        }
+    }
+
     fn link_up(&self, peer: u32) {
         self.segments.peer_began(&self.segment_ctx(), peer);
         self.connections.peer_began(&self.conn_ctx(), peer);
+        if let (Some(network), Ok(link)) = (&self.network, self.link.peer(peer)) {
+            let has_network = link.describe().terms.has_network();
+            network.driver().link_up(peer, has_network);
+        }
         self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }
 
     fn link_down(&self, peer: u32) {
+        if let Some(network) = &self.network {
+            network.driver().link_down(network, peer);
+        }
         self.segments.revoke(&self.segment_ctx(), peer);
         self.connections.cut(peer);
         self.worker.release();
@@ -474,6 +509,10 @@ impl ProgressOps for Shared {
         let ended = self.queues.as_ref().is_some_and(|it| it.reap(ctx));
         let moved = self.connections.work(ctx, &guard);
         self.segments.resend(&self.segment_ctx());
+        if let Some(network) = &self.network {
+            // As above.
+            let _ = network.driver().work(hw, &self.link, network);
+        }
         heard || ended || moved
     }
 
@@ -521,6 +560,9 @@ impl ProgressOps for Shared {
             // As in `poll_once`.
             let hw = Hw::new(guard.dev(), &*self.hw);
             let _ = self.link.heartbeat(hw);
+            if let Some(network) = &self.network {
+                network.driver().heartbeat(hw, network);
+            }
             self.ask_after(hw);
         }
         if self.connections.tick(&self.conn_ctx()) {

@@ -30,11 +30,13 @@ use crate::{
     kernel_ext::{
         chardev,
         compat::IrqHandler,
+        net::net_device,
         shrinker,
         wakeup,
         workqueue::ModuleQueue, //
     },
     mem::lmm,
+    net::Interface,
     params,
     user::{
         debugfs,
@@ -82,6 +84,8 @@ impl InPlaceModule for Drivers {
 struct Node<'bound, I> {
     #[pin]
     debugfs: debugfs::Files,
+    /// No packet is sent or received from here on.
+    network: Option<net_device::Registration<'bound, Interface>>,
     /// The shrinker is not called from here on.
     shrinker: shrinker::Registration<Shared>,
     /// The device cannot be opened from here on.
@@ -108,9 +112,23 @@ impl<'bound, I: 'bound> Node<'bound, I> {
             working: binding.enable()?,
             chardev: chardev::Registration::new(dev, c"uldma", shared.clone())?,
             shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
+            network: register_network(dev, &shared, chardev.number())?,
             debugfs <- debugfs::Files::new(chardev.number(), shared),
         }? Error)
     }
+}
+
+/// Makes the network interface of device `number` visible, if it has one.
+fn register_network<'bound>(
+    dev: &'bound Device<Bound>,
+    shared: &Shared,
+    number: u32,
+) -> Result<Option<net_device::Registration<'bound, Interface>>> {
+    let Some(network) = &shared.network else {
+        return Ok(None);
+    };
+    let address = network.driver().address(number);
+    net_device::Registration::new(network.clone(), dev, number, address).map(Some)
 }
 
 /// Handles the doorbell interrupt.

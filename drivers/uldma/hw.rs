@@ -287,6 +287,11 @@ pub(crate) trait Hardware: Send + Sync {
     /// Sets doorbell bits of node `peer`.
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
 
+    /// Returns the doorbell bits that ring a peer for the network interface.
+    fn network_doorbell(&self) -> u32 {
+        LINK_DOORBELL
+    }
+
     /// Reads and acknowledges doorbell bits that peers have set. Returns all bits if the hardware
     /// has only one doorbell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
@@ -498,6 +503,11 @@ impl<'a> Hw<'a> {
     /// [`Hardware::health`].
     pub(crate) fn health(self) -> &'a Health {
         self.ops.health()
+    }
+
+    /// [`Hardware::network_doorbell`].
+    pub(crate) fn network_doorbell(self) -> u32 {
+        self.ops.network_doorbell()
     }
 
     /// [`Hardware::in_section`].

@@ -118,3 +118,14 @@ pub(crate) fn link_poll() -> Option<Delta> {
         us => Some(Delta::from_micros(us.into())),
     }
 }
+
+/// Returns true if devices whose peers are other machines have a network interface.
+pub(crate) fn network() -> bool {
+    parameter(&module_parameters::network) != 0
+}
+
+/// Returns the bytes of the range of the own section that each peer writes packets to; 0 for the
+/// default.
+pub(crate) fn network_bytes() -> usize {
+    parameter(&module_parameters::network_bytes)
+}

@@ -12,6 +12,7 @@
 //! | [`driver`] | one driver per kind of hardware: probe, interrupts, unbind |
 //! | [`user`] | device files, ioctls, and the objects of open files; debugfs |
 //! | [`device`] | one device, which ties all of the floors below together |
+//! | [`net`] | the network interface over the link |
 //! | [`connection`] | streams of bytes between processes on two nodes |
 //! | [`dma`] | register contexts, initiation methods, queues of descriptors, transfers |
 //! | [`link`] | the control protocol between nodes, and the worker that drives it; window segments and exports |
@@ -29,6 +30,7 @@ mod hw;
 mod kernel_ext;
 mod link;
 mod mem;
+mod net;
 mod params;
 mod uapi;
 mod user;
@@ -156,6 +158,14 @@ kernel::prelude::module! {
         link_poll_us: u32 {
             default: 0,
             description: "Interval in microseconds of polling in place of doorbells; 0: use doorbells",
+        },
+        network: u8 {
+            default: 1,
+            description: "Create a network interface ulN for each adapter and each ivshmem device (0 or 1)",
+        },
+        network_bytes: usize {
+            default: 0,
+            description: "Bytes of the window that each peer can write packets to, 16 KiB or more; 0: a quarter of this node's section for all peers, up to 1 MiB each",
         },
     },
 }

@@ -9,6 +9,7 @@ use crate::{
     hw::Geometry,
     kernel_ext::compat::parameter,
     link::{
+        network::Plan,
         requests::MAX_REQUESTS,
         window_alloc::WindowAllocator, //
     },
@@ -30,6 +31,11 @@ pub(super) fn lmm() -> lmm::Options {
         cache: lmm::Limits { locks, bytes },
         revalidate_ms: params::revalidate_ms(),
     }
+}
+
+/// Returns the bytes of a section that are not the network's.
+pub(super) fn window(geometry: &Geometry) -> usize {
+    Plan::of(geometry).map_or(geometry.window_size, |plan| plan.start())
 }
 
 /// Returns what all users together can have of a device, and the limits of one user.
@@ -65,7 +71,7 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
         ),
         (
             Resource::Window,
-            WindowAllocator::capacity(geometry.window_size),
+            WindowAllocator::capacity(window(geometry)),
             &module_parameters::user_window_bytes,
         ),
         (

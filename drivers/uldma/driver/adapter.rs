@@ -56,7 +56,8 @@ impl IrqThread for EventHandler {
 struct ControlHandler(Arc<Shared>);
 
 impl IrqHandler for ControlHandler {
-    fn handle(&self, _device: &Device<Bound>) -> IrqReturn {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
+        self.0.handle_network_doorbell(device);
         self.0.worker.rung();
         IrqReturn::Handled
     }

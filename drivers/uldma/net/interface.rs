@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The interface of one device, and what it agrees with the peers.
+//!
+//! A node announces to each peer the range that the peer may write, while the administrator has the
+//! interface up, and withdraws it when the interface goes down. Frames cross to a peer when both have
+//! announced: the words about one ring are in the range of the other.
+//!
+//! The progress worker sends these messages. `Interface::control` is taken under `Link::turn` and
+//! under the lock of the network stack, and `Peer::state` under it.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use super::{
+    counters,
+    frame,
+    queue::{
+        PeerQueue,
+        Polled, //
+    },
+    range,
+    receive::ACCEPTS,
+    ring::Producer,
+    transmit::{
+        Flow,
+        Route, //
+    }, //
+};
+use crate::{
+    hw::{
+        Hardware,
+        Hw, //
+    },
+    kernel_ext::{
+        errno::eproto,
+        net::{
+            napi::Poll,
+            net_device::{
+                CounterName,
+                Driver,
+                Handle,
+                NetDevice,
+                Offloads,
+                Stats, //
+            },
+            skb::{
+                MacAddress,
+                SkBuff, //
+            }, //
+        },
+        random, //
+    },
+    link::{
+        message::{
+            Message,
+            Network, //
+        },
+        network::{
+            self,
+            Plan, //
+        },
+        progress_worker::ProgressWorker,
+        window_alloc::WindowRange,
+        Link, //
+    },
+    params, //
+};
+
+/// The first bytes of the address of each node: locally administered.
+const PREFIX: [u8; 3] = [0x02, 0x75, 0x6c];
+
+/// Maximum bytes of one poll: as many as a budget of packets of the usual MTU has.
+const POLL_BYTES: u64 = 64 * 1514;
+
+/// Returns the address of `node`, for device `device` of this machine.
+fn address_of(device: u32, node: u32) -> MacAddress {
+    let [a, b, c] = PREFIX;
+    // There are at most 64 devices, and 8 nodes.
+    let [device, ..] = device.to_le_bytes();
+    let [node, ..] = node.to_le_bytes();
+    MacAddress([a, b, c, device, 0, node])
+}
+
+/// Returns the node of an address. The number of the device is a matter of that node.
+fn node_of(address: MacAddress) -> Option<u32> {
+    let MacAddress([a, b, c, _, 0, node]) = address else {
+        return None;
+    };
+    ([a, b, c] == PREFIX).then_some(node.into())
+}
+
+/// What is agreed with one peer.
+#[derive(Clone, Copy, Default)]
+struct Agreement {
+    /// There is a session, and the peer understands messages about the network.
+    linked: bool,
+    /// The key of the ring that the peer was told of.
+    announced: Option<u32>,
+    /// What the peer has announced, checked.
+    theirs: Option<(Network, WindowRange)>,
+    /// Frames may cross.
+    joined: bool,
+}
+
+struct Control {
+    /// The administrator has the interface up.
+    up: bool,
+    /// By the place of the queue.
+    peers: KVec<Agreement>,
+}
+
+/// The network interface of one device.
+#[pin_data]
+pub(crate) struct Interface {
+    hw: Arc<dyn Hardware>,
+    worker: Arc<ProgressWorker>,
+    queues: KVec<Pin<KBox<PeerQueue>>>,
+    names: KVec<CounterName>,
+    /// There is something for [`Interface::work`].
+    is_due: Atomic<bool>,
+    #[pin]
+    control: Mutex<Control>,
+}
+
+impl Interface {
+    /// Creates the interface of a device, if it has one.
+    pub(crate) fn new(
+        hw: Arc<dyn Hardware>,
+        worker: Arc<ProgressWorker>,
+    ) -> Result<Option<Arc<NetDevice<Self>>>> {
+        let geometry = *hw.geometry();
+        let Some(plan) = Plan::of(&geometry) else {
+            return Ok(None);
+        };
+        let (mut queues, mut names, mut peers) = (KVec::new(), KVec::new(), KVec::new());
+        let mut max_frame = frame::LONGEST;
+        for node in (0..geometry.nodes).filter(|node| *node != geometry.node) {
+            let range = plan.range(node).ok_or(EINVAL)?;
+            max_frame = max_frame.min(range::longest(range));
+            // Queue 0 is for groups.
+            let number = u32::try_from(queues.len())? + 1;
+            let queue = KBox::pin_init(PeerQueue::new(node, number, range), GFP_KERNEL)?;
+            queues.push(queue, GFP_KERNEL)?;
+            counters::add_names(&mut names, node)?;
+            peers.push(Agreement::default(), GFP_KERNEL)?;
+        }
+        let count = u32::try_from(queues.len())? + 1;
+        let interface = Arc::pin_init(
+            pin_init!(Self {
+                hw,
+                worker,
+                queues,
+                names,
+                is_due: Atomic::new(false),
+                control <- new_mutex!(Control { up: false, peers }, "uldma::Interface::control"),
+            }),
+            GFP_KERNEL,
+        )?;
+        NetDevice::new(interface, count, max_frame).map(Some)
+    }
+
+    /// Returns the address of this node, for device `device` of this machine.
+    pub(crate) fn address(&self, device: u32) -> MacAddress {
+        address_of(device, self.hw.geometry().node)
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &PeerQueue> {
+        self.queues.iter().map(|queue| &**queue)
+    }
+
+    /// Returns the queue of peer `node`.
+    fn queue_of(&self, node: u32) -> Option<(usize, &PeerQueue)> {
+        self.queues().enumerate().find(|(_, it)| it.node == node)
+    }
+
+    /// Returns the queue for an address of one node.
+    fn queue_for(&self, address: MacAddress) -> Option<&PeerQueue> {
+        let (_, queue) = self.queue_of(node_of(address)?)?;
+        Some(queue)
+    }
+
+    /// Changes the agreement with `peer`, and has the worker do the rest.
+    fn change(&self, peer: u32, change: impl FnOnce(&mut Agreement, &PeerQueue)) {
+        if let Some((place, queue)) = self.queue_of(peer) {
+            let mut control = self.control.lock();
+            if let Some(agreement) = control.peers.get_mut(place) {
+                change(agreement, queue);
+            }
+        }
+        self.is_due.store(true, Relaxed);
+    }
+
+    /// Handles a link that came up, by which the peer understands messages about the network if
+    /// `has_network`.
+    pub(crate) fn link_up(&self, peer: u32, has_network: bool) {
+        self.change(peer, |agreement, _| {
+            agreement.linked = has_network;
+        });
+    }
+
+    /// Handles a link that went down. When this returns, nothing is written for the peer any more.
+    pub(crate) fn link_down(&self, device: &NetDevice<Self>, peer: u32) {
+        self.change(peer, |agreement, queue| {
+            *agreement = Agreement::default();
+            queue.set_ring(None, 0);
+            self.part(device, queue);
+        });
+    }
+
+    /// Handles an announcement of `peer`.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
+        let theirs = self.check(message)?;
+        let mut result = Err(eproto());
+        self.change(peer, |agreement, _| {
+            if agreement.linked {
+                agreement.theirs = theirs;
+                // Frames cross by the new one, if there is one, or not at all.
+                agreement.joined = false;
+                result = Ok(());
+            }
+        });
+        result
+    }
+
+    /// Checks an announcement; none if it withdraws one.
+    fn check(&self, message: &Network) -> Result<Option<(Network, WindowRange)>> {
+        if *message == Network::NONE {
+            return Ok(None);
+        }
+        let (offset, bytes) = message.window;
+        let range = WindowRange::of_peer(offset, bytes, self.hw.geometry().window_size)?;
+        let fits = (1514..=range::longest(range)).contains(&message.max_frame);
+        if range.length() < network::LEAST || message.key == 0 || !fits {
+            return Err(eproto());
+        }
+        Ok(Some((*message, range)))
+    }
+
+    /// Has no more frames cross to and from a peer.
+    fn part(&self, device: &NetDevice<Self>, queue: &PeerQueue) {
+        if queue.set_route(None, Offloads::default()) == Flow::Wake {
+            device.wake_queue(queue.number());
+        }
+    }
+
+    /// Does what the events since the last call request. Returns true if there was anything.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the device has left the bus.
+    pub(crate) fn work(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) -> Result<bool> {
+        if !self.is_due.load(Relaxed) || !self.is_due.xchg(false, Full) {
+            return Ok(false);
+        }
+        let mut control = self.control.lock();
+        let mut carrier = false;
+        let up = control.up;
+        for (queue, agreement) in self.queues().zip(control.peers.iter_mut()) {
+            if queue.take_violation() {
+                link.peer(queue.node)?.mark_broken();
+            }
+            self.announce(hw, link, queue, agreement, up)?;
+            let theirs = agreement.theirs.filter(|_| agreement.announced.is_some());
+            match theirs {
+                Some(theirs) if !agreement.joined => {
+                    self.join(hw, device, queue, theirs)?;
+                    agreement.joined = true;
+                }
+                Some(_) => (),
+                None => {
+                    agreement.joined = false;
+                    self.part(device, queue);
+                    queue.set_back(hw, None)?;
+                }
+            }
+            carrier |= agreement.joined;
+        }
+        drop(control);
+        device.set_carrier(carrier);
+        Ok(true)
+    }
+
+    /// Announces the own range to a peer, or withdraws it, if that is due.
+    fn announce(
+        &self,
+        hw: Hw<'_>,
+        link: &Link,
+        queue: &PeerQueue,
+        agreement: &mut Agreement,
+        up: bool,
+    ) -> Result {
+        if !agreement.linked || agreement.announced.is_some() == up {
+            return Ok(());
+        }
+        let message = if up {
+            let key = random::u32() | 1;
+            let range = queue.range();
+            let max_frame = range::longest(range);
+            // Before the peer can write.
+            queue.set_ring(Some(key), max_frame);
+            Network {
+                key,
+                window: (
+                    u64::try_from(range.offset())?,
+                    u64::try_from(range.length())?,
+                ),
+                max_frame,
+                accepts: ACCEPTS.bits(),
+            }
+        } else {
+            queue.set_ring(None, 0);
+            Network::NONE
+        };
+        match link.peer(queue.node)?.send(hw, &Message::Network(message)) {
+            Ok(()) => agreement.announced = up.then_some(message.key),
+            // The ring is full, which the worker is told when there is room; or the session ends.
+            Err(EBUSY) => self.is_due.store(true, Relaxed),
+            Err(ENODEV) => return Err(ENODEV),
+            Err(_) => (),
+        }
+        Ok(())
+    }
+
+    /// Has frames cross to and from a peer.
+    fn join(
+        &self,
+        hw: Hw<'_>,
+        device: &NetDevice<Self>,
+        queue: &PeerQueue,
+        (theirs, range): (Network, WindowRange),
+    ) -> Result {
+        let route = Route {
+            ring: Producer::new(theirs.key, range::ring_blocks(range)),
+            range,
+            max_frame: theirs.max_frame,
+        };
+        queue.set_back(hw, Some(range))?;
+        if queue.set_route(Some(route), Offloads::from_bits(theirs.accepts)) == Flow::Wake {
+            device.wake_queue(queue.number());
+        }
+        // The peer may have sent frames already.
+        device.schedule(queue.number());
+        Ok(())
+    }
+
+    /// Handles a doorbell that may be for the network. Called by interrupts.
+    pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+        for queue in self.queues() {
+            if queue.has_work(hw) {
+                queue.counters.interrupts.add(1);
+                device.schedule(queue.number());
+            }
+        }
+    }
+
+    /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
+    /// per second.
+    pub(crate) fn heartbeat(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+        for queue in self.queues() {
+            if queue.has_work(hw) {
+                device.schedule(queue.number());
+            }
+            queue.give_up(params::link_timeout(), |number| device.wake_queue(number));
+        }
+    }
+
+    /// Notes an error of a queue.
+    fn failed(&self, queue: &PeerQueue, error: Error) {
+        if queue.failed(error) {
+            self.is_due.store(true, Relaxed);
+            self.worker.interrupt();
+        }
+    }
+
+    fn set_up(&self, up: bool) {
+        self.control.lock().up = up;
+        self.is_due.store(true, Relaxed);
+        self.worker.interrupt();
+    }
+}
+
+impl Driver for Interface {
+    fn open(&self, _handle: Handle<'_>) -> Result {
+        self.set_up(true);
+        Ok(())
+    }
+
+    fn stop(&self, _handle: Handle<'_>) {
+        self.set_up(false);
+    }
+
+    fn transmit(&self, handle: Handle<'_>, skb: SkBuff) {
+        let hw = Hw::new(handle.parent(), &*self.hw);
+        let Ok(destination) = skb.destination() else {
+            return;
+        };
+        if destination.is_multicast() {
+            for queue in self.queues() {
+                if let Err(error) = queue.transmit_copy(hw, &skb) {
+                    self.failed(queue, error);
+                }
+            }
+        } else if let Some(queue) = self.queue_for(destination) {
+            if let Err(error) = queue.transmit(handle, hw, &skb) {
+                self.failed(queue, error);
+            }
+        }
+        skb.consume();
+    }
+
+    fn select_queue(&self, destination: MacAddress) -> u32 {
+        self.queue_for(destination).map_or(0, PeerQueue::number)
+    }
+
+    fn offloads(&self, destination: MacAddress) -> Offloads {
+        match self.queue_for(destination) {
+            Some(queue) => queue.accepts(),
+            None => Offloads::default(),
+        }
+    }
+
+    fn poll(&self, handle: Handle<'_>, number: u32, poll: Poll<'_>) -> u32 {
+        let hw = Hw::new(handle.parent(), &*self.hw);
+        let Some(queue) = self.queues().find(|queue| queue.number() == number) else {
+            poll.complete(0);
+            return 0;
+        };
+        if let Err(error) = queue.reclaim(handle, hw) {
+            self.failed(queue, error);
+        }
+        if poll.budget() == 0 {
+            return 0;
+        }
+        let budget = poll.budget();
+        let done = match queue.receive(hw, &poll, POLL_BYTES) {
+            Ok(Polled::More) => return budget,
+            Ok(Polled::Idle(done)) => done,
+            Err(error) => {
+                self.failed(queue, error);
+                0
+            }
+        };
+        if poll.complete(done) && queue.sleep(hw) == Ok(true) {
+            handle.schedule(number);
+        }
+        done
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for queue in self.queues() {
+            let of = &queue.counters;
+            stats.rx_packets += of.rx_packets.get();
+            stats.tx_packets += of.tx_packets.get();
+            stats.rx_bytes += of.rx_bytes.get();
+            stats.tx_bytes += of.tx_bytes.get();
+            stats.rx_errors += of.rx_errors.get() + of.violations.get();
+            stats.tx_errors += of.tx_too_long.get();
+            stats.rx_dropped += of.rx_dropped.get();
+            stats.tx_dropped += of.tx_dropped.get();
+            stats.multicast += of.rx_multicast.get();
+        }
+        stats
+    }
+
+    fn counter_names(&self) -> &[CounterName] {
+        &self.names
+    }
+
+    fn counter_values(&self, put: &mut dyn FnMut(u64)) {
+        for queue in self.queues() {
+            queue.counters.values(put);
+        }
+    }
+}
+
+#[kunit_tests(uldma_net_interface)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_nodes() {
+        for (device, node) in [(0, 0), (63, 7), (1, 5)] {
+            let address = address_of(device, node);
+            assert!(!address.is_multicast());
+            assert_eq!(node_of(address), Some(node));
+        }
+        assert_eq!(node_of(MacAddress([0x02, 0x75, 0x6d, 0, 0, 1])), None);
+        assert_eq!(node_of(MacAddress([0x02, 0x75, 0x6c, 0, 1, 1])), None);
+        assert!(MacAddress([255; 6]).is_multicast());
+    }
+}
