@@ -77,7 +77,9 @@ use crate::{
         layout::EventCauses,
         Hardware,
         Hw,
-        LINK_DOORBELL, //
+        LINK_DOORBELL,
+        NETWORK_DOORBELL,
+        SEGMENT_DOORBELLS, //
     },
     kernel_ext::{
         errno::{
@@ -389,7 +391,7 @@ impl Shared {
             }
             if self.worker.segments_rung(bits) {
                 // Peers ring faster than doorbells are forwarded.
-                hw.mask_doorbells(!LINK_DOORBELL, true)?;
+                hw.mask_doorbells(SEGMENT_DOORBELLS, true)?;
                 self.worker.segments_masked();
             }
         }
@@ -409,9 +411,16 @@ impl Shared {
     /// Handles a doorbell that may be for the network interface. Does not sleep.
     pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>) {
         if let Some(network) = &self.network {
-            network
-                .driver()
-                .interrupt(Hw::new(dev, &*self.hw), network);
+            let hw = Hw::new(dev, &*self.hw);
+            network.driver().interrupt(hw, network);
+        }
+    }
+
+    /// Handles the interrupt of [`NETWORK_DOORBELL`], which a segment can share. Does not sleep.
+    pub(crate) fn handle_network_vector(&self, dev: &Device<Bound>) {
+        self.handle_network_doorbell(dev);
+        if self.segments.uses_network_doorbell() {
+            self.worker.segments_rung(NETWORK_DOORBELL);
         }
     }
 
@@ -468,12 +477,9 @@ impl Handler for Shared {
         self.connections.handle_msg(&self.conn_ctx(), peer, msg);
     }
 
-    fn network(&self, peer: u32, msg: &message::Network) {
-        let network = self.network.as_ref().ok_or_else(eproto);
-        let result = network.and_then(|network| network.driver().announced(peer, msg));
-        if let (Err(_), Ok(peer)) = (result, self.link.peer(peer)) {
-            peer.mark_broken();
-        }
+    fn network(&self, peer: u32, msg: &message::Network) -> Result {
+        let network = self.network.as_ref().ok_or_else(eproto)?;
+        network.driver().announced(peer, msg)
     }
 
     fn link_up(&self, peer: u32) {

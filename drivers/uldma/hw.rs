@@ -58,6 +58,13 @@ pub(crate) use link_message::LinkMessage;
 /// Doorbell bit that asks a peer to poll its control ring.
 pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
 
+/// Doorbell bit for the network interface, on hardware that gives it an interrupt of its own. A window
+/// segment can have the same bit.
+pub(crate) const NETWORK_DOORBELL: u32 = 1 << 31;
+
+/// Doorbell bits of segments alone.
+pub(crate) const SEGMENT_DOORBELLS: u32 = !(LINK_DOORBELL | NETWORK_DOORBELL);
+
 /// Minimum size of a section in bytes: the control channel, and as much to allocate.
 const MIN_SECTION: usize = 128 << 10;
 
@@ -287,7 +294,8 @@ pub(crate) trait Hardware: Send + Sync {
     /// Sets doorbell bits of node `peer`.
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
 
-    /// Returns the doorbell bits that ring a peer for the network interface.
+    /// Returns the doorbell bit by which peers ring this node for the network interface:
+    /// [`NETWORK_DOORBELL`], or [`LINK_DOORBELL`] if that has no interrupt of its own.
     fn network_doorbell(&self) -> u32 {
         LINK_DOORBELL
     }

@@ -68,7 +68,11 @@ pub(crate) trait Handler {
     /// Handles a message about a connection.
     fn connection(&self, peer: u32, message: &message::Connection);
     /// Handles a message about the network interface.
-    fn network(&self, peer: u32, message: &message::Network);
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    fn network(&self, peer: u32, message: &message::Network) -> Result;
     /// Handles a link that came up: the peer has revoked everything of the last session.
     fn link_up(&self, peer: u32);
     /// Handles a link that went down. When this returns, no process writes the peer's section any
@@ -250,10 +254,14 @@ impl Link {
     /// Handles messages of a peer; bounded, even if the peer never stops to send.
     fn receive(&self, hw: Hw<'_>, handler: &dyn Handler, peer: &Peer) -> Result<bool> {
         for taken in 0..TURN {
-            match peer.receive(hw) {
+            let handled = match peer.receive(hw) {
                 Ok(None) if taken > 0 => break,
                 Ok(None) => return Ok(false),
-                Ok(Some(message)) => self.handle(hw, handler, peer, &message)?,
+                Ok(Some(message)) => self.handle(hw, handler, peer, &message),
+                Err(err) => Err(err),
+            };
+            match handled {
+                Ok(()) => (),
                 Err(err) if err == eproto() => {
                     peer.quarantine(hw.dev());
                     handler.link_down(peer.node());
@@ -286,7 +294,7 @@ impl Link {
             Message::SegmentGone(offset) => handler.segment_gone(node, offset),
             Message::SegmentLeft(offset, count) => handler.segment_left(node, offset, count),
             Message::Connection(ref connection) => handler.connection(node, connection),
-            Message::Network(ref network) => handler.network(node, network),
+            Message::Network(ref network) => return handler.network(node, network),
         }
         Ok(())
     }

@@ -53,18 +53,35 @@ impl IrqThread for EventHandler {
 }
 
 /// Handles the vector of the control channel's doorbell.
-struct ControlHandler(Arc<Shared>);
+struct ControlHandler {
+    shared: Arc<Shared>,
+    /// The network interface has no vector of its own.
+    is_network: bool,
+}
 
 impl IrqHandler for ControlHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
-        self.0.handle_network_doorbell(device);
-        self.0.worker.rung();
+        if self.is_network {
+            self.shared.handle_network_doorbell(device);
+        }
+        self.shared.worker.rung();
+        IrqReturn::Handled
+    }
+}
+
+/// Handles the vector of the network interface's doorbell.
+struct NetworkHandler(Arc<Shared>);
+
+impl IrqHandler for NetworkHandler {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
+        self.0.handle_network_vector(device);
         IrqReturn::Handled
     }
 }
 
 /// Handles the interrupts as long as it lives.
 pub(super) struct Interrupts {
+    _network: Option<IrqRegistration<NetworkHandler>>,
     _control: IrqRegistration<ControlHandler>,
     _events: IrqThreadRegistration<EventHandler>,
 }
@@ -90,12 +107,28 @@ impl pci::Driver for Driver {
         pin_init::pin_init_scope(move || {
             enable(pdev)?;
             let hw = Arc::pin_init(Adapter::new(pdev)?, GFP_KERNEL)?;
+            let has_network_vector = hw.has_network_vector();
             let binding = Binding::new(pdev.as_ref(), hw)?;
             let shared = binding.shared().clone();
-            let mut vectors = IrqVectors::new(pdev, layout::MSIX_VECTORS.into())?;
-
+            let count = if has_network_vector {
+                layout::MSIX_VECTORS
+            } else {
+                layout::VECTOR_NETWORK
+            };
+            let mut vectors = IrqVectors::new(pdev, count.into())?;
+            let network = if has_network_vector {
+                let handler = NetworkHandler(shared.clone());
+                Some(vectors.request(2, c"uldma-network", handler)?)
+            } else {
+                None
+            };
+            let control = ControlHandler {
+                shared: shared.clone(),
+                is_network: !has_network_vector,
+            };
             let interrupts = Interrupts {
-                _control: vectors.request(1, c"uldma-control", ControlHandler(shared.clone()))?,
+                _network: network,
+                _control: vectors.request(1, c"uldma-control", control)?,
                 _events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
             };
             Ok(Node::new(pdev.as_ref(), binding, interrupts))

@@ -60,11 +60,15 @@ use super::{
     RegionOffset,
     TableSetup,
     LINK_DOORBELL,
-    MIN_SECTION, //
+    MIN_SECTION,
+    NETWORK_DOORBELL, //
 };
 use crate::{
     kernel_ext::{
-        compat::DevresBar,
+        compat::{
+            DevresBar,
+            IrqVectors, //
+        },
         errno::{
             enotconn,
             eopnotsupp, //
@@ -106,6 +110,8 @@ pub(crate) struct Adapter {
     geometry: Geometry,
     /// Number of contexts, including those that are not for programs.
     contexts: u32,
+    /// The network interface has an interrupt of its own.
+    has_network_vector: bool,
     /// The pages of the contexts' registers, if the kernel has queues to wake.
     context_pages: Option<DevresBar>,
     /// First frames of the BARs that processes map.
@@ -214,6 +220,8 @@ impl Adapter {
         // The major version is the driver's.
         let has_endpoints =
             version.get(Version::MINOR) >= layout::VERSION_WITH_ENDPOINTS.get(Version::MINOR);
+        let has_network_vector = u32::from(layout::VECTOR_NETWORK) < IrqVectors::MOST
+            && version.get(Version::MINOR) >= layout::VERSION_WITH_NETWORK.get(Version::MINOR);
         let geometry = Geometry {
             backend: Backend::Adapter,
             node,
@@ -241,6 +249,7 @@ impl Adapter {
             window,
             geometry,
             contexts,
+            has_network_vector,
             context_pages,
             context_frame,
             shadow_frame,
@@ -250,6 +259,11 @@ impl Adapter {
             invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
             health: Health::new(),
         }))
+    }
+
+    /// Returns true if the network interface has an interrupt of its own.
+    pub(crate) fn has_network_vector(&self) -> bool {
+        self.has_network_vector
     }
 
     /// Waits until `register` has none of the bits of `mask`; bounded.
@@ -406,6 +420,14 @@ impl Hardware for Adapter {
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
         let doorbell = self.of_peer(reg::PEER_DOORBELL, peer)?;
         self.registers.access(dev)?.try_write(doorbell, bits)
+    }
+
+    fn network_doorbell(&self) -> u32 {
+        if self.has_network_vector {
+            NETWORK_DOORBELL
+        } else {
+            LINK_DOORBELL
+        }
     }
 
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {

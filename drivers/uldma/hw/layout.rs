@@ -42,11 +42,13 @@ pub const MSIX_TABLE_OFFSET: usize = 0x8000;
 /// Offset of the MSI-X pending bits in BAR0.
 pub const MSIX_PBA_OFFSET: usize = 0xc000;
 /// Number of MSI-X vectors.
-pub const MSIX_VECTORS: u16 = 2;
+pub const MSIX_VECTORS: u16 = 3;
 /// Vector for completions, link changes, device errors and most doorbells.
 pub const VECTOR_EVENT: u16 = 0;
 /// Vector for doorbell bit 0 alone, so that its handler reads no register.
 pub const VECTOR_CONTROL: u16 = 1;
+/// Vector for doorbell bit 31 alone, since [`VERSION_WITH_NETWORK`]; before, [`VECTOR_EVENT`] has it.
+pub const VECTOR_NETWORK: u16 = 2;
 
 registers! {
     /// Control registers in BAR0.
@@ -143,9 +145,11 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0001);
+pub const VERSION: Version = Version::from_bits(0x0002_0002);
 /// The first [`VERSION`] that has endpoints.
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
+/// The first [`VERSION`] that has [`VECTOR_NETWORK`].
+pub const VERSION_WITH_NETWORK: Version = Version::from_bits(0x0002_0002);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

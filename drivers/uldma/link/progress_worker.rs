@@ -77,9 +77,11 @@ use pace::Pace;
 const CALLER_ROUNDS: u32 = 4;
 /// Period of the tick in milliseconds.
 const TICK_MS: u32 = 100;
+/// Period of the tick, in which [`ProgressOps::heartbeat`] is called.
+pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
 
 const WORK: u64 = 1;
-const TICK: u64 = 2;
+const TICK_WORK: u64 = 2;
 const RELEASE: u64 = 3;
 const SEGMENTS: u64 = 4;
 
@@ -178,7 +180,7 @@ pub(crate) struct ProgressWorker {
     #[pin]
     work: Work<ProgressWorker, WORK>,
     #[pin]
-    tick: DelayedWork<ProgressWorker, TICK>,
+    tick: DelayedWork<ProgressWorker, TICK_WORK>,
     #[pin]
     release: Work<ProgressWorker, RELEASE>,
     #[pin]
@@ -226,7 +228,7 @@ impl WorkItem<WORK> for ProgressWorker {
     }
 }
 
-impl WorkItem<TICK> for ProgressWorker {
+impl WorkItem<TICK_WORK> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -325,7 +327,7 @@ impl ProgressWorker {
 
     fn schedule_tick(self: &Arc<Self>) {
         if let (Some(queue), true) = (module(), self.ops.lock().is_some()) {
-            let _ = queue.enqueue_delayed::<_, TICK>(self.clone(), msecs_to_jiffies(TICK_MS));
+            let _ = queue.enqueue_delayed::<_, TICK_WORK>(self.clone(), msecs_to_jiffies(TICK_MS));
         }
     }
 

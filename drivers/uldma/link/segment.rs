@@ -25,7 +25,8 @@ use crate::{
     hw::{
         layout::MAX_NODES,
         Hardware,
-        Hw, //
+        Hw,
+        NETWORK_DOORBELL, //
     },
     kernel_ext::{
         dma::SharedPage,
@@ -136,6 +137,8 @@ pub(crate) struct Segments {
     state: Mutex<SegmentsState>,
     /// True if there is something in `SegmentsState::unreported`.
     has_unreported: Atomic<bool>,
+    /// Number of segments whose doorbell is [`NETWORK_DOORBELL`].
+    with_network_doorbell: Atomic<usize>,
 }
 
 struct SegmentsState {
@@ -251,6 +254,8 @@ impl Segment {
             });
         if segment.is_err() {
             events.remove_doorbell(&doorbell);
+        } else if window.doorbell() == NETWORK_DOORBELL {
+            ctx.segments.with_network_doorbell.fetch_add(1, Relaxed);
         }
         segment
     }
@@ -297,6 +302,9 @@ impl Segment {
     fn forget(&self, ctx: &SegmentCtx<'_>) {
         ctx.mmap_offsets.remove(self.range);
         self.events.remove_doorbell(&self.doorbell);
+        if self.window.doorbell() == NETWORK_DOORBELL {
+            ctx.segments.with_network_doorbell.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Ends this side.
@@ -450,7 +458,13 @@ impl Segments {
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Segments::state"),
             has_unreported: Atomic::new(false),
+            with_network_doorbell: Atomic::new(0),
         })
+    }
+
+    /// Returns true if a segment shares the doorbell of the network interface.
+    pub(crate) fn uses_network_doorbell(&self) -> bool {
+        self.with_network_doorbell.load(Relaxed) > 0
     }
 
     /// Returns the current epoch, to be read before `peer` is asked for a segment.

@@ -3,6 +3,7 @@
 //! The counters of one peer, for `ethtool -S`.
 
 use kernel::{
+    fmt,
     prelude::*,
     str::CString,
     sync::atomic::{
@@ -93,17 +94,24 @@ counters! {
     violations,
 }
 
+/// Returns the name of a counter.
+///
+/// # Errors
+///
+/// `EINVAL` if it is too long, `ENOMEM`.
+pub(super) fn name(text: fmt::Arguments<'_>) -> Result<CounterName> {
+    let text = CString::try_from_fmt(text)?;
+    let text = text.to_bytes_with_nul();
+    let mut padded = [0; COUNTER_NAME];
+    let place = padded.get_mut(..text.len()).ok_or(EINVAL)?;
+    place.copy_from_slice(text);
+    Ok(padded)
+}
+
 /// Appends the names of the counters of node `node`.
 pub(super) fn add_names(names: &mut KVec<CounterName>, node: u32) -> Result {
     for name in Counters::NAMES {
-        let text = CString::try_from_fmt(fmt!("node{node}_{name}"))?;
-        let text = text.to_bytes_with_nul();
-        let mut padded = [0; COUNTER_NAME];
-        padded
-            .get_mut(..text.len())
-            .ok_or(EINVAL)?
-            .copy_from_slice(text);
-        names.push(padded, GFP_KERNEL)?;
+        names.push(self::name(fmt!("node{node}_{name}"))?, GFP_KERNEL)?;
     }
     Ok(())
 }

@@ -24,14 +24,20 @@ use kernel::{
 };
 
 use super::{
-    counters,
+    counters::{
+        self,
+        Count, //
+    },
     frame,
     queue::{
         PeerQueue,
         Polled, //
     },
     range,
-    receive::ACCEPTS,
+    receive::{
+        Back,
+        ACCEPTS, //
+    },
     ring::Producer,
     transmit::{
         Flow,
@@ -41,7 +47,9 @@ use super::{
 use crate::{
     hw::{
         Hardware,
-        Hw, //
+        Hw,
+        LINK_DOORBELL,
+        NETWORK_DOORBELL, //
     },
     kernel_ext::{
         errno::eproto,
@@ -60,7 +68,8 @@ use crate::{
                 SkBuff, //
             }, //
         },
-        random, //
+        random,
+        wakeup, //
     },
     link::{
         message::{
@@ -71,7 +80,10 @@ use crate::{
             self,
             Plan, //
         },
-        progress_worker::ProgressWorker,
+        progress_worker::{
+            ProgressWorker,
+            TICK, //
+        },
         window_alloc::WindowRange,
         Link, //
     },
@@ -83,6 +95,12 @@ const PREFIX: [u8; 3] = [0x02, 0x75, 0x6c];
 
 /// Maximum bytes of one poll: as many as a budget of packets of the usual MTU has.
 const POLL_BYTES: u64 = 64 * 1514;
+
+/// Bit of an announcement beside the offloads: [`NETWORK_DOORBELL`] rings the node.
+const OWN_DOORBELL: u32 = 1 << 2;
+
+/// The part of the time that interrupts in vain may take.
+const PART_IN_VAIN: i64 = 8;
 
 /// Returns the address of `node`, for device `device` of this machine.
 fn address_of(device: u32, node: u32) -> MacAddress {
@@ -130,6 +148,12 @@ pub(crate) struct Interface {
     names: KVec<CounterName>,
     /// There is something for [`Interface::work`].
     is_due: Atomic<bool>,
+    /// Interrupts since the last heartbeat that found nothing.
+    in_vain: Atomic<u32>,
+    /// The doorbell is masked until the next heartbeat.
+    is_masked: Atomic<bool>,
+    /// Number of times that it was.
+    moderations: Count,
     #[pin]
     control: Mutex<Control>,
 }
@@ -145,6 +169,7 @@ impl Interface {
             return Ok(None);
         };
         let (mut queues, mut names, mut peers) = (KVec::new(), KVec::new(), KVec::new());
+        names.push(counters::name(fmt!("moderations"))?, GFP_KERNEL)?;
         let mut max_frame = frame::LONGEST;
         for node in (0..geometry.nodes).filter(|node| *node != geometry.node) {
             let range = plan.range(node).ok_or(EINVAL)?;
@@ -164,6 +189,9 @@ impl Interface {
                 queues,
                 names,
                 is_due: Atomic::new(false),
+                in_vain: Atomic::new(0),
+                is_masked: Atomic::new(false),
+                moderations: Count::default(),
                 control <- new_mutex!(Control { up: false, peers }, "uldma::Interface::control"),
             }),
             GFP_KERNEL,
@@ -227,13 +255,19 @@ impl Interface {
     pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
         let theirs = self.check(message)?;
         let mut result = Err(eproto());
-        self.change(peer, |agreement, _| {
-            if agreement.linked {
-                agreement.theirs = theirs;
-                // Frames cross by the new one, if there is one, or not at all.
-                agreement.joined = false;
-                result = Ok(());
+        self.change(peer, |agreement, queue| {
+            if !agreement.linked {
+                return;
             }
+            if theirs.is_none() {
+                // The peer has forgotten the own one, too: its key is not used again.
+                queue.set_ring(None, 0);
+                agreement.announced = None;
+            }
+            agreement.theirs = theirs;
+            // Frames cross by the new one, if there is one, or not at all.
+            agreement.joined = false;
+            result = Ok(());
         });
         result
     }
@@ -276,13 +310,12 @@ impl Interface {
                 link.peer(queue.node)?.mark_broken();
             }
             self.announce(hw, link, queue, agreement, up)?;
-            let theirs = agreement.theirs.filter(|_| agreement.announced.is_some());
-            match theirs {
-                Some(theirs) if !agreement.joined => {
+            match agreement.theirs.filter(|_| agreement.announced.is_some()) {
+                Some(_) if agreement.joined => (),
+                Some(theirs) => {
                     self.join(hw, device, queue, theirs)?;
                     agreement.joined = true;
                 }
-                Some(_) => (),
                 None => {
                     agreement.joined = false;
                     self.part(device, queue);
@@ -321,9 +354,14 @@ impl Interface {
                     u64::try_from(range.length())?,
                 ),
                 max_frame,
-                accepts: ACCEPTS.bits(),
+                accepts: match hw.network_doorbell() {
+                    NETWORK_DOORBELL => ACCEPTS.bits() | OWN_DOORBELL,
+                    _ => ACCEPTS.bits(),
+                },
             }
         } else {
+            // A withdrawal ends both rings, and the peer announces its own again.
+            agreement.theirs = None;
             queue.set_ring(None, 0);
             Network::NONE
         };
@@ -345,12 +383,18 @@ impl Interface {
         queue: &PeerQueue,
         (theirs, range): (Network, WindowRange),
     ) -> Result {
+        let doorbell = if theirs.accepts & OWN_DOORBELL != 0 {
+            NETWORK_DOORBELL
+        } else {
+            LINK_DOORBELL
+        };
         let route = Route {
             ring: Producer::new(theirs.key, range::ring_blocks(range)),
             range,
             max_frame: theirs.max_frame,
+            doorbell,
         };
-        queue.set_back(hw, Some(range))?;
+        queue.set_back(hw, Some(Back { range, doorbell }))?;
         if queue.set_route(Some(route), Offloads::from_bits(theirs.accepts)) == Flow::Wake {
             device.wake_queue(queue.number());
         }
@@ -361,17 +405,39 @@ impl Interface {
 
     /// Handles a doorbell that may be for the network. Called by interrupts.
     pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+        let mut found = false;
         for queue in self.queues() {
             if queue.has_work(hw) {
                 queue.counters.interrupts.add(1);
                 device.schedule(queue.number());
+                found = true;
             }
         }
+        if !found {
+            self.in_vain.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Masks the doorbell for one period of the heartbeat, if peers rang it in vain for more than a part
+    /// of the last one.
+    fn moderate(&self, hw: Hw<'_>) -> Result {
+        let doorbell = hw.network_doorbell();
+        let most = TICK.as_nanos() / PART_IN_VAIN / wakeup::cost().as_nanos().max(1);
+        let in_vain = i64::from(self.in_vain.xchg(0, Full));
+        // The control channel moderates its own.
+        let masked = in_vain > most && doorbell != LINK_DOORBELL;
+        if self.is_masked.xchg(masked, Full) != masked {
+            hw.mask_doorbells(doorbell, masked)?;
+            self.moderations.add(masked.into());
+        }
+        Ok(())
     }
 
     /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
     /// per second.
     pub(crate) fn heartbeat(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+        // The only error is a device that has left the bus.
+        let _ = self.moderate(hw);
         for queue in self.queues() {
             if queue.has_work(hw) {
                 device.schedule(queue.number());
@@ -484,6 +550,7 @@ impl Driver for Interface {
     }
 
     fn counter_values(&self, put: &mut dyn FnMut(u64)) {
+        put(self.moderations.get());
         for queue in self.queues() {
             queue.counters.values(put);
         }

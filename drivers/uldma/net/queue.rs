@@ -18,6 +18,7 @@ use super::{
         OwnRange, //
     },
     receive::{
+        Back,
         Receive,
         Taken, //
     },
@@ -145,8 +146,8 @@ impl PeerQueue {
         flow
     }
 
-    /// Begins to return room to the peer, in its range `back`, or ends.
-    pub(super) fn set_back(&self, hw: Hw<'_>, back: Option<WindowRange>) -> Result {
+    /// Begins to return room to the peer, by `back`, or ends.
+    pub(super) fn set_back(&self, hw: Hw<'_>, back: Option<Back>) -> Result {
         self.rx.lock().set_back(back, self.own(hw), self.node)
     }
 
@@ -212,7 +213,13 @@ impl PeerQueue {
             Err(EMSGSIZE) => self.counters.tx_too_long.add(1),
             Err(_) => self.counters.tx_dropped.add(1),
         }
-        sent.or_else(|error| if is_violation(error) { Err(error) } else { Ok(()) })
+        sent.or_else(|error| {
+            if is_violation(error) {
+                Err(error)
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Polls for room that this node waits for.
@@ -256,7 +263,9 @@ impl PeerQueue {
             };
             match taken {
                 Taken::Nothing => {
-                    self.rx.lock().give_room(own, self.node, true, &self.counters)?;
+                    self.rx
+                        .lock()
+                        .give_room(own, self.node, true, &self.counters)?;
                     if packets == 0 {
                         self.counters.polls_in_vain.add(1);
                     }
@@ -279,7 +288,9 @@ impl PeerQueue {
             }
             packets += 1;
         }
-        self.rx.lock().give_room(own, self.node, true, &self.counters)?;
+        self.rx
+            .lock()
+            .give_room(own, self.node, true, &self.counters)?;
         Ok(Polled::More)
     }
 

@@ -61,7 +61,10 @@ pub(super) struct OwnRange<'a> {
 
 impl OwnRange<'_> {
     fn read<W: Word>(&self, offset: usize) -> Result<W> {
-        Ok(self.hw.read_window::<W>(self.range.offset() + offset)?.get())
+        Ok(self
+            .hw
+            .read_window::<W>(self.range.offset() + offset)?
+            .get())
     }
 
     /// Returns the counter of blocks that the peer has produced.
@@ -160,9 +163,7 @@ impl PeerRange<'_> {
         let window = self.hw.window()?;
         for (place, from, count) in pieces(block, blocks, skb.len())? {
             if count > 0 {
-                let place = self
-                    .hw
-                    .in_section(self.peer, self.range.offset() + place)?;
+                let place = self.hw.in_section(self.peer, self.range.offset() + place)?;
                 skb.copy_to_window(from, count, window, place)?;
             }
         }
@@ -182,7 +183,10 @@ mod tests {
     #[test]
     fn packets_go_on_at_the_start() -> Result {
         let last = 9 * BLOCK + HEADER;
-        assert_eq!(pieces(0, 10, 100)?, [(RING + HEADER, 0, 100), (RING, 100, 0)]);
+        assert_eq!(
+            pieces(0, 10, 100)?,
+            [(RING + HEADER, 0, 100), (RING, 100, 0)]
+        );
         assert_eq!(pieces(9, 10, 48)?, [(RING + last, 0, 48), (RING, 48, 0)]);
         assert_eq!(pieces(9, 10, 50)?, [(RING + last, 0, 48), (RING, 48, 2)]);
         Ok(())

@@ -14,8 +14,7 @@ use super::{
         OwnRange,
         PeerRange, //
     },
-    ring::Consumer,
-    transmit, //
+    ring::Consumer, //
 };
 use crate::{
     kernel_ext::{
@@ -45,12 +44,21 @@ const RETURNED_PART: u32 = 4;
 pub(super) struct Receive {
     ring: Option<Consumer>,
     max_frame: u32,
-    /// The range of the peer's section for the words that it reads; none before it has one.
-    back: Option<WindowRange>,
+    /// The way back to the peer; none before it has a range.
+    back: Option<Back>,
     /// Blocks that were taken and not returned.
     unreturned: u32,
     /// The peer has to ring.
     asleep: bool,
+}
+
+/// Where the words for a peer are that it reads, and how it is rung.
+#[derive(Clone, Copy)]
+pub(super) struct Back {
+    /// The range of the peer's section.
+    pub(super) range: WindowRange,
+    /// The doorbell bit.
+    pub(super) doorbell: u32,
 }
 
 /// A frame that was taken.
@@ -82,11 +90,11 @@ impl Receive {
         self.asleep = true;
     }
 
-    /// Begins to write the words for the peer into `back`, or ends.
-    pub(super) fn set_back(&mut self, back: Option<WindowRange>, own: OwnRange<'_>, peer: u32) -> Result {
+    /// Begins to write the words for the peer, or ends.
+    pub(super) fn set_back(&mut self, back: Option<Back>, own: OwnRange<'_>, peer: u32) -> Result {
         self.back = back;
         self.asleep = true;
-        if let (Some(ring), Some(range)) = (&self.ring, back) {
+        if let (Some(ring), Some(Back { range, .. })) = (&self.ring, back) {
             let to = PeerRange {
                 hw: own.hw,
                 peer,
@@ -146,10 +154,14 @@ impl Receive {
         all: bool,
         counters: &Counters,
     ) -> Result {
-        let (Some(ring), Some(range)) = (&self.ring, self.back) else {
+        let (Some(ring), Some(Back { range, doorbell })) = (&self.ring, self.back) else {
             return Ok(());
         };
-        let enough = if all { 1 } else { ring.blocks() / RETURNED_PART };
+        let enough = if all {
+            1
+        } else {
+            ring.blocks() / RETURNED_PART
+        };
         if self.unreturned < enough {
             return Ok(());
         }
@@ -163,15 +175,20 @@ impl Receive {
         window::full_fence();
         if own.needs_credits()? {
             counters.credits_rung.add(1);
-            transmit::ring(own.hw, peer)?;
+            own.hw.ring(peer, doorbell)?;
         }
         Ok(())
     }
 
     /// Tells the peer whether it has to ring. Returns true if there are frames that it sent before it
     /// could know.
-    pub(super) fn set_asleep(&mut self, own: OwnRange<'_>, peer: u32, asleep: bool) -> Result<bool> {
-        if let (Some(ring), Some(range)) = (&self.ring, self.back) {
+    pub(super) fn set_asleep(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        asleep: bool,
+    ) -> Result<bool> {
+        if let (Some(ring), Some(Back { range, .. })) = (&self.ring, self.back) {
             if core::mem::replace(&mut self.asleep, asleep) != asleep {
                 let to = PeerRange {
                     hw: own.hw,

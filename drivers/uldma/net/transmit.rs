@@ -40,6 +40,8 @@ pub(super) struct Route {
     pub(super) range: WindowRange,
     /// Bytes of the longest packet that the peer takes.
     pub(super) max_frame: u32,
+    /// The doorbell bit that rings the peer.
+    pub(super) doorbell: u32,
 }
 
 /// The state of a queue for one peer.
@@ -101,7 +103,7 @@ impl Transmit {
         }
     }
 
-    /// Writes a packet for `peer`, and rings its doorbell `doorbell` if it sleeps.
+    /// Writes a packet for `peer`, and rings its doorbell if it sleeps.
     ///
     /// # Errors
     ///
@@ -141,7 +143,7 @@ impl Transmit {
             route.ring.consumed(own.consumed()?)?;
             if route.ring.needs_doorbell() {
                 counters.doorbells_rung.add(1);
-                ring(own.hw, peer)?;
+                own.hw.ring(peer, route.doorbell)?;
             }
         }
         Ok(())
@@ -227,11 +229,6 @@ impl Transmit {
         self.stalled = true;
         self.resume()
     }
-}
-
-/// Rings the doorbell of `peer` for the network.
-pub(super) fn ring(hw: Hw<'_>, peer: u32) -> Result {
-    hw.ring(peer, hw.network_doorbell())
 }
 
 /// Returns true for an error that the peer is to blame for.

@@ -3,14 +3,16 @@
 
 from .. import endpoints
 from ..cluster import Cluster
-from ..endpoints import Endpoint
+from ..endpoints import LOSS_TIMEOUT, Endpoint
 from ..polling import wait_until
-from ..topologies import IVSHMEM, USUAL
+from ..qemu import Backend
+from ..topologies import IVSHMEM, THREE, USUAL
 from .registry import case_of, expect
 
 UP_TIMEOUT = 30.0
 # For each of some packets, on processors that may be busy.
 PING_SECONDS = 30
+SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
 
 
 def interface(end: Endpoint) -> str:
@@ -19,8 +21,9 @@ def interface(end: Endpoint) -> str:
 
 
 def address(end: Endpoint) -> str:
-    """The address of an end, whose network has nothing else."""
-    return f"10.75.{end.device}.{end.number + 1}"
+    """The address of an end. Devices of one link can have other numbers on other nodes."""
+    network = list(Backend).index(Backend(end.info()["backend"]))
+    return f"10.75.{network}.{end.number + 1}"
 
 
 def set_up(end: Endpoint) -> None:
@@ -51,6 +54,11 @@ def ping(here: Endpoint, there: Endpoint, arguments: str = "-c 3") -> None:
     expect(" 0% packet loss" in output, f"{here.name}: {command}: {output}")
 
 
+def violations(ends: list[Endpoint]) -> int:
+    """How often a peer of any end broke the rules."""
+    return sum(here.peer(there)["violations"] for here in ends for there in ends if here != there)
+
+
 def connect(pair: Cluster) -> list[Endpoint]:
     """Set up the interfaces of both ends."""
     ends = endpoints.of(pair)
@@ -68,14 +76,15 @@ def ping_crosses_both_ways(pair: Cluster) -> None:
     a, b = connect(pair)
     for here, there in ((a, b), (b, a)):
         ping(here, there)
-        # Fragments of IP, which fill the ring more than once.
-        ping(here, there, "-c 50 -i 0.01 -s 20000")
+        # Fragments of IP, which fill more than the ring; the socket has room for one such packet.
+        ping(here, there, "-c 20 -i 0.2 -s 60000")
 
 
 @case_of(USUAL, IVSHMEM)
 def link_flap(pair: Cluster) -> None:
     """An interface that goes down takes the peer's carrier with it, until it comes up again."""
     a, b = connect(pair)
+    before = violations([a, b])
     for here, there in ((a, b), (b, a)):
         here.node.check(f"ip link set {interface(here)} down")
         wait_carrier(there, on=False)
@@ -84,6 +93,8 @@ def link_flap(pair: Cluster) -> None:
         wait_carrier(here)
         ping(here, there)
         ping(there, here)
+    # A link that restarts would bring the carrier back, too.
+    expect(violations([a, b]) == before, "an interface that went down broke the rules")
 
 
 @case_of(USUAL, IVSHMEM)
@@ -99,3 +110,47 @@ def unbinding(pair: Cluster) -> None:
     a, b = connect(pair)
     ping(a, b)
     ping(b, a)
+
+
+@case_of(USUAL, IVSHMEM)
+def peer_is_killed(pair: Cluster) -> None:
+    """The carrier goes with the machine of the peer, and comes back with it."""
+    a, b = connect(pair)
+    # Its requests are not answered from some time on.
+    load = a.node.spawn(f"ping -s 60000 -i 0.1 {address(b)}")
+    try:
+        load.wait_output("bytes from", UP_TIMEOUT)
+        b.node.kill()
+        wait_until(lambda: not has_carrier(a), LOSS_TIMEOUT, f"{a.name} has lost its carrier")
+        pair.revive("b")
+    finally:
+        load.end()
+    a, b = connect(pair)
+    ping(a, b)
+    ping(b, a)
+
+
+@case_of(THREE)
+def three_nodes_are_one_segment(pair: Cluster) -> None:
+    """Each node reaches each other, also when another is down; groups reach all."""
+    for backend in SHARED:
+        ends = endpoints.find(pair, backend)
+        endpoints.wait_up(ends)
+        for end in ends:
+            set_up(end)
+        for end in ends:
+            wait_carrier(end)
+        for here in ends:
+            for there in ends:
+                if here != there:
+                    ping(here, there)
+        a, b, c = ends
+        b.node.check(f"ip link set {interface(b)} down")
+        ping(a, c)
+        expect(has_carrier(a), "one peer of two took the carrier")
+        b.node.check(f"ip link set {interface(b)} up")
+        wait_carrier(b)
+        ping(b, c)
+        name = interface(a)
+        output = a.node.check(f"ping -c 2 -W {PING_SECONDS} ff02::1%{name}", 10 * PING_SECONDS)
+        expect("bytes from fe80:" in output, f"no answer to a group: {output}")

@@ -83,7 +83,10 @@ pub(crate) fn faux_device(registration: &faux::Registration) -> &Device<Bound> {
 pub(crate) struct IrqVectors<'bound>(RangeInclusive<pci::IrqVector<'bound>>);
 
 impl<'bound> IrqVectors<'bound> {
-    /// Allocates `count` vectors, one or two: the kernel hands out only the first and the last.
+    /// Maximum number of vectors: the kernel hands out only the first and the last.
+    pub(crate) const MOST: u32 = 2;
+
+    /// Allocates `count` vectors, at most [`Self::MOST`].
     pub(crate) fn new(pdev: &'bound pci::Device<Bound>, count: u32) -> Result<Self> {
         let types = pci::IrqTypes::default().with(pci::IrqType::MsiX);
         pdev.alloc_irq_vectors(count, count, types).map(Self)

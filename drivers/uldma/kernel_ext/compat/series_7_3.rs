@@ -88,6 +88,9 @@ pub(crate) struct IrqVectors<'bound> {
 }
 
 impl<'bound> IrqVectors<'bound> {
+    /// Maximum number of vectors.
+    pub(crate) const MOST: u32 = u32::MAX;
+
     /// Allocates `count` vectors.
     pub(crate) fn new(pdev: &'bound pci::Device<Bound>, count: u32) -> Result<Self> {
         let types = pci::IrqTypes::default().with(pci::IrqType::MsiX);

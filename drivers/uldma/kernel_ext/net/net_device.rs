@@ -190,14 +190,7 @@ struct RawOps {
     transmit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void),
     select_queue: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     offloads: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
-    poll: unsafe extern "C" fn(
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        u32,
-        *mut c_void,
-        u32,
-    ) -> u32,
+    poll: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32, *mut c_void, u32) -> u32,
     stats: unsafe extern "C" fn(*mut c_void, *mut c_void),
     counters: unsafe extern "C" fn(*mut c_void) -> u32,
     counter_names: unsafe extern "C" fn(*mut c_void, *mut u8),
@@ -464,9 +457,7 @@ impl<'bound, T: Driver> Registration<'bound, T> {
         let raw = ptr::from_ref(parent).cast_mut().cast();
         // SAFETY: The device is alive and not registered; `Device` is transparent over `struct device`,
         // and bound until after this registration ends.
-        to_result(unsafe {
-            uldma_netdev_register(device.dev.as_ptr(), raw, number, &address.0)
-        })?;
+        to_result(unsafe { uldma_netdev_register(device.dev.as_ptr(), raw, number, &address.0) })?;
         // INVARIANT: It was registered just now.
         *registered = true;
         drop(registered);

@@ -23,7 +23,10 @@ use super::{
     SEGMENTS, //
 };
 use crate::{
-    hw::LINK_DOORBELL,
+    hw::{
+        LINK_DOORBELL,
+        SEGMENT_DOORBELLS, //
+    },
     kernel_ext::{
         wakeup,
         workqueue::module, //
@@ -93,7 +96,7 @@ impl ProgressWorker {
         }
         if self.segment_bits_masked.xchg(false, Full) {
             // Doorbells that rang meanwhile interrupt now.
-            ops.mask(!LINK_DOORBELL, false);
+            ops.mask(SEGMENT_DOORBELLS, false);
         }
     }
 }

@@ -28,7 +28,7 @@ use super::{
     ProgressOps,
     ProgressWorker,
     CALLER_ROUNDS,
-    TICK_MS, //
+    TICK, //
 };
 use crate::{
     hw::LINK_DOORBELL,
@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Maximum sleep of a node that polls in place of doorbells.
-const LONGEST_SLEEP: Delta = Delta::from_millis(TICK_MS as i64);
+const LONGEST_SLEEP: Delta = TICK;
 
 /// The next step after a run of the work item.
 enum Next {

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(read32(&config, 0), 0x00f7_1b36);
         assert_eq!(read32(&config, 8) >> 8, 0x08_8000);
         assert_eq!(read32(&config, 0x34), 0x40);
-        assert_eq!(read32(&config, 0x40), 0x0001_0011);
+        assert_eq!(read32(&config, 0x40), 0x0002_0011);
         assert_eq!(read32(&config, 0x44), 0x8000);
         assert_eq!(read32(&config, 0x48), 0xc000);
         assert_eq!(read32(&config, 0x1000), u32::MAX);

@@ -11,7 +11,7 @@ use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
 use crate::layout::{
     ContextControl, ContextRegister as Reg, EventCauses, KernelAddress, Key, Running, Word,
-    SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT,
+    SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT, VECTOR_NETWORK,
 };
 use crate::memory::GuestMemory;
 use crate::method::Compare;
@@ -230,10 +230,14 @@ impl Node {
     }
 
     fn doorbells_interrupt(&mut self, bits: u32) {
+        const NETWORK: u32 = 1 << 31;
         if bits & 1 != 0 {
             self.interrupt(VECTOR_CONTROL);
         }
-        if bits & !1 != 0 {
+        if bits & NETWORK != 0 {
+            self.interrupt(VECTOR_NETWORK);
+        }
+        if bits & !(1 | NETWORK) != 0 {
             self.raise_event(EventCauses::DOORBELL);
         }
     }
