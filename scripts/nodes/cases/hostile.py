@@ -25,7 +25,7 @@ LIMIT = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.
 OF_WINDOW = ("stale-part", "offset-lies", "bad-stream", "never-lets-go")
 # What is the same with every device, but is of the kind that has cost most.
-OF_ALL = ("answer-flood", "session-flap", "segment-storm")
+OF_ALL = ("answer-flood", "session-flap", "segment-storm", "net-frames", "net-random")
 # What has nothing to do where it does not.
 ONLY_OF_WINDOW = ("stale-part",)
 # One attack of each kind: the debug kernel, where each takes ten seconds, has no time for more.
@@ -42,6 +42,7 @@ ON_DEBUG = (
     "connect-flood",
     "random-window",
     "takes-nothing",
+    "net-frames",
 )
 
 
@@ -51,6 +52,8 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
     What the attacker has to say.
     """
     again = b.unbind()
+    # For the attacks by its packets.
+    a.node.check(f"ip link set ul{a.device} up")
     # Accepts one after the other, at the port that the program knows.
     server = a.node.spawn(f"ULDMA_DEVICE={a.path} /kselftest/uldma/uldma_conn_peer serve")
     server.wait_output("ready", TIMEOUT)

@@ -27,6 +27,7 @@ static const struct mode *const all_modes[] = {
 	message_modes,
 	random_modes,
 	end_modes,
+	network_modes,
 };
 
 static void list(void)

@@ -240,7 +240,7 @@ void hostile_handshake(struct hostile *h, uint32_t session, uint32_t echo)
 	hostile_write(h, SESSION, 0);
 	hostile_write(h, MAGIC, LINK_MAGIC);
 	hostile_write(h, VERSIONS, LINK_VERSIONS);
-	hostile_write(h, FEATURES, 0);
+	hostile_write(h, FEATURES, h->features);
 	hostile_write(h, SECTION, h->section);
 	hostile_write(h, SHAPE, (uint64_t)h->nodes << 32 | LINK_SLOTS);
 	hostile_write(h, ECHO, echo);

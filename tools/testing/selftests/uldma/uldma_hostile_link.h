@@ -54,6 +54,7 @@ enum message_kind {
 	DISCONNECTED = 11,
 	EXPORT = 12,
 	DONE = 13,
+	NETWORK = 14,
 };
 
 /* Flag of CONNECT: data goes through the window. */
@@ -76,6 +77,7 @@ struct message {
  * @node: this one's number
  * @nodes: how many there are
  * @victim: whose section is written
+ * @features: of its handshake
  * @carried: data of connections goes through the window
  * @session: this side's random number
  * @met: the victim's that was met
@@ -100,6 +102,7 @@ struct hostile {
 	uint32_t node;
 	uint32_t nodes;
 	uint32_t victim;
+	uint64_t features;
 	bool carried;
 	uint32_t session;
 	uint32_t met;
@@ -191,12 +194,13 @@ struct mode {
 };
 
 /*
- * Those of handshakes and rings, of messages, of ends, and those without a plan; a
- * name of NULL ends each.
+ * Those of handshakes and rings, of messages, of ends, of the network, and those
+ * without a plan; a name of NULL ends each.
  */
 extern const struct mode ring_modes[];
 extern const struct mode message_modes[];
 extern const struct mode end_modes[];
+extern const struct mode network_modes[];
 extern const struct mode random_modes[];
 
 #endif /* __SELFTEST_ULDMA_HOSTILE_LINK_H */

@@ -54,7 +54,7 @@ static int unknown_kind(struct hostile *h)
 {
 	const struct message messages[] = {
 		message(0, 1, 0, 0, 0, 0),
-		message(DONE + 1, 1, 0, 0, 0, 0),
+		message(NETWORK + 1, 1, 0, 0, 0, 0),
 		message(128, 1, 0, 0, 0, 0),
 		message(255, ~0U, ~0ULL, ~0ULL, ~0ULL, ~0ULL),
 	};
