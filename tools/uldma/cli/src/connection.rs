@@ -194,7 +194,7 @@ fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionI
 }
 
 /// Returns the reason of the end, after sending has failed, and perhaps receiving.
-fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
+pub(crate) fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
     // A failed sender disconnects, after which the receiver finds no connection: that is not the
     // reason.
     receiving
@@ -203,7 +203,7 @@ fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
 }
 
 /// Recovers the library's error from the standard library's.
-fn failure(what: &str, error: io::Error) -> Failure {
+pub(crate) fn failure(what: &str, error: io::Error) -> Failure {
     let plain = |error: &io::Error| Failure::io(what, error);
     if !error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
         return plain(&error);
@@ -215,7 +215,8 @@ fn failure(what: &str, error: io::Error) -> Failure {
     }
 }
 
-fn reset() -> Failure {
+/// Builds the failure of a connection that was reset.
+pub(crate) fn reset() -> Failure {
     Failure {
         kind: Kind::Failed,
         message: "the connection was reset".to_owned(),

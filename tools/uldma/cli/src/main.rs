@@ -17,6 +17,7 @@ mod lmm;
 mod memory;
 mod message;
 mod method;
+mod net;
 mod open_files;
 mod output;
 mod peers;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Peers => peers::run(common),
         Command::Listen(command) => listen::run(common, command),
         Command::Connect(command) => connect::run(common, command),
+        Command::Net(command) => net::run(common, command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

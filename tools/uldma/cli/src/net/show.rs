@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The state of the network interfaces that the driver makes, one for each device.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use uldma::{Device, PeerInfo};
+
+use crate::args::Common;
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::schema::SCHEMA_VERSION;
+
+/// The counters that every interface has, as the kernel calls them.
+const COUNTERS: [&str; 9] = [
+    "rx_packets",
+    "rx_bytes",
+    "rx_errors",
+    "rx_dropped",
+    "multicast",
+    "tx_packets",
+    "tx_bytes",
+    "tx_errors",
+    "tx_dropped",
+];
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    devices: Vec<DeviceReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceReport {
+    device: String,
+    /// This node.
+    node: u32,
+    /// None if the driver was told to make no interface for this device.
+    interface: Option<Interface>,
+    peers: Vec<PeerReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct PeerReport {
+    node: u32,
+    link: &'static str,
+}
+
+impl From<&PeerInfo> for PeerReport {
+    fn from(info: &PeerInfo) -> Self {
+        Self {
+            node: info.node,
+            link: if info.link_up { "up" } else { "down" },
+        }
+    }
+}
+
+/// A network interface, as sysfs shows it.
+#[derive(Debug, Serialize)]
+struct Interface {
+    name: String,
+    mac: String,
+    mtu: u32,
+    /// up, down, or another of RFC 2863's states.
+    state: String,
+    /// Whether a packet can reach any peer; none while the interface is down.
+    carrier: Option<bool>,
+    carrier_changes: u64,
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Interface {
+    /// Reads an interface's directory; none if there is no such interface, or no longer.
+    fn read(directory: &Path) -> Option<Self> {
+        let text = |name: &str| {
+            let text = fs::read_to_string(directory.join(name)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let count = |name: &str| text(name)?.parse::<u64>().ok();
+        let counter = |name: &&str| {
+            let value = count(&format!("statistics/{name}"))?;
+            Some(((*name).to_owned(), value.into()))
+        };
+        Some(Self {
+            name: directory.file_name()?.to_str()?.to_owned(),
+            mac: text("address")?,
+            mtu: text("mtu")?.parse().ok()?,
+            state: text("operstate")?,
+            carrier: count("carrier").map(|carrier| carrier != 0),
+            carrier_changes: count("carrier_changes")?,
+            counters: COUNTERS.iter().map(counter).collect::<Option<_>>()?,
+        })
+    }
+
+    fn words(&self) -> String {
+        let carrier = match self.carrier {
+            Some(true) => "carrier",
+            Some(false) => "no carrier",
+            None => "not up",
+        };
+        let mut text = format!(
+            "{} {}, mtu {}, {}, {carrier} ({} changes)\n ",
+            self.name, self.mac, self.mtu, self.state, self.carrier_changes
+        );
+        for (name, value) in &self.counters {
+            let _ = write!(text, " {name} {value}");
+        }
+        text
+    }
+}
+
+impl DeviceReport {
+    fn read(number: u32) -> uldma::Result<Self> {
+        let device = Device::open(number)?;
+        Ok(Self {
+            device: device.path().display().to_string(),
+            node: device.query()?.node,
+            interface: Interface::read(&directory(number)),
+            peers: device.peers()?.iter().map(PeerReport::from).collect(),
+        })
+    }
+
+    fn words(&self) -> String {
+        let interface = match &self.interface {
+            Some(interface) => interface.words(),
+            None => "no interface (module parameter `network`)".to_owned(),
+        };
+        let peers: Vec<_> = self
+            .peers
+            .iter()
+            .map(|peer| format!("{} {}", peer.node, peer.link))
+            .collect();
+        format!(
+            "{}: node {}, peers: {}\n  {interface}",
+            self.device,
+            self.node,
+            peers.join(", ")
+        )
+    }
+}
+
+/// The interface of a device has the device's number.
+fn directory(number: u32) -> PathBuf {
+    Path::new("/sys/class/net").join(format!("ul{number}"))
+}
+
+/// Prints the state of all devices, or of one.
+pub(super) fn run(common: &Common) -> Result<()> {
+    let numbers = match common.device {
+        Some(number) => vec![number],
+        None => Device::numbers(),
+    };
+    let numbers = if numbers.is_empty() { vec![0] } else { numbers };
+    let read = numbers.into_iter().map(DeviceReport::read);
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        devices: read.collect::<uldma::Result<_>>().map_err(Failure::from)?,
+    };
+    output::print(common.json, &report, |report| {
+        let devices = report.devices.iter().map(DeviceReport::words);
+        devices.collect::<Vec<_>>().join("\n")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_an_interface_to_read() {
+        let loopback = Interface::read(Path::new("/sys/class/net/lo")).unwrap();
+        assert_eq!(loopback.name, "lo");
+        assert_eq!(loopback.counters.len(), COUNTERS.len());
+        assert!(loopback.words().starts_with("lo 00:00:00:00:00:00, mtu "));
+        assert!(Interface::read(Path::new("/sys/class/net/no such")).is_none());
+    }
+}
