@@ -72,6 +72,7 @@ fn every_verb_has_help() {
         "peers",
         "listen",
         "connect",
+        "net",
     ] {
         golden(&format!("{verb}.txt"), &[verb, "--help"]);
     }
@@ -79,7 +80,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 17] = [
+    let verbs: [&[&str]; 20] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -97,6 +98,9 @@ fn without_a_device_everybody_says_so() {
         &["listen", "7"],
         &["listen", "7", "--once"],
         &["connect", "1", "7"],
+        &["net"],
+        &["net", "--tun", "--listen", "7"],
+        &["net", "--tun", "name", "--connect", "1", "7"],
     ];
     for verb in verbs {
         let (code, stdout, stderr) = output(&[verb, &NO_DEVICE].concat());
@@ -128,7 +132,7 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 31] = [
+    let usages: [&[&str]; 39] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
@@ -160,6 +164,14 @@ fn wrong_usage_ends_with_two() {
         &["connect", "1", "7", "--buffer", "0"],
         &["connect", "1", "7", "--ring", "--pull"],
         &["listen", "7", "--capacity", "64K"],
+        &["net", "--tun"],
+        &["net", "--listen", "7"],
+        &["net", "--connect", "1", "7"],
+        &["net", "--tun", "--connect", "1"],
+        &["net", "--tun", "--listen", "7", "--connect", "1", "7"],
+        &["net", "--tun", "--listen", "7", "--wait"],
+        &["net", "--tun", "--listen", "0"],
+        &["net", "--tun", "--listen", "7", "--mtu", "67"],
     ];
     for usage in usages {
         let (code, stdout, stderr) = output(usage);
