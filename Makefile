@@ -25,15 +25,15 @@ run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FIL
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
 test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number)
-	@$(ENTER) $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)')
 
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)
 
-bench: build		## measure against floors and rivals (ONLY=lmm, initiation, link, semantics or ring; CORES=1,2,4)
-	@$(ENTER) --rdma $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
+bench: build		## measure against floors and rivals (ONLY=lmm, initiation, link, semantics, network or ring; CORES=1,2,4)
+	@$(ENTER) --rdma --network $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
 
-report: root		## tables and drawings of figures that make bench left (ONLY=lmm, initiation, link or semantics)
+report: root		## tables and drawings of figures that make bench left (ONLY=lmm, initiation, link, semantics or network)
 	@$(ENTER) $(NODES) report $(if $(ONLY),--only '$(ONLY)')
 
 soak: build		## peers are killed and devices fail at random, for minutes (SOAK_SECONDS=600 SEED=number)
@@ -74,20 +74,20 @@ test-host: root		## only the tests that need no node
 	@$(ENTER) $(NODES) test $(SIDE) --host
 
 test-nodes: build	## only the tests that run on nodes
-	@$(ENTER) $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
 
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug
 
 test-debug: tools selftests module-debug	## the node tests on the debug kernel (ONLY=pattern CHANGED=revision)
-	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
+	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(CHANGED),--changed '$(CHANGED)')
 
 smoke: build		## a few node tests that cross each part of the driver once
-	@$(ENTER) $(NODES) test $(SIDE) --nodes --smoke
+	@$(ENTER) --network $(NODES) test $(SIDE) --nodes --smoke
 
 smoke-debug: tools selftests module-debug	## the same on the debug kernel
-	@$(ENTER) --debug $(NODES) test $(SIDE) --nodes --smoke
+	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes --smoke
 
 kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
 	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')

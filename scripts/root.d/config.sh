@@ -33,3 +33,18 @@ ROOT_PACKAGES=(
 
 # Beside the root, for benchmarks only: what soft-RoCE needs on a node, but for the kernel.
 RDMA_PACKAGES=(libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 iproute2 libmnl0)
+
+# Beside the root, for tests and benchmarks on nodes: programs that people use over a network, and those
+# of their libraries that the root has not.
+NETWORK_PACKAGES=(
+	iputils-ping ethtool libmnl0 tcpdump libpcap0.8t64 libdbus-1-3
+	iperf3 libiperf0 libsctp1 netperf
+	openssh-client openssh-server libwtmpdb0 curl ppp openssl-provider-legacy
+	nfs-kernel-server libtirpc3t64 libevent-core-2.1-7t64 libnl-3-200 libnl-genl-3-200
+	# for the kernel's own tests, which are in Python
+	iproute2 python3-yaml libyaml-0-2
+	# fio loads the libraries of all that it can write to
+	fio libgfapi0 libglusterfs0 libgfrpc0 libgfxdr0 libnbd0 libnfs14 librbd1 librados2
+	libboost-iostreams1.83.0 libboost-thread1.83.0 libfmt10 libcryptsetup12 libjson-c5
+	libdevmapper1.02.1
+)

@@ -51,34 +51,39 @@ bwrap_root() {
 	exec bwrap "${args[@]}" "$@"
 }
 
-# enter [--debug|--kunit|--rdma|--no-kernel] [--bind PATH | --bind-rw PATH]... CMD...
+# enter [--debug|--kunit|--no-kernel] [--rdma] [--network] [--bind PATH | --bind-rw PATH]... CMD...
 enter() {
 	local args=() linked=() kernel pytools gitdir item value
 	kernel=$(stage_dir kernel)
-	case ${1:-} in
-	--debug)
-		kernel=$(stage_dir debug)
-		args+=(--setenv ULDMA_KERNEL debug)
+	while :; do
+		case ${1:-} in
+		--debug)
+			kernel=$(stage_dir debug)
+			args+=(--setenv ULDMA_KERNEL debug)
+			;;
+		--kunit)
+			kernel=$(stage_dir kunit)
+			mkdir -p "$REPO/build/$SERIES/kunit"
+			linked=(
+				--ro-bind "$REPO" "$kernel/src/uldma"
+				--bind "$REPO/build/$SERIES/kunit" "$kernel/build"
+			)
+			;;
+		--rdma)
+			! stage_ready rdma || args+=(--setenv ULDMA_RDMA "$(stage_dir rdma)")
+			;;
+		--network)
+			args+=(--setenv ULDMA_NETWORK "$(stage_dir network)")
+			;;
+		--no-kernel)
+			kernel=
+			;;
+		*)
+			break
+			;;
+		esac
 		shift
-		;;
-	--kunit)
-		kernel=$(stage_dir kunit)
-		mkdir -p "$REPO/build/$SERIES/kunit"
-		linked=(
-			--ro-bind "$REPO" "$kernel/src/uldma"
-			--bind "$REPO/build/$SERIES/kunit" "$kernel/build"
-		)
-		shift
-		;;
-	--rdma)
-		! stage_ready rdma || args+=(--setenv ULDMA_RDMA "$(stage_dir rdma)")
-		shift
-		;;
-	--no-kernel)
-		kernel=
-		shift
-		;;
-	esac
+	done
 	pytools=$(stage_dir pytools)
 	mkdir -p "$REPO/build/run" "$CACHE/cargo"
 	args+=(--bind "$CACHE" "$CACHE")

@@ -6,7 +6,7 @@
 # It is built under a temporary name and renamed when complete, so what is there
 # is whole; one lock keeps two runs apart.
 
-STAGES=(root kernel debug kunit rdma pytools)
+STAGES=(root kernel debug kunit rdma network pytools)
 
 # A key covers the stage's own definition (but for comments) and the key of what it is built on.
 stage_key() {
@@ -32,6 +32,10 @@ stage_key() {
 	rdma)
 		printf '%s\n' "$(stage_key kernel)" "${RDMA_PACKAGES[@]}" |
 			cat - "$ROOT_D/rdma.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
+		;;
+	network)
+		printf '%s\n' "$(stage_key kernel)" "${NETWORK_PACKAGES[@]}" |
+			cat - "$ROOT_D/network.sh" "$(stage_dir kernel)/env" 2>/dev/null || true
 		;;
 	pytools)
 		printf '%s\n' "$(stage_key root)" "${PYTOOLS[@]}" |
