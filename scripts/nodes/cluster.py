@@ -25,6 +25,8 @@ from .servers import Server
 NAMES = "abcdefgh"
 # Nodes with a network.
 NETWORKED = "ab"
+# Bytes of the window that joins the nodes.
+WINDOW = 64 << 20
 # Devices of one machine's loopback.
 LOOPBACK_NODES = 2
 
@@ -42,6 +44,7 @@ class Cluster:
         config: qemu.Config | None = None,
         *,
         names: str = "ab",
+        window: int = WINDOW,
         device_options: list[str] | None = None,
     ) -> None:
         assert NAMES.startswith(names)
@@ -52,6 +55,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.run_dir = RUN / scenario
         self._ivshmem: IvshmemServer | None = None
+        self._window = window
         self._device_options = device_options or []
         self._lock: Lock | None = None
 
@@ -125,21 +129,24 @@ class Cluster:
         backends = self.config.backends
         if Backend.ADAPTER in backends:
             log = LOGS / f"{self.scenario}-device.log"
-            self.device = Device(self.names, self.run_dir, log, self._device_options)
+            self.device = Device(self.names, self.run_dir, log, self._window, self._device_options)
         if Backend.IVSHMEM in backends:
             log = LOGS / f"{self.scenario}-ivshmem.log"
-            self._ivshmem = IvshmemServer(self.names, self.run_dir, log)
+            self._ivshmem = IvshmemServer(self.names, self.run_dir, log, self._window)
 
     def _prepare(self, name: str) -> None:
         """Make a node's file system, and forget the logs of earlier runs."""
         payload = initramfs.payload if self.config.tests else initramfs.small_payload
         parts = [initramfs.base(), payload()]
+        if self.config.programs:
+            parts.append(initramfs.programs())
         if name == "a" and self.config.files:
             archive = ARCHIVES / f"{self.scenario}-extra.cpio"
             parts.append(initramfs.extra(self.config.files, archive))
         if self.config.brought:
             archive = ARCHIVES / f"{self.scenario}-brought.cpio"
             parts.append(initramfs.archive_files(self.config.brought, archive))
+        parts += self.config.archives
         initramfs.join(parts, self._initrd(name))
         for log in (self._log(name), self._log(name).with_suffix(".qemu.log")):
             log.unlink(missing_ok=True)
@@ -150,10 +157,16 @@ class Cluster:
     def _log(self, name: str) -> Path:
         return LOGS / f"{self.scenario}-{name}.log"
 
-    def _boot(self, name: str, network: socket.socket | None, accel: str) -> None:
+    def _boot(
+        self,
+        name: str,
+        network: socket.socket | None,
+        accel: str,
+        config: qemu.Config | None = None,
+    ) -> None:
         self.nodes[name] = Node(
             name,
-            config=self.config,
+            config=config or self.config,
             accel=accel,
             initrd=self._initrd(name),
             run=self.run_dir,
@@ -163,9 +176,10 @@ class Cluster:
             network=network,
         )
 
-    def revive(self, name: str) -> None:
-        """Boot a node that was killed anew, without a network."""
-        self._boot(name, None, ACCELERATOR.choose())
+    def revive(self, name: str, cmdline: str = "") -> None:
+        """Boot a node that was killed anew, without a network, and with this for its kernel."""
+        config = replace(self.config, cmdline=f"{self.config.cmdline} {cmdline}")
+        self._boot(name, None, ACCELERATOR.choose(), config)
         self.nodes[name].wait_ready()
 
     def restart(self, name: str) -> None:

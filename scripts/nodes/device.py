@@ -20,13 +20,12 @@ LEAST_NODES = "ab"
 class Device(Server):
     """uldma-device, and its control socket."""
 
-    def __init__(self, names: str, run: Path, log: Path, options: list[str]) -> None:
+    def __init__(self, names: str, run: Path, log: Path, window: int, options: list[str]) -> None:
         self._control = run / "device-control"
         self._control.unlink(missing_ok=True)
         ends = names if len(names) > 1 else LEAST_NODES
-        super().__init__(
-            "uldma-device", ends, run, log, ["--control", str(self._control), *options]
-        )
+        own = ["--control", str(self._control), "--window-size", str(window)]
+        super().__init__("uldma-device", ends, run, log, [*own, *options])
 
     def control(self, cmd: str, **arguments: object) -> Any:
         """Send one request to the control socket and return its answer."""

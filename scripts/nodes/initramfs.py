@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The file system of a node: three cpio archives that the kernel unpacks one over the other.
+"""The file system of a node: cpio archives that the kernel unpacks one over the other.
 
 The base (busybox, agent, kernel modules) changes rarely and is cached; the payload holds what this
-tree builds; an extra one brings the files of a single run.
+tree builds; others bring programs that talk over networks, and the files of a single run.
 """
 
 import hashlib
@@ -16,8 +16,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .errors import NodesError
+from .kernel import DEBUG
 from .once import once
-from .paths import ARCHIVES, BINARIES, KDIR, KREL, MODULE, RDMA, SAMPLES, SELFTESTS
+from .paths import (
+    ARCHIVES,
+    BINARIES,
+    KDIR,
+    KREL,
+    MODULE,
+    NETWORK,
+    RDMA,
+    REPO,
+    SAMPLES,
+    SELFTESTS,
+)
 
 GUEST = Path(__file__).parent / "guest"
 BUSYBOX = "/usr/bin/busybox"
@@ -29,6 +41,31 @@ KERNEL_MODULES = ("virtio_net", "zram")
 RDMA_MODULES = ("ib_uverbs", "udp_tunnel", "ip6_udp_tunnel")
 RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"
 RDMA_PROGRAMS = ("usr/bin/rdma", "usr/lib/*/libibverbs/librxe-*.so")
+# What people use over a network, as Debian has it, and the kernel's modules for it. Those of
+# the stage are PPP's, which the stock kernel was built without; the debug kernel has its own.
+NETWORK_PROGRAMS = (
+    "usr/bin/ping",
+    "usr/bin/ping6",
+    "usr/bin/iperf3",
+    "usr/bin/netperf",
+    "usr/bin/netserver",
+    "usr/bin/tcpdump",
+    "usr/bin/curl",
+    "usr/bin/ssh",
+    "usr/bin/ssh-keygen",
+    "usr/bin/scp",
+    "usr/sbin/sshd",
+    "usr/lib/openssh/sshd-session",
+    "usr/lib/openssh/sshd-auth",
+    "usr/sbin/pppd",
+    "usr/sbin/ethtool",
+    "usr/sbin/exportfs",
+    "usr/sbin/rpc.mountd",
+    "usr/sbin/rpc.nfsd",
+)
+# pppd does not start without it.
+NETWORK_LIBRARIES = ("usr/lib/x86_64-linux-gnu/ossl-modules/legacy.so",)
+NETWORK_MODULES = ("tun", "nfsv4", "nfsd")
 MODULES = f"usr/lib/modules/{KREL}"
 # Where a node has what its user has brought.
 BROUGHT = "/files"
@@ -42,6 +79,8 @@ SAMPLE_NAMES = (
     "irregular",
     "ring_shift",
 )
+# Samples that run on a node as they are.
+SAMPLE_SCRIPTS = ("ppp.sh",)
 # Tests in Rust that need a device.
 TEST_NAMES = (
     "locked_memory",
@@ -52,9 +91,12 @@ TEST_NAMES = (
 )
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
+sshd:x:100:65534:sshd:/run/sshd:/bin/false
+nobody:x:65534:65534:nobody:/nonexistent:/bin/false
 user:x:1000:1000:user:/tmp:/bin/sh
 """
 GROUP = """root:x:0:
+nogroup:x:65534:
 user:x:1000:
 """
 PROFILE = r"""export PATH=/usr/bin:/usr/sbin:/bin:/sbin:/kselftest
@@ -63,7 +105,7 @@ PS1='\h:\w\$ '
 """
 
 
-def _pack(tree: Path, archive: Path) -> None:
+def pack(tree: Path, archive: Path) -> None:
     """Make an archive whose files belong to root, for any user."""
     names = sorted(str(path.relative_to(tree)) for path in tree.rglob("*"))
     new = archive.with_suffix(".new")
@@ -78,7 +120,8 @@ def _pack(tree: Path, archive: Path) -> None:
     new.rename(archive)
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
+    """Copy a file, and make the directories above it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
 
@@ -100,10 +143,11 @@ def _libraries(binaries: Iterable[Path], root: Path) -> set[Path]:
     return found
 
 
-def _stage_libraries(tree: Path, binaries: Iterable[Path], root: Path = Path("/")) -> None:
+def stage_libraries(tree: Path, binaries: Iterable[Path], root: Path = Path("/")) -> None:
+    """Copy the shared libraries that the binaries load, from below `root` where they are there."""
     for library in _libraries(binaries, root):
         place = library.relative_to(root if library.is_relative_to(root) else "/")
-        _copy(library, tree / "usr" / str(place).removeprefix("usr/"))
+        copy(library, tree / "usr" / str(place).removeprefix("usr/"))
 
 
 def _is_elf(path: Path) -> bool:
@@ -147,21 +191,21 @@ def _stage_base(tree: Path) -> None:
     for name in ("bin", "sbin", "lib", "lib64"):
         (tree / name).symlink_to(f"usr/{name}")
     (tree / "usr/sbin").symlink_to("bin")
-    _copy(Path(BUSYBOX), tree / "usr/bin/busybox")
+    copy(Path(BUSYBOX), tree / "usr/bin/busybox")
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True)
     for applet in applets.stdout.split():
         if applet != "busybox":
             (tree / "usr/bin" / applet).symlink_to("busybox")
     for program in PROGRAMS:
         (tree / program.lstrip("/")).unlink(missing_ok=True)
-        _copy(Path(program), tree / program.lstrip("/"))
-    _copy(Path(PRELOADED), tree / PRELOADED.lstrip("/"))
-    _stage_libraries(tree, map(Path, PROGRAMS))
+        copy(Path(program), tree / program.lstrip("/"))
+    copy(Path(PRELOADED), tree / PRELOADED.lstrip("/"))
+    stage_libraries(tree, map(Path, PROGRAMS))
     (tree / "etc/passwd").write_text(PASSWD)
     (tree / "etc/group").write_text(GROUP)
     (tree / "etc/profile").write_text(PROFILE)
     (tree / "etc/hosts").write_text("127.0.0.1 localhost\n10.0.0.1 node-a\n10.0.0.2 node-b\n")
-    _copy(GUEST / "init", tree / "init")
+    copy(GUEST / "init", tree / "init")
     subprocess.run(
         [
             *("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static"),
@@ -176,10 +220,17 @@ def _stage_rdma(tree: Path, rdma: Path) -> None:
     root = rdma / "root"
     programs = [program for pattern in RDMA_PROGRAMS for program in root.glob(pattern)]
     for file in [*programs, root / RDMA_DRIVER]:
-        _copy(file, tree / file.relative_to(root))
-    _stage_libraries(tree, programs, root)
+        copy(file, tree / file.relative_to(root))
+    stage_libraries(tree, programs, root)
     _stage_modules(tree, RDMA_MODULES)
-    _copy(rdma / "rdma_rxe.ko", tree / MODULES / "extra/rdma_rxe.ko")
+    copy(rdma / "rdma_rxe.ko", tree / MODULES / "extra/rdma_rxe.ko")
+
+
+def _stage_network_modules(tree: Path, network: Path) -> None:
+    _stage_modules(tree, NETWORK_MODULES)
+    if not DEBUG:
+        for module in (network / "modules").iterdir():
+            copy(module, tree / MODULES / "extra" / module.name)
 
 
 @once
@@ -195,7 +246,27 @@ def base() -> Path:
             old.unlink()
         with tempfile.TemporaryDirectory() as name:
             _stage_base(Path(name))
-            _pack(Path(name), archive)
+            pack(Path(name), archive)
+    return archive
+
+
+@once
+def programs() -> Path:
+    """Programs that talk over networks; payload() has the modules."""
+    if not NETWORK:
+        raise NodesError("there are no network programs: scripts/root enter --network brings them")
+    archive = ARCHIVES / "programs.cpio"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    root = NETWORK / "root"
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        for program in NETWORK_PROGRAMS:
+            # There are no two directories for programs, but one.
+            copy(root / program, tree / program.replace("sbin/", "bin/"))
+        for library in NETWORK_LIBRARIES:
+            copy(root / library, tree / library)
+        stage_libraries(tree, [root / program for program in NETWORK_PROGRAMS], root)
+        pack(tree, archive)
     return archive
 
 
@@ -206,17 +277,19 @@ def payload() -> Path:
     def stage(tree: Path) -> None:
         for binary in BINARY_NAMES:
             if (BINARIES / binary).exists():
-                _copy(BINARIES / binary, tree / "usr/bin" / binary)
+                copy(BINARIES / binary, tree / "usr/bin" / binary)
         if SAMPLES.exists():
             shutil.copytree(SAMPLES, tree / "samples/c")
+        for script in SAMPLE_SCRIPTS:
+            copy(REPO / "samples/uldma" / script, tree / "samples/shell" / script)
         for names, place in ((SAMPLE_NAMES, "samples/rust"), (TEST_NAMES, "tests")):
             for name in names:
                 if (BINARIES / "examples" / name).exists():
-                    _copy(BINARIES / "examples" / name, tree / place / name)
+                    copy(BINARIES / "examples" / name, tree / place / name)
         if SELFTESTS.exists():
             shutil.copytree(SELFTESTS, tree / "kselftest")
 
-    return _with_module(stage, ARCHIVES / "payload.cpio", RDMA)
+    return _with_module(stage, ARCHIVES / "payload.cpio", RDMA, NETWORK)
 
 
 @once
@@ -224,14 +297,20 @@ def small_payload() -> Path:
     """The module, and the command line."""
     name = BINARY_NAMES[0]
     return _with_module(
-        lambda tree: _copy(BINARIES / name, tree / "usr/bin" / name), ARCHIVES / "small.cpio"
+        lambda tree: copy(BINARIES / name, tree / "usr/bin" / name), ARCHIVES / "small.cpio"
     )
 
 
-def _with_module(stage: Callable[[Path], None], archive: Path, rdma: Path | None = None) -> Path:
+def _with_module(
+    stage: Callable[[Path], None],
+    archive: Path,
+    rdma: Path | None = None,
+    network: Path | None = None,
+) -> Path:
     """An archive of the module, of what stage() copies, and of the libraries of these.
 
-    With soft-RoCE, if its stage is given, whose programs have libraries of their own.
+    With soft-RoCE, if its stage is given, whose programs have libraries of their own, and with the
+    modules of network programs, if theirs is.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -239,9 +318,11 @@ def _with_module(stage: Callable[[Path], None], archive: Path, rdma: Path | None
         (tree / "usr/bin").mkdir(parents=True)
         stage(tree)
         programs = [p for p in tree.rglob("*") if p.is_file() and p.suffix != ".ko" and _is_elf(p)]
-        _stage_libraries(tree, programs)
+        stage_libraries(tree, programs)
         if rdma:
             _stage_rdma(tree, rdma)
+        if network:
+            _stage_network_modules(tree, network)
         if MODULE.exists():
             _stage_stripped(MODULE, tree / MODULES / "extra/uldma.ko")
         # modules.dep needs the modules of the base too.
@@ -249,7 +330,7 @@ def _with_module(stage: Callable[[Path], None], archive: Path, rdma: Path | None
         (tree / "lib").symlink_to("usr/lib")
         subprocess.run(["depmod", "-b", tree, KREL], check=True, capture_output=True)
         (tree / "lib").unlink()
-        _pack(tree, archive)
+        pack(tree, archive)
     return archive
 
 
@@ -263,8 +344,8 @@ def extra(files: dict[str, Path], archive: Path) -> Path:
     """An archive of single files: path in the node -> file here."""
     with tempfile.TemporaryDirectory() as name:
         for target, source in files.items():
-            _copy(source, Path(name) / target.lstrip("/"))
-        _pack(Path(name), archive)
+            copy(source, Path(name) / target.lstrip("/"))
+        pack(Path(name), archive)
     return archive
 
 
@@ -279,9 +360,10 @@ def archive_files(paths: Iterable[Path], archive: Path) -> Path:
             if path.is_dir():
                 shutil.copytree(path, target)
             else:
-                _copy(path, target)
-        _stage_libraries(tree, [p for p in tree.rglob("*") if p.is_file() and _is_elf(p)])
-        _pack(tree, archive)
+                copy(path, target)
+        programs = [p for p in tree.rglob("*") if p.is_file() and _is_elf(p)]
+        stage_libraries(tree, programs, NETWORK / "root" if NETWORK else Path("/"))
+        pack(tree, archive)
     return archive
 
 

@@ -10,8 +10,11 @@ REPO = Path(os.environ["ULDMA_REPO"])
 CACHE = Path(os.environ["ULDMA_CACHE"])
 KREL = os.environ["KREL"]
 KDIR = Path(os.environ["KDIR"])
+KSRC = Path(os.environ["KSRC"])
 # Soft-RoCE, where it was asked for and could be had (scripts/root enter --rdma).
 RDMA = Path(os.environ["ULDMA_RDMA"]) if "ULDMA_RDMA" in os.environ else None
+# Programs that talk over networks, where they were asked for (scripts/root enter --network).
+NETWORK = Path(os.environ["ULDMA_NETWORK"]) if "ULDMA_NETWORK" in os.environ else None
 
 BUILD = REPO / "build"
 # What depends on the kernel is there for each series.

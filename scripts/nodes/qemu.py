@@ -57,6 +57,7 @@ class Config:
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
     tests: bool = True  # bring tests, samples and benchmarks, too
+    programs: bool = False  # bring programs that talk over networks, too
     iommu: bool = False
     port: bool = False  # the adapter is behind one, which can reset it
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
@@ -64,6 +65,7 @@ class Config:
     cmdline: str = ""
     boot_timeout: float = scaled(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in node a -> file here
+    archives: tuple[Path, ...] = ()  # unpacked over everything else
     brought: tuple[Path, ...] = ()  # files here that every node has in initramfs.BROUGHT
 
 

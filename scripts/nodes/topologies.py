@@ -21,9 +21,9 @@ class Topology:
         return f"{self.name}/{plain}" if self.name else plain
 
 
-USUAL = Topology("", Config(debug=True))
-IVSHMEM = Topology("ivshmem", Config(debug=True, backends=(Backend.IVSHMEM,)))
+USUAL = Topology("", Config(debug=True, programs=True))
+IVSHMEM = Topology("ivshmem", Config(debug=True, programs=True, backends=(Backend.IVSHMEM,)))
 LOOPBACK = Topology("loopback", Config(debug=True, backends=(Backend.LOOPBACK,)), nodes="a")
-THREE = Topology("three", Config(debug=True, backends=tuple(Backend)), nodes="abc")
+THREE = Topology("three", Config(debug=True, programs=True, backends=tuple(Backend)), nodes="abc")
 # Tests that need no node.
 HOST = Topology("host", Config(backends=()), nodes="")
