@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The network interfaces of three nodes: a segment, of which each node is a port."""
+
+from .. import endpoints, network
+from ..cluster import Cluster
+from ..network import IPERF_PORT, Interface, Server, capture, iperf, ping
+from ..qemu import Backend
+from ..topologies import THREE
+from .registry import case_of, expect
+
+SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
+STREAM = 4 << 20
+# All nodes of a link, by IPv6.
+ALL_NODES = "ff02::1"
+# No node's number; its packets are for no node.
+STRANGER = 200
+
+
+def segment(pair: Cluster, backend: Backend) -> list[Interface]:
+    """The interfaces of all nodes, by one kind of device."""
+    ends = endpoints.find(pair, backend)
+    endpoints.wait_up(ends)
+    return network.up(ends)
+
+
+@case_of(THREE)
+def every_two(pair: Cluster) -> None:
+    """Every node reaches every other by either device, and each network is one of its own."""
+    for backend in SHARED:
+        found = segment(pair, backend)
+        for here in found:
+            for there in found:
+                if here != there:
+                    ping(here, there.address, "-s 1400")
+                    ping(here, f"{there.local_address}%{here.name}", "-6")
+
+
+@case_of(THREE)
+def multicast(pair: Cluster) -> None:
+    """A packet for all nodes arrives at each other node, and is answered."""
+    for backend in SHARED:
+        a, b, c = segment(pair, backend)
+        command = f"{network.PING} -6 -n -c 5 -i 0.2 -W 10 -I {a.name} {ALL_NODES}%{a.name}"
+        said = a.check(command)
+        for other in (b, c):
+            expect(f"from {other.local_address}" in said, f"{other} has not answered: {said}")
+
+
+@case_of(THREE)
+def unicast_is_private(pair: Cluster) -> None:
+    """A packet for one node is not seen by the third; one for no node is dropped."""
+    for backend in SHARED:
+        a, b, c = segment(pair, backend)
+        stranger = a.address.rpartition(".")[0] + f".{STRANGER}"
+        job = capture(c, 1, "icmp")
+        try:
+            ping(a, b.address)
+            mac = a.attribute("address").rpartition(":")[0] + f":{STRANGER:02x}"
+            a.check(f"arp -i {{name}} -s {stranger} {mac}")
+            expect(
+                a.end.node.run(f"{network.PING} -c 2 -i 0.1 -W 1 -I {a.name} {stranger}").rc != 0,
+                f"{stranger} has answered",
+            )
+            ping(a, c.address)
+            seen = job.wait(network.CAPTURE_TIMEOUT).stdout
+            expect(f"{a.address} > {c.address}" in seen, f"{c} has seen first: {seen}")
+        finally:
+            job.end()
+            a.end.node.run(f"arp -i {a.name} -d {stranger}")
+
+
+@case_of(THREE)
+def streams_to_one(pair: Cluster) -> None:
+    """Two nodes send to the third at the same time, and both arrive."""
+    for backend in SHARED:
+        a, b, c = segment(pair, backend)
+        ports = (IPERF_PORT, IPERF_PORT + 1)
+        servers = [Server.start(c, f"exec iperf3 -s -1 -p {port}", port) for port in ports]
+        clients = [
+            here.spawn(f"exec iperf3 -J -c {c.address} -n {STREAM} -p {port}")
+            for here, port in zip((a, b), ports, strict=True)
+        ]
+        try:
+            for client in clients:
+                result = client.wait(network.PROGRAM_TIMEOUT)
+                expect(result.rc == 0, f"{result}")
+        finally:
+            for job in (*clients, *(server.job for server in servers)):
+                job.end()
+
+
+@case_of(THREE)
+def two_go_on(pair: Cluster) -> None:
+    """A node is lost under a stream to it; the others have a link, and it comes back."""
+    joined = [segment(pair, backend) for backend in SHARED]
+    a, _, c = joined[0]
+    Server.start(c, "exec iperf3 -s -1", IPERF_PORT)
+    client = a.spawn(f"exec iperf3 -c {c.address} -t 0")
+    try:
+        network.wait_flow(c)
+        pair.c.kill()
+        for here, there, _ in joined:
+            ping(here, there.address)
+            with Server.start(there, "exec iperf3 -s -1 -B {address}", IPERF_PORT):
+                iperf(here, there, f"-n {STREAM}")
+            expect(here.has_link() and there.has_link(), "no link without the third")
+    finally:
+        client.end()
+    pair.revive("c")
+    for backend in SHARED:
+        a, b, c = segment(pair, backend)
+        ping(c, a.address)
+        ping(c, b.address)
