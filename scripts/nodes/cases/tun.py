@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Packets through a connection: between TUN interfaces by `uldma net --tun`, and by pppd."""
+
+import json
+import signal
+from typing import Any
+
+from .. import endpoints, network
+from ..agent import Job
+from ..cluster import Cluster
+from ..endpoints import Endpoint
+from ..kernel import DEBUG
+from ..network import Interface, Server, iperf, ping
+from ..polling import wait_until
+from ..topologies import IVSHMEM, USUAL
+from .registry import Skip, case_of, expect
+
+PORT = 740
+NAME = "bridge0"
+NETWORK = "10.118.{}.0/24"
+PPP_NETWORK = "10.119.{}.0/24"
+START_TIMEOUT = 60.0
+END_TIMEOUT = 30.0
+STREAM = 4 << 20
+# Packets that are more than all buffers of a connection and of its ends.
+FLOOD = 4000
+FLOOD_TIMEOUT = 60.0
+HANDSHAKE = r"uTUN\000\001\005\334"  # of packets up to 1500 bytes
+# What a peer sends after its connection is there, which may be no handshake, and how the other
+# side ends.
+WRONG = {
+    "another program": ("GET / HTTP", 5),
+    "another version": (r"uTUN\000\002\005\334", 5),
+    "tiny packets": (r"uTUN\000\001\000\103", 6),
+    "an empty packet": (rf"{HANDSHAKE}\000\000", 6),
+    "a packet of more than was agreed": (rf"{HANDSHAKE}\005\335", 6),
+    "the end within a packet": (rf"{HANDSHAKE}\000\100rest", 6),
+}
+# A packet of neither version of IP.
+FOREIGN = rf"{HANDSHAKE}\000\004\001two"
+
+
+def listen(end: Endpoint, options: str = "") -> Job:
+    """Start a bridge that waits for the other one."""
+    return end.spawn(f"net --tun {NAME} --listen {PORT} --json {options}")
+
+
+def connect(end: Endpoint, there: Endpoint, options: str = "") -> Job:
+    """Start a bridge that connects to the other one."""
+    return end.spawn(f"net --tun {NAME} --connect {there.number} {PORT} --wait --json {options}")
+
+
+def wait_up(jobs: list[Job], ends: list[Endpoint]) -> list[Interface]:
+    """Wait until both bridges carry packets, and give their interfaces addresses."""
+    interfaces = [Interface(end, NAME, network.address_of(end, NETWORK)) for end in ends]
+    for job, interface in zip(jobs, interfaces, strict=True):
+        job.wait_output('"mtu"', START_TIMEOUT)
+        expect(job.running, f"{job.command}: {job.text('err')}")
+        interface.up()
+    return interfaces
+
+
+def report(job: Job) -> dict[str, Any]:
+    """What a bridge says at its end, which is no failure."""
+    result = job.wait(END_TIMEOUT)
+    expect(result.rc == 0, f"{result}")
+    lines = result.stdout.splitlines()
+    expect(len(lines) == 2, f"{job.command}: {lines}")
+    found: dict[str, Any] = json.loads(lines[1])
+    return found
+
+
+@case_of(USUAL, IVSHMEM)
+def bridge(pair: Cluster) -> None:
+    """Packets of all sizes cross between two interfaces, which go with their processes."""
+    ends = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    [a, b] = ends
+    jobs = [connect(a, b, "--mtu 9000"), listen(b)]
+    try:
+        here, there = interfaces = wait_up(jobs, ends)
+        for interface in interfaces:
+            expect(interface.attribute("mtu") == "9000", f"{interface}: {jobs[0].text()}")
+        for one, other in ((here, there), (there, here)):
+            for size in (0, 56, 8972, 30000):
+                ping(one, other.address, f"-s {size}")
+            ping(one, f"{other.local_address}%{NAME}", "-6")
+        for options in ("", "-R"):
+            with Server.start(there, "exec iperf3 -s -1 -B {address}", network.IPERF_PORT):
+                sent = iperf(here, there, f"-n {STREAM} {options}")
+            expect(sent["end"]["sum_received"]["bytes"] > STREAM // 2, f"{sent['end']}")
+        jobs[0].kill(signal.SIGTERM)
+        of_a, of_b = (report(job) for job in jobs)
+        for sender, receiver in ((of_a, of_b), (of_b, of_a)):
+            arrived = receiver["packets_received"] + receiver["dropped"]
+            # The last ones may have been on their way.
+            expect(0 < arrived <= sender["packets_sent"], f"{of_a} {of_b}")
+        for interface in interfaces:
+            expect(not interface.exists(), f"{interface} is left behind")
+    finally:
+        for job in jobs:
+            job.end()
+
+
+@case_of(USUAL)
+def wrong_peers(pair: Cluster) -> None:
+    """A peer that sends anything else ends the bridge with a reason, within a limit of time."""
+    [a, b] = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    to_b = a.command(f"connect {b.number} {PORT} --wait")
+    for what, (sent, status) in WRONG.items():
+        job = listen(b)
+        a.node.run(f"printf '{sent}' | {to_b}", START_TIMEOUT)
+        result = job.wait(END_TIMEOUT)
+        expect(result.rc == status, f"{what}: {result}")
+        expect(json.loads(result.stderr)["error"]["message"] != "", f"{what}: {result}")
+    job = listen(b)
+    a.node.check(f"printf '{FOREIGN}' | {to_b}", START_TIMEOUT)
+    found = report(job)
+    expect((found["dropped"], found["packets_received"]) == (1, 0), f"{found}")
+    a.node.check("rm -f /tmp/slow && mkfifo /tmp/slow")
+    for sent in ("uTUN", rf"{HANDSHAKE}\000\100res"):
+        slow = a.node.spawn(f"exec 3<>/tmp/slow; printf '{sent}' >&3; exec {to_b} <&3")
+        try:
+            result = listen(b, "--timeout 5").wait(END_TIMEOUT)
+            late = result.rc == 4 and "data from the peer" in result.stderr
+            expect(late, f"{sent!r}, and no more: {result}")
+        finally:
+            slow.end()
+    expect(not Interface(b, NAME, "").exists(), f"{NAME} is left behind")
+
+
+@case_of(USUAL)
+def peer_that_takes_nothing(pair: Cluster) -> None:
+    """A bridge whose packets no process takes any more ends within a limit of time."""
+    [a, b] = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    to_b = a.command(f"connect {b.number} {PORT} --wait --keep")
+    a.node.check("rm -f /tmp/full && mkfifo /tmp/full")
+    peer = a.node.spawn(f"exec 3<>/tmp/full; printf '{HANDSHAKE}' | {to_b} >&3")
+    job = listen(b, "--timeout 5")
+    interface = Interface(b, NAME, network.address_of(b, NETWORK))
+    flood = f"{network.PING} -q -l {FLOOD} -c {FLOOD} -W 1 -s 1400 -I {NAME}"
+    try:
+        job.wait_output('"mtu"', START_TIMEOUT)
+        interface.up()
+        b.node.run(f"{flood} {network.address_of(a, NETWORK)}", FLOOD_TIMEOUT)
+        result = job.wait(END_TIMEOUT)
+        expect(result.rc == 4 and "memory that was sent" in result.stderr, f"{result}")
+    finally:
+        peer.end()
+        job.end()
+
+
+@case_of(USUAL)
+def lost_peer(pair: Cluster) -> None:
+    """A bridge ends when its peer is killed, and says why when its link is lost."""
+    ends = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    [a, b] = ends
+    interface = Interface(a, NAME, network.address_of(a, NETWORK))
+    for unbound in (False, True):
+        jobs = [connect(a, b), listen(b)]
+        try:
+            wait_up(jobs, ends)
+            if unbound:
+                b.node.check(b.unbind())
+            else:
+                jobs[1].kill()
+            result = jobs[0].wait(endpoints.LOSS_TIMEOUT)
+            expect(not interface.exists(), f"{interface} is left behind")
+        finally:
+            for job in jobs:
+                job.end()
+    expect(result.rc == 1 and "reset" in result.stderr, f"{result}")
+
+
+@case_of(USUAL, IVSHMEM)
+def ppp(pair: Cluster) -> None:
+    """The sample brings pppd up over a connection, and packets cross."""
+    if DEBUG:
+        raise Skip("the debug kernel has no PPP")
+    ends = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    [a, b] = ends
+    here, there = (Interface(end, "ppp0", network.address_of(end, PPP_NETWORK)) for end in ends)
+    for node in pair.nodes.values():
+        node.check("modprobe ppp_async")
+    sample = "/samples/shell/ppp.sh"
+    jobs = [
+        b.node.spawn(f"exec {sample} listen {PORT} {there.address}:{here.address}"),
+        a.node.spawn(f"exec {sample} connect {b.number} {PORT} {here.address}:{there.address}"),
+    ]
+
+    def up() -> bool:
+        for job in jobs:
+            expect(job.running, f"{job.command}: {job.text()}{job.text('err')}")
+        return all(it.exists() and it.has_link() for it in (here, there))
+
+    try:
+        wait_until(up, START_TIMEOUT, "ppp0 of both nodes")
+        network.wait_reachable((here, there))
+        for one, other in ((here, there), (there, here)):
+            for size in (56, 1400, 16000):
+                ping(one, other.address, f"-s {size}")
+        with Server.start(there, "exec iperf3 -s -1 -B {address}", network.IPERF_PORT):
+            iperf(here, there, f"-n {STREAM}")
+        jobs[1].kill(signal.SIGTERM)
+        for job in jobs:
+            job.wait(END_TIMEOUT)
+        expect(not here.exists() and not there.exists(), "ppp0 is left behind")
+    finally:
+        for job in jobs:
+            job.end()
