@@ -16,9 +16,11 @@ from ..machine import machine
 from ..paths import REPO, RESULTS
 from ..qemu import Config
 from ..results import Figure
-from . import initiation, link, lmm, semantics
+from . import initiation, link, lmm, network, semantics
 
-PARTS = ("lmm", "initiation", "link", "semantics")
+PARTS = ("lmm", "initiation", "link", "semantics", "network")
+# Those that are measured on nodes of their own.
+APART = ("network",)
 # A brief measurement of what the parts measure, too.
 RING = "ring"
 MEMORY = 1536
@@ -29,6 +31,24 @@ def measure(wanted: Sequence[str]) -> None:
     conditions = machine()
     say(f"measuring by {conditions}")
     config = Config(memory=MEMORY)
+    rings = [] if set(wanted) <= set(APART) else measure_on_pair(wanted, config)
+    if "network" in wanted:
+        network.measure(config)
+    for part in PARTS:
+        if part in wanted:
+            print(
+                f"\n{report.show(part, RESULTS)}\nmeasured by {conditions}; every figure: "
+                f"{shown(part)}, drawn in {part}-*.svg"
+            )
+    if RING in wanted:
+        print(
+            f"\n{results.figures_table(rings)}\n\nmeasured by {conditions}; every figure: "
+            f"{shown(RING)}"
+        )
+
+
+def measure_on_pair(wanted: Sequence[str], config: Config) -> list[Figure]:
+    """Measures the parts that share a pair, and their variants; returns the figures of rings."""
     rings: list[Figure] = []
     with Cluster("bench", config) as pair:
         if "lmm" in wanted:
@@ -52,17 +72,7 @@ def measure(wanted: Sequence[str]) -> None:
         matched += semantics.paced(config)
         semantics.add(matched)
         semantics.add([*matched, *semantics.by_processors(config)])
-    for part in PARTS:
-        if part in wanted:
-            print(
-                f"\n{report.show(part, RESULTS)}\nmeasured by {conditions}; every figure: "
-                f"{shown(part)}, drawn in {part}-*.svg"
-            )
-    if RING in wanted:
-        print(
-            f"\n{results.figures_table(rings)}\n\nmeasured by {conditions}; every figure: "
-            f"{shown(RING)}"
-        )
+    return rings
 
 
 def shown(name: str) -> Path:

@@ -9,10 +9,16 @@ draws them.
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import initiation, link, lmm, semantics
+from . import initiation, link, lmm, network, semantics
 from .values import Values
 
-PARTS = {"lmm": lmm, "initiation": initiation, "link": link, "semantics": semantics}
+PARTS = {
+    "lmm": lmm,
+    "initiation": initiation,
+    "link": link,
+    "semantics": semantics,
+    "network": network,
+}
 
 
 def render(part: str, values: Values) -> str:
