@@ -22,14 +22,7 @@ pub struct Export<'region> {
 
 impl<'region> Export<'region> {
     pub(crate) fn new(region: &'region Entry, name: Name, access: Access) -> Result<Self> {
-        let argument = uapi::uldma_region_export {
-            flags: access.flags(),
-            handle: region.handle,
-            name: name.get(),
-            ..Default::default()
-        };
-        sys::region_export(region.device.as_fd(), argument)
-            .map_err(|errno| Error::system(format!("export a region as {name}"), errno))?;
+        export(region, 0, name, access)?;
         Ok(Self { region, name })
     }
 
@@ -39,7 +32,26 @@ impl<'region> Export<'region> {
     }
 }
 
+/// Exports a region to the peer of that field of the argument, or to all.
+fn export(region: &Entry, peer: u32, name: Name, access: Access) -> Result<()> {
+    let argument = uapi::uldma_region_export {
+        flags: access.flags(),
+        handle: region.handle,
+        peer,
+        name: name.get(),
+        ..Default::default()
+    };
+    sys::region_export(region.device.as_fd(), argument)
+        .map_err(|errno| Error::system(format!("export a region as {name}"), errno))?;
+    Ok(())
+}
+
 impl Region {
+    /// Exports the region to one peer under a name, for as long as it is registered.
+    pub(crate) fn export_for_life(&self, peer: Peer, name: Name, access: Access) -> Result<()> {
+        export(self.entry(), peer.field(), name, access)
+    }
+
     /// Exports the region to the peer under a name, until the result is dropped.
     ///
     /// # Errors

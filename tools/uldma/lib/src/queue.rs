@@ -71,13 +71,29 @@ impl Queue<'_> {
         if !source.access.reads() || !destination.access.writes() {
             return Err(Refusal::NoRight);
         }
+        let (from, to) = (
+            (source.index, source.offset),
+            (destination.index, destination.offset),
+        );
+        self.copy_at(from, to, bytes, order)
+    }
+
+    /// Pushes a copy between regions by their indexes in the device's table.
+    #[inline]
+    pub(crate) fn copy_at(
+        &self,
+        (src, src_offset): (u32, u64),
+        (dst, dst_offset): (u32, u64),
+        bytes: u64,
+        order: Order,
+    ) -> std::result::Result<Ticket, Refusal> {
         self.push(uapi::uldma_descriptor {
             op: uapi::ULDMA_OP_COPY,
             flags: order.flags(),
-            src: source.index,
-            src_offset: source.offset,
-            dst: destination.index,
-            dst_offset: destination.offset,
+            src,
+            src_offset,
+            dst,
+            dst_offset,
             length: bytes,
             ..Default::default()
         })

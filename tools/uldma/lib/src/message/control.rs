@@ -94,10 +94,15 @@ impl Control {
                 Ok(())
             }
             None => {
-                self.channel.abandon(Violation::Handshake.into());
+                self.abandon(Violation::Handshake);
                 Err(Violation::Handshake.into())
             }
         }
+    }
+
+    /// Ends the connection to a peer that breaks the rules.
+    pub(super) fn abandon(&mut self, violation: Violation) {
+        self.channel.abandon(violation.into());
     }
 
     /// Finds out if the peer has ended, without waiting.

@@ -142,6 +142,9 @@ pub enum Violation {
     /// The peer's handshake record is invalid.
     #[error("the handshake is not of this protocol")]
     Handshake,
+    /// The peer names a place outside of the memory that it may write.
+    #[error("a place is outside of the memory")]
+    Place,
 }
 
 /// Reason for which a message could not be passed on.
