@@ -9,11 +9,13 @@ use super::control::Control;
 use super::deadline::Deadline;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
+use super::put::{Inbound, Outbound, Put};
 use super::receiving::{check, Receiver};
 use super::redirect::Redirections;
-use super::sending::{part, Piece, Sender, Sent, SentBuffer};
+use super::sending::{length_of, part, Destination, Piece, Sender, Sent, SentBuffer, Target};
 use super::MessageOptions;
 use crate::region::Registered;
+use crate::ring::Violation;
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{
     Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, ReceiveTechnique,
@@ -29,12 +31,14 @@ pub(super) struct Engine {
     pub(super) context: Context,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
+    pub(super) inbound: Option<Inbound>,
+    pub(super) outbound: Option<Outbound>,
     pub(super) exchanges: Exchanges,
     pub(super) redirections: Redirections,
     pub(super) options: MessageOptions,
     spin: Spin,
     pub(super) device: Device,
-    control: Control,
+    pub(super) control: Control,
 }
 
 impl Engine {
@@ -48,6 +52,7 @@ impl Engine {
     pub(super) fn new(
         device: Device,
         exchanges: Exchanges,
+        inbound: Option<Inbound>,
         (endpoint, control): (Endpoint, Control),
         (own, peer): (&Handshake, &Handshake),
         options: MessageOptions,
@@ -61,6 +66,11 @@ impl Engine {
                 let slots = exchanges.slots(own.piece, options.slots)?;
                 Receiver::with_slots(slots.into(), own.piece)
             }
+            ReceiveTechnique::DirectDma => {
+                let notices = Buffer::new(Put::NOTICE.saturating_mul(options.slots.into()))?;
+                let region = device.register(notices, Access::ReadWrite)?;
+                Receiver::with_slots(region.into(), own.piece)
+            }
             technique => {
                 let region = options.register(&device, Access::ReadWrite)?;
                 let receiver = Receiver::with_slots(region.into(), own.piece);
@@ -72,11 +82,23 @@ impl Engine {
         };
         endpoint.connect(peer.endpoint)?;
         let whole = peer.receiving == ReceiveTechnique::V2pDma;
+        let outbound = match (peer.receiving, peer.inbound) {
+            (ReceiveTechnique::DirectDma, None) => return Err(Violation::Handshake.into()),
+            (_, area) => area
+                .map(|area| Outbound::new(&device, peer.endpoint.node, area, deadline))
+                .transpose()?,
+        };
+        let piece = match outbound {
+            Some(_) => most,
+            None => peer.piece.min(most),
+        };
         let slots = options.register(&device, Access::ReadWrite)?;
         let slot = options.slot as u64;
         let mut connection = Self {
-            sender: Sender::new(slots, slot, peer.piece.min(most), whole),
+            sender: Sender::new(slots, slot, piece, whole),
             receiver,
+            inbound,
+            outbound,
             exchanges,
             redirections: Redirections::default(),
             endpoint,
@@ -105,7 +127,7 @@ impl Engine {
         if technique == SendTechnique::Pio {
             return Err(technique.refused("it is chosen when the connection is made"));
         }
-        self.options.sending = technique.check()?;
+        self.options.sending = technique;
         Ok(())
     }
 
@@ -119,20 +141,31 @@ impl Engine {
     /// when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
     /// of the transfer; by `V2P_DMA` when the device has read them.
     pub(super) fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        let deadline = Deadline::after(timeout);
+        self.check_takes_messages()?;
         self.begin_message()?;
+        self.send_to(message, Target::Posted, Deadline::after(timeout))
+    }
+
+    pub(super) fn send_to(
+        &mut self,
+        message: &[u8],
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
         match self.options.sending {
-            SendTechnique::CopyDma => self.send_copy(message, deadline),
+            SendTechnique::CopyDma => self.send_copy(message, target, deadline),
             // There is nothing to be pinned.
-            SendTechnique::V2pDma if message.is_empty() => self.send_copy(message, deadline),
-            SendTechnique::V2pDma => self.send_pinned(message, deadline),
-            SendTechnique::PexDma => self.send_exchanged(message, deadline),
+            SendTechnique::V2pDma if message.is_empty() => {
+                self.send_copy(message, target, deadline)
+            }
+            SendTechnique::V2pDma => self.send_pinned(message, target, deadline),
+            SendTechnique::PexDma => self.send_exchanged(message, target, deadline),
             other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
         }
     }
 
     /// Reports what has failed before.
-    fn begin_message(&mut self) -> Result<()> {
+    pub(super) fn begin_message(&mut self) -> Result<()> {
         self.harvest()?;
         let before = self.sender.check();
         before.map_err(|error| self.reason_of(error))
@@ -149,28 +182,40 @@ impl Engine {
         }
     }
 
-    pub(super) fn send_copy(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
-        for piece in self.sender.copied_pieces(message.len() as u64)? {
-            let pushed = self.push_copy(message, piece, deadline);
+    pub(super) fn send_copy(
+        &mut self,
+        message: &[u8],
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let length = message.len() as u64;
+        for piece in self.sender.copied_pieces(length)? {
+            let pushed = self.push_copy(message, target, piece, deadline);
             pushed.inspect_err(|_| self.sender.tear(piece))?;
         }
-        Ok(())
+        self.end_put(target, length, None, deadline).map(drop)
     }
 
-    fn push_copy(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
+    fn push_copy(
+        &mut self,
+        message: &[u8],
+        target: Target,
+        piece: Piece,
+        deadline: Deadline,
+    ) -> Result<()> {
         if let Some(ticket) = self.sender.blocked_by() {
             self.wait_half(ticket, deadline)?;
         }
-        self.wait_room(deadline)?;
+        self.wait_for(target, deadline)?;
         let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        self.sender
-            .push_copy(&self.context, &self.endpoint, bytes, piece)
+        let to = destination(&self.endpoint, self.outbound.as_ref(), target);
+        self.sender.push_copy(&self.context, to, bytes, piece)
     }
 
-    fn send_pinned(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
+    fn send_pinned(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
         let device = self.device.clone();
         device.with_readable(message, |region| {
-            let sent = self.start_from(region, 0, message.len() as u64, deadline)?;
+            let sent = self.start_from(region, 0, message.len() as u64, target, deadline)?;
             self.finish(&sent, deadline)
         })?
     }
@@ -183,16 +228,11 @@ impl Engine {
         part: Range<u64>,
         timeout: Duration,
     ) -> Result<Sent> {
-        let length = part.end.saturating_sub(part.start);
-        if part.start > part.end || part.end > region.length() {
-            return Err(Error::Range {
-                offset: part.start,
-                length,
-                size: region.length(),
-            });
-        }
+        let length = length_of(region, &part)?;
+        self.check_takes_messages()?;
         self.begin_message()?;
-        self.start_from(region, part.start, length, Deadline::after(timeout))
+        let deadline = Deadline::after(timeout);
+        self.start_from(region, part.start, length, Target::Posted, deadline)
     }
 
     pub(super) fn start_from(
@@ -200,18 +240,30 @@ impl Engine {
         region: &impl Registered,
         start: u64,
         length: u64,
+        target: Target,
         deadline: Deadline,
     ) -> Result<Sent> {
         let mut sent = None;
         for piece in self.sender.pieces(length)? {
-            let pushed = self.wait_room(deadline).and_then(|()| {
+            let pushed = self.wait_for(target, deadline).and_then(|()| {
                 let place = (region, start);
+                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
                 self.sender
-                    .push_from(&self.context, &self.endpoint, place, piece, sent.take())
+                    .push_from(&self.context, to, place, piece, sent.take())
             });
             sent = Some(pushed.inspect_err(|_| self.sender.tear(piece))?);
         }
+        let sent = self.end_put(target, length, sent, deadline)?;
         sent.ok_or(Refusal::BadSize.into())
+    }
+
+    /// Waits until one more piece can be sent there.
+    pub(super) fn wait_for(&mut self, target: Target, deadline: Deadline) -> Result<()> {
+        match target {
+            Target::Posted => self.wait_room(deadline),
+            // The put has a credit for its notice.
+            Target::Place(_) => self.wait_queue(deadline),
+        }
     }
 
     /// Returns true if the device has read a message, so that its memory may be changed.
@@ -237,9 +289,11 @@ impl Engine {
     /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
     /// the device has read it.
     pub(super) fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
+        self.check_takes_messages()?;
         self.begin_message()?;
         let region = self.device.register(buffer, Access::Read)?;
-        let sent = self.start_from(&region, 0, region.length(), Deadline::after(timeout))?;
+        let deadline = Deadline::after(timeout);
+        let sent = self.start_from(&region, 0, region.length(), Target::Posted, deadline)?;
         Ok(SentBuffer { sent, region })
     }
 
@@ -286,6 +340,7 @@ impl Engine {
     /// Receives the next message into the start of `target`, and returns its length. If the time is
     /// over in the middle of a message, the next call goes on with it.
     pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        self.check_receives_messages()?;
         if !self.receiver.has_slots() {
             let technique = self.options.receiving;
             return Err(technique.refused("messages arrive in posted buffers"));
@@ -334,7 +389,7 @@ impl Engine {
     }
 
     /// Posts the slots that are free, and tells the peer before it has to wait for them.
-    fn post_slots(&mut self) -> Result<()> {
+    pub(super) fn post_slots(&mut self) -> Result<()> {
         self.receiver.post_slots(&self.endpoint, &self.context)?;
         let untold = self.control.untold(self.endpoint.posted());
         if untold * 2 >= u64::from(self.options.slots) {
@@ -388,6 +443,13 @@ impl Engine {
                 self.control.wait(deadline)?;
             }
         }
+        self.wait_queue(deadline)
+    }
+
+    /// Waits until the queue has room for one more piece.
+    pub(super) fn wait_queue(&mut self, deadline: Deadline) -> Result<()> {
+        self.harvest()?;
+        self.sender.check_torn()?;
         while let Some(oldest) = self.sender.blocked_by_queue() {
             self.wait_half(oldest, deadline)?;
         }
@@ -432,5 +494,17 @@ impl Engine {
         let counted = !self.options.without_credits;
         self.sender.harvest(&self.context, counted)?;
         self.exchanges.release(self.sender.oldest())
+    }
+}
+
+/// Names the objects of the device for `target`.
+pub(super) fn destination<'engine>(
+    endpoint: &'engine Endpoint,
+    outbound: Option<&Outbound>,
+    target: Target,
+) -> Destination<'engine> {
+    match (target, outbound) {
+        (Target::Place(offset), Some(outbound)) => Destination::Place(outbound.index(), offset),
+        _ => Destination::Posted(endpoint),
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::deadline::Deadline;
-use super::engine::Engine;
+use super::engine::{destination, Engine};
+use super::sending::Target;
 use crate::exchange::ExchangeSlots;
 use crate::heap::{Area, Part};
 use crate::{Device, Error, Result, Ticket};
@@ -254,28 +255,33 @@ impl Engine {
 
     /// Sends a message by `PEX_DMA`, or, if that is not possible, in another way that leaves the
     /// caller its bytes.
-    pub(super) fn send_exchanged(&mut self, message: &[u8], deadline: Deadline) -> Result<()> {
+    pub(super) fn send_exchanged(
+        &mut self,
+        message: &[u8],
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
         let place = self
             .exchanges
             .locate(message.as_ptr() as usize, message.len());
         let sent = match place {
-            Ok((area, offset)) => self.send_protected(area, offset, message, deadline),
+            Ok((area, offset)) => self.send_protected((area, offset), message, target, deadline),
             Err(reason) => Err(reason),
         };
         match sent {
             Ok(sent) => sent,
             Err(reason) => {
                 self.exchanges.stats.not_sent.count(reason);
-                self.send_instead(message, reason, deadline)
+                self.send_instead(message, reason, target, deadline)
             }
         }
     }
 
     fn send_protected(
         &mut self,
-        area: Arc<Area>,
-        offset: u64,
+        (area, offset): (Arc<Area>, u64),
         message: &[u8],
+        target: Target,
         deadline: Deadline,
     ) -> std::result::Result<Result<()>, Reason> {
         let length = message.len() as u64;
@@ -308,10 +314,10 @@ impl Engine {
         let mut last = None;
         let mut result = Ok(());
         for piece in pieces {
-            let pushed = self.wait_room(deadline).and_then(|()| {
+            let pushed = self.wait_for(target, deadline).and_then(|()| {
                 let place = (index, offset + piece.offset);
-                self.sender
-                    .push_at(&self.context, &self.endpoint, place, piece)
+                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
+                self.sender.push_at(&self.context, to, place, piece)
             });
             match pushed {
                 Ok(ticket) => last = Some(ticket),
@@ -329,17 +335,24 @@ impl Engine {
             offset,
             length,
         });
+        let result = result.and_then(|()| self.end_put(target, length, None, deadline));
         self.exchanges.stats.sent += u64::from(result.is_ok());
-        Ok(result)
+        Ok(result.map(drop))
     }
 
     /// Sends a message that cannot be exchanged: a longer one that can be pinned by `V2P_DMA`, any
     /// other one by `COPY_DMA`.
-    fn send_instead(&mut self, message: &[u8], reason: Reason, deadline: Deadline) -> Result<()> {
+    fn send_instead(
+        &mut self,
+        message: &[u8],
+        reason: Reason,
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
         if reason == Reason::Ordinary && message.len() > self.options.slot {
             let device = self.device.clone();
             let sent = device.with_readable(message, |region| {
-                let sent = self.start_from(region, 0, message.len() as u64, deadline)?;
+                let sent = self.start_from(region, 0, message.len() as u64, target, deadline)?;
                 self.finish(&sent, deadline)
             });
             if let Ok(sent) = sent {
@@ -347,6 +360,6 @@ impl Engine {
                 return sent;
             }
         }
-        self.send_copy(message, deadline)
+        self.send_copy(message, target, deadline)
     }
 }

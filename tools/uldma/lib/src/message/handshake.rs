@@ -2,26 +2,29 @@
 
 //! The first message over the channel of a message connection: each side names its endpoint.
 
+use super::put::{Named, PutArea};
 use crate::ring::Violation;
-use crate::{EndpointName, ReceiveTechnique, Result};
+use crate::{EndpointName, Name, ReceiveTechnique, Result};
 
 /// "uldmamsg".
 const MAGIC: u64 = u64::from_le_bytes(*b"uldmamsg");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What one side sends first: 64 bytes, little-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
 /// | 0 | 8 | magic, `"uldmamsg"` |
-/// | 8 | 4 | version, 2 |
+/// | 8 | 4 | version, 3 |
 /// | 12 | 4 | receiving technique |
 /// | 16 | 8 | bytes of the longest message of the device |
 /// | 24 | 4 | node |
 /// | 28 | 4 | index of the endpoint |
 /// | 32 | 8 | generation of the endpoint |
 /// | 40 | 4 | one if messages have to go through the window, else zero |
-/// | 44 | 20 | zero |
+/// | 44 | 4 | number of puts that can arrive before the receiver asks for them, or zero |
+/// | 48 | 8 | name of the memory into which the peer puts bytes, or zero |
+/// | 56 | 8 | its bytes, or zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     pub(super) receiving: ReceiveTechnique,
@@ -31,6 +34,8 @@ pub(super) struct Handshake {
     pub(super) endpoint: EndpointName,
     /// Messages have to go through the window.
     pub(super) through_window: bool,
+    /// By `DIRECT_DMA`, the memory into which the peer puts bytes.
+    pub(super) inbound: Option<Named>,
 }
 
 impl Handshake {
@@ -51,6 +56,11 @@ impl Handshake {
         put(28, &self.endpoint.index.to_le_bytes());
         put(32, &self.endpoint.generation.to_le_bytes());
         put(40, &u32::from(self.through_window).to_le_bytes());
+        if let Some(Named { name, area }) = self.inbound {
+            put(44, &area.puts.to_le_bytes());
+            put(48, &name.get().to_le_bytes());
+            put(56, &area.bytes.to_le_bytes());
+        }
         bytes
     }
 
@@ -67,10 +77,20 @@ impl Handshake {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let rest = bytes.get(44..)?;
         let known = word(0)? == MAGIC && half(8)? == VERSION;
         let piece = word(16)?;
-        (known && piece > 0 && rest.iter().all(|&byte| byte == 0)).then_some(())?;
+        (known && piece > 0).then_some(())?;
+        let receiving = ReceiveTechnique::from_number(half(12)?)?;
+        let inbound = match (Name::new(word(48)?), half(44)?, word(56)?) {
+            (None, 0, 0) => None,
+            (None, _, _) | (_, 0, _) | (_, _, 0) => return None,
+            (Some(name), puts, bytes) => Some(Named {
+                name,
+                area: PutArea { bytes, puts },
+            }),
+        };
+        let names_places = receiving == ReceiveTechnique::DirectDma;
+        (names_places || inbound.is_none()).then_some(())?;
         let through_window = match half(40)? {
             0 => false,
             1 => true,
@@ -78,7 +98,8 @@ impl Handshake {
         };
         Some(Self {
             through_window,
-            receiving: ReceiveTechnique::from_number(half(12)?)?,
+            inbound,
+            receiving,
             piece,
             endpoint: EndpointName {
                 node: half(24)?,
@@ -102,28 +123,51 @@ mod tests {
             generation: 0x1122_3344_5566_7788,
         },
         through_window: true,
+        inbound: None,
     };
+
+    fn with_inbound() -> Handshake {
+        Handshake {
+            receiving: ReceiveTechnique::DirectDma,
+            inbound: Some(Named {
+                name: Name::new(0x0102_0304_0506_0708).unwrap(),
+                area: PutArea {
+                    bytes: 1 << 20,
+                    puts: 8,
+                },
+            }),
+            ..HANDSHAKE
+        }
+    }
 
     #[test]
     fn a_hello_arrives_as_it_was_sent() {
         let bytes = HANDSHAKE.encode();
         assert_eq!(&bytes[..8], b"uldmamsg");
-        assert_eq!(bytes[8..16], [2, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [3, 0, 0, 0, 4, 0, 0, 0]);
         assert_eq!(bytes[24..32], [3, 0, 0, 0, 77, 0, 0, 0]);
         assert_eq!(Handshake::decode(&bytes).unwrap(), HANDSHAKE);
+        let bytes = with_inbound().encode();
+        assert_eq!(bytes[48..50], [8, 7]);
+        assert_eq!(Handshake::decode(&bytes).unwrap(), with_inbound());
+    }
+
+    #[test]
+    fn memory_for_puts_is_named_by_direct_dma_alone() {
+        let mut other = with_inbound();
+        other.receiving = ReceiveTechnique::CopyDma;
+        assert!(Handshake::decode(&other.encode()).is_err());
     }
 
     /// Every byte matters: no other value of it gives the same handshake.
     #[test]
     fn changed_bytes_are_refused_or_seen() {
-        let bytes = HANDSHAKE.encode();
+        let (handshake, bytes) = (with_inbound(), with_inbound().encode());
         for at in 0..Handshake::SIZE {
             for flip in [1, 0x80] {
                 let mut changed = bytes;
                 changed[at] ^= flip;
-                assert!(
-                    Handshake::decode(&changed).map_or(true, |handshake| handshake != HANDSHAKE)
-                );
+                assert!(Handshake::decode(&changed).map_or(true, |changed| changed != handshake));
             }
         }
         assert!(Handshake::decode(&bytes[1..]).is_err());

@@ -16,6 +16,7 @@ mod exchange;
 mod handshake;
 mod listener;
 mod options;
+mod put;
 mod receiving;
 mod redirect;
 mod sending;
@@ -35,6 +36,8 @@ pub use self::exchange::{ExchangeStats, Fallbacks};
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::options::MessageOptions;
+use self::put::Inbound;
+pub use self::put::{Put, PutArea};
 pub use self::redirect::Redirections;
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
@@ -42,7 +45,8 @@ use self::window::Window;
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::{
-    sys, Buffer, Channel, ConnectOptions, Device, Endpoint, EndpointName, Error, Peer, Result, Spin,
+    sys, Buffer, Channel, ConnectOptions, Device, Endpoint, EndpointName, Error, Peer, Region,
+    Result, Spin,
 };
 
 /// Bytes of each ring of the channel.
@@ -62,6 +66,8 @@ const NO_ENGINE: &str = "messages go through the window: use send and receive";
 /// | send a buffer, pinned for the message (`V2P_DMA`) | [`MessageConnection::send_buffer`], [`MessageConnection::reclaim`] |
 /// | receive into any memory (`PIO`, `COPY_DMA`) | [`MessageConnection::receive`] |
 /// | receive into the memory of a call that comes first (`REDIRECT`) | [`MessageConnection::receive`] |
+/// | put bytes into the peer's memory, which receives by `DIRECT_DMA` | [`MessageConnection::put`], [`MessageConnection::start_put`] |
+/// | let the peer name the place (`DIRECT_DMA`) | [`MessageConnection::receive_put`], [`MessageConnection::inbound`] |
 /// | receive into posted buffers (`V2P_DMA`) | [`MessageConnection::post`], [`MessageConnection::receive_buffer`] |
 /// | send and receive without copies (`PEX_DMA`) | the calls for any memory, with [`Device::exchangeable`] |
 ///
@@ -119,11 +125,16 @@ impl MessageConnection {
             endpoint(&device, query.max_transfer)?
         };
         let name = endpoint.as_ref().map(Endpoint::name);
+        let inbound = match endpoint {
+            Some(_) => Inbound::new(&device, node, &options)?,
+            None => None,
+        };
         let own = Handshake {
             receiving: options.receiving,
             piece: options.piece(query.page_size, query.max_transfer),
             endpoint: name.map_or_else(|| no_endpoint(query.node), Ok)?,
             through_window: name.is_none(),
+            inbound: inbound.as_ref().map(Inbound::named),
         };
         let (control, peer) = Control::exchange(channel, &own, timeout)?;
         if peer.endpoint.node != node {
@@ -133,7 +144,8 @@ impl MessageConnection {
         let path = match endpoint.filter(|_| !peer.through_window) {
             Some(endpoint) => {
                 let ends = (endpoint, control);
-                let engine = Engine::new(device, exchanges, ends, both, options, deadline)?;
+                let engine =
+                    Engine::new(device, exchanges, inbound, ends, both, options, deadline)?;
                 Path::Engine(Box::new(engine))
             }
             None => {
@@ -245,6 +257,68 @@ impl MessageConnection {
     /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed.
     pub fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
         self.sending_engine()?.reclaim(message, timeout)
+    }
+
+    /// Returns the memory that the peer receives into by `DIRECT_DMA`; none if it receives otherwise.
+    pub fn outbound(&self) -> Option<PutArea> {
+        match &self.path {
+            Path::Engine(engine) => engine.outbound(),
+            Path::Window(_) => None,
+        }
+    }
+
+    /// Puts `message` at `offset` of the peer's memory, and lets the peer know
+    /// ([`MessageConnection::receive_put`]). Waits while the peer has not asked for as many puts as
+    /// it has slots; apart from this, the peer is not asked. The bytes of `message` may be changed
+    /// when this returns, as after [`MessageConnection::send`]. After a put that failed, the
+    /// connection sends nothing more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the peer's memory has no such part; [`Error::Technique`] when the peer
+    /// receives otherwise, and for `DIRECT_DMA`; those of [`MessageConnection::send`].
+    pub fn put(&mut self, message: &[u8], offset: u64, timeout: Duration) -> Result<()> {
+        self.sending_engine()?.put(message, offset, timeout)
+    }
+
+    /// Puts a part of registered memory at `offset` of the peer's memory by `DIRECT_DMA`, and
+    /// returns before the device has read it, as [`MessageConnection::start`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MessageConnection::start`]; [`Error::Range`] when the peer's memory has no such
+    /// part; [`Error::Technique`] when the peer receives otherwise.
+    pub fn start_put(
+        &mut self,
+        region: &impl Registered,
+        part: Range<u64>,
+        offset: u64,
+        timeout: Duration,
+    ) -> Result<Sent> {
+        let engine = self.sending_engine()?;
+        engine.start_put(region, part, offset, timeout)
+    }
+
+    /// Returns the memory into which the peer puts bytes, by `DIRECT_DMA`; the peer can write it at
+    /// any time.
+    pub fn inbound(&self) -> Option<&Region> {
+        match &self.path {
+            Path::Engine(engine) => engine.inbound(),
+            Path::Window(_) => None,
+        }
+    }
+
+    /// Waits until the peer has put bytes into the memory of this side, and returns their place.
+    /// With as many slots as places, an honest peer does not write this place again before the next
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], [`Error::Closed`] after the last put, [`Error::LinkDown`];
+    /// [`Error::Violation`] when the peer names a place outside of the memory, which ends the
+    /// connection; [`Error::Technique`] when messages arrive otherwise.
+    pub fn receive_put(&mut self, timeout: Duration) -> Result<Put> {
+        self.receiving_engine()?.receive_put(timeout)
     }
 
     /// Waits until all messages are in the peer's memory.

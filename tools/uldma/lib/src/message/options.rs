@@ -2,6 +2,7 @@
 
 //! Options of message connections.
 
+use super::put::Put;
 use crate::status::RECORDS;
 use crate::{Access, Buffer, Device, Error, ReceiveTechnique, Region, Result, SendTechnique};
 
@@ -12,9 +13,11 @@ pub struct MessageOptions {
     pub sending: SendTechnique,
     /// Technique of receiving.
     pub receiving: ReceiveTechnique,
-    /// Bytes of a slot. A longer message takes several and arrives as one.
+    /// Bytes of a slot. A longer message takes several and arrives as one. Where the sender names
+    /// the place (`DIRECT_DMA`), the memory has the bytes of all slots.
     pub slot: usize,
-    /// Slots for sending, and for receiving, at most 64 each.
+    /// Slots for sending, and for receiving, at most 64 each. Where the sender names the place, so
+    /// many puts can arrive before the receiver asks for them.
     pub slots: u8,
     /// Send without credits: a message for which the peer has posted no buffer fails at once, with
     /// [`Refusal::NotReady`] (the rule of VIA). Otherwise sending waits for a buffer (with its
@@ -45,8 +48,6 @@ impl MessageOptions {
     ///
     /// [`Error::Technique`], [`Error::Range`].
     pub(super) fn check(&self) -> Result<()> {
-        self.sending.check()?;
-        self.receiving.check()?;
         if self.needs_window() {
             self.check_window()?;
         }
@@ -82,6 +83,8 @@ impl MessageOptions {
         let slot = self.slot as u64;
         match self.receiving {
             ReceiveTechnique::V2pDma => most,
+            // Only notices are messages.
+            ReceiveTechnique::DirectDma => Put::NOTICE as u64,
             // Pages of a slot are exchanged.
             ReceiveTechnique::PexDma => slot.next_multiple_of(page_size.max(1)),
             _ => slot,

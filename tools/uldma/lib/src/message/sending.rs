@@ -3,8 +3,11 @@
 //! The sending half of a message connection: slots, sends under way, and their results.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::put::Put;
+use crate::descriptor::Order;
 use crate::region::Registered;
 use crate::status::RECORDS;
 use crate::{Buffer, Completion, Context, Endpoint, Error, Refusal, Region, Result, Ticket};
@@ -79,6 +82,24 @@ struct UnderWay {
     is_part: bool,
 }
 
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To the next buffer that the peer has posted.
+    Posted,
+    /// To this offset of the peer's memory.
+    Place(u64),
+}
+
+/// The same, with the objects of the device.
+#[derive(Debug)]
+pub(super) enum Destination<'engine> {
+    /// To the peer of this endpoint.
+    Posted(&'engine Endpoint),
+    /// To a region by its index, from this offset on. What is pushed next depends on it.
+    Place(u32, u64),
+}
+
 /// A part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -107,6 +128,23 @@ pub(super) fn pieces(length: u64, most: u64) -> impl Iterator<Item = Piece> {
             more: number + 1 < count,
         }
     })
+}
+
+/// Returns the bytes of a part of a region.
+///
+/// # Errors
+///
+/// [`Error::Range`] if the region has no such part.
+pub(super) fn length_of(region: &impl Registered, part: &Range<u64>) -> Result<u64> {
+    let length = part.end.saturating_sub(part.start);
+    if part.start > part.end || part.end > region.length() {
+        return Err(Error::Range {
+            offset: part.start,
+            length,
+            size: region.length(),
+        });
+    }
+    Ok(length)
 }
 
 /// Returns the bytes of a piece.
@@ -174,14 +212,14 @@ impl Sender {
     pub(super) fn push_copy(
         &mut self,
         context: &Context,
-        endpoint: &Endpoint,
+        destination: Destination<'_>,
         bytes: &[u8],
         piece: Piece,
     ) -> Result<()> {
         let offset = self.slots.next as u64 * self.slots.bytes;
         self.slots.region.write(offset, bytes)?;
         let place = (self.slots.region.index(), offset);
-        let ticket = self.push_at(context, endpoint, place, piece)?;
+        let ticket = self.push_at(context, destination, place, piece)?;
         if let Some(last) = self.slots.tickets.get_mut(self.slots.next) {
             *last = Some(ticket);
         }
@@ -194,42 +232,86 @@ impl Sender {
     pub(super) fn push_at(
         &mut self,
         context: &Context,
-        endpoint: &Endpoint,
+        destination: Destination<'_>,
         place: (u32, u64),
         piece: Piece,
     ) -> Result<Ticket> {
-        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
-        let ticket = queue.send_at(place, piece.bytes, endpoint, piece.more)?;
-        queue.submit();
-        self.note(ticket, None, piece);
-        Ok(ticket)
+        self.push(context, destination, place, piece, None)
     }
 
     /// Sends a piece from a region; `sent` is the message that it belongs to, if it has begun.
     pub(super) fn push_from(
         &mut self,
         context: &Context,
-        endpoint: &Endpoint,
+        destination: Destination<'_>,
         (region, start): (&impl Registered, u64),
         piece: Piece,
         sent: Option<Sent>,
     ) -> Result<Sent> {
-        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
-        let place = (region, start + piece.offset);
-        let last = queue.send(place, piece.bytes, endpoint, piece.more)?;
-        queue.submit();
+        if !region.access().reads() {
+            return Err(Refusal::NoRight.into());
+        }
+        let place = (region.index(), start + piece.offset);
         let fate = sent.map_or_else(Fate::default, |sent| sent.fate);
-        self.note(last, Some(Arc::clone(&fate)), piece);
+        let last = self.push(context, destination, place, piece, Some(Arc::clone(&fate)))?;
         Ok(Sent { last, fate })
     }
 
-    fn note(&mut self, ticket: Ticket, fate: Option<Fate>, piece: Piece) {
+    /// Sends the notice at `place`, which ends what was put before it; `sent` is the put, if its
+    /// sender asks for its result.
+    pub(super) fn push_notice(
+        &mut self,
+        context: &Context,
+        endpoint: &Endpoint,
+        place: (u32, u64),
+        sent: Option<Sent>,
+    ) -> Result<Option<Sent>> {
+        // As a part of the put it leaves the connection torn if it fails.
+        let piece = Piece {
+            offset: 1,
+            bytes: Put::NOTICE as u64,
+            more: false,
+        };
+        let fate = sent.map(|sent| sent.fate);
+        let last = self.push(
+            context,
+            Destination::Posted(endpoint),
+            place,
+            piece,
+            fate.clone(),
+        )?;
+        Ok(fate.map(|fate| Sent { last, fate }))
+    }
+
+    fn push(
+        &mut self,
+        context: &Context,
+        destination: Destination<'_>,
+        place: (u32, u64),
+        piece: Piece,
+        fate: Option<Fate>,
+    ) -> Result<Ticket> {
+        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
+        let (ticket, is_part) = match destination {
+            Destination::Posted(endpoint) => {
+                let ticket = queue.send_at(place, piece.bytes, endpoint, piece.more)?;
+                self.sent += 1;
+                (ticket, piece.is_part())
+            }
+            Destination::Place(region, start) => {
+                let target = (region, start + piece.offset);
+                let ticket = queue.copy_at(place, target, piece.bytes, Order::LINK)?;
+                // Its notice has still to be sent.
+                (ticket, true)
+            }
+        };
+        queue.submit();
         self.under_way.push_back(UnderWay {
             ticket,
             fate,
-            is_part: piece.is_part(),
+            is_part,
         });
-        self.sent += 1;
+        Ok(ticket)
     }
 
     /// Notes that `piece` of a message cannot be sent. If others of it were, the peer would take the

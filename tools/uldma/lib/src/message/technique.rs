@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// Defines the techniques of one direction: names, and the reason for which one is refused.
+/// Defines the techniques of one direction and their names.
 macro_rules! techniques {
     ($(#[$doc:meta])* $Technique:ident, $direction:literal, {
-        $($(#[$text:meta])* $Name:ident, $name:literal, $why:expr;)*
+        $($(#[$text:meta])* $Name:ident, $name:literal;)*
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,18 +27,6 @@ macro_rules! techniques {
                 match self {
                     $(Self::$Name => $name,)*
                 }
-            }
-
-            /// Checks that message connections can use the technique.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::Technique`].
-            pub(crate) fn check(self) -> Result<Self> {
-                let why: Option<&'static str> = match self {
-                    $(Self::$Name => $why,)*
-                };
-                why.map_or(Ok(self), |why| Err(self.refused(why)))
             }
 
             /// Checks that the technique can be used where messages go through the window.
@@ -90,15 +78,15 @@ techniques! {
     /// A technique of sending, see `Documentation/uldma/semantics.rst`.
     SendTechnique, "sending", {
         /// The processor writes the message into the window.
-        Pio, "pio", None;
+        Pio, "pio";
         /// The processor copies the message into a registered slot, which the device reads.
-        CopyDma, "copy-dma", None;
+        CopyDma, "copy-dma";
         /// The device reads memory that was registered when the connection was made.
-        DirectDma, "direct-dma", None;
+        DirectDma, "direct-dma";
         /// The device reads the program's own memory, which is pinned for the message.
-        V2pDma, "v2p-dma", None;
+        V2pDma, "v2p-dma";
         /// The device reads the program's own pages, which are write-protected meanwhile.
-        PexDma, "pex-dma", None;
+        PexDma, "pex-dma";
     }
 }
 
@@ -106,18 +94,17 @@ techniques! {
     /// A technique of receiving, see `Documentation/uldma/semantics.rst`.
     ReceiveTechnique, "receiving", {
         /// The device writes into the window, from where the processor reads.
-        Pio, "pio", None;
+        Pio, "pio";
         /// The device writes into a registered slot, from where the processor copies.
-        CopyDma, "copy-dma", None;
+        CopyDma, "copy-dma";
         /// The sender names the place in memory that was registered when the connection was made.
-        DirectDma, "direct-dma",
-            Some("the sender names the place: use Region::export and Device::import");
+        DirectDma, "direct-dma";
         /// The device writes into memory that the program has posted.
-        V2pDma, "v2p-dma", None;
+        V2pDma, "v2p-dma";
         /// The driver exchanges the pages of a slot with the program's.
-        PexDma, "pex-dma", None;
+        PexDma, "pex-dma";
         /// The device writes into the memory of the call if that has come before, else into a slot.
-        Redirect, "redirect", None;
+        Redirect, "redirect";
     }
 }
 
@@ -167,10 +154,11 @@ mod tests {
 
     #[test]
     fn a_refusal_names_direction_technique_and_reason() {
-        assert!(SendTechnique::CopyDma.check().is_ok());
-        let error = ReceiveTechnique::DirectDma.check().unwrap_err().to_string();
+        assert!(SendTechnique::CopyDma.check_window().is_ok());
+        let error = ReceiveTechnique::DirectDma.check_window().unwrap_err();
+        let error = error.to_string();
         assert!(
-            error.starts_with("receiving by direct-dma: the sender"),
+            error.starts_with("receiving by direct-dma: messages go"),
             "{error}"
         );
         let error = SendTechnique::V2pDma.check_window().unwrap_err();
