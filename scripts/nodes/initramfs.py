@@ -86,6 +86,7 @@ TEST_NAMES = (
     "locked_memory",
     "message_exchange",
     "message_hazard",
+    "message_put",
     "message_redirect",
     "shared_pages",
 )
