@@ -1,152 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `uldma send` and `uldma recv`: messages by the techniques of sending and receiving.
+//! `uldma send`.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::ops::DerefMut;
-use std::time::{Duration, Instant};
+use std::io::{self, Read};
+use std::time::Duration;
 
-use serde::Serialize;
 use uldma::{
-    Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, ExchangeStats, Fallbacks,
-    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, Redirections, Region,
-    SendTechnique, Sent, SentBuffer,
+    Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, MessageConnection,
+    MessageOptions, PutArea, Region, SendTechnique, Sent, SentBuffer,
 };
 
-use crate::args::{Common, Recv, Send, SlotArgs};
+use super::{options, Counter, Exchange};
+use crate::args::{Common, Send};
 use crate::connection;
-use crate::failure::{Failure, Kind, Result};
-use crate::output;
-use crate::progress::{Progress, Style};
-use crate::schema::SCHEMA_VERSION;
-
-/// Time of a wait for a message: practically unlimited.
-const FOREVER: Duration = Duration::from_secs(86_400);
-
-/// The report of one side.
-#[derive(Debug, Serialize)]
-struct Report {
-    schema_version: u32,
-    technique: &'static str,
-    messages: u64,
-    bytes: u64,
-    seconds: f64,
-    mb_per_s: f64,
-    /// System calls by the library during the transfer.
-    syscalls: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exchange: Option<Exchange>,
-    /// Pieces that arrived where they were received into.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redirected: Option<u64>,
-    /// Pieces that were copied from slots.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from_slots: Option<u64>,
-}
-
-/// What page exchange did: the half of one side.
-#[derive(Debug, Serialize)]
-struct Exchange {
-    /// Messages sent from protected pages.
-    sent: u64,
-    pages_clean: u64,
-    pages_copied: u64,
-    pages_exchanged: u64,
-    tail_bytes: u64,
-    /// Messages, or pieces, that were not exchanged, by reason.
-    small: u64,
-    ordinary: u64,
-    pinned: u64,
-    unaligned: u64,
-    busy: u64,
-    limit: u64,
-}
-
-impl Exchange {
-    fn new(stats: &ExchangeStats, fallbacks: &Fallbacks) -> Self {
-        Self {
-            sent: stats.sent,
-            pages_clean: stats.pages_clean,
-            pages_copied: stats.pages_copied,
-            pages_exchanged: stats.pages_exchanged,
-            tail_bytes: stats.tail_bytes,
-            small: fallbacks.small,
-            ordinary: fallbacks.ordinary,
-            pinned: fallbacks.pinned,
-            unaligned: fallbacks.unaligned,
-            busy: fallbacks.busy,
-            limit: fallbacks.limit,
-        }
-    }
-}
-
-/// Counts what was moved.
-struct Counter {
-    start: Instant,
-    calls: u64,
-    messages: u64,
-    bytes: u64,
-    progress: Progress,
-}
-
-impl Counter {
-    fn new(progress: Progress) -> Self {
-        Self {
-            start: Instant::now(),
-            calls: uldma::calls(),
-            messages: 0,
-            bytes: 0,
-            progress,
-        }
-    }
-
-    fn add(&mut self, length: usize) {
-        self.messages += 1;
-        self.bytes += length as u64;
-        self.progress.inc(length);
-    }
-
-    /// Prints the report to standard error, if it is requested.
-    fn print(
-        self,
-        common: &Common,
-        technique: &'static str,
-        exchange: Option<Exchange>,
-        redirections: Option<Redirections>,
-    ) -> Result<()> {
-        self.progress.finish();
-        if !common.json {
-            return Ok(());
-        }
-        let seconds = self.start.elapsed().as_secs_f64();
-        let report = Report {
-            schema_version: SCHEMA_VERSION,
-            technique,
-            messages: self.messages,
-            bytes: self.bytes,
-            seconds,
-            mb_per_s: output::megabytes_per_second(self.bytes, seconds),
-            syscalls: uldma::calls() - self.calls,
-            exchange,
-            redirected: redirections.map(|counts| counts.redirected),
-            from_slots: redirections.map(|counts| counts.from_slots),
-        };
-        let text =
-            serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
-        eprintln!("{text}");
-        Ok(())
-    }
-}
-
-fn options(slots: &SlotArgs) -> MessageOptions {
-    MessageOptions {
-        slot: slots.slot,
-        slots: slots.slots,
-        exchange_from: slots.exchange_from,
-        ..MessageOptions::default()
-    }
-}
+use crate::failure::{Failure, Result};
+use crate::progress::Style;
 
 /// Runs `uldma send`.
 pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
@@ -166,10 +35,11 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let style = Style::new(common, &args.slots.progress);
     let mut counter = Counter::new(connection::progress(style));
     let (count, length) = (usize::from(args.slots.slots), args.message);
+    let mut places = Places::new(&connection, length)?;
     let mut sender = Sender::new((&device, &connection), args.technique, count, length)?;
     let mut input = io::stdin().lock();
     loop {
-        match sender.send_next(&mut connection, &mut input, common.timeout) {
+        match sender.send_next(&mut connection, &mut places, &mut input, common.timeout) {
             Ok(0) => break,
             Ok(sent) => counter.add(sent),
             // What failed first is the reason of what failed now.
@@ -179,12 +49,72 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     sender.finish(&mut connection, common.timeout)?;
     // An empty message ends the data, unlike the end of the program.
     connection.set_sending(SendTechnique::CopyDma)?;
-    connection.send(&[], common.timeout)?;
+    places.send(&mut connection, &[], common.timeout)?;
     connection.flush(common.timeout)?;
     let stats = connection.exchange_stats();
     let exchange =
         (args.technique == SendTechnique::PexDma).then(|| Exchange::new(&stats, &stats.not_sent));
     counter.print(common, args.technique.name(), exchange, None)
+}
+
+/// The places of a receiver that lets the sender name them, used in turns.
+struct Places {
+    area: Option<PutArea>,
+    /// Bytes of a place.
+    bytes: u64,
+    /// Number of the next one.
+    next: u32,
+}
+
+impl Places {
+    /// Checks that a place has room for a message of `length` bytes.
+    fn new(connection: &MessageConnection, length: usize) -> Result<Self> {
+        let area = connection.outbound();
+        let bytes = area.map_or(0, |area| area.bytes / u64::from(area.puts).max(1));
+        if area.is_some() && length as u64 > bytes {
+            let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
+            return Err(Error::TooLong { length, limit }.into());
+        }
+        Ok(Self {
+            area,
+            bytes,
+            next: 0,
+        })
+    }
+
+    /// Returns the offset of the next place; none where messages are sent.
+    fn take(&mut self) -> Option<u64> {
+        let area = self.area?;
+        let offset = u64::from(self.next) * self.bytes;
+        self.next = (self.next + 1) % area.puts.max(1);
+        Some(offset)
+    }
+
+    fn send(
+        &mut self,
+        connection: &mut MessageConnection,
+        message: &[u8],
+        timeout: Duration,
+    ) -> uldma::Result<()> {
+        match self.take() {
+            Some(offset) => connection.put(message, offset, timeout),
+            None => connection.send(message, timeout),
+        }
+    }
+
+    fn start(
+        &mut self,
+        connection: &mut MessageConnection,
+        region: &Region,
+        length: usize,
+        timeout: Duration,
+    ) -> uldma::Result<Sent> {
+        let part = 0..length as u64;
+        match self.take() {
+            Some(offset) => connection.start_put(region, part, offset, timeout),
+            None => connection.start(region, part, timeout),
+        }
+    }
 }
 
 /// The memory that messages are sent from.
@@ -247,6 +177,7 @@ impl Sender {
     fn send_next(
         &mut self,
         connection: &mut MessageConnection,
+        places: &mut Places,
         input: &mut impl Read,
         timeout: Duration,
     ) -> Result<usize> {
@@ -254,7 +185,7 @@ impl Sender {
             Self::Bytes(bytes) => {
                 let length = fill(input, bytes)?;
                 if length > 0 {
-                    connection.send(&bytes[..length], timeout)?;
+                    places.send(connection, &bytes[..length], timeout)?;
                 }
                 Ok(length)
             }
@@ -264,7 +195,7 @@ impl Sender {
                 };
                 let length = fill(input, &mut buffer)?;
                 if length > 0 {
-                    connection.send(&buffer[..length], timeout)?;
+                    places.send(connection, &buffer[..length], timeout)?;
                 }
                 buffers.push_back(buffer);
                 Ok(length)
@@ -279,8 +210,7 @@ impl Sender {
                 let mut bytes = vec![0; *most];
                 let length = fill(input, &mut bytes)?;
                 region.write(0, &bytes[..length])?;
-                let sent =
-                    (length > 0).then(|| connection.start(&region, 0..length as u64, timeout));
+                let sent = (length > 0).then(|| places.start(connection, &region, length, timeout));
                 regions.push_back((region, sent.transpose()?));
                 Ok(length)
             }
@@ -293,6 +223,11 @@ impl Sender {
                 let length = fill(input, &mut buffer)?;
                 match length {
                     0 => {}
+                    // Puts are of memory that the caller keeps.
+                    length if places.area.is_some() => {
+                        places.send(connection, &buffer[..length], timeout)?;
+                        buffers.push_back(Turn::Free(buffer));
+                    }
                     length if length == buffer.len() => {
                         let sent = connection.send_buffer(buffer, timeout)?;
                         buffers.push_back(Turn::Sent(sent));
@@ -357,80 +292,6 @@ fn fill(input: &mut impl Read, target: &mut [u8]) -> Result<usize> {
         }
     }
     Ok(length)
-}
-
-/// Runs `uldma recv`.
-pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
-    let device = common.open()?;
-    let options = MessageOptions {
-        receiving: args.technique,
-        ..options(&args.slots)
-    };
-    let listener = MessageListener::new(&device, args.port, 1, options)?;
-    let (mut connection, _) = listener.accept(common.timeout)?;
-    let style = Style::new(common, &args.slots.progress);
-    let mut counter = Counter::new(Progress::new(style, "receive", None));
-    let mut output = io::stdout().lock();
-    let mut write = |bytes: &[u8], counter: &mut Counter| {
-        counter.add(bytes.len());
-        output
-            .write_all(bytes)
-            .and_then(|()| output.flush())
-            .map_err(|error| Failure::io("standard output", &error))
-    };
-    let failed = match args.technique {
-        ReceiveTechnique::V2pDma => {
-            for _ in 0..args.slots.slots {
-                connection.post(Buffer::new(args.slots.slot)?)?;
-            }
-            loop {
-                match connection.receive_buffer(FOREVER) {
-                    Ok((_, 0)) => break None,
-                    Ok((buffer, length)) => {
-                        write(&buffer[..length.min(buffer.len())], &mut counter)?;
-                        connection.post(buffer)?;
-                    }
-                    Err(error) => break Some(error),
-                }
-            }
-        }
-        technique => {
-            let mut bytes = target(&device, technique, args.longest)?;
-            loop {
-                match connection.receive(&mut bytes, FOREVER) {
-                    Ok(0) => break None,
-                    Ok(length) => write(&bytes[..length], &mut counter)?,
-                    Err(error) => break Some(error),
-                }
-            }
-        }
-    };
-    let stats = connection.exchange_stats();
-    let exchange = (args.technique == ReceiveTechnique::PexDma)
-        .then(|| Exchange::new(&stats, &stats.not_exchanged));
-    let redirections =
-        (args.technique == ReceiveTechnique::Redirect).then(|| connection.redirections());
-    match failed {
-        None => counter.print(common, args.technique.name(), exchange, redirections),
-        Some(Error::Closed | Error::LinkDown) => Err(Failure::new(
-            Kind::Peer,
-            "the other side went away before the end of the data",
-        )),
-        Some(error) => Err(error.into()),
-    }
-}
-
-/// Allocates the memory that messages are received into.
-fn target(
-    device: &Device,
-    technique: ReceiveTechnique,
-    longest: Option<usize>,
-) -> Result<Box<dyn DerefMut<Target = [u8]>>> {
-    Ok(match technique {
-        // Its pages are charged to RLIMIT_MEMLOCK.
-        ReceiveTechnique::PexDma => Box::new(device.exchangeable(longest.unwrap_or(1 << 20))?),
-        _ => Box::new(vec![0; longest.unwrap_or(16 << 20)]),
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `uldma send` and `uldma recv`: messages by the techniques of sending and receiving.
+
+mod recv;
+mod send;
+
+use std::time::Instant;
+
+use serde::Serialize;
+use uldma::{ExchangeStats, Fallbacks, MessageOptions, Redirections};
+
+use crate::args::{Common, SlotArgs};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::progress::Progress;
+use crate::schema::SCHEMA_VERSION;
+
+pub(crate) use recv::recv;
+pub(crate) use send::send;
+
+/// The report of one side.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    technique: &'static str,
+    messages: u64,
+    bytes: u64,
+    seconds: f64,
+    mb_per_s: f64,
+    /// System calls by the library during the transfer.
+    syscalls: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange: Option<Exchange>,
+    /// Pieces that arrived where they were received into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirected: Option<u64>,
+    /// Pieces that were copied from slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_slots: Option<u64>,
+}
+
+/// What page exchange did: the half of one side.
+#[derive(Debug, Serialize)]
+struct Exchange {
+    /// Messages sent from protected pages.
+    sent: u64,
+    pages_clean: u64,
+    pages_copied: u64,
+    pages_exchanged: u64,
+    tail_bytes: u64,
+    /// Messages, or pieces, that were not exchanged, by reason.
+    small: u64,
+    ordinary: u64,
+    pinned: u64,
+    unaligned: u64,
+    busy: u64,
+    limit: u64,
+}
+
+impl Exchange {
+    fn new(stats: &ExchangeStats, fallbacks: &Fallbacks) -> Self {
+        Self {
+            sent: stats.sent,
+            pages_clean: stats.pages_clean,
+            pages_copied: stats.pages_copied,
+            pages_exchanged: stats.pages_exchanged,
+            tail_bytes: stats.tail_bytes,
+            small: fallbacks.small,
+            ordinary: fallbacks.ordinary,
+            pinned: fallbacks.pinned,
+            unaligned: fallbacks.unaligned,
+            busy: fallbacks.busy,
+            limit: fallbacks.limit,
+        }
+    }
+}
+
+/// Counts what was moved.
+struct Counter {
+    start: Instant,
+    calls: u64,
+    messages: u64,
+    bytes: u64,
+    progress: Progress,
+}
+
+impl Counter {
+    fn new(progress: Progress) -> Self {
+        Self {
+            start: Instant::now(),
+            calls: uldma::calls(),
+            messages: 0,
+            bytes: 0,
+            progress,
+        }
+    }
+
+    fn add(&mut self, length: usize) {
+        self.messages += 1;
+        self.bytes += length as u64;
+        self.progress.inc(length);
+    }
+
+    /// Prints the report to standard error, if it is requested.
+    fn print(
+        self,
+        common: &Common,
+        technique: &'static str,
+        exchange: Option<Exchange>,
+        redirections: Option<Redirections>,
+    ) -> Result<()> {
+        self.progress.finish();
+        if !common.json {
+            return Ok(());
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        let report = Report {
+            schema_version: SCHEMA_VERSION,
+            technique,
+            messages: self.messages,
+            bytes: self.bytes,
+            seconds,
+            mb_per_s: output::megabytes_per_second(self.bytes, seconds),
+            syscalls: uldma::calls() - self.calls,
+            exchange,
+            redirected: redirections.map(|counts| counts.redirected),
+            from_slots: redirections.map(|counts| counts.from_slots),
+        };
+        let text =
+            serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
+        eprintln!("{text}");
+        Ok(())
+    }
+}
+
+fn options(slots: &SlotArgs) -> MessageOptions {
+    MessageOptions {
+        slot: slots.slot,
+        slots: slots.slots,
+        exchange_from: slots.exchange_from,
+        ..MessageOptions::default()
+    }
+}
