@@ -79,9 +79,9 @@ test-nodes: build	## only the tests that run on nodes
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug
 
-test-debug: tools selftests module-debug	## the node tests on the debug kernel (ONLY=pattern CHANGED=revision)
+test-debug: tools selftests module-debug	## the node tests on the debug kernel (ONLY=pattern CHANGED=revision WITHIN=seconds)
 	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(CHANGED),--changed '$(CHANGED)')
+		$(if $(CHANGED),--changed '$(CHANGED)') $(if $(WITHIN),--within '$(WITHIN)')
 
 smoke: build		## a few node tests that cross each part of the driver once
 	@$(ENTER) --network $(NODES) test $(SIDE) --nodes --smoke

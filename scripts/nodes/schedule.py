@@ -3,7 +3,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .durations import Durations
 from .plan import Order, Test
@@ -14,12 +14,19 @@ class Schedule:
     """The tests that wait, the longest of each topology first. Threads share it.
 
     A worker asks for the first test of a new set of nodes, then for one after the other of that
-    topology, and says when the set has ended.
+    topology, and says when the set has ended. Once `is_over` says so, no more tests begin.
     """
 
-    def __init__(self, tests: Sequence[Test], durations: Durations, workers: int) -> None:
+    def __init__(
+        self,
+        tests: Sequence[Test],
+        durations: Durations,
+        workers: int,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._durations = durations
         self._workers = workers
+        self._is_over = is_over
         self._lock = threading.Lock()
         self._waiting: defaultdict[str, list[Test]] = defaultdict(list)
         for test in sorted(tests, key=lambda test: (test.order, -durations.of(test))):
@@ -32,6 +39,8 @@ class Schedule:
         A topology that no worker has nodes of comes before help for another, and the one with the
         most work comes before one with less.
         """
+        if self._is_over():
+            return None
         with self._lock:
             worthy = [topology for topology in self._waiting if self._worth_a_boot(topology)]
             if not worthy:
@@ -43,11 +52,18 @@ class Schedule:
     def next(self, test: Test) -> Test | None:
         """The next test for a set of nodes that has run one; after a last one only another."""
         topology = test.topology.name
+        if self._is_over():
+            return None
         with self._lock:
             waiting = self._waiting[topology]
             if not waiting or (test.order is Order.LAST and waiting[0].order is not Order.LAST):
                 return None
             return self._take(topology)
+
+    def waiting(self) -> int:
+        """How many tests no worker has taken."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
 
     def leave(self, topology: Topology) -> None:
         """A set of nodes has ended."""

@@ -2,6 +2,7 @@
 """nodes test: host tests, kselftest and our own cases, side by side, and one closing line."""
 
 import argparse
+import math
 import os
 import time
 from collections import Counter
@@ -123,6 +124,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="only a few tests, which cross each part once"
     )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="begin no test after so many seconds; those that are left are counted as skipped",
+    )
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error("there has to be one job at least")
@@ -133,9 +141,13 @@ def main(arguments: Sequence[str]) -> int:
     tests = choose(options, report.counts)
     durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
-        Workers(Schedule(tests, durations, options.jobs), durations, report).run(options.jobs)
+        end = began + options.within
+        schedule = Schedule(tests, durations, options.jobs, lambda: time.monotonic() >= end)
+        Workers(schedule, durations, report).run(options.jobs)
     finally:
         durations.save()
         lock.release()
+    over = f"{options.within:g} s are over; make test{SUFFIX} runs all"
+    report.counts.leave_out(schedule.waiting(), over)
     print_summary(report, began)
     return 1 if report.counts.failed or not report.counts.total else 0

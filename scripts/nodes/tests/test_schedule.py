@@ -38,6 +38,19 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(list(rest(plan, plan.first())), ["setup", "b", "c", "a", "end"])
         self.assertIsNone(plan.first())
 
+    def test_no_test_begins_when_the_time_is_over(self) -> None:
+        """Neither on nodes that are up nor on others; what is left can be counted."""
+        tests = [make_test(name, topology) for topology in ("", "other") for name in "ab"]
+        times = iter([False, False, True, True])
+        plan = Schedule(tests, FakeDurations({}), 1, lambda: next(times))
+        first = plan.first()
+        assert first
+        second = plan.next(first)
+        assert second
+        self.assertEqual((first.topology, plan.next(second)), (second.topology, None))
+        self.assertIsNone(plan.first())
+        self.assertEqual(plan.waiting(), 2)
+
     def test_order_is_kept(self) -> None:
         """Tests that take as long as each other keep their order."""
         plan = schedule(dict.fromkeys("xyz", 1.0), workers=1)
