@@ -262,6 +262,26 @@ impl<P: Payload> AreaMap<P> {
         }
     }
 
+    /// Inserts a live area of new pages, which one range has and nothing else.
+    pub(super) fn insert_held(
+        &mut self,
+        pin_id: u64,
+        range: PageRange,
+        payload: P,
+        room: RBTreeNodeReservation<AreaKey, Area<P>>,
+    ) {
+        let area = Area {
+            range,
+            payload,
+            users: 1,
+            // No area of the pin id begins where this one ends.
+            edges: 1,
+        };
+        self.live
+            .insert(room.into_node((range.start, pin_id), area));
+        self.count += 1;
+    }
+
     /// Adds a user to the areas of `pin_id` in `part`.
     pub(super) fn hold(&mut self, pin_id: u64, part: PageRange) {
         let mut start = part.start;

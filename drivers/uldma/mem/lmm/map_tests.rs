@@ -2,7 +2,10 @@
 
 //! Unit tests of the area map, against a model that counts users page by page.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    rbtree::RBTreeNodeReservation, //
+};
 
 use super::{
     map::{
@@ -76,9 +79,21 @@ impl Model {
     /// Pins `range` as [`Space`](super::space::Space) does.
     fn pin(&mut self, range: PageRange) -> Result {
         let map = &mut self.map;
+        let mut parts: KVec<(u64, PageRange)> = KVec::new();
+        // Both ways have to come to the same.
+        if map.is_vacant(range) && self.locks.len() % 2 == 0 {
+            let pin_id = map.new_pin_id();
+            let numbers = Numbers {
+                start: range.start,
+                count: range.len(),
+            };
+            let room = RBTreeNodeReservation::new(GFP_KERNEL)?;
+            map.insert_held(pin_id, range, numbers, room);
+            parts.push((pin_id, range), GFP_KERNEL)?;
+            return self.has_pinned(range, parts);
+        }
         map.split(range.start)?;
         map.split(range.end)?;
-        let mut parts: KVec<(u64, PageRange)> = KVec::new();
         for (pin_id, area) in map.live(range) {
             match parts.last_mut() {
                 Some((last, part)) if *last == pin_id && part.end == area.range.start => {
@@ -105,6 +120,10 @@ impl Model {
         for (pin_id, part) in &parts {
             map.hold(*pin_id, *part);
         }
+        self.has_pinned(range, parts)
+    }
+
+    fn has_pinned(&mut self, range: PageRange, parts: KVec<(u64, PageRange)>) -> Result {
         let lock = Lock {
             range,
             held: self.generations,

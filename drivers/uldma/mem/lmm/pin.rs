@@ -42,8 +42,9 @@ use super::{
         self,
         in_order,
         live_parts,
-        Part, //
-        PinnedRange,
+        Part,
+        PinRecord,
+        PinnedRange, //
     },
     range::{
         gaps,
@@ -122,10 +123,61 @@ impl Space {
                 self.entered.notify_all();
             }
             let pins = pins.as_mut().map_err(|err| *err)?;
+            if pins.are_all_of(wanted) && state.map.is_vacant(wanted.range) {
+                return self.enter_new(&mut state, wanted, pins, ticket, device);
+            }
             if state.is_covered(wanted, &pins.fresh) {
                 return self.enter(&mut state, wanted, &plan, pins, ticket, device);
             }
         }
+    }
+
+    /// Creates the pinned range from new pins alone, the most frequent case: no live area has any
+    /// of the pages.
+    fn enter_new(
+        self: &Arc<Self>,
+        state: &mut SpaceState,
+        wanted: &Wanted<'_>,
+        pins: &mut Pins,
+        ticket: &mut Option<StaleTicket>,
+        device: &DeviceAccess<'_>,
+    ) -> Result<PinnedRange> {
+        let guard = device.gate.try_enter()?;
+        let record_room = state.room_for_record()?;
+        let area_room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let fresh = pins.fresh.first_mut().ok_or(EINVAL)?;
+        let (subscription, pages) = fresh.take_all();
+        let count = pages.len();
+        let pages = ChargedPages::new(pages, &mut pins.charge, self.sharing.table())?;
+        let memory = (device.tpt).add_pages(guard.dev(), pages, self.id(), wanted.access)?;
+        // The device may access the pages from here on, and nothing fails.
+        let needs_revalidation = subscription.needs_revalidation();
+        let number = state.next_number + 1;
+        let part = Part {
+            pin_id: state.map.new_pin_id(),
+            range: wanted.range,
+            first: memory.run().first,
+        };
+        let run = memory.run().count;
+        let (mut pinned, mut record) = pinned_range::of_one(number, part, run);
+        pinned.has_new_pins = true;
+        record.ticket = ticket.take();
+        let area = PinnedArea {
+            memory,
+            access: wanted.access,
+            subscription,
+        };
+        let (pin_id, range) = (part.pin_id, part.range);
+        state.map.insert_held(pin_id, range, area, area_room);
+        state.records.insert(record_room.into_node(number, record));
+        state.next_number = number;
+        self.pages.fetch_add(count, Relaxed);
+        state.counters.count(count);
+        if needs_revalidation {
+            // A revalidation before that did not find the area.
+            self.deferred_work.request();
+        }
+        Ok(pinned)
     }
 
     /// Creates the pinned range from covered pages and new pins.
@@ -156,13 +208,7 @@ impl Space {
             // A revalidation since then did not find these areas, as they were not in the map.
             self.deferred_work.request();
         }
-        let counters = &mut state.counters;
-        counters.pins += u64::try_from(count)?;
-        let counter = match count {
-            0 => &mut counters.hits,
-            _ => &mut counters.misses,
-        };
-        *counter += 1;
+        state.counters.count(count);
         if let Some(record) = state.records.get_mut(&pinned.number) {
             record.ticket = ticket.take();
         }
@@ -220,7 +266,7 @@ impl Space {
             let number = state.next_number + 1;
             let parts = in_order(shared.iter().copied(), new.iter().map(Part::of));
             let (pinned, record) = pinned_range::make(number, range, parts)?;
-            let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+            let room = state.room_for_record()?;
             for part in shared.iter() {
                 let prepare = |area: &mut PinnedArea| area.prepare(access, tpt, dev);
                 state.map.change(part.pin_id, part.range, prepare)?;
@@ -273,6 +319,18 @@ fn is_same(area: &PinnedArea, range: PageRange, page: usize, fresh: &Fresh) -> b
 }
 
 impl SpaceState {
+    /// Returns memory for a record.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn room_for_record(&mut self) -> Result<RBTreeNodeReservation<u64, PinRecord>> {
+        match self.spare_record.take() {
+            Some(spare) => Ok(spare),
+            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+        }
+    }
+
     /// Splits the live areas in `range` at its ends, and so that each area equals the new pins as a
     /// whole or not at all.
     fn split_for(&mut self, range: PageRange, fresh: &[Fresh]) -> Result {

@@ -166,6 +166,11 @@ impl Pins {
         self.fresh.iter().map(|fresh| fresh.pages.len()).sum()
     }
 
+    /// Returns true if these are all pages of the request, pinned at once.
+    pub(super) fn are_all_of(&self, wanted: &Wanted<'_>) -> bool {
+        matches!(&self.fresh, List::One(fresh) if fresh.range == wanted.range)
+    }
+
     /// Returns true if addresses were invalidated and not revalidated.
     pub(super) fn needs_revalidation(&self) -> bool {
         self.fresh
@@ -175,6 +180,11 @@ impl Pins {
 }
 
 impl Fresh {
+    /// Takes all pins out.
+    pub(super) fn take_all(&mut self) -> (Arc<Subscription>, PinnedPages) {
+        (self.subscription.clone(), self.pages.split_off(0))
+    }
+
     /// Takes the pins of `gap` out. Pins before it, which areas have already, are dropped.
     pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Subscription>, PinnedPages)> {
         let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;

@@ -163,6 +163,28 @@ pub(super) fn make(
     Ok((pinned, record))
 }
 
+/// Creates pinned range `number` of one `part`, which has `count` page entries, one for each page.
+pub(super) fn of_one(number: u64, part: Part, count: u32) -> (PinnedRange, PinRecord) {
+    let run = Run {
+        page: 0,
+        first: part.first,
+        count,
+        reserved: 0,
+    };
+    let pinned = PinnedRange {
+        number,
+        range: part.range,
+        runs: List::One(run),
+        has_new_pins: false,
+    };
+    let record = PinRecord {
+        parts: List::One(part),
+        stale: 0,
+        ticket: None,
+    };
+    (pinned, record)
+}
+
 /// Merges two sorted lists of parts that have nothing in common.
 pub(super) fn in_order(
     some: impl Iterator<Item = Part>,

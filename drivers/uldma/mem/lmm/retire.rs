@@ -111,8 +111,8 @@ impl SpaceState {
 
     /// Reports stale pages to the ranges that have them.
     pub(super) fn report_stale(&mut self, stale: &mut Stale) {
-        stale.sort();
         if let Some(hull) = stale.hull {
+            stale.sort();
             for record in self.records.values_mut() {
                 let parts = record.parts_in(&hull);
                 let pages = parts.map(|part| stale.pages_of(part, || ())).sum();

@@ -14,7 +14,10 @@ use kernel::{
     new_condvar,
     new_mutex,
     prelude::*,
-    rbtree::RBTree,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         aref::ARef,
         atomic::{
@@ -137,6 +140,8 @@ pub(super) struct SpaceState {
     pub(super) map: AreaMap<PinnedArea>,
     /// Records of the pinned ranges, by number.
     pub(super) records: RBTree<u64, PinRecord>,
+    /// The memory of the record that was removed last, for the next one.
+    pub(super) spare_record: Option<RBTreeNodeReservation<u64, PinRecord>>,
     pub(super) next_number: u64,
     /// Ranges that callers are pinning, without this lock.
     pub(super) reserved: KVec<PageRange>,
@@ -169,6 +174,17 @@ pub(crate) struct Counters {
     pub(crate) pins: u64,
     /// Revalidations of addresses.
     pub(crate) revalidations: u64,
+}
+
+impl Counters {
+    /// Counts a pin that had to pin `pages` pages.
+    pub(super) fn count(&mut self, pages: usize) {
+        self.pins += pages as u64;
+        match pages {
+            0 => self.hits += 1,
+            _ => self.misses += 1,
+        }
+    }
 }
 
 /// A snapshot of a space, for queries.
@@ -207,6 +223,7 @@ impl Space {
         let state = SpaceState {
             map: AreaMap::new(options.merge),
             records: RBTree::new(),
+            spare_record: None,
             next_number: 0,
             reserved: KVec::new(),
             waiting: 0,

@@ -4,6 +4,7 @@
 
 use kernel::{
     prelude::*,
+    rbtree::RBTreeNode,
     sync::{
         atomic::Relaxed,
         Arc, //
@@ -150,10 +151,13 @@ impl Space {
 impl SpaceState {
     /// Removes the record of a range, and moves areas without other users to `ended`.
     fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
-        if let Some(record) = self.records.remove(&pinned.number) {
-            for part in record.parts.iter() {
-                self.map.release(part.pin_id, part.range, ended);
-            }
+        let Some(record) = self.records.get(&pinned.number) else {
+            return;
+        };
+        for part in record.parts.iter() {
+            self.map.release(part.pin_id, part.range, ended);
         }
+        let removed = self.records.remove_node(&pinned.number);
+        self.spare_record = removed.map(RBTreeNode::into_reservation);
     }
 }
