@@ -229,7 +229,6 @@ fn engine(
     export: bool,
 ) -> Result<Reach> {
     let guard = ctx.gate.try_enter()?;
-    let slot = ctx.tpt.reserve_region(guard.dev(), place)?;
     let setup = RegionSetup {
         space: space.id(),
         access,
@@ -239,10 +238,7 @@ fn engine(
         remote: None,
         export: export.then_some(access),
     };
-    ctx.tpt
-        .set_region(guard.dev(), slot, &setup)
-        // The entry was never made, so there is nothing to invalidate.
-        .inspect_err(|_| ctx.tpt.free_region(slot))?;
+    let slot = ctx.tpt.add_region(guard.dev(), place, &setup)?;
     Ok(Reach::Engine(slot, RegionState::Valid))
 }
 

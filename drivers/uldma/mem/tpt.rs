@@ -18,14 +18,10 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::Coherent,
     id_pool::IdPool,
     new_mutex,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
+    rbtree::RBTree,
     sync::{
         Arc,
         Mutex, //
@@ -47,9 +43,7 @@ use crate::{
         TableSetup, //
     },
     kernel_ext::{
-        compat::dma_address,
         dma,
-        random,
         range_alloc::RangeAllocator, //
     },
     mem::charged_pages::ChargedPages,
@@ -63,6 +57,7 @@ mod own;
 mod reach;
 mod rights;
 mod runs;
+mod slots;
 
 use rights::{
     use_of,
@@ -81,6 +76,7 @@ pub(crate) use reach::{
 };
 
 use runs::TakenRun;
+use slots::TakenSlot;
 
 /// Maximum number of runs of a region.
 pub(crate) const MAX_RUNS: usize = 4096;
@@ -121,13 +117,6 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
-/// A slot of the region table in use.
-struct TakenSlot {
-    _share: Share,
-    /// The run array of a region that has more than one run.
-    _runs: Option<Coherent<[Run]>>,
-}
-
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
@@ -142,8 +131,8 @@ struct Tables {
     regions: Table<RegionEntry>,
     region_ids: IdPool,
     region_capacity: u32,
-    /// Slots in use.
-    taken_slots: RBTree<u32, TakenSlot>,
+    /// Slots in use, by number, up to the last one that was ever in use.
+    taken_slots: KVVec<Option<TakenSlot>>,
     usage: Usage,
 }
 
@@ -177,7 +166,7 @@ impl Tpt {
                 regions: Table::new(dev, geometry.region_capacity)?,
                 region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
                 region_capacity: geometry.region_capacity,
-                taken_slots: RBTree::new(),
+                taken_slots: KVVec::new(),
                 usage: Usage::default(),
             };
             // Region 0 means none in a size word.
@@ -374,32 +363,33 @@ impl Tpt {
         })
     }
 
+    /// Adds a region, for which `share` is paid. The device may know it when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the table is full or the region has too many runs, `ENOMEM`, `ENODEV` if the device
+    /// is unbound. There is no entry then, so nothing has to be invalidated.
+    pub(crate) fn add_region(
+        &self,
+        dev: &Device<Bound>,
+        share: Share,
+        setup: &RegionSetup<'_>,
+    ) -> Result<RegionSlot> {
+        self.with(|tables| {
+            let slot = tables.take_slot(dev, share)?;
+            let result = tables.set_slot(dev, slot, setup);
+            result.inspect_err(|_| tables.free_slot(slot))?;
+            Ok(slot)
+        })
+    }
+
     /// Reserves a slot of the region table, without an entry; `share` is paid for it.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if the table is full, `ENOMEM`, `ENODEV` if the device is unbound.
     pub(crate) fn reserve_region(&self, dev: &Device<Bound>, share: Share) -> Result<RegionSlot> {
-        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        self.with(|tables| {
-            let id = tables.region_ids.find_unused_id(1).ok_or(ENOSPC)?;
-            let index = id.as_u32();
-            if index >= tables.region_capacity {
-                return Err(ENOSPC);
-            }
-            tables.regions.reserve(dev, index, 1)?;
-            id.acquire();
-            let taken = TakenSlot {
-                _share: share,
-                _runs: None,
-            };
-            tables.taken_slots.insert(reserved.into_node(index, taken));
-            tables.usage.regions += 1;
-            Ok(RegionSlot {
-                index,
-                generation: random::u64(),
-            })
-        })
+        self.with(|tables| tables.take_slot(dev, share))
     }
 
     /// Writes the entry of a reserved slot.
@@ -409,38 +399,7 @@ impl Tpt {
         slot: RegionSlot,
         setup: &RegionSetup<'_>,
     ) -> Result {
-        let (first, rest) = setup.runs.split_first().ok_or(EINVAL)?;
-        let mut entry = RegionEntry {
-            flags: RegionFlags::VALID | setup.access.region_flags(),
-            space: setup.space,
-            offset: u64::try_from(setup.offset)?,
-            length: setup.length,
-            generation: slot.generation,
-            run_count: u32::try_from(setup.runs.len())?,
-            first_page: first.first,
-            ..RegionEntry::default()
-        };
-        entry.flags |= export_flags(setup.export);
-        if let Some(remote) = setup.remote {
-            let flags = entry.flags | RegionFlags::REMOTE;
-            let flags = flags.try_with(RegionFlags::NODE, remote.node);
-            entry.flags = flags.ok_or(EINVAL)?;
-            entry.peer_region = remote.region;
-            entry.peer_generation = remote.generation;
-            entry.link_generation = remote.link_generation;
-        }
-        self.with(|tables| {
-            if !rest.is_empty() {
-                if setup.runs.len() > MAX_RUNS {
-                    return Err(ENOSPC);
-                }
-                let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
-                entry.runs = dma_address(&array);
-                let taken = tables.taken_slots.get_mut(&slot.index).ok_or(EINVAL)?;
-                taken._runs = Some(array);
-            }
-            tables.regions.set(slot.index, entry)
-        })
+        self.with(|tables| tables.set_slot(dev, slot, setup))
     }
 
     /// Sets the rights of peers to a region; `None` for no rights.
@@ -465,10 +424,7 @@ impl Tpt {
     /// Frees a slot of the region table.
     pub(crate) fn free_region(&self, slot: RegionSlot) {
         let _ = self.with(|tables| {
-            tables.regions.clear(slot.index);
-            tables.taken_slots.remove(&slot.index);
-            tables.region_ids.release_id(usize::try_from(slot.index)?);
-            tables.usage.regions -= 1;
+            tables.free_slot(slot);
             Ok(())
         });
     }

@@ -16,7 +16,6 @@ use crate::{
         RegionOffset, //
     },
     kernel_ext::{
-        gate::GateGuard,
         gup::untagged,
         list::List, //
     },
@@ -192,35 +191,19 @@ impl Region {
         setup: &RegionSetup<'_>,
     ) -> Result<(RegionSlot, MmapRange)> {
         let guard = shared.gate.try_enter()?;
-        let slot = shared.tpt.reserve_region(guard.dev(), share)?;
-        let result = Self::enter_at(shared, &guard, open_file, slot, setup);
-        if result.is_err() {
-            // The entry was never made, so there is nothing to invalidate.
-            shared.tpt.free_region(slot);
-        }
-        Ok((slot, result?))
+        let range = Self::add_shadow(shared, open_file, setup)?;
+        // Last, since an entry that the device has seen has to be invalidated.
+        let slot = shared.tpt.add_region(guard.dev(), share, setup);
+        let slot = slot.inspect_err(|_| shared.mmap_offsets.remove(range))?;
+        Ok((slot, range))
     }
 
-    fn enter_at(
-        shared: &Shared,
-        guard: &GateGuard<'_>,
-        open_file: u64,
-        slot: RegionSlot,
-        setup: &RegionSetup<'_>,
-    ) -> Result<MmapRange> {
+    /// Makes the shadow pages of a region mappable.
+    fn add_shadow(shared: &Shared, open_file: u64, setup: &RegionSetup<'_>) -> Result<MmapRange> {
         let count = setup.runs.last().map_or(0, |run| run.page + run.count);
         let backing = Backing::Shadow(List::of(setup.runs)?);
-        let pages = usize::try_from(count)?;
-        let access = setup.access;
-        let range = shared
-            .mmap_offsets
-            .add(open_file, pages, backing, access.write)?;
-        // Last, since an entry that the device has seen has to be invalidated.
-        shared
-            .tpt
-            .set_region(guard.dev(), slot, setup)
-            .inspect_err(|_| shared.mmap_offsets.remove(range))?;
-        Ok(range)
+        let (pages, writable) = (usize::try_from(count)?, setup.access.write);
+        shared.mmap_offsets.add(open_file, pages, backing, writable)
     }
 
     /// Imports a region that `peer` exports.
@@ -260,7 +243,13 @@ impl Region {
             remote: Some(remote.remote(peer.node(), generation)),
             export: None,
         };
-        let range = match Self::enter_at(shared, &guard, owner.open_file, slot, &setup) {
+        let entered = Self::add_shadow(shared, owner.open_file, &setup).and_then(|range| {
+            // Last, since an entry that the device has seen has to be invalidated.
+            let set = shared.tpt.set_region(dev, slot, &setup);
+            set.inspect_err(|_| shared.mmap_offsets.remove(range))?;
+            Ok(range)
+        });
+        let range = match entered {
             Ok(range) => range,
             Err(err) => {
                 // The shadow pages may have been mapped for a moment.
