@@ -44,6 +44,7 @@ use crate::{
         *, //
     },
     user::open_file::{
+        Kind,
         Object,
         OpenFile, //
     },
@@ -281,12 +282,13 @@ impl OpenFile {
     /// copying fails, the object is ended.
     fn make<T: Argument>(
         &self,
+        kind: Kind,
         user: &User,
         arg: &mut T,
         make: impl FnOnce(u32, &mut T) -> Result<Object>,
     ) -> Result {
         // The lock is not held while memory is faulted in, so that queries do not wait for that.
-        let handle = self.objects.lock().handles.reserve()?;
+        let handle = self.objects.lock().reserve(kind)?;
         let object = make(handle, arg).and_then(|object| match user.write(arg) {
             Ok(()) => Ok(object),
             Err(err) => {
@@ -299,7 +301,7 @@ impl OpenFile {
         match object {
             Ok(object) => objects.handles.insert(handle, object),
             Err(err) => {
-                objects.handles.cancel(handle);
+                objects.cancel(kind, handle);
                 Err(err)
             }
         }
@@ -471,7 +473,7 @@ fn segment_create(open_file: &OpenFile, user: &User) -> Result {
     no_flags(arg.flags)?;
     open_file.check_space()?;
     let peer = open_file.shared.link.only(arg.peer)?;
-    open_file.make(user, &mut arg, |handle, arg| {
+    open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
         let segment = Segment::create(
             &open_file.shared.segment_ctx(),
             (open_file.number, open_file.space.payer()),
@@ -505,7 +507,7 @@ fn segment_attach(open_file: &OpenFile, user: &User) -> Result {
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };
-    open_file.make(user, &mut arg, |handle, arg| {
+    open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
         let segment = Segment::attach(
             &open_file.shared.segment_ctx(),
             open_file.number,

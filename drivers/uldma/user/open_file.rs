@@ -56,6 +56,7 @@ use crate::{
         exchange::Exchange,
         lmm::space::Space, //
     },
+    params,
     user::{
         attachment::Attachment,
         endpoint::FileEndpoint,
@@ -74,6 +75,15 @@ use crate::{
         }, //
     }, //
 };
+
+/// The kind of an object with a handle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A region, or an import. Their number is limited.
+    Region,
+    /// Anything else.
+    Other,
+}
 
 /// An object with a handle.
 pub(crate) enum Object {
@@ -138,22 +148,24 @@ impl Objects {
         }
     }
 
-    /// Counts a new region.
+    /// Reserves a handle for a new object.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there are `limit` regions.
-    pub(crate) fn add_region(&mut self, limit: usize) -> Result {
-        if self.regions >= limit {
+    /// `ENOSPC` if there are as many objects, or regions, as an open file can have; `ENOMEM`.
+    pub(crate) fn reserve(&mut self, kind: Kind) -> Result<u32> {
+        if kind == Kind::Region && self.regions >= params::max_file_regions() {
             return Err(ENOSPC);
         }
-        self.regions += 1;
-        Ok(())
+        let handle = self.handles.reserve()?;
+        self.regions += usize::from(kind == Kind::Region);
+        Ok(handle)
     }
 
-    /// Uncounts a region that could not be made.
-    pub(crate) fn cancel_region(&mut self) {
-        self.regions -= 1;
+    /// Frees the handle of an object that could not be made.
+    pub(crate) fn cancel(&mut self, kind: Kind, handle: u32) {
+        self.handles.cancel(handle);
+        self.regions -= usize::from(kind == Kind::Region);
     }
 
     /// Takes the region of `handle` out.

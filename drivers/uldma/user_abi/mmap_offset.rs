@@ -14,7 +14,8 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode, //
+        RBTreeNode,
+        RBTreeNodeReservation, //
     },
     sync::{
         Arc,
@@ -153,6 +154,8 @@ struct Ranges {
     contexts: RBTree<u64, Option<u32>>,
     /// First page of the next range.
     next: usize,
+    /// The memory of the range that was removed last, for the next one.
+    spare: Option<RBTreeNodeReservation<usize, Range>>,
 }
 
 /// All ranges of one device.
@@ -196,6 +199,7 @@ impl MmapOffsets {
             by_page: RBTree::new(),
             contexts: RBTree::new(),
             next: PAGES.start,
+            spare: None,
         };
         Ok(try_pin_init!(Self {
             mapping,
@@ -222,13 +226,16 @@ impl MmapOffsets {
             backing,
             writable,
         };
-        let node = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut ranges = self.ranges.lock();
         let first = ranges.next;
         let next = first.checked_add(pages).ok_or(ENOSPC)?;
         if next > PAGES.end {
             return Err(ENOSPC);
         }
+        let node = match ranges.spare.take() {
+            Some(spare) => spare,
+            None => RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        };
         ranges.next = next;
         ranges.by_page.insert(node.into_node(first, range));
         Ok(MmapRange { first, pages })
@@ -247,10 +254,12 @@ impl MmapOffsets {
 
     /// Removes a range: accesses to mappings of it fail with SIGBUS from now on.
     pub(crate) fn remove(&self, range: MmapRange) {
-        let removed = self.ranges.lock().by_page.remove(&range.first);
+        let removed = self.ranges.lock().by_page.remove_node(&range.first);
         self.mapping.zap(range.offset(), range.length());
         // Backing pages may be freed only now that they are not mapped any more.
-        drop(removed);
+        if let Some(spare) = removed.map(RBTreeNode::into_reservation) {
+            self.ranges.lock().spare = Some(spare);
+        }
     }
 
     /// Adds a context of `open_file`, detached until [`MmapOffsets::move_context`].

@@ -11,6 +11,7 @@ use crate::{
     user::{
         endpoint::FileEndpoint,
         open_file::{
+            Kind,
             Object,
             OpenFile, //
         }, //
@@ -31,7 +32,7 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
         return Err(EINVAL);
     }
     open_file.check_space()?;
-    open_file.make(user, &mut arg, |handle, arg| {
+    open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
         let endpoint = FileEndpoint::create(
             &open_file.shared,
             open_file.number,

@@ -39,6 +39,7 @@ use crate::{
     },
     user::{
         open_file::{
+            Kind,
             Object,
             OpenFile, //
         },
@@ -65,8 +66,7 @@ impl OpenFile {
         arg: &mut T,
         make: impl FnOnce(&Owner<'_>, &mut T) -> Result<Region>,
     ) -> Result {
-        self.objects.lock().add_region(params::max_file_regions())?;
-        let result = self.make(user, arg, |handle, arg| {
+        self.make(Kind::Region, user, arg, |handle, arg| {
             let owner = Owner {
                 open_file: self.number,
                 space: &self.space,
@@ -74,8 +74,7 @@ impl OpenFile {
                 handle,
             };
             Ok(Object::Region(make(&owner, arg)?))
-        });
-        result.inspect_err(|_| self.objects.lock().cancel_region())
+        })
     }
 }
 
