@@ -1618,7 +1618,8 @@ struct uldma_endpoint_wait {
  * @out_shadow_length: bytes of shadow pages
  *
  * Fails with ENOSPC, as registering does, beyond max_file_regions and where the
- * device's table has no room.
+ * device's table has no room, and with EINTR if a signal comes before all pages are
+ * allocated.
  */
 struct uldma_exchange_create {
 	__u32 size;
@@ -1645,8 +1646,10 @@ struct uldma_exchange_create {
  *
  * ULDMA_IOC_EXCHANGE_PROTECT fails with EBUSY if a page is copied, or is sent 65535
  * times already. ULDMA_IOC_EXCHANGE_RELEASE fails with EINVAL if a page is not being
- * sent. Both fail with ENOENT if the region is no exchangeable memory, and with
- * ETIMEDOUT if other calls on the same memory take longer than ten seconds.
+ * sent, and with ETIMEDOUT if there are copies and the device does not answer. Both
+ * fail with ENOENT if the region is no exchangeable memory. Where they wait for other
+ * calls on the same memory, they fail with ETIMEDOUT after ten seconds, and with EINTR
+ * if a signal comes. A call that fails has changed nothing and can be repeated.
  */
 struct uldma_exchange_range {
 	__u32 size;
@@ -1674,8 +1677,10 @@ struct uldma_exchange_range {
  * goes to one of the pages. A transfer of such a page that is in progress moves one of
  * the two, or fails with ULDMA_DMA_NOT_VALID.
  *
- * Fails with EBUSY if a page is being sent, and with ENOENT if a region is no
- * exchangeable memory.
+ * Fails with EBUSY if a page is being sent, with ENOENT if a region is no exchangeable
+ * memory, and with ETIMEDOUT if the device does not answer. Where it waits for other
+ * calls on the same memories, it fails with ETIMEDOUT after ten seconds, and with EINTR
+ * if a signal comes. A call that fails has changed nothing and can be repeated.
  */
 struct uldma_exchange_swap {
 	__u32 size;
