@@ -22,7 +22,16 @@ def _programs(*names: str) -> tuple[str, ...]:
 FAILING = _programs("fail_nth", "fail_nth_objects", "fail_nth_devices", "fail_nth_exchange")
 MEMORY = (
     *_programs(
-        "region", "memlock", "end", "user", "lmm", "blocks", "memory", "shared", "cache", "pressure",
+        "region",
+        "memlock",
+        "end",
+        "user",
+        "lmm",
+        "blocks",
+        "memory",
+        "shared",
+        "cache",
+        "pressure",
         "allocations",
     ),
     ":uldma_devices$",
