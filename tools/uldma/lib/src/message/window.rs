@@ -17,27 +17,36 @@ use super::sending::{part, pieces};
 use super::MessageOptions;
 use crate::ring::Violation;
 use crate::{
-    handshake, Channel, Device, Error, Name, Peer, ReceiveTechnique, Result, SendTechnique, Spin,
+    handshake, Channel, Device, Error, Link, Name, Peer, ReceiveTechnique, Result, SendTechnique,
+    Spin, WindowLink,
 };
 
 /// Bytes of the largest ring.
 const LARGEST: u64 = 1 << 20;
 
+/// Pieces of messages in the two rings.
+#[derive(Debug)]
+struct Pieces<L: Link = WindowLink> {
+    channel: Channel<L>,
+    /// Bytes of a piece that is not the last one of its message; no piece has more.
+    most: usize,
+    /// Pieces that were taken out of the window before they are received.
+    slots: VecDeque<Vec<u8>>,
+    /// Slots that there can be.
+    room: usize,
+    /// The end of the connection, which is reported after the last message.
+    ended: Option<Error>,
+    /// The peer has sent a longer piece. It stays in its ring, so nothing behind it is received.
+    violated: bool,
+}
+
 /// One side of a message connection through the window.
 #[derive(Debug)]
 pub(super) struct Window {
     // Fields drop in this order: the peer learns of the end last.
-    channel: Channel,
+    pieces: Pieces,
     sending: SendTechnique,
     receiving: ReceiveTechnique,
-    /// Bytes of a piece that is not the last one of its message.
-    piece: usize,
-    /// Pieces that were taken out of the window before they are received.
-    slots: VecDeque<Vec<u8>>,
-    /// Slots that there can be.
-    most: usize,
-    /// The end of the connection, which is reported after the last message.
-    ended: Option<Error>,
     /// The beginning of a message that a call has left.
     begun: Begun,
     /// A message was sent in part.
@@ -72,16 +81,14 @@ impl Window {
         let may_come = || control.borrow_mut().check_peer();
         let link = handshake::establish(&device, place, capacity, deadline.left(), may_come)?;
         let channel = Channel::met(link, capacity, deadline.at())?;
+        let slots = match options.receiving {
+            ReceiveTechnique::CopyDma => options.slots.into(),
+            _ => 0,
+        };
         Ok(Self {
-            piece: usize::try_from(slot)
-                .unwrap_or(usize::MAX)
-                .min(channel.max_message()),
-            channel,
+            pieces: Pieces::new(channel, usize::try_from(slot).unwrap_or(usize::MAX), slots),
             sending: options.sending,
             receiving: options.receiving,
-            slots: VecDeque::new(),
-            most: options.slots.into(),
-            ended: None,
             begun: Begun::default(),
             torn: false,
             device,
@@ -107,7 +114,7 @@ impl Window {
     }
 
     pub(super) fn set_spin(&mut self, spin: Spin) {
-        self.channel.set_spin(spin);
+        self.pieces.channel.set_spin(spin);
     }
 
     /// Copies a message into the window; waits for room.
@@ -116,19 +123,64 @@ impl Window {
             return Err(Error::Torn);
         }
         let deadline = Deadline::after(timeout);
-        let most = self.piece as u64;
+        let most = self.pieces.most as u64;
         // A last piece of full length is followed by an empty one.
         let length = message.len() as u64;
         for piece in pieces(length, most) {
-            self.push(part(message, piece).unwrap_or_default(), deadline)
+            self.pieces
+                .push(part(message, piece).unwrap_or_default(), deadline)
                 .inspect_err(|_| self.torn |= piece.offset > 0)?;
         }
         if length > 0 && length % most == 0 {
-            self.push(&[], deadline).inspect_err(|_| self.torn = true)?;
+            let pushed = self.pieces.push(&[], deadline);
+            pushed.inspect_err(|_| self.torn = true)?;
         }
         Ok(())
     }
 
+    /// Receives a message into the start of `target`.
+    pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
+        let deadline = Deadline::after(timeout);
+        let mut length = self.begun.resume(target);
+        let mut has_begun = length > 0;
+        loop {
+            // A message without end must not keep the caller here.
+            let taken = if has_begun && deadline.is_over() {
+                Err(deadline.missed("end of the message"))
+            } else {
+                let rest = target.get_mut(length..).unwrap_or_default();
+                self.pieces.take(rest, deadline)
+            };
+            let bytes = taken.inspect_err(|_| self.begun.interrupted(target, length))?;
+            length = length.saturating_add(bytes);
+            has_begun = true;
+            if bytes < self.pieces.most {
+                break;
+            }
+        }
+        if length > target.len() {
+            let limit = target.len();
+            return Err(Error::TooLong { length, limit });
+        }
+        Ok(length)
+    }
+}
+
+impl<L: Link> Pieces<L> {
+    /// Creates an object for pieces of at most `most` bytes, up to `room` of which are taken out of
+    /// the window before they are received.
+    fn new(channel: Channel<L>, most: usize, room: usize) -> Self {
+        Self {
+            most: most.min(channel.max_message()),
+            channel,
+            slots: VecDeque::new(),
+            room,
+            ended: None,
+            violated: false,
+        }
+    }
+
+    /// Copies a piece into the window; waits for room.
     fn push(&mut self, piece: &[u8], deadline: Deadline) -> Result<()> {
         if self.channel.try_send(piece)? {
             return Ok(());
@@ -144,8 +196,8 @@ impl Window {
 
     /// Takes pieces out of the window into free slots.
     fn drain(&mut self) {
-        while self.receiving == ReceiveTechnique::CopyDma && self.slots.len() < self.most {
-            let mut slot = vec![0; self.piece];
+        while self.slots.len() < self.room && !self.violated {
+            let mut slot = vec![0; self.most];
             match self.channel.try_receive(&mut slot) {
                 Ok(Some(length)) => {
                     slot.truncate(length);
@@ -153,6 +205,7 @@ impl Window {
                 }
                 Ok(None) => break,
                 Err(error) => {
+                    let error = self.end_of(error);
                     self.ended.get_or_insert(error);
                     break;
                 }
@@ -160,31 +213,16 @@ impl Window {
         }
     }
 
-    /// Receives a message into the start of `target`.
-    pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        let deadline = Deadline::after(timeout);
-        let mut length = self.begun.resume(target);
-        let mut has_begun = length > 0;
-        loop {
-            // A message without end must not keep the caller here.
-            let taken = if has_begun && deadline.is_over() {
-                Err(deadline.missed("end of the message"))
-            } else {
-                let rest = target.get_mut(length..).unwrap_or_default();
-                self.take(rest, deadline)
-            };
-            let bytes = taken.inspect_err(|_| self.begun.interrupted(target, length))?;
-            length = length.saturating_add(bytes);
-            has_begun = true;
-            if bytes < self.piece {
-                break;
+    /// Returns the error of a connection that ends by `error`: a violation, if a piece does not fit
+    /// into a slot.
+    fn end_of(&mut self, error: Error) -> Error {
+        match error {
+            Error::TooLong { .. } => {
+                self.violated = true;
+                Violation::Length.into()
             }
+            other => other,
         }
-        if length > target.len() {
-            let limit = target.len();
-            return Err(Error::TooLong { length, limit });
-        }
-        Ok(length)
     }
 
     /// Waits for a piece, and copies as much of it as `target` has room for. Returns its length.
@@ -193,12 +231,18 @@ impl Window {
             if let Some(error) = self.ended.take() {
                 return Err(error);
             }
-            match self.channel.receive(target, deadline.left()) {
+            if self.violated {
+                return Err(Error::Closed);
+            }
+            // No longer piece is received, whatever room there is.
+            let room = target.len().min(self.most);
+            let rest = target.get_mut(..room).unwrap_or_default();
+            match self.channel.receive(rest, deadline.left()) {
                 // What has no room is lost, and the rest of the message stays behind it.
                 Err(Error::TooLong { .. }) => {
-                    let mut slot = vec![0; self.piece];
-                    let length = self.channel.receive(&mut slot, deadline.left())?;
-                    slot.truncate(length);
+                    let mut slot = vec![0; self.most];
+                    let received = self.channel.receive(&mut slot, deadline.left());
+                    slot.truncate(received.map_err(|error| self.end_of(error))?);
                     self.slots.push_back(slot);
                 }
                 Err(Error::Timeout { .. }) => return Err(deadline.missed("message from the peer")),
@@ -214,5 +258,60 @@ impl Window {
         // The peer can go on while the caller uses the message.
         self.drain();
         Ok(slot.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::{self, Loopback};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const PIECE: usize = 16;
+
+    /// A peer that can send anything, and the pieces that it sends.
+    fn sides(room: usize) -> (Channel<Loopback>, Pieces<Loopback>) {
+        let (left, right) = loopback::pair(4096);
+        let left = Channel::over(left, 4096).unwrap();
+        let right = Channel::over(right, 4096).unwrap();
+        (left, Pieces::new(right, PIECE, room))
+    }
+
+    #[test]
+    fn a_piece_that_is_too_long_ends_the_connection_once() {
+        for (room, size) in [(0, PIECE), (0, 4), (0, 4 * PIECE), (2, PIECE), (2, 4)] {
+            let (mut peer, mut pieces) = sides(room);
+            assert!(peer.try_send(&[1; 3]).unwrap());
+            assert!(peer.try_send(&[2; PIECE + 1]).unwrap());
+            assert!(peer.try_send(&[3; 3]).unwrap());
+            let mut target = vec![0; size];
+            let mut take = || pieces.take(&mut target, Deadline::after(PATIENCE));
+            assert_eq!(take().unwrap(), 3);
+            let error = take().unwrap_err();
+            let is_violation = matches!(error, Error::Violation(Violation::Length));
+            assert!(is_violation, "{room}, {size}: {error}");
+            for _ in 0..2 {
+                let error = take().unwrap_err();
+                assert!(matches!(error, Error::Closed), "{room}, {size}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_is_taken_whatever_room_there_is_for_it() {
+        for room in [0, 2] {
+            let (mut peer, mut pieces) = sides(room);
+            for _ in 0..2 {
+                assert!(peer.try_send(&[1; PIECE]).unwrap());
+            }
+            let mut take = |size| {
+                let mut target = vec![0; size];
+                let length = pieces.take(&mut target, Deadline::after(PATIENCE));
+                (length.unwrap(), target)
+            };
+            assert_eq!(take(4), (PIECE, vec![1; 4]));
+            let (length, target) = take(PIECE + 1);
+            assert_eq!((length, &target[..PIECE]), (PIECE, &[1; PIECE][..]));
+        }
     }
 }
