@@ -37,6 +37,16 @@ pub(crate) struct Released {
 }
 
 impl Area {
+    /// Creates an area of no device, on which all calls of the driver fail.
+    #[cfg(test)]
+    pub(super) fn of_no_device(length: u64) -> std::result::Result<Self, Errno> {
+        Ok(Self {
+            handle: 1,
+            index: 1,
+            mapping: Mapping::anonymous(length)?,
+        })
+    }
+
     /// Creates and maps `length` bytes, which must be whole pages.
     pub(crate) fn create(fd: BorrowedFd<'_>, length: u64) -> Result<Self> {
         let argument = uapi::uldma_exchange_create {

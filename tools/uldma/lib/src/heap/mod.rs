@@ -13,6 +13,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
+
 pub(crate) use self::area::{Area, Part};
 use self::pages::Pages;
 use crate::Result;
@@ -32,6 +34,31 @@ struct State {
     areas: Vec<(Arc<Area>, Pages)>,
     /// Number of areas that messages arrive in.
     slots: usize,
+    /// Parts whose send has ended, but that could not be released.
+    unreleased: Vec<Unreleased>,
+}
+
+/// A part of an area, of which a connection that is gone has begun a send.
+#[derive(Debug)]
+struct Unreleased {
+    area: Arc<Area>,
+    offset: u64,
+    length: u64,
+}
+
+impl Unreleased {
+    /// Returns false if this has to be repeated.
+    fn release(&self, fd: BorrowedFd<'_>) -> bool {
+        let part = Part {
+            area: &self.area,
+            offset: self.offset,
+            length: self.length,
+        };
+        // The memory has ended with the device, or its send was ended otherwise.
+        const GONE: [Errno; 3] = [Errno::ENODEV, Errno::ENOENT, Errno::EINVAL];
+        part.release(fd)
+            .map_or_else(|errno| GONE.contains(&errno), |_| true)
+    }
 }
 
 /// Pages of an area.
@@ -47,8 +74,32 @@ impl Heap {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Releases a part of an area whose send has ended, now or by a later call.
+    pub(crate) fn release(&self, fd: BorrowedFd<'_>, area: &Arc<Area>, offset: u64, length: u64) {
+        let part = Unreleased {
+            area: Arc::clone(area),
+            offset,
+            length,
+        };
+        if !part.release(fd) {
+            self.lock().unreleased.push(part);
+        }
+    }
+
+    /// Repeats what could not be released before.
+    pub(crate) fn release_again(&self, fd: BorrowedFd<'_>) {
+        let mut parts = std::mem::take(&mut self.lock().unreleased);
+        if parts.is_empty() {
+            return;
+        }
+        // Without the lock, as this may wait for the device.
+        parts.retain(|part| !part.release(fd));
+        self.lock().unreleased.append(&mut parts);
+    }
+
     /// Allocates `count` pages, not zero, of `page_size` bytes.
     pub(crate) fn allocate(&self, fd: BorrowedFd<'_>, count: u64, page_size: u64) -> Result<Block> {
+        self.release_again(fd);
         let areas = &mut self.lock().areas;
         for (area, free) in areas.iter_mut() {
             if let Some(pages) = free.take(count) {
@@ -66,6 +117,7 @@ impl Heap {
 
     /// Frees the pages of a block, and ends areas that nothing uses.
     pub(crate) fn free(&self, fd: BorrowedFd<'_>, block: &mut Block, page_size: u64) {
+        self.release_again(fd);
         let areas = &mut self.lock().areas;
         let pages = std::mem::replace(&mut block.pages, 0..0);
         let found = areas
@@ -124,5 +176,29 @@ impl Heap {
             is_used
         });
         (state.areas.is_empty() && state.slots == 0).then(action)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// A send ends with its connection. If the driver cannot end it then, it has to be ended later,
+    /// or its pages could never be sent again.
+    #[test]
+    fn what_cannot_be_released_is_released_later() {
+        let heap = Heap::default();
+        let area = Arc::new(Area::of_no_device(4096).unwrap());
+        let file = File::open("/dev/null").unwrap();
+        heap.release(file.as_fd(), &area, 0, 4096);
+        for _ in 0..2 {
+            assert_eq!(heap.lock().unreleased.len(), 1);
+            // The area stays as long, so that its memory is not mapped anew meanwhile.
+            assert_eq!(Arc::strong_count(&area), 2);
+            heap.release_again(file.as_fd());
+        }
     }
 }

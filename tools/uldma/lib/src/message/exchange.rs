@@ -134,6 +134,7 @@ impl Exchanges {
         if length < self.threshold.max(1) {
             return Err(Reason::Small);
         }
+        self.device.heap().release_again(self.device.as_fd());
         let found = self.device.heap().locate(address, length);
         found.ok_or(Reason::Ordinary)
     }
@@ -241,9 +242,11 @@ impl Exchanges {
 
 impl Drop for Exchanges {
     fn drop(&mut self) {
-        // The context has ended before, so no send is under way. What fails ends with the open file.
+        // The context has ended before, so no send is under way. What fails now is repeated by later
+        // calls on the memory of the open file.
         for sent in &self.protected {
-            let _ = sent.part().release(self.device.as_fd());
+            let heap = self.device.heap();
+            heap.release(self.device.as_fd(), &sent.area, sent.offset, sent.length);
         }
     }
 }
