@@ -351,6 +351,8 @@ def memory_that_changes_early(pair: Cluster) -> None:
     device = pair.device
     assert device
     found_first = {"copy-dma": "1", "pex-dma": "1", "direct-dma": "2", "v2p-dma": "2"}
+    # A message that the sender has given up stays registered until the device has read it.
+    found_first["v2p-dma:timeout"] = "1"
     for technique, first in found_first.items():
         a.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
         receiver = b.spawn(f"recv {PORT} {LIMIT} >/tmp/received")

@@ -130,20 +130,16 @@ impl Device {
         self.with_entry(address, memory.len() as u64, access, work)
     }
 
-    /// Registers borrowed memory for reading by the device, for as long as `work` runs.
-    ///
-    /// Aborts the process if the registration cannot be ended.
+    /// Registers borrowed memory for reading by the device, until the result is dropped. The device
+    /// may read its pages for as long, also after they were changed.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: as for [`Device::with_registered`].
-    pub(crate) fn with_readable<R>(
-        &self,
-        memory: &[u8],
-        work: impl FnOnce(&Borrowed) -> R,
-    ) -> Result<R> {
+    pub(crate) fn register_readable(&self, memory: &[u8]) -> Result<Borrowed> {
         let address = memory.as_ptr() as u64;
-        self.with_entry(address, memory.len() as u64, Access::Read, work)
+        let entry = Entry::register(self, address, memory.len() as u64, Access::Read)?;
+        Ok(Borrowed { entry })
     }
 
     /// Registers memory that the caller has borrowed as `access` needs it.

@@ -12,9 +12,9 @@ use super::handshake::Handshake;
 use super::put::{Inbound, Outbound, Put};
 use super::receiving::{check, Receiver};
 use super::redirect::Redirections;
-use super::sending::{length_of, part, Destination, Piece, Sender, Sent, SentBuffer, Target};
+use super::sending::{length_of, part, Destination, Kept, Piece, Sender, Sent, SentBuffer, Target};
 use super::MessageOptions;
-use crate::region::Registered;
+use crate::region::{Borrowed, Registered};
 use crate::ring::Violation;
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{
@@ -213,11 +213,27 @@ impl Engine {
     }
 
     fn send_pinned(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
-        let device = self.device.clone();
-        device.with_readable(message, |region| {
-            let sent = self.start_from(region, 0, message.len() as u64, target, deadline)?;
-            self.finish(&sent, deadline)
-        })?
+        let region = self.device.register_readable(message)?;
+        self.send_registered(region, message.len() as u64, target, deadline)
+    }
+
+    /// Sends a message that was registered for it. If time is over, the registration ends when the
+    /// device has read what it was given.
+    pub(super) fn send_registered(
+        &mut self,
+        region: Borrowed,
+        length: u64,
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let before = self.sender.newest();
+        let started = self.start_from(&region, 0, length, target, deadline);
+        let sent = started.and_then(|sent| self.finish(&sent, deadline));
+        if sent.is_err() {
+            self.sender
+                .keep_since(before, Kept::Borrowed { _region: region });
+        }
+        sent
     }
 
     /// Sends a part of registered memory by `DIRECT_DMA`, and returns before the device has read it:
@@ -293,14 +309,28 @@ impl Engine {
         self.begin_message()?;
         let region = self.device.register(buffer, Access::Read)?;
         let deadline = Deadline::after(timeout);
-        let sent = self.start_from(&region, 0, region.length(), Target::Posted, deadline)?;
-        Ok(SentBuffer { sent, region })
+        let before = self.sender.newest();
+        match self.start_from(&region, 0, region.length(), Target::Posted, deadline) {
+            Ok(sent) => Ok(SentBuffer { sent, region }),
+            Err(error) => {
+                self.sender
+                    .keep_since(before, Kept::Owned { _region: region });
+                Err(error)
+            }
+        }
     }
 
     /// Waits until the device has read a buffer, and returns it.
     pub(super) fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
-        self.wait_sent(&message.sent, timeout)?;
-        message.into_buffer()
+        match self.wait_sent(&message.sent, timeout) {
+            Ok(()) => message.into_buffer(),
+            Err(error) => {
+                let SentBuffer { sent, region } = message;
+                self.sender
+                    .keep_until(sent.last, Kept::Owned { _region: region });
+                Err(error)
+            }
+        }
     }
 
     /// Waits until all messages are in the peer's memory.

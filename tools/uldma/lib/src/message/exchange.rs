@@ -353,14 +353,9 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<()> {
         if reason == Reason::Ordinary && message.len() > self.options.slot {
-            let device = self.device.clone();
-            let sent = device.with_readable(message, |region| {
-                let sent = self.start_from(region, 0, message.len() as u64, target, deadline)?;
-                self.finish(&sent, deadline)
-            });
-            if let Ok(sent) = sent {
+            if let Ok(region) = self.device.register_readable(message) {
                 self.exchanges.stats.not_sent.pinned += 1;
-                return sent;
+                return self.send_registered(region, message.len() as u64, target, deadline);
             }
         }
         self.send_copy(message, target, deadline)

@@ -195,7 +195,8 @@ impl MessageConnection {
     /// [`Error::TooLong`] when the peer receives into posted buffers and the message is longer than
     /// a slot; [`Error::Torn`] after a message that was sent in part; [`Error::Closed`],
     /// [`Error::LinkDown`], [`Error::Technique`] for a technique that needs memory of another kind,
-    /// [`Error::System`]: those of registering.
+    /// [`Error::System`]: those of registering. After [`Error::Timeout`] by `V2P_DMA` the device may
+    /// still read the memory, and send what is there, until [`MessageConnection::flush`].
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.send(message, timeout),
@@ -245,7 +246,8 @@ impl MessageConnection {
     /// # Errors
     ///
     /// Those of [`Device::register`]; [`Error::Timeout`] when the peer has posted no buffer in time,
-    /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed.
+    /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed, when the device has read what it was
+    /// given of it.
     pub fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
         self.sending_engine()?.send_buffer(buffer, timeout)
     }
@@ -254,7 +256,8 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed.
+    /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed, when the
+    /// device has read it.
     pub fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
         self.sending_engine()?.reclaim(message, timeout)
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::put::Put;
 use crate::descriptor::Order;
-use crate::region::Registered;
+use crate::region::{Borrowed, Registered};
 use crate::status::RECORDS;
 use crate::{Buffer, Completion, Context, Endpoint, Error, Refusal, Region, Result, Ticket};
 
@@ -54,6 +54,15 @@ struct Slots {
     next: usize,
 }
 
+/// Memory of a message that its sender has given up, while the device may read it.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Memory of the program, which may have changed it.
+    Borrowed { _region: Borrowed },
+    /// A buffer.
+    Owned { _region: Region },
+}
+
 /// The sending half.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -66,6 +75,8 @@ pub(super) struct Sender {
     pub(super) sent: u64,
     /// Sends of which the result is unknown, oldest first.
     under_way: VecDeque<UnderWay>,
+    /// Memory that is kept until these sends have ended.
+    kept: Vec<(Ticket, Kept)>,
     /// The first failure of a message that was copied, until a call reports it.
     failed: Option<Completion>,
     /// A message was sent in part, or it is unknown which buffers of the peer were used.
@@ -170,6 +181,7 @@ impl Sender {
             whole,
             sent: 0,
             under_way: VecDeque::new(),
+            kept: Vec::new(),
             failed: None,
             torn: false,
         }
@@ -314,6 +326,21 @@ impl Sender {
         Ok(ticket)
     }
 
+    /// Keeps the memory of a message, of which all pieces were given to the device after `before`,
+    /// until it has read them.
+    pub(super) fn keep_since(&mut self, before: Option<Ticket>, memory: Kept) {
+        if let Some(newest) = self.newest().filter(|newest| Some(*newest) > before) {
+            self.keep_until(newest, memory);
+        }
+    }
+
+    /// Keeps memory until the device has ended the send `last`.
+    pub(super) fn keep_until(&mut self, last: Ticket, memory: Kept) {
+        if self.oldest().is_some_and(|oldest| oldest <= last) {
+            self.kept.push((last, memory));
+        }
+    }
+
     /// Notes that `piece` of a message cannot be sent. If others of it were, the peer would take the
     /// next message for the rest of this one.
     pub(super) fn tear(&mut self, piece: Piece) {
@@ -342,7 +369,7 @@ impl Sender {
     pub(super) fn harvest(&mut self, context: &Context, counted: bool) -> Result<()> {
         while let Some(oldest) = self.under_way.front() {
             let Some(completion) = context.ended(oldest.ticket)? else {
-                return Ok(());
+                break;
             };
             if let Some(status) = completion.failure {
                 // A message that is too long has used its buffer; others may not have.
@@ -358,6 +385,11 @@ impl Sender {
                 }
             }
             self.under_way.pop_front();
+        }
+        if !self.kept.is_empty() {
+            let oldest = self.oldest();
+            self.kept
+                .retain(|(last, _)| oldest.is_some_and(|oldest| oldest <= *last));
         }
         Ok(())
     }

@@ -2,14 +2,15 @@
 
 //! Sends a message and changes its memory before the device has read it, for a test that holds the
 //! device: `message_hazard NODE PORT TECHNIQUE`. Says "changed" when it has, and sends an empty
-//! message when the device has read the first one.
+//! message when the device has read the first one. With `V2P_DMA:timeout` it gives the message up
+//! instead, and does not change it.
 
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
 use uldma::{
-    Access, Buffer, ConnectOptions, Device, Kind, Memory, MessageConnection, MessageOptions,
+    Access, Buffer, ConnectOptions, Device, Error, Kind, Memory, MessageConnection, MessageOptions,
     SendTechnique,
 };
 
@@ -23,7 +24,8 @@ fn main() {
     let [node, port, technique] = arguments.as_slice() else {
         panic!("usage: message_hazard NODE PORT TECHNIQUE");
     };
-    let technique: SendTechnique = technique.parse().unwrap();
+    let given_up = technique.strip_suffix(":timeout");
+    let technique: SendTechnique = given_up.unwrap_or(technique).parse().unwrap();
     let options = MessageOptions {
         sending: technique,
         exchange_from: BYTES,
@@ -41,6 +43,12 @@ fn main() {
     // The test holds the device now.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     match technique {
+        _ if given_up.is_some() => {
+            let result = connection.send(&BEFORE, Duration::ZERO);
+            assert!(matches!(result, Err(Error::Timeout { .. })), "{result:?}");
+            println!("changed");
+            connection.flush(PATIENCE).unwrap();
+        }
         SendTechnique::DirectDma => {
             let mut buffer = Buffer::new(BYTES).unwrap();
             buffer.copy_from_slice(&BEFORE);
