@@ -470,12 +470,15 @@ impl Region {
     pub(crate) fn release_all(
         shared: &Shared,
         space: &Arc<Space>,
-        regions: KVVec<Self>,
+        mut regions: KVVec<Self>,
         mut left: Leaving,
     ) -> Result {
+        // Without the lock of the space: exchangeable memory waits for calls that change its pages.
+        for region in &mut regions {
+            region.retract(shared);
+        }
         let left = space.unpin_all(|end| {
-            for mut region in regions {
-                region.retract(shared);
+            for region in regions {
                 let pages = match region.pages {
                     Pages::Local(_, pinned) => {
                         end(pinned);

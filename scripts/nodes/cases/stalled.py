@@ -152,11 +152,25 @@ def imports_stay(pair: Cluster) -> None:
 @case
 def calls_on_other_memory_go_on(pair: Cluster) -> None:
     """An exchange of pages waits for the device, and other calls on the file do not wait for it."""
+    go_on_while_one_waits(pair, EXCHANGER)
+
+
+@case
+def the_end_of_memory_waits_without_the_lock(pair: Cluster) -> None:
+    """All memory ends while an exchange of its pages waits for the device.
+
+    The end waits for that call, and queries of the process's locked memory do not wait for it.
+    """
+    go_on_while_one_waits(pair, f"{EXCHANGER} cleanup")
+
+
+def go_on_while_one_waits(pair: Cluster, program: str) -> None:
+    """Runs a program that waits for the device until its other calls were in time."""
     a, b = endpoints.of(pair)
 
     def is_in_time() -> bool:
         with stalled(pair, a.number):
-            result = a.node.run(EXCHANGER, TIMEOUT)
+            result = a.node.run(program, TIMEOUT)
         expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
         wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
         return result.rc == 0

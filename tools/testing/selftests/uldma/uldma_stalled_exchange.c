@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A call on exchangeable memory waits for a device that has stopped answering:
- * other calls on the same open file go on.
+ * other calls on the same open file go on. With "cleanup", another call ends all
+ * memory meanwhile, and waits for the first one: calls that ask for the process's
+ * locked memory go on.
  *
  * The runner stops the device's engine before it starts this program. The exit
  * status is 0 if the other calls ended first, 2 if the first call ended before
@@ -11,12 +13,14 @@
 
 #include "uldma_process.h"
 #include "uldma_exchange.h"
+#include "uldma_lmm.h"
 
 #define TOO_LATE 2
 
 /**
- * struct waiter - a thread that exchanges pages, and waits for the device
+ * struct waiter - a thread that makes a call, and waits for the device
  * @thread: the thread
+ * @call: the call
  * @fd: the device
  * @one: exchanged with @other
  * @other: exchanged with @one
@@ -26,6 +30,7 @@
  */
 struct waiter {
 	pthread_t thread;
+	int (*call)(struct waiter *w);
 	int fd;
 	struct memory one;
 	struct memory other;
@@ -34,12 +39,22 @@ struct waiter {
 	bool ended;
 };
 
+static int exchange(struct waiter *w)
+{
+	return memory_swap(w->fd, &w->one, 0, &w->other, 0, page_size());
+}
+
+static int clean_up(struct waiter *w)
+{
+	return region_cleanup(w->fd);
+}
+
 static void *run_waiter(void *arg)
 {
 	struct waiter *w = arg;
 
 	__atomic_store_n(&w->tid, gettid(), __ATOMIC_RELEASE);
-	w->ret = memory_swap(w->fd, &w->one, 0, &w->other, 0, page_size());
+	w->ret = w->call(w);
 	__atomic_store_n(&w->ended, true, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -65,12 +80,8 @@ static bool sleeps(pid_t tid)
 	return state == 'D' || state == 'S';
 }
 
-/* 0, TOO_LATE, or a negated errno. */
-static int others_go_on(struct waiter *w, struct memory *third)
+static void wait_until_it_sleeps(struct waiter *w)
 {
-	size_t length = third->r.length;
-	int ret;
-
 	while (!has_ended(w)) {
 		pid_t tid = __atomic_load_n(&w->tid, __ATOMIC_ACQUIRE);
 
@@ -78,6 +89,15 @@ static int others_go_on(struct waiter *w, struct memory *third)
 			break;
 		sched_yield();
 	}
+}
+
+/* 0, TOO_LATE, or a negated errno. */
+static int others_go_on(struct waiter *w, struct memory *third)
+{
+	size_t length = third->r.length;
+	int ret;
+
+	wait_until_it_sleeps(w);
 	if (!query(w->fd).out_abi_version)
 		return -EPROTO;
 	ret = memory_protect(w->fd, third, 0, length) ?:
@@ -87,9 +107,27 @@ static int others_go_on(struct waiter *w, struct memory *third)
 	return has_ended(w) ? TOO_LATE : 0;
 }
 
-int main(void)
+/* The same while another thread ends all memory. */
+static int locked_memory_is_told(struct waiter *w)
 {
-	struct waiter w = { .fd = uldma_open(0) };
+	struct waiter cleaner = { .fd = w->fd, .call = clean_up };
+	struct uldma_lmm l;
+	int ret;
+
+	wait_until_it_sleeps(w);
+	ret = -pthread_create(&cleaner.thread, NULL, run_waiter, &cleaner);
+	if (ret)
+		return ret;
+	wait_until_it_sleeps(&cleaner);
+	ret = lmm_ioctl(w->fd, 0, &l) ?: has_ended(w) ? TOO_LATE : 0;
+	pthread_join(cleaner.thread, NULL);
+	return ret;
+}
+
+int main(int argc, char **argv)
+{
+	struct waiter w = { .fd = uldma_open(0), .call = exchange };
+	bool cleanup = argc > 1 && !strcmp(argv[1], "cleanup");
 	size_t length = 2 * page_size();
 	struct memory third;
 	__u64 ticket;
@@ -109,7 +147,7 @@ int main(void)
 		fprintf(stderr, "preparing: %s\n", strerror(-ret));
 		return 1;
 	}
-	ret = others_go_on(&w, &third);
+	ret = cleanup ? locked_memory_is_told(&w) : others_go_on(&w, &third);
 	pthread_join(w.thread, NULL);
 	if (w.ret != -ETIMEDOUT) {
 		fprintf(stderr, "the exchange returned %d\n", w.ret);
