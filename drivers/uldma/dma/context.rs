@@ -331,7 +331,7 @@ impl ContextTable {
             layout::Key::NONE
         };
         let setup = ContextSetup {
-            space: vctx.space,
+            space: vctx.space.id(),
             methods: vctx.method.bit(),
             key,
             no_data: vctx.no_data,
@@ -445,10 +445,13 @@ impl ContextTable {
         if owner.method.needs_queue() {
             owner.page.ask_to_wake();
         }
+        let space = owner.space.clone();
         // There is room.
         let _ = self.detached.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(number) {
             hw.health().keeps_context();
+            // Its transfers may still name the pages of the space, so no other one gets its number.
+            space.keep_until_unbound();
             // It stays in use without an owner, as the device may still write the status page.
             if let Some(Some(slot)) = self.slot(number) {
                 slot.vctx = None;

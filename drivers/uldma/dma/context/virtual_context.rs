@@ -60,7 +60,7 @@ pub(super) struct Shares {
 pub(crate) struct VirtualContext {
     pub(super) open_file: u64,
     /// Space whose pages the context may name.
-    pub(super) space: u32,
+    pub(super) space: Arc<Space>,
     /// Pays for the context.
     pub(super) payer: Arc<Payer>,
     pub(crate) method: Method,
@@ -80,7 +80,7 @@ impl VirtualContext {
     /// Creates a detached virtual context.
     pub(crate) fn new(
         open_file: u64,
-        space: &Space,
+        space: &Arc<Space>,
         method: Method,
         no_data: bool,
         events: Arc<Events>,
@@ -94,7 +94,7 @@ impl VirtualContext {
         let vctx = pin_init!(Self {
             open_file,
             payer: space.payer().clone(),
-            space: space.id(),
+            space: space.clone(),
             method,
             no_data,
             page,
