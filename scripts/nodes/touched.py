@@ -63,6 +63,7 @@ CONNECTIONS = (
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
 LIFE = (*_programs("unbind"), "nodes:(module|unplug)")
+NETWORK = ("nodes:network", "nodes:hostile")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
 UNITS = ("^kunit$",)
@@ -140,6 +141,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     ),
     r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
     r"kernel_ext/(window|workqueue|wakeup)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
+    r"(kernel_ext/)?net(/.*)?\.rs|netdev\.[ch]": (*NETWORK, *LIFE),
     r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
         *LINK,
@@ -161,10 +163,11 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     # What no node with the debug kernel runs.
     r"tools/uldma/(fuzz|ivshmem|papers/(bench|interleave))/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
-    r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed|root\.d/(kunit|rdma|pytools)\.sh)": (),
+    r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed)": (),
+    r"scripts/root\.d/(kunit|rdma|network|pytools)\.sh": (),
     r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),
     r"scripts/nodes/fuzzing\.py": ("nodes:fuzz",),
-    r"scripts/nodes/commands/(bench|fuzz|initiation|link|lmm|report|run)\.py": (),
+    r"scripts/nodes/commands/(bench|fuzz|initiation|link|lmm|network|report|run)\.py": (),
     r"scripts/nodes/commands/(semantics|shell|soak)\.py": (),
 }
 
