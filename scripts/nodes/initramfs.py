@@ -63,6 +63,8 @@ NETWORK_PROGRAMS = (
     "usr/sbin/rpc.mountd",
     "usr/sbin/rpc.nfsd",
 )
+# Where libraries are, below the usual place; those of fio's storage have a directory of their own.
+LIBRARIES = ("", "ceph")
 # pppd does not start without it.
 NETWORK_LIBRARIES = ("usr/lib/x86_64-linux-gnu/ossl-modules/legacy.so",)
 NETWORK_MODULES = ("tun", "nfsv4", "nfsd")
@@ -130,7 +132,8 @@ def copy(source: Path, target: Path) -> None:
 def _libraries(binaries: Iterable[Path], root: Path) -> set[Path]:
     """The shared libraries that the binaries load, from below `root` where they are there."""
     found: set[Path] = set()
-    environment = os.environ | {"LD_LIBRARY_PATH": str(root / "usr/lib/x86_64-linux-gnu")}
+    place = root / "usr/lib/x86_64-linux-gnu"
+    environment = os.environ | {"LD_LIBRARY_PATH": ":".join(str(place / it) for it in LIBRARIES)}
     for binary in binaries:
         listing = subprocess.run(
             ["ldd", binary], capture_output=True, text=True, check=False, env=environment
