@@ -17,7 +17,7 @@ from .plan import Test
 from .topologies import HOST
 
 TOP = str(REPO / "scripts")
-HOST_TIMEOUT = 900
+HOST_TIMEOUT = 1800
 LAST_CHARACTERS = 6000
 
 
