@@ -229,7 +229,9 @@ impl Engine {
         let Target::Place(offset) = target else {
             return Ok(sent);
         };
-        self.wait_queue(deadline)?;
+        // Bytes that no notice follows would be noticed with the next put.
+        let waited = self.wait_queue(deadline);
+        waited.inspect_err(|_| self.sender.tear_put())?;
         let Some(outbound) = &self.outbound else {
             return Ok(sent);
         };

@@ -347,6 +347,11 @@ impl Sender {
         self.torn |= piece.offset > 0;
     }
 
+    /// Notes that bytes were put without their notice, which the next one would depend on.
+    pub(super) fn tear_put(&mut self) {
+        self.torn = true;
+    }
+
     /// Checks that messages can be sent.
     ///
     /// # Errors
