@@ -2,7 +2,7 @@
 
 //! The first message over the channel of a message connection: each side names its endpoint.
 
-use super::put::{Named, PutArea};
+use super::notice::{Named, PutArea};
 use crate::ring::Violation;
 use crate::{EndpointName, Name, ReceiveTechnique, Result};
 

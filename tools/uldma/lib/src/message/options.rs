@@ -2,7 +2,7 @@
 
 //! Options of message connections.
 
-use super::put::Put;
+use super::notice::Put;
 use crate::status::RECORDS;
 use crate::{Access, Buffer, Device, Error, ReceiveTechnique, Region, Result, SendTechnique};
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::put::Put;
+use super::notice::Put;
 use crate::descriptor::Order;
 use crate::region::{Borrowed, Registered};
 use crate::status::RECORDS;
