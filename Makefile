@@ -24,8 +24,9 @@ help:			## print this help
 run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
-test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number)
-	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)')
+test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number WITHIN=seconds)
+	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)') \
+		$(if $(WITHIN),--within '$(WITHIN)')
 
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)

@@ -12,6 +12,7 @@ from .errors import NodesError
 from .paths import REPO
 from .plan import Order, Test
 from .sources import Selftests
+from .topologies import HOST
 
 # In as many days each test runs at least once.
 PARTS = 4
@@ -71,6 +72,18 @@ def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Tes
     todays = sorted(groups)[day % PARTS :: PARTS]
     chosen = set[str]().union(*(groups[group] for group in todays))
     return _with_first(tests, chosen | _found(tests, patterns))
+
+
+def in_rounds(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[list[Test]]:
+    """All tests: first those of a day, with those that need no node, and then the others.
+
+    Where time ends before the tests do, those that are left out have their day, too.
+    """
+    todays = {test.name for test in choose(tests, patterns, day)}
+    rounds: tuple[list[Test], list[Test]] = ([], [])
+    for test in tests:
+        rounds[test.topology is not HOST and test.name not in todays].append(test)
+    return list(rounds)
 
 
 def smoke(tests: Sequence[Test]) -> list[Test]:

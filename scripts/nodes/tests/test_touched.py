@@ -9,7 +9,8 @@ from .. import change, touched
 from ..paths import REPO
 from ..plan import Order, Test
 from ..sources import Selftests
-from .fakes import make_test, planned_tests
+from ..topologies import HOST
+from .fakes import make_test, passes, planned_tests
 
 DRIVER = "drivers/uldma"
 NOTHING = Selftests("", {})
@@ -135,6 +136,18 @@ class ChooseTest(unittest.TestCase):
         tests = all_tests()
         chosen = change.choose(tests, [".*"], 0)
         self.assertEqual([test.name for test in chosen], [test.name for test in tests])
+
+    def test_rounds(self) -> None:
+        """The day's tests and those without nodes come before the others, and none twice."""
+        host = Test(HOST, "cargo", passes)
+        tests = [*all_tests(), host]
+        for day in range(change.PARTS):
+            first, rest = change.in_rounds(tests, ["^iommu-.*:uldma_dma$"], day)
+            todays = change.choose(tests, ["^iommu-.*:uldma_dma$"], day)
+            self.assertEqual({test.name for test in first}, {test.name for test in [*todays, host]})
+            self.assertEqual(
+                sorted(test.name for test in [*first, *rest]), sorted(test.name for test in tests)
+            )
 
     def test_smoke(self) -> None:
         """Few tests cross each part, programs and cases, none twice, after what is first."""
