@@ -27,8 +27,9 @@ SIZE = 65536
 TIMEOUT = 60.0
 # Exit status of a program whose call ended before others could.
 TOO_LATE = 2
-# Waits that can be over at the same time: of a call, and of the work item.
-WAITS = 2
+# Waits that can be over at the same time: of the work items that close a file, that unpin its
+# memory, and that end its connections.
+WAITS = 3
 
 
 def health(end: Endpoint) -> dict[str, int]:
