@@ -293,6 +293,8 @@ impl ProgressWorker {
         *self.ops.lock() = Some(ops);
         self.ask_hw.store(true, Relaxed);
         self.schedule();
+        // Peers may have rung before: none of their doorbells was forwarded.
+        self.schedule_segments();
         self.schedule_tick();
     }
 

@@ -47,7 +47,7 @@ impl ProgressWorker {
         self.born.elapsed().as_nanos()
     }
 
-    fn schedule_segments(self: &Arc<Self>) {
+    pub(super) fn schedule_segments(self: &Arc<Self>) {
         if let Some(queue) = module() {
             // If it is queued already, it has not taken the bits yet.
             let _ = queue.enqueue::<_, SEGMENTS>(self.clone());
