@@ -298,14 +298,15 @@ def what_failed_first_is_reported(pair: Cluster) -> None:
     """Later messages fail because the receiver ended on the first, which is no explanation."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    for technique in ("direct-dma", "v2p-dma"):
+    # With memory for all messages, and with less, so that the first is waited for before the last.
+    for technique, slots in itertools.product(("direct-dma", "v2p-dma"), (8, 4)):
         a.node.check(f"rm -f {FIFO} {FIFO}.go; mkfifo {FIFO} {FIFO}.go")
         receiver = b.spawn(f"recv {PORT} {LIMIT} --technique v2p-dma --slot 4K >/dev/null")
         writer = a.node.spawn(
             f"exec 3>{FIFO}; head -c 8192 /dev/zero >&3; "
             f"read _ <{FIFO}.go; head -c 32768 /dev/zero >&3"
         )
-        options = f"--wait --message 8K --slots 8 --technique {technique}"
+        options = f"--wait --message 8K --slots {slots} --technique {technique}"
         sender = a.spawn(f"send {b.number} {PORT} {LIMIT} {options} <{FIFO}")
         try:
             receiver.wait(TIMEOUT)

@@ -173,6 +173,20 @@ impl Sender {
         })
     }
 
+    /// Waits for the message in the memory whose turn is next. If it has failed, it stays there, as
+    /// the first of those that `failed` checks.
+    fn wait_next(&self, connection: &mut MessageConnection, timeout: Duration) -> Result<()> {
+        let sent = match self {
+            Self::Bytes(_) | Self::Pages(_) => None,
+            Self::Regions(regions, _) => regions.front().and_then(|(_, sent)| sent.as_ref()),
+            Self::Buffers(buffers) => buffers.front().and_then(Turn::sent),
+        };
+        if let Some(sent) = sent {
+            connection.wait_sent(sent, timeout)?;
+        }
+        Ok(())
+    }
+
     /// Reads one message and sends it. Returns its length; 0 at the end of the input.
     fn send_next(
         &mut self,
@@ -181,6 +195,7 @@ impl Sender {
         input: &mut impl Read,
         timeout: Duration,
     ) -> Result<usize> {
+        self.wait_next(connection, timeout)?;
         match self {
             Self::Bytes(bytes) => {
                 let length = fill(input, bytes)?;
@@ -201,12 +216,9 @@ impl Sender {
                 Ok(length)
             }
             Self::Regions(regions, most) => {
-                let Some((region, sent)) = regions.pop_front() else {
+                let Some((region, _)) = regions.pop_front() else {
                     return Ok(0);
                 };
-                if let Some(sent) = sent {
-                    connection.wait_sent(&sent, timeout)?;
-                }
                 let mut bytes = vec![0; *most];
                 let length = fill(input, &mut bytes)?;
                 region.write(0, &bytes[..length])?;
