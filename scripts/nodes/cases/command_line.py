@@ -4,7 +4,7 @@
 import json
 from typing import Any
 
-from .. import endpoints
+from .. import endpoints, network
 from ..agent import Result
 from ..cluster import Cluster
 from ..endpoints import Endpoint
@@ -125,6 +125,35 @@ def stat_shows_all_processes(pair: Cluster) -> None:
         export.kill()
         export.wait(END_TIMEOUT)
     expect(json.loads(pair.a.check("uldma stat --json"))["open_files"] == [], "export is left")
+
+
+@case
+def net_shows_interfaces(pair: Cluster) -> None:
+    """The interface of the device and what crosses it, as long as it is up."""
+    ends = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    [here, there] = network.up(ends)
+
+    def shown() -> dict[str, Any]:
+        [device] = json.loads(here.end.check("net --json"))["devices"]
+        expect(device["peers"] == [{"node": there.end.number, "link": "up"}], str(device))
+        interface = device["interface"]
+        expect(interface["name"] == here.name, str(interface))
+        assert isinstance(interface, dict)
+        return interface
+
+    before = shown()
+    expect((before["state"], before["carrier"]) == ("up", True), str(before))
+    expect(before["mac"] == here.attribute("address"), str(before))
+    network.ping(here, there.address)
+    after = shown()["counters"]
+    for name in ("rx_packets", "tx_packets"):
+        expect(after[name] > before["counters"][name], f"no {name} of a ping: {after}")
+    here.check("ip link set {name} down")
+    expect(shown()["carrier"] is None, "an interface that is down has a carrier")
+    expect_words(here.end.check("net"), f"{here.name} {before['mac']}", "not up")
+    here.up()
+    network.wait_reachable((here, there))
 
 
 @case_of(LOOPBACK)

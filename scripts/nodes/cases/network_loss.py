@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from .. import endpoints, network
 from ..agent import Job
 from ..cluster import Cluster
+from ..endpoints import Endpoint
 from ..network import IPERF_PORT, Interface, Server, ping, wait_flow
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
@@ -26,6 +27,11 @@ def stream(here: Interface, there: Interface) -> Iterator[Job]:
             job.end()
 
 
+def violations(ends: list[Endpoint]) -> int:
+    """How often a peer of any end broke the rules."""
+    return sum(here.peer(there)["violations"] for here in ends for there in ends if here != there)
+
+
 def works(pair: Cluster) -> None:
     """Packets cross both ways, once the interfaces have their addresses."""
     ends = endpoints.of(pair)
@@ -41,14 +47,18 @@ def by_flapping(pair: Cluster) -> None:
     ends = endpoints.of(pair)
     endpoints.wait_up(ends)
     a, b = network.up(ends)
+    before = violations(ends)
     with stream(a, b) as job:
-        for interface in (a, b) * FLAPS:
+        for interface, other in ((a, b), (b, a)) * FLAPS:
             interface.check("ip link set {name} down")
             expect(not interface.has_link(), f"{interface} is down and has a link")
+            network.wait_no_link(other)
             interface.up()
             wait_flow(b)
         expect(job.running, f"the stream has ended: {job.text()}{job.text('err')}")
     works(pair)
+    # A link that restarts would bring the interfaces back, too.
+    expect(violations(ends) == before, "an interface that went down broke the rules")
 
 
 @case_of(USUAL, IVSHMEM)
