@@ -72,13 +72,21 @@ class Endpoint:
         lines = self.node.check(f"cat /sys/kernel/debug/uldma{self.device}/intake").splitlines()
         return {key: int(value) for key, value in (line.split() for line in lines)}
 
-    def unbind(self) -> str:
-        """Take the device away from the driver; the command that gives it back."""
+    def binding(self) -> tuple[str, str]:
+        """The commands that take the device away from the driver, and that give it back."""
         place = self.node.check(f"readlink -f /sys/class/misc/uldma{self.device}/device").strip()
         driver = self.node.check(f"readlink -f {place}/driver").strip()
         address = place.rpartition("/")[2]
-        self.node.check(f"echo {address} >{driver}/unbind && ! test -e {self.path}")
-        return f"echo {address} >{driver}/bind && test -c {self.path}"
+        return (
+            f"echo {address} >{driver}/unbind && ! test -e {self.path}",
+            f"echo {address} >{driver}/bind && test -c {self.path}",
+        )
+
+    def unbind(self) -> str:
+        """Take the device away from the driver; the command that gives it back."""
+        unbind, bind = self.binding()
+        self.node.check(unbind)
+        return bind
 
 
 def of(cluster: Cluster) -> list[Endpoint]:

@@ -187,10 +187,11 @@ def unbind_ends_while_calls_wait(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
 
     def is_in_time() -> bool:
+        unbind, bind = a.binding()
         with stalled(pair, a.number):
             job = a.node.spawn(UNBOUND)
             job.wait_output("ending the context", TIMEOUT)
-            bind = a.unbind()
+            a.node.check(unbind, TIMEOUT)
             result = job.wait(TIMEOUT)
         expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
         a.node.check(bind, TIMEOUT)
