@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The network interfaces of three nodes: a segment, of which each node is a port."""
 
+import re
+
 from .. import endpoints, network
 from ..cluster import Cluster
 from ..network import IPERF_PORT, Interface, Server, capture, iperf, ping
@@ -33,6 +35,10 @@ def every_two(pair: Cluster) -> None:
                 if here != there:
                     ping(here, there.address, "-s 1400")
                     ping(here, f"{there.local_address}%{here.name}", "-6")
+        said = found[0].check("ethtool -l {name}")
+        # The maximum and the current number.
+        channels = re.findall(r"Combined:\s+(\d+)", said)
+        expect(channels == [str(len(found) - 1)] * 2, f"not a channel for each peer: {said}")
 
 
 @case_of(THREE)
