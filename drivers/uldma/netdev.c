@@ -11,6 +11,7 @@
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
+#include <net/netdev_queues.h>
 
 #include "netdev.h"
 
@@ -31,11 +32,21 @@ struct uldma_netdev {
 	struct uldma_netdev_queue queue[] __counted_by(queues);
 };
 
+/* Tells user space which NAPI context serves a queue of both directions. */
+static void uldma_netdev_set_napi(struct net_device *dev, u32 queue,
+				  struct napi_struct *napi)
+{
+	netif_queue_set_napi(dev, queue, NETDEV_QUEUE_TYPE_RX, napi);
+	netif_queue_set_napi(dev, queue, NETDEV_QUEUE_TYPE_TX, napi);
+}
+
 static void uldma_netdev_quiesce(struct net_device *dev)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
 	u32 i;
 
+	for (i = 0; i < priv->queues; i++)
+		uldma_netdev_set_napi(dev, i, NULL);
 	netif_tx_disable(dev);
 	for (i = 0; i < priv->queues; i++)
 		napi_disable(&priv->queue[i].napi);
@@ -47,8 +58,10 @@ static int uldma_netdev_open(struct net_device *dev)
 	u32 i;
 	int ret;
 
-	for (i = 0; i < priv->queues; i++)
+	for (i = 0; i < priv->queues; i++) {
 		napi_enable(&priv->queue[i].napi);
+		uldma_netdev_set_napi(dev, i, &priv->queue[i].napi);
+	}
 	netif_tx_start_all_queues(dev);
 	ret = priv->ops->open(priv->driver, dev, priv->parent);
 	if (ret)
@@ -121,6 +134,55 @@ static void uldma_netdev_stats(struct net_device *dev,
 	to->tx_dropped = stats.tx_dropped;
 	to->multicast = stats.multicast;
 }
+
+static struct uldma_netdev_queue_stats
+uldma_netdev_queue_stats(struct net_device *dev, int queue)
+{
+	struct uldma_netdev *priv = netdev_priv(dev);
+	struct uldma_netdev_queue_stats stats = {};
+
+	priv->ops->queue_stats(priv->driver, queue, &stats);
+	return stats;
+}
+
+static void uldma_netdev_rx_stats(struct net_device *dev, int queue,
+				  struct netdev_queue_stats_rx *to)
+{
+	struct uldma_netdev_queue_stats stats =
+		uldma_netdev_queue_stats(dev, queue);
+
+	to->packets = stats.rx_packets;
+	to->bytes = stats.rx_bytes;
+}
+
+static void uldma_netdev_tx_stats(struct net_device *dev, int queue,
+				  struct netdev_queue_stats_tx *to)
+{
+	struct uldma_netdev_queue_stats stats =
+		uldma_netdev_queue_stats(dev, queue);
+
+	to->packets = stats.tx_packets;
+	to->bytes = stats.tx_bytes;
+	to->stop = stats.tx_stop;
+}
+
+/* All queues are always there. */
+static void uldma_netdev_base_stats(struct net_device *dev,
+				    struct netdev_queue_stats_rx *rx,
+				    struct netdev_queue_stats_tx *tx)
+{
+	rx->packets = 0;
+	rx->bytes = 0;
+	tx->packets = 0;
+	tx->bytes = 0;
+	tx->stop = 0;
+}
+
+static const struct netdev_stat_ops uldma_netdev_stat_ops = {
+	.get_queue_stats_rx = uldma_netdev_rx_stats,
+	.get_queue_stats_tx = uldma_netdev_tx_stats,
+	.get_base_stats = uldma_netdev_base_stats,
+};
 
 static const struct net_device_ops uldma_netdev_ops = {
 	.ndo_open = uldma_netdev_open,
@@ -216,6 +278,7 @@ struct net_device *uldma_netdev_new(const struct uldma_netdev_ops *ops,
 
 	dev->netdev_ops = &uldma_netdev_ops;
 	dev->ethtool_ops = &uldma_ethtool_ops;
+	dev->stat_ops = &uldma_netdev_stat_ops;
 	/* Packets are sent with bottom halves on their way, not from interrupts. */
 	dev->priv_flags |= IFF_DISABLE_NETPOLL;
 	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO |

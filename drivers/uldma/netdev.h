@@ -25,6 +25,13 @@ struct uldma_netdev_stats {
 	u64 multicast;
 };
 
+/* The counters of one queue of each direction. */
+struct uldma_netdev_queue_stats {
+	u64 rx_packets, tx_packets;
+	u64 rx_bytes, tx_bytes;
+	u64 tx_stop;
+};
+
 /*
  * What kernel_ext/net/ does for a device. @driver is what the device was made
  * with, @dev the device, and @parent the bound device of its registration.
@@ -40,6 +47,7 @@ struct uldma_netdev_ops {
 	u32 (*poll)(void *driver, void *dev, void *parent, u32 queue,
 		    void *napi, u32 budget);
 	void (*stats)(void *driver, void *stats);
+	void (*queue_stats)(void *driver, u32 queue, void *stats);
 	u32 (*counters)(void *driver);
 	void (*counter_names)(void *driver, u8 *names);
 	void (*counter_values)(void *driver, u64 *values);

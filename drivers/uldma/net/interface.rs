@@ -61,6 +61,7 @@ use crate::{
                 Handle,
                 NetDevice,
                 Offloads,
+                QueueStats,
                 Stats, //
             },
             skb::{
@@ -543,6 +544,21 @@ impl Driver for Interface {
             stats.multicast += of.rx_multicast.get();
         }
         stats
+    }
+
+    fn queue_stats(&self, queue: u32) -> QueueStats {
+        let mut queues = self.queues();
+        let Some(queue) = queues.find(|it| it.number() == queue) else {
+            return QueueStats::default();
+        };
+        let of = &queue.counters;
+        QueueStats {
+            rx_packets: of.rx_packets.get(),
+            tx_packets: of.tx_packets.get(),
+            rx_bytes: of.rx_bytes.get(),
+            tx_bytes: of.tx_bytes.get(),
+            tx_stop: of.tx_stopped.get(),
+        }
     }
 
     fn counter_names(&self) -> &[CounterName] {

@@ -115,6 +115,18 @@ pub(crate) struct Stats {
     pub(crate) multicast: u64,
 }
 
+/// The counters of one queue of each direction since the device was made.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueStats {
+    pub(crate) rx_packets: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_bytes: u64,
+    /// Number of times that the queue stopped for lack of room.
+    pub(crate) tx_stop: u64,
+}
+
 /// A device whose packets a driver sends and receives.
 ///
 /// All methods but `open` and `stop` are called with bottom halves disabled, or in contexts that must
@@ -142,6 +154,9 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
 
     /// Returns the counters.
     fn stats(&self) -> Stats;
+
+    /// Returns the counters of queue `queue`; zeros if there is no such queue.
+    fn queue_stats(&self, queue: u32) -> QueueStats;
 
     /// Returns the names of more counters, always the same.
     fn counter_names(&self) -> &[CounterName];
@@ -192,6 +207,7 @@ struct RawOps {
     offloads: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     poll: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32, *mut c_void, u32) -> u32,
     stats: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    queue_stats: unsafe extern "C" fn(*mut c_void, u32, *mut c_void),
     counters: unsafe extern "C" fn(*mut c_void) -> u32,
     counter_names: unsafe extern "C" fn(*mut c_void, *mut u8),
     counter_values: unsafe extern "C" fn(*mut c_void, *mut u64),
@@ -225,6 +241,7 @@ impl<T: Driver> NetDevice<T> {
         offloads: Self::offloads,
         poll: Self::poll,
         stats: Self::stats,
+        queue_stats: Self::queue_stats,
         counters: Self::counters,
         counter_names: Self::counter_names,
         counter_values: Self::counter_values,
@@ -383,6 +400,18 @@ impl<T: Driver> NetDevice<T> {
     unsafe extern "C" fn stats(driver: *mut c_void, stats: *mut c_void) {
         // SAFETY: As the function requires.
         unsafe { stats.cast::<Stats>().write(Self::of(driver).stats()) };
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::open`]; `stats` is a `struct uldma_netdev_queue_stats`.
+    unsafe extern "C" fn queue_stats(driver: *mut c_void, queue: u32, stats: *mut c_void) {
+        // SAFETY: As the function requires.
+        unsafe {
+            stats
+                .cast::<QueueStats>()
+                .write(Self::of(driver).queue_stats(queue))
+        };
     }
 
     /// # Safety
