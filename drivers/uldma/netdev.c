@@ -203,7 +203,7 @@ static void uldma_ethtool_drvinfo(struct net_device *dev,
 	strscpy(info->bus_info, dev_name(priv->parent), sizeof(info->bus_info));
 }
 
-/* A channel is the way to and from one peer; their number cannot be changed. */
+/* The first channel is for groups, each other one for a peer. */
 static void uldma_ethtool_channels(struct net_device *dev,
 				   struct ethtool_channels *channels)
 {
@@ -211,6 +211,15 @@ static void uldma_ethtool_channels(struct net_device *dev,
 
 	channels->max_combined = priv->queues;
 	channels->combined_count = priv->queues;
+}
+
+/* Their number cannot be changed. */
+static int uldma_ethtool_set_channels(struct net_device *dev,
+				      struct ethtool_channels *channels)
+{
+	struct uldma_netdev *priv = netdev_priv(dev);
+
+	return channels->combined_count == priv->queues ? 0 : -EINVAL;
 }
 
 static int uldma_ethtool_sset_count(struct net_device *dev, int set)
@@ -241,6 +250,7 @@ static const struct ethtool_ops uldma_ethtool_ops = {
 	.get_drvinfo = uldma_ethtool_drvinfo,
 	.get_link = ethtool_op_get_link,
 	.get_channels = uldma_ethtool_channels,
+	.set_channels = uldma_ethtool_set_channels,
 	.get_sset_count = uldma_ethtool_sset_count,
 	.get_strings = uldma_ethtool_strings,
 	.get_ethtool_stats = uldma_ethtool_stats,

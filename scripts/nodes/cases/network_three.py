@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The network interfaces of three nodes: a segment, of which each node is a port."""
 
+import json
 import re
 
 from .. import endpoints, network
@@ -35,10 +36,14 @@ def every_two(pair: Cluster) -> None:
                 if here != there:
                     ping(here, there.address, "-s 1400")
                     ping(here, f"{there.local_address}%{here.name}", "-6")
-        said = found[0].check("ethtool -l {name}")
+        a = found[0]
+        peers = len(json.loads(a.end.check("peers --json"))["peers"])
+        said = a.check("ethtool -l {name}")
         # The maximum and the current number.
         channels = re.findall(r"Combined:\s+(\d+)", said)
-        expect(channels == [str(len(found) - 1)] * 2, f"not a channel for each peer: {said}")
+        # The first is for groups.
+        expect(channels == [str(1 + peers)] * 2, f"not one for each of {peers} peers: {said}")
+        expect(a.end.node.run(f"ethtool -L {a.name} combined {peers}").rc != 0, "one is taken")
 
 
 @case_of(THREE)
