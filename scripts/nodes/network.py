@@ -27,6 +27,8 @@ SOME = 1 << 20
 IPERF_PORT = 5201
 # A program that waits for packets says so.
 CAPTURING = "listening on"
+# Of an address that may be another node's, too: IFA_F_TENTATIVE.
+TENTATIVE = 0x40
 # The shell of a node has programs of this name itself.
 PING = "/usr/bin/ping"
 
@@ -79,6 +81,14 @@ class Interface:
         """Whether it can reach any peer."""
         return self.check("cat /sys/class/net/{name}/carrier 2>/dev/null || true").strip() == "1"
 
+    def has_local_address(self) -> bool:
+        """Whether packets can have its own IPv6 address of the link as their source."""
+        for line in self.check("cat /proc/net/if_inet6").splitlines():
+            address, _, _, _, flags, name = line.split()
+            if name == self.name and address.startswith("fe80"):
+                return not int(flags, 16) & TENTATIVE
+        return False
+
     def exists(self) -> bool:
         """Whether there is such an interface."""
         return not self.end.node.run(self._fill("test -e /sys/class/net/{name}")).rc
@@ -96,6 +106,8 @@ def up(ends: Sequence[Endpoint]) -> list[Interface]:
     for interface in found:
         interface.up()
     wait_reachable(found)
+    for interface in found:
+        wait_until(interface.has_local_address, UP_TIMEOUT, f"IPv6 address of {interface}")
     return found
 
 
