@@ -111,7 +111,7 @@ def unbind_ends_in_a_storm(pair: Cluster) -> None:
         a.node.check(back)
         reload(a.node)
         a.node.check_log()
-        # Each doorbell of ivshmem is for all segments; the first ring while the driver is bound.
+        # Each doorbell of ivshmem is for all segments. The first rings while the driver is bound.
         if a.info()["backend"] == Backend.IVSHMEM:
             wait_until(lambda: a.intake()["passes"] > 0, TIMEOUT, "doorbells reach segments")
     finally:
