@@ -14,6 +14,7 @@
 #include <net/netdev_queues.h>
 
 #include "netdev.h"
+#include "window.h"
 
 /* Bytes of a large packet that are not in fragments; headers fit. */
 #define ULDMA_SKB_LINEAR	256
@@ -412,7 +413,7 @@ int uldma_skb_copy_toio(struct sk_buff *skb, u32 from, u32 count,
 	skb_prepare_seq_read(skb, from, from + count, &state);
 	while ((length = skb_seq_read(done, &data, &state)) != 0) {
 		length = min(length, count - done);
-		memcpy_toio(to + done, data, length);
+		uldma_window_copy_to(to + done, data, length);
 		done += length;
 	}
 	return done == count ? 0 : -EFAULT;
@@ -430,7 +431,7 @@ int uldma_skb_copy_fromio(struct sk_buff *skb, u32 to, u32 count,
 	while ((length = skb_seq_read(done, &data, &state)) != 0) {
 		length = min(length, count - done);
 		/* The packet is ours alone. */
-		memcpy_fromio((u8 *)data, from + done, length);
+		uldma_window_copy_from((u8 *)data, from + done, length);
 		done += length;
 	}
 	return done == count ? 0 : -EFAULT;

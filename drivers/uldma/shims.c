@@ -383,16 +383,6 @@ void uldma_memset_io(void __iomem *addr, int value, size_t count)
 	memset_io(addr, value, count);
 }
 
-void uldma_memcpy_toio(void __iomem *to, const void *from, size_t count)
-{
-	memcpy_toio(to, from, count);
-}
-
-void uldma_memcpy_fromio(void *to, const void __iomem *from, size_t count)
-{
-	memcpy_fromio(to, from, count);
-}
-
 struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);

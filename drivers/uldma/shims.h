@@ -80,7 +80,5 @@ unsigned int uldma_possible_cpus(void);
 u64 uldma_raw_readq(const void __iomem *addr);
 void uldma_raw_writeq(u64 value, void __iomem *addr);
 void uldma_memset_io(void __iomem *addr, int value, size_t count);
-void uldma_memcpy_toio(void __iomem *to, const void *from, size_t count);
-void uldma_memcpy_fromio(void *to, const void __iomem *from, size_t count);
 
 #endif /* _ULDMA_SHIMS_H */

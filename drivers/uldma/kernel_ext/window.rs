@@ -43,8 +43,8 @@ unsafe extern "C" {
     fn uldma_wmb();
     fn uldma_rmb();
     fn uldma_memset_io(addr: *mut c_void, value: c_int, count: usize);
-    fn uldma_memcpy_toio(to: *mut c_void, from: *const c_void, count: usize);
-    fn uldma_memcpy_fromio(to: *mut c_void, from: *const c_void, count: usize);
+    fn uldma_window_copy_to(to: *mut c_void, from: *const c_void, count: usize);
+    fn uldma_window_copy_from(to: *mut c_void, from: *const c_void, count: usize);
 }
 
 /// Orders all earlier reads and writes, also of windows, before all later ones.
@@ -220,7 +220,7 @@ impl Window {
         let window = self.range(offset, length)?;
         pages.for_each_part(from, length, |at, part| {
             // SAFETY: `range` checked the range, which the parts add up to; the part is memory.
-            unsafe { uldma_memcpy_toio(window.byte_add(at), part.as_ptr().cast(), part.len()) };
+            unsafe { uldma_window_copy_to(window.byte_add(at), part.as_ptr().cast(), part.len()) };
         })
     }
 
@@ -237,7 +237,9 @@ impl Window {
         let window = self.range(offset, length)?;
         pages.for_each_part(to, length, |at, part| {
             // SAFETY: As in `copy_in`.
-            unsafe { uldma_memcpy_fromio(part.as_ptr().cast(), window.byte_add(at), part.len()) };
+            unsafe {
+                uldma_window_copy_from(part.as_ptr().cast(), window.byte_add(at), part.len())
+            };
         })
     }
 }
