@@ -28,8 +28,8 @@ use crate::{
 
 /// Blocks that the writer has filled, of the ring behind.
 const PRODUCED: usize = 0x00;
-/// Not 0 while the writer waits for room.
-const NEEDS_CREDITS: usize = 0x08;
+/// The count of blocks by which the writer, which waits for room, is to be rung; else 0.
+const WANTED: usize = 0x08;
 /// Blocks that the writer has taken from its own ring.
 const CONSUMED: usize = 0x40;
 /// The lowest bit is set while the writer does not poll its own ring, of this key.
@@ -77,9 +77,9 @@ impl OwnRange<'_> {
         self.read(CONSUMED)
     }
 
-    /// Returns true if the peer waits for room in the own ring.
-    pub(super) fn needs_credits(&self) -> Result<bool> {
-        Ok(self.read::<u64>(NEEDS_CREDITS)? != 0)
+    /// Returns the counter of consumed blocks that the peer waits for; none if it does not wait.
+    pub(super) fn wanted(&self) -> Result<Counter> {
+        self.read(WANTED)
     }
 
     /// Returns true unless the peer polls its ring `key`.
@@ -136,9 +136,9 @@ impl PeerRange<'_> {
         self.publish(CONSUMED, counter)
     }
 
-    /// Publishes whether this node waits for room in the peer's ring.
-    pub(super) fn set_needs_credits(&self, needs_credits: bool) -> Result {
-        self.publish(NEEDS_CREDITS, u64::from(needs_credits))
+    /// Publishes the counter of consumed blocks that this node waits for, or none.
+    pub(super) fn publish_wanted(&self, wanted: Counter) -> Result {
+        self.publish(WANTED, wanted)
     }
 
     /// Publishes whether this node does not poll its ring `key`.

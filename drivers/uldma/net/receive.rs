@@ -154,7 +154,7 @@ impl Receive {
         all: bool,
         counters: &Counters,
     ) -> Result {
-        let (Some(ring), Some(Back { range, doorbell })) = (&self.ring, self.back) else {
+        let (Some(ring), Some(Back { range, doorbell })) = (&mut self.ring, self.back) else {
             return Ok(());
         };
         let enough = if all {
@@ -173,7 +173,7 @@ impl Receive {
         };
         to.publish_consumed(ring.counter())?;
         window::full_fence();
-        if own.needs_credits()? {
+        if ring.needs_doorbell(own.wanted()?) {
             counters.credits_rung.add(1);
             own.hw.ring(peer, doorbell)?;
         }

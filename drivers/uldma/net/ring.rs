@@ -38,6 +38,11 @@ fn counter(key: u32, count: u32) -> Counter {
         .with(Counter::COUNT, count)
 }
 
+/// Returns true if `count` is at `wanted`, or beyond it.
+fn has_passed(count: u32, wanted: u32) -> bool {
+    count.wrapping_sub(wanted) <= u32::MAX / 2
+}
+
 /// The writer's side of a ring, which is in the section of a peer.
 #[derive(Debug)]
 pub(super) struct Producer {
@@ -80,6 +85,20 @@ impl Producer {
     pub(super) fn room(&self) -> u32 {
         let in_flight = self.produced.count.wrapping_sub(self.consumed);
         self.blocks.saturating_sub(in_flight)
+    }
+
+    /// Returns the counter of consumed blocks by which half of the ring is free, or as much as
+    /// `least` blocks need: the peer is to ring when it has consumed so much.
+    pub(super) fn wanted(&self, least: u32) -> Counter {
+        let free = least.max(self.blocks / 2).min(self.blocks);
+        let kept = self.blocks - free;
+        counter(self.key, self.produced.count.wrapping_sub(kept))
+    }
+
+    /// Returns true if the peer has consumed as much as `wanted` says.
+    pub(super) fn has(&self, wanted: Counter) -> bool {
+        wanted.get(Counter::KEY) == self.key
+            && has_passed(self.consumed, wanted.get(Counter::COUNT))
     }
 
     /// Notes the counter of consumed blocks that the peer wrote. Returns true if it has changed.
@@ -132,6 +151,8 @@ pub(super) struct Consumer {
     key: u32,
     blocks: u32,
     consumed: Position,
+    /// The counter that the peer waited for when its doorbell rang last.
+    rung_for: Option<u32>,
 }
 
 impl Consumer {
@@ -141,6 +162,7 @@ impl Consumer {
             key,
             blocks,
             consumed: Position::default(),
+            rung_for: None,
         }
     }
 
@@ -157,6 +179,19 @@ impl Consumer {
     /// Returns the number of the block where the next frame begins.
     pub(super) fn block(&self) -> u32 {
         self.consumed.block
+    }
+
+    /// Returns true if the doorbell of a peer that waits until `wanted` is consumed has to ring, and
+    /// notes that it rings. It rings once for each counter.
+    pub(super) fn needs_doorbell(&mut self, wanted: Counter) -> bool {
+        let count = wanted.get(Counter::COUNT);
+        let rings = wanted.get(Counter::KEY) == self.key
+            && has_passed(self.consumed.count, count)
+            && self.rung_for != Some(count);
+        if rings {
+            self.rung_for = Some(count);
+        }
+        rings
     }
 
     /// Returns the number of blocks that the peer has produced and this side has not consumed, by
@@ -241,6 +276,33 @@ mod tests {
         assert_eq!(writer.consumed(counter(KEY, 2)), Err(eproto()));
         reader.consume(3);
         assert_eq!(reader.pending(counter(KEY, 2)), Err(eproto()));
+    }
+
+    #[test]
+    fn a_writer_that_waits_is_rung_once_when_half_is_free() {
+        let (mut writer, mut reader) = (Producer::new(KEY, 10), Consumer::new(KEY, 10));
+        for start in [0, u32::MAX - 7] {
+            writer.produced.count = start;
+            writer.consumed = start;
+            reader.consumed.count = start;
+            writer.produce(10);
+            for (least, free) in [(1, 5), (7, 7)] {
+                let wanted = writer.wanted(least);
+                assert_eq!(wanted.get(Counter::COUNT), start.wrapping_add(free));
+            }
+            let wanted = writer.wanted(1);
+            reader.consume(4);
+            assert_eq!(writer.consumed(reader.counter()), Ok(true));
+            assert!(!writer.has(wanted) && !reader.needs_doorbell(wanted));
+            reader.consume(1);
+            assert_eq!(writer.consumed(reader.counter()), Ok(true));
+            assert!(writer.has(wanted));
+            assert!(reader.needs_doorbell(wanted) && !reader.needs_doorbell(wanted));
+            // No writer waits, or one of another ring.
+            assert!(!reader.needs_doorbell(Counter::NONE));
+            assert!(!reader.needs_doorbell(counter(KEY + 1, start)));
+            reader.consume(5);
+        }
     }
 
     #[test]

@@ -30,7 +30,10 @@ use crate::{
         net::skb::SkBuff,
         window, //
     },
-    link::window_alloc::WindowRange, //
+    link::{
+        area::Counter,
+        window_alloc::WindowRange, //
+    }, //
 };
 
 /// The way to a peer that takes frames.
@@ -47,8 +50,8 @@ pub(super) struct Route {
 /// The state of a queue for one peer.
 pub(super) struct Transmit {
     route: Option<Route>,
-    /// The peer knows that this node waits for room.
-    needs_credits: bool,
+    /// What the peer has to consume before this node sends on, as it was told.
+    wanted: Option<Counter>,
     /// The stack sends no packets of this queue until there is room.
     stopped: bool,
     /// The peer made no room within the deadline: packets are dropped until it does.
@@ -70,7 +73,7 @@ impl Transmit {
     pub(super) fn new() -> Self {
         Self {
             route: None,
-            needs_credits: false,
+            wanted: None,
             stopped: false,
             stalled: false,
             waits_since: Instant::now(),
@@ -80,7 +83,7 @@ impl Transmit {
     /// Begins to send on `route`, or ends.
     pub(super) fn set_route(&mut self, route: Option<Route>) -> Flow {
         self.route = route;
-        self.needs_credits = false;
+        self.wanted = None;
         self.stalled = false;
         self.resume()
     }
@@ -92,7 +95,7 @@ impl Transmit {
 
     /// Returns true if this node waits for room.
     pub(super) fn waits(&self) -> bool {
-        self.needs_credits
+        self.wanted.is_some()
     }
 
     fn resume(&mut self) -> Flow {
@@ -166,14 +169,30 @@ impl Transmit {
         Ok(())
     }
 
-    fn set_needs_credits(&mut self, hw: Hw<'_>, peer: u32, needs_credits: bool) -> Result {
+    /// Tells the peer what this node waits for.
+    fn want(&mut self, hw: Hw<'_>, peer: u32, wanted: Option<Counter>) -> Result {
         if let Some(route) = &self.route {
-            if core::mem::replace(&mut self.needs_credits, needs_credits) != needs_credits {
+            if core::mem::replace(&mut self.wanted, wanted) != wanted {
                 let range = route.range;
-                PeerRange { hw, peer, range }.set_needs_credits(needs_credits)?;
+                let to = PeerRange { hw, peer, range };
+                to.publish_wanted(wanted.unwrap_or(Counter::NONE))?;
             }
         }
         Ok(())
+    }
+
+    /// Returns the counter to wait for, which leaves room for several packets.
+    fn next_wanted(&self) -> Option<Counter> {
+        let route = self.route.as_ref()?;
+        Some(route.ring.wanted(frame::blocks(route.max_frame)))
+    }
+
+    /// Returns true if the peer has consumed what this node waits for.
+    fn has_wanted(&self) -> bool {
+        match (&self.route, self.wanted) {
+            (Some(route), Some(wanted)) => route.ring.has(wanted),
+            _ => true,
+        }
     }
 
     /// Decides, after a packet was sent, whether the stack may send the next.
@@ -190,7 +209,7 @@ impl Transmit {
         if self.has_room() {
             return Ok(Flow::Unchanged);
         }
-        self.set_needs_credits(own.hw, peer, true)?;
+        self.want(own.hw, peer, self.next_wanted())?;
         window::full_fence();
         // The peer may have made room before it could know.
         self.refresh(own)?;
@@ -209,14 +228,14 @@ impl Transmit {
     ///
     /// `EPROTO` if the peer breaks the rules, `ENODEV`.
     pub(super) fn reclaim(&mut self, own: OwnRange<'_>, peer: u32) -> Result<Flow> {
-        if !self.needs_credits {
+        if !self.waits() {
             return Ok(Flow::Unchanged);
         }
         self.refresh(own)?;
-        if !self.has_room() {
+        if !self.has_wanted() {
             return Ok(Flow::Unchanged);
         }
-        self.set_needs_credits(own.hw, peer, false)?;
+        self.want(own.hw, peer, None)?;
         Ok(self.resume())
     }
 
