@@ -567,7 +567,7 @@ impl ProgressOps for Shared {
             let hw = Hw::new(guard.dev(), &*self.hw);
             let _ = self.link.heartbeat(hw);
             if let Some(network) = &self.network {
-                network.driver().heartbeat(hw, network);
+                network.driver().heartbeat(hw, &self.link, network);
             }
             self.ask_after(hw);
         }

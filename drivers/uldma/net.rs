@@ -9,6 +9,7 @@
 mod counters;
 mod frame;
 mod interface;
+mod moderation;
 mod queue;
 mod range;
 mod receive;

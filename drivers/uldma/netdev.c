@@ -7,6 +7,7 @@
 #include <linux/bottom_half.h>
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
+#include <linux/hrtimer.h>
 #include <linux/io.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
@@ -21,6 +22,8 @@
 
 struct uldma_netdev_queue {
 	struct napi_struct napi;
+	/* Polls @napi again. It is started by a poll only. */
+	struct hrtimer timer;
 	u32 number;
 };
 
@@ -49,8 +52,10 @@ static void uldma_netdev_quiesce(struct net_device *dev)
 	for (i = 0; i < priv->queues; i++)
 		uldma_netdev_set_napi(dev, i, NULL);
 	netif_tx_disable(dev);
-	for (i = 0; i < priv->queues; i++)
+	for (i = 0; i < priv->queues; i++) {
 		napi_disable(&priv->queue[i].napi);
+		hrtimer_cancel(&priv->queue[i].timer);
+	}
 }
 
 static int uldma_netdev_open(struct net_device *dev)
@@ -257,6 +262,15 @@ static const struct ethtool_ops uldma_ethtool_ops = {
 	.get_ethtool_stats = uldma_ethtool_stats,
 };
 
+static enum hrtimer_restart uldma_netdev_timer(struct hrtimer *timer)
+{
+	struct uldma_netdev_queue *queue =
+		container_of(timer, struct uldma_netdev_queue, timer);
+
+	napi_schedule(&queue->napi);
+	return HRTIMER_NORESTART;
+}
+
 static int uldma_netdev_poll(struct napi_struct *napi, int budget)
 {
 	struct uldma_netdev_queue *queue =
@@ -302,6 +316,8 @@ struct net_device *uldma_netdev_new(const struct uldma_netdev_ops *ops,
 	for (i = 0; i < queues; i++) {
 		priv->queue[i].number = i;
 		netif_napi_add(dev, &priv->queue[i].napi, uldma_netdev_poll);
+		hrtimer_setup(&priv->queue[i].timer, uldma_netdev_timer,
+			      CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED);
 	}
 	netif_carrier_off(dev);
 	return dev;
@@ -368,6 +384,20 @@ void uldma_netdev_wake_queue(struct net_device *dev, u32 queue)
 u32 uldma_napi_complete(struct napi_struct *napi, u32 done)
 {
 	return napi_complete_done(napi, done);
+}
+
+/*
+ * The timer starts before the poll completes, and napi_disable() waits for
+ * that, so that no timer starts after the last one was cancelled.
+ */
+void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done, u64 after)
+{
+	struct uldma_netdev_queue *queue =
+		container_of(napi, struct uldma_netdev_queue, napi);
+
+	hrtimer_start(&queue->timer, ns_to_ktime(after),
+		      HRTIMER_MODE_REL_PINNED);
+	napi_complete_done(napi, done);
 }
 
 u32 uldma_skb_len(const struct sk_buff *skb)

@@ -64,6 +64,8 @@ void uldma_netdev_schedule(struct net_device *dev, u32 queue);
 void uldma_netdev_stop_queue(struct net_device *dev, u32 queue);
 void uldma_netdev_wake_queue(struct net_device *dev, u32 queue);
 u32 uldma_napi_complete(struct napi_struct *napi, u32 done);
+void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done,
+				  u64 after);
 
 /* What struct virtio_net_hdr says of a packet, in the order of the CPU. */
 struct uldma_offload {

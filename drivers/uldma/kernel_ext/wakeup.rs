@@ -76,6 +76,12 @@ pub(crate) fn cost() -> Delta {
     Delta::from_nanos(NANOSECONDS.load(Relaxed))
 }
 
+/// Returns the time from the end of a timer until its interrupt is handled.
+pub(crate) fn cost_by_timer() -> Delta {
+    let by_timer = cost().as_nanos() - cost_by_thread().as_nanos();
+    Delta::from_nanos(bounded(by_timer))
+}
+
 /// Returns the time from a thread's call that wakes a sleeper until the sleeper runs.
 pub(crate) fn cost_by_thread() -> Delta {
     Delta::from_nanos(OF_THREAD.load(Relaxed))

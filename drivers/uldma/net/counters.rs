@@ -90,6 +90,8 @@ counters! {
     polls,
     /// Polls that found nothing.
     polls_in_vain,
+    /// Polls that a timer was started for, so that the peer does not have to ring.
+    timed_polls,
     /// Rules that the peer broke.
     violations,
 }

@@ -436,12 +436,15 @@ impl Interface {
 
     /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
     /// per second.
-    pub(crate) fn heartbeat(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+    pub(crate) fn heartbeat(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) {
         // The only error is a device that has left the bus.
         let _ = self.moderate(hw);
         for queue in self.queues() {
             if queue.has_work(hw) {
                 device.schedule(queue.number());
+            }
+            if let Ok(peer) = link.peer(queue.node) {
+                queue.set_doorbell_cost(peer.doorbell_cost());
             }
             queue.give_up(params::link_timeout(), |number| device.wake_queue(number));
         }
@@ -523,7 +526,10 @@ impl Driver for Interface {
                 0
             }
         };
-        if poll.complete(done) && queue.sleep(hw) == Ok(true) {
+        if let Some(after) = queue.next_poll(done) {
+            queue.counters.timed_polls.add(1);
+            poll.complete_and_poll(done, after);
+        } else if poll.complete(done) && queue.sleep(hw) == Ok(true) {
             handle.schedule(number);
         }
         done

@@ -6,6 +6,7 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Atomic,
+        Full,
         Relaxed, //
     },
     time::Delta, //
@@ -13,6 +14,10 @@ use kernel::{
 
 use super::{
     counters::Counters,
+    moderation::{
+        Costs,
+        Sent, //
+    },
     range::{
         ring_blocks,
         OwnRange, //
@@ -32,22 +37,26 @@ use super::{
 };
 use crate::{
     hw::Hw,
-    kernel_ext::net::{
-        bh_lock::{
-            new_bh_lock,
-            BhLock, //
+    kernel_ext::{
+        net::{
+            bh_lock::{
+                new_bh_lock,
+                BhLock, //
+            },
+            napi::Poll,
+            net_device::{
+                Handle,
+                Offloads, //
+            },
+            skb::SkBuff, //
         },
-        napi::Poll,
-        net_device::{
-            Handle,
-            Offloads, //
-        },
-        skb::SkBuff, //
+        wakeup, //
     },
     link::{
         area::Counter,
         window_alloc::WindowRange, //
-    }, //
+    },
+    params, //
 };
 
 /// What a poll leaves.
@@ -76,6 +85,12 @@ pub(super) struct PeerQueue {
     consumed: Atomic<u64>,
     /// This node waits for room, for interrupts.
     waits: Atomic<bool>,
+    /// This node has sent packets since the last poll.
+    sent: Atomic<bool>,
+    /// The peer's doorbell rang for them.
+    rang: Atomic<bool>,
+    /// Cost of a doorbell of the peer, in nanoseconds.
+    doorbell_cost: Atomic<i64>,
     /// What the peer accepts: the bits of [`Offloads`].
     accepts: Atomic<u32>,
     /// The peer broke the rules, which the progress worker has to report.
@@ -94,6 +109,9 @@ impl PeerQueue {
             rx <- new_bh_lock!(Receive::new(), "uldma::PeerQueue::rx"),
             consumed: Atomic::new(0),
             waits: Atomic::new(false),
+            sent: Atomic::new(false),
+            rang: Atomic::new(false),
+            doorbell_cost: Atomic::new(0),
             accepts: Atomic::new(0),
             violated: Atomic::new(false),
             counters: Counters::default(),
@@ -117,7 +135,7 @@ impl PeerQueue {
 
     /// Returns true once after the peer broke the rules.
     pub(super) fn take_violation(&self) -> bool {
-        self.violated.load(Relaxed) && self.violated.xchg(false, kernel::sync::atomic::Full)
+        self.violated.load(Relaxed) && self.violated.xchg(false, Full)
     }
 
     fn own<'a>(&self, hw: Hw<'a>) -> OwnRange<'a> {
@@ -169,7 +187,7 @@ impl PeerQueue {
         }
         self.counters.violations.add(1);
         self.set_ring(None, 0);
-        self.violated.xchg(true, kernel::sync::atomic::Full);
+        self.violated.xchg(true, Full);
         true
     }
 
@@ -188,6 +206,12 @@ impl PeerQueue {
             handle.stop_queue(self.number);
         }
         drop(tx);
+        self.sent.store(true, Relaxed);
+        if sent == Ok(true) {
+            // The answer may come before this node would sleep again.
+            self.rang.store(true, Relaxed);
+            handle.schedule(self.number);
+        }
         self.judge(sent)
     }
 
@@ -207,19 +231,16 @@ impl PeerQueue {
     }
 
     /// Counts a packet that was not sent.
-    fn judge(&self, sent: Result) -> Result {
+    fn judge(&self, sent: Result<bool>) -> Result {
         match sent {
-            Ok(()) => return Ok(()),
+            Ok(_) => return Ok(()),
             Err(EMSGSIZE) => self.counters.tx_too_long.add(1),
             Err(_) => self.counters.tx_dropped.add(1),
         }
-        sent.or_else(|error| {
-            if is_violation(error) {
-                Err(error)
-            } else {
-                Ok(())
-            }
-        })
+        match sent {
+            Err(error) if is_violation(error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Polls for room that this node waits for.
@@ -292,6 +313,28 @@ impl PeerQueue {
             .lock()
             .give_room(own, self.node, true, &self.counters)?;
         Ok(Polled::More)
+    }
+
+    /// Notes the cost of a doorbell of the peer.
+    pub(super) fn set_doorbell_cost(&self, cost: Delta) {
+        self.doorbell_cost.store(cost.as_nanos(), Relaxed);
+    }
+
+    /// Returns the time until the next poll, after one that received `packets`; none if the peer is
+    /// to ring.
+    pub(super) fn next_poll(&self, packets: u32) -> Option<Delta> {
+        let sent = match (self.sent.xchg(false, Full), self.rang.xchg(false, Full)) {
+            (_, true) => Sent::Rang,
+            (true, false) => Sent::Packets,
+            (false, false) => Sent::Nothing,
+        };
+        let costs = Costs {
+            doorbell: Delta::from_nanos(self.doorbell_cost.load(Relaxed)),
+            timer: wakeup::cost_by_timer(),
+            most: params::link_busy_poll(),
+        };
+        let mut rx = self.rx.lock();
+        rx.moderation().next_poll(packets > 0, sent, costs)
     }
 
     /// Has the peer ring from here on. Returns true if there are frames already.

@@ -10,6 +10,7 @@ use super::{
         self,
         Header, //
     },
+    moderation::Moderation,
     range::{
         OwnRange,
         PeerRange, //
@@ -50,6 +51,8 @@ pub(super) struct Receive {
     unreturned: u32,
     /// The peer has to ring.
     asleep: bool,
+    /// How long the ring is polled before the peer has to ring.
+    moderation: Moderation,
 }
 
 /// Where the words for a peer are that it reads, and how it is rung.
@@ -79,6 +82,7 @@ impl Receive {
             back: None,
             unreturned: 0,
             asleep: true,
+            moderation: Moderation::new(),
         }
     }
 
@@ -178,6 +182,11 @@ impl Receive {
             own.hw.ring(peer, doorbell)?;
         }
         Ok(())
+    }
+
+    /// Returns how long the ring is polled before the peer has to ring.
+    pub(super) fn moderation(&mut self) -> &mut Moderation {
+        &mut self.moderation
     }
 
     /// Tells the peer whether it has to ring. Returns true if there are frames that it sent before it

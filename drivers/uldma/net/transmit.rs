@@ -106,7 +106,7 @@ impl Transmit {
         }
     }
 
-    /// Writes a packet for `peer`, and rings its doorbell if it sleeps.
+    /// Writes a packet for `peer`, and rings its doorbell if it sleeps. Returns true if it rang.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Transmit {
         peer: u32,
         skb: &SkBuff,
         counters: &Counters,
-    ) -> Result {
+    ) -> Result<bool> {
         let route = self.route.as_mut().ok_or_else(enotconn)?;
         let bytes = skb.len();
         if !(frame::SHORTEST..=route.max_frame).contains(&bytes) {
@@ -147,9 +147,10 @@ impl Transmit {
             if route.ring.needs_doorbell() {
                 counters.doorbells_rung.add(1);
                 own.hw.ring(peer, route.doorbell)?;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Returns true if there is room for each packet that the stack may send.

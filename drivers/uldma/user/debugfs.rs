@@ -15,6 +15,7 @@ use kernel::{
 
 use crate::{
     device::Shared,
+    kernel_ext::wakeup,
     link::progress_worker::ProgressOps,
     mem::tpt::leaked, //
 };
@@ -68,7 +69,9 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     let measured = shared.link.is_measured();
     writeln!(f, "doorbell_measured {}", u8::from(measured))?;
     let cost = shared.completion_cost().as_nanos();
-    writeln!(f, "completion_ns {cost}")
+    writeln!(f, "completion_ns {cost}")?;
+    writeln!(f, "timer_ns {}", wakeup::cost().as_nanos())?;
+    writeln!(f, "thread_ns {}", wakeup::cost_by_thread().as_nanos())
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,10 @@ use core::{
     ptr::NonNull, //
 };
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::Delta, //
+};
 
 use super::skb::{
     Offload,
@@ -16,6 +19,7 @@ use super::skb::{
 
 unsafe extern "C" {
     fn uldma_napi_complete(napi: *mut c_void, done: u32) -> u32;
+    fn uldma_napi_complete_and_poll(napi: *mut c_void, done: u32, after: u64);
     fn uldma_skb_alloc(napi: *mut c_void, count: u32) -> *mut c_void;
     fn uldma_skb_receive(napi: *mut c_void, skb: *mut c_void, offload: *const Offload) -> c_int;
 }
@@ -84,5 +88,13 @@ impl Poll<'_> {
     pub(crate) fn complete(self, done: u32) -> bool {
         // SAFETY: By the type invariant the context is polled.
         unsafe { uldma_napi_complete(self.napi.as_ptr(), done) != 0 }
+    }
+
+    /// Ends polling after `done` packets, less than the budget. The stack polls again after the time
+    /// `after`, or earlier, so interrupts are not needed until then.
+    pub(crate) fn complete_and_poll(self, done: u32, after: Delta) {
+        let after = u64::try_from(after.as_nanos()).unwrap_or(0);
+        // SAFETY: By the type invariant the context is polled.
+        unsafe { uldma_napi_complete_and_poll(self.napi.as_ptr(), done, after) };
     }
 }
