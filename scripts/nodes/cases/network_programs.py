@@ -3,6 +3,7 @@
 
 from .. import endpoints, network
 from ..cluster import Cluster
+from ..kernel import DEBUG
 from ..network import IPERF_PORT, Interface, Server, capture, iperf, ping
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
@@ -13,7 +14,8 @@ HTTP_PORT = 8080
 STREAM = 8 << 20
 # Buffers of sockets that are short of a stream.
 WINDOW = " -w 512K"
-COPIED = 16 << 20
+# Ciphers take many times longer on the debug kernel.
+COPIED = (16 if DEBUG else 100) << 20
 COPY_TIMEOUT = 240.0
 # All of these datagrams fit in a socket's buffer, so that none may be lost.
 DATAGRAM = 1400
