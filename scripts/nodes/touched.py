@@ -140,7 +140,12 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *FAILING,
     ),
     r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"kernel_ext/(window|workqueue|wakeup)\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *LIFE),
+    r"kernel_ext/(window|workqueue|wakeup)\.rs|window\.[ch]": (
+        *LINK,
+        *CONNECTIONS,
+        *EXPORTS,
+        *LIFE,
+    ),
     r"(kernel_ext/)?net(/.*)?\.rs|netdev\.[ch]": (*NETWORK, *LIFE),
     r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
