@@ -381,6 +381,41 @@ void uldma_netdev_wake_queue(struct net_device *dev, u32 queue)
 		netif_tx_wake_queue(netdev_get_tx_queue(dev, queue));
 }
 
+/*
+ * Byte queue limits: @sent bytes are on their way in @queue, and @completed of
+ * those before have arrived. Returns true if the stack sends no more until more
+ * of them have. Calls for one queue take turns.
+ */
+u32 uldma_netdev_sent(struct net_device *dev, u32 queue, u32 sent,
+		      u32 completed)
+{
+	struct netdev_queue *txq;
+
+	if (queue >= dev->num_tx_queues)
+		return false;
+	txq = netdev_get_tx_queue(dev, queue);
+	if (sent)
+		netdev_tx_sent_queue(txq, sent);
+	netdev_tx_completed_queue(txq, 0, completed);
+	return test_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+}
+
+/* Byte queue limits: nothing is on its way any more. */
+void uldma_netdev_reset_sent(struct net_device *dev, u32 queue)
+{
+	struct netdev_queue *txq;
+	bool limited;
+
+	if (queue >= dev->num_tx_queues)
+		return;
+	txq = netdev_get_tx_queue(dev, queue);
+	limited = test_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+	netdev_tx_reset_queue(txq);
+	/* A device that was never open has nothing to schedule. */
+	if (limited)
+		netif_schedule_queue(txq);
+}
+
 u32 uldma_napi_complete(struct napi_struct *napi, u32 done)
 {
 	return napi_complete_done(napi, done);

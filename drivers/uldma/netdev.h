@@ -63,6 +63,9 @@ void uldma_netdev_set_carrier(struct net_device *dev, u32 on);
 void uldma_netdev_schedule(struct net_device *dev, u32 queue);
 void uldma_netdev_stop_queue(struct net_device *dev, u32 queue);
 void uldma_netdev_wake_queue(struct net_device *dev, u32 queue);
+u32 uldma_netdev_sent(struct net_device *dev, u32 queue, u32 sent,
+		      u32 completed);
+void uldma_netdev_reset_sent(struct net_device *dev, u32 queue);
 u32 uldma_napi_complete(struct napi_struct *napi, u32 done);
 void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done,
 				  u64 after);

@@ -68,6 +68,8 @@ counters! {
     tx_too_long,
     /// Number of times that the queue stopped for lack of room.
     tx_stopped,
+    /// Number of times that the stack stopped the queue by its limit of bytes on their way.
+    tx_limited,
     /// Number of times that the peer made no room within the deadline.
     tx_stalled,
     /// Packets that the peer sent.

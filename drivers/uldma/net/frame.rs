@@ -76,6 +76,12 @@ pub(super) struct Header {
     pub(super) offload: Offload,
 }
 
+/// Returns the bytes of `blocks` blocks.
+pub(super) fn bytes_of_blocks(blocks: u32) -> u32 {
+    const BLOCK_BYTES: u32 = BLOCK as u32;
+    blocks.saturating_mul(BLOCK_BYTES)
+}
+
 /// Returns the number of blocks of a frame with a packet of `bytes` bytes.
 pub(super) fn blocks(bytes: u32) -> u32 {
     const BLOCK_BYTES: u32 = BLOCK as u32;

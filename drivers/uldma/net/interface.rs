@@ -39,10 +39,7 @@ use super::{
         ACCEPTS, //
     },
     ring::Producer,
-    transmit::{
-        Flow,
-        Route, //
-    }, //
+    transmit::Route, //
 };
 use crate::{
     hw::{
@@ -289,9 +286,7 @@ impl Interface {
 
     /// Has no more frames cross to and from a peer.
     fn part(&self, device: &NetDevice<Self>, queue: &PeerQueue) {
-        if queue.set_route(None, Offloads::default()) == Flow::Wake {
-            device.wake_queue(queue.number());
-        }
+        queue.set_route(device, None, Offloads::default());
     }
 
     /// Does what the events since the last call request. Returns true if there was anything.
@@ -396,9 +391,7 @@ impl Interface {
             doorbell,
         };
         queue.set_back(hw, Some(Back { range, doorbell }))?;
-        if queue.set_route(Some(route), Offloads::from_bits(theirs.accepts)) == Flow::Wake {
-            device.wake_queue(queue.number());
-        }
+        queue.set_route(device, Some(route), Offloads::from_bits(theirs.accepts));
         // The peer may have sent frames already.
         device.schedule(queue.number());
         Ok(())
@@ -446,7 +439,7 @@ impl Interface {
             if let Ok(peer) = link.peer(queue.node) {
                 queue.set_doorbell_cost(peer.doorbell_cost());
             }
-            queue.give_up(params::link_timeout(), |number| device.wake_queue(number));
+            queue.give_up(device, params::link_timeout());
         }
     }
 

@@ -32,6 +32,7 @@ use super::{
         is_violation,
         Flow,
         Route,
+        StackQueue,
         Transmit, //
     }, //
 };
@@ -45,7 +46,9 @@ use crate::{
             },
             napi::Poll,
             net_device::{
+                Driver,
                 Handle,
+                NetDevice,
                 Offloads, //
             },
             skb::SkBuff, //
@@ -138,6 +141,13 @@ impl PeerQueue {
         self.violated.load(Relaxed) && self.violated.xchg(false, Full)
     }
 
+    fn of_stack<'a>(&self, handle: Handle<'a>) -> StackQueue<'a> {
+        StackQueue {
+            handle,
+            number: self.number,
+        }
+    }
+
     fn own<'a>(&self, hw: Hw<'a>) -> OwnRange<'a> {
         OwnRange {
             hw,
@@ -156,12 +166,25 @@ impl PeerQueue {
     }
 
     /// Begins to send frames to the peer on `route`, which takes what `accepts` says, or ends.
-    pub(super) fn set_route(&self, route: Option<Route>, accepts: Offloads) -> Flow {
+    pub(super) fn set_route<T: Driver>(
+        &self,
+        device: &NetDevice<T>,
+        route: Option<Route>,
+        accepts: Offloads,
+    ) {
         self.accepts.store(accepts.bits(), Relaxed);
         let mut tx = self.tx.lock();
         let flow = tx.set_route(route);
         self.waits.store(tx.waits(), Relaxed);
-        flow
+        self.reopen(device, &mut tx, flow);
+    }
+
+    /// Has the stack send packets of a queue again that may have been stopped.
+    fn reopen<T: Driver>(&self, device: &NetDevice<T>, tx: &mut Transmit, flow: Flow) {
+        device.reset_sent(self.number, tx.reset_in_flight());
+        if flow == Flow::Wake {
+            device.wake_queue(self.number);
+        }
     }
 
     /// Begins to return room to the peer, by `back`, or ends.
@@ -198,9 +221,10 @@ impl PeerQueue {
     /// `EPROTO` if the peer breaks the rules.
     pub(super) fn transmit(&self, handle: Handle<'_>, hw: Hw<'_>, skb: &SkBuff) -> Result {
         let own = self.own(hw);
+        let queue = self.of_stack(handle);
         let mut tx = self.tx.lock();
-        let sent = tx.send(own, self.node, skb, &self.counters);
-        let stopped = tx.stop_if_full(own, self.node, &self.counters)?;
+        let sent = tx.send(own, self.node, Some(queue), skb, &self.counters);
+        let stopped = tx.stop_if_full(own, self.node, queue, &self.counters)?;
         self.waits.store(tx.waits(), Relaxed);
         if stopped == Flow::Stop {
             handle.stop_queue(self.number);
@@ -225,7 +249,7 @@ impl PeerQueue {
         if tx.route().is_none() {
             return Ok(());
         }
-        let sent = tx.send(self.own(hw), self.node, skb, &self.counters);
+        let sent = tx.send(self.own(hw), self.node, None, skb, &self.counters);
         drop(tx);
         self.judge(sent)
     }
@@ -246,7 +270,7 @@ impl PeerQueue {
     /// Polls for room that this node waits for.
     pub(super) fn reclaim(&self, handle: Handle<'_>, hw: Hw<'_>) -> Result {
         let mut tx = self.tx.lock();
-        let flow = tx.reclaim(self.own(hw), self.node)?;
+        let flow = tx.reclaim(self.own(hw), self.node, self.of_stack(handle))?;
         self.waits.store(tx.waits(), Relaxed);
         if flow == Flow::Wake {
             // The lock is held, so that no later decision is overtaken.
@@ -255,11 +279,11 @@ impl PeerQueue {
         Ok(())
     }
 
-    /// Calls `wake` with the number of the queue if the peer has made no room for `limit`.
-    pub(super) fn give_up(&self, limit: Delta, wake: impl FnOnce(u32)) {
+    /// Has the stack send again, and packets dropped, if the peer has made no room for `limit`.
+    pub(super) fn give_up<T: Driver>(&self, device: &NetDevice<T>, limit: Delta) {
         let mut tx = self.tx.lock();
-        if tx.give_up(limit, &self.counters) == Flow::Wake {
-            wake(self.number);
+        if let Some(flow) = tx.give_up(limit, &self.counters) {
+            self.reopen(device, &mut tx, flow);
         }
     }
 

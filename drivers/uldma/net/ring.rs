@@ -50,6 +50,8 @@ pub(super) struct Producer {
     blocks: u32,
     produced: Position,
     consumed: u32,
+    /// The part of these that was reported.
+    completed: u32,
     /// The counter for which the peer's doorbell rang last.
     rung_for: Option<u32>,
 }
@@ -62,6 +64,7 @@ impl Producer {
             blocks,
             produced: Position::default(),
             consumed: 0,
+            completed: 0,
             rung_for: None,
         }
     }
@@ -83,15 +86,24 @@ impl Producer {
 
     /// Returns the number of free blocks, as far as is known.
     pub(super) fn room(&self) -> u32 {
-        let in_flight = self.produced.count.wrapping_sub(self.consumed);
-        self.blocks.saturating_sub(in_flight)
+        self.blocks.saturating_sub(self.in_flight())
     }
 
-    /// Returns the counter of consumed blocks by which half of the ring is free, or as much as
-    /// `least` blocks need: the peer is to ring when it has consumed so much.
+    /// Returns the number of blocks that the peer has not consumed, as far as is known.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.produced.count.wrapping_sub(self.consumed)
+    }
+
+    /// Returns the number of blocks that were consumed since the last call.
+    pub(super) fn take_completed(&mut self) -> u32 {
+        let before = core::mem::replace(&mut self.completed, self.consumed);
+        self.consumed.wrapping_sub(before)
+    }
+
+    /// Returns the counter by which half of what is on its way is consumed, and `least` blocks are
+    /// free: the peer is to ring when it has consumed so much.
     pub(super) fn wanted(&self, least: u32) -> Counter {
-        let free = least.max(self.blocks / 2).min(self.blocks);
-        let kept = self.blocks - free;
+        let kept = (self.in_flight() / 2).min(self.blocks.saturating_sub(least));
         counter(self.key, self.produced.count.wrapping_sub(kept))
     }
 
@@ -284,6 +296,7 @@ mod tests {
         for start in [0, u32::MAX - 7] {
             writer.produced.count = start;
             writer.consumed = start;
+            writer.completed = start;
             reader.consumed.count = start;
             writer.produce(10);
             for (least, free) in [(1, 5), (7, 7)] {
@@ -294,6 +307,7 @@ mod tests {
             reader.consume(4);
             assert_eq!(writer.consumed(reader.counter()), Ok(true));
             assert!(!writer.has(wanted) && !reader.needs_doorbell(wanted));
+            assert_eq!((writer.take_completed(), writer.take_completed()), (4, 0));
             reader.consume(1);
             assert_eq!(writer.consumed(reader.counter()), Ok(true));
             assert!(writer.has(wanted));

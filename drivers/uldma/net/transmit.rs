@@ -27,7 +27,13 @@ use crate::{
             enotconn,
             eproto, //
         },
-        net::skb::SkBuff,
+        net::{
+            net_device::{
+                Handle,
+                InFlight, //
+            },
+            skb::SkBuff, //
+        },
         window, //
     },
     link::{
@@ -52,12 +58,23 @@ pub(super) struct Transmit {
     route: Option<Route>,
     /// What the peer has to consume before this node sends on, as it was told.
     wanted: Option<Counter>,
+    /// Bytes of blocks that are on their way.
+    in_flight: InFlight,
+    /// The stack sends no packets of this queue until fewer are.
+    limited: bool,
     /// The stack sends no packets of this queue until there is room.
     stopped: bool,
     /// The peer made no room within the deadline: packets are dropped until it does.
     stalled: bool,
     /// When the peer has made room last, or the queue has stopped.
     waits_since: Instant<Monotonic>,
+}
+
+/// A queue of the stack.
+#[derive(Clone, Copy)]
+pub(super) struct StackQueue<'a> {
+    pub(super) handle: Handle<'a>,
+    pub(super) number: u32,
 }
 
 /// What happens to the queue of the stack.
@@ -74,6 +91,8 @@ impl Transmit {
         Self {
             route: None,
             wanted: None,
+            in_flight: InFlight::default(),
+            limited: false,
             stopped: false,
             stalled: false,
             waits_since: Instant::now(),
@@ -88,6 +107,12 @@ impl Transmit {
         self.resume()
     }
 
+    /// Returns the count of bytes that are on their way, which the caller resets.
+    pub(super) fn reset_in_flight(&mut self) -> &mut InFlight {
+        self.limited = false;
+        &mut self.in_flight
+    }
+
     /// Returns the route.
     pub(super) fn route(&self) -> Option<&Route> {
         self.route.as_ref()
@@ -96,6 +121,19 @@ impl Transmit {
     /// Returns true if this node waits for room.
     pub(super) fn waits(&self) -> bool {
         self.wanted.is_some()
+    }
+
+    /// Tells the stack about `sent` blocks, and about those that have arrived.
+    fn account(&mut self, queue: StackQueue<'_>, sent: u32) {
+        let (Some(route), false) = (&mut self.route, self.stalled) else {
+            return;
+        };
+        let completed = route.ring.take_completed();
+        if sent > 0 || completed > 0 {
+            let [sent, completed] = [sent, completed].map(frame::bytes_of_blocks);
+            let StackQueue { handle, number } = queue;
+            self.limited = handle.sent(number, &mut self.in_flight, sent, completed);
+        }
     }
 
     fn resume(&mut self) -> Flow {
@@ -107,6 +145,7 @@ impl Transmit {
     }
 
     /// Writes a packet for `peer`, and rings its doorbell if it sleeps. Returns true if it rang.
+    /// The bytes count in `queue`, unless that is none.
     ///
     /// # Errors
     ///
@@ -116,6 +155,7 @@ impl Transmit {
         &mut self,
         own: OwnRange<'_>,
         peer: u32,
+        queue: Option<StackQueue<'_>>,
         skb: &SkBuff,
         counters: &Counters,
     ) -> Result<bool> {
@@ -140,7 +180,11 @@ impl Transmit {
         to.publish_produced(route.ring.produce(blocks))?;
         counters.tx_packets.add(1);
         counters.tx_bytes.add(bytes.into());
+        if let Some(queue) = queue {
+            self.account(queue, blocks);
+        }
         window::full_fence();
+        let route = self.route.as_mut().ok_or_else(enotconn)?;
         if own.is_asleep(route.ring.key())? {
             // The peer may have taken earlier frames, and slept again.
             route.ring.consumed(own.consumed()?)?;
@@ -159,14 +203,20 @@ impl Transmit {
         route.all(|route| route.ring.room() >= frame::blocks(route.max_frame))
     }
 
+    /// Returns true if the stack may send the longest packet.
+    fn is_open(&self) -> bool {
+        self.has_room() && !self.limited
+    }
+
     /// Polls what the peer has consumed.
-    fn refresh(&mut self, own: OwnRange<'_>) -> Result {
+    fn refresh(&mut self, own: OwnRange<'_>, queue: StackQueue<'_>) -> Result {
         if let Some(route) = &mut self.route {
             if route.ring.consumed(own.consumed()?)? {
                 self.waits_since = Instant::now();
                 self.stalled = false;
             }
         }
+        self.account(queue, 0);
         Ok(())
     }
 
@@ -188,6 +238,12 @@ impl Transmit {
         Some(route.ring.wanted(frame::blocks(route.max_frame)))
     }
 
+    /// Returns true if the peer has not consumed all.
+    fn has_in_flight(&self) -> bool {
+        let mut route = self.route.iter();
+        route.any(|route| route.ring.in_flight() > 0)
+    }
+
     /// Returns true if the peer has consumed what this node waits for.
     fn has_wanted(&self) -> bool {
         match (&self.route, self.wanted) {
@@ -201,25 +257,30 @@ impl Transmit {
         &mut self,
         own: OwnRange<'_>,
         peer: u32,
+        queue: StackQueue<'_>,
         counters: &Counters,
     ) -> Result<Flow> {
-        if self.has_room() || self.stopped || self.stalled {
+        if self.is_open() || self.stopped || self.stalled {
             return Ok(Flow::Unchanged);
         }
-        self.refresh(own)?;
-        if self.has_room() {
+        self.refresh(own, queue)?;
+        if self.is_open() {
             return Ok(Flow::Unchanged);
         }
         self.want(own.hw, peer, self.next_wanted())?;
         window::full_fence();
         // The peer may have made room before it could know.
-        self.refresh(own)?;
+        self.refresh(own, queue)?;
+        if self.is_open() {
+            return Ok(Flow::Unchanged);
+        }
+        self.waits_since = Instant::now();
         if self.has_room() {
+            counters.tx_limited.add(1);
             return Ok(Flow::Unchanged);
         }
         counters.tx_stopped.add(1);
         self.stopped = true;
-        self.waits_since = Instant::now();
         Ok(Flow::Stop)
     }
 
@@ -228,11 +289,22 @@ impl Transmit {
     /// # Errors
     ///
     /// `EPROTO` if the peer breaks the rules, `ENODEV`.
-    pub(super) fn reclaim(&mut self, own: OwnRange<'_>, peer: u32) -> Result<Flow> {
+    pub(super) fn reclaim(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        queue: StackQueue<'_>,
+    ) -> Result<Flow> {
+        self.refresh(own, queue)?;
         if !self.waits() {
             return Ok(Flow::Unchanged);
         }
-        self.refresh(own)?;
+        // The limit may still hold when half has arrived; half of the rest is next.
+        while self.has_wanted() && self.limited && self.has_in_flight() {
+            self.want(own.hw, peer, self.next_wanted())?;
+            window::full_fence();
+            self.refresh(own, queue)?;
+        }
         if !self.has_wanted() {
             return Ok(Flow::Unchanged);
         }
@@ -240,14 +312,16 @@ impl Transmit {
         Ok(self.resume())
     }
 
-    /// Gives up waiting for a peer that makes no room for `limit`.
-    pub(super) fn give_up(&mut self, limit: Delta, counters: &Counters) -> Flow {
-        if !self.stopped || self.waits_since.elapsed() < limit {
-            return Flow::Unchanged;
+    /// Gives up waiting for a peer that makes no room for `limit`, and forgets what is on its way;
+    /// none if it does not wait for so long.
+    pub(super) fn give_up(&mut self, limit: Delta, counters: &Counters) -> Option<Flow> {
+        let waits = self.waits() && !self.stalled;
+        if !waits || self.waits_since.elapsed() < limit {
+            return None;
         }
         counters.tx_stalled.add(1);
         self.stalled = true;
-        self.resume()
+        Some(self.resume())
     }
 }
 

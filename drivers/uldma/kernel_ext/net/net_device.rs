@@ -59,6 +59,8 @@ unsafe extern "C" {
     fn uldma_netdev_schedule(dev: *mut c_void, queue: u32);
     fn uldma_netdev_stop_queue(dev: *mut c_void, queue: u32);
     fn uldma_netdev_wake_queue(dev: *mut c_void, queue: u32);
+    fn uldma_netdev_sent(dev: *mut c_void, queue: u32, sent: u32, completed: u32) -> u32;
+    fn uldma_netdev_reset_sent(dev: *mut c_void, queue: u32);
 }
 
 /// Bytes of the name of a counter.
@@ -165,6 +167,10 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     fn counter_values(&self, put: &mut dyn FnMut(u64));
 }
 
+/// Bytes of one queue that are on their way, which its owner counts.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight(u32);
+
 /// A device that is registered, and the bound device below it, during a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle<'a> {
@@ -188,6 +194,22 @@ impl<'a> Handle<'a> {
     pub(crate) fn wake_queue(self, queue: u32) {
         // SAFETY: As above.
         unsafe { uldma_netdev_wake_queue(self.dev.as_ptr(), queue) };
+    }
+
+    /// Notes that `sent` bytes are on their way in `queue`, and that `completed` of those before have
+    /// arrived. Returns true if the stack sends no more until more of them have: byte queue limits.
+    pub(crate) fn sent(
+        self,
+        queue: u32,
+        in_flight: &mut InFlight,
+        sent: u32,
+        completed: u32,
+    ) -> bool {
+        // The stack ends the kernel if more completes than was sent.
+        let completed = completed.min(in_flight.0);
+        in_flight.0 = (in_flight.0 - completed).saturating_add(sent);
+        // SAFETY: As above.
+        unsafe { uldma_netdev_sent(self.dev.as_ptr(), queue, sent, completed) != 0 }
     }
 
     /// Has `queue` polled soon.
@@ -291,6 +313,13 @@ impl<T: Driver> NetDevice<T> {
     pub(crate) fn wake_queue(&self, queue: u32) {
         // SAFETY: By the type invariant the device is alive; the number is checked.
         unsafe { uldma_netdev_wake_queue(self.dev.as_ptr(), queue) };
+    }
+
+    /// Notes that no bytes of `queue` are on their way any more.
+    pub(crate) fn reset_sent(&self, queue: u32, in_flight: &mut InFlight) {
+        *in_flight = InFlight::default();
+        // SAFETY: By the type invariant the device is alive; the number is checked.
+        unsafe { uldma_netdev_reset_sent(self.dev.as_ptr(), queue) };
     }
 
     /// Sets whether packets arrive anywhere. May sleep; nothing happens unless the device is
