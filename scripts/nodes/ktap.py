@@ -42,6 +42,8 @@ class TestCounts:
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
+    # Of a failure by name, what is known beside it.
+    troubles: dict[str, str] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     # Many tests at once: how many, and why.
     left_out: list[tuple[int, str]] = field(default_factory=list)
@@ -50,9 +52,11 @@ class TestCounts:
         """Count a success."""
         self.passed += 1
 
-    def add_fail(self, name: str) -> None:
-        """Count a failure."""
+    def add_fail(self, name: str, trouble: str = "") -> None:
+        """Count a failure, of which a text may say more."""
         self.failed.append(name)
+        if trouble:
+            self.troubles[name] = trouble
 
     def add_skip(self, name: str, why: str) -> None:
         """Count a test that could not run."""
@@ -67,6 +71,7 @@ class TestCounts:
         """Count what another has counted."""
         self.passed += other.passed
         self.failed += other.failed
+        self.troubles |= other.troubles
         self.skipped += other.skipped
         self.left_out += other.left_out
 

@@ -26,7 +26,7 @@ class Outcome:
 
     def fail(self, name: str, trouble: str) -> None:
         """Count a failure that is no result of a program, and keep its text."""
-        self.counts.add_fail(name)
+        self.counts.add_fail(name, trouble)
         self.add_text(f"{name}: {trouble}")
 
     def __str__(self) -> str:

@@ -25,6 +25,8 @@ from ..workers import Workers
 
 # What a set of nodes keeps busy.
 CORES_PER_JOB = 2
+# Of what is known of a failure, the end: there an exception says what it is.
+LAST_LINES = 8
 # Where the names are.
 LIST = "build/kselftest/kselftest-list.txt and scripts/nodes/cases have the names"
 
@@ -107,6 +109,9 @@ def print_summary(report: Report, began: float) -> None:
         write(f"skipped: {count} tests: {why}")
     for name in counts.failed:
         write(f"FAILED: {name}")
+        # Whoever reads only the end of a log, as of a CI, sees the cause there.
+        for line in counts.troubles.get(name, "").splitlines()[-LAST_LINES:]:
+            write(f"    {line}")
     if counts.failed:
         write(f"The logs are in build/logs; one test again: make test{SUFFIX} ONLY=name")
     say(f"{counts.total} tests in {time.monotonic() - began:.0f} s")
