@@ -252,26 +252,32 @@ impl Connections {
         }
     }
 
-    /// Removes a connection that is over.
+    /// Removes a connection that is over. The owner and the worker may call this at the same time;
+    /// the one that takes the connection out of the table frees its range.
     pub(crate) fn forget(&self, ctx: &ConnCtx<'_>, connection: &Arc<Connection>) {
-        let removed = self.table.lock().remove(connection.id);
+        if !self.table.lock().remove(connection.id) {
+            return;
+        }
         let (window, cut, heard) = {
             let mut state = connection.state.lock();
             let heard = state.phase != Phase::Asking;
             (state.own_window.take(), state.closing.cut, heard)
         };
-        let Some(window) = window.filter(|_| removed) else {
+        let Some(window) = window else {
             return;
         };
+        // A new session has its number before `peer_began()` takes this lock, so a range that is
+        // added under the number of the old session is still found there.
+        let mut work_list = self.work_list.lock();
         // A peer that has begun a new session since then does not write it either.
         let same = ctx.link.session(connection.node) == Some(connection.session);
         if cut && heard && same {
             // There is room for all ranges that can be in use.
-            let mut work_list = self.work_list.lock();
             let _ = work_list
                 .left
                 .push_within_capacity((connection.node, window));
         } else {
+            drop(work_list);
             ctx.window_alloc.free(window);
         }
     }
