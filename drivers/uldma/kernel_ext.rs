@@ -28,6 +28,7 @@ pub(crate) mod mmu_notifier;
 pub(crate) mod net;
 pub(crate) mod page_list;
 pub(crate) mod pci;
+pub(crate) mod plain;
 pub(crate) mod random;
 pub(crate) mod range_alloc;
 pub(crate) mod ratelimit;

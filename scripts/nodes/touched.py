@@ -82,7 +82,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"\.kunitconfig": (),
     r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
     r"(dma|hw|kernel_ext|mem|user|user_abi)\.rs": BROAD,
-    r"hw/(layout(/.*)?|registers|adapter|health|le)\.rs|kernel_ext/ratelimit\.rs": BROAD,
+    r"hw/(layout(/.*)?|registers|adapter|health|le)\.rs|kernel_ext/(plain|ratelimit)\.rs": BROAD,
     r"device(/(ask|binding))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
     r"kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"hw/link_message\.rs": LINK,

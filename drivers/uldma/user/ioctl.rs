@@ -29,7 +29,8 @@ use crate::{
             eopnotsupp,
             eproto, //
         },
-        eventfd::EventFd, //
+        eventfd::EventFd,
+        plain::Plain, //
     },
     link::{
         message::{
@@ -127,6 +128,10 @@ impl User {
             return Err(E2BIG);
         }
         let mut reader = UserSlice::new(self.ptr, size).reader();
+        // Of a size that the compiler knows, the kernel need not find the object on the stack.
+        if size == size_of::<T>() {
+            return Ok(reader.read::<Plain<T>>()?.0);
+        }
         // Fields that an older caller does not have are zero.
         let mut value = T::new_zeroed();
         let known = size.min(size_of::<T>());
@@ -147,8 +152,12 @@ impl User {
             .first_chunk()
             .map_or(0, |size| u32::from_ne_bytes(*size));
         let known = usize::try_from(size)?.min(bytes.len());
-        let bytes = bytes.get(..known).ok_or(EINVAL)?;
-        UserSlice::new(self.ptr, known).writer().write_slice(bytes)
+        let mut writer = UserSlice::new(self.ptr, known).writer();
+        // As above.
+        if known == bytes.len() {
+            return writer.write(Plain::of(value));
+        }
+        writer.write_slice(bytes.get(..known).ok_or(EINVAL)?)
     }
 }
 
