@@ -44,6 +44,7 @@ use crate::{
     },
     kernel_ext::{
         dma,
+        random,
         range_alloc::RangeAllocator, //
     },
     mem::charged_pages::ChargedPages,
@@ -133,6 +134,7 @@ struct Tables {
     region_capacity: u32,
     /// Slots in use, by number, up to the last one that was ever in use.
     taken_slots: KVVec<Option<TakenSlot>>,
+    generations: random::Sequence,
     usage: Usage,
 }
 
@@ -167,6 +169,7 @@ impl Tpt {
                 region_ids: IdPool::with_capacity(regions, GFP_KERNEL)?,
                 region_capacity: geometry.region_capacity,
                 taken_slots: KVVec::new(),
+                generations: random::Sequence::new(),
                 usage: Usage::default(),
             };
             // Region 0 means none in a size word.

@@ -17,10 +17,7 @@ use crate::{
         RegionFlags,
         Run, //
     },
-    kernel_ext::{
-        compat::dma_address,
-        random, //
-    },
+    kernel_ext::compat::dma_address,
     user_abi::ledger::Share, //
 };
 
@@ -66,7 +63,7 @@ impl Tables {
         self.usage.regions += 1;
         Ok(RegionSlot {
             index,
-            generation: random::u64(),
+            generation: self.generations.next(),
         })
     }
 
