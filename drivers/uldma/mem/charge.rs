@@ -44,6 +44,11 @@ impl Charge {
         })
     }
 
+    /// Returns true if it is the charge for exactly `pages` pages, to both.
+    pub(crate) fn is_of(&self, pages: usize) -> bool {
+        self.memlock.pages() == pages && self.entries.amount() == pages
+    }
+
     /// Charges as much as `pages` pages lack, with the errors of [`Charge::new`].
     pub(crate) fn grow_to(&mut self, pages: usize) -> Result {
         let lacking = pages.saturating_sub(self.memlock.pages());

@@ -61,6 +61,23 @@ impl ChargedPages {
         Ok(this)
     }
 
+    /// Creates the object of `pages`, for which `charge` was made, and of nothing else; otherwise
+    /// as [`ChargedPages::new`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ChargedPages::new`].
+    pub(crate) fn all_of(
+        pages: PinnedPages,
+        mut charge: Charge,
+        shared: Option<&Arc<SharedPins>>,
+    ) -> Result<Self> {
+        if shared.is_none() && charge.is_of(pages.len()) {
+            return Ok(Self { pages, charge });
+        }
+        Self::new(pages, &mut charge, shared)
+    }
+
     /// The pages.
     pub(crate) fn pages(&self) -> &PinnedPages {
         &self.pages

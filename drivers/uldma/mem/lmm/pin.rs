@@ -95,7 +95,6 @@ impl Space {
         ticket: &mut Option<StaleTicket>,
         device: &DeviceAccess<'_>,
     ) -> Result<PinnedRange> {
-        let revalidator: Arc<dyn Revalidator> = self.deferred_work.clone();
         self.complete_shared_pins()?;
         loop {
             let mut state = self.state.lock();
@@ -116,7 +115,8 @@ impl Space {
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
             // Dropped after the guard.
-            let mut pins = plan.pin(wanted, self.payer(), &revalidator);
+            let revalidator = || -> Arc<dyn Revalidator> { self.deferred_work.clone() };
+            let mut pins = plan.pin(wanted, self.payer(), revalidator);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
             if state.waiting > 0 {
@@ -145,10 +145,10 @@ impl Space {
         let guard = device.gate.try_enter()?;
         let record_room = state.room_for_record()?;
         let area_room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let fresh = pins.fresh.first_mut().ok_or(EINVAL)?;
-        let (subscription, pages) = fresh.take_all();
+        let (fresh, charge) = pins.take_all().ok_or(EINVAL)?;
+        let (subscription, pages) = (fresh.subscription, fresh.pages);
         let count = pages.len();
-        let pages = ChargedPages::new(pages, &mut pins.charge, self.sharing.table())?;
+        let pages = ChargedPages::all_of(pages, charge, self.sharing.table())?;
         let memory = (device.tpt).add_pages(guard.dev(), pages, self.id(), wanted.access)?;
         // The device may access the pages from here on, and nothing fails.
         let needs_revalidation = subscription.needs_revalidation();
@@ -225,6 +225,7 @@ impl Space {
     ) -> Result<PinnedRange> {
         let Wanted { range, access, .. } = *wanted;
         let Pins { fresh, charge } = pins;
+        let charge = charge.as_mut().ok_or(EINVAL)?;
         // In the order of addresses, as live areas are.
         let mut stale = List::Empty;
         for fresh in fresh.iter() {

@@ -53,7 +53,7 @@ pub(super) struct Wanted<'a> {
 /// New pins of a range that no valid area covers.
 pub(super) struct Fresh {
     pub(super) range: PageRange,
-    subscription: Arc<Subscription>,
+    pub(super) subscription: Arc<Subscription>,
     pub(super) pages: PinnedPages,
 }
 
@@ -79,7 +79,8 @@ pub(super) struct Plan {
 /// New pins, and the charge for pages that no area had covered.
 pub(super) struct Pins {
     pub(super) fresh: List<Fresh>,
-    pub(super) charge: Charge,
+    /// None once it was taken.
+    pub(super) charge: Option<Charge>,
 }
 
 impl Plan {
@@ -115,7 +116,7 @@ impl Plan {
         Some(first.hull(Some(*last)))
     }
 
-    /// Pins the pages. `revalidator` handles invalidations of their addresses.
+    /// Pins the pages. `revalidator` returns what handles invalidations of their addresses.
     ///
     /// # Errors
     ///
@@ -125,12 +126,12 @@ impl Plan {
         &self,
         wanted: &Wanted<'_>,
         payer: &Arc<Payer>,
-        revalidator: &Arc<dyn Revalidator>,
+        revalidator: impl Fn() -> Arc<dyn Revalidator>,
     ) -> Result<Pins> {
         let charge = Charge::new(wanted.mm, payer, self.missing, self.shared)?;
         let mut fresh = List::Empty;
         for range in self.to_pin.iter().copied() {
-            let subscription = Subscription::watch(wanted.mm, range, revalidator)?;
+            let subscription = Subscription::watch(wanted.mm, range, revalidator())?;
             let (start, write) = (range.address(), wanted.access.write);
             let pages = PinnedPages::pin(wanted.mm, start, range.len(), write)?;
             fresh.push(Fresh {
@@ -139,7 +140,10 @@ impl Plan {
                 pages,
             })?;
         }
-        Ok(Pins { fresh, charge })
+        Ok(Pins {
+            fresh,
+            charge: Some(charge),
+        })
     }
 
     /// Notes that areas were compared with the new pins: those that are left are valid.
@@ -157,8 +161,16 @@ impl Pins {
     pub(super) fn none(wanted: &Wanted<'_>, payer: &Arc<Payer>) -> Result<Self> {
         Ok(Self {
             fresh: List::Empty,
-            charge: Charge::new(wanted.mm, payer, 0, 0)?,
+            charge: Some(Charge::new(wanted.mm, payer, 0, 0)?),
         })
+    }
+
+    /// Takes the pins out, if they were made at once, with the charge for them.
+    pub(super) fn take_all(&mut self) -> Option<(Fresh, Charge)> {
+        match core::mem::replace(&mut self.fresh, List::Empty) {
+            List::One(fresh) => Some((fresh, self.charge.take()?)),
+            _ => None,
+        }
     }
 
     /// Returns the number of pages.
@@ -180,11 +192,6 @@ impl Pins {
 }
 
 impl Fresh {
-    /// Takes all pins out.
-    pub(super) fn take_all(&mut self) -> (Arc<Subscription>, PinnedPages) {
-        (self.subscription.clone(), self.pages.split_off(0))
-    }
-
     /// Takes the pins of `gap` out. Pins before it, which areas have already, are dropped.
     pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Subscription>, PinnedPages)> {
         let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;

@@ -91,12 +91,12 @@ impl Subscription {
     pub(super) fn watch(
         mm: &MmWithUser,
         range: PageRange,
-        revalidator: &Arc<dyn Revalidator>,
+        revalidator: Arc<dyn Revalidator>,
     ) -> Result<Arc<Self>> {
         let addresses = pin_init!(Addresses {
             range,
             invalidations <- new_spinlock!(Invalidations::default(), "uldma::Subscription::invalidations"),
-            revalidator: revalidator.clone(),
+            revalidator,
         });
         let length = range.len() << PAGE_SHIFT;
         let notifier = IntervalNotifier::new(mm, range.address(), length, addresses);
