@@ -68,6 +68,23 @@ pub(crate) trait Entry: AsBytes + FromBytes + Copy + Default {
     fn retract(block: &Coherent<[Self]>, index: usize) -> Result;
 }
 
+/// Writes `entry` to `index` of `block`, in any order.
+fn write_entry<T: Copy>(block: &Coherent<[T]>, index: usize, entry: T) -> Result {
+    if index >= block.len() {
+        return Err(EINVAL);
+    }
+    // SAFETY: The place is inside of the allocation, and valid for volatile writes: the device may
+    // be reading.
+    unsafe {
+        block
+            .as_mut_ptr()
+            .cast::<T>()
+            .add(index)
+            .write_volatile(entry)
+    };
+    Ok(())
+}
+
 impl Entry for PageEntry {
     fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result {
         dma_write!(block, [try: index].space, self.space);
@@ -85,30 +102,13 @@ impl Entry for PageEntry {
 
 impl Entry for RegionEntry {
     fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result {
-        let Self {
-            flags,
-            space,
-            offset,
-            length,
-            generation,
-            run_count,
-            first_page,
-            runs,
-            peer_region,
-            link_generation,
-            peer_generation,
-        } = self;
-        dma_write!(block, [try: index].flags.0, 0u32);
-        dma_write!(block, [try: index].space, space);
-        dma_write!(block, [try: index].offset, offset);
-        dma_write!(block, [try: index].length, length);
-        dma_write!(block, [try: index].generation, generation);
-        dma_write!(block, [try: index].run_count, run_count);
-        dma_write!(block, [try: index].first_page, first_page);
-        dma_write!(block, [try: index].runs, runs);
-        dma_write!(block, [try: index].peer_region, peer_region);
-        dma_write!(block, [try: index].link_generation, link_generation);
-        dma_write!(block, [try: index].peer_generation, peer_generation);
+        let flags = self.flags;
+        let invalid = Self {
+            flags: RegionFlags::NONE,
+            ..self
+        };
+        Self::retract(block, index)?;
+        write_entry(block, index, invalid)?;
         wmb();
         dma_write!(block, [try: index].flags.0, flags.bits());
         Ok(())
@@ -334,9 +334,11 @@ impl Table<PageEntry> {
 
     /// Publishes `count` prepared entries from `first` on, which were empty.
     pub(crate) fn publish(&mut self, first: u32, count: u32) -> Result {
-        self.each_part(first, count, Block::write_rest)?;
-        wmb();
-        self.each_part(first, count, |block, range| block.write_words(range, None))
+        self.each_part(first, count, |block, range| {
+            block.write_rest(range.clone())?;
+            wmb();
+            block.write_words(range, None)
+        })
     }
 
     /// Makes `count` entries from `first` on invalid. The device may still use them until they are
