@@ -298,22 +298,21 @@ impl OpenFile {
     ) -> Result {
         // The lock is not held while memory is faulted in, so that queries do not wait for that.
         let handle = self.objects.lock().reserve(kind)?;
-        let object = make(handle, arg).and_then(|object| match user.write(arg) {
-            Ok(()) => Ok(object),
-            Err(err) => {
-                // The user does not know it; memory that the device may still access is retained.
-                let _ = self.end(object);
-                Err(err)
-            }
-        });
-        let mut objects = self.objects.lock();
-        match object {
-            Ok(object) => objects.handles.insert(handle, object),
-            Err(err) => {
-                objects.cancel(kind, handle);
-                Err(err)
-            }
-        }
+        let result = match make(handle, arg) {
+            Ok(object) => match user.write(arg) {
+                // Returned from here, as each way of an object costs a copy of it.
+                Ok(()) => return self.objects.lock().handles.insert(handle, object),
+                Err(err) => {
+                    // The user does not know it; memory that the device may still access is
+                    // retained.
+                    let _ = self.end(object);
+                    Err(err)
+                }
+            },
+            Err(err) => Err(err),
+        };
+        self.objects.lock().cancel(kind, handle);
+        result
     }
 }
 
