@@ -24,6 +24,7 @@ use crate::{
 
 use super::{
     map::{
+        AreaRoom,
         Areas,
         Payload, //
     },
@@ -72,9 +73,16 @@ impl PinnedArea {
     }
 }
 
+/// What is left of areas whose pages were unpinned.
+pub(super) struct Freed {
+    /// The number of their pages.
+    pub(super) pages: usize,
+    /// The memory of one of them, for the next one.
+    pub(super) spare: Option<AreaRoom<PinnedArea>>,
+}
+
 impl Entered for Areas<PinnedArea> {
-    /// Number of pages.
-    type Freed = usize;
+    type Freed = Freed;
 
     fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
         for (_, area) in self.iter() {
@@ -82,12 +90,12 @@ impl Entered for Areas<PinnedArea> {
         }
     }
 
-    fn free(self, proof: &Proof) -> usize {
-        let pages = self.pages();
-        for pinned in self.into_payloads() {
-            pinned.memory.free(proof);
+    fn free(mut self, proof: &Proof) -> Freed {
+        self.for_each_mut(|area| area.memory.prove(proof));
+        Freed {
+            pages: self.pages(),
+            spare: self.into_room(),
         }
-        pages
     }
 }
 

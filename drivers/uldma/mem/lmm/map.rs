@@ -54,6 +54,9 @@ pub(super) struct Area<P> {
 /// The key of an area: first page and pin id.
 pub(super) type AreaKey = (usize, u64);
 
+/// Memory for an area.
+pub(super) type AreaRoom<P> = RBTreeNodeReservation<AreaKey, Area<P>>;
+
 /// All areas of an address space.
 pub(super) struct AreaMap<P> {
     live: RBTree<AreaKey, Area<P>>,
@@ -268,7 +271,7 @@ impl<P: Payload> AreaMap<P> {
         pin_id: u64,
         range: PageRange,
         payload: P,
-        room: RBTreeNodeReservation<AreaKey, Area<P>>,
+        room: AreaRoom<P>,
     ) {
         let area = Area {
             range,
@@ -408,8 +411,19 @@ impl<P> Areas<P> {
         Some(node)
     }
 
-    /// Takes what the areas consist of.
-    pub(super) fn into_payloads(mut self) -> impl Iterator<Item = P> {
-        core::iter::from_fn(move || Some(self.pop()?.to_key_value().1.payload))
+    /// Applies `change` to all payloads.
+    pub(super) fn for_each_mut(&mut self, mut change: impl FnMut(&mut P)) {
+        for area in self.nodes.values_mut() {
+            change(&mut area.payload);
+        }
+    }
+
+    /// Drops the areas. Returns the memory of one, if there was any.
+    pub(super) fn into_room(mut self) -> Option<AreaRoom<P>> {
+        let mut room = None;
+        while let Some(node) = self.pop() {
+            room = Some(node.into_reservation());
+        }
+        room
     }
 }

@@ -31,7 +31,10 @@ use crate::{
 use super::{
     area::PinnedArea,
     device_access::DeviceAccess,
-    map::Areas,
+    map::{
+        AreaRoom,
+        Areas, //
+    },
     pin_plan::{
         Fresh,
         Pins,
@@ -144,7 +147,7 @@ impl Space {
     ) -> Result<PinnedRange> {
         let guard = device.gate.try_enter()?;
         let record_room = state.room_for_record()?;
-        let area_room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let area_room = state.room_for_area()?;
         let (fresh, charge) = pins.take_all().ok_or(EINVAL)?;
         let (subscription, pages) = (fresh.subscription, fresh.pages);
         let count = pages.len();
@@ -327,6 +330,18 @@ impl SpaceState {
     /// `ENOMEM`.
     fn room_for_record(&mut self) -> Result<RBTreeNodeReservation<u64, PinRecord>> {
         match self.spare_record.take() {
+            Some(spare) => Ok(spare),
+            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+        }
+    }
+
+    /// Returns memory for an area.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn room_for_area(&mut self) -> Result<AreaRoom<PinnedArea>> {
+        match self.spare_area.take() {
             Some(spare) => Ok(spare),
             None => Ok(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
         }

@@ -60,6 +60,7 @@ use super::{
     map::{
         AreaKey,
         AreaMap,
+        AreaRoom,
         Areas, //
     },
     members::{
@@ -142,6 +143,8 @@ pub(super) struct SpaceState {
     pub(super) records: RBTree<u64, PinRecord>,
     /// The memory of the record that was removed last, for the next one.
     pub(super) spare_record: Option<RBTreeNodeReservation<u64, PinRecord>>,
+    /// The same of an area.
+    pub(super) spare_area: Option<AreaRoom<PinnedArea>>,
     pub(super) next_number: u64,
     /// Ranges that callers are pinning, without this lock.
     pub(super) reserved: KVec<PageRange>,
@@ -224,6 +227,7 @@ impl Space {
             map: AreaMap::new(options.merge),
             records: RBTree::new(),
             spare_record: None,
+            spare_area: None,
             next_number: 0,
             reserved: KVec::new(),
             waiting: 0,

@@ -20,7 +20,10 @@ use crate::{
 };
 
 use super::{
-    area::PinnedArea,
+    area::{
+        Freed,
+        PinnedArea, //
+    },
     device_access::DeviceAccess,
     map::Areas,
     pinned_range::PinnedRange,
@@ -102,14 +105,15 @@ impl Space {
         scope: InvalidateScope,
         device: &DeviceAccess<'_>,
     ) -> Result<E::Freed> {
-        let (pages, others) = match device.gate.enter() {
+        let (freed, others) = match device.gate.enter() {
             Some(guard) => {
                 let hw = Hw::new(guard.dev(), device.hw);
                 self.remove_entries(state, hw, ended, scope, device)?
             }
             None => ended.free(&device.tpt.quiet().wait()),
         };
-        self.pages.fetch_sub(pages, Relaxed);
+        self.pages.fetch_sub(freed.pages, Relaxed);
+        state.spare_area = freed.spare.or(state.spare_area.take());
         Ok(others)
     }
 
@@ -122,7 +126,7 @@ impl Space {
         entered: (Areas<PinnedArea>, E),
         scope: InvalidateScope,
         device: &DeviceAccess<'_>,
-    ) -> Result<(usize, E::Freed)> {
+    ) -> Result<(Freed, E::Freed)> {
         let result = device.tpt.retract(entered).invalidate(hw, scope);
         result.map_err(|(err, (areas, _))| {
             hw.health().keeps_pages(areas.pages());

@@ -14,10 +14,7 @@
 //! [a proof of that](Proof::of_retracted_pages).
 //! [`Reachable`] pages that are dropped without it stay pinned, and are counted.
 
-use core::{
-    mem::ManuallyDrop,
-    ops::Range, //
-};
+use core::ops::Range;
 
 use kernel::{
     prelude::*,
@@ -262,7 +259,7 @@ impl Drop for Unproven {
 /// Pages that are pinned and charged, and that the device can access by page entries in the same
 /// order. If dropped without a [`Proof`], they stay pinned and charged forever.
 pub(crate) struct Reachable {
-    pages: ManuallyDrop<ChargedPages>,
+    pages: ChargedPages,
     run: PageRun,
     unproven: Unproven,
 }
@@ -272,7 +269,7 @@ impl Reachable {
     pub(super) fn new(pages: ChargedPages, run: PageRun) -> Self {
         Self {
             unproven: Unproven(pages.pages().len()),
-            pages: ManuallyDrop::new(pages),
+            pages,
             run,
         }
     }
@@ -316,26 +313,24 @@ impl Reachable {
     }
 
     /// Joins `next`, which [can be joined](Self::can_join).
-    pub(crate) fn join(&mut self, next: Self) {
-        let Self {
-            pages,
-            run,
-            mut unproven,
-        } = next;
-        self.run.count += run.count;
-        self.pages.join(ManuallyDrop::into_inner(pages));
-        self.unproven.0 += core::mem::take(&mut unproven.0);
+    pub(crate) fn join(&mut self, mut next: Self) {
+        self.run.count += next.run.count;
+        self.pages.join(next.pages.split_off(0));
+        self.unproven.0 += core::mem::take(&mut next.unproven.0);
     }
 
-    /// Unpins the pages, then uncharges them.
-    pub(crate) fn free(self, _: &Proof) {
-        let Self {
-            pages,
-            mut unproven,
-            ..
-        } = self;
-        unproven.0 = 0;
-        drop(ManuallyDrop::into_inner(pages));
+    /// Lets the pages be unpinned, and then uncharged, when the object is dropped.
+    pub(crate) fn prove(&mut self, _: &Proof) {
+        self.unproven.0 = 0;
+    }
+}
+
+impl Drop for Reachable {
+    fn drop(&mut self) {
+        if self.unproven.0 > 0 {
+            // All of them: what is left has neither pages nor a charge.
+            core::mem::forget(self.pages.split_off(0));
+        }
     }
 }
 

@@ -164,7 +164,7 @@ TEST_F(allocations, are_seen)
 	close(other);
 }
 
-/* What a region has of its own: the notifier of its addresses, and its area. */
+/* What a region has of its own: the notifier of its addresses. */
 TEST_F(allocations, one_page)
 {
 	struct least least;
@@ -172,7 +172,7 @@ TEST_F(allocations, one_page)
 	ASSERT_EQ(0, measure(&self->tracer, self->fd, self->buf + 8, 100,
 			     &least));
 	TH_LOG("%d to register, %d to unregister", least.make, least.end);
-	EXPECT_GE(2, least.make);
+	EXPECT_GE(1, least.make);
 	EXPECT_GE(0, least.end);
 }
 
@@ -184,7 +184,7 @@ TEST_F(allocations, sixteen_pages)
 	ASSERT_EQ(0, measure(&self->tracer, self->fd, self->buf, 16 * page_size(),
 			     &least));
 	TH_LOG("%d to register, %d to unregister", least.make, least.end);
-	EXPECT_GE(4, least.make);
+	EXPECT_GE(3, least.make);
 	EXPECT_GE(0, least.end);
 }
 
@@ -200,7 +200,7 @@ TEST_F(allocations, one_page_beside_others)
 					     page_size(), RW, &r[i]));
 	ASSERT_EQ(0, measure(&self->tracer, self->fd,
 			     self->buf + OTHERS * stride, page_size(), &least));
-	EXPECT_GE(2, least.make);
+	EXPECT_GE(1, least.make);
 	EXPECT_GE(0, least.end);
 	for (int i = 0; i < OTHERS; i++)
 		ASSERT_EQ(0, region_unregister(self->fd, r[i].handle));
