@@ -119,6 +119,19 @@ struct User {
 impl User {
     /// Reads a structure whose first field is its size, as the header defines.
     fn read<T: Argument>(&self) -> Result<T> {
+        // The usual caller has the structure as it is, which one copy finds out. That fails if a
+        // caller has less memory than that, and another error may be due then.
+        let mut reader = UserSlice::new(self.ptr, size_of::<T>()).reader();
+        if let Ok(Plain(value)) = reader.read::<Plain<T>>() {
+            if declared_size(&value) == Ok(size_of::<T>()) {
+                return Ok(value);
+            }
+        }
+        self.read_other::<T>()
+    }
+
+    /// Reads a structure of an older or newer caller, or a wrong one.
+    fn read_other<T: Argument>(&self) -> Result<T> {
         let mut reader = UserSlice::new(self.ptr, size_of::<u32>()).reader();
         let size = usize::try_from(reader.read::<u32>()?)?;
         if size < T::FIRST {
@@ -128,10 +141,6 @@ impl User {
             return Err(E2BIG);
         }
         let mut reader = UserSlice::new(self.ptr, size).reader();
-        // Of a size that the compiler knows, the kernel need not find the object on the stack.
-        if size == size_of::<T>() {
-            return Ok(reader.read::<Plain<T>>()?.0);
-        }
         // Fields that an older caller does not have are zero.
         let mut value = T::new_zeroed();
         let known = size.min(size_of::<T>());
@@ -148,17 +157,20 @@ impl User {
     /// Writes the structure back, up to the size that the caller has.
     fn write<T: Argument>(&self, value: &T) -> Result {
         let bytes = value.as_bytes();
-        let size = bytes
-            .first_chunk()
-            .map_or(0, |size| u32::from_ne_bytes(*size));
-        let known = usize::try_from(size)?.min(bytes.len());
+        let known = declared_size(value)?.min(bytes.len());
         let mut writer = UserSlice::new(self.ptr, known).writer();
-        // As above.
+        // Of a size that the compiler knows, the kernel need not find the object on the stack.
         if known == bytes.len() {
             return writer.write(Plain::of(value));
         }
         writer.write_slice(bytes.get(..known).ok_or(EINVAL)?)
     }
+}
+
+/// Returns the size that a structure says it has.
+fn declared_size<T: Argument>(value: &T) -> Result<usize> {
+    let size = value.as_bytes().first_chunk().ok_or(EINVAL)?;
+    Ok(usize::try_from(u32::from_ne_bytes(*size))?)
 }
 
 fn no_flags(flags: u32) -> Result {

@@ -179,10 +179,21 @@ TEST_F(call, pointer)
 	memcpy(edge - 4, &variant->call->args, 4);
 	EXPECT_EQ(-EFAULT, uldma_ioctl(self->fd, variant->call->cmd, edge - 4));
 
+	/* What is wrong with the size counts, also if there is no more. */
+	memset(edge - 4, 0, 4);
+	EXPECT_EQ(-EINVAL, uldma_ioctl(self->fd, variant->call->cmd, edge - 4));
+
 	/* Up to the very end of what is mapped is good. */
 	args = (union uldma_args *)(edge - variant->call->args.size);
 	memcpy(args, &variant->call->args, variant->call->args.size);
 	EXPECT_EQ(self->result, try_call(self->fd, variant->call, args));
+	if (variant->call->first) {
+		args = (union uldma_args *)(edge - variant->call->first);
+		memcpy(args, &variant->call->args, variant->call->first);
+		*(__u32 *)args = variant->call->first;
+		EXPECT_EQ(self->result,
+			  try_call(self->fd, variant->call, args));
+	}
 }
 
 FIXTURE(flags) {
