@@ -147,6 +147,9 @@
  * @ULDMA_CMD_ENDPOINT_CONNECT: struct uldma_endpoint_connect
  * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
  * @ULDMA_CMD_ENDPOINT_WAIT: struct uldma_endpoint_wait
+ * @ULDMA_CMD_MSG_SLOTS: struct uldma_msg_slots
+ * @ULDMA_CMD_MSG_SEND: struct uldma_msg_send
+ * @ULDMA_CMD_MSG_RECV: struct uldma_msg_recv
  * @ULDMA_CMD_EXCHANGE_CREATE: struct uldma_exchange_create
  * @ULDMA_CMD_EXCHANGE_PROTECT: struct uldma_exchange_range: a send of it begins
  * @ULDMA_CMD_EXCHANGE_RELEASE: struct uldma_exchange_range: a send of it has ended
@@ -190,6 +193,9 @@ enum uldma_cmd {
 	ULDMA_CMD_ENDPOINT_CONNECT = 0x61,
 	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
 	ULDMA_CMD_ENDPOINT_WAIT = 0x63,
+	ULDMA_CMD_MSG_SLOTS = 0x64,
+	ULDMA_CMD_MSG_SEND = 0x65,
+	ULDMA_CMD_MSG_RECV = 0x66,
 	ULDMA_CMD_EXCHANGE_CREATE = 0x70,
 	ULDMA_CMD_EXCHANGE_PROTECT = 0x71,
 	ULDMA_CMD_EXCHANGE_RELEASE = 0x72,
@@ -233,6 +239,9 @@ enum uldma_cmd {
 #define ULDMA_IOC_ENDPOINT_CONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CONNECT)
 #define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
 #define ULDMA_IOC_ENDPOINT_WAIT		_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_WAIT)
+#define ULDMA_IOC_MSG_SLOTS		_IO(ULDMA_TYPE, ULDMA_CMD_MSG_SLOTS)
+#define ULDMA_IOC_MSG_SEND		_IO(ULDMA_TYPE, ULDMA_CMD_MSG_SEND)
+#define ULDMA_IOC_MSG_RECV		_IO(ULDMA_TYPE, ULDMA_CMD_MSG_RECV)
 #define ULDMA_IOC_EXCHANGE_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_CREATE)
 #define ULDMA_IOC_EXCHANGE_PROTECT	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_PROTECT)
 #define ULDMA_IOC_EXCHANGE_RELEASE	_IO(ULDMA_TYPE, ULDMA_CMD_EXCHANGE_RELEASE)
@@ -1570,6 +1579,129 @@ struct uldma_endpoint_wait {
 	__aligned_u64 count;
 	__aligned_u64 timeout_ns;
 	__aligned_u64 out_completed;
+};
+
+/**
+ * DOC: message slots
+ *
+ * Message slots are memory of the driver for the messages of an endpoint in one
+ * direction. No process maps them: calls copy messages into them and out of them, so
+ * that a program needs no registered memory of its own. They are a region of the open
+ * file, which only the device uses; ULDMA_IOC_REGION_UNREGISTER ends it.
+ *
+ *  - The slots are used in turns, each for one message of the device. A message that is
+ *    longer than a slot has to be sent in pieces, with ULDMA_DESC_MORE.
+ *  - Their pages stay allocated until the device cannot reach them any more, are charged
+ *    to RLIMIT_MEMLOCK, and count as pages of the user. The region counts as the user's.
+ *  - Descriptors are in the pages that the program maps, too: the queue of its context,
+ *    and the receive ring of the endpoint. A program that writes to the descriptors of
+ *    the driver harms its own messages only.
+ *  - Calls on the same slots take turns. They wait, within their time, for the slot,
+ *    for a context that others use (as accesses to its page do), and for the message.
+ *    A wait that ends with an error has changed nothing.
+ */
+
+/** define ULDMA_MSG_RECEIVE - the slots are for receiving, else for sending */
+#define ULDMA_MSG_RECEIVE (1U << 0)
+
+/** define ULDMA_MSG_MAX_SLOT - bytes of the largest slot */
+#define ULDMA_MSG_MAX_SLOT 0x100000
+
+/**
+ * struct uldma_msg_slots - create message slots of an endpoint
+ * @size: sizeof(struct uldma_msg_slots)
+ * @flags: zero, or ULDMA_MSG_RECEIVE
+ * @endpoint: the endpoint's @out_handle
+ * @count: slots, from 1 to ULDMA_STATUS_RECORDS
+ * @slot_bytes: of each slot, a multiple of the page size, at most ULDMA_MSG_MAX_SLOT
+ * @out_handle: names the slots in this open file
+ * @out_index: names their region in the device's table
+ *
+ * Slots for receiving are posted at once, as receive descriptors 1 to @count: so the
+ * endpoint must be one that no descriptor was posted to. Each call of ULDMA_IOC_MSG_RECV
+ * posts one more.
+ *
+ * Fails with EINVAL for another number or size of slots, with ENOENT without such an
+ * endpoint, with EBUSY if the device has used a descriptor of the endpoint, and like
+ * ULDMA_IOC_EXCHANGE_CREATE.
+ */
+struct uldma_msg_slots {
+	__u32 size;
+	__u32 flags;
+	__u32 endpoint;
+	__u32 count;
+	__aligned_u64 slot_bytes;
+	__u32 out_handle;
+	__u32 out_index;
+};
+
+/**
+ * struct uldma_msg_send - copy a message to a slot, and send it
+ * @size: sizeof(struct uldma_msg_send)
+ * @flags: zero, or ULDMA_DESC_MORE: the next message continues it
+ * @slots: @out_handle of struct uldma_msg_slots
+ * @reserved: zero
+ * @addr: the message; its bytes may be changed when the call returns
+ * @length: bytes, at most those of a slot (EMSGSIZE)
+ * @ticket: of the descriptor: one more than that of the last one in the queue of the
+ *	open file's context, whether the program or the driver has written that
+ * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT if the next slot is
+ *	not free
+ *
+ * The open file needs a context (ENXIO) with ULDMA_METHOD_QUEUE (EINVAL). The call
+ * returns when the message is in the queue. It ends, with its ticket and record, as
+ * those that the program writes to the queue itself.
+ *
+ * Fails with EINVAL for slots that receive, and for a ticket that has ended, with EBUSY
+ * if the queue has no free place for the ticket, with ENOENT without such slots, or if
+ * their endpoint has ended, and with EFAULT for memory that cannot be read: nothing is
+ * sent then.
+ */
+struct uldma_msg_send {
+	__u32 size;
+	__u32 flags;
+	__u32 slots;
+	__u32 reserved;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__aligned_u64 ticket;
+	__aligned_u64 timeout_ns;
+};
+
+/**
+ * struct uldma_msg_recv - copy the next message out of its slot
+ * @size: sizeof(struct uldma_msg_recv)
+ * @flags: zero
+ * @slots: @out_handle of struct uldma_msg_slots with ULDMA_MSG_RECEIVE
+ * @reserved: zero
+ * @addr: where to copy it to
+ * @length: room there; what is longer is cut off, as recv() does
+ * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT
+ * @out_bytes: bytes of the message, also if there was less room
+ * @out_number: its number, counted from one
+ * @out_posted: slots that have been posted so far, with this one
+ * @out_status: enum uldma_dma_status of the reception: if not ULDMA_DMA_OK, the message
+ *	failed, and its bytes are undefined
+ * @out_flags: zero, or ULDMA_COMPLETION_MORE
+ *
+ * Fails with EINVAL for slots that send, with ENOENT without such slots, or if their
+ * endpoint has ended, with ENOTCONN as ULDMA_IOC_ENDPOINT_WAIT does, with EIO if the
+ * record of the message is lost, and with EFAULT for memory that cannot be written. The
+ * message stays then, for the next call.
+ */
+struct uldma_msg_recv {
+	__u32 size;
+	__u32 flags;
+	__u32 slots;
+	__u32 reserved;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__aligned_u64 timeout_ns;
+	__aligned_u64 out_bytes;
+	__aligned_u64 out_number;
+	__aligned_u64 out_posted;
+	__u32 out_status;
+	__u32 out_flags;
 };
 
 /**
