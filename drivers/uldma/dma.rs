@@ -3,6 +3,7 @@
 //! DMA by the device: register contexts, the kernel's queues of descriptors, and transfers.
 
 pub(crate) mod context;
+pub(crate) mod descriptor;
 pub(crate) mod endpoint;
 pub(crate) mod engine;
 pub(crate) mod method;

@@ -6,4 +6,5 @@ pub(crate) mod charge;
 pub(crate) mod charged_pages;
 pub(crate) mod exchange;
 pub(crate) mod lmm;
+pub(crate) mod slots;
 pub(crate) mod tpt;

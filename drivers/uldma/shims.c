@@ -16,6 +16,7 @@
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/tracepoint.h>
+#include <linux/uaccess.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -247,6 +248,12 @@ unsigned long uldma_contiguous_pages(struct page *const *pages,
 void *uldma_page_address(struct page *page)
 {
 	return page_address(page);
+}
+
+unsigned long uldma_copy_from_user(void *to, const void __user *from,
+				   unsigned long count)
+{
+	return copy_from_user(to, from, count);
 }
 
 void uldma_get_page(struct page *page)

@@ -54,6 +54,8 @@ bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 unsigned long uldma_contiguous_pages(struct page *const *pages,
 				     unsigned long count);
 void *uldma_page_address(struct page *page);
+unsigned long uldma_copy_from_user(void *to, const void __user *from,
+				   unsigned long count);
 void uldma_get_page(struct page *page);
 void uldma_put_page(struct page *page);
 void uldma_cond_resched(void);

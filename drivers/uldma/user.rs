@@ -7,5 +7,6 @@ pub(crate) mod debugfs;
 pub(crate) mod endpoint;
 pub(crate) mod file;
 pub(crate) mod ioctl;
+pub(crate) mod message;
 pub(crate) mod open_file;
 pub(crate) mod region;

@@ -194,6 +194,20 @@ impl Contexts {
         }
     }
 
+    /// Wakes the device for the queue of `vctx`. Returns false if it is detached.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` if it has ended.
+    pub(crate) fn wake(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result<bool> {
+        let state = self.state.lock();
+        match vctx.number() {
+            0 if state.detached.iter().any(|it| Arc::ptr_eq(it, vctx)) => Ok(false),
+            0 => Err(ENXIO),
+            number => hw.wake_context(number).map(|()| true),
+        }
+    }
+
     /// Ends a virtual context, which is not mapped any more.
     ///
     /// # Errors

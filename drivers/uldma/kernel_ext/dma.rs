@@ -16,7 +16,8 @@ use kernel::{
         Page,
         PAGE_SIZE, //
     },
-    prelude::*, //
+    prelude::*,
+    uaccess::UserPtr, //
 };
 
 use super::{
@@ -30,6 +31,7 @@ unsafe extern "C" {
     fn uldma_contiguous_pages(pages: *const *mut bindings::page, count: c_ulong) -> c_ulong;
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
     fn uldma_page_address(page: *mut bindings::page) -> *mut c_void;
+    fn uldma_copy_from_user(to: *mut c_void, from: *const c_void, count: c_ulong) -> c_ulong;
     fn uldma_dma_wmb();
 }
 
@@ -229,6 +231,35 @@ impl SharedPage {
         // SAFETY: As in `read_u64`.
         unsafe { base.add(offset).cast::<u64>().write_volatile(value) };
         Ok(())
+    }
+
+    /// Copies `length` bytes of the current process to the page, from byte `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for bytes outside of the page, `EFAULT` for memory that cannot be read; some bytes
+    /// may have been copied then.
+    pub(crate) fn copy_from_user(&self, offset: usize, from: UserPtr, length: usize) -> Result {
+        let to = self.bytes(offset, length)?;
+        // CAST: An `unsigned long` has the size of a `usize`.
+        // SAFETY: The bytes are in the page. They are reached by pointers only, so what the device
+        // writes there meanwhile is a matter of its order, as with `write_u64`.
+        let left = unsafe { uldma_copy_from_user(to, from.as_const_ptr(), length as c_ulong) };
+        if left != 0 {
+            return Err(EFAULT);
+        }
+        Ok(())
+    }
+
+    /// Returns the address of `length` bytes at `offset`, which the page has.
+    fn bytes(&self, offset: usize, length: usize) -> Result<*mut c_void> {
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        if end > PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        // SAFETY: The page is valid and, being no high memory, has an address.
+        let base = unsafe { uldma_page_address(self.page.as_ptr()) };
+        Ok(base.wrapping_byte_add(offset))
     }
 }
 

@@ -26,6 +26,7 @@ declare_err! {
     econnreset = ECONNRESET: "Connection reset by peer.",
     edquot = EDQUOT: "Quota exceeded.",
     eisconn = EISCONN: "Transport endpoint is already connected.",
+    emsgsize = EMSGSIZE: "Message too long.",
     enotconn = ENOTCONN: "Transport endpoint is not connected.",
     eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",
     eproto = EPROTO: "Protocol error.",

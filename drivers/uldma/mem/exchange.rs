@@ -152,6 +152,7 @@ impl Exchange {
         count: usize,
     ) -> Result<(PageRun, MmapRange)> {
         let charge = Charge::new(mm, space.payer(), count, 0)?;
+        let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
         let copies = accounting::Charge::new(mm, 0)?;
         let mut pages = Pages::with_capacity(count)?;
         let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;

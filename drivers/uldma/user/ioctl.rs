@@ -60,6 +60,7 @@ mod connection;
 mod context;
 mod endpoint;
 mod exchange;
+mod message;
 mod region;
 
 /// A structure of the user interface.
@@ -106,6 +107,8 @@ arguments!(
     uldma_endpoint_create,
     uldma_endpoint_connect,
     uldma_endpoint_wait,
+    uldma_msg_slots,
+    uldma_msg_send,
     uldma_exchange_create,
     uldma_exchange_range,
     uldma_exchange_swap,
@@ -226,6 +229,8 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_ENDPOINT_CREATE
             | ULDMA_CMD_ENDPOINT_CONNECT
             | ULDMA_CMD_ENDPOINT_DESTROY
+            | ULDMA_CMD_MSG_SLOTS
+            | ULDMA_CMD_MSG_SEND
             | ULDMA_CMD_EXCHANGE_CREATE
             | ULDMA_CMD_EXCHANGE_PROTECT
             | ULDMA_CMD_EXCHANGE_RELEASE
@@ -289,6 +294,8 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),
         ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
+        ULDMA_CMD_MSG_SLOTS => message::slots(open_file, &user),
+        ULDMA_CMD_MSG_SEND => message::send(open_file, &user),
         ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
         ULDMA_CMD_EXCHANGE_PROTECT => exchange::protect(open_file, &user),
         ULDMA_CMD_EXCHANGE_RELEASE => exchange::release(open_file, &user),

@@ -98,6 +98,8 @@ pub(crate) enum Object {
 /// The register context of an open file.
 pub(crate) struct FileContext {
     pub(crate) vctx: Arc<VirtualContext>,
+    /// Its number among the contexts that the open file has had.
+    pub(crate) serial: u64,
     pub(crate) registers: MmapRange,
     pub(crate) status: MmapRange,
     pub(crate) queue: Option<MmapRange>,
@@ -112,6 +114,8 @@ pub(crate) struct Objects {
     /// Regions and imports, made or being made.
     regions: usize,
     pub(crate) context: Option<FileContext>,
+    /// Contexts that the open file has had.
+    contexts: u64,
     transfers: [Option<Arc<Transfer>>; REMEMBERED],
     next_transfer: usize,
 }
@@ -310,6 +314,7 @@ impl OpenFile {
             handles: Handles::new(),
             regions: 0,
             context: None,
+            contexts: 0,
             transfers: [const { None }; REMEMBERED],
             next_transfer: 0,
         };
@@ -474,8 +479,10 @@ impl OpenFile {
         })();
         match (result, shown) {
             (Ok((number, key)), [Some(registers), Some(status), queue]) => {
+                objects.contexts += 1;
                 objects.context = Some(FileContext {
                     vctx,
+                    serial: objects.contexts,
                     registers,
                     status,
                     queue,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an open file, exchangeable memory, and imports from peers.
+//! Regions: registered memory of an open file, exchangeable memory, message slots, and imports from
+//! peers.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -43,6 +44,7 @@ use crate::{
             RegionSlot,
         }, //
     },
+    user::message::MessageSlots,
     user_abi::{
         access::Access,
         events::Events,
@@ -59,6 +61,7 @@ use crate::{
 
 mod description;
 mod exchangeable;
+mod slots;
 
 /// The owner of the page entries of a region.
 enum Pages {
@@ -68,6 +71,8 @@ enum Pages {
     Remote(Arc<Space>, PageRun),
     /// Exchangeable memory of this node.
     Exchangeable(Arc<Space>, PageRun, Arc<Exchange>),
+    /// Message slots of this node.
+    Slots(Arc<Space>, PageRun, Arc<MessageSlots>),
 }
 
 /// The owner of a new region.
@@ -105,7 +110,7 @@ impl Entered for Leaving {
 /// Entries of a retracted region in the tables of the device, without those of pinned memory.
 struct Entries {
     slot: RegionSlot,
-    /// Those of the pages of an import or of exchangeable memory.
+    /// Those of the pages of an import, of exchangeable memory or of message slots.
     pages: Option<PageRun>,
 }
 
@@ -303,7 +308,7 @@ impl Region {
     fn pages(&self) -> usize {
         match &self.pages {
             Pages::Local(_, pinned) => pinned.range().len(),
-            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => {
+            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
                 usize::try_from(run.count).unwrap_or(usize::MAX)
             }
         }
@@ -374,7 +379,9 @@ impl Region {
     fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
         match &self.pages {
             Pages::Local(_, pinned) => f(pinned.runs()),
-            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => f(&[whole(run)]),
+            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
+                f(&[whole(run)])
+            }
         }
     }
 
@@ -439,7 +446,9 @@ impl Region {
             Pages::Local(space, pinned) => {
                 space.unpin(pinned, InvalidateScope::Region(self.slot.index), keep)
             }
-            Pages::Remote(space, run) | Pages::Exchangeable(space, run, _) => {
+            Pages::Remote(space, run)
+            | Pages::Exchangeable(space, run, _)
+            | Pages::Slots(space, run, _) => {
                 match shared.gate.enter() {
                     Some(guard) => {
                         let scope = InvalidateScope::Region(self.slot.index);
@@ -484,7 +493,9 @@ impl Region {
                         end(pinned);
                         None
                     }
-                    Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) => Some(run),
+                    Pages::Remote(_, run)
+                    | Pages::Exchangeable(_, run, _)
+                    | Pages::Slots(_, run, _) => Some(run),
                 };
                 // There is room for all; without it, the slot would be lost.
                 let _ = left.0.push_within_capacity(Entries {

@@ -43,7 +43,7 @@ use super::{
 /// The pages of a run of entries, in the same order.
 pub(super) struct OwnPages {
     pages: KVVec<Arc<SharedPage>>,
-    _charge: Charge,
+    _charge: Arc<Charge>,
 }
 
 impl Tables {
@@ -74,7 +74,7 @@ impl Tpt {
         &self,
         dev: &Device<Bound>,
         pages: KVVec<Arc<SharedPage>>,
-        charge: Charge,
+        charge: Arc<Charge>,
         space: u32,
     ) -> Result<PageRun> {
         let flags = PageWord::VALID | Access::ALL.page_flags();

@@ -35,7 +35,7 @@ impl Region {
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
             Pages::Local(_, pinned) => Some(pinned.number()),
-            Pages::Remote(..) | Pages::Exchangeable(..) => None,
+            Pages::Remote(..) | Pages::Exchangeable(..) | Pages::Slots(..) => None,
         };
         Description {
             access: self.access,
