@@ -256,6 +256,12 @@ unsigned long uldma_copy_from_user(void *to, const void __user *from,
 	return copy_from_user(to, from, count);
 }
 
+unsigned long uldma_copy_to_user(void __user *to, const void *from,
+				 unsigned long count)
+{
+	return copy_to_user(to, from, count);
+}
+
 void uldma_get_page(struct page *page)
 {
 	get_page(page);

@@ -56,6 +56,8 @@ unsigned long uldma_contiguous_pages(struct page *const *pages,
 void *uldma_page_address(struct page *page);
 unsigned long uldma_copy_from_user(void *to, const void __user *from,
 				   unsigned long count);
+unsigned long uldma_copy_to_user(void __user *to, const void *from,
+				 unsigned long count);
 void uldma_get_page(struct page *page);
 void uldma_put_page(struct page *page);
 void uldma_cond_resched(void);

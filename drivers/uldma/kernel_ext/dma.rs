@@ -32,6 +32,7 @@ unsafe extern "C" {
     fn uldma_page_to_pfn(page: *mut bindings::page) -> c_ulong;
     fn uldma_page_address(page: *mut bindings::page) -> *mut c_void;
     fn uldma_copy_from_user(to: *mut c_void, from: *const c_void, count: c_ulong) -> c_ulong;
+    fn uldma_copy_to_user(to: *mut c_void, from: *const c_void, count: c_ulong) -> c_ulong;
     fn uldma_dma_wmb();
 }
 
@@ -245,6 +246,23 @@ impl SharedPage {
         // SAFETY: The bytes are in the page. They are reached by pointers only, so what the device
         // writes there meanwhile is a matter of its order, as with `write_u64`.
         let left = unsafe { uldma_copy_from_user(to, from.as_const_ptr(), length as c_ulong) };
+        if left != 0 {
+            return Err(EFAULT);
+        }
+        Ok(())
+    }
+
+    /// Copies `length` bytes of the page, from byte `offset` on, to the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for bytes outside of the page, `EFAULT` for memory that cannot be written; some
+    /// bytes may have been copied then.
+    pub(crate) fn copy_to_user(&self, offset: usize, to: UserPtr, length: usize) -> Result {
+        let from = self.bytes(offset, length)?;
+        // CAST: An `unsigned long` has the size of a `usize`.
+        // SAFETY: As in `copy_from_user`.
+        let left = unsafe { uldma_copy_to_user(to.as_mut_ptr(), from, length as c_ulong) };
         if left != 0 {
             return Err(EFAULT);
         }

@@ -142,6 +142,18 @@ impl SlotMemory {
         })
     }
 
+    /// Copies the first `length` bytes of slot `number` to the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for more bytes than a slot has, `EFAULT` for memory that cannot be written; some
+    /// bytes may have been copied then.
+    pub(crate) fn drain(&self, number: usize, to: UserPtr, length: usize) -> Result {
+        self.for_each_part(number, length, |page, done, bytes| {
+            page.copy_to_user(0, to.wrapping_byte_add(done), bytes)
+        })
+    }
+
     /// Passes the pages of the first `length` bytes of slot `number` to `copy`, with the bytes that
     /// come before, and those of the page.
     fn for_each_part(

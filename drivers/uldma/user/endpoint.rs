@@ -15,7 +15,11 @@ use crate::{
         PeerEndpoint, //
     },
     hw::Hw,
-    kernel_ext::errno::enotconn,
+    kernel_ext::{
+        dma::SharedPage,
+        errno::enotconn,
+        window::full_fence, //
+    },
     mem::lmm::space::Space,
     user_abi::{
         events::Events,
@@ -38,9 +42,10 @@ pub(crate) struct FileEndpoint {
     status: MmapRange,
 }
 
-/// What a wait for receptions needs.
+/// What a wait for receptions needs, and the ring that they come from.
 pub(crate) struct Receiver {
     status: Arc<StatusPage>,
+    ring: Arc<SharedPage>,
     link: Option<(u32, u32)>,
 }
 
@@ -119,6 +124,7 @@ impl FileEndpoint {
     pub(crate) fn receiver(&self) -> Receiver {
         Receiver {
             status: self.endpoint.status().clone(),
+            ring: self.endpoint.ring().clone(),
             link: self.endpoint.link(),
         }
     }
@@ -166,15 +172,41 @@ impl Receiver {
         })
     }
 
-    /// Makes the device poll the receive ring, and checks the link.
-    fn prepare(&self, shared: &Shared) -> Result {
+    /// Returns the receive ring.
+    pub(crate) fn ring(&self) -> &SharedPage {
+        &self.ring
+    }
+
+    /// Returns the receive status.
+    pub(crate) fn status(&self) -> &StatusPage {
+        &self.status
+    }
+
+    /// Makes the device poll the receive ring, in which descriptors were posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the device is unbound.
+    pub(crate) fn submit(&self, shared: &Shared) -> Result {
+        full_fence();
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        self.wake(shared, Hw::new(guard.dev(), &*shared.hw))
+    }
+
+    fn wake(&self, shared: &Shared, hw: Hw<'_>) -> Result {
         if self.status.is_asleep() {
             if let Some(queues) = shared.hw.kernel_queues() {
                 hw.wake_context(queues.copies)?;
             }
         }
+        Ok(())
+    }
+
+    /// Makes the device poll the receive ring, and checks the link.
+    fn prepare(&self, shared: &Shared) -> Result {
+        let guard = shared.gate.try_enter()?;
+        let hw = Hw::new(guard.dev(), &*shared.hw);
+        self.wake(shared, hw)?;
         let (node, generation) = self.link.ok_or_else(enotconn)?;
         let link = hw.link(node)?;
         if !link.up || link.generation != generation {

@@ -109,6 +109,7 @@ arguments!(
     uldma_endpoint_wait,
     uldma_msg_slots,
     uldma_msg_send,
+    uldma_msg_recv,
     uldma_exchange_create,
     uldma_exchange_range,
     uldma_exchange_swap,
@@ -231,6 +232,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_ENDPOINT_DESTROY
             | ULDMA_CMD_MSG_SLOTS
             | ULDMA_CMD_MSG_SEND
+            | ULDMA_CMD_MSG_RECV
             | ULDMA_CMD_EXCHANGE_CREATE
             | ULDMA_CMD_EXCHANGE_PROTECT
             | ULDMA_CMD_EXCHANGE_RELEASE
@@ -296,6 +298,7 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
         ULDMA_CMD_MSG_SLOTS => message::slots(open_file, &user),
         ULDMA_CMD_MSG_SEND => message::send(open_file, &user),
+        ULDMA_CMD_MSG_RECV => message::receive(open_file, &user),
         ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
         ULDMA_CMD_EXCHANGE_PROTECT => exchange::protect(open_file, &user),
         ULDMA_CMD_EXCHANGE_RELEASE => exchange::release(open_file, &user),

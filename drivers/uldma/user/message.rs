@@ -3,7 +3,7 @@
 //! Message slots of endpoints: the kernel variant of `COPY_DMA`.
 //!
 //! Calls copy messages into slots of the driver and post them to the queue of the open file's
-//! context. A shared queue
+//! context, or copy them out and post the slot to the endpoint's receive ring again. A shared queue
 //! of the kernel would be the wrong place: there, a message that waits for its receiver delays those
 //! of all users.
 //!
@@ -39,6 +39,7 @@ use crate::{
     },
     hw::Hw,
     kernel_ext::{
+        dma::SharedPage,
         errno::emsgsize,
         wait,
         window::full_fence, //
@@ -51,6 +52,7 @@ use crate::{
         self,
         uldma_descriptor, //
     },
+    user::endpoint::Receiver,
     user_abi::{
         access::Access,
         events::Events, //
@@ -65,6 +67,7 @@ use rotation::Rotation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Send,
+    Receive,
 }
 
 impl Direction {
@@ -72,7 +75,7 @@ impl Direction {
     pub(crate) fn access(self) -> Access {
         Access {
             read: self == Self::Send,
-            write: false,
+            write: self == Self::Receive,
         }
     }
 }
@@ -132,6 +135,16 @@ pub(crate) struct Outgoing {
     /// Ticket of the descriptor.
     pub(crate) ticket: u64,
     /// Flags of the descriptor.
+    pub(crate) flags: u32,
+}
+
+/// A message that was received.
+pub(crate) struct Incoming {
+    pub(crate) bytes: u64,
+    pub(crate) number: u64,
+    /// Slots that have been posted so far.
+    pub(crate) posted: u64,
+    pub(crate) status: u32,
     pub(crate) flags: u32,
 }
 
@@ -254,6 +267,73 @@ impl MessageSlots {
         descriptor::write(ring, &descriptor)?;
         turn.rotation.sent(queue.serial, message.ticket);
         queue.submit(shared)
+    }
+
+    /// Posts all slots to an endpoint that none was posted to.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the device is unbound.
+    pub(crate) fn post_all(&self, shared: &Shared, receiver: &Receiver, region: u32) -> Result {
+        let count = u64::try_from(self.sizes().count())?;
+        for number in 1..=count {
+            self.post(receiver.ring(), region, number)?;
+        }
+        receiver.submit(shared)
+    }
+
+    /// Posts the slot of receive descriptor `number`.
+    fn post(&self, ring: &SharedPage, region: u32, number: u64) -> Result {
+        let bytes = u64::try_from(self.sizes().slot_bytes())?;
+        let count = u64::try_from(self.sizes().count())?;
+        let before = number.checked_sub(1).ok_or(EINVAL)?;
+        let slot = before.checked_rem(count).ok_or(EINVAL)?;
+        let descriptor = uldma_descriptor {
+            ticket: number,
+            op: uapi::ULDMA_OP_RECV,
+            dst: region,
+            dst_offset: slot * bytes,
+            length: bytes,
+            ..zerocopy::FromZeros::new_zeroed()
+        };
+        descriptor::write(ring, &descriptor)
+    }
+
+    /// Waits for the next message, copies as much of it as there is room, and posts its slot again.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`, `EINTR`, `ENOTCONN` if the endpoint is not connected or the link to the peer
+    /// went down, `EIO` if the record of the message is lost, `EFAULT`, `ENODEV` if the device is
+    /// unbound. The message stays for the next call then.
+    pub(crate) fn receive(
+        &self,
+        shared: &Shared,
+        events: &Events,
+        (receiver, region): (&Receiver, u32),
+        memory: UserMemory,
+        deadline: Deadline,
+    ) -> Result<Incoming> {
+        let mut turn = self.turn(deadline)?;
+        let number = turn.rotation.next();
+        receiver.wait(shared, events, number, deadline.left())?;
+        let outcome = receiver.status().record(number).ok_or(EIO)?;
+        let flags = receiver.status().record_flags(number)?;
+        let most = u64::try_from(self.sizes().slot_bytes())?;
+        let length = usize::try_from(outcome.bytes.min(memory.length).min(most))?;
+        self.memory
+            .drain(turn.rotation.slot(), memory.ptr, length)?;
+        let posted = number + u64::try_from(self.sizes().count())?;
+        self.post(receiver.ring(), region, posted)?;
+        turn.rotation.received();
+        receiver.submit(shared)?;
+        Ok(Incoming {
+            bytes: outcome.bytes,
+            number,
+            posted,
+            status: outcome.status,
+            flags: flags & uapi::ULDMA_COMPLETION_MORE,
+        })
     }
 }
 

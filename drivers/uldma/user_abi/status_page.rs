@@ -111,6 +111,15 @@ impl StatusPage {
         self.page.write_u64(offset_of!(Layout, completed), ticket)
     }
 
+    /// Returns the flags of the record of `ticket`, which [`StatusPage::record`] has found.
+    pub(crate) fn record_flags(&self, ticket: u64) -> Result<u32> {
+        let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS))?;
+        let base = offset_of!(Layout, records) + number * size_of::<Record>();
+        // The flags follow the status in one u64, little-endian.
+        let word = self.page.read_u64(base + offset_of!(Record, status))?;
+        Ok(u32::try_from(word >> 32)?)
+    }
+
     /// Returns the completion record of `ticket`, unless it was overwritten.
     pub(crate) fn record(&self, ticket: u64) -> Option<Outcome> {
         let number = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).ok()?;

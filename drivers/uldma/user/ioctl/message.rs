@@ -34,6 +34,7 @@ use crate::{
 };
 
 use super::{
+    no_flags,
     zero,
     User, //
 };
@@ -42,20 +43,40 @@ pub(super) fn slots(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_msg_slots = user.read()?;
     let direction = match arg.flags {
         0 => Direction::Send,
+        uapi::ULDMA_MSG_RECEIVE => Direction::Receive,
         _ => return Err(eopnotsupp()),
     };
     let sizes = SlotSizes::new(arg.count, arg.slot_bytes)?;
     open_file.check_space()?;
+    // What is posted cannot be taken back, so check first that the result can be copied.
+    user.write(&arg)?;
     let shared = &open_file.shared;
-    let endpoint = {
+    let (endpoint, receiver) = {
         let mut objects = open_file.objects.lock();
-        EndpointRef {
+        let endpoint = objects.endpoint_mut(arg.endpoint)?;
+        let found = EndpointRef {
             handle: arg.endpoint,
-            generation: objects.endpoint_mut(arg.endpoint)?.name().1,
-        }
+            generation: endpoint.name().1,
+        };
+        (found, endpoint.receiver())
     };
+    if direction == Direction::Receive && receiver.status().completed() != 0 {
+        return Err(EBUSY);
+    }
     open_file.make_region(user, &mut arg, |owner, arg| {
         let region = Region::create_slots(shared, owner, sizes, (endpoint, direction))?;
+        let posted = match direction {
+            Direction::Send => Ok(()),
+            Direction::Receive => {
+                let slots = region.slots(direction)?;
+                slots.post_all(shared, &receiver, region.index())
+            }
+        };
+        if let Err(err) = posted {
+            // Memory that the device may still access is retained.
+            let _ = region.release(shared, false);
+            return Err(err);
+        }
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         Ok(region)
@@ -114,4 +135,28 @@ pub(super) fn send(open_file: &OpenFile, user: &User) -> Result {
         (slots, message, queue)
     };
     slots.send(&open_file.shared, &queue, (&message, memory), deadline)
+}
+
+pub(super) fn receive(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_msg_recv = user.read()?;
+    no_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    let deadline = Deadline::after(arg.timeout_ns);
+    let memory = memory(arg.addr, arg.length)?;
+    // A reception cannot be undone, so check first that the result can be copied.
+    user.write(&arg)?;
+    let (region, slots, receiver) = {
+        let mut objects = open_file.objects.lock();
+        let (region, slots, endpoint) = find(&mut objects, arg.slots, Direction::Receive)?;
+        (region, slots, endpoint.receiver())
+    };
+    let (shared, events) = (&open_file.shared, &open_file.events);
+    let message = slots.receive(shared, events, (&receiver, region), memory, deadline)?;
+    arg.out_bytes = message.bytes;
+    arg.out_number = message.number;
+    arg.out_posted = message.posted;
+    arg.out_status = message.status;
+    arg.out_flags = message.flags;
+    user.write(&arg)
 }

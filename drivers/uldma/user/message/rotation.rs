@@ -7,6 +7,8 @@ use kernel::prelude::*;
 /// Slots that are used in turns: which is next, and what each was sent as last.
 #[derive(Default)]
 pub(super) struct Rotation {
+    /// Messages so far.
+    used: u64,
     /// The next slot.
     slot: usize,
     /// For each slot, the last message that was sent from it: context and ticket.
@@ -25,6 +27,7 @@ impl Rotation {
             sent.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(Self {
+            used: 0,
             slot: 0,
             sent,
         })
@@ -33,6 +36,11 @@ impl Rotation {
     /// Returns the next slot.
     pub(super) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// Returns the number of the next message, counted from one.
+    pub(super) fn next(&self) -> u64 {
+        self.used + 1
     }
 
     /// Returns the ticket that has to end before the next slot is free. The transfers of contexts
@@ -50,7 +58,13 @@ impl Rotation {
         self.advance();
     }
 
+    /// Notes that the message in the next slot was received.
+    pub(super) fn received(&mut self) {
+        self.advance();
+    }
+
     fn advance(&mut self) {
+        self.used += 1;
         self.slot += 1;
         if self.slot >= self.sent.len() {
             self.slot = 0;
@@ -82,6 +96,17 @@ mod tests {
         assert_eq!(rotation.last_sent(2), None);
         rotation.sent(2, 1);
         assert_eq!(rotation.last_sent(2), Some(1));
+        Ok(())
+    }
+
+    #[test]
+    fn receptions_are_numbered_from_one() -> Result {
+        let mut rotation = Rotation::new(3)?;
+        for number in 1..=7 {
+            assert_eq!(rotation.next(), number);
+            assert_eq!(rotation.slot() as u64, (number - 1) % 3);
+            rotation.received();
+        }
         Ok(())
     }
 }
