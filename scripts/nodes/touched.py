@@ -45,7 +45,10 @@ METHODS = (
 )
 CONTEXTS = _programs("context", "lend", "mmap", "user")
 QUEUES = _programs("queue", "queue_abuse")
-MESSAGES = (*_programs("endpoint", "endpoint_size", "peer_message"), "nodes:messages")
+MESSAGES = (
+    *_programs("endpoint", "endpoint_size", "msg", "peer_message", "peer_msg"),
+    "nodes:messages",
+)
 EXCHANGE = (
     *_programs("exchange", "exchange_send", "exchange_swap", "exchange_fault", "peer_message"),
     "nodes:(messages|stalled)",
@@ -117,9 +120,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *QUEUES,
         *FAILING,
     ),
-    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/.*\.rs": (
+    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/(?!slots).*\.rs": (
         *MEMORY,
         *EXCHANGE,
+        *FAILING,
+    ),
+    r"mem/slots\.rs|user/(ioctl/|region/)?(message(/.*)?|slots)\.rs|dma/descriptor\.rs": (
+        *MESSAGES,
         *FAILING,
     ),
     r"kernel_ext/(changes|mapping|vma)\.rs": (
