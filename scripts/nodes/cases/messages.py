@@ -18,8 +18,9 @@ from .registry import case_of, expect
 PORT = 900
 TIMEOUT = 120.0
 LIMIT = "--timeout 60"
-SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
-RECEIVING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma", "redirect")
+KERNEL = "copy-dma-kernel"
+SENDING = ("copy-dma", KERNEL, "direct-dma", "v2p-dma", "pex-dma")
+RECEIVING = ("copy-dma", KERNEL, "direct-dma", "v2p-dma", "pex-dma", "redirect")
 # Those that work without an engine, too.
 BY_PROCESSOR = ("pio", "copy-dma")
 # Not a multiple of any length of messages.
@@ -80,6 +81,9 @@ def all_pairs_arrive_unchanged(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     for number, (sending, receiving) in enumerate(itertools.product(SENDING, RECEIVING)):
+        if (sending, receiving) == (KERNEL, "direct-dma"):
+            # The driver puts nothing: see what_the_driver_does_not_put_is_refused.
+            continue
         # All of them take a debug kernel seven minutes.
         only = number % len(LENGTHS)
         for length in LENGTHS[only : only + 1] if DEBUG else LENGTHS:
@@ -104,6 +108,8 @@ def slots_are_used_in_turns(pair: Cluster) -> None:
     for slots in (1, 3, 64):
         options = f"--slots {slots} --slot 5000"
         carry(a, b, f"{options} --message 70000", options)
+        kernel = f"{options} --technique {KERNEL}"
+        carry(a, b, f"{kernel} --message 70000", kernel)
         carry(b, a, f"{options} --message 4999", "--technique v2p-dma --slots 2 --slot 5000")
 
 
@@ -193,6 +199,25 @@ def what_the_window_does_not_carry_is_refused(pair: Cluster) -> None:
 
 
 @case_of(USUAL)
+def what_the_driver_does_not_put_is_refused(pair: Cluster) -> None:
+    """A sender whose bytes the driver copies cannot name places, and says so."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    receiver = b.spawn(f"recv {PORT} {LIMIT} --technique direct-dma --slot 512K >/dev/null")
+    command = a.command(f"send {b.number} {PORT} {LIMIT} --wait --technique {KERNEL}")
+    sender = a.node.spawn(f"echo bytes | {command}")
+    try:
+        result = sender.wait(TIMEOUT)
+        expect(result.rc == USAGE, f"exit {result.rc}\n{result.stderr}")
+        expect(f"sending by {KERNEL}: the driver sends messages" in result.stderr, result.stderr)
+        ended = receiver.wait(TIMEOUT)
+        expect(ended.rc == PEER, f"exit {ended.rc}\n{ended.stderr}")
+    finally:
+        receiver.end()
+        sender.end()
+
+
+@case_of(USUAL)
 def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
     """A side that is killed is noticed by the other one, which fails."""
     a, b = endpoints.of(pair)
@@ -202,6 +227,8 @@ def the_end_of_one_side_ends_the_other(pair: Cluster) -> None:
     for killed, technique in (
         ("sender", "copy-dma"),
         ("receiver", "copy-dma"),
+        ("sender", KERNEL),
+        ("receiver", KERNEL),
         ("sender", "pex-dma"),
         ("receiver", "pex-dma"),
         ("sender", "pio"),
@@ -351,7 +378,7 @@ def memory_that_changes_early(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     device = pair.device
     assert device
-    found_first = {"copy-dma": "1", "pex-dma": "1", "direct-dma": "2", "v2p-dma": "2"}
+    found_first = {"copy-dma": "1", KERNEL: "1", "pex-dma": "1", "direct-dma": "2", "v2p-dma": "2"}
     # A message that the sender has given up stays registered until the device has read it.
     found_first["v2p-dma:timeout"] = "1"
     for technique, first in found_first.items():

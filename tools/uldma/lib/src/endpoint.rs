@@ -195,6 +195,16 @@ impl Endpoint {
         RECORDS.saturating_sub(used)
     }
 
+    /// Returns the handle in the open file.
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Notes that the driver has posted buffers, `posted` so far.
+    pub(crate) fn set_posted(&self, posted: u64) {
+        self.posted.set(posted);
+    }
+
     /// Returns how many buffers have been posted.
     pub fn posted(&self) -> u64 {
         self.posted.get()

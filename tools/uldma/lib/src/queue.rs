@@ -186,6 +186,14 @@ impl Queue<'_> {
         })
     }
 
+    /// Lets the driver push an operation, by the ticket that it gets.
+    pub(crate) fn push_by_driver(&self, push: impl FnOnce(Ticket) -> Result<()>) -> Result<Ticket> {
+        self.context.room_for(1, self.status)?;
+        let ticket = self.context.next_ticket();
+        push(ticket)?;
+        Ok(self.context.use_up(ticket))
+    }
+
     /// Gathers or scatters: copies all entries (source, destination, bytes) in order, each only if
     /// the earlier ones succeeded, and submits them. Pushes all or none.
     ///

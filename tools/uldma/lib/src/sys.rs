@@ -139,6 +139,12 @@ ioctls! {
     endpoint_wait(ULDMA_CMD_ENDPOINT_WAIT, uldma_endpoint_wait);
     /// Queries the open file's connection.
     conn_query(ULDMA_CMD_CONN_QUERY, uldma_conn_query);
+    /// Creates message slots of the driver.
+    msg_slots(ULDMA_CMD_MSG_SLOTS, uldma_msg_slots);
+    /// Copies a message to a slot of the driver, and sends it.
+    msg_send(ULDMA_CMD_MSG_SEND, uldma_msg_send);
+    /// Copies a message out of a slot of the driver.
+    msg_recv(ULDMA_CMD_MSG_RECV, uldma_msg_recv);
     /// Creates exchangeable memory.
     exchange_create(ULDMA_CMD_EXCHANGE_CREATE, uldma_exchange_create);
     /// Begins a send from exchangeable memory.

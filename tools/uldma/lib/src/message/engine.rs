@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::deadline::Deadline;
+use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
 use super::notice::Put;
@@ -65,6 +66,10 @@ impl Engine {
             ReceiveTechnique::V2pDma => Receiver::with_buffers(),
             ReceiveTechnique::PexDma => {
                 let slots = exchanges.slots(own.piece, options.slots)?;
+                Receiver::with_slots(slots.into(), own.piece)
+            }
+            ReceiveTechnique::CopyDmaKernel => {
+                let slots = DriverSlots::receiving(&device, &endpoint, &options)?;
                 Receiver::with_slots(slots.into(), own.piece)
             }
             ReceiveTechnique::DirectDma => {
@@ -155,6 +160,7 @@ impl Engine {
     ) -> Result<()> {
         match self.options.sending {
             SendTechnique::CopyDma => self.send_copy(message, target, deadline),
+            SendTechnique::CopyDmaKernel => self.send_by_driver(message, target, deadline),
             // There is nothing to be pinned.
             SendTechnique::V2pDma if message.is_empty() => {
                 self.send_copy(message, target, deadline)
@@ -211,6 +217,32 @@ impl Engine {
         let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
         let to = destination(&self.endpoint, self.outbound.as_ref(), target);
         self.sender.push_copy(&self.context, to, bytes, piece)
+    }
+
+    /// Sends a message that the driver copies to its slots, which are made for the first one.
+    fn send_by_driver(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
+        if target != Target::Posted {
+            return Err(SendTechnique::CopyDmaKernel
+                .refused("the driver sends messages, and puts nothing: use copy-dma"));
+        }
+        if !self.sender.has_driver_slots() {
+            let slots = DriverSlots::sending(&self.device, &self.endpoint, &self.options)?;
+            self.sender.set_driver_slots(slots);
+        }
+        for piece in self.sender.copied_pieces(message.len() as u64)? {
+            let pushed = self.push_by_driver(message, piece, deadline);
+            pushed.inspect_err(|_| self.sender.tear(piece))?;
+        }
+        Ok(())
+    }
+
+    fn push_by_driver(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
+        if let Some(ticket) = self.sender.blocked_by_driver_slot() {
+            self.wait_half(ticket, deadline)?;
+        }
+        self.wait_room(deadline)?;
+        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
+        self.sender.push_by_driver(&self.context, bytes, piece)
     }
 
     fn send_pinned(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {

@@ -11,6 +11,7 @@
 mod begun;
 mod control;
 mod deadline;
+mod driver_slots;
 mod engine;
 mod exchange;
 mod handshake;

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::begun::Begun;
+use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
@@ -27,23 +28,28 @@ pub(super) enum SlotMemory {
     Pinned(Region),
     /// Its pages are exchanged with the program's.
     Exchangeable(ExchangeSlots),
+    /// The driver copies messages from it, and posts it.
+    OfDriver(DriverSlots),
 }
 
 impl SlotMemory {
-    /// Returns the index of its region in the device's table.
-    fn index(&self) -> u32 {
+    /// Returns the index of its region in the device's table; none where the driver posts.
+    fn index(&self) -> Option<u32> {
         match self {
-            Self::Pinned(region) => region.index(),
-            Self::Exchangeable(slots) => slots.area().index(),
+            Self::Pinned(region) => Some(region.index()),
+            Self::Exchangeable(slots) => Some(slots.area().index()),
+            Self::OfDriver(_) => None,
         }
     }
 
-    /// Bytes.
-    fn length(&self) -> u64 {
-        match self {
-            Self::Pinned(region) => region.length(),
-            Self::Exchangeable(slots) => slots.length(),
-        }
+    /// Returns the number of slots of `bytes` bytes.
+    fn count(&self, bytes: u64) -> u64 {
+        let count = match self {
+            Self::Pinned(region) => region.length() / bytes.max(1),
+            Self::Exchangeable(slots) => slots.length() / bytes.max(1),
+            Self::OfDriver(slots) => slots.count(),
+        };
+        count.max(1)
     }
 }
 
@@ -56,6 +62,12 @@ impl From<Region> for SlotMemory {
 impl From<ExchangeSlots> for SlotMemory {
     fn from(slots: ExchangeSlots) -> Self {
         Self::Exchangeable(slots)
+    }
+}
+
+impl From<DriverSlots> for SlotMemory {
+    fn from(slots: DriverSlots) -> Self {
+        Self::OfDriver(slots)
     }
 }
 
@@ -88,7 +100,9 @@ impl Receiver {
     /// Redirects the next message to a region. Returns false if the device has taken its slot.
     pub(super) fn redirect(&self, endpoint: &Endpoint, region: &impl Registered) -> bool {
         match &self.posted {
-            Posted::Slots { memory, .. } => endpoint.redirect(self.next(), memory.index(), region),
+            Posted::Slots { memory, .. } => memory
+                .index()
+                .is_some_and(|index| endpoint.redirect(self.next(), index, region)),
             Posted::Buffers(_) => false,
         }
     }
@@ -123,11 +137,16 @@ impl Receiver {
         let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };
-        let count = (memory.length() / (*bytes).max(1)).max(1);
+        let count = memory.count(*bytes);
+        let Some(index) = memory.index() else {
+            // Each call that takes a message posts its slot.
+            endpoint.set_posted(self.taken + count);
+            return Ok(());
+        };
         let mut posted = false;
         while endpoint.posted() < self.taken + count {
             let slot = endpoint.posted() % count;
-            endpoint.post_at(memory.index(), slot * bytes, *bytes, self.flags)?;
+            endpoint.post_at(index, slot * bytes, *bytes, self.flags)?;
             posted = true;
         }
         if posted {
@@ -172,7 +191,7 @@ impl Receiver {
         let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };
-        let count = (memory.length() / (*bytes).max(1)).max(1);
+        let count = memory.count(*bytes);
         let slot = (reception.number - 1) % count;
         let length = usize::try_from(reception.bytes.min(*bytes)).unwrap_or(usize::MAX);
         let length = length.min(target.len());
@@ -180,6 +199,7 @@ impl Receiver {
         match memory {
             SlotMemory::Pinned(region) => region.read(slot * bytes, target),
             SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target),
+            SlotMemory::OfDriver(slots) => slots.receive(target),
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::driver_slots::DriverSlots;
 use super::notice::Put;
 use crate::descriptor::Order;
 use crate::region::{Borrowed, Registered};
@@ -44,14 +45,43 @@ pub struct SentBuffer {
     pub(super) region: Region,
 }
 
-/// Slots that messages are copied to, in turns.
+/// Slots that messages are copied to.
 #[derive(Debug)]
 struct Slots {
     region: Region,
     bytes: u64,
+    turns: Turns,
+}
+
+/// The order in which slots are used.
+#[derive(Debug)]
+struct Turns {
     /// The last send from each slot.
     tickets: Vec<Option<Ticket>>,
     next: usize,
+}
+
+impl Turns {
+    /// Creates the order of `count` slots.
+    fn new(count: u64) -> Self {
+        Self {
+            tickets: (0..count).map(|_| None).collect(),
+            next: 0,
+        }
+    }
+
+    /// Returns the send that has to end before the next slot is free.
+    fn blocked_by(&self) -> Option<Ticket> {
+        self.tickets.get(self.next).copied().flatten()
+    }
+
+    /// Notes the send from the next slot.
+    fn sent(&mut self, ticket: Ticket) {
+        if let Some(last) = self.tickets.get_mut(self.next) {
+            *last = Some(ticket);
+        }
+        self.next = (self.next + 1) % self.tickets.len().max(1);
+    }
 }
 
 /// Memory of a message that its sender has given up, while the device may read it.
@@ -67,6 +97,8 @@ pub(super) enum Kept {
 #[derive(Debug)]
 pub(super) struct Sender {
     slots: Slots,
+    /// Slots of the driver, once they are used.
+    driver_slots: Option<(DriverSlots, Turns)>,
     /// Bytes of one message of the device.
     piece: u64,
     /// The peer takes no message in pieces.
@@ -174,9 +206,9 @@ impl Sender {
             slots: Slots {
                 region,
                 bytes,
-                tickets: (0..count).map(|_| None).collect(),
-                next: 0,
+                turns: Turns::new(count),
             },
+            driver_slots: None,
             piece,
             whole,
             sent: 0,
@@ -217,7 +249,43 @@ impl Sender {
 
     /// Returns the send that has to end before the next slot is free.
     pub(super) fn blocked_by(&self) -> Option<Ticket> {
-        self.slots.tickets.get(self.slots.next).copied().flatten()
+        self.slots.turns.blocked_by()
+    }
+
+    /// Returns true if there are slots of the driver.
+    pub(super) fn has_driver_slots(&self) -> bool {
+        self.driver_slots.is_some()
+    }
+
+    /// Sets the slots of the driver, none of which was used.
+    pub(super) fn set_driver_slots(&mut self, slots: DriverSlots) {
+        let turns = Turns::new(slots.count());
+        self.driver_slots = Some((slots, turns));
+    }
+
+    /// Returns the send that has to end before the next slot of the driver is free.
+    pub(super) fn blocked_by_driver_slot(&self) -> Option<Ticket> {
+        self.driver_slots.as_ref()?.1.blocked_by()
+    }
+
+    /// Lets the driver copy a piece into its next slot, which is free, and send it.
+    pub(super) fn push_by_driver(
+        &mut self,
+        context: &Context,
+        bytes: &[u8],
+        piece: Piece,
+    ) -> Result<()> {
+        let queue = context.queue().ok_or(Refusal::OtherMethod)?;
+        let (slots, turns) = self.driver_slots.as_mut().ok_or(Refusal::OtherMethod)?;
+        let ticket = queue.push_by_driver(|ticket| slots.send(bytes, ticket, piece.more))?;
+        turns.sent(ticket);
+        self.sent += 1;
+        self.under_way.push_back(UnderWay {
+            ticket,
+            fate: None,
+            is_part: piece.is_part(),
+        });
+        Ok(())
     }
 
     /// Copies a piece into the next slot, which is free, and sends it.
@@ -228,14 +296,11 @@ impl Sender {
         bytes: &[u8],
         piece: Piece,
     ) -> Result<()> {
-        let offset = self.slots.next as u64 * self.slots.bytes;
+        let offset = self.slots.turns.next as u64 * self.slots.bytes;
         self.slots.region.write(offset, bytes)?;
         let place = (self.slots.region.index(), offset);
         let ticket = self.push_at(context, destination, place, piece)?;
-        if let Some(last) = self.slots.tickets.get_mut(self.slots.next) {
-            *last = Some(ticket);
-        }
-        self.slots.next = (self.slots.next + 1) % self.slots.tickets.len().max(1);
+        self.slots.turns.sent(ticket);
         Ok(())
     }
 

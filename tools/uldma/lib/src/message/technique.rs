@@ -81,6 +81,8 @@ techniques! {
         Pio, "pio";
         /// The processor copies the message into a registered slot, which the device reads.
         CopyDma, "copy-dma";
+        /// The driver copies the message into a slot of its own, which the device reads.
+        CopyDmaKernel, "copy-dma-kernel";
         /// The device reads memory that was registered when the connection was made.
         DirectDma, "direct-dma";
         /// The device reads the program's own memory, which is pinned for the message.
@@ -97,6 +99,8 @@ techniques! {
         Pio, "pio";
         /// The device writes into a registered slot, from where the processor copies.
         CopyDma, "copy-dma";
+        /// The device writes into a slot of the driver, which copies.
+        CopyDmaKernel, "copy-dma-kernel";
         /// The sender names the place in memory that was registered when the connection was made.
         DirectDma, "direct-dma";
         /// The device writes into memory that the program has posted.
@@ -113,7 +117,8 @@ impl ReceiveTechnique {
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Pio => 1,
-            Self::CopyDma => 2,
+            // The peer sees no difference.
+            Self::CopyDma | Self::CopyDmaKernel => 2,
             Self::DirectDma => 3,
             Self::V2pDma => 4,
             Self::PexDma => 5,
@@ -121,7 +126,7 @@ impl ReceiveTechnique {
         }
     }
 
-    /// Returns the technique of that number.
+    /// Returns the technique of that number, or the first of several.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         let all = Self::ALL.iter().copied();
         all.into_iter()
@@ -140,10 +145,12 @@ mod tests {
         }
         for &technique in ReceiveTechnique::ALL {
             assert_eq!(technique.name().parse(), Ok(technique));
-            assert_eq!(
-                ReceiveTechnique::from_number(technique.number()),
-                Some(technique)
-            );
+            let found = ReceiveTechnique::from_number(technique.number());
+            let by_program = match technique {
+                ReceiveTechnique::CopyDmaKernel => ReceiveTechnique::CopyDma,
+                other => other,
+            };
+            assert_eq!(found, Some(by_program));
         }
         assert_eq!(ReceiveTechnique::from_number(0), None);
         assert!("dma"
@@ -155,6 +162,7 @@ mod tests {
     #[test]
     fn a_refusal_names_direction_technique_and_reason() {
         assert!(SendTechnique::CopyDma.check_window().is_ok());
+        assert!(SendTechnique::CopyDmaKernel.check_window().is_err());
         let error = ReceiveTechnique::DirectDma.check_window().unwrap_err();
         let error = error.to_string();
         assert!(

@@ -75,7 +75,7 @@ impl Receiving {
 
 impl Way {
     /// Checks that both techniques work on one connection: `PIO` takes messages through the window,
-    /// where the engine moves none.
+    /// where the engine moves none; the driver puts nothing.
     pub(super) fn check(&self) -> Result<(), Failure> {
         use {ReceiveTechnique as Receive, SendTechnique as Send};
         let both = (self.sending.technique(), self.receiving.technique());
@@ -85,6 +85,11 @@ impl Way {
         if uses_window && !can_use_window {
             return Err(Failure::Refused(
                 "pio goes through the window, and only with pio and copy-dma",
+            ));
+        }
+        if both == (Send::CopyDmaKernel, Receive::DirectDma) {
+            return Err(Failure::Refused(
+                "the driver sends messages, and puts nothing",
             ));
         }
         Ok(())
@@ -170,6 +175,9 @@ mod tests {
         assert!(!check(pio, Receiving::Buffered));
         let pio = Receiving::Technique(ReceiveTechnique::Pio);
         assert!(!check(Sending::Generator, pio));
+        let kernel = Sending::Technique(SendTechnique::CopyDmaKernel);
+        let places = Receiving::Technique(ReceiveTechnique::DirectDma);
+        assert!(check(kernel, Receiving::Null) && !check(kernel, places));
     }
 
     #[test]
