@@ -12,6 +12,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -19,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::thread::set_current_timer_slack;
 
 use crate::engine::{Progress, Scratch, Speed};
 use crate::irq::Event;
@@ -358,6 +360,10 @@ impl Device {
 
     /// Polls the queues of descriptors, forever: repeatedly while at least one is awake.
     fn run_poller(&self) {
+        // By default the kernel may end a nap as late as a whole nap of `Speed::NAP` lasts.
+        if let Err(error) = set_current_timer_slack(Some(NonZeroU64::MIN)) {
+            log::warn!("naps between polls last longer than they should: {error}");
+        }
         let mut scratch = Scratch::default();
         let mut model = self.lock();
         let mut found = Instant::now();
@@ -381,10 +387,10 @@ impl Device {
                     }
                 };
                 found = Instant::now();
-            } else if now.saturating_duration_since(found) > self.speed.poll {
+            } else if let Some(nap) = self.speed.nap_after(now.saturating_duration_since(found)) {
                 (model, _) = self
                     .queues
-                    .wait_timeout(model, self.speed.nap)
+                    .wait_timeout(model, nap)
                     .unwrap_or_else(PoisonError::into_inner);
             } else {
                 drop(model);

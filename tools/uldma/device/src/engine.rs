@@ -22,7 +22,7 @@ pub struct Speed {
     pub poll: Duration,
     /// Time for which an empty queue is polled at all; the queue sleeps afterwards.
     pub doze: Duration,
-    /// Interval between two polls of a queue that is no longer polled continuously.
+    /// Longest interval between two polls of a queue that is no longer polled continuously.
     pub nap: Duration,
     /// Minimum interval of two interrupts of a node.
     pub interrupt: Duration,
@@ -58,6 +58,15 @@ impl Speed {
     pub const NAP: Duration = Duration::from_micros(50);
     /// Default of [`Speed::storm`].
     pub const STORM: Duration = Duration::from_micros(100);
+    /// Part of the time for which all queues have been empty that the device naps before it polls
+    /// them again. A descriptor waits for so much of that time at most, however long it is.
+    const NAP_PART: u32 = 8;
+
+    /// Returns how long the device naps before it polls queues again that have been empty for
+    /// `idle`; `None` if it polls them continuously.
+    pub fn nap_after(&self, idle: Duration) -> Option<Duration> {
+        (idle > self.poll).then(|| (idle / Self::NAP_PART).min(self.nap))
+    }
 
     /// Returns the time for which a number of bytes keeps the link busy.
     fn time_of(&self, bytes: u64) -> Duration {
@@ -408,6 +417,18 @@ mod tests {
             .collect();
         assert_eq!(picks, [Ok(1), Ok(3), Ok(0), Ok(1), Ok(3), Ok(0)]);
         assert_eq!(schedule.pick(4, now, |_| None), Err(None));
+    }
+
+    #[test]
+    fn a_nap_is_a_part_of_the_idle_time() {
+        let micros = Duration::from_micros;
+        let speed = Speed {
+            poll: micros(50),
+            ..Speed::default()
+        };
+        assert_eq!(speed.nap_after(micros(50)), None);
+        assert_eq!(speed.nap_after(micros(80)), Some(micros(10)));
+        assert_eq!(speed.nap_after(Duration::from_secs(1)), Some(Speed::NAP));
     }
 
     #[test]

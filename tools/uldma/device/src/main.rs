@@ -82,7 +82,7 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 10_000_000)]
     doze_ns: u64,
 
-    /// Nanoseconds between two polls of a queue that is no longer polled continuously
+    /// Nanoseconds, at most, between two polls of a queue that is no longer polled continuously
     #[arg(long, value_name = "NS", default_value_t = Speed::NAP.as_nanos() as u64)]
     nap_ns: u64,
 
