@@ -145,7 +145,7 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0002);
+pub const VERSION: Version = Version::from_bits(0x0002_0003);
 /// The first [`VERSION`] that has endpoints.
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// The first [`VERSION`] that has [`VECTOR_NETWORK`].
@@ -451,6 +451,8 @@ word! {
         EXPORT_READ = 4;
         /// The peer may write.
         EXPORT_WRITE = 5;
+        /// The region is a part of the node's own section of the window.
+        WINDOW = 6;
     }
 
     fields {
@@ -467,7 +469,8 @@ pub struct RegionEntry {
     pub flags: RegionFlags,
     /// Space that owns the region.
     pub space: u32,
-    /// Bytes from the start of the first page to the first byte of the region.
+    /// Bytes from the start of the first page to the first byte of the region; with
+    /// [`RegionFlags::WINDOW`], from the start of the section.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,

@@ -139,7 +139,7 @@ impl Model {
 
     /// Bytes of each node's section of the window.
     fn window_section(&self) -> u64 {
-        self.shape.window_size / self.nodes.len().next_power_of_two() as u64
+        self.shape.section_size(self.nodes.len())
     }
 }
 

@@ -199,7 +199,8 @@ pub fn exported_region<B: Bus + ?Sized>(
         && rights
             .iter()
             .all(|right| region.flags.contains(export_right(*right)))
-        && !region.flags.contains(RegionFlags::REMOTE);
+        && !region.flags.contains(RegionFlags::REMOTE)
+        && !region.flags.contains(RegionFlags::WINDOW);
     if allowed {
         Ok(region)
     } else {
@@ -389,7 +390,8 @@ impl<'a> UserSide<'a> {
             });
         }
         let entry = usable_region(&access_check.own, self.region, Some(space), self.needs)?;
-        if entry.flags.contains(RegionFlags::REMOTE) {
+        let kinds = [RegionFlags::REMOTE, RegionFlags::WINDOW];
+        if kinds.iter().any(|kind| entry.flags.contains(*kind)) {
             return Err(Status::NotValid);
         }
         let page = access_check.own.page_of_entry(&entry, self.target.entry)?;

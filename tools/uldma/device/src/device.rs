@@ -85,6 +85,13 @@ impl Device {
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
         )?;
         let most_ranges = most_ranges(nodes);
+        let memory = |node| {
+            let mut memory = GuestMemory::limited(most_ranges);
+            let size = shape.section_size(nodes);
+            memory.set_section(window.try_clone()?, node as u64 * size, size)?;
+            Ok(RwLock::new(memory))
+        };
+        let memories = (0..nodes).map(memory).collect::<io::Result<_>>()?;
         Ok(Self {
             shape,
             speed,
@@ -94,9 +101,7 @@ impl Device {
             queues: Condvar::new(),
             storms: Condvar::new(),
             interrupts: (0..nodes).map(|_| Condvar::new()).collect(),
-            memories: (0..nodes)
-                .map(|_| RwLock::new(GuestMemory::limited(most_ranges)))
-                .collect(),
+            memories,
             most_ranges,
             error_logs: (0..nodes).map(|_| RateLimitedLog::default()).collect(),
             window,

@@ -11,7 +11,7 @@ use crate::layout::MAX_NODES;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};
-use crate::walk::{self, Owner, Segment};
+use crate::walk::{self, Memory, Owner, Segment};
 
 /// Timing parameters of the device.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +209,20 @@ pub struct Job {
 struct Found {
     /// The node whose memory it is.
     node: usize,
+    /// Which of its memories.
+    memory: Memory,
     segments: Vec<Segment>,
+}
+
+impl Found {
+    /// Returns the memory that the segments are of.
+    fn memory<'a>(&self, memories: &[&'a GuestMemory]) -> Option<&'a GuestMemory> {
+        let node = memories.get(self.node).copied()?;
+        match self.memory {
+            Memory::Bus => Some(node),
+            Memory::Section => node.section(),
+        }
+    }
 }
 
 /// The bus addresses that a chunk touches; the allocations are reused for the next chunk.
@@ -227,7 +240,7 @@ impl Scratch {
 
     /// Accesses the looked-up bus addresses of an operation or of a chunk of it.
     fn access(&self, work: &Work, memories: &[&GuestMemory]) -> Result<Outcome, Status> {
-        let memory = |found: &Found| memories.get(found.node).copied().ok_or(Status::BusError);
+        let memory = |found: &Found| found.memory(memories).ok_or(Status::BusError);
         match work {
             Work::Copy(_) => {
                 let (from, to) = (&self.source, &self.destination);
@@ -265,7 +278,7 @@ impl Scratch {
     /// Inverts a bit of one side of the last transfer, if its memory is writable for the device.
     fn spoil(found: &Found, work: &Work, memories: &[&GuestMemory]) {
         let first = found.segments.first();
-        let memory = memories.get(found.node);
+        let memory = found.memory(memories);
         if let (Work::Copy(_), Some(first), Some(memory)) = (work, first, memory) {
             memory.invert_bit(first.address);
         }
@@ -317,8 +330,10 @@ impl<'a> Resolver<'a> {
         found: &mut Found,
     ) -> Result<(), Status> {
         let segments = &mut found.segments;
-        found.node = match walk::segments(&self.access_check, side, done, length, right, segments)?
-        {
+        let (owner, memory) =
+            walk::segments(&self.access_check, side, done, length, right, segments)?;
+        found.memory = memory;
+        found.node = match owner {
             Owner::Own => self.node,
             Owner::Peer(node) => node as usize,
         };

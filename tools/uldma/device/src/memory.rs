@@ -42,6 +42,11 @@ pub trait Bus {
         }
         Ok(())
     }
+
+    /// Returns the bytes of the node's section of the window, which regions can name.
+    fn section_size(&self) -> u64 {
+        0
+    }
 }
 
 /// A right to memory.
@@ -77,6 +82,8 @@ pub struct GuestMemory {
     limit: usize,
     /// The files behind ranges.
     files: Vec<(Identity, Weak<File>)>,
+    /// The node's section of the window, from address 0 on.
+    section: Option<Box<GuestMemory>>,
 }
 
 impl Default for GuestMemory {
@@ -92,7 +99,27 @@ impl GuestMemory {
             mappings: Vec::new(),
             limit,
             files: Vec::new(),
+            section: None,
         }
+    }
+
+    /// Lets the device reach the node's section of the window: `size` bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of mapping the file.
+    pub fn set_section(&mut self, window: File, offset: u64, size: u64) -> io::Result<()> {
+        let mut section = Self::limited(1);
+        if let Some(problem) = section.map(0, size, Some((window, offset)), true, true)? {
+            return Err(problem);
+        }
+        self.section = Some(Box::new(section));
+        Ok(())
+    }
+
+    /// Returns the node's section of the window, whose addresses are the offsets in it.
+    pub fn section(&self) -> Option<&Self> {
+        self.section.as_deref()
     }
 
     /// Adds a range. A range without a file, or whose file cannot be mapped, is kept as
@@ -304,6 +331,11 @@ fn load(slice: &VolatileSlice<'_>, offset: usize) -> Result<u64, BusError> {
 impl Bus for GuestMemory {
     fn load64(&self, address: u64) -> Result<u64, BusError> {
         load(&self.slice(address, 8, Right::Read)?, 0)
+    }
+
+    fn section_size(&self) -> u64 {
+        let section = self.section().and_then(|section| section.mappings.first());
+        section.map_or(0, |mapping| mapping.range.end)
     }
 
     fn load_pairs(&self, address: u64, pairs: &mut [[u64; 3]]) -> Result<(), BusError> {

@@ -49,6 +49,11 @@ impl Shape {
     pub fn bar_sizes(&self) -> BarSizes {
         BarSizes::new(self.contexts, self.shadow_bits, self.window_size)
     }
+
+    /// Returns the bytes of the section of the window that each of `nodes` nodes has.
+    pub fn section_size(&self, nodes: usize) -> u64 {
+        self.window_size / nodes.next_power_of_two() as u64
+    }
 }
 
 /// Registers of a node that only keep their value.

@@ -245,11 +245,19 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             link_generation: (peer >> 32) as u32,
             peer_generation: self.load(place, 56)?,
         };
-        if self.load(place, 0)? != head {
+        if self.load(place, 0)? != head || !self.is_well_formed(&entry) {
             return Err(EntryError::NotValid);
         }
         self.regions.keep(index, entry);
         Ok(entry)
+    }
+
+    /// Returns false for a region in the window that is an import, too, or leaves the section.
+    fn is_well_formed(&self, region: &RegionEntry) -> bool {
+        let end = region.offset.checked_add(region.length);
+        !region.flags.contains(RegionFlags::WINDOW)
+            || !region.flags.contains(RegionFlags::REMOTE)
+                && end.is_some_and(|end| end <= self.bus.section_size())
     }
 
     /// Reads a valid endpoint entry.

@@ -29,6 +29,16 @@ pub enum Owner {
     Peer(u32),
 }
 
+/// The memory of a node whose addresses the segments of a side are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// What answers on its bus.
+    #[default]
+    Bus,
+    /// Its section of the window.
+    Section,
+}
+
 /// Appends a page's bytes to the segments, or lengthens the last one.
 fn append(segments: &mut Vec<Segment>, address: u64, length: u64) {
     if let Some(last) = segments.last_mut() {
@@ -61,13 +71,17 @@ fn walk_region<B: Bus + ?Sized>(
     length: u64,
     right: Right,
     segments: &mut Vec<Segment>,
-) -> Result<(), Status> {
+) -> Result<Memory, Status> {
     let shift = view.page_shift();
     let fits = position
         .checked_add(length)
         .is_some_and(|end| end <= region.length);
     let start = region.offset.checked_add(position).filter(|_| fits);
     let mut at = start.ok_or(Status::Bounds)?;
+    if region.flags.contains(RegionFlags::WINDOW) {
+        append(segments, at, length);
+        return Ok(Memory::Section);
+    }
     let mut left = length;
     while left > 0 {
         let mut range = view.entries_of_page(region, at >> shift)?;
@@ -85,7 +99,7 @@ fn walk_region<B: Bus + ?Sized>(
             Ok(())
         })?;
     }
-    Ok(())
+    Ok(Memory::Bus)
 }
 
 /// Returns the region of a buffer that a peer posted, if it is still the same.
@@ -113,7 +127,7 @@ pub fn segments<B: Bus + ?Sized>(
     length: u64,
     right: Right,
     segments: &mut Vec<Segment>,
-) -> Result<Owner, Status> {
+) -> Result<(Owner, Memory), Status> {
     segments.clear();
     let own_region = |index, generation| {
         let region = access_check
@@ -141,7 +155,7 @@ pub fn segments<B: Bus + ?Sized>(
                 append(segments, address, length);
                 Ok(())
             })?;
-            return Ok(Owner::Own);
+            return Ok((Owner::Own, Memory::Bus));
         }
         Location::Region {
             region,
@@ -153,8 +167,8 @@ pub fn segments<B: Bus + ?Sized>(
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            walk_region(&access_check.own, &entry, position, length, right, segments)?;
-            return Ok(Owner::Own);
+            let memory = walk_region(&access_check.own, &entry, position, length, right, segments)?;
+            return Ok((Owner::Own, memory));
         }
         Location::Import {
             region,
@@ -172,8 +186,9 @@ pub fn segments<B: Bus + ?Sized>(
         _ => exported_region(peer, remote.region, remote.generation, &[right])?,
     };
     let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
-    walk_region(peer, &exported, position, length, right, segments).map_err(|_| Status::Remote)?;
-    Ok(Owner::Peer(remote.node))
+    let memory = walk_region(peer, &exported, position, length, right, segments)
+        .map_err(|_| Status::Remote)?;
+    Ok((Owner::Peer(remote.node), memory))
 }
 
 /// Copies the bytes of one list of segments to those of another; both hold `length` bytes.

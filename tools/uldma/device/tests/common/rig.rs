@@ -2,6 +2,8 @@
 
 //! Hosts and the device between them, driven by accesses alone.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use uldma_device::abi::{Method, Status};
@@ -18,7 +20,7 @@ use uldma_device::node::Shape;
 use uldma_device::poll::Polled;
 use uldma_device::shadow::SizeWord;
 
-use super::{Guest, FREE, PAGE, PAGES, REGIONS};
+use super::{memfd, Guest, FREE, PAGE, PAGES, REGIONS};
 
 pub(crate) const SHAPE: Shape = Shape {
     contexts: 4,
@@ -47,6 +49,9 @@ pub(crate) struct Rig {
     pub(crate) guests: Vec<Guest>,
     pub(crate) memories: Vec<GuestMemory>,
     pub(crate) scratch: Scratch,
+    window: File,
+    /// Bytes of each node's section of the window.
+    pub(crate) section: u64,
 }
 
 impl Rig {
@@ -63,18 +68,39 @@ impl Rig {
     /// Starts any number of nodes without drivers.
     pub(crate) fn of_nodes(nodes: usize, shape: Shape, speed: Speed) -> Self {
         let guests: Vec<_> = (0..nodes).map(|_| Guest::new(16 << 20)).collect();
-        let memories = guests.iter().map(Guest::memory).collect();
+        let mut memories: Vec<_> = guests.iter().map(Guest::memory).collect();
+        let window = memfd(shape.window_size);
+        let section = shape.section_size(nodes);
+        for (node, memory) in (0..).zip(&mut memories) {
+            let window = window.try_clone().unwrap();
+            memory.set_section(window, node * section, section).unwrap();
+        }
         let mut rig = Self {
             model: Model::new(shape, nodes, speed),
             guests,
             memories,
             scratch: Scratch::default(),
+            window,
+            section,
         };
         for node in 0..nodes {
             rig.model.attach(node);
             rig.model.config_store(node, 4, &[0x06, 0]);
         }
         rig
+    }
+
+    /// Writes to a node's section of the window.
+    pub(crate) fn put_window(&self, node: u64, offset: u64, data: &[u8]) {
+        let place = node * self.section + offset;
+        self.window.write_all_at(data, place).unwrap();
+    }
+
+    /// Reads the whole window.
+    pub(crate) fn window(&self) -> Vec<u8> {
+        let mut data = vec![0; self.window.metadata().unwrap().len() as usize];
+        self.window.read_exact_at(&mut data, 0).unwrap();
+        data
     }
 
     /// Two nodes with drivers, tables and contexts.
