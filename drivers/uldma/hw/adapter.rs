@@ -243,6 +243,8 @@ impl Adapter {
             },
             window_size,
             window_cached: false,
+            window_regions: version.get(Version::MINOR)
+                >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),
         };
         Ok(pin_init!(Self {
             registers,

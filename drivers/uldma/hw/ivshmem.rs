@@ -124,6 +124,7 @@ impl Ivshmem {
             endpoint_capacity: 0,
             window_size,
             window_cached: false,
+            window_regions: false,
         };
         Ok(Self {
             registers,

@@ -150,6 +150,8 @@ pub const VERSION: Version = Version::from_bits(0x0002_0003);
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// The first [`VERSION`] that has [`VECTOR_NETWORK`].
 pub const VERSION_WITH_NETWORK: Version = Version::from_bits(0x0002_0002);
+/// The first [`VERSION`] that has regions with [`RegionFlags::WINDOW`].
+pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

@@ -234,6 +234,7 @@ impl Loopback {
             endpoint_capacity: 0,
             window_size: wire.window_size,
             window_cached: true,
+            window_regions: false,
         };
         Ok(Self {
             wire,

@@ -104,6 +104,7 @@ mod tests {
             endpoint_capacity: 0,
             window_size,
             window_cached: false,
+            window_regions: false,
         }
     }
 

@@ -58,11 +58,17 @@ mod own;
 mod reach;
 mod rights;
 mod runs;
+mod section;
 mod slots;
 
 use rights::{
     use_of,
     SecondMappings, //
+};
+
+pub(crate) use section::{
+    Section,
+    SectionSetup, //
 };
 
 pub(crate) use reach::{

@@ -89,6 +89,7 @@ arguments!(
     uldma_region_query,
     uldma_region_charge,
     uldma_region_blocks,
+    uldma_region_window,
     uldma_lmm,
     uldma_context_create,
     uldma_context_stats,
@@ -211,6 +212,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_REGION_UNEXPORT
             | ULDMA_CMD_REGION_IMPORT
             | ULDMA_CMD_REGION_CLEANUP
+            | ULDMA_CMD_REGION_WINDOW
             | ULDMA_CMD_CONTEXT_CREATE
             | ULDMA_CMD_CONTEXT_DESTROY
             | ULDMA_CMD_CONTEXT_MAP_OUT
@@ -270,6 +272,7 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_REGION_CHARGE => region::charge(open_file, &user),
         ULDMA_CMD_REGION_BLOCKS => region::blocks(open_file, &user),
         ULDMA_CMD_REGION_CLEANUP => region::cleanup(open_file, &user),
+        ULDMA_CMD_REGION_WINDOW => region::window(open_file, &user),
         ULDMA_CMD_LMM => region::lmm(open_file, &user, mode.writable),
         ULDMA_CMD_CONTEXT_CREATE => context::create(open_file, &user),
         ULDMA_CMD_CONTEXT_DESTROY => context::destroy(open_file, &user),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an open file, exchangeable memory, message slots, and imports from
-//! peers.
+//! Regions: registered memory of an open file, exchangeable memory, message slots, parts of the
+//! window, and imports from peers.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -22,7 +22,8 @@ use crate::{
     },
     link::{
         message::ExportedRegion,
-        peer::Peer, //
+        peer::Peer,
+        window_alloc::WindowRange, //
     },
     mem::{
         exchange::Exchange,
@@ -42,6 +43,7 @@ use crate::{
             Proof,
             RegionSetup,
             RegionSlot,
+            Section,
         }, //
     },
     user::message::MessageSlots,
@@ -62,6 +64,7 @@ use crate::{
 mod description;
 mod exchangeable;
 mod slots;
+mod window;
 
 /// The owner of the page entries of a region.
 enum Pages {
@@ -73,6 +76,8 @@ enum Pages {
     Exchangeable(Arc<Space>, PageRun, Arc<Exchange>),
     /// Message slots of this node.
     Slots(Arc<Space>, PageRun, Arc<MessageSlots>),
+    /// None: a part of the own section of the window.
+    Window(Arc<Space>, Section<WindowRange>),
 }
 
 /// The owner of a new region.
@@ -84,7 +89,8 @@ pub(crate) struct Owner<'a> {
     pub(crate) handle: u32,
 }
 
-/// Slots of regions that end together, and the page entries of those without pinned memory.
+/// Slots of regions that end together, and the page entries or parts of the window of those without
+/// pinned memory.
 pub(crate) struct Leaving(KVVec<Entries>);
 
 impl Leaving {
@@ -102,7 +108,10 @@ impl Entered for Leaving {
         pages.for_each(each);
     }
 
-    fn free(self, _: &Proof) -> Self {
+    fn free(mut self, proof: &Proof) -> Self {
+        for entries in &mut self.0 {
+            entries.freed = entries.section.take().map(|section| section.free(proof));
+        }
         self
     }
 }
@@ -112,9 +121,13 @@ struct Entries {
     slot: RegionSlot,
     /// Those of the pages of an import, of exchangeable memory or of message slots.
     pages: Option<PageRun>,
+    /// The part of the window, while the device may access it.
+    section: Option<Section<WindowRange>>,
+    /// The same afterwards.
+    freed: Option<WindowRange>,
 }
 
-/// One registration, exchangeable memory or import. [`Region::release`] has to be called in the end.
+/// One registration, exchangeable memory, part of the window or import. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
     /// First byte, in the open file's address space; zero for an import.
@@ -304,6 +317,11 @@ impl Region {
         matches!(self.pages, Pages::Remote(..))
     }
 
+    /// Returns true if this is a part of the window.
+    fn is_window(&self) -> bool {
+        matches!(self.pages, Pages::Window(..))
+    }
+
     /// Pages that the region touches.
     fn pages(&self) -> usize {
         match &self.pages {
@@ -311,6 +329,7 @@ impl Region {
             Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
                 usize::try_from(run.count).unwrap_or(usize::MAX)
             }
+            Pages::Window(_, section) => section.range().pages(),
         }
     }
 
@@ -382,6 +401,7 @@ impl Region {
             Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
                 f(&[whole(run)])
             }
+            Pages::Window(..) => f(&[]),
         }
     }
 
@@ -389,7 +409,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import or name 0, `EACCES` for more rights than the region has, `EEXIST` if
+    /// `EINVAL` for an import, a part of the window, or name 0, `EACCES` for more rights than the region has, `EEXIST` if
     /// the name is in use or the region is exported already, `ENOMEM`.
     pub(crate) fn export(
         &mut self,
@@ -398,7 +418,7 @@ impl Region {
         peer: Option<u32>,
         access: Access,
     ) -> Result {
-        if self.is_import() {
+        if self.is_import() || self.is_window() {
             return Err(EINVAL);
         }
         if !self.access.covers(access) {
@@ -463,6 +483,9 @@ impl Region {
                     None => Ok(()),
                 }
             }
+            Pages::Window(space, section) => {
+                Self::free_section(shared, (&space, self.slot), section)
+            }
         };
         if result.is_ok() {
             shared.tpt.free_region(self.slot);
@@ -488,25 +511,31 @@ impl Region {
         }
         let left = space.unpin_all(|end| {
             for region in regions {
-                let pages = match region.pages {
+                let (pages, section) = match region.pages {
                     Pages::Local(_, pinned) => {
                         end(pinned);
-                        None
+                        (None, None)
                     }
                     Pages::Remote(_, run)
                     | Pages::Exchangeable(_, run, _)
-                    | Pages::Slots(_, run, _) => Some(run),
+                    | Pages::Slots(_, run, _) => (Some(run), None),
+                    Pages::Window(_, section) => (None, Some(section)),
                 };
                 // There is room for all; without it, the slot would be lost.
                 let _ = left.0.push_within_capacity(Entries {
                     slot: region.slot,
                     pages,
+                    section,
+                    freed: None,
                 });
             }
             left
         })?;
         for entries in left.0 {
             shared.tpt.free_region(entries.slot);
+            if let Some(window) = entries.freed {
+                shared.window_alloc.free(window);
+            }
         }
         Ok(())
     }

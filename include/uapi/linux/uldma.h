@@ -119,6 +119,7 @@
  * @ULDMA_CMD_REGION_CLEANUP: struct uldma_handle with a handle of zero: end all
  *	regions and imports of the open file
  * @ULDMA_CMD_LMM: struct uldma_lmm
+ * @ULDMA_CMD_REGION_WINDOW: struct uldma_region_window
  * @ULDMA_CMD_CONTEXT_CREATE: struct uldma_context_create
  * @ULDMA_CMD_CONTEXT_DESTROY: struct uldma_handle with a handle of zero
  * @ULDMA_CMD_CONTEXT_STATS: struct uldma_context_stats
@@ -169,6 +170,7 @@ enum uldma_cmd {
 	ULDMA_CMD_REGION_BLOCKS = 0x17,
 	ULDMA_CMD_REGION_CLEANUP = 0x18,
 	ULDMA_CMD_LMM = 0x19,
+	ULDMA_CMD_REGION_WINDOW = 0x1a,
 	ULDMA_CMD_CONTEXT_CREATE = 0x20,
 	ULDMA_CMD_CONTEXT_DESTROY = 0x21,
 	ULDMA_CMD_CONTEXT_STATS = 0x22,
@@ -214,6 +216,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_REGION_BLOCKS		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_BLOCKS)
 #define ULDMA_IOC_REGION_CLEANUP	_IO(ULDMA_TYPE, ULDMA_CMD_REGION_CLEANUP)
 #define ULDMA_IOC_LMM			_IO(ULDMA_TYPE, ULDMA_CMD_LMM)
+#define ULDMA_IOC_REGION_WINDOW		_IO(ULDMA_TYPE, ULDMA_CMD_REGION_WINDOW)
 #define ULDMA_IOC_CONTEXT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_CREATE)
 #define ULDMA_IOC_CONTEXT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_DESTROY)
 #define ULDMA_IOC_CONTEXT_STATS		_IO(ULDMA_TYPE, ULDMA_CMD_CONTEXT_STATS)
@@ -295,7 +298,7 @@ enum uldma_backend {
  * @out_max_pages: pages that the device's translation table can hold
  * @out_pages: pages that it holds, of all open files
  * @out_window_size: bytes of each node's section of the window
- * @out_window_used: of these, how many segments and connections take
+ * @out_window_used: of these, how many segments, regions and connections take
  * @out_file_regions: regions and imports of this open file
  * @out_methods: mask of enum uldma_method that a context can have here and now
  * @out_mm_pinned: bytes that this open file's address space has pinned here
@@ -320,8 +323,9 @@ enum uldma_backend {
  * @out_user_max_connections: of these, how many the user can have
  * @out_user_listeners: ports at which the user listens
  * @out_user_max_listeners: of these, how many the user can have
- * @out_user_window: bytes of the window that the user has for segments and for
- *	what its connections receive, until peers have released them
+ * @out_user_window: bytes of the window that the user has for segments, for
+ *	regions, and for what its connections receive, until peers and the device
+ *	have released them
  * @out_user_max_window: of these, how many the user can have
  * @out_user_requests: imports and attaches of the user that wait for an answer of
  *	a peer
@@ -1822,6 +1826,52 @@ struct uldma_exchange_swap {
 	__aligned_u64 offset;
 	__aligned_u64 other_offset;
 	__aligned_u64 length;
+};
+
+/**
+ * DOC: regions in the window
+ *
+ * A region can be a part of this node's own section of the window, in place of pinned
+ * memory. The program maps it and writes what the device is to read, or reads what the
+ * device has written: messages and transfers name the region by @out_index or
+ * @out_handle. ULDMA_IOC_REGION_UNREGISTER ends it; accesses to mappings raise SIGBUS
+ * then.
+ *
+ *  - The driver chooses the part, which nothing else of the node uses until the region
+ *    has ended. It is zero at first.
+ *  - It is mapped as the rest of the window is: write-combining, or uncached with the
+ *    module's parameter window_wc=0. A program that writes to it needs a store fence before
+ *    it posts the descriptor, and one that reads from it a load fence after it has seen
+ *    the completion.
+ *  - It has no shadow pages, cannot be exported, and is not charged to RLIMIT_MEMLOCK. It
+ *    counts as a region and as bytes of the window of the user.
+ *  - The kernel of every other node can read and write it, as all of the window. So it is
+ *    no place for what another node than the receiver of a message must not know or change,
+ *    and a program copies what it has received from it before it checks it.
+ */
+
+/**
+ * struct uldma_region_window - create a region in the window
+ * @size: sizeof(struct uldma_region_window)
+ * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE, or both: what the device may do
+ * @length: bytes, rounded up to pages; not zero
+ * @out_handle: the region; never zero
+ * @out_index: the region's index in the device's region table
+ * @out_offset: mmap offset of the part
+ * @out_length: its bytes
+ *
+ * Fails with EOPNOTSUPP where the device cannot reach the window, with ENOSPC without room
+ * in the window, beyond max_file_regions and where the device's table has no room, and
+ * with EDQUOT beyond the limits of the user.
+ */
+struct uldma_region_window {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 length;
+	__u32 out_handle;
+	__u32 out_index;
+	__aligned_u64 out_offset;
+	__aligned_u64 out_length;
 };
 
 /**

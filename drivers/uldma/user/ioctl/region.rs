@@ -91,6 +91,20 @@ pub(super) fn register(open_file: &OpenFile, user: &User) -> Result {
     })
 }
 
+pub(super) fn window(open_file: &OpenFile, user: &User) -> Result {
+    let mut arg: uldma_region_window = user.read()?;
+    let access = Access::from_flags(arg.flags)?;
+    open_file.make_region(user, &mut arg, |owner, arg| {
+        let shared = &open_file.shared;
+        let region = Region::create_in_window(shared, owner, arg.length, access)?;
+        arg.out_handle = owner.handle;
+        arg.out_index = region.index();
+        arg.out_offset = region.range().offset();
+        arg.out_length = region.length();
+        Ok(region)
+    })
+}
+
 pub(super) fn unregister(open_file: &OpenFile, user: &User) -> Result {
     let arg: uldma_handle = user.read()?;
     open_file.check_space()?;

@@ -35,7 +35,9 @@ impl Region {
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
             Pages::Local(_, pinned) => Some(pinned.number()),
-            Pages::Remote(..) | Pages::Exchangeable(..) | Pages::Slots(..) => None,
+            Pages::Remote(..) | Pages::Exchangeable(..) | Pages::Slots(..) | Pages::Window(..) => {
+                None
+            }
         };
         Description {
             access: self.access,
@@ -53,7 +55,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import, and for a page that the region does not have; `ENOMEM`.
+    /// `EINVAL` for an import or a part of the window, and for a page that the region does not have; `ENOMEM`.
     pub(crate) fn blocks(
         &self,
         shared: &Shared,
@@ -61,7 +63,7 @@ impl Region {
         limit: usize,
         merge: bool,
     ) -> Result<(KVec<Block>, usize)> {
-        if self.is_import() || first > self.pages() {
+        if self.is_import() || self.is_window() || first > self.pages() {
             return Err(EINVAL);
         }
         let page_size = pages_to_bytes(1);

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions in the own section of the window: the process writes or reads, and the device the other
+//! way round.
+//!
+//! Peers can write the section, so nothing but data of the process is there. The driver chooses the
+//! range, which has no other user until the device and all processes have lost it.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    device::Shared,
+    hw::Hw,
+    kernel_ext::errno::eopnotsupp,
+    link::window_alloc::WindowRange,
+    mem::{
+        lmm::space::Space,
+        tpt::{
+            Entered,
+            InvalidateScope,
+            RegionSlot,
+            Section,
+            SectionSetup, //
+        }, //
+    },
+    user_abi::{
+        access::Access,
+        ledger::{
+            Resource,
+            Share, //
+        },
+        mmap_offset::{
+            Backing,
+            MmapRange, //
+        }, //
+    }, //
+};
+
+use super::{
+    Owner,
+    Pages,
+    Region, //
+};
+
+impl Region {
+    /// Creates a region in a zeroed range of at least `length` bytes of the own section.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the process does not run in the space of the owner, `EOPNOTSUPP` if the device
+    /// cannot access the window, `EINVAL` for no bytes, `ENOSPC` if the section or a table is full,
+    /// `EDQUOT` beyond the limits of the user, `ENOMEM`, `ENODEV` if the device is unbound.
+    pub(crate) fn create_in_window(
+        shared: &Shared,
+        owner: &Owner<'_>,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
+        let space = owner.space;
+        if space.current(kernel::current!()).is_none() {
+            return Err(EPERM);
+        }
+        if !shared.hw.geometry().window_regions {
+            return Err(eopnotsupp());
+        }
+        let member = space.add_member();
+        let share = Share::new(space.payer(), Resource::Regions, 1)?;
+        let window = shared.window_alloc.alloc(space.payer(), length)?;
+        match Self::enter_section(shared, owner, share, window, access) {
+            Ok((slot, range, section)) => Ok(Self {
+                slot,
+                addr: 0,
+                access,
+                length: u64::try_from(window.length())?,
+                range,
+                pages: Pages::Window(space.clone(), section),
+                export: None,
+                _member: member,
+            }),
+            Err(err) => {
+                // No device has seen it, and no process has it mapped any more.
+                shared.window_alloc.free(window);
+                Err(err)
+            }
+        }
+    }
+
+    /// Makes a range of the section mappable, and enters it into the table of the device.
+    fn enter_section(
+        shared: &Shared,
+        owner: &Owner<'_>,
+        share: Share,
+        window: WindowRange,
+        access: Access,
+    ) -> Result<(RegionSlot, MmapRange, Section<WindowRange>)> {
+        let guard = shared.gate.try_enter()?;
+        Hw::new(guard.dev(), &*shared.hw).zero_window(window.offset(), window.length())?;
+        let backing = Backing::Inbound(shared.hw.geometry().node, window.offset());
+        let offsets = &shared.mmap_offsets;
+        let range = offsets.add(owner.open_file, window.pages(), backing, true)?;
+        let setup = SectionSetup {
+            space: owner.space.id(),
+            access,
+            offset: window.offset(),
+            length: window.length(),
+        };
+        // Last, since an entry that the device has seen has to be invalidated.
+        match shared.tpt.add_section(guard.dev(), share, &setup, window) {
+            Ok((slot, section)) => Ok((slot, range, section)),
+            Err((err, _)) => {
+                offsets.remove(range);
+                Err(err)
+            }
+        }
+    }
+
+    /// Frees the part of the window of region `slot`, which was retracted.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer. The range is not used again then.
+    pub(super) fn free_section(
+        shared: &Shared,
+        (space, slot): (&Arc<Space>, RegionSlot),
+        section: Section<WindowRange>,
+    ) -> Result {
+        let window = match shared.gate.enter() {
+            Some(guard) => {
+                let hw = Hw::new(guard.dev(), &*shared.hw);
+                let scope = InvalidateScope::Region(slot.index);
+                let retracted = shared.tpt.retract(section);
+                retracted.invalidate(hw, scope).map_err(|(err, _)| {
+                    // The entry has the number of the space.
+                    space.keep_until_unbound();
+                    err
+                })?
+            }
+            None => section.free(&shared.tpt.quiet().wait()),
+        };
+        shared.window_alloc.free(window);
+        Ok(())
+    }
+}
