@@ -21,6 +21,7 @@ union uldma_args {
 	struct uldma_region_query region_query;
 	struct uldma_region_charge region_charge;
 	struct uldma_region_blocks region_blocks;
+	struct uldma_region_window region_window;
 	struct uldma_lmm lmm;
 	struct uldma_context_create context_create;
 	struct uldma_context_stats context_stats;

@@ -4,6 +4,7 @@
  * contexts, mappings, exports and segments, and in transfers.
  */
 #include "uldma_fail_nth.h"
+#include "uldma_window.h"
 
 TEST_F(fail_nth, open)
 {
@@ -185,6 +186,32 @@ TEST_F(fail_nth, segment_destroy)
 		.prepare = create_segment,
 		.call = destroy_segment,
 		.clear = destroy_segment,
+	});
+}
+
+static int create_window(struct subject *it)
+{
+	struct window w;
+	int ret = window_create(it->fd, RW, 3 * page_size(), &w);
+
+	it->r = w.r;
+	return ret;
+}
+
+TEST_F(fail_nth, window_create)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.call = create_window,
+		.undo = unregister,
+	});
+}
+
+TEST_F(fail_nth, window_unregister)
+{
+	sweep(_metadata, &self->it, &(struct sweep){
+		.prepare = create_window,
+		.call = unregister,
+		.clear = unregister,
 	});
 }
 

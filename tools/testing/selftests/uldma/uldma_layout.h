@@ -35,6 +35,8 @@ ULDMA_SIZE(region_charge, 56);
 ULDMA_SIZE(block, 16);
 ULDMA_SIZE(region_blocks, 48);
 ULDMA_SIZE(lmm, 88);
+ULDMA_FIELD(region_window, out_offset, 24);
+ULDMA_SIZE(region_window, 40);
 ULDMA_SIZE(context_create, 56);
 ULDMA_SIZE(map_out, 32);
 ULDMA_SIZE(completion, 24);

@@ -8,6 +8,7 @@
 #include "uldma_endpoint.h"
 #include "uldma_exchange.h"
 #include "uldma_two_nodes.h"
+#include "uldma_window.h"
 
 #define LENGTH (256 * 1024)
 #define SLOT 0
@@ -100,6 +101,43 @@ TEST_F(message, comes_back)
 		EXPECT_EQ(64, endpoint_record(&self->e, i).bytes);
 		EXPECT_EQ(-1, pattern_check(self->memory, 64, i));
 	}
+}
+
+/* The program writes to the window what is sent, and reads from there what comes. */
+TEST_F(message, through_the_window)
+{
+	struct window w;
+	int ret = window_make(self->fd, RW, LENGTH, &w);
+
+	if (ret == -EOPNOTSUPP)
+		SKIP(return, "the device does not reach the window");
+	ASSERT_EQ(0, ret);
+	pattern_fill(w.at, LENGTH, 3);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	ASSERT_EQ(1, peer_call(&self->peer, PEER_ENDPOINT_POST,
+			       { SLOT, 0, LENGTH }));
+	ASSERT_EQ(0, queue_do(&self->c,
+			      message_of(&self->e, w.r.index, 0, LENGTH), NULL));
+	EXPECT_EQ(1, peer_call(&self->peer, PEER_ENDPOINT_WAIT, { SLOT, 1 }));
+	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { SLOT, 0, LENGTH, 3 }));
+
+	ASSERT_EQ(1, endpoint_post(&self->e, w.r.index, 0, LENGTH));
+	endpoint_ring(&self->e, &self->c);
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { SLOT, 4 }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_ENDPOINT_SEND,
+			       { SLOT, 0, LENGTH }));
+	ASSERT_EQ(1, endpoint_wait(self->fd, &self->e, 1, PATIENCE));
+	EXPECT_EQ(LENGTH, endpoint_record(&self->e, 1).bytes);
+	EXPECT_EQ(-1, pattern_check(w.at, LENGTH, 4));
+
+	/* A buffer that has ended takes no message. */
+	ASSERT_EQ(2, endpoint_post(&self->e, w.r.index, 0, LENGTH));
+	ASSERT_EQ(0, region_unregister(self->fd, w.r.handle));
+	endpoint_ring(&self->e, &self->c);
+	ASSERT_EQ(ULDMA_DMA_REMOTE, peer_call(&self->peer, PEER_ENDPOINT_SEND,
+					      { SLOT, 0, LENGTH }));
+	ASSERT_EQ(2, endpoint_wait(self->fd, &self->e, 2, PATIENCE));
+	EXPECT_EQ(ULDMA_DMA_NOT_VALID, endpoint_record(&self->e, 2).status);
 }
 
 TEST_F(message, waits_for_its_buffer)

@@ -19,6 +19,7 @@ enum call_id {
 	REGION_CHARGE,
 	REGION_BLOCKS,
 	REGION_CLEANUP,
+	REGION_WINDOW,
 	LMM,
 	CONTEXT_CREATE,
 	CONTEXT_DESTROY,
@@ -122,6 +123,16 @@ static const struct uldma_call calls[] = {
 		.cmd = ULDMA_IOC_REGION_CLEANUP,
 		.args.handle = { SIZED(handle) },
 	},
+	[REGION_WINDOW] = {
+		.cmd = ULDMA_IOC_REGION_WINDOW,
+		.args.region_window = {
+			SIZED(region_window),
+			.flags = RW,
+			.length = 1ULL << 40,
+		},
+		.result = -ENOSPC,
+		.known_flags = RW,
+	},
 	[LMM] = {
 		.cmd = ULDMA_IOC_LMM,
 		.asks = true,
@@ -220,6 +231,7 @@ FIXTURE_VARIANT_ADD(call, region_query) { &calls[REGION_QUERY] };
 FIXTURE_VARIANT_ADD(call, region_charge) { &calls[REGION_CHARGE] };
 FIXTURE_VARIANT_ADD(call, region_blocks) { &calls[REGION_BLOCKS] };
 FIXTURE_VARIANT_ADD(call, region_cleanup) { &calls[REGION_CLEANUP] };
+FIXTURE_VARIANT_ADD(call, region_window) { &calls[REGION_WINDOW] };
 FIXTURE_VARIANT_ADD(call, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(call, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(call, context_destroy) { &calls[CONTEXT_DESTROY] };
@@ -240,6 +252,7 @@ FIXTURE_VARIANT_ADD(flags, region_import) { &calls[REGION_IMPORT] };
 FIXTURE_VARIANT_ADD(flags, region_query) { &calls[REGION_QUERY] };
 FIXTURE_VARIANT_ADD(flags, region_charge) { &calls[REGION_CHARGE] };
 FIXTURE_VARIANT_ADD(flags, region_blocks) { &calls[REGION_BLOCKS] };
+FIXTURE_VARIANT_ADD(flags, region_window) { &calls[REGION_WINDOW] };
 FIXTURE_VARIANT_ADD(flags, lmm) { &calls[LMM] };
 FIXTURE_VARIANT_ADD(flags, context_create) { &calls[CONTEXT_CREATE] };
 FIXTURE_VARIANT_ADD(flags, context_stats) { &calls[CONTEXT_STATS] };

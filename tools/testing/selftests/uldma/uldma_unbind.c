@@ -9,6 +9,7 @@
 #include "uldma_bind.h"
 #include "uldma_exchange.h"
 #include "uldma_lmm.h"
+#include "uldma_window.h"
 
 #define NAME 0x756e62696e64ULL
 #define LENGTH 65536
@@ -163,6 +164,30 @@ TEST_F(unbind, exchangeable_memory)
 	EXPECT_EQ(-ENODEV, memory_swap(self->fd, &m, 0, &m, page_size(),
 				       page_size()));
 	EXPECT_EQ(0, region_unregister(self->fd, m.r.handle));
+}
+
+/* The next driver has the whole window, whatever of it the former one's files had. */
+TEST_F(unbind, regions_in_the_window)
+{
+	struct window w, other;
+	int fd;
+
+	ASSERT_EQ(0, window_make(self->fd, RW, LENGTH, &w));
+	ASSERT_EQ(0, touch(w.at, STORE));
+	ASSERT_EQ(0, driver_unbind(&device));
+	EXPECT_EQ(SIGBUS, touch(w.at, LOAD));
+	EXPECT_EQ(SIGBUS, touch(w.at, STORE));
+	EXPECT_EQ(-ENODEV, window_create(self->fd, RW, LENGTH, &other));
+	ASSERT_EQ(0, driver_bind(&device));
+	fd = uldma_open(0);
+	ASSERT_LE(0, fd);
+	EXPECT_EQ(0, query(fd).out_user_window);
+	ASSERT_EQ(0, window_make(fd, RW, LENGTH, &other));
+	EXPECT_EQ(SIGBUS, touch(w.at, STORE));
+	EXPECT_EQ(0, region_unregister(self->fd, w.r.handle));
+	EXPECT_EQ(0, touch(other.at, LOAD));
+	ASSERT_EQ(0, munmap(other.at, LENGTH));
+	close(fd);
 }
 
 TEST_F(unbind, questions_about_memory)
