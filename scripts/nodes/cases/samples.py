@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The samples: what people read first has to work."""
 
+import itertools
 import re
 
 from .. import endpoints
@@ -131,7 +132,7 @@ def irregular(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     pairs = [("pio", "pio"), ("pio", "copy-dma"), ("copy-dma", "pio")]
     if pair.config.backends == (Backend.ADAPTER,):
-        pairs += [(sending, receiving) for sending in SENDING for receiving in RECEIVING]
+        pairs = list(itertools.product(("pio", *SENDING), ("pio", *RECEIVING)))
     for sending, receiving in pairs:
         server = serve(b, "rust/irregular", f"{sending} {receiving} {PORT}")
         client = spawn(a, "rust/irregular", f"{sending} {receiving} {PORT} {b.number}")

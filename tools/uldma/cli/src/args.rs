@@ -110,11 +110,11 @@ impl Node {
 
 const SEND_HELP: &str = "\
 Techniques of sending: pio, copy-dma, copy-dma-kernel, direct-dma, v2p-dma and pex-dma; of receiving: pio,
-copy-dma, copy-dma-kernel, direct-dma, v2p-dma, pex-dma and redirect. By copy-dma-kernel, the driver copies to
-and from slots of its own, in system calls. The two sides choose independently of each other, but pio goes with
-pio and copy-dma only, which are also those that work without an engine, and copy-dma-kernel does not send to
-direct-dma. A posted buffer (v2p-dma), or a place that the sender names (direct-dma), takes one message: it has
-to have the bytes of the longest. --json reports on standard error, as standard output has the data.";
+copy-dma, copy-dma-kernel, direct-dma, v2p-dma, pex-dma and redirect. By pio, slots are in the window. By
+copy-dma-kernel, the driver copies to and from slots of its own, in system calls. The two sides choose
+independently of each other, but copy-dma-kernel does not send to direct-dma, and without an engine there are
+only pio and copy-dma. A posted buffer (v2p-dma), or a place that the sender names (direct-dma), takes one
+message: it has to have the bytes of the longest. --json reports on standard error, as standard output has the data.";
 
 const LISTEN_HELP: &str = "\
 Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1

@@ -87,6 +87,8 @@ ioctls! {
     region_charge(ULDMA_CMD_REGION_CHARGE, uldma_region_charge);
     /// Ends all regions and imports of the open file.
     region_cleanup(ULDMA_CMD_REGION_CLEANUP, uldma_handle);
+    /// Creates a region in this node's section of the window.
+    region_window(ULDMA_CMD_REGION_WINDOW, uldma_region_window);
     /// Queries the locked memory of the open file's address space, and switches the pin cache.
     lmm(ULDMA_CMD_LMM, uldma_lmm);
     /// Allocates a register context.

@@ -14,7 +14,10 @@ use super::notice::Put;
 use super::put::{Inbound, Outbound};
 use super::receiving::{check, Receiver};
 use super::redirect::Redirections;
-use super::sending::{length_of, part, Destination, Kept, Piece, Sender, Sent, SentBuffer, Target};
+use super::sending::{
+    length_of, part, Destination, Kept, Piece, Sender, Sent, SentBuffer, Target, Via,
+};
+use super::window_slots::{Pio, WindowSlots};
 use super::MessageOptions;
 use crate::region::{Borrowed, Registered};
 use crate::ring::Violation;
@@ -23,6 +26,9 @@ use crate::{
     Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, ReceiveTechnique,
     Reception, Refusal, Result, SendTechnique, Spin, Ticket,
 };
+
+/// The reason for which `PIO` is refused.
+const NO_WINDOW: &str = "the device cannot reach the window";
 
 /// One side of a message connection between two endpoints.
 #[derive(Debug)]
@@ -45,7 +51,7 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Makes the connection between `endpoint` and that of the peer, whose sides have told each
-    /// other `own` and `peer`.
+    /// other `own` and `peer`. What it needs of the window is in `pio`.
     ///
     /// # Errors
     ///
@@ -55,7 +61,7 @@ impl Engine {
         device: Device,
         exchanges: Exchanges,
         inbound: Option<Inbound>,
-        (endpoint, control): (Endpoint, Control),
+        (endpoint, pio, control): (Endpoint, Pio, Control),
         (own, peer): (&Handshake, &Handshake),
         options: MessageOptions,
         deadline: Deadline,
@@ -70,6 +76,11 @@ impl Engine {
             }
             ReceiveTechnique::CopyDmaKernel => {
                 let slots = DriverSlots::receiving(&device, &endpoint, &options)?;
+                Receiver::with_slots(slots.into(), own.piece)
+            }
+            ReceiveTechnique::Pio => {
+                let slots = pio.receiving;
+                let slots = slots.ok_or_else(|| ReceiveTechnique::Pio.refused(NO_WINDOW))?;
                 Receiver::with_slots(slots.into(), own.piece)
             }
             ReceiveTechnique::DirectDma => {
@@ -114,6 +125,9 @@ impl Engine {
             device,
             control,
         };
+        if let Some(slots) = pio.sending {
+            connection.sender.set_window_slots(slots);
+        }
         connection.post_slots()?;
         connection.control.tell(connection.endpoint.posted())?;
         // Slots are posted before the first credits; buffers when the peer's program does.
@@ -130,8 +144,10 @@ impl Engine {
 
     /// Changes the technique of [`Engine::send`].
     pub(super) fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
-        if technique == SendTechnique::Pio {
-            return Err(technique.refused("it is chosen when the connection is made"));
+        if technique == SendTechnique::Pio && !self.sender.has_window_slots() {
+            let slots = WindowSlots::new(&self.device, &self.options, Access::Read)?;
+            let slots = slots.ok_or_else(|| technique.refused(NO_WINDOW))?;
+            self.sender.set_window_slots(slots);
         }
         self.options.sending = technique;
         Ok(())
@@ -143,8 +159,8 @@ impl Engine {
         self.control.set_spin(spin);
     }
 
-    /// Sends a message, whose bytes may be changed when this returns. By `COPY_DMA` this returns
-    /// when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
+    /// Sends a message, whose bytes may be changed when this returns. By `PIO` and `COPY_DMA` this
+    /// returns when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
     /// of the transfer; by `V2P_DMA` when the device has read them.
     pub(super) fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         self.check_takes_messages()?;
@@ -160,6 +176,7 @@ impl Engine {
     ) -> Result<()> {
         match self.options.sending {
             SendTechnique::CopyDma => self.send_copy(message, target, deadline),
+            SendTechnique::Pio => self.send_via(Via::Window, message, target, deadline),
             SendTechnique::CopyDmaKernel => self.send_by_driver(message, target, deadline),
             // There is nothing to be pinned.
             SendTechnique::V2pDma if message.is_empty() => {
@@ -167,7 +184,10 @@ impl Engine {
             }
             SendTechnique::V2pDma => self.send_pinned(message, target, deadline),
             SendTechnique::PexDma => self.send_exchanged(message, target, deadline),
-            other => Err(other.refused("it needs registered memory: use MessageConnection::start")),
+            SendTechnique::DirectDma => Err(self
+                .options
+                .sending
+                .refused("it needs registered memory: use MessageConnection::start")),
         }
     }
 
@@ -195,9 +215,19 @@ impl Engine {
         target: Target,
         deadline: Deadline,
     ) -> Result<()> {
+        self.send_via(Via::Memory, message, target, deadline)
+    }
+
+    fn send_via(
+        &mut self,
+        via: Via,
+        message: &[u8],
+        target: Target,
+        deadline: Deadline,
+    ) -> Result<()> {
         let length = message.len() as u64;
         for piece in self.sender.copied_pieces(length)? {
-            let pushed = self.push_copy(message, target, piece, deadline);
+            let pushed = self.push_copy(via, message, target, piece, deadline);
             pushed.inspect_err(|_| self.sender.tear(piece))?;
         }
         self.end_put(target, length, None, deadline).map(drop)
@@ -205,44 +235,20 @@ impl Engine {
 
     fn push_copy(
         &mut self,
+        via: Via,
         message: &[u8],
         target: Target,
         piece: Piece,
         deadline: Deadline,
     ) -> Result<()> {
-        if let Some(ticket) = self.sender.blocked_by() {
+        if let Some(ticket) = self.sender.blocked_by(via) {
             self.wait_half(ticket, deadline)?;
         }
         self.wait_for(target, deadline)?;
         let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
         let to = destination(&self.endpoint, self.outbound.as_ref(), target);
-        self.sender.push_copy(&self.context, to, bytes, piece)
-    }
-
-    /// Sends a message that the driver copies to its slots, which are made for the first one.
-    fn send_by_driver(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
-        if target != Target::Posted {
-            return Err(SendTechnique::CopyDmaKernel
-                .refused("the driver sends messages, and puts nothing: use copy-dma"));
-        }
-        if !self.sender.has_driver_slots() {
-            let slots = DriverSlots::sending(&self.device, &self.endpoint, &self.options)?;
-            self.sender.set_driver_slots(slots);
-        }
-        for piece in self.sender.copied_pieces(message.len() as u64)? {
-            let pushed = self.push_by_driver(message, piece, deadline);
-            pushed.inspect_err(|_| self.sender.tear(piece))?;
-        }
-        Ok(())
-    }
-
-    fn push_by_driver(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
-        if let Some(ticket) = self.sender.blocked_by_driver_slot() {
-            self.wait_half(ticket, deadline)?;
-        }
-        self.wait_room(deadline)?;
-        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        self.sender.push_by_driver(&self.context, bytes, piece)
+        self.sender
+            .push_copy(&self.context, to, (bytes, via), piece)
     }
 
     fn send_pinned(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
@@ -526,7 +532,7 @@ impl Engine {
 
     /// Waits until a send has ended, whose memory the next message needs. If that takes a sleep, it
     /// lasts until half of all sends have ended; the device is busy with the other half meanwhile.
-    fn wait_half(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+    pub(super) fn wait_half(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         self.wait_while_pending(ticket, deadline, |sender| sender.half(ticket))
     }
 

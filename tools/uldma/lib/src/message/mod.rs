@@ -5,8 +5,7 @@
 //! A channel, which is two rings in the window, carries what the two sides have to know: first the
 //! names of the endpoints, then *credits*, the number of buffers that the receiver has posted so
 //! far. It also notifies each side of the other one's end. The devices move the messages (`engine`);
-//! without an engine, and by `PIO`, the processors do, through two more rings in the window
-//! (`window`).
+//! without an engine, the processors do, through two more rings in the window (`window`).
 
 mod begun;
 mod control;
@@ -24,6 +23,7 @@ mod redirect;
 mod sending;
 mod technique;
 mod window;
+mod window_slots;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -44,6 +44,7 @@ pub use self::redirect::Redirections;
 pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use self::window::Window;
+use self::window_slots::Pio;
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::{
@@ -95,7 +96,7 @@ impl MessageConnection {
     /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when
     /// the link is down; [`Error::Timeout`]; [`Error::Closed`] when the other side ends;
     /// [`Error::Violation`] when it has another protocol; [`Error::Technique`] for a technique that
-    /// cannot be used, also when the peer has no engine or uses `PIO`.
+    /// cannot be used, also when the peer has no engine.
     pub fn connect(
         device: &Device,
         node: u32,
@@ -121,12 +122,12 @@ impl MessageConnection {
         let exchanges = Exchanges::new(device, options.exchange_from);
         let device = device.reopen()?;
         let query = device.query()?;
-        let endpoint = if options.needs_window() {
-            None
-        } else {
-            endpoint(&device, query.max_transfer)?
+        // A device that cannot reach the window leaves `PIO` to the processors.
+        let endpoint = match Pio::new(&device, &options)? {
+            Some(pio) => endpoint(&device, query.max_transfer)?.map(|it| (it, pio)),
+            None => None,
         };
-        let name = endpoint.as_ref().map(Endpoint::name);
+        let name = endpoint.as_ref().map(|(it, _)| it.name());
         let inbound = match endpoint {
             Some(_) => Inbound::new(&device, node, &options)?,
             None => None,
@@ -144,8 +145,8 @@ impl MessageConnection {
         }
         let both = (&own, &peer);
         let path = match endpoint.filter(|_| !peer.through_window) {
-            Some(endpoint) => {
-                let ends = (endpoint, control);
+            Some((endpoint, pio)) => {
+                let ends = (endpoint, pio, control);
                 let engine =
                     Engine::new(device, exchanges, inbound, ends, both, options, deadline)?;
                 Path::Engine(Box::new(engine))

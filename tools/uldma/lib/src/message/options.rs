@@ -42,15 +42,12 @@ impl Default for MessageOptions {
 }
 
 impl MessageOptions {
-    /// Checks the techniques and the sizes.
+    /// Checks the sizes.
     ///
     /// # Errors
     ///
-    /// [`Error::Technique`], [`Error::Range`].
+    /// [`Error::Range`].
     pub(super) fn check(&self) -> Result<()> {
-        if self.needs_window() {
-            self.check_window()?;
-        }
         let slots = u64::from(self.slots);
         if self.slot == 0 || slots == 0 || slots > RECORDS {
             return Err(Error::Range {
@@ -60,11 +57,6 @@ impl MessageOptions {
             });
         }
         Ok(())
-    }
-
-    /// Returns true if a technique of this side needs messages in the window.
-    pub(super) fn needs_window(&self) -> bool {
-        self.sending == SendTechnique::Pio || self.receiving == ReceiveTechnique::Pio
     }
 
     /// Checks that messages can go through the window.

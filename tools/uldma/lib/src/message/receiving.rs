@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use super::begun::Begun;
 use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
+use super::window_slots::WindowSlots;
 use crate::exchange::ExchangeSlots;
 use crate::region::Registered;
 use crate::status::RECORDS;
@@ -30,6 +31,8 @@ pub(super) enum SlotMemory {
     Exchangeable(ExchangeSlots),
     /// The driver copies messages from it, and posts it.
     OfDriver(DriverSlots),
+    /// The processor reads messages from the window.
+    Window(WindowSlots),
 }
 
 impl SlotMemory {
@@ -39,6 +42,7 @@ impl SlotMemory {
             Self::Pinned(region) => Some(region.index()),
             Self::Exchangeable(slots) => Some(slots.area().index()),
             Self::OfDriver(_) => None,
+            Self::Window(slots) => Some(slots.index()),
         }
     }
 
@@ -48,6 +52,7 @@ impl SlotMemory {
             Self::Pinned(region) => region.length() / bytes.max(1),
             Self::Exchangeable(slots) => slots.length() / bytes.max(1),
             Self::OfDriver(slots) => slots.count(),
+            Self::Window(slots) => slots.count(),
         };
         count.max(1)
     }
@@ -68,6 +73,12 @@ impl From<ExchangeSlots> for SlotMemory {
 impl From<DriverSlots> for SlotMemory {
     fn from(slots: DriverSlots) -> Self {
         Self::OfDriver(slots)
+    }
+}
+
+impl From<WindowSlots> for SlotMemory {
+    fn from(slots: WindowSlots) -> Self {
+        Self::Window(slots)
     }
 }
 
@@ -200,6 +211,7 @@ impl Receiver {
             SlotMemory::Pinned(region) => region.read(slot * bytes, target),
             SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target),
             SlotMemory::OfDriver(slots) => slots.receive(target),
+            SlotMemory::Window(slots) => slots.read(slot * bytes, target),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::driver_slots::DriverSlots;
 use super::notice::Put;
+use super::window_slots::WindowSlots;
 use crate::descriptor::Order;
 use crate::region::{Borrowed, Registered};
 use crate::status::RECORDS;
@@ -99,6 +100,8 @@ pub(super) struct Sender {
     slots: Slots,
     /// Slots of the driver, once they are used.
     driver_slots: Option<(DriverSlots, Turns)>,
+    /// Slots in the window, once they are used; as long as the others.
+    window_slots: Option<(WindowSlots, Turns)>,
     /// Bytes of one message of the device.
     piece: u64,
     /// The peer takes no message in pieces.
@@ -141,6 +144,15 @@ pub(super) enum Destination<'engine> {
     Posted(&'engine Endpoint),
     /// To a region by its index, from this offset on. What is pushed next depends on it.
     Place(u32, u64),
+}
+
+/// The slots that a message is copied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// Registered memory.
+    Memory,
+    /// The window.
+    Window,
 }
 
 /// A part of a message.
@@ -209,6 +221,7 @@ impl Sender {
                 turns: Turns::new(count),
             },
             driver_slots: None,
+            window_slots: None,
             piece,
             whole,
             sent: 0,
@@ -248,8 +261,22 @@ impl Sender {
     }
 
     /// Returns the send that has to end before the next slot is free.
-    pub(super) fn blocked_by(&self) -> Option<Ticket> {
-        self.slots.turns.blocked_by()
+    pub(super) fn blocked_by(&self, via: Via) -> Option<Ticket> {
+        match via {
+            Via::Memory => self.slots.turns.blocked_by(),
+            Via::Window => self.window_slots.as_ref()?.1.blocked_by(),
+        }
+    }
+
+    /// Returns true if there are slots in the window.
+    pub(super) fn has_window_slots(&self) -> bool {
+        self.window_slots.is_some()
+    }
+
+    /// Sets the slots in the window, none of which was used.
+    pub(super) fn set_window_slots(&mut self, slots: WindowSlots) {
+        let turns = Turns::new(slots.count());
+        self.window_slots = Some((slots, turns));
     }
 
     /// Returns true if there are slots of the driver.
@@ -293,14 +320,29 @@ impl Sender {
         &mut self,
         context: &Context,
         destination: Destination<'_>,
-        bytes: &[u8],
+        (bytes, via): (&[u8], Via),
         piece: Piece,
     ) -> Result<()> {
-        let offset = self.slots.turns.next as u64 * self.slots.bytes;
-        self.slots.region.write(offset, bytes)?;
-        let place = (self.slots.region.index(), offset);
+        let size = self.slots.bytes;
+        let place = match via {
+            Via::Memory => {
+                let offset = self.slots.turns.next as u64 * size;
+                self.slots.region.write(offset, bytes)?;
+                (self.slots.region.index(), offset)
+            }
+            Via::Window => {
+                let window = self.window_slots.as_ref();
+                let (slots, turns) = window.ok_or(Refusal::OtherMethod)?;
+                let offset = turns.next as u64 * size;
+                slots.write(offset, bytes)?;
+                (slots.index(), offset)
+            }
+        };
         let ticket = self.push_at(context, destination, place, piece)?;
-        self.slots.turns.sent(ticket);
+        match (via, &mut self.window_slots) {
+            (Via::Window, Some((_, turns))) => turns.sent(ticket),
+            _ => self.slots.turns.sent(ticket),
+        }
         Ok(())
     }
 

@@ -38,8 +38,8 @@ macro_rules! techniques {
                 match self {
                     Self::Pio | Self::CopyDma => Ok(self),
                     other => Err(other.refused(
-                        "messages go through the window, since a side has no engine or uses pio: \
-                         use pio or copy-dma",
+                        "messages go through the window, since a side has no engine: use pio or \
+                         copy-dma",
                     )),
                 }
             }
@@ -77,7 +77,7 @@ macro_rules! techniques {
 techniques! {
     /// A technique of sending, see `Documentation/uldma/semantics.rst`.
     SendTechnique, "sending", {
-        /// The processor writes the message into the window.
+        /// The processor writes the message into a slot in the window, which the device reads.
         Pio, "pio";
         /// The processor copies the message into a registered slot, which the device reads.
         CopyDma, "copy-dma";
@@ -95,7 +95,7 @@ techniques! {
 techniques! {
     /// A technique of receiving, see `Documentation/uldma/semantics.rst`.
     ReceiveTechnique, "receiving", {
-        /// The device writes into the window, from where the processor reads.
+        /// The device writes into a slot in the window, from where the processor reads.
         Pio, "pio";
         /// The device writes into a registered slot, from where the processor copies.
         CopyDma, "copy-dma";
