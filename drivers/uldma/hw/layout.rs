@@ -145,13 +145,15 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0003);
+pub const VERSION: Version = Version::from_bits(0x0002_0004);
 /// The first [`VERSION`] that has endpoints.
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// The first [`VERSION`] that has [`VECTOR_NETWORK`].
 pub const VERSION_WITH_NETWORK: Version = Version::from_bits(0x0002_0002);
 /// The first [`VERSION`] that has regions with [`RegionFlags::WINDOW`].
 pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003);
+/// The first [`VERSION`] whose messages may be in memory given by lists: [`DescriptorFlags::LIST`].
+pub const VERSION_WITH_LISTS: Version = Version::from_bits(0x0002_0004);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.
@@ -502,6 +504,8 @@ word! {
         VALID = 0;
         /// The peer's endpoint is known; nothing is sent before, and what the peer sends waits.
         CONNECTED = 1;
+        /// The endpoint is the driver's: its receive descriptors may have [`DescriptorFlags::LIST`].
+        PRIVILEGED = 2;
     }
 
     fields {
@@ -538,6 +542,19 @@ pub struct EndpointEntry {
     pub most_bytes: u64,
 }
 
+/// One piece of memory of a list: consecutive bytes on the bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Segment {
+    /// Bus address of the first byte.
+    pub address: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+/// Maximum number of segments of a list.
+pub const MAX_SEGMENTS: u32 = 32;
+
 /// A run of page entries that stand for consecutive pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -556,4 +573,5 @@ const _: () = assert!(size_of::<PageEntry>() == 16);
 const _: () = assert!(size_of::<RegionEntry>() == 64);
 const _: () = assert!(size_of::<EndpointEntry>() == 64);
 const _: () = assert!(size_of::<Run>() == 16);
+const _: () = assert!(size_of::<Segment>() == 16);
 const _: () = assert!(CONTEXT_BLOCKS.end() <= MSIX_TABLE_OFFSET);

@@ -42,6 +42,12 @@ word! {
         SRC_OF_PEER = 8;
         /// The same for `dst`.
         DST_OF_PEER = 9;
+        /// Of a send, or of a receive descriptor of a
+        /// [`PRIVILEGED`](super::EndpointFlags::PRIVILEGED) endpoint: the memory is no region but a list of
+        /// [`Segment`](super::Segment). The bus address of the list is in place of the byte in the region,
+        /// and their number in place of the region. Since
+        /// [`VERSION_WITH_LISTS`](super::VERSION_WITH_LISTS).
+        LIST = 10;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::tpt::{export_right, page_right, region_right, View};
 mod message;
 mod peer;
 
-pub use message::{message, posted};
+pub use message::{listed, message, posted, posted_list, List, PeerList};
 pub use peer::{pull, push};
 
 /// Start of one side of a transfer.
@@ -50,6 +50,10 @@ pub enum Location {
     Peer(PeerLocation),
     /// In a region of a peer that a receive descriptor of the peer named.
     Posted(PeerLocation),
+    /// In memory of this node that a privileged descriptor listed.
+    Listed(List),
+    /// In memory of a peer that a receive descriptor of a privileged endpoint of the peer listed.
+    PostedList(PeerList),
 }
 
 /// A place in a region of another node.
@@ -79,19 +83,30 @@ pub struct CheckedSide {
 }
 
 impl CheckedSide {
-    /// Returns the location in a peer's memory, if the side is remote.
+    /// Returns the location in a region of a peer, if the side is in one.
     pub fn remote(&self) -> Option<&PeerLocation> {
         match &self.place {
             Location::Import { remote, .. } | Location::Peer(remote) | Location::Posted(remote) => {
                 Some(remote)
             }
-            Location::Page { .. } | Location::Region { .. } => None,
+            Location::Page { .. }
+            | Location::Region { .. }
+            | Location::Listed(_)
+            | Location::PostedList(_) => None,
+        }
+    }
+
+    /// Returns the node whose memory it is, if that is a peer.
+    pub fn peer(&self) -> Option<u32> {
+        match &self.place {
+            Location::PostedList(peer) => Some(peer.node),
+            _ => self.remote().map(|remote| remote.node),
         }
     }
 
     /// Returns true if the memory is a peer's.
     pub fn is_remote(&self) -> bool {
-        self.remote().is_some()
+        self.peer().is_some()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::completion::StatusPage;
 use crate::context::Wait;
 use crate::layout::{EndpointEntry, EndpointFlags};
 use crate::memory::{BusError, GuestMemory};
-use crate::queue::{Ring, Send};
+use crate::queue::{list_of, Ring, Send};
 use crate::tpt::View;
 use crate::transfer::{Delivery, Work};
 
@@ -156,7 +156,7 @@ impl Endpoints {
         access_check: &AccessCheck<'_, GuestMemory>,
         memories: &[&GuestMemory],
     ) -> Result<Match, Status> {
-        if send.flags != 0 {
+        if send.flags != 0 || send.is_listed && sender.space.is_some() {
             return Err(Status::NotValid);
         }
         let own = access_check.own.endpoint(send.endpoint)?;
@@ -172,6 +172,9 @@ impl Endpoints {
         // A message without bytes has no memory to be checked.
         let source = match send.length {
             0 => None,
+            bytes if send.is_listed => {
+                Some(check::listed(access_check, list_of(send.from), bytes)?)
+            }
             bytes => Some(check::message(
                 access_check,
                 sender.space,
@@ -213,11 +216,17 @@ impl Endpoints {
 
         let whose = (number, own.link_generation);
         let redirected = redirected.filter(|(_, room)| send.length <= *room);
-        let room = posted.buffer().and_then(|slot| {
-            let (to, room) = redirected.unwrap_or(slot);
-            let buffer = check::posted(view, whose, peer.space, to, room);
-            Ok((buffer?, room))
-        });
+        let may_list = peer.flags.contains(EndpointFlags::PRIVILEGED);
+        let room = match posted.listed_buffer().filter(|_| may_list) {
+            Some((list, room)) => {
+                check::posted_list(view, whose, list, room).map(|buffer| (buffer, room))
+            }
+            None => posted.buffer().and_then(|slot| {
+                let (to, room) = redirected.unwrap_or(slot);
+                let buffer = check::posted(view, whose, peer.space, to, room);
+                Ok((buffer?, room))
+            }),
+        };
         let (work, refusal) = match room {
             Err(refusal) => (Err(Status::Remote), Some(refusal)),
             Ok((_, room)) if send.length > room => (Err(Status::TooLong), Some(Status::TooLong)),

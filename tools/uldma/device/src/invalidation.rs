@@ -30,7 +30,7 @@ impl Model {
         let (kind, index) = (what.get(Invalidation::KIND), what.get(Invalidation::INDEX));
         let named_here = |side: &CheckedSide| match (kind, side.place) {
             (Invalidation::ALL, _) => true,
-            (_, Location::Peer(_)) => false,
+            (_, Location::Peer(_) | Location::Listed(_) | Location::PostedList(_)) => false,
             (Invalidation::SPACE, _) => side.space == index,
             (
                 Invalidation::REGION,
@@ -39,9 +39,11 @@ impl Model {
             _ => false,
         };
         let named_by_peer = |side: &CheckedSide| {
+            if kind == Invalidation::ALL {
+                return side.peer().is_some_and(|peer| peer as usize == node);
+            }
             let remote = side.remote().filter(|remote| remote.node as usize == node);
             remote.is_some_and(|remote| match kind {
-                Invalidation::ALL => true,
                 Invalidation::SPACE => remote.space == index,
                 Invalidation::REGION => remote.region == index,
                 _ => false,

@@ -296,8 +296,7 @@ impl Model {
                 }
                 for context in &mut node.contexts {
                     context.end_all(Status::LinkDown, |side| {
-                        side.remote()
-                            .is_some_and(|remote| remote.node as usize == peer)
+                        side.peer().is_some_and(|node| node as usize == peer)
                     });
                 }
             }

@@ -11,7 +11,7 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{descriptor, redirect, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
-use crate::check::{self, AccessCheck, PeerRegion};
+use crate::check::{self, AccessCheck, List, PeerRegion};
 use crate::layout::{DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
@@ -37,7 +37,8 @@ impl Descriptor {
     /// Returns the message that it sends, if it is a send.
     pub fn send(&self) -> Option<Send> {
         (self.op == Op::Send as u32).then_some(Send {
-            flags: self.flags & !(descriptor::FENCE | descriptor::LINK | descriptor::MORE),
+            flags: self.flags & !(descriptor::FENCE | descriptor::LINK | descriptor::MORE | LIST),
+            is_listed: self.flags & LIST != 0,
             endpoint: self.destination.0,
             from: self.source,
             length: self.length,
@@ -51,6 +52,12 @@ impl Descriptor {
             return Err(Status::NotValid);
         }
         Ok((self.destination, self.length))
+    }
+
+    /// Returns the list and the length of the buffer that it posts, if it posts one as a list.
+    pub fn listed_buffer(&self) -> Option<(List, u64)> {
+        let posts = self.op == Op::Recv as u32 && self.flags == LIST;
+        posts.then_some((list_of(self.destination), self.length))
     }
 
     /// Returns true if the receiver may redirect its message.
@@ -126,11 +133,21 @@ impl Descriptor {
     }
 }
 
+/// The flag of memory that is given as a list.
+const LIST: u32 = DescriptorFlags::LIST.bits();
+
+/// Returns the list in place of a region and a byte in it.
+pub fn list_of((segments, address): (u32, u64)) -> List {
+    List { address, segments }
+}
+
 /// A message to send, as a descriptor asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
     /// Flags that do not exist.
     pub flags: u32,
+    /// The memory is given as a list.
+    pub is_listed: bool,
     /// The sender's endpoint.
     pub endpoint: u32,
     /// Region and first byte.

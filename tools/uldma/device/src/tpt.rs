@@ -8,9 +8,10 @@
 use std::cell::Cell;
 
 use crate::abi::Status;
+use crate::check::List;
 use crate::layout::{
-    EndpointEntry, EndpointFlags, PageEntry, PageWord, RegionEntry, RegionFlags, Run,
-    MAX_ENDPOINTS, TABLE_BLOCK_SIZE,
+    EndpointEntry, EndpointFlags, PageEntry, PageWord, RegionEntry, RegionFlags, Run, Segment,
+    MAX_ENDPOINTS, MAX_SEGMENTS, TABLE_BLOCK_SIZE,
 };
 use crate::memory::{Bus, BusError, Right};
 
@@ -18,6 +19,7 @@ const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;
 const REGION_ENTRY_SIZE: u64 = size_of::<RegionEntry>() as u64;
 const ENDPOINT_ENTRY_SIZE: u64 = size_of::<EndpointEntry>() as u64;
 const RUN_SIZE: u64 = size_of::<Run>() as u64;
+const SEGMENT_SIZE: u64 = size_of::<Segment>() as u64;
 
 /// Limit of runs that are searched for a page entry; the other runs of a region can be used by the
 /// kernel only.
@@ -367,6 +369,39 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             entry: run.first.checked_add(skip).ok_or(EntryError::NotValid)?,
             pages: run.count - skip,
         })
+    }
+
+    /// Passes bus address and number of the `bytes` bytes behind the first `skip` of a list to
+    /// `each`, by segment. [`Status::Bounds`] if the list is too long, or has fewer bytes.
+    pub fn listed(
+        &self,
+        list: List,
+        skip: u64,
+        bytes: u64,
+        mut each: impl FnMut(u64, u64),
+    ) -> Result<(), Status> {
+        if list.segments > MAX_SEGMENTS {
+            return Err(Status::Bounds);
+        }
+        let (mut skip, mut left) = (skip, bytes);
+        for number in 0..u64::from(list.segments) {
+            if left == 0 {
+                break;
+            }
+            let place = number * SEGMENT_SIZE;
+            let (address, length) = (
+                self.load(list.address, place)?,
+                self.load(list.address, place + 8)?,
+            );
+            let skipped = skip.min(length);
+            skip -= skipped;
+            let taken = left.min(length - skipped);
+            left -= taken;
+            if taken > 0 {
+                each(address.checked_add(skipped).ok_or(Status::BusError)?, taken);
+            }
+        }
+        (left == 0).then_some(()).ok_or(Status::Bounds)
     }
 }
 

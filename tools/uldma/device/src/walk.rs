@@ -179,6 +179,18 @@ pub fn segments<B: Bus + ?Sized>(
             remote
         }
         Location::Peer(remote) | Location::Posted(remote) => remote,
+        Location::Listed(list) => {
+            let each = |address, bytes| append(segments, address, bytes);
+            access_check.own.listed(list, done, length, each)?;
+            return Ok((Owner::Own, Memory::Bus));
+        }
+        Location::PostedList(peer) => {
+            let view = access_check.peer(peer.node, peer.link_generation)?;
+            let each = |address, bytes| append(segments, address, bytes);
+            view.listed(peer.list, done, length, each)
+                .map_err(|_| Status::Remote)?;
+            return Ok((Owner::Peer(peer.node), Memory::Bus));
+        }
     };
     let peer = access_check.peer(remote.node, remote.link_generation)?;
     let exported = match side.place {

@@ -11,6 +11,26 @@ use crate::layout::RegionFlags;
 use crate::memory::Bus;
 use crate::tpt::View;
 
+/// A list of segments in a node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Bus address.
+    pub address: u64,
+    /// Number of segments.
+    pub segments: u32,
+}
+
+/// A list of segments of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerList {
+    /// The node.
+    pub node: u32,
+    /// Generation of the link to it.
+    pub link_generation: u32,
+    /// The list in its memory.
+    pub list: List,
+}
+
 /// Checks the memory of a message to send, in a region of `space` (of any space, for `None`).
 pub fn message<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
@@ -48,4 +68,41 @@ pub fn posted<B: Bus + ?Sized>(
             position,
         }),
     })
+}
+
+/// Checks the memory of a message to send that a privileged context has listed.
+pub fn listed<B: Bus + ?Sized>(
+    access_check: &AccessCheck<'_, B>,
+    list: List,
+    bytes: u64,
+) -> Result<CheckedSide, Status> {
+    holds(&access_check.own, list, bytes)?;
+    Ok(CheckedSide {
+        space: 0,
+        place: Location::Listed(list),
+    })
+}
+
+/// Checks a buffer that a privileged endpoint of a node has posted as a list: all of it, whatever the
+/// message needs. `node` and `link_generation` are those by which the sender knows the node.
+pub fn posted_list<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    (node, link_generation): (u32, u32),
+    list: List,
+    bytes: u64,
+) -> Result<CheckedSide, Status> {
+    holds(view, list, bytes)?;
+    Ok(CheckedSide {
+        space: 0,
+        place: Location::PostedList(PeerList {
+            node,
+            link_generation,
+            list,
+        }),
+    })
+}
+
+/// Checks that the segments of a list hold so many bytes.
+fn holds<B: Bus + ?Sized>(view: &View<'_, B>, list: List, bytes: u64) -> Result<(), Status> {
+    view.listed(list, 0, bytes, |_, _| ())
 }
