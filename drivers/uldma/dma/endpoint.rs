@@ -67,7 +67,28 @@ pub(crate) struct EndpointSetup {
     pub(crate) timeout_ms: u32,
     /// Bytes of the longest message that may be sent.
     pub(crate) most_bytes: u64,
+    /// Receive descriptors may be lists of bus addresses, so that no process may write them.
+    pub(crate) privileged: bool,
 }
+
+/// The owner of an endpoint: what its receptions wake, and what it is charged.
+pub(crate) struct EndpointOwner {
+    events: Arc<Events>,
+    _share: Share,
+}
+
+impl EndpointOwner {
+    /// Creates an owner that pays `share`; receptions wake `events`.
+    pub(crate) fn new(events: &Arc<Events>, share: Share) -> Self {
+        Self {
+            events: events.clone(),
+            _share: share,
+        }
+    }
+}
+
+/// Proof that the device does not access what was posted to an endpoint any more.
+pub(crate) struct Released(());
 
 /// The endpoint of a peer, as its owner has named it.
 #[derive(Clone, Copy)]
@@ -113,10 +134,10 @@ impl Endpoint {
 struct Taken {
     ring: (Arc<SharedPage>, DmaAddress),
     status: (Arc<StatusPage>, DmaAddress),
-    events: Arc<Events>,
+    /// None for an endpoint of the driver.
+    owner: Option<EndpointOwner>,
     /// Receptions that woke waiters.
     seen: u64,
-    _share: Share,
 }
 
 impl Taken {
@@ -172,7 +193,7 @@ impl Endpoints {
         state.map_or((0, 0), |state| (state.table.directory(), state.capacity))
     }
 
-    /// Creates an endpoint, which waits for its connection. Receptions wake `events`.
+    /// Creates an endpoint of `owner`, or of the driver, which waits for its connection.
     ///
     /// # Errors
     ///
@@ -182,8 +203,7 @@ impl Endpoints {
         &self,
         dev: &Device<Bound>,
         setup: EndpointSetup,
-        events: &Arc<Events>,
-        share: Share,
+        owner: Option<EndpointOwner>,
     ) -> Result<Endpoint> {
         let ring = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
         let status = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
@@ -205,13 +225,12 @@ impl Endpoints {
         let taken = Taken {
             ring: (ring.clone(), ring_address),
             status: (status.clone(), status_address),
-            events: events.clone(),
+            owner,
             seen: 0,
-            _share: share,
         };
         state.taken.insert(reserved.into_node(index, taken));
         let entry = EndpointEntry {
-            flags: EndpointFlags::VALID,
+            flags: EndpointFlags::VALID | EndpointFlags::PRIVILEGED.when(setup.privileged),
             space: setup.space,
             generation,
             receive_ring: ring_address,
@@ -250,18 +269,19 @@ impl Endpoints {
         if !link.up {
             return Err(enotconn());
         }
-        let flags = EndpointFlags::VALID | EndpointFlags::CONNECTED;
+        let mut state = self.state.lock();
+        let state = Option::as_mut(&mut *state).ok_or(ENODEV)?;
+        let own = state.table.get(endpoint.index)?;
+        let flags = own.flags | EndpointFlags::CONNECTED;
         let flags = flags
             .try_with(EndpointFlags::NODE, peer.node)
             .ok_or(EINVAL)?;
-        let mut state = self.state.lock();
-        let state = Option::as_mut(&mut *state).ok_or(ENODEV)?;
         let entry = EndpointEntry {
             flags,
             peer_endpoint: peer.index,
             peer_generation: peer.generation,
             link_generation: link.generation,
-            ..state.table.get(endpoint.index)?
+            ..own
         };
         state.table.connect(endpoint.index, entry)?;
         endpoint.link = Some((peer.node, link.generation));
@@ -274,7 +294,7 @@ impl Endpoints {
     ///
     /// `ETIMEDOUT` if the device does not confirm the invalidation. The endpoint has ended
     /// nevertheless, and its pages and entry are kept until unbind.
-    pub(crate) fn release(&self, hw: Hw<'_>, endpoint: &Endpoint) -> Result {
+    pub(crate) fn release(&self, hw: Hw<'_>, endpoint: &Endpoint) -> Result<Released> {
         self.with(|state| {
             state.table.retract(endpoint.index);
             Ok(())
@@ -287,7 +307,7 @@ impl Endpoints {
                 taken.unmap(hw.dev());
             }
             state.ids.release_id(usize::try_from(endpoint.index)?);
-            Ok(())
+            Ok(Released(()))
         })
     }
 
@@ -296,11 +316,12 @@ impl Endpoints {
         act(Option::as_mut(&mut *state).ok_or(ENODEV)?)
     }
 
-    /// Returns the number of entries in use, including those that are kept until unbind.
+    /// Returns the number of entries that programs use, including those that are kept until unbind.
     pub(crate) fn used(&self) -> usize {
         let state = self.state.lock();
         let state = state.as_ref();
-        state.map_or(0, |state| state.taken.keys().count())
+        let owned = |state: &State| state.taken.values().filter(|it| it.owner.is_some()).count();
+        state.map_or(0, owned)
     }
 
     /// Wakes the open files of endpoints with new receptions.
@@ -311,20 +332,22 @@ impl Endpoints {
         };
         for taken in state.taken.values_mut() {
             let completed = taken.status.0.completed();
-            if core::mem::replace(&mut taken.seen, completed) != completed {
-                taken.events.wake();
+            let is_new = core::mem::replace(&mut taken.seen, completed) != completed;
+            if let Some(owner) = taken.owner.as_ref().filter(|_| is_new) {
+                owner.events.wake();
             }
         }
     }
 
     /// Unmaps all pages; the device does no DMA any more.
-    pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>) -> Released {
         let Some(mut state) = self.state.lock().take() else {
-            return;
+            return Released(());
         };
         while let Some(first) = state.taken.cursor_front_mut() {
             let (_, node) = first.remove_current();
             node.to_key_value().1.unmap(dev);
         }
+        Released(())
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     device::Shared,
     dma::endpoint::{
         Endpoint,
+        EndpointOwner,
         EndpointSetup,
         PeerEndpoint, //
     },
@@ -70,9 +71,11 @@ impl FileEndpoint {
             space: space.id(),
             timeout_ms,
             most_bytes,
+            privileged: false,
         };
+        let owner = EndpointOwner::new(events, share);
         let dev = guard.dev();
-        let endpoint = shared.endpoints.create(dev, setup, events, share)?;
+        let endpoint = shared.endpoints.create(dev, setup, Some(owner))?;
         let offsets = &shared.mmap_offsets;
         let ring = Backing::Queue(endpoint.ring().clone());
         let ring = offsets.add(number, 1, ring, true);
@@ -140,7 +143,7 @@ impl FileEndpoint {
         match shared.gate.enter() {
             Some(guard) => {
                 let hw = Hw::new(guard.dev(), &*shared.hw);
-                shared.endpoints.release(hw, &self.endpoint)
+                shared.endpoints.release(hw, &self.endpoint).map(drop)
             }
             None => Ok(()),
         }
