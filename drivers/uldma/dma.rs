@@ -9,3 +9,4 @@ pub(crate) mod engine;
 pub(crate) mod method;
 pub(crate) mod queue;
 pub(crate) mod sched_notify;
+pub(crate) mod send_queue;

@@ -36,6 +36,7 @@ pub(crate) mod ivshmem;
 pub(crate) mod layout;
 pub(crate) mod le;
 mod link_message;
+pub(crate) mod lists;
 pub(crate) mod loopback;
 mod registers;
 pub(crate) mod table;
@@ -215,6 +216,9 @@ pub(crate) struct KernelQueues {
     pub(crate) copies: u32,
     /// Context of the queue for invalidations, which do not wait for copies.
     pub(crate) invalidations: u32,
+    /// Context of the queue for packets of the network interface, if the device takes memory that is
+    /// given by lists.
+    pub(crate) packets: Option<u32>,
 }
 
 /// A place in a region.
@@ -518,6 +522,11 @@ impl<'a> Hw<'a> {
     /// [`Hardware::network_doorbell`].
     pub(crate) fn network_doorbell(self) -> u32 {
         self.ops.network_doorbell()
+    }
+
+    /// [`Hardware::kernel_queues`].
+    pub(crate) fn kernel_queues(self) -> Option<KernelQueues> {
+        self.ops.kernel_queues()
     }
 
     /// [`Hardware::in_section`].

@@ -10,6 +10,8 @@
 struct device;
 struct napi_struct;
 struct net_device;
+struct page;
+struct page_pool;
 struct sk_buff;
 
 /* Offloads of a device, and what a receiver of its packets accepts. */
@@ -92,6 +94,25 @@ int uldma_skb_receive(struct napi_struct *napi, struct sk_buff *skb,
 		      const struct uldma_offload *offload);
 void uldma_skb_drop(struct sk_buff *skb);
 void uldma_skb_consume(struct sk_buff *skb);
+
+/* A piece of a packet, as a device sees it. */
+struct uldma_piece {
+	u64 address;
+	u64 bytes;
+};
+
+int uldma_skb_map(struct device *dev, const struct sk_buff *skb, u32 from,
+		  struct uldma_piece *pieces, u32 most);
+void uldma_skb_unmap(struct device *dev, const struct uldma_piece *pieces,
+		     u32 count);
+
+struct page_pool *uldma_page_pool_new(struct device *dev, u32 pages);
+void uldma_page_pool_free(struct page_pool *pool);
+struct page *uldma_page_pool_alloc(struct page_pool *pool, u64 *address);
+void uldma_page_pool_put(struct page_pool *pool, struct page *page);
+void uldma_skb_add_page(struct sk_buff *skb, struct page_pool *pool,
+			struct page *page, u32 bytes);
+u32 uldma_skb_max_pages(void);
 
 void uldma_bh_disable(void);
 void uldma_bh_enable(void);

@@ -124,6 +124,14 @@ pub(crate) fn network() -> bool {
     parameter(&module_parameters::network) != 0
 }
 
+/// Returns the bytes from which on the engine moves a packet; none if it moves no packets.
+pub(crate) fn network_engine() -> Option<u32> {
+    match parameter(&module_parameters::network_engine_bytes) {
+        0 => None,
+        bytes => Some(bytes),
+    }
+}
+
 /// Returns the bytes of the range of the own section that each peer writes packets to; 0 for the
 /// default.
 pub(crate) fn network_bytes() -> usize {

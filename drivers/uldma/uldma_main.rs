@@ -167,5 +167,9 @@ kernel::prelude::module! {
             default: 0,
             description: "Bytes of the window that each peer can write packets to, 16 KiB or more; 0: a quarter of this node's section for all peers, up to 1 MiB each",
         },
+        network_engine_bytes: u32 {
+            default: 0,
+            description: "Bytes of a packet from which on the adapter's engine moves it, if both nodes have this; 4096 fits, since it takes a page of the receiver; 0: processors copy all packets",
+        },
     },
 }

@@ -153,7 +153,10 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXPORTS,
         *LIFE,
     ),
-    r"(kernel_ext/)?net(/.*)?\.rs|netdev\.[ch]": (*NETWORK, *LIFE),
+    r"(kernel_ext/)?net(/.*)?\.rs|net(dev|dma)\.[ch]|dma/send_queue\.rs|hw/lists\.rs": (
+        *NETWORK,
+        *LIFE,
+    ),
     r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
         *LINK,

@@ -99,8 +99,8 @@ const TIMEOUT: Delta = Delta::from_secs(2);
 /// log2 of the maximum number of page entries in use.
 const MAX_PAGE_SHIFT: u32 = 24;
 
-/// Number of contexts for the kernel's queues.
-const KERNEL_QUEUES: u32 = 2;
+/// Number of contexts for the kernel's queues; one less without the network's.
+const KERNEL_QUEUES: u32 = 3;
 
 /// An adapter that is bound.
 #[pin_data]
@@ -110,6 +110,8 @@ pub(crate) struct Adapter {
     geometry: Geometry,
     /// Number of contexts, including those that are not for programs.
     contexts: u32,
+    /// The last contexts are for the kernel's queues.
+    queues: u32,
     /// The network interface has an interrupt of its own.
     has_network_vector: bool,
     /// The pages of the contexts' registers, if the kernel has queues to wake.
@@ -211,7 +213,16 @@ impl Adapter {
         }
 
         let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
-        let context_pages = if contexts > 1 + KERNEL_QUEUES && has_queue {
+        let has_lists =
+            version.get(Version::MINOR) >= layout::VERSION_WITH_LISTS.get(Version::MINOR);
+        let sends_packets = has_lists && params::network();
+        let queues = match contexts.saturating_sub(2) {
+            _ if !has_queue => 0,
+            left if left >= KERNEL_QUEUES && sends_packets => KERNEL_QUEUES,
+            left if left >= KERNEL_QUEUES - 1 => KERNEL_QUEUES - 1,
+            _ => 0,
+        };
+        let context_pages = if queues > 0 {
             let bar = pdev.iomap_region(layout::BAR_CONTEXT, c"uldma/context")?;
             Some(bar.into_devres()?)
         } else {
@@ -226,10 +237,7 @@ impl Adapter {
             backend: Backend::Adapter,
             node,
             nodes,
-            contexts: match context_pages {
-                Some(_) => contexts - KERNEL_QUEUES,
-                None => contexts,
-            },
+            contexts: contexts - queues,
             methods,
             cpus: bar.read(reg::CPUS),
             shadow_shift,
@@ -251,6 +259,7 @@ impl Adapter {
             window,
             geometry,
             contexts,
+            queues,
             has_network_vector,
             context_pages,
             context_frame,
@@ -527,6 +536,9 @@ impl Hardware for Adapter {
         self.context_pages.as_ref().map(|_| KernelQueues {
             copies: self.contexts - 1,
             invalidations: self.contexts - 2,
+            packets: params::network_engine()
+                .filter(|_| self.queues == KERNEL_QUEUES)
+                .map(|_| self.contexts - KERNEL_QUEUES),
         })
     }
 

@@ -160,9 +160,9 @@ pub const MAX_NODES: usize = 8;
 pub const SCRATCHPADS: usize = 8;
 /// Maximum number of contexts of a device; context 0 is the kernel's.
 pub const MAX_CONTEXTS: u32 = 256;
-/// Default number of contexts: the kernel's, six for programs, and the last two, which a driver can
+/// Default number of contexts: the kernel's, six for programs, and the last three, which a driver can
 /// use for its queues.
-pub const DEFAULT_CONTEXTS: u32 = 9;
+pub const DEFAULT_CONTEXTS: u32 = 10;
 
 word! {
     /// Value of [`reg::VERSION`].

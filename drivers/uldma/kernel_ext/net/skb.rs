@@ -78,7 +78,7 @@ impl SkBuff {
         skb
     }
 
-    fn as_ptr(&self) -> *mut c_void {
+    pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr()
     }
 
