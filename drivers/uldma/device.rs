@@ -482,6 +482,11 @@ impl Handler for Shared {
         network.driver().announced(peer, msg)
     }
 
+    fn network_endpoint(&self, _peer: u32, _msg: &message::NetworkEndpoint) -> Result {
+        // This node does not say that it understands it.
+        Err(eproto())
+    }
+
     fn link_up(&self, peer: u32) {
         self.segments.peer_began(&self.segment_ctx(), peer);
         self.connections.peer_began(&self.conn_ctx(), peer);

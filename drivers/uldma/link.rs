@@ -73,6 +73,12 @@ pub(crate) trait Handler {
     ///
     /// `EPROTO` if the peer breaks the rules.
     fn network(&self, peer: u32, message: &message::Network) -> Result;
+    /// Handles a message about an endpoint of the network interface.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    fn network_endpoint(&self, peer: u32, message: &message::NetworkEndpoint) -> Result;
     /// Handles a link that came up: the peer has revoked everything of the last session.
     fn link_up(&self, peer: u32);
     /// Handles a link that went down. When this returns, no process writes the peer's section any
@@ -295,6 +301,7 @@ impl Link {
             Message::SegmentLeft(offset, count) => handler.segment_left(node, offset, count),
             Message::Connection(ref connection) => handler.connection(node, connection),
             Message::Network(ref network) => return handler.network(node, network),
+            Message::NetworkEndpoint(ref it) => return handler.network_endpoint(node, it),
         }
         Ok(())
     }

@@ -7,12 +7,14 @@
 //! groups are copied into all of them by queue 0, which never stops.
 
 mod counters;
+mod engine;
 mod frame;
 mod interface;
 mod moderation;
 mod queue;
 mod range;
 mod receive;
+mod reception;
 mod ring;
 mod transmit;
 

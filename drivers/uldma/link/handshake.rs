@@ -24,6 +24,8 @@ const MAGIC: u64 = 0x6b6e_696c_616d_6475;
 const VERSIONS: (u32, u32) = (1, 1);
 /// Feature: the node understands messages about the network interface.
 pub(super) const NETWORK: u64 = 1 << 0;
+/// Feature: it also understands messages about endpoints of the network interface.
+pub(super) const NETWORK_ENGINE: u64 = 1 << 1;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,12 @@ impl Terms {
     /// Returns true if both nodes understand messages about the network.
     pub(crate) fn has_network(&self) -> bool {
         self.features & NETWORK != 0
+    }
+
+    /// Returns true if both nodes understand messages about endpoints of the network.
+    pub(crate) fn has_network_engine(&self) -> bool {
+        let both = NETWORK | NETWORK_ENGINE;
+        self.features & both == both
     }
 }
 

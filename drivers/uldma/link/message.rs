@@ -28,7 +28,10 @@ pub(crate) use connection::{
     Connection,
     RawWindowRange, //
 };
-pub(crate) use network::Network;
+pub(crate) use network::{
+    Network,
+    NetworkEndpoint, //
+};
 
 word! {
     /// First word of a message.
@@ -113,6 +116,7 @@ pub(crate) enum Message {
     SegmentLeft(u64, u32),
     Connection(Connection),
     Network(Network),
+    NetworkEndpoint(NetworkEndpoint),
 }
 
 /// Returns the first word of a message.
@@ -147,6 +151,7 @@ impl Message {
             Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0]),
             Self::Connection(ref connection) => connection.encode(),
             Self::Network(ref network) => network.encode(),
+            Self::NetworkEndpoint(ref endpoint) => endpoint.encode(),
         };
         let [a, b, c, d] = body;
         [head(kind, request), a, b, c, d, 0, 0, 0].map(Le::new)
@@ -188,6 +193,9 @@ impl Message {
             SEGMENT_GONE => Self::SegmentGone(a),
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
             network::KIND => Self::Network(Network::decode(request, [a, b, c, d])),
+            network::ENDPOINT_KIND => {
+                Self::NetworkEndpoint(NetworkEndpoint::decode(request, [a, b, c, d])?)
+            }
             kind => Self::Connection(Connection::decode(kind, request, [a, b, c, d])?),
         };
         if message.encode() == *raw {
@@ -260,6 +268,12 @@ mod tests {
                 accepts: 1,
             }),
             Message::Network(Network::NONE),
+            Message::NetworkEndpoint(NetworkEndpoint {
+                key: 1,
+                index: u32::MAX,
+                generation: u64::MAX,
+                most_bytes: u32::MAX,
+            }),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }

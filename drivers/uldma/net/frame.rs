@@ -27,6 +27,9 @@ pub(super) const BLOCK: usize = 64;
 pub(super) const HEADER: usize = 2 * size_of::<u64>();
 /// Bytes of the shortest packet: an Ethernet header.
 pub(super) const SHORTEST: u32 = 14;
+/// Bytes that a frame has of a packet whose other bytes the engine moves: enough for the headers, and a
+/// whole number of blocks with the header.
+pub(super) const SPLIT: u32 = 240;
 /// Bytes of the longest packet: the largest MTU, and an Ethernet header with a VLAN tag.
 pub(super) const LONGEST: u32 = 65535 + 18;
 

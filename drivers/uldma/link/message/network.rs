@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The message about the network interface.
+//! The messages about the network interface.
+
+use kernel::prelude::*;
 
 use super::{
     Body,
     RawWindowRange, //
 };
-use crate::hw::layout::word::*;
+use crate::{
+    hw::layout::word::*,
+    kernel_ext::errno::eproto, //
+};
 
 pub(super) const KIND: u8 = 14;
+pub(super) const ENDPOINT_KIND: u8 = 15;
 
 word! {
     /// Word 3 of the message.
@@ -62,5 +68,43 @@ impl Network {
             max_frame: receiver.get(Receiver::MAX_FRAME),
             accepts: receiver.get(Receiver::ACCEPTS),
         }
+    }
+}
+
+/// The endpoint of the sender that takes packets of the receiver, for the ring `key` that the next
+/// [`Network`] message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NetworkEndpoint {
+    pub(crate) key: u32,
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+    /// Bytes of the largest message.
+    pub(crate) most_bytes: u32,
+}
+
+impl NetworkEndpoint {
+    /// Returns kind, number and words of the message.
+    pub(super) fn encode(&self) -> (u8, u32, Body) {
+        let body = [
+            self.index.into(),
+            self.generation,
+            self.most_bytes.into(),
+            0,
+        ];
+        (ENDPOINT_KIND, self.key, body)
+    }
+
+    /// Decodes a message of a peer.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` for numbers that are too large.
+    pub(super) fn decode(key: u32, [index, generation, most_bytes, _]: Body) -> Result<Self> {
+        Ok(Self {
+            key,
+            index: u32::try_from(index).map_err(|_| eproto())?,
+            generation,
+            most_bytes: u32::try_from(most_bytes).map_err(|_| eproto())?,
+        })
     }
 }
