@@ -482,17 +482,18 @@ impl Handler for Shared {
         network.driver().announced(peer, msg)
     }
 
-    fn network_endpoint(&self, _peer: u32, _msg: &message::NetworkEndpoint) -> Result {
-        // This node does not say that it understands it.
-        Err(eproto())
+    fn network_endpoint(&self, peer: u32, msg: &message::NetworkEndpoint) -> Result {
+        let network = self.network.as_ref().ok_or_else(eproto)?;
+        network.driver().endpoint_announced(peer, msg)
     }
 
     fn link_up(&self, peer: u32) {
         self.segments.peer_began(&self.segment_ctx(), peer);
         self.connections.peer_began(&self.conn_ctx(), peer);
         if let (Some(network), Ok(link)) = (&self.network, self.link.peer(peer)) {
-            let has_network = link.describe().terms.has_network();
-            network.driver().link_up(peer, has_network);
+            let terms = link.describe().terms;
+            let (has_network, has_engine) = (terms.has_network(), terms.has_network_engine());
+            network.driver().link_up(peer, has_network, has_engine);
         }
         self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }
@@ -522,7 +523,9 @@ impl ProgressOps for Shared {
         self.segments.resend(&self.segment_ctx());
         if let Some(network) = &self.network {
             // As above.
-            let _ = network.driver().work(hw, &self.link, network);
+            let _ = network
+                .driver()
+                .work(hw, &self.link, &self.endpoints, network);
         }
         heard || ended || moved
     }

@@ -83,6 +83,9 @@ impl<'bound> Binding<'bound> {
         if let Some(queues) = &shared.queues {
             queues.enable(hw)?;
         }
+        if let Some(network) = &shared.network {
+            network.driver().enable(hw)?;
+        }
         shared.worker.start(shared.clone());
         if let Some(queues) = &shared.queues {
             queues.measure_completion(hw);
@@ -114,7 +117,10 @@ impl Drop for Binding<'_> {
             queues.tear_down(dev);
         }
         shared.contexts.tear_down(dev);
-        shared.endpoints.tear_down(dev);
+        let released = shared.endpoints.tear_down(dev);
+        if let Some(network) = &shared.network {
+            network.driver().tear_down(dev, &released);
+        }
         // The tables have the last references to the pages from here on, and their charge.
         shared.end_exchange();
         shared.tpt.tear_down(dev);

@@ -484,7 +484,9 @@ impl Peer {
 
 /// Returns the offer of this node.
 fn own_offer(hw: Hw<'_>) -> Result<Offer> {
+    let sends_packets = hw.kernel_queues().is_some_and(|it| it.packets.is_some());
     let features = match network::Plan::of(hw.geometry()) {
+        Some(_) if sends_packets => handshake::NETWORK | handshake::NETWORK_ENGINE,
         Some(_) => handshake::NETWORK,
         None => 0,
     };

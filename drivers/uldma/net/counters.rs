@@ -62,6 +62,10 @@ counters! {
     tx_packets,
     /// Bytes of these.
     tx_bytes,
+    /// Packets of these that the engine moves.
+    tx_engine,
+    /// Packets that the engine did not move, and that were dropped.
+    tx_engine_failed,
     /// Packets that were dropped because the peer has no network, or no room within the deadline.
     tx_dropped,
     /// Packets that were dropped because they are longer than what the peer takes.
@@ -78,6 +82,8 @@ counters! {
     rx_bytes,
     /// Packets of these that are for groups.
     rx_multicast,
+    /// Packets of these that the engine has moved.
+    rx_engine,
     /// Packets that were dropped for lack of memory.
     rx_dropped,
     /// Packets that were dropped because their offloads do not fit them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames as they stand in a ring: a header of two words, and the packet.
+//! Frames as they stand in a ring: a header of two words, and the packet, or its first bytes.
 //!
 //! A frame begins at a multiple of [`BLOCK`] bytes. Its packet continues at the start of the ring
 //! when it reaches the end.
@@ -35,6 +35,8 @@ pub(super) const LONGEST: u32 = 65535 + 18;
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CSUM: u8 = 1;
+/// The frame is to be passed, since the engine could not move the packet. Alone.
+const VOID: u8 = 2;
 /// `VIRTIO_NET_HDR_GSO_NONE`.
 const GSO_NONE: u8 = 0;
 
@@ -59,6 +61,8 @@ word! {
     struct Places(u64);
 
     fields {
+        /// Bytes of the packet that are in the frame, if the engine moves the others; else 0.
+        SPLIT: u16 = 63, 48;
         /// Place of the checksum behind its start.
         CSUM_OFFSET: u16 = 47, 32;
         /// Start of the bytes that the checksum is of.
@@ -71,12 +75,32 @@ word! {
 /// The words of a header as they stand in the window.
 pub(super) type RawHeader = [Le<u64>; 2];
 
+/// The way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// All of it is in the frame.
+    Ring,
+    /// So many bytes are in the frame, and the engine has moved the others.
+    Engine(u32),
+    /// The engine could not move the others.
+    Void(u32),
+}
+
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Bytes of the packet.
     pub(super) bytes: u32,
+    pub(super) way: Way,
     pub(super) offload: Offload,
+}
+
+/// What a node has agreed to take.
+#[derive(Clone, Copy)]
+pub(super) struct Accepts {
+    pub(super) offloads: Offloads,
+    /// Bytes that the engine may move.
+    pub(super) by_engine: u32,
 }
 
 /// Returns the bytes of `blocks` blocks.
@@ -103,14 +127,35 @@ pub(super) fn longest(blocks: u32) -> u32 {
 }
 
 impl Header {
+    /// Returns the bytes of the packet that are in the frame.
+    pub(super) fn bytes_in_frame(&self) -> u32 {
+        match self.way {
+            Way::Ring => self.bytes,
+            Way::Engine(split) | Way::Void(split) => split,
+        }
+    }
+
+    /// Returns the number of blocks of the frame.
+    pub(super) fn blocks(&self) -> u32 {
+        blocks(self.bytes_in_frame())
+    }
+
     /// Encodes the header.
     pub(super) fn encode(&self) -> RawHeader {
+        let (flags, split) = match self.way {
+            Way::Ring => (self.offload.flags, 0),
+            Way::Engine(split) => (self.offload.flags, split),
+            Way::Void(split) => (VOID, split),
+        };
+        // At most `SPLIT` in what this node writes; what it reads has 16 bits.
+        let split = u16::try_from(split).unwrap_or(0);
         let length = Length::NONE
             .with(Length::BYTES, self.bytes)
-            .with(Length::FLAGS, self.offload.flags)
+            .with(Length::FLAGS, flags)
             .with(Length::GSO_TYPE, self.offload.gso_type)
             .with(Length::HDR_LEN, self.offload.hdr_len);
         let places = Places::NONE
+            .with(Places::SPLIT, split)
             .with(Places::GSO_SIZE, self.offload.gso_size)
             .with(Places::CSUM_START, self.offload.csum_start)
             .with(Places::CSUM_OFFSET, self.offload.csum_offset);
@@ -123,20 +168,28 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// `EPROTO` if the packet is shorter or longer than packets are, if it is not in the ring as a
-    /// whole, if it leaves to this node what it does not `accept`, or for bits that are not listed.
+    /// `EPROTO` if the packet is shorter or longer than packets are, if the frame is not in the ring as
+    /// a whole, if it leaves to this node or to the engine what it does not `accept`, or for bits that are
+    /// not listed.
     pub(super) fn decode(
         raw: &RawHeader,
         pending: u32,
         max_frame: u32,
-        accepts: Offloads,
+        accepts: Accepts,
     ) -> Result<Self> {
         let [length, places] = raw.map(Le::get);
         let (length, places) = (Length::from_bits(length), Places::from_bits(places));
+        let split = u32::from(places.get(Places::SPLIT));
+        let flags = length.get(Length::FLAGS);
         let header = Self {
             bytes: length.get(Length::BYTES),
+            way: match (split, flags) {
+                (0, _) => Way::Ring,
+                (split, VOID) => Way::Void(split),
+                (split, _) => Way::Engine(split),
+            },
             offload: Offload {
-                flags: length.get(Length::FLAGS),
+                flags: if flags == VOID && split > 0 { 0 } else { flags },
                 gso_type: length.get(Length::GSO_TYPE),
                 hdr_len: length.get(Length::HDR_LEN),
                 gso_size: places.get(Places::GSO_SIZE),
@@ -145,9 +198,16 @@ impl Header {
             },
         };
         let is_complete = (SHORTEST..=max_frame).contains(&header.bytes)
-            && blocks(header.bytes) <= pending
+            && header.blocks() <= pending
             && header.encode() == *raw;
-        if is_complete && accepts.contains(header.offloads()?) {
+        let is_split_well = match header.way {
+            Way::Ring => true,
+            Way::Engine(split) | Way::Void(split) => {
+                let moved = header.bytes.saturating_sub(split);
+                (SHORTEST..=SPLIT).contains(&split) && (1..=accepts.by_engine).contains(&moved)
+            }
+        };
+        if is_complete && is_split_well && accepts.offloads.contains(header.offloads()?) {
             Ok(header)
         } else {
             Err(eproto())
@@ -181,6 +241,7 @@ mod tests {
     fn header(bytes: u32, flags: u8, gso_type: u8) -> Header {
         Header {
             bytes,
+            way: Way::Ring,
             offload: Offload {
                 flags,
                 gso_type,
@@ -192,7 +253,11 @@ mod tests {
         }
     }
 
-    fn decode(header: &Header, pending: u32, accepts: Offloads) -> Result<Header> {
+    fn decode(header: &Header, pending: u32, offloads: Offloads) -> Result<Header> {
+        let accepts = Accepts {
+            offloads,
+            by_engine: 0,
+        };
         Header::decode(&header.encode(), pending, MAX, accepts)
     }
 
@@ -242,8 +307,39 @@ mod tests {
         assert_eq!(decode(&header(60, 2, 0), 9, Offloads::ALL), Err(eproto()));
         let [length, places] = header(60, 0, 0).encode();
         let raw = [length, Le::new(places.get() | 1 << 48)];
-        let result = Header::decode(&raw, 9, MAX, Offloads::ALL);
-        assert_eq!(result, Err(eproto()));
+        let accepts = Accepts {
+            offloads: Offloads::ALL,
+            by_engine: MAX,
+        };
+        assert_eq!(Header::decode(&raw, 9, MAX, accepts), Err(eproto()));
+    }
+
+    #[test]
+    fn the_engine_moves_what_was_agreed() {
+        let by = |way, bytes, by_engine| {
+            let sent = Header {
+                way,
+                ..header(bytes, 1, 1)
+            };
+            let accepts = Accepts {
+                offloads: Offloads::ALL,
+                by_engine,
+            };
+            Header::decode(&sent.encode(), 4, MAX, accepts).map(|found| (sent == found, found))
+        };
+        let engine = Way::Engine(SPLIT);
+        assert!(by(engine, MAX, MAX - SPLIT).is_ok_and(|(same, _)| same));
+        assert_eq!(by(engine, MAX, MAX - SPLIT - 1).map(drop), Err(eproto()));
+        assert_eq!(by(engine, MAX, 0).map(drop), Err(eproto()));
+        assert_eq!(by(engine, SPLIT, MAX).map(drop), Err(eproto()));
+        for split in [1, SHORTEST - 1, SPLIT + 1, u32::from(u16::MAX)] {
+            assert_eq!(by(Way::Engine(split), MAX, MAX).map(drop), Err(eproto()));
+        }
+        assert!(by(Way::Engine(SHORTEST), SHORTEST + 1, 1).is_ok());
+        // A frame to be passed has as many blocks, and nothing else counts.
+        let void = by(Way::Void(SPLIT), MAX, MAX).map(|(_, found)| (found.way, found.blocks()));
+        assert_eq!(void, Ok((Way::Void(SPLIT), 4)));
+        assert_eq!(by(Way::Void(SPLIT), MAX, 0).map(drop), Err(eproto()));
     }
 
     #[test]

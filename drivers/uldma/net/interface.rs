@@ -7,9 +7,14 @@
 //! announced: the words about one ring are in the range of the other.
 //!
 //! The progress worker sends these messages. `Interface::control` is taken under `Link::turn` and
-//! under the lock of the network stack, and `Peer::state` under it.
+//! under the lock of the network stack, and `Peer::state`, `Endpoints::state` and the locks of queues
+//! under it. `SendQueue::state` is innermost.
 
 use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
     new_mutex,
     prelude::*,
     sync::{
@@ -28,6 +33,7 @@ use super::{
         self,
         Count, //
     },
+    engine::Engine,
     frame,
     queue::{
         PeerQueue,
@@ -38,10 +44,18 @@ use super::{
         Back,
         ACCEPTS, //
     },
+    reception::Reception,
     ring::Producer,
     transmit::Route, //
 };
 use crate::{
+    dma::{
+        endpoint::{
+            Endpoints,
+            Released, //
+        },
+        send_queue::SendQueue, //
+    },
     hw::{
         Hardware,
         Hw,
@@ -72,7 +86,8 @@ use crate::{
     link::{
         message::{
             Message,
-            Network, //
+            Network,
+            NetworkEndpoint, //
         },
         network::{
             self,
@@ -118,10 +133,16 @@ fn node_of(address: MacAddress) -> Option<u32> {
 }
 
 /// What is agreed with one peer.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Agreement {
     /// There is a session, and the peer understands messages about the network.
     linked: bool,
+    /// The peer understands messages about endpoints, and this node has an engine.
+    has_engine: bool,
+    /// Where the engine of the peer is to move packets to, until the two have joined.
+    reception: Option<KBox<Reception>>,
+    /// The endpoint that the peer has announced.
+    their_endpoint: Option<NetworkEndpoint>,
     /// The key of the ring that the peer was told of.
     announced: Option<u32>,
     /// What the peer has announced, checked.
@@ -135,6 +156,33 @@ struct Control {
     up: bool,
     /// By the place of the queue.
     peers: KVec<Agreement>,
+    /// Receptions that have ended, and that the device may still write.
+    ended: Option<KBox<Reception>>,
+    /// Those that the device does not confirm the end of.
+    retained: Option<KBox<Reception>>,
+}
+
+/// Adds a reception to a list.
+fn add(list: &mut Option<KBox<Reception>>, mut reception: KBox<Reception>) {
+    reception.next = list.take();
+    *list = Some(reception);
+}
+
+/// Removes a reception from a list.
+fn remove(list: &mut Option<KBox<Reception>>) -> Option<KBox<Reception>> {
+    let mut first = list.take()?;
+    *list = first.next.take();
+    Some(first)
+}
+
+impl Control {
+    /// Ends to receive by the engine of one peer.
+    fn end_reception(&mut self, place: usize, queue: &PeerQueue) {
+        let waiting = self.peers.get_mut(place).and_then(|it| it.reception.take());
+        for reception in [waiting, queue.take_reception()].into_iter().flatten() {
+            add(&mut self.ended, reception);
+        }
+    }
 }
 
 /// The network interface of one device.
@@ -144,6 +192,8 @@ pub(crate) struct Interface {
     worker: Arc<ProgressWorker>,
     queues: KVec<Pin<KBox<PeerQueue>>>,
     names: KVec<CounterName>,
+    /// The queue of packets for the engine, if there is one.
+    packets: Option<Arc<SendQueue>>,
     /// There is something for [`Interface::work`].
     is_due: Atomic<bool>,
     /// Interrupts since the last heartbeat that found nothing.
@@ -180,21 +230,55 @@ impl Interface {
             peers.push(Agreement::default(), GFP_KERNEL)?;
         }
         let count = u32::try_from(queues.len())? + 1;
+        let packets = match hw.kernel_queues().and_then(|contexts| contexts.packets) {
+            Some(context) => Some(Arc::pin_init(SendQueue::new(context)?, GFP_KERNEL)?),
+            None => None,
+        };
+        let control = Control {
+            up: false,
+            peers,
+            ended: None,
+            retained: None,
+        };
         let interface = Arc::pin_init(
             pin_init!(Self {
                 hw,
                 worker,
                 queues,
                 names,
+                packets,
                 is_due: Atomic::new(false),
                 in_vain: Atomic::new(0),
                 is_masked: Atomic::new(false),
                 moderations: Count::default(),
-                control <- new_mutex!(Control { up: false, peers }, "uldma::Interface::control"),
+                control <- new_mutex!(control, "uldma::Interface::control"),
             }),
             GFP_KERNEL,
         )?;
         NetDevice::new(interface, count, max_frame).map(Some)
+    }
+
+    /// Enables the queue of packets for the engine.
+    pub(crate) fn enable(&self, hw: Hw<'_>) -> Result {
+        let packets = self.packets.as_ref();
+        packets.map_or(Ok(()), |packets| packets.enable(hw))
+    }
+
+    /// Frees all packets and pages that the device had; it does no DMA any more.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>, released: &Released) {
+        if let Some(packets) = &self.packets {
+            packets.tear_down(dev);
+        }
+        let mut control = self.control.lock();
+        for (place, queue) in self.queues().enumerate() {
+            control.end_reception(place, queue);
+        }
+        while let Some(reception) = remove(&mut control.ended) {
+            reception.free(released);
+        }
+        while let Some(reception) = remove(&mut control.retained) {
+            reception.free(released);
+        }
     }
 
     /// Returns the address of this node, for device `device` of this machine.
@@ -217,10 +301,14 @@ impl Interface {
         Some(queue)
     }
 
-    /// Changes the agreement with `peer`, and has the worker do the rest.
-    fn change(&self, peer: u32, change: impl FnOnce(&mut Agreement, &PeerQueue)) {
+    /// Changes the agreement with `peer`, and has the worker do the rest. With `ends` both rings end.
+    fn change(&self, peer: u32, ends: bool, change: impl FnOnce(&mut Agreement, &PeerQueue)) {
         if let Some((place, queue)) = self.queue_of(peer) {
             let mut control = self.control.lock();
+            if ends {
+                queue.set_ring(None, 0);
+                control.end_reception(place, queue);
+            }
             if let Some(agreement) = control.peers.get_mut(place) {
                 change(agreement, queue);
             }
@@ -229,20 +317,36 @@ impl Interface {
     }
 
     /// Handles a link that came up, by which the peer understands messages about the network if
-    /// `has_network`.
-    pub(crate) fn link_up(&self, peer: u32, has_network: bool) {
-        self.change(peer, |agreement, _| {
+    /// `has_network`, and about endpoints if `has_engine`.
+    pub(crate) fn link_up(&self, peer: u32, has_network: bool, has_engine: bool) {
+        self.change(peer, false, |agreement, _| {
             agreement.linked = has_network;
+            agreement.has_engine = has_engine && self.packets.is_some();
         });
     }
 
     /// Handles a link that went down. When this returns, nothing is written for the peer any more.
     pub(crate) fn link_down(&self, device: &NetDevice<Self>, peer: u32) {
-        self.change(peer, |agreement, queue| {
+        self.change(peer, true, |agreement, queue| {
             *agreement = Agreement::default();
-            queue.set_ring(None, 0);
             self.part(device, queue);
         });
+    }
+
+    /// Handles the announcement of an endpoint of `peer`.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules.
+    pub(crate) fn endpoint_announced(&self, peer: u32, message: &NetworkEndpoint) -> Result {
+        let mut result = Err(eproto());
+        self.change(peer, false, |agreement, _| {
+            if agreement.linked && agreement.has_engine && message.key != 0 {
+                agreement.their_endpoint = Some(*message);
+                result = Ok(());
+            }
+        });
+        result
     }
 
     /// Handles an announcement of `peer`.
@@ -253,13 +357,13 @@ impl Interface {
     pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
         let theirs = self.check(message)?;
         let mut result = Err(eproto());
-        self.change(peer, |agreement, queue| {
+        // The peer that withdraws its range has forgotten the own one, too: its key is not used again.
+        let ends = theirs.is_none();
+        self.change(peer, ends, |agreement, _| {
             if !agreement.linked {
                 return;
             }
-            if theirs.is_none() {
-                // The peer has forgotten the own one, too: its key is not used again.
-                queue.set_ring(None, 0);
+            if ends {
                 agreement.announced = None;
             }
             agreement.theirs = theirs;
@@ -294,22 +398,34 @@ impl Interface {
     /// # Errors
     ///
     /// `ENODEV` if the device has left the bus.
-    pub(crate) fn work(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) -> Result<bool> {
+    pub(crate) fn work(
+        &self,
+        hw: Hw<'_>,
+        link: &Link,
+        endpoints: &Endpoints,
+        device: &NetDevice<Self>,
+    ) -> Result<bool> {
         if !self.is_due.load(Relaxed) || !self.is_due.xchg(false, Full) {
             return Ok(false);
         }
         let mut control = self.control.lock();
         let mut carrier = false;
         let up = control.up;
-        for (queue, agreement) in self.queues().zip(control.peers.iter_mut()) {
+        for (place, queue) in self.queues().enumerate() {
             if queue.take_violation() {
                 link.peer(queue.node)?.mark_broken();
             }
-            self.announce(hw, link, queue, agreement, up)?;
+            if !up {
+                control.end_reception(place, queue);
+            }
+            let Some(agreement) = control.peers.get_mut(place) else {
+                continue;
+            };
+            self.announce(hw, link, endpoints, queue, agreement, up)?;
             match agreement.theirs.filter(|_| agreement.announced.is_some()) {
                 Some(_) if agreement.joined => (),
                 Some(theirs) => {
-                    self.join(hw, device, queue, theirs)?;
+                    self.join(hw, endpoints, device, queue, agreement, theirs)?;
                     agreement.joined = true;
                 }
                 None => {
@@ -319,6 +435,11 @@ impl Interface {
                 }
             }
             carrier |= agreement.joined;
+        }
+        while let Some(reception) = remove(&mut control.ended) {
+            if let Err(reception) = reception.end(hw, endpoints) {
+                add(&mut control.retained, reception);
+            }
         }
         drop(control);
         device.set_carrier(carrier);
@@ -330,6 +451,7 @@ impl Interface {
         &self,
         hw: Hw<'_>,
         link: &Link,
+        endpoints: &Endpoints,
         queue: &PeerQueue,
         agreement: &mut Agreement,
         up: bool,
@@ -337,12 +459,26 @@ impl Interface {
         if !agreement.linked || agreement.announced.is_some() == up {
             return Ok(());
         }
+        let peer = link.peer(queue.node)?;
         let message = if up {
             let key = random::u32() | 1;
             let range = queue.range();
             let max_frame = range::longest(range);
             // Before the peer can write.
             queue.set_ring(Some(key), max_frame);
+            if agreement.has_engine && agreement.reception.is_none() {
+                // Without memory for it packets go by the ring.
+                let reception = Reception::new(hw, endpoints, range, max_frame);
+                agreement.reception = reception.ok();
+            }
+            if let Some(reception) = &agreement.reception {
+                let endpoint = reception.announcement(key);
+                match peer.send(hw, &Message::NetworkEndpoint(endpoint)) {
+                    Err(ENODEV) => return Err(ENODEV),
+                    // The next message fails, too.
+                    Ok(()) | Err(_) => (),
+                }
+            }
             Network {
                 key,
                 window: (
@@ -361,7 +497,7 @@ impl Interface {
             queue.set_ring(None, 0);
             Network::NONE
         };
-        match link.peer(queue.node)?.send(hw, &Message::Network(message)) {
+        match peer.send(hw, &Message::Network(message)) {
             Ok(()) => agreement.announced = up.then_some(message.key),
             // The ring is full, which the worker is told when there is room; or the session ends.
             Err(EBUSY) => self.is_due.store(true, Relaxed),
@@ -375,10 +511,18 @@ impl Interface {
     fn join(
         &self,
         hw: Hw<'_>,
+        endpoints: &Endpoints,
         device: &NetDevice<Self>,
         queue: &PeerQueue,
+        agreement: &mut Agreement,
         (theirs, range): (Network, WindowRange),
     ) -> Result {
+        let their_endpoint = agreement.their_endpoint.take();
+        let their_endpoint = their_endpoint.filter(|it| it.key == theirs.key);
+        let engine = match their_endpoint {
+            Some(endpoint) => self.connect(hw, endpoints, queue, agreement, &endpoint),
+            None => None,
+        };
         let doorbell = if theirs.accepts & OWN_DOORBELL != 0 {
             NETWORK_DOORBELL
         } else {
@@ -389,12 +533,42 @@ impl Interface {
             range,
             max_frame: theirs.max_frame,
             doorbell,
+            engine,
         };
         queue.set_back(hw, Some(Back { range, doorbell }))?;
         queue.set_route(device, Some(route), Offloads::from_bits(theirs.accepts));
         // The peer may have sent frames already.
         device.schedule(queue.number());
         Ok(())
+    }
+
+    /// Connects the endpoints of this node and a peer, and begins to receive. Returns the way of large
+    /// packets, if both have one.
+    fn connect(
+        &self,
+        hw: Hw<'_>,
+        endpoints: &Endpoints,
+        queue: &PeerQueue,
+        agreement: &mut Agreement,
+        theirs: &NetworkEndpoint,
+    ) -> Option<Engine> {
+        let mut reception = agreement.reception.take()?;
+        let packets = self.packets.clone()?;
+        let index = reception.index();
+        let engine = reception
+            .connect(hw, endpoints, queue.node, theirs)
+            .and_then(|()| Engine::new(packets, index, theirs.most_bytes));
+        match engine {
+            Ok(engine) => {
+                queue.set_reception(reception);
+                Some(engine)
+            }
+            Err(_) => {
+                // The link is going down; else packets go by the ring.
+                agreement.reception = Some(reception);
+                None
+            }
+        }
     }
 
     /// Handles a doorbell that may be for the network. Called by interrupts.
@@ -432,8 +606,12 @@ impl Interface {
     pub(crate) fn heartbeat(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) {
         // The only error is a device that has left the bus.
         let _ = self.moderate(hw);
+        if let Some(packets) = &self.packets {
+            // No poll does it while the interface is down.
+            packets.reap(hw.dev());
+        }
         for queue in self.queues() {
-            if queue.has_work(hw) {
+            if queue.has_work(hw) || queue.flies() {
                 device.schedule(queue.number());
             }
             if let Ok(peer) = link.peer(queue.node) {
@@ -480,9 +658,10 @@ impl Driver for Interface {
                 }
             }
         } else if let Some(queue) = self.queue_for(destination) {
-            if let Err(error) = queue.transmit(handle, hw, &skb) {
+            if let Err(error) = queue.transmit(handle, hw, skb) {
                 self.failed(queue, error);
             }
+            return;
         }
         skb.consume();
     }
@@ -519,8 +698,16 @@ impl Driver for Interface {
                 0
             }
         };
+        let landing = queue.next_landing();
         if let Some(after) = queue.next_poll(done) {
             queue.counters.timed_polls.add(1);
+            let after = landing.map_or(after, |landing| after.min(landing));
+            poll.complete_and_poll(done, after);
+        } else if let Some(after) = landing {
+            // The peer rings from here on, but nothing does when the engine is done.
+            if queue.sleep(hw) == Ok(true) {
+                return budget;
+            }
             poll.complete_and_poll(done, after);
         } else if poll.complete(done) && queue.sleep(hw) == Ok(true) {
             handle.schedule(number);

@@ -27,10 +27,12 @@ use super::{
         Receive,
         Taken, //
     },
+    reception::Reception,
     ring::Consumer,
     transmit::{
         is_violation,
         Flow,
+        Packet,
         Route,
         StackQueue,
         Transmit, //
@@ -88,6 +90,8 @@ pub(super) struct PeerQueue {
     consumed: Atomic<u64>,
     /// This node waits for room, for interrupts.
     waits: Atomic<bool>,
+    /// The engine moves packets to the peer.
+    flies: Atomic<bool>,
     /// This node has sent packets since the last poll.
     sent: Atomic<bool>,
     /// The peer's doorbell rang for them.
@@ -112,6 +116,7 @@ impl PeerQueue {
             rx <- new_bh_lock!(Receive::new(), "uldma::PeerQueue::rx"),
             consumed: Atomic::new(0),
             waits: Atomic::new(false),
+            flies: Atomic::new(false),
             sent: Atomic::new(false),
             rang: Atomic::new(false),
             doorbell_cost: Atomic::new(0),
@@ -176,6 +181,7 @@ impl PeerQueue {
         let mut tx = self.tx.lock();
         let flow = tx.set_route(route);
         self.waits.store(tx.waits(), Relaxed);
+        self.flies.store(tx.flies(), Relaxed);
         self.reopen(device, &mut tx, flow);
     }
 
@@ -187,9 +193,24 @@ impl PeerQueue {
         }
     }
 
+    /// Begins to receive by the engine, with a reception that is connected.
+    pub(super) fn set_reception(&self, reception: KBox<Reception>) {
+        self.rx.lock().set_reception(reception);
+    }
+
+    /// Ends to receive by the engine. Returns the reception, which has to be ended.
+    pub(super) fn take_reception(&self) -> Option<KBox<Reception>> {
+        self.rx.lock().take_reception()
+    }
+
     /// Begins to return room to the peer, by `back`, or ends.
     pub(super) fn set_back(&self, hw: Hw<'_>, back: Option<Back>) -> Result {
         self.rx.lock().set_back(back, self.own(hw), self.node)
+    }
+
+    /// Returns true if the engine moves packets to the peer.
+    pub(super) fn flies(&self) -> bool {
+        self.flies.load(Relaxed)
     }
 
     /// Returns true if the peer has sent something, or has made room that this node waits for. For
@@ -219,24 +240,40 @@ impl PeerQueue {
     /// # Errors
     ///
     /// `EPROTO` if the peer breaks the rules.
-    pub(super) fn transmit(&self, handle: Handle<'_>, hw: Hw<'_>, skb: &SkBuff) -> Result {
+    pub(super) fn transmit(&self, handle: Handle<'_>, hw: Hw<'_>, skb: SkBuff) -> Result {
         let own = self.own(hw);
         let queue = self.of_stack(handle);
+        let mut skb = Some(skb);
         let mut tx = self.tx.lock();
-        let sent = tx.send(own, self.node, Some(queue), skb, &self.counters);
+        if tx.flies() {
+            // The packets before may have arrived.
+            if tx.land(own, self.node, params::link_timeout(), &self.counters)? {
+                self.rang.store(true, Relaxed);
+            }
+        }
+        let packet = Packet::Own(&mut skb);
+        let sent = tx.send(own, self.node, Some(queue), packet, &self.counters);
         let stopped = tx.stop_if_full(own, self.node, queue, &self.counters)?;
         self.waits.store(tx.waits(), Relaxed);
+        self.flies.store(tx.flies(), Relaxed);
         if stopped == Flow::Stop {
             handle.stop_queue(self.number);
         }
         drop(tx);
-        self.sent.store(true, Relaxed);
-        if sent == Ok(true) {
-            // The answer may come before this node would sleep again.
-            self.rang.store(true, Relaxed);
-            handle.schedule(self.number);
+        if let Some(skb) = skb {
+            skb.consume();
         }
-        self.judge(sent)
+        self.sent.store(true, Relaxed);
+        if let Ok(sent) = sent {
+            if sent.rang {
+                // The answer may come before this node would sleep again.
+                self.rang.store(true, Relaxed);
+            }
+            if sent.rang || sent.takes_off {
+                handle.schedule(self.number);
+            }
+        }
+        self.judge(sent.map(drop))
     }
 
     /// Writes a packet for a group to the peer, if there is room.
@@ -249,15 +286,16 @@ impl PeerQueue {
         if tx.route().is_none() {
             return Ok(());
         }
-        let sent = tx.send(self.own(hw), self.node, None, skb, &self.counters);
+        let packet = Packet::Shared(skb);
+        let sent = tx.send(self.own(hw), self.node, None, packet, &self.counters);
         drop(tx);
-        self.judge(sent)
+        self.judge(sent.map(drop))
     }
 
     /// Counts a packet that was not sent.
-    fn judge(&self, sent: Result<bool>) -> Result {
+    fn judge(&self, sent: Result) -> Result {
         match sent {
-            Ok(_) => return Ok(()),
+            Ok(()) => return Ok(()),
             Err(EMSGSIZE) => self.counters.tx_too_long.add(1),
             Err(_) => self.counters.tx_dropped.add(1),
         }
@@ -267,9 +305,16 @@ impl PeerQueue {
         }
     }
 
-    /// Polls for room that this node waits for.
+    /// Publishes what the engine has moved, and polls for room that this node waits for.
     pub(super) fn reclaim(&self, handle: Handle<'_>, hw: Hw<'_>) -> Result {
         let mut tx = self.tx.lock();
+        if tx.flies() {
+            let limit = params::link_timeout();
+            if tx.land(self.own(hw), self.node, limit, &self.counters)? {
+                self.rang.store(true, Relaxed);
+            }
+            self.flies.store(tx.flies(), Relaxed);
+        }
         let flow = tx.reclaim(self.own(hw), self.node, self.of_stack(handle))?;
         self.waits.store(tx.waits(), Relaxed);
         if flow == Flow::Wake {
@@ -295,28 +340,34 @@ impl PeerQueue {
     pub(super) fn receive(&self, hw: Hw<'_>, poll: &Poll<'_>, max_bytes: u64) -> Result<Polled> {
         let own = self.own(hw);
         self.counters.polls.add(1);
-        self.rx.lock().set_asleep(own, self.node, false)?;
+        {
+            let mut rx = self.rx.lock();
+            rx.set_asleep(own, self.node, false)?;
+            rx.post(own, self.node)?;
+        }
         let (mut packets, mut bytes) = (0, 0u64);
         while packets < poll.budget() && bytes < max_bytes {
             // The stack gets the packet without the lock, since it may send an answer at once.
             let taken = {
                 let mut rx = self.rx.lock();
-                let taken = rx.take(own, poll)?;
+                let taken = rx.take(own, poll, &self.counters)?;
                 rx.give_room(own, self.node, false, &self.counters)?;
                 self.consumed.store(rx.counter().bits(), Relaxed);
                 taken
             };
             match taken {
                 Taken::Nothing => {
-                    self.rx
-                        .lock()
-                        .give_room(own, self.node, true, &self.counters)?;
+                    let mut rx = self.rx.lock();
+                    rx.post(own, self.node)?;
+                    rx.give_room(own, self.node, true, &self.counters)?;
+                    drop(rx);
                     if packets == 0 {
                         self.counters.polls_in_vain.add(1);
                     }
                     return Ok(Polled::Idle(packets));
                 }
                 Taken::Dropped => self.counters.rx_dropped.add(1),
+                Taken::Void => (),
                 Taken::Packet(skb, offload) => {
                     let length = u64::from(skb.len());
                     let is_multicast = skb.destination().is_ok_and(|to| to.is_multicast());
@@ -359,6 +410,11 @@ impl PeerQueue {
         };
         let mut rx = self.rx.lock();
         rx.moderation().next_poll(packets > 0, sent, costs)
+    }
+
+    /// Returns the time until the engine is to be polled again; none if it moves nothing.
+    pub(super) fn next_landing(&self) -> Option<Delta> {
+        self.tx.lock().next_landing()
     }
 
     /// Has the peer ring from here on. Returns true if there are frames already.

@@ -10,6 +10,7 @@ use super::frame::{
     self,
     Header,
     RawHeader,
+    Way,
     BLOCK,
     HEADER, //
 };
@@ -34,6 +35,8 @@ const WANTED: usize = 0x08;
 const CONSUMED: usize = 0x40;
 /// The lowest bit is set while the writer does not poll its own ring, of this key.
 const ASLEEP: usize = 0x48;
+/// Buffers that the writer has posted for the messages of this node.
+const POSTED: usize = 0x50;
 /// The ring.
 const RING: usize = 0x100;
 
@@ -86,6 +89,11 @@ impl OwnRange<'_> {
     pub(super) fn is_asleep(&self, key: u32) -> Result<bool> {
         let asleep: Counter = self.read(ASLEEP)?;
         Ok(asleep.get(Counter::KEY) != key || asleep.get(Counter::COUNT) != 0)
+    }
+
+    /// Returns the counter of buffers that the peer has posted for messages.
+    pub(super) fn posted(&self) -> Result<Counter> {
+        self.read(POSTED)
     }
 
     /// Reads the header of the frame at `block`.
@@ -141,6 +149,11 @@ impl PeerRange<'_> {
         self.publish(WANTED, wanted)
     }
 
+    /// Publishes the counter of buffers that this node has posted, after what it posted.
+    pub(super) fn publish_posted(&self, counter: Counter) -> Result {
+        self.publish(POSTED, counter)
+    }
+
     /// Publishes whether this node does not poll its ring `key`.
     pub(super) fn set_asleep(&self, key: u32, asleep: bool) -> Result {
         let word = Counter::NONE
@@ -149,23 +162,36 @@ impl PeerRange<'_> {
         self.publish(ASLEEP, word)
     }
 
-    /// Writes a frame at `block` of a ring of `blocks` blocks. It is complete when it is published.
-    pub(super) fn write_frame(&self, block: u32, blocks: u32, skb: &SkBuff) -> Result {
+    /// Writes a frame of `skb`, by `way`, at `block` of a ring of `blocks` blocks. It is complete when it
+    /// is published. Returns its header.
+    pub(super) fn write_frame(
+        &self,
+        (block, blocks): (u32, u32),
+        way: Way,
+        skb: &SkBuff,
+    ) -> Result<Header> {
         let header = Header {
             bytes: skb.len(),
+            way,
             offload: skb.offload()?,
         };
-        let start = self.range.offset() + RING + usize::try_from(block)? * BLOCK;
-        for (number, word) in header.encode().into_iter().enumerate() {
-            let place = start + number * size_of_val(&word);
-            self.hw.write_window(self.peer, place, word)?;
-        }
+        self.write_header(block, &header)?;
         let window = self.hw.window()?;
-        for (place, from, count) in pieces(block, blocks, skb.len())? {
+        for (place, from, count) in pieces(block, blocks, header.bytes_in_frame())? {
             if count > 0 {
                 let place = self.hw.in_section(self.peer, self.range.offset() + place)?;
                 skb.copy_to_window(from, count, window, place)?;
             }
+        }
+        Ok(header)
+    }
+
+    /// Writes the header of the frame at `block`, which is not published.
+    pub(super) fn write_header(&self, block: u32, header: &Header) -> Result {
+        let start = self.range.offset() + RING + usize::try_from(block)? * BLOCK;
+        for (number, word) in header.encode().into_iter().enumerate() {
+            let place = start + number * size_of_val(&word);
+            self.hw.write_window(self.peer, place, word)?;
         }
         Ok(())
     }

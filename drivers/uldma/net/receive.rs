@@ -7,14 +7,16 @@ use kernel::prelude::*;
 use super::{
     counters::Counters,
     frame::{
-        self,
-        Header, //
+        Accepts,
+        Header,
+        Way, //
     },
     moderation::Moderation,
     range::{
         OwnRange,
         PeerRange, //
     },
+    reception::Reception,
     ring::Consumer, //
 };
 use crate::{
@@ -47,6 +49,10 @@ pub(super) struct Receive {
     max_frame: u32,
     /// The way back to the peer; none before it has a range.
     back: Option<Back>,
+    /// Where the engine of the peer moves packets to, if it does.
+    reception: Option<KBox<Reception>>,
+    /// Buffers that the peer was told of.
+    posted: u32,
     /// Blocks that were taken and not returned.
     unreturned: u32,
     /// The peer has to ring.
@@ -70,6 +76,8 @@ pub(super) enum Taken {
     Nothing,
     /// It was dropped for lack of memory.
     Dropped,
+    /// Its packet has not arrived.
+    Void,
     Packet(SkBuff, Offload),
 }
 
@@ -80,6 +88,8 @@ impl Receive {
             ring: None,
             max_frame: 0,
             back: None,
+            reception: None,
+            posted: 0,
             unreturned: 0,
             asleep: true,
             moderation: Moderation::new(),
@@ -110,6 +120,39 @@ impl Receive {
         Ok(())
     }
 
+    /// Begins to receive by the engine. The ring has begun, and there was no reception.
+    pub(super) fn set_reception(&mut self, reception: KBox<Reception>) {
+        self.posted = 0;
+        self.reception = Some(reception);
+    }
+
+    /// Ends to receive by the engine. Returns the reception, which has to be ended.
+    pub(super) fn take_reception(&mut self) -> Option<KBox<Reception>> {
+        self.reception.take()
+    }
+
+    /// Posts buffers for the engine of the peer, and tells the peer.
+    pub(super) fn post(&mut self, own: OwnRange<'_>, peer: u32) -> Result {
+        let (Some(ring), Some(back), Some(reception)) =
+            (&self.ring, self.back, &mut self.reception)
+        else {
+            return Ok(());
+        };
+        let posted = reception.post();
+        if core::mem::replace(&mut self.posted, posted) != posted {
+            let to = PeerRange {
+                hw: own.hw,
+                peer,
+                range: back.range,
+            };
+            let counter = Counter::NONE
+                .with(Counter::KEY, ring.key())
+                .with(Counter::COUNT, posted);
+            to.publish_posted(counter)?;
+        }
+        Ok(())
+    }
+
     /// Returns the counter of what was consumed; zero without a ring.
     pub(super) fn counter(&self) -> Counter {
         self.ring
@@ -130,21 +173,39 @@ impl Receive {
     /// # Errors
     ///
     /// `EPROTO` if the peer breaks the rules, `ENODEV`.
-    pub(super) fn take(&mut self, own: OwnRange<'_>, poll: &Poll<'_>) -> Result<Taken> {
+    pub(super) fn take(
+        &mut self,
+        own: OwnRange<'_>,
+        poll: &Poll<'_>,
+        counters: &Counters,
+    ) -> Result<Taken> {
         let pending = self.pending(own)?;
         let Some(ring) = self.ring.as_mut().filter(|_| pending > 0) else {
             return Ok(Taken::Nothing);
         };
         let raw = own.header(ring.block())?;
-        let header = Header::decode(&raw, pending, self.max_frame, ACCEPTS)?;
-        let taken = match poll.alloc(header.bytes) {
-            Ok(mut skb) => {
-                own.copy_packet(ring.block(), ring.blocks(), &mut skb)?;
-                Taken::Packet(skb, header.offload)
-            }
-            Err(_) => Taken::Dropped,
+        let accepts = Accepts {
+            offloads: ACCEPTS,
+            by_engine: self.reception.as_ref().map_or(0, |it| it.most_bytes()),
         };
-        let blocks = frame::blocks(header.bytes);
+        let header = Header::decode(&raw, pending, self.max_frame, accepts)?;
+        let mut skb = match header.way {
+            Way::Void(_) => None,
+            _ => poll.alloc(header.bytes_in_frame()).ok(),
+        };
+        if let Some(skb) = &mut skb {
+            own.copy_packet(ring.block(), ring.blocks(), skb)?;
+        }
+        if let (Way::Engine(split), Some(reception)) = (header.way, &mut self.reception) {
+            reception.take(header.bytes.saturating_sub(split), skb.as_mut())?;
+            counters.rx_engine.add(1);
+        }
+        let taken = match (header.way, skb) {
+            (Way::Void(_), _) => Taken::Void,
+            (_, Some(skb)) => Taken::Packet(skb, header.offload),
+            (_, None) => Taken::Dropped,
+        };
+        let blocks = header.blocks();
         ring.consume(blocks);
         self.unreturned += blocks;
         Ok(taken)

@@ -49,6 +49,8 @@ pub(super) struct Producer {
     key: u32,
     blocks: u32,
     produced: Position,
+    /// The part of these blocks that the peer was told of.
+    published: u32,
     consumed: u32,
     /// The part of these that was reported.
     completed: u32,
@@ -63,6 +65,7 @@ impl Producer {
             key,
             blocks,
             produced: Position::default(),
+            published: 0,
             consumed: 0,
             completed: 0,
             rung_for: None,
@@ -117,41 +120,52 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// `EPROTO` if the peer consumed what was not produced, or takes something back.
+    /// `EPROTO` if the peer consumed what was not published, or takes something back.
     pub(super) fn consumed(&mut self, counter: Counter) -> Result<bool> {
         if counter.get(Counter::KEY) != self.key {
             return Ok(false);
         }
         let consumed = counter.get(Counter::COUNT);
         let more = consumed.wrapping_sub(self.consumed);
-        if more > self.produced.count.wrapping_sub(self.consumed) {
+        if more > self.published.wrapping_sub(self.consumed) {
             return Err(eproto());
         }
         self.consumed = consumed;
         Ok(more > 0)
     }
 
-    /// Passes a frame of `blocks` blocks, for which there is room. Returns the counter for the peer.
-    pub(super) fn produce(&mut self, blocks: u32) -> Counter {
+    /// Passes a frame of `blocks` blocks, for which there is room.
+    pub(super) fn produce(&mut self, blocks: u32) {
         self.produced.advance(blocks, self.blocks);
-        self.counter()
     }
 
-    /// Returns the counter of produced blocks.
-    pub(super) fn counter(&self) -> Counter {
-        counter(self.key, self.produced.count)
+    /// Returns the number of blocks that were produced.
+    pub(super) fn produced(&self) -> u32 {
+        self.produced.count
+    }
+
+    /// Returns the number of blocks that were consumed, as far as is known.
+    pub(super) fn consumed_blocks(&self) -> u32 {
+        self.consumed
+    }
+
+    /// Publishes the blocks up to the count `produced`. Returns the counter for the peer, or none if it
+    /// knows of them.
+    pub(super) fn publish(&mut self, produced: u32) -> Option<Counter> {
+        let before = core::mem::replace(&mut self.published, produced);
+        (before != produced).then(|| counter(self.key, produced))
     }
 
     /// Returns true if the doorbell of a peer that says that it sleeps has to ring, and notes that
     /// it rings. A peer that was rung for a frame that it has not taken will see all frames.
     pub(super) fn needs_doorbell(&mut self) -> bool {
         let is_awakening = self.rung_for.is_some_and(|rung_for| {
-            let waiting = self.produced.count.wrapping_sub(self.consumed);
-            let since = self.produced.count.wrapping_sub(rung_for);
+            let waiting = self.published.wrapping_sub(self.consumed);
+            let since = self.published.wrapping_sub(rung_for);
             waiting > since
         });
         if !is_awakening {
-            self.rung_for = Some(self.produced.count);
+            self.rung_for = Some(self.published);
         }
         !is_awakening
     }
@@ -242,18 +256,31 @@ mod tests {
 
     const KEY: u32 = 77;
 
+    /// Produces and publishes blocks.
+    fn send(writer: &mut Producer, blocks: u32) -> Counter {
+        writer.produce(blocks);
+        writer.publish(writer.produced()).unwrap()
+    }
+
+    /// Begins to count somewhere.
+    fn count_from(writer: &mut Producer, start: u32) {
+        writer.produced.count = start;
+        writer.published = start;
+        writer.consumed = start;
+        writer.completed = start;
+    }
+
     #[test]
     fn a_ring_that_wraps_keeps_order_and_room() {
         // No divisor of 2^32, so that count and block differ.
         let blocks = 100;
         let (mut writer, mut reader) = (Producer::new(KEY, blocks), Consumer::new(KEY, blocks));
-        writer.produced.count = u32::MAX - 250;
-        writer.consumed = writer.produced.count;
+        count_from(&mut writer, u32::MAX - 250);
         reader.consumed.count = writer.produced.count;
         for size in [30, 50, 1, 49, 100, 7].into_iter().cycle().take(60) {
             assert_eq!(writer.room(), blocks);
             assert_eq!(writer.block(), reader.block());
-            let produced = writer.produce(size);
+            let produced = send(&mut writer, size);
             assert_eq!(writer.room(), blocks - size);
             assert_eq!(reader.pending(produced), Ok(size));
             reader.consume(size);
@@ -266,7 +293,7 @@ mod tests {
     #[test]
     fn counters_of_another_ring_are_ignored() {
         let (mut writer, reader) = (Producer::new(KEY, 8), Consumer::new(KEY, 8));
-        writer.produce(4);
+        send(&mut writer, 4);
         assert_eq!(writer.consumed(counter(KEY + 1, 4)), Ok(false));
         assert_eq!(reader.pending(counter(KEY + 1, 4)), Ok(0));
         assert_eq!(reader.pending(Counter::NONE), Ok(0));
@@ -279,7 +306,9 @@ mod tests {
         for count in [9, u32::MAX, 1 << 31] {
             assert_eq!(reader.pending(counter(KEY, count)), Err(eproto()));
         }
-        writer.produce(4);
+        send(&mut writer, 4);
+        // What is not published is not there.
+        writer.produce(2);
         for count in [5, u32::MAX, 1 << 31] {
             assert_eq!(writer.consumed(counter(KEY, count)), Err(eproto()));
         }
@@ -294,11 +323,9 @@ mod tests {
     fn a_writer_that_waits_is_rung_once_when_half_is_free() {
         let (mut writer, mut reader) = (Producer::new(KEY, 10), Consumer::new(KEY, 10));
         for start in [0, u32::MAX - 7] {
-            writer.produced.count = start;
-            writer.consumed = start;
-            writer.completed = start;
+            count_from(&mut writer, start);
             reader.consumed.count = start;
-            writer.produce(10);
+            send(&mut writer, 10);
             for (least, free) in [(1, 5), (7, 7)] {
                 let wanted = writer.wanted(least);
                 assert_eq!(wanted.get(Counter::COUNT), start.wrapping_add(free));
@@ -322,16 +349,29 @@ mod tests {
     #[test]
     fn a_peer_is_rung_once_for_what_it_has_not_taken() {
         let mut writer = Producer::new(KEY, 8);
-        writer.produce(2);
+        send(&mut writer, 2);
         assert!(writer.needs_doorbell());
-        writer.produce(2);
+        send(&mut writer, 2);
         assert!(!writer.needs_doorbell());
         // It has taken the frame that it was rung for, and not the other.
         assert_eq!(writer.consumed(counter(KEY, 2)), Ok(true));
         assert!(writer.needs_doorbell());
         assert!(!writer.needs_doorbell());
         assert_eq!(writer.consumed(counter(KEY, 4)), Ok(true));
-        writer.produce(1);
+        send(&mut writer, 1);
         assert!(writer.needs_doorbell());
+    }
+
+    #[test]
+    fn a_peer_learns_only_of_what_is_published() {
+        let mut writer = Producer::new(KEY, 8);
+        writer.produce(2);
+        writer.produce(3);
+        assert_eq!(writer.room(), 3);
+        assert_eq!(writer.publish(0), None);
+        assert_eq!(writer.publish(2), Some(counter(KEY, 2)));
+        assert_eq!(writer.consumed(counter(KEY, 5)), Err(eproto()));
+        assert_eq!(writer.publish(5), Some(counter(KEY, 5)));
+        assert_eq!(writer.consumed(counter(KEY, 5)), Ok(true));
     }
 }

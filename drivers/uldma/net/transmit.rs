@@ -13,7 +13,16 @@ use kernel::{
 
 use super::{
     counters::Counters,
-    frame,
+    engine::{
+        Engine,
+        Frame, //
+    },
+    frame::{
+        self,
+        Header,
+        Way,
+        SPLIT, //
+    },
     range::{
         OwnRange,
         PeerRange, //
@@ -28,18 +37,23 @@ use crate::{
             eproto, //
         },
         net::{
+            mapped_skb::MappedSkb,
             net_device::{
                 Handle,
                 InFlight, //
             },
-            skb::SkBuff, //
+            skb::{
+                Offload,
+                SkBuff, //
+            }, //
         },
         window, //
     },
     link::{
         area::Counter,
         window_alloc::WindowRange, //
-    }, //
+    },
+    params, //
 };
 
 /// The way to a peer that takes frames.
@@ -51,6 +65,28 @@ pub(super) struct Route {
     pub(super) max_frame: u32,
     /// The doorbell bit that rings the peer.
     pub(super) doorbell: u32,
+    /// The way of large packets, if both nodes have engines.
+    pub(super) engine: Option<Engine>,
+}
+
+/// A frame that was written, and is not published.
+struct Written {
+    blocks: u32,
+    /// Bytes of the packet.
+    bytes: u32,
+    /// Bytes that the engine moves.
+    moved: u32,
+    /// The first packet that the engine moves.
+    takes_off: bool,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// The doorbell of the peer rang.
+    pub(super) rang: bool,
+    /// The engine begins to move packets.
+    pub(super) takes_off: bool,
 }
 
 /// The state of a queue for one peer.
@@ -83,6 +119,130 @@ pub(super) enum Flow {
     Unchanged,
     Stop,
     Wake,
+}
+
+/// A packet to be sent.
+pub(super) enum Packet<'a> {
+    /// One that others have, too.
+    Shared(&'a SkBuff),
+    /// One that is there for this queue alone; taken out if the engine moves it.
+    Own(&'a mut Option<SkBuff>),
+}
+
+impl Packet<'_> {
+    fn skb(&self) -> Result<&SkBuff> {
+        match self {
+            Self::Shared(skb) => Ok(skb),
+            Self::Own(place) => place.as_ref().ok_or(EINVAL),
+        }
+    }
+}
+
+impl Route {
+    fn to<'a>(&self, own: OwnRange<'a>, peer: u32) -> PeerRange<'a> {
+        PeerRange {
+            hw: own.hw,
+            peer,
+            range: self.range,
+        }
+    }
+
+    /// Returns the block of a frame of `blocks` blocks, for which there is room.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is none, `EPROTO` if the peer breaks the rules.
+    fn place(&mut self, own: OwnRange<'_>, blocks: u32) -> Result<(u32, u32)> {
+        if self.ring.room() < blocks {
+            self.ring.consumed(own.consumed()?)?;
+            if self.ring.room() < blocks {
+                return Err(EBUSY);
+            }
+        }
+        Ok((self.ring.block(), self.ring.blocks()))
+    }
+
+    /// Writes a packet to the ring.
+    fn write(&mut self, own: OwnRange<'_>, peer: u32, skb: &SkBuff) -> Result<Written> {
+        let bytes = skb.len();
+        let blocks = frame::blocks(bytes);
+        let place = self.place(own, blocks)?;
+        self.to(own, peer).write_frame(place, Way::Ring, skb)?;
+        self.ring.produce(blocks);
+        Ok(Written {
+            blocks,
+            bytes,
+            moved: 0,
+            takes_off: false,
+        })
+    }
+
+    /// Has the engine move a packet, of which the first bytes are written to the ring; none if it is to
+    /// go by the ring as a whole.
+    fn write_by_engine(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        packet: &mut Option<SkBuff>,
+    ) -> Result<Option<Written>> {
+        let (Some(engine), Some(least)) = (&mut self.engine, params::network_engine()) else {
+            return Ok(None);
+        };
+        let bytes = packet.as_ref().map_or(0, SkBuff::len);
+        let moved = bytes.saturating_sub(SPLIT);
+        if bytes < least || moved == 0 || !engine.takes(moved, own.posted()?, self.ring.key())? {
+            return Ok(None);
+        }
+        let blocks = frame::blocks(SPLIT);
+        let (block, of) = self.place(own, blocks)?;
+        let (Some(engine), Some(skb)) = (&mut self.engine, packet.take()) else {
+            return Ok(None);
+        };
+        // What is written is overwritten if the packet goes by the ring after all.
+        let to = PeerRange {
+            hw: own.hw,
+            peer,
+            range: self.range,
+        };
+        let written = to.write_frame((block, of), Way::Engine(SPLIT), &skb);
+        let mapped = match written {
+            Ok(_) => MappedSkb::new(own.hw.dev(), skb, SPLIT),
+            Err(err) => {
+                *packet = Some(skb);
+                return Err(err);
+            }
+        };
+        let mut mapped = match mapped {
+            Ok(mapped) => Some(mapped),
+            Err((_, skb)) => {
+                *packet = Some(skb);
+                return Ok(None);
+            }
+        };
+        let ticket = engine
+            .queue()
+            .submit(own.hw, engine.endpoint(), &mut mapped);
+        let Ok(ticket) = ticket else {
+            *packet = mapped.and_then(|mapped| mapped.unmap(own.hw.dev()));
+            return Ok(None);
+        };
+        let from = self.ring.produced();
+        self.ring.produce(blocks);
+        let frame = Frame {
+            ticket,
+            block,
+            from,
+            to: self.ring.produced(),
+            bytes,
+            split: SPLIT,
+        };
+        Ok(Some(Written {
+            blocks,
+            bytes,
+            moved,
+            takes_off: engine.sent(frame),
+        }))
+    }
 }
 
 impl Transmit {
@@ -123,14 +283,16 @@ impl Transmit {
         self.wanted.is_some()
     }
 
-    /// Tells the stack about `sent` blocks, and about those that have arrived.
+    /// Tells the stack about `sent` bytes, and about those that have arrived.
     fn account(&mut self, queue: StackQueue<'_>, sent: u32) {
         let (Some(route), false) = (&mut self.route, self.stalled) else {
             return;
         };
-        let completed = route.ring.take_completed();
+        let completed = frame::bytes_of_blocks(route.ring.take_completed());
+        let consumed = route.ring.consumed_blocks();
+        let engine = route.engine.as_mut();
+        let completed = completed + engine.map_or(0, |engine| engine.consumed(consumed));
         if sent > 0 || completed > 0 {
-            let [sent, completed] = [sent, completed].map(frame::bytes_of_blocks);
             let StackQueue { handle, number } = queue;
             self.limited = handle.sent(number, &mut self.in_flight, sent, completed);
         }
@@ -144,8 +306,8 @@ impl Transmit {
         }
     }
 
-    /// Writes a packet for `peer`, and rings its doorbell if it sleeps. Returns true if it rang.
-    /// The bytes count in `queue`, unless that is none.
+    /// Writes a packet for `peer`, and rings its doorbell if it sleeps. The bytes count in `queue`,
+    /// unless that is none; only then may the engine move the packet, and take it.
     ///
     /// # Errors
     ///
@@ -156,35 +318,50 @@ impl Transmit {
         own: OwnRange<'_>,
         peer: u32,
         queue: Option<StackQueue<'_>>,
-        skb: &SkBuff,
+        packet: Packet<'_>,
         counters: &Counters,
-    ) -> Result<bool> {
+    ) -> Result<Sent> {
         let route = self.route.as_mut().ok_or_else(enotconn)?;
-        let bytes = skb.len();
+        let bytes = packet.skb()?.len();
         if !(frame::SHORTEST..=route.max_frame).contains(&bytes) {
             return Err(EMSGSIZE);
         }
-        let blocks = frame::blocks(bytes);
-        if route.ring.room() < blocks {
-            route.ring.consumed(own.consumed()?)?;
-            if route.ring.room() < blocks {
-                return Err(EBUSY);
-            }
-        }
-        let to = PeerRange {
-            hw: own.hw,
-            peer,
-            range: route.range,
+        let written = match packet {
+            Packet::Shared(skb) => route.write(own, peer, skb)?,
+            Packet::Own(place) => match route.write_by_engine(own, peer, place)? {
+                Some(written) => {
+                    counters.tx_engine.add(1);
+                    written
+                }
+                None => route.write(own, peer, place.as_ref().ok_or(EINVAL)?)?,
+            },
         };
-        to.write_frame(route.ring.block(), route.ring.blocks(), skb)?;
-        to.publish_produced(route.ring.produce(blocks))?;
         counters.tx_packets.add(1);
-        counters.tx_bytes.add(bytes.into());
+        counters.tx_bytes.add(written.bytes.into());
         if let Some(queue) = queue {
-            self.account(queue, blocks);
+            let sent = frame::bytes_of_blocks(written.blocks).saturating_add(written.moved);
+            // Before the peer can consume it.
+            self.account(queue, sent);
         }
+        Ok(Sent {
+            rang: self.publish(own, peer, counters)?,
+            takes_off: written.takes_off,
+        })
+    }
+
+    /// Publishes the frames whose packets are there, and rings the peer's doorbell if it sleeps. Returns
+    /// true if it rang.
+    fn publish(&mut self, own: OwnRange<'_>, peer: u32, counters: &Counters) -> Result<bool> {
+        let Some(route) = &mut self.route else {
+            return Ok(false);
+        };
+        let limit = route.engine.as_ref().and_then(Engine::limit);
+        let limit = limit.unwrap_or(route.ring.produced());
+        let Some(produced) = route.ring.publish(limit) else {
+            return Ok(false);
+        };
+        route.to(own, peer).publish_produced(produced)?;
         window::full_fence();
-        let route = self.route.as_mut().ok_or_else(enotconn)?;
         if own.is_asleep(route.ring.key())? {
             // The peer may have taken earlier frames, and slept again.
             route.ring.consumed(own.consumed()?)?;
@@ -195,6 +372,54 @@ impl Transmit {
             }
         }
         Ok(false)
+    }
+
+    /// Publishes the frames whose packets the engine has moved, and passes over those that it could
+    /// not move for `limit`. Returns true if the peer's doorbell rang.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer breaks the rules, `ENODEV`.
+    pub(super) fn land(
+        &mut self,
+        own: OwnRange<'_>,
+        peer: u32,
+        limit: Delta,
+        counters: &Counters,
+    ) -> Result<bool> {
+        let Some(route) = &mut self.route else {
+            return Ok(false);
+        };
+        let to = route.to(own, peer);
+        let Some(engine) = &mut route.engine else {
+            return Ok(false);
+        };
+        engine.queue().reap(own.hw.dev());
+        while let Some((frame, arrived)) = engine.land(limit) {
+            if !arrived {
+                counters.tx_engine_failed.add(1);
+                counters.tx_dropped.add(1);
+                let void = Header {
+                    bytes: frame.bytes,
+                    way: Way::Void(frame.split),
+                    offload: Offload::default(),
+                };
+                to.write_header(frame.block, &void)?;
+            }
+        }
+        self.publish(own, peer, counters)
+    }
+
+    /// Returns the time until [`Transmit::land`] is to be called again; none if the engine moves
+    /// nothing.
+    pub(super) fn next_landing(&mut self) -> Option<Delta> {
+        self.route.as_mut()?.engine.as_mut()?.next_poll()
+    }
+
+    /// Returns true if the engine moves packets.
+    pub(super) fn flies(&self) -> bool {
+        let engine = self.route.as_ref().and_then(|route| route.engine.as_ref());
+        engine.is_some_and(Engine::flies)
     }
 
     /// Returns true if there is room for each packet that the stack may send.
