@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Nodes with an IOMMU before the device: it sees what was mapped for it, and nothing else."""
 
+import re
 import time
 
-from . import endpoints
+from . import endpoints, network
 from .cases.registry import Case, expect
 from .cluster import Cluster
 from .device import Device
 from .errors import TimedOut
 from .kernel import DEBUG, scaled
+from .module import reload
 from .polling import pause
 from .qemu import Config
 from .topologies import Topology
@@ -27,6 +29,9 @@ MODES: dict[str, tuple[str, ...]] = (
 )
 SLOWNESS = 4.0
 HELD = 1 << 20
+# A packet that the engine moves.
+LARGE = 9000
+PAGE = 4096
 START_TIMEOUT = 20.0
 UNMAP_TIMEOUT = 10.0
 # Exit status of `uldma`: the data is not what was sent.
@@ -36,7 +41,7 @@ MISMATCH = 5
 def topology(mode: str) -> Topology:
     """How to boot such nodes."""
     domain = f"nodes.domain={DOMAINS[mode]}"
-    config = Config(debug=True, iommu=True, cmdline=domain)
+    config = Config(debug=True, programs=True, iommu=True, cmdline=domain)
     return Topology(f"iommu-{mode}", config, slowness=SLOWNESS)
 
 
@@ -77,6 +82,37 @@ def rights(pair: Cluster) -> None:
         found = here.node.run(f"{twice} extended-shadow").rc
         expect(found == 0, f"the device wrote to what was locked for reading: exit {found}")
     here.node.check(f"{twice} key")
+
+
+def packets(pair: Cluster) -> None:
+    """Packets that the engine moves are mapped for it, and pages while it may write them."""
+    assert pair.device
+    for node in pair.nodes.values():
+        reload(node, "network_engine_bytes=4096")
+    ends = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    idle = pair.device.reach()
+    interfaces = network.up(ends)
+    here, there = interfaces
+    for interface in interfaces:
+        interface.check(f"ip link set {{name}} mtu {LARGE + 1000}")
+    for one, other in ((here, there), (there, here)):
+        before = engine_packets(one)
+        network.ping(one, other.address, f"-M do -s {LARGE}")
+        expect(engine_packets(one) > before, f"the engine has moved no packet of {one}")
+    expect(pair.device.reach() > idle, "no page is mapped for packets")
+    for interface in interfaces:
+        interface.check("ip link set {name} down mtu 1500")
+    # The first endpoint of a node takes a page of its table, which stays.
+    wait_reach(pair.device, idle + PAGE * len(interfaces))
+    for node in pair.nodes.values():
+        reload(node)
+
+
+def engine_packets(interface: network.Interface) -> int:
+    """How many packets the engine has moved from an interface."""
+    [count] = re.findall(r"_tx_engine: (\d+)", interface.check("ethtool -S {name}"))
+    return int(count)
 
 
 def wait_reach(device: Device, limit: int) -> None:

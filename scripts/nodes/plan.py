@@ -114,6 +114,7 @@ def _with_iommu(mode: str, programs: Sequence[str]) -> Iterator[Test]:
     in_use = bodies.case(iommu.in_use(mode))
     yield Test(topology, "nodes:iommu.in_use", in_use, Order.FIRST)
     yield Test(topology, "nodes:iommu.rights", bodies.case(iommu.rights))
+    yield Test(topology, "nodes:iommu.packets", bodies.case(iommu.packets))
     for name in programs:
         yield _program(topology, name)
     for name in PROGRAMS_WITH_PEER:

@@ -25,7 +25,14 @@ LIMIT = "--timeout 600"
 # What is about data that goes through the window, as that of ivshmem does.
 OF_WINDOW = ("stale-part", "offset-lies", "bad-stream", "never-lets-go")
 # What is the same with every device, but is of the kind that has cost most.
-OF_ALL = ("answer-flood", "session-flap", "segment-storm", "net-frames", "net-random")
+OF_ALL = (
+    "answer-flood",
+    "session-flap",
+    "segment-storm",
+    "net-frames",
+    "net-engine",
+    "net-random",
+)
 # What has nothing to do where it does not.
 ONLY_OF_WINDOW = ("stale-part",)
 # One attack of each kind: the debug kernel, where each takes ten seconds, has no time for more.

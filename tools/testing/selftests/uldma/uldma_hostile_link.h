@@ -55,6 +55,7 @@ enum message_kind {
 	EXPORT = 12,
 	DONE = 13,
 	NETWORK = 14,
+	NETWORK_ENDPOINT = 15,
 };
 
 /* Flag of CONNECT: data goes through the window. */

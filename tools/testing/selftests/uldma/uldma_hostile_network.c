@@ -11,6 +11,7 @@
 #include "uldma_hostile_link.h"
 
 #define FEATURE_NETWORK 1
+#define FEATURE_ENGINE 2
 #define RANGE_BYTES 65536
 #define MAX_FRAME 1514
 #define PATIENCE 10000000000ULL
@@ -29,6 +30,7 @@ struct network {
 	uint64_t offset;	/* of the range there */
 	uint64_t bytes;
 	uint32_t own_key;
+	bool has_endpoint;	/* the victim was told of an endpoint */
 };
 
 /* The range of this node is the last one of its section. */
@@ -38,9 +40,21 @@ static struct message announcement(const struct hostile *h, uint32_t key)
 		       (uint64_t)MAX_FRAME << 32 | 3, 0);
 }
 
+/* An endpoint that is not there. */
+static struct message endpoint(uint32_t key)
+{
+	return message(NETWORK_ENDPOINT, key, 7, hostile_random(), 65536, 0);
+}
+
 static int meet(struct hostile *h)
 {
 	h->features = FEATURE_NETWORK;
+	return hostile_meet(h);
+}
+
+static int meet_with_engine(struct hostile *h)
+{
+	h->features = FEATURE_NETWORK | FEATURE_ENGINE;
 	return hostile_meet(h);
 }
 
@@ -69,16 +83,20 @@ static void write_range(struct hostile *h, const struct network *n,
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Joins honestly: 0, -ENOTCONN, -ETIMEDOUT. */
-static int join(struct hostile *h, struct network *n)
+/* Joins a victim that was met honestly: 0, -ENOTCONN, -ETIMEDOUT. */
+static int join_met(struct hostile *h, struct network *n)
 {
 	uint64_t limit;
 	struct message m;
-	int ret = meet(h);
+	int ret;
 
-	if (ret)
-		return ret;
 	n->own_key = hostile_random() | 1;
+	if (n->has_endpoint) {
+		m = endpoint(n->own_key);
+		ret = hostile_put(h, &m);
+		if (ret)
+			return ret;
+	}
 	m = announcement(h, n->own_key);
 	ret = hostile_put(h, &m);
 	limit = hostile_now() + PATIENCE;
@@ -102,6 +120,23 @@ static int join(struct hostile *h, struct network *n)
 	write_range(h, n, RANGE_CONSUMED, (uint64_t)n->own_key << 32);
 	write_range(h, n, RANGE_ASLEEP, (uint64_t)n->own_key << 32 | 1);
 	return 0;
+}
+
+static int join(struct hostile *h, struct network *n)
+{
+	n->has_endpoint = false;
+	return meet(h) ?: join_met(h, n);
+}
+
+/* With an endpoint, if the victim understands what that is. */
+static int join_with_engine(struct hostile *h, struct network *n)
+{
+	int ret = meet_with_engine(h);
+
+	if (ret)
+		return ret;
+	n->has_endpoint = hostile_read(h, FEATURES) & FEATURE_ENGINE;
+	return join_met(h, n);
 }
 
 /* Announcements that are refused, each in a session of its own. */
@@ -182,6 +217,77 @@ static int bad_frames(struct hostile *h)
 	return survived;
 }
 
+/* Endpoints that are refused, each in a session of its own. */
+static int bad_endpoints(struct hostile *h, unsigned int *survived)
+{
+	struct message m[3];
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < ARRAY_SIZE(m); i++)
+		m[i] = endpoint(1);
+	m[0].words[0] &= 0xff;				/* no key */
+	m[1].words[1] = 1ULL << 32;			/* no index */
+	m[2].words[4] = 1;				/* not listed */
+	for (i = 0; i < ARRAY_SIZE(m); i++) {
+		ret = meet_with_engine(h) ?: hostile_put(h, &m[i]);
+		if (ret)
+			return ret;
+		if (!ends(h)) {
+			printf("endpoint %u was taken\n", i);
+			(*survived)++;
+		}
+	}
+	/* Without the feature. */
+	m[0] = endpoint(1);
+	ret = meet(h) ?: hostile_put(h, &m[0]);
+	if (ret)
+		return ret;
+	if (!ends(h)) {
+		printf("an endpoint without the feature was taken\n");
+		(*survived)++;
+	}
+	return 0;
+}
+
+/* Packets that the engine is said to have moved. */
+static int bad_engine(struct hostile *h)
+{
+	/* The first two words of frames of four blocks. */
+	static const uint64_t frames[][2] = {
+		{ 1400, 240ULL << 48 },			/* no message */
+		{ 1400, 13ULL << 48 },			/* no header */
+		{ 1400, 241ULL << 48 },			/* more than the least */
+		{ 240, 240ULL << 48 },			/* nothing is left */
+		{ 65554, 240ULL << 48 },		/* too long */
+		{ 0xffffffff, 240ULL << 48 },		/* wraps */
+		{ 1400 | 3ULL << 32, 240ULL << 48 },	/* not alone */
+	};
+	unsigned int survived = 0, i;
+	struct network n;
+	int ret = bad_endpoints(h, &survived);
+
+	if (ret)
+		return ret;
+	for (i = 0; i < 2 * ARRAY_SIZE(frames); i++) {
+		const uint64_t *frame = frames[i / 2];
+
+		/* Whether or not there is an endpoint for it. */
+		ret = i & 1 ? join(h, &n) : join_with_engine(h, &n);
+		if (ret)
+			return ret;
+		write_range(h, &n, RANGE_RING, frame[0]);
+		write_range(h, &n, RANGE_RING + 8, frame[1]);
+		write_range(h, &n, RANGE_PRODUCED, (uint64_t)n.key << 32 | 4);
+		if (!ends(h)) {
+			printf("frame %u was taken\n", i);
+			survived++;
+		}
+	}
+	printf("%u frames, %u of all were taken\n", i, survived);
+	return survived;
+}
+
 /* Says that it has consumed what was never produced. */
 static int consumes_too_much(struct hostile *h)
 {
@@ -211,7 +317,7 @@ static int random_frames(struct hostile *h)
 
 	while (!ret && hostile_goes_on(h)) {
 		if (!sessions || !hostile_is_up(h)) {
-			ret = join(h, &n);
+			ret = join_with_engine(h, &n);
 			produced = 0;
 			sessions++;
 			continue;
@@ -224,6 +330,11 @@ static int random_frames(struct hostile *h)
 				    (hostile_random() & 0x87) << 40 |
 				    hostile_random() << 48);
 		write_range(h, &n, at + 8, hostile_random() >> 16);
+		/* Frames that say that the engine has failed are passed. */
+		if (n.has_endpoint && !(hostile_random() & 3)) {
+			write_range(h, &n, at, 60 | 2ULL << 32);
+			write_range(h, &n, at + 8, 56ULL << 48);
+		}
 		for (i = 16; i < 128 && at + i < n.bytes; i += 8)
 			write_range(h, &n, at + i, hostile_random());
 		blocks = 2;
@@ -241,6 +352,7 @@ static int random_frames(struct hostile *h)
 const struct mode network_modes[] = {
 	{ "net-announce", "85: ranges that are not there", bad_announcements },
 	{ "net-frames", "82, 84: frames that cannot be", bad_frames },
+	{ "net-engine", "82, 84: packets that no engine moved", bad_engine },
 	{ "net-consumed", "82: takes what was not sent", consumes_too_much },
 	{ "net-random", "82, 84: any frames", random_frames },
 	{ }
