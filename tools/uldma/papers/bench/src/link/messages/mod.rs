@@ -2,6 +2,7 @@
 
 //! Message connections: messages that the device matches, by each technique.
 
+mod places;
 mod receivers;
 mod senders;
 mod way;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
 
+use super::places::Placed;
 use super::senders::PAGE;
 use super::way::Receiving;
 use crate::failure::Failure;
@@ -39,6 +40,7 @@ pub(super) fn receiver(
         Receiving::Technique(ReceiveTechnique::PexDma) => {
             Box::new(Classical(device.exchangeable(size)?))
         }
+        Receiving::Technique(ReceiveTechnique::DirectDma) => Box::new(Placed(size)),
         Receiving::Technique(_) => Box::new(Classical(Buffer::new(size)?)),
         Receiving::Buffered => Box::new(Buffered {
             message: Buffer::new(size)?,
@@ -48,7 +50,7 @@ pub(super) fn receiver(
 }
 
 /// Checks the length of a message.
-fn check(length: usize, size: usize) -> Result<(), Failure> {
+pub(super) fn check(length: usize, size: usize) -> Result<(), Failure> {
     if length == size {
         return Ok(());
     }

@@ -10,6 +10,7 @@ use uldma::{
     SentBuffer,
 };
 
+use super::places::Places;
 use super::way::Sending;
 use crate::failure::Failure;
 
@@ -43,18 +44,21 @@ pub(super) fn sender(
     device: &Device,
     (size, depth): (usize, usize),
 ) -> Result<Box<dyn Sender>, Failure> {
-    let registering = connection.device();
+    let places = Places::new(connection, size);
     Ok(match sending {
-        Sending::Generator => Box::new(Direct::new(registering, size, (1, depth))?),
+        Sending::Generator => Box::new(Direct::new(connection, size, (1, depth))?),
         Sending::Technique(SendTechnique::DirectDma) => {
-            Box::new(Direct::new(registering, size, (depth, depth))?)
+            Box::new(Direct::new(connection, size, (depth, depth))?)
         }
-        Sending::Technique(SendTechnique::V2pDma) => Box::new(Pinned::new(size, depth)?),
+        // Only memory that its caller keeps can be put.
+        Sending::Technique(SendTechnique::V2pDma) if places.is_empty() => {
+            Box::new(Pinned::new(size, depth)?)
+        }
         Sending::Technique(SendTechnique::PexDma) => {
-            Box::new(Exchanged::new(device, (size, depth), false)?)
+            Box::new(Exchanged::new(device, places, (size, depth), false)?)
         }
-        Sending::Overwritten => Box::new(Exchanged::new(device, (size, depth), true)?),
-        Sending::Technique(_) => Box::new(Classical(filled(size)?)),
+        Sending::Overwritten => Box::new(Exchanged::new(device, places, (size, depth), true)?),
+        Sending::Technique(_) => Box::new(Classical(filled(size)?, places)),
         Sending::Buffered => Box::new(Buffered {
             message: filled(size)?,
             layer: Pinned::new(size, depth)?,
@@ -70,7 +74,7 @@ fn filled(size: usize) -> Result<Buffer, Failure> {
 }
 
 /// Techniques with the classical semantics: the message may be changed when the call returns.
-struct Classical(Buffer);
+struct Classical(Buffer, Places);
 
 impl Sender for Classical {
     fn send(
@@ -78,12 +82,13 @@ impl Sender for Classical {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
-        Ok(connection.send(&self.0, timeout)?)
+        self.1.send(connection, &self.0, timeout)
     }
 }
 
 /// Buffers of exchangeable memory, in turns.
 struct Exchanged {
+    places: Places,
     buffers: Vec<ExchangeBuffer>,
     next: usize,
     /// Each page is written to while it may be sent.
@@ -93,6 +98,7 @@ struct Exchanged {
 impl Exchanged {
     fn new(
         device: &Device,
+        places: Places,
         (size, depth): (usize, usize),
         overwrites: bool,
     ) -> Result<Self, Failure> {
@@ -103,6 +109,7 @@ impl Exchanged {
             buffers.push(buffer);
         }
         Ok(Self {
+            places,
             buffers,
             next: 0,
             overwrites,
@@ -118,7 +125,7 @@ impl Sender for Exchanged {
     ) -> Result<(), Failure> {
         let count = self.buffers.len().max(1);
         if let Some(buffer) = self.buffers.get_mut(self.next % count) {
-            connection.send(buffer, timeout)?;
+            self.places.send(connection, buffer, timeout)?;
             if self.overwrites {
                 for byte in buffer.iter_mut().step_by(PAGE) {
                     *byte = byte.wrapping_add(1);
@@ -132,6 +139,7 @@ impl Sender for Exchanged {
 
 /// Places in registered memory, in turns.
 struct Direct {
+    targets: Places,
     region: Region,
     size: u64,
     places: u64,
@@ -142,8 +150,14 @@ struct Direct {
 }
 
 impl Direct {
-    fn new(device: &Device, size: usize, (places, depth): (usize, usize)) -> Result<Self, Failure> {
+    fn new(
+        connection: &MessageConnection,
+        size: usize,
+        (places, depth): (usize, usize),
+    ) -> Result<Self, Failure> {
+        let device = connection.device();
         Ok(Self {
+            targets: Places::new(connection, size),
             region: device.register(filled(size * places)?, Access::Read)?,
             size: size as u64,
             places: places as u64,
@@ -169,7 +183,10 @@ impl Sender for Direct {
             }
         }
         let start = self.next % self.places * self.size;
-        let sent = connection.start(&self.region, start..start + self.size, timeout)?;
+        let part = start..start + self.size;
+        let sent = self
+            .targets
+            .start(connection, &self.region, part, timeout)?;
         self.under_way.push_back(sent);
         self.next += 1;
         Ok(())

@@ -67,9 +67,10 @@ impl Receiving {
         }
     }
 
-    /// Returns true if a message has to fit into one buffer.
+    /// Returns true if a message has to fit into one buffer, or one place.
     pub(crate) fn takes_whole(self) -> bool {
-        self.technique() == ReceiveTechnique::V2pDma
+        use ReceiveTechnique::{DirectDma, V2pDma};
+        matches!(self.technique(), V2pDma | DirectDma)
     }
 }
 
