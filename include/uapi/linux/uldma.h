@@ -1010,7 +1010,9 @@ struct uldma_completion {
  *	queue: store to the context page to wake it; of receptions: not zero
  *	while a send waits for a receive descriptor that the device does not poll for
  * @notify: of receptions, written by the receiver: not zero: interrupt and store zero
- *	here once @completed is not below this
+ *	here once @completed, or @received of a stream, is not below this
+ * @received: of the receptions of a stream: bytes that were received
+ * @sent: of the receptions of a stream: bytes that the same endpoint has sent
  * @reserved: zero
  * @records: the last ULDMA_STATUS_RECORDS completions
  */
@@ -1020,7 +1022,9 @@ struct uldma_status_page {
 	__aligned_u64 refused;
 	__aligned_u64 wakeup;
 	__aligned_u64 notify;
-	__aligned_u64 reserved[3];
+	__aligned_u64 received;
+	__aligned_u64 sent;
+	__aligned_u64 reserved;
 	struct uldma_completion records[ULDMA_STATUS_RECORDS];
 };
 
@@ -1509,12 +1513,30 @@ struct uldma_conn_query {
  *    and generation, and connects its own to the other's. What is sent to an endpoint
  *    that is not connected yet waits. An endpoint that has ended, or is connected to
  *    another one, refuses messages with ULDMA_DMA_REMOTE.
+ *
+ * Two endpoints with ULDMA_ENDPOINT_STREAM carry a stream of bytes in each direction
+ * instead of messages. The device fills posted buffers one after the other with the
+ * bytes of sends, whatever the boundaries of both: a send may fill several buffers, or
+ * a part of one, and waits while there is no room for the rest.
+ *
+ *  - @received of the receive status is the number of bytes that are in the posted
+ *    buffers, @sent that of the bytes that this endpoint has sent. Progress of a send is
+ *    shown before the send ends. @completed counts buffers that are full.
+ *  - A buffer has to stay posted and registered until it is full, or until the endpoint
+ *    has ended. If a buffer cannot be used, or bytes of it could not be moved, the stream
+ *    is over: its record says why, @failed is not zero, nothing more is counted, and
+ *    sends to it end with ULDMA_DMA_REMOTE.
+ *  - Sends have at least one byte, and neither ULDMA_DESC_MORE nor ULDMA_DESC_REDIRECT.
+ *    Both endpoints have to be streams, or sends end with ULDMA_DMA_REMOTE.
  */
+
+/** define ULDMA_ENDPOINT_STREAM - a stream of bytes instead of messages */
+#define ULDMA_ENDPOINT_STREAM (1U << 0)
 
 /**
  * struct uldma_endpoint_create - create an endpoint
  * @size: sizeof(struct uldma_endpoint_create)
- * @flags: zero
+ * @flags: zero or ULDMA_ENDPOINT_STREAM
  * @timeout_ms: milliseconds for which a message waits for a receive descriptor of the
  *	peer: zero: it does not wait, all ones: without a limit
  * @reserved: zero
@@ -1526,7 +1548,7 @@ struct uldma_conn_query {
  * @out_ring_offset: of mmap(): the receive ring, one page
  * @out_status_offset: of mmap(): the receive status, one page, read-only
  *
- * Fails with EOPNOTSUPP if the device does not match messages.
+ * Fails with EOPNOTSUPP if the device does not match messages, or has no streams.
  */
 struct uldma_endpoint_create {
 	__u32 size;
@@ -1568,9 +1590,10 @@ struct uldma_endpoint_connect {
  * @flags: zero
  * @handle: the endpoint's @out_handle
  * @reserved: zero
- * @count: wait until @completed of the receive status is not below this
+ * @count: wait until @completed of the receive status, or @received of a stream, is not
+ *	below this, or the stream is over
  * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT
- * @out_completed: @completed of the receive status
+ * @out_completed: @completed of the receive status, or @received
  *
  * Fails with ENOTCONN if the endpoint is not connected, or if the link to its peer
  * went down.

@@ -246,6 +246,10 @@ pub mod status_page {
     pub const WAKEUP: u64 = 24;
     /// u64, of receptions: the value of [`COMPLETED`] from which to interrupt; 0: none.
     pub const NOTIFY: u64 = 32;
+    /// u64, of the receptions of a stream: number of bytes that were received.
+    pub const RECEIVED: u64 = 40;
+    /// u64, of the receptions of a stream: number of bytes that the endpoint has sent.
+    pub const SENT: u64 = 48;
     /// Array of `struct uldma_completion`.
     pub const RECORDS: u64 = 64;
     /// Bytes of one record.

@@ -96,12 +96,27 @@ impl<'a> StatusPage<'a> {
         self.store(status_page::COMPLETED, completion.ticket)
     }
 
-    /// Returns true if the receiver asked for an interrupt at this count of receptions, and takes
-    /// its request back. It is ordered after the publication of the count.
-    pub fn take_notify(&self, completed: u64) -> Result<bool, BusError> {
+    /// Reads the count of received bytes of a stream.
+    pub fn received(&self) -> Result<u64, BusError> {
+        self.load(status_page::RECEIVED)
+    }
+
+    /// Writes the count of received bytes of a stream.
+    pub fn publish_received(&self, bytes: u64) -> Result<(), BusError> {
+        self.store(status_page::RECEIVED, bytes)
+    }
+
+    /// Writes the count of sent bytes of a stream.
+    pub fn publish_sent(&self, bytes: u64) -> Result<(), BusError> {
+        self.store(status_page::SENT, bytes)
+    }
+
+    /// Returns true if the receiver asked for an interrupt at this count of receptions, or of the
+    /// bytes of a stream, and takes its request back. It is ordered after the publication of the count.
+    pub fn take_notify(&self, count: u64) -> Result<bool, BusError> {
         std::sync::atomic::fence(Ordering::SeqCst);
         let notify = self.load(status_page::NOTIFY)?;
-        let due = notify != 0 && completed >= notify;
+        let due = notify != 0 && count >= notify;
         if due {
             self.store(status_page::NOTIFY, 0)?;
         }

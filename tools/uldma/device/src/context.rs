@@ -73,6 +73,8 @@ pub struct Context {
     privileged: bool,
     /// The transfer that ended last was linked to the next, and failed.
     abort_next: bool,
+    /// Bytes of the next send that were taken as parts.
+    matched: u64,
     /// Refusals before the context was last enabled.
     refused_before: u64,
     watch: PollState,
@@ -247,9 +249,16 @@ impl Context {
         if !self.has_room() {
             return Err(Status::QueueFull);
         }
-        self.ticket = self.next_ticket();
-        transfer.ticket = self.ticket;
-        self.counters.initiations += u64::from(transfer.ending.is_none_or(|end| end == Status::Ok));
+        transfer.ticket = self.next_ticket();
+        if transfer.is_part() {
+            // The rest of the send gets the ticket.
+            self.matched = self.matched.saturating_add(transfer.work.bytes());
+        } else {
+            self.ticket = transfer.ticket;
+            self.counters.initiations +=
+                u64::from(transfer.ending.is_none_or(|end| end == Status::Ok));
+            transfer.before = std::mem::take(&mut self.matched);
+        }
         if std::mem::take(&mut self.abort_next) {
             transfer.ending = Some(Status::Aborted);
         }
@@ -258,7 +267,12 @@ impl Context {
         }
         self.queue.push_back(transfer);
         self.last_refusal = None;
-        Ok(self.ticket)
+        Ok(transfer.ticket)
+    }
+
+    /// Returns the bytes of the next send that were taken as parts.
+    pub fn matched(&self) -> u64 {
+        self.matched
     }
 
     /// Counts a refusal.
@@ -318,10 +332,13 @@ impl Context {
         let head = *self.queue.front()?;
         let status = head.ending?;
         self.queue.pop_front();
-        self.completed = head.ticket;
-        self.failed = self.failed.wrapping_add(u64::from(status != Status::Ok));
-        self.last_end = Some(status);
-        if head.linked && status != Status::Ok {
+        let is_part = head.is_part();
+        if !is_part {
+            self.completed = head.ticket;
+            self.failed = self.failed.wrapping_add(u64::from(status != Status::Ok));
+            self.last_end = Some(status);
+        }
+        if (head.linked || is_part) && status != Status::Ok {
             match self.queue.front_mut() {
                 Some(next) => next.ending = Some(Status::Aborted),
                 None => self.abort_next = true,
@@ -329,7 +346,7 @@ impl Context {
         }
         Some(Completion {
             ticket: head.ticket,
-            bytes: head.word.unwrap_or(head.done),
+            bytes: head.word.unwrap_or(head.done.saturating_add(head.before)),
             status,
             failed: self.failed,
             flags: 0,

@@ -164,12 +164,12 @@ impl Model {
         let Some(owner) = node.and_then(|node| node.contexts.get_mut(context)) else {
             return;
         };
-        let done: Vec<_> = std::iter::from_fn(|| owner.retire()).collect();
+        let mut done: Vec<_> = std::iter::from_fn(|| owner.retire()).collect();
         if done.is_empty() {
             return;
         }
         self.wake = true;
-        self.deliver(&done, memories);
+        self.deliver(&mut done, memories);
         if let Some(node) = self.nodes.get_mut(number) {
             publish(node, context, &done, memories.get(number).copied());
         }

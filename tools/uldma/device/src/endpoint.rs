@@ -14,9 +14,12 @@ use crate::completion::StatusPage;
 use crate::context::Wait;
 use crate::layout::{EndpointEntry, EndpointFlags};
 use crate::memory::{BusError, GuestMemory};
-use crate::queue::{list_of, Ring, Send};
+use crate::queue::{list_of, Buffer, Descriptor, Ring, Send};
 use crate::tpt::View;
-use crate::transfer::{Delivery, Work};
+use crate::transfer::{Delivery, Piece, Work};
+
+/// Limit of the bytes of a stream that are delivered together, so that both sides see progress.
+const LONGEST_PIECE: u64 = 1 << 20;
 
 /// The context that sends.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +80,60 @@ struct Receptions {
     in_flight: u32,
     /// Node and context that sent last.
     sender: (usize, usize),
+    stream: StreamState,
+}
+
+/// The state of an endpoint that receives a stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamState {
+    /// Bytes of the first buffer that is not full for which pieces were taken.
+    filled: u64,
+    /// Bytes that were received.
+    received: u64,
+    /// A piece has failed or cannot be placed, so no later one is taken.
+    is_closed: bool,
+    /// A piece has failed, so that later bytes are at wrong places, and are not counted.
+    is_torn: bool,
+}
+
+impl StreamState {
+    /// Returns the next piece of a send that has `left` bytes left, the buffer that it goes to, and
+    /// the place in it.
+    fn plan(&self, posted: &Descriptor, left: u64) -> Result<(Piece, Buffer, (u32, u64)), Status> {
+        if posted.can_be_redirected() {
+            return Err(Status::NotValid);
+        }
+        let buffer = posted.buffer()?;
+        let ((region, position), length) = buffer;
+        // The receiver may have changed the length meanwhile.
+        let room = length.checked_sub(self.filled).filter(|room| *room > 0);
+        let room = room.ok_or(Status::Bounds)?;
+        let place = position.checked_add(self.filled).ok_or(Status::Bounds)?;
+        let bytes = left.min(room).min(LONGEST_PIECE);
+        let piece = Piece {
+            bytes,
+            fills: bytes == room,
+            continues: bytes < left,
+        };
+        Ok((piece, buffer, (region, place)))
+    }
+
+    /// Notes that a piece was taken, or that the buffer cannot be used.
+    fn note(&mut self, piece: &Piece, refused: bool) {
+        self.is_closed |= refused;
+        self.filled = match piece.fills {
+            true => 0,
+            false => self.filled.saturating_add(piece.bytes),
+        };
+    }
+}
+
+/// What a piece of a stream has changed.
+pub(crate) struct Received {
+    /// Bytes that were received so far.
+    pub(crate) bytes: u64,
+    /// The node that sends.
+    pub(crate) from: usize,
 }
 
 /// The receptions of all endpoints, by node and index.
@@ -94,6 +151,10 @@ impl Endpoints {
         self.0.retain(|(other, _), _| *other != node);
         for receptions in self.0.values_mut() {
             if receptions.sender.0 == node {
+                // What was taken for its pieces does not arrive.
+                let is_torn = receptions.in_flight > 0;
+                receptions.stream.is_torn |= is_torn;
+                receptions.stream.is_closed |= is_torn;
                 receptions.in_flight = 0;
             }
         }
@@ -116,6 +177,28 @@ impl Endpoints {
         true
     }
 
+    /// Counts a piece of a stream that ended with `status`. Returns nothing if it failed, or one
+    /// before it.
+    pub(crate) fn end_piece(
+        &mut self,
+        delivery: &Delivery,
+        piece: &Piece,
+        status: Status,
+    ) -> Option<Received> {
+        let receptions = self.0.get_mut(&(delivery.node, delivery.endpoint))?;
+        let stream = &mut receptions.stream;
+        stream.is_torn |= status != Status::Ok;
+        stream.is_closed |= stream.is_torn;
+        if stream.is_torn {
+            return None;
+        }
+        stream.received = stream.received.wrapping_add(piece.bytes);
+        Some(Received {
+            bytes: stream.received,
+            from: receptions.sender.0,
+        })
+    }
+
     /// Counts a reception with an error. Returns how many there were at the endpoint.
     pub(crate) fn count_failed(&mut self, delivery: &Delivery, failed: bool) -> u64 {
         let known = self.0.get_mut(&(delivery.node, delivery.endpoint));
@@ -135,24 +218,31 @@ impl Endpoints {
     ) -> Result<&mut Receptions, BusError> {
         let known = self.0.get(&place);
         if known.is_none_or(|known| known.generation != entry.generation) {
-            let counts = StatusPage::new(memory, entry.receive_status)?.counts()?;
+            let page = StatusPage::new(memory, entry.receive_status)?;
+            let counts = page.counts()?;
             let receptions = Receptions {
                 generation: entry.generation,
                 taken: counts.completed,
                 failed: counts.failed,
                 in_flight: 0,
                 sender: (0, 0),
+                stream: StreamState {
+                    received: page.received()?,
+                    ..StreamState::default()
+                },
             };
             self.0.insert(place, receptions);
         }
         self.0.get_mut(&place).ok_or(BusError)
     }
 
-    /// Takes the receive descriptor for a message, unless the sender may not send it.
+    /// Takes the receive descriptor for a message, unless the sender may not send it. Of a stream,
+    /// takes room for the bytes after the first `progress` bytes of the send.
     pub fn take(
         &mut self,
         sender: &Sender,
         send: &Send,
+        progress: u64,
         access_check: &AccessCheck<'_, GuestMemory>,
         memories: &[&GuestMemory],
     ) -> Result<Match, Status> {
@@ -168,6 +258,13 @@ impl Endpoints {
         }
         if send.length > own.most_bytes {
             return Err(Status::TooLong);
+        }
+        let is_stream = own.flags.contains(EndpointFlags::STREAM);
+        if is_stream && send.more {
+            return Err(Status::NotValid);
+        }
+        if is_stream && send.length <= progress {
+            return Err(Status::BadSize);
         }
         // A message without bytes has no memory to be checked.
         let source = match send.length {
@@ -192,6 +289,9 @@ impl Endpoints {
         let Some(peer) = peer_of(&own, sender.node, send.endpoint, view)? else {
             return Ok(waits);
         };
+        if peer.flags.contains(EndpointFlags::STREAM) != is_stream {
+            return Err(Status::Remote);
+        }
         let memory = *memories.get(node).ok_or(Status::LinkDown)?;
         let far = |_: BusError| Status::Remote;
         let receptions = self.of((node, own.peer_endpoint), &peer, memory);
@@ -205,6 +305,51 @@ impl Endpoints {
         let Some(posted) = ring.read(ticket).map_err(far)? else {
             return Ok(waits);
         };
+        if is_stream {
+            if receptions.stream.is_closed {
+                return Err(Status::Remote);
+            }
+            let whose = (number, own.link_generation);
+            let planned = receptions.stream.plan(&posted, send.length - progress);
+            let planned = planned.and_then(|(piece, (to, room), place)| {
+                check::posted(view, whose, peer.space, to, room)?;
+                let to = check::posted(view, whose, peer.space, place, piece.bytes)?;
+                Ok((piece, to))
+            });
+            let (piece, work) = match planned {
+                Ok((piece, destination)) => {
+                    let first = send.from.1.checked_add(progress).ok_or(Status::Bounds)?;
+                    let from = (send.from.0, first);
+                    let source = check::message(access_check, sender.space, from, piece.bytes)?;
+                    let copy = Work::Copy(CheckedTransfer {
+                        source,
+                        destination,
+                        bytes: piece.bytes,
+                    });
+                    (piece, Ok(copy))
+                }
+                Err(refusal) => (Piece::REFUSED, Err(refusal)),
+            };
+            receptions.stream.note(&piece, work.is_err());
+            if piece.fills {
+                receptions.taken = ticket;
+            }
+            receptions.sender = from;
+            receptions.in_flight += 1;
+            let delivery = Delivery {
+                node,
+                endpoint: own.peer_endpoint,
+                generation: peer.generation,
+                sender: send.endpoint,
+                ticket,
+                more: false,
+                redirected: false,
+                refusal: work.err(),
+                piece: Some(piece),
+            };
+            return Ok(Match::Found(work.map_err(|_| Status::Remote), delivery));
+        }
+
         let redirected = if posted.can_be_redirected() {
             ring.take_redirected(ticket).map_err(far)?
         } else {
@@ -250,6 +395,7 @@ impl Endpoints {
             more: send.more,
             redirected: redirected.is_some(),
             refusal,
+            piece: None,
         };
         Ok(Match::Found(work, delivery))
     }

@@ -107,7 +107,7 @@ impl Model {
         let ring = Ring::new(memory, context.setup.descriptors)?;
         let space = context.descriptor_space();
 
-        let mut taken = 0;
+        let (mut taken, mut started) = (0, 0);
         let mut invalidated = None;
         let mut done = Vec::new();
         while taken < BATCH && context.has_room() && invalidated.is_none() {
@@ -120,8 +120,9 @@ impl Model {
                     context: place,
                     space,
                 };
+                let progress = context.matched();
                 self.endpoints
-                    .take(&sender, &send, resolver.access_check(), memories)
+                    .take(&sender, &send, progress, resolver.access_check(), memories)
             });
             let mut transfer = match matched {
                 Some(Ok(Match::Waits(wait))) => {
@@ -139,6 +140,7 @@ impl Model {
                 None => Transfer::of(descriptor.work(resolver.access_check(), space), ready),
             };
             taken += 1;
+            started += u64::from(!transfer.is_part());
             context.end_wait();
             transfer.linked = descriptor.is_linked();
             let alone = context.is_empty();
@@ -186,14 +188,14 @@ impl Model {
         }
         context.wake();
         self.wake |= !context.is_empty();
-        node.counters.initiations += taken;
-        node.counters.method(Method::Queue).initiations += taken;
+        node.counters.initiations += started;
+        node.counters.method(Method::Queue).initiations += started;
         if let Some(region) = invalidated {
             let what = Invalidation::new(Invalidation::REGION, region);
             self.end_users(number, what, Some(place));
             self.settle(memories);
         }
-        self.deliver(&done, memories);
+        self.deliver(&mut done, memories);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         dispatch::publish(node, place, &done, Some(memory));
         Ok(Polled::Found)

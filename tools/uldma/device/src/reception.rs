@@ -8,13 +8,15 @@ use crate::abi::{status_page, Status};
 use crate::completion::{Completion, StatusPage};
 use crate::context::Wait;
 use crate::dispatch;
-use crate::layout::EventCauses;
+use crate::endpoint::Received;
+use crate::fault::Fault;
+use crate::layout::{EndpointEntry, EventCauses};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
 use crate::poll::Polled;
 use crate::queue::Ring;
 use crate::tpt::View;
-use crate::transfer::Delivery;
+use crate::transfer::{Delivery, Piece};
 
 impl Delivery {
     fn flags(&self) -> u32 {
@@ -35,14 +37,21 @@ impl Delivery {
 
 impl Model {
     /// Writes the receptions of messages that have ended, before the sender learns of their end.
-    pub(crate) fn deliver(&mut self, done: &[Completion], memories: &[&GuestMemory]) {
-        for completion in done {
+    /// Removes the parts of sends, which are no end.
+    pub(crate) fn deliver(&mut self, done: &mut Vec<Completion>, memories: &[&GuestMemory]) {
+        for completion in &*done {
             if let Some(delivery) = &completion.delivery {
                 self.deliver_one(delivery, completion, memories);
                 // Another context may wait for the end of this one's messages.
                 self.wake_senders(|wait| wait.node == delivery.node);
             }
         }
+        done.retain(|completion| {
+            !completion
+                .delivery
+                .as_ref()
+                .is_some_and(Delivery::continues)
+        });
     }
 
     fn deliver_one(
@@ -68,6 +77,15 @@ impl Model {
             return;
         };
         let status = delivery.status(completion.status);
+        if let Some(piece) = &delivery.piece {
+            let received = self.endpoints.end_piece(delivery, piece, status);
+            if received.is_none() && status == Status::Ok {
+                // The bytes before it did not arrive.
+                return;
+            }
+            let counted = received.map(|received| (received, *piece));
+            return self.deliver_piece(delivery, (completion, status), counted, &entry, memories);
+        }
         let failed = self.endpoints.count_failed(delivery, status != Status::Ok);
         let reception = Completion {
             ticket: delivery.ticket,
@@ -85,6 +103,83 @@ impl Model {
             Ok(true) => node.raise_event(EventCauses::COMPLETION),
             Ok(false) => {}
             Err(BusError) => node.raise_event(EventCauses::ERROR),
+        }
+    }
+
+    /// Writes the end of a piece of a stream: the record of a buffer that is full or failed, the
+    /// count of the receiver, and that of the sender.
+    fn deliver_piece(
+        &mut self,
+        delivery: &Delivery,
+        (completion, status): (&Completion, Status),
+        counted: Option<(Received, Piece)>,
+        entry: &EndpointEntry,
+        memories: &[&GuestMemory],
+    ) {
+        let failed = self.endpoints.count_failed(delivery, status != Status::Ok);
+        let reception = Completion {
+            ticket: delivery.ticket,
+            bytes: completion.bytes,
+            status,
+            failed,
+            flags: 0,
+            delivery: None,
+        };
+        let ends_buffer = counted.as_ref().is_none_or(|(_, piece)| piece.fills);
+        let node = self.nodes.get_mut(delivery.node);
+        let (Some(node), Some(memory)) = (node, memories.get(delivery.node)) else {
+            return;
+        };
+        let drops = node.faults.has(Fault::DropCompletion);
+        let write = || {
+            if ends_buffer {
+                let done = [reception];
+                dispatch::write(&done, &node.faults, memory, entry.receive_status)?;
+            }
+            let page = StatusPage::new(memory, entry.receive_status)?;
+            let Some((received, _)) = counted.as_ref().filter(|_| !drops) else {
+                // A receiver that waits learns of the failure.
+                return page.take_notify(u64::MAX);
+            };
+            page.publish_received(received.bytes)?;
+            page.take_notify(received.bytes)
+        };
+        match write() {
+            Ok(true) => node.raise_event(EventCauses::COMPLETION),
+            Ok(false) => {}
+            Err(BusError) => node.raise_event(EventCauses::ERROR),
+        }
+        if let Some((received, _)) = counted {
+            self.publish_sent(&received, delivery.sender, entry, memories);
+        }
+    }
+
+    /// Writes the count of bytes that endpoint `index` of the sender has sent.
+    fn publish_sent(
+        &mut self,
+        received: &Received,
+        index: u32,
+        receiver: &EndpointEntry,
+        memories: &[&GuestMemory],
+    ) {
+        let node = self.nodes.get_mut(received.from);
+        let (Some(node), Some(memory)) = (node, memories.get(received.from)) else {
+            return;
+        };
+        if !node.is_enabled() || !node.config.is_bus_master() {
+            return;
+        }
+        let own = View::new(&node.registers.tables, *memory).endpoint(index);
+        let own = own.ok();
+        let Some(own) = own.filter(|own| own.generation == receiver.peer_generation) else {
+            return;
+        };
+        let page = StatusPage::new(memory, own.receive_status);
+        if page
+            .and_then(|page| page.publish_sent(received.bytes))
+            .is_err()
+        {
+            node.raise_event(EventCauses::ERROR);
         }
     }
 

@@ -68,6 +68,35 @@ pub struct Delivery {
     pub redirected: bool,
     /// Reason for which the receive descriptor cannot be used.
     pub refusal: Option<Status>,
+    /// The bytes of a stream that it delivers; none for a message.
+    pub piece: Option<Piece>,
+}
+
+/// A part of a send, or all of it, that goes to one posted buffer of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes.
+    pub bytes: u64,
+    /// The buffer is full after it.
+    pub fills: bool,
+    /// More of the same send follows.
+    pub continues: bool,
+}
+
+impl Piece {
+    /// Stands for a buffer that cannot be used.
+    pub const REFUSED: Self = Self {
+        bytes: 0,
+        fills: true,
+        continues: false,
+    };
+}
+
+impl Delivery {
+    /// Returns true if the send goes on after this.
+    pub fn continues(&self) -> bool {
+        self.piece.is_some_and(|piece| piece.continues)
+    }
 }
 
 /// A transfer with a ticket.
@@ -79,6 +108,8 @@ pub struct Transfer {
     pub work: Work,
     /// Bytes moved so far.
     pub done: u64,
+    /// Bytes of the parts of the send before it.
+    pub before: u64,
     /// The word's old value, after an atomic operation.
     pub word: Option<u64>,
     /// The engine does not start before this.
@@ -92,12 +123,18 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Returns true if it is a part of a send that does not end with it.
+    pub fn is_part(&self) -> bool {
+        self.delivery.as_ref().is_some_and(Delivery::continues)
+    }
+
     /// Builds a transfer whose ticket is not issued yet.
     pub fn new(work: Work, ready: Instant) -> Self {
         Self {
             ticket: 0,
             work,
             done: 0,
+            before: 0,
             word: None,
             ready,
             ending: None,
