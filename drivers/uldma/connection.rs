@@ -49,6 +49,7 @@ mod copy;
 mod ctx;
 mod invalidation;
 mod listener;
+mod matching;
 mod message;
 mod outbox;
 mod progress;
@@ -119,6 +120,8 @@ pub(crate) struct Connection {
     given_up: Atomic<bool>,
     /// The connection is in the work list.
     queued: Atomic<bool>,
+    /// What [`Connection::stream_flags`] returns.
+    stream_flags: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     #[pin]
@@ -145,6 +148,7 @@ impl Connection {
             user,
             given_up: Atomic::new(false),
             queued: Atomic::new(false),
+            stream_flags: Atomic::new(0),
             state <- new_mutex!(state, "uldma::Connection::state"),
             changed <- kernel::new_poll_condvar!("uldma::Connection::changed"),
         });
@@ -163,6 +167,7 @@ impl Connection {
 
     /// Wakes all waiters.
     fn wake(&self, state: &State) {
+        self.note_stream_flags(state);
         self.changed.notify_all();
         if let Some(watcher) = &state.watcher {
             watcher.wake();
@@ -205,7 +210,8 @@ impl Connection {
     /// # Errors
     ///
     /// `ENOTCONN` before the connection is established, `EPIPE` and `ECONNRESET` after it ended,
-    /// `ENOSPC` if too many buffers are posted, and the errors of [`Buffer::new`].
+    /// `EBUSY` if the data goes from endpoint to endpoint, `ENOSPC` if too many buffers are posted,
+    /// and the errors of [`Buffer::new`].
     pub(crate) fn post(
         self: &Arc<Self>,
         ctx: &ConnCtx<'_>,
@@ -216,6 +222,7 @@ impl Connection {
     ) -> Result {
         let check = |state: &mut State| {
             state.check_open()?;
+            state.matching.use_calls()?;
             if state.half(direction).stream.has_room() {
                 Ok(())
             } else {
@@ -363,6 +370,7 @@ impl Connection {
             (self.transport == Transport::Engine, uapi::ULDMA_CONN_ENGINE),
             (self.transport == Transport::Window, uapi::ULDMA_CONN_WINDOW),
             (state.reset, uapi::ULDMA_CONN_RESET),
+            (state.matching.peer().is_some(), uapi::ULDMA_CONN_MATCHED),
         ]
         .into_iter()
         .filter_map(|(holds, flag)| holds.then_some(flag))

@@ -92,6 +92,8 @@ pub(crate) struct Geometry {
     pub(crate) region_capacity: u32,
     /// Number of endpoints between which the device matches messages; 0 if it does not.
     pub(crate) endpoint_capacity: u32,
+    /// True if endpoints can be streams.
+    pub(crate) has_streams: bool,
     /// Bytes of each node's section of the window.
     pub(crate) window_size: usize,
     /// True if processes map the window like other memory, rather than write-combining.

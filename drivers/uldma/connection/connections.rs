@@ -385,7 +385,8 @@ impl Connections {
             | ConnMsg::Disconnect { to, .. }
             | ConnMsg::Disconnected { to }
             | ConnMsg::Export { to, .. }
-            | ConnMsg::Done { to, .. } => to,
+            | ConnMsg::Done { to, .. }
+            | ConnMsg::Stream { to, .. } => to,
         };
         let found = self.table.lock().connection(to).cloned();
         match found.filter(|connection| connection.node == node) {

@@ -135,7 +135,12 @@ impl Connection {
                     state.closing.answered = true;
                     Ok(())
                 }
-                ConnMsg::Export { .. } | ConnMsg::Done { .. } if closing => Ok(()),
+                ConnMsg::Export { .. } | ConnMsg::Done { .. } | ConnMsg::Stream { .. }
+                    if closing =>
+                {
+                    Ok(())
+                }
+                ConnMsg::Stream { endpoint, .. } => self.stream_named(ctx, state, endpoint),
                 ConnMsg::Export {
                     bytes,
                     token,

@@ -178,6 +178,15 @@ impl Connection {
         if state.phase != Phase::Connected {
             return Ok(());
         }
+        let endpoint = state.matching.next_to_tell();
+        if let (Some(endpoint), false) = (endpoint, state.closing.has_begun()) {
+            let msg = ConnMsg::Stream {
+                to: state.remote,
+                endpoint,
+            };
+            self.send(turn_ctx, state, msg, turn)?;
+            state.matching.set_told();
+        }
         for direction in [Direction::Send, Direction::Receive] {
             if self.moves(direction) {
                 self.move_data(turn_ctx, state, direction, turn)?;

@@ -14,6 +14,7 @@ use kernel::{
 
 use super::{
     buffer::Buffer,
+    matching::Matching,
     stream::{
         Offers,
         Stream, //
@@ -186,6 +187,7 @@ pub(super) struct State {
     /// Events that are woken on changes.
     pub(super) watcher: Option<Arc<Events>>,
     pub(super) counters: Counters,
+    pub(super) matching: Matching,
 }
 
 impl State {
@@ -204,6 +206,7 @@ impl State {
             peer_window: None,
             watcher: None,
             counters: Counters::default(),
+            matching: Matching::default(),
         })
     }
 

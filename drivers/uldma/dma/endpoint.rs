@@ -69,6 +69,8 @@ pub(crate) struct EndpointSetup {
     pub(crate) most_bytes: u64,
     /// Receive descriptors may be lists of bus addresses, so that no process may write them.
     pub(crate) privileged: bool,
+    /// A stream of bytes instead of messages.
+    pub(crate) is_stream: bool,
 }
 
 /// The owner of an endpoint: what its receptions wake, and what it is charged.
@@ -104,6 +106,7 @@ pub(crate) struct Endpoint {
     generation: u64,
     ring: Arc<SharedPage>,
     status: Arc<StatusPage>,
+    is_stream: bool,
     /// The peer's node and the generation of the link to it, once connected.
     link: Option<(u32, u32)>,
 }
@@ -124,6 +127,11 @@ impl Endpoint {
         &self.status
     }
 
+    /// Returns true if it receives a stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
     /// Returns the peer's node and the generation of the link under which it was connected.
     pub(crate) fn link(&self) -> Option<(u32, u32)> {
         self.link
@@ -136,7 +144,7 @@ struct Taken {
     status: (Arc<StatusPage>, DmaAddress),
     /// None for an endpoint of the driver.
     owner: Option<EndpointOwner>,
-    /// Receptions that woke waiters.
+    /// Receptions, or bytes of a stream, that woke waiters.
     seen: u64,
 }
 
@@ -230,7 +238,9 @@ impl Endpoints {
         };
         state.taken.insert(reserved.into_node(index, taken));
         let entry = EndpointEntry {
-            flags: EndpointFlags::VALID | EndpointFlags::PRIVILEGED.when(setup.privileged),
+            flags: EndpointFlags::VALID
+                | EndpointFlags::PRIVILEGED.when(setup.privileged)
+                | EndpointFlags::STREAM.when(setup.is_stream),
             space: setup.space,
             generation,
             receive_ring: ring_address,
@@ -246,6 +256,7 @@ impl Endpoints {
             generation,
             ring,
             status,
+            is_stream: setup.is_stream,
             link: None,
         })
     }
@@ -331,8 +342,10 @@ impl Endpoints {
             return;
         };
         for taken in state.taken.values_mut() {
-            let completed = taken.status.0.completed();
-            let is_new = core::mem::replace(&mut taken.seen, completed) != completed;
+            let page = &taken.status.0;
+            // Of an endpoint that is no stream, nothing is received in bytes.
+            let progress = page.completed().wrapping_add(page.received());
+            let is_new = core::mem::replace(&mut taken.seen, progress) != progress;
             if let Some(owner) = taken.owner.as_ref().filter(|_| is_new) {
                 owner.events.wake();
             }

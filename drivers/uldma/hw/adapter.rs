@@ -231,6 +231,8 @@ impl Adapter {
         // The major version is the driver's.
         let has_endpoints =
             version.get(Version::MINOR) >= layout::VERSION_WITH_ENDPOINTS.get(Version::MINOR);
+        let has_streams = has_queue
+            && version.get(Version::MINOR) >= layout::VERSION_WITH_STREAMS.get(Version::MINOR);
         let has_network_vector = u32::from(layout::VECTOR_NETWORK) < IrqVectors::MOST
             && version.get(Version::MINOR) >= layout::VERSION_WITH_NETWORK.get(Version::MINOR);
         let geometry = Geometry {
@@ -249,6 +251,7 @@ impl Adapter {
             } else {
                 0
             },
+            has_streams,
             window_size,
             window_cached: false,
             window_regions: version.get(Version::MINOR)

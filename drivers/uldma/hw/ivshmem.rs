@@ -122,6 +122,7 @@ impl Ivshmem {
             page_capacity: PAGE_CAPACITY,
             region_capacity: REGION_SLOTS,
             endpoint_capacity: 0,
+            has_streams: false,
             window_size,
             window_cached: false,
             window_regions: false,

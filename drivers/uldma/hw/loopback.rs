@@ -232,6 +232,7 @@ impl Loopback {
             page_capacity: PAGE_CAPACITY,
             region_capacity: REGION_SLOTS,
             endpoint_capacity: 0,
+            has_streams: false,
             window_size: wire.window_size,
             window_cached: true,
             window_regions: false,

@@ -26,6 +26,8 @@ const VERSIONS: (u32, u32) = (1, 1);
 pub(super) const NETWORK: u64 = 1 << 0;
 /// Feature: it also understands messages about endpoints of the network interface.
 pub(super) const NETWORK_ENGINE: u64 = 1 << 1;
+/// Feature: the node has streams between endpoints.
+pub(super) const STREAMS: u64 = 1 << 2;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,11 @@ impl Terms {
     pub(crate) fn has_network_engine(&self) -> bool {
         let both = NETWORK | NETWORK_ENGINE;
         self.features & both == both
+    }
+
+    /// Returns true if both nodes have streams between endpoints.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.features & STREAMS != 0
     }
 }
 

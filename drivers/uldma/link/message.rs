@@ -26,6 +26,7 @@ mod network;
 
 pub(crate) use connection::{
     Connection,
+    EndpointName,
     RawWindowRange, //
 };
 pub(crate) use network::{
@@ -261,6 +262,14 @@ mod tests {
                 generation: u64::MAX,
             }),
             Message::Connection(Connection::Done { to: 7, bytes: 1 }),
+            Message::Connection(Connection::Stream {
+                to: 7,
+                endpoint: Some((u32::MAX, u64::MAX)),
+            }),
+            Message::Connection(Connection::Stream {
+                to: 7,
+                endpoint: None,
+            }),
             Message::Network(Network {
                 key: u32::MAX,
                 window: (65536, u64::MAX),
@@ -305,6 +314,9 @@ mod tests {
             decode([head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
             Err(eproto())
         );
+        // A generation without an endpoint.
+        assert_eq!(decode([head(16, 0), 7, 0, 0, 0, 0, 0, 0]), Err(eproto()));
+        assert_eq!(decode([head(16, 0), 0, 7, 0, 0, 0, 0, 0]), Err(eproto()));
         // A region index that no size word can name, no length, no rights.
         assert_eq!(
             decode([head(REGION, 0), 1 << 20, 0, 1, 1, 0, 0, 0]),

@@ -102,6 +102,7 @@ mod tests {
             page_capacity: 1,
             region_capacity: 1,
             endpoint_capacity: 0,
+            has_streams: false,
             window_size,
             window_cached: false,
             window_regions: false,

@@ -221,6 +221,12 @@ impl Peer {
         }
     }
 
+    /// Returns true if both nodes have streams between endpoints.
+    pub(crate) fn has_streams(&self) -> bool {
+        let state = self.state.lock();
+        state.session.up && state.terms.has_streams()
+    }
+
     /// Returns a snapshot.
     pub(crate) fn describe(&self) -> Description {
         let state = self.state.lock();
@@ -485,12 +491,16 @@ impl Peer {
 /// Returns the offer of this node.
 fn own_offer(hw: Hw<'_>) -> Result<Offer> {
     let sends_packets = hw.kernel_queues().is_some_and(|it| it.packets.is_some());
-    let features = match network::Plan::of(hw.geometry()) {
+    let network = match network::Plan::of(hw.geometry()) {
         Some(_) if sends_packets => handshake::NETWORK | handshake::NETWORK_ENGINE,
         Some(_) => handshake::NETWORK,
         None => 0,
     };
-    Offer::own(hw, params::link_slots(), features)
+    let streams = match hw.geometry().has_streams {
+        true => handshake::STREAMS,
+        false => 0,
+    };
+    Offer::own(hw, params::link_slots(), network | streams)
 }
 
 impl PeerState {

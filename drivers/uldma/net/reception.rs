@@ -156,6 +156,7 @@ impl Reception {
             timeout_ms: 0,
             most_bytes: frame::LONGEST.into(),
             privileged: true,
+            is_stream: false,
         };
         let endpoint = endpoints.create(hw.dev(), setup, None)?;
         Ok(KBox::write(

@@ -246,6 +246,14 @@ impl Attachment {
         }
     }
 
+    /// Returns the connection, if its data goes, or may go, from endpoint to endpoint.
+    pub(crate) fn matched(&self) -> Option<Arc<Connection>> {
+        match &*self.state.lock() {
+            AttachmentState::Connection(handle) if handle.is_matched() => Some((**handle).clone()),
+            _ => None,
+        }
+    }
+
     /// Ends the listener or the connection after the file was closed.
     pub(crate) fn close(&self, ctx: &ConnCtx<'_>, keep: bool) {
         // The lock is not held while memory is unpinned.

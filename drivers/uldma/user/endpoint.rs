@@ -18,7 +18,10 @@ use crate::{
     hw::Hw,
     kernel_ext::{
         dma::SharedPage,
-        errno::enotconn,
+        errno::{
+            enotconn,
+            eopnotsupp, //
+        },
         window::full_fence, //
     },
     mem::lmm::space::Space,
@@ -47,6 +50,7 @@ pub(crate) struct FileEndpoint {
 pub(crate) struct Receiver {
     status: Arc<StatusPage>,
     ring: Arc<SharedPage>,
+    is_stream: bool,
     link: Option<(u32, u32)>,
 }
 
@@ -55,7 +59,7 @@ impl FileEndpoint {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device does not match messages, `ENOSPC` if its table is full, `EDQUOT`
+    /// `EOPNOTSUPP` if the device does not match messages or has no streams, `ENOSPC` if its table is full, `EDQUOT`
     /// beyond the limits of the user, `ENOMEM`, `EREMOTEIO` if the device cannot access the pages,
     /// `ENODEV` if the device is unbound.
     pub(crate) fn create(
@@ -63,8 +67,11 @@ impl FileEndpoint {
         number: u64,
         space: &Space,
         events: &Arc<Events>,
-        (timeout_ms, most_bytes): (u32, u64),
+        (timeout_ms, most_bytes, is_stream): (u32, u64, bool),
     ) -> Result<Self> {
+        if is_stream && !shared.hw.geometry().has_streams {
+            return Err(eopnotsupp());
+        }
         let guard = shared.gate.try_enter()?;
         let share = Share::new(space.payer(), Resource::Endpoints, 1)?;
         let setup = EndpointSetup {
@@ -72,6 +79,7 @@ impl FileEndpoint {
             timeout_ms,
             most_bytes,
             privileged: false,
+            is_stream,
         };
         let owner = EndpointOwner::new(events, share);
         let dev = guard.dev();
@@ -111,6 +119,16 @@ impl FileEndpoint {
         (self.ring.offset(), self.status.offset())
     }
 
+    /// Returns true if it is a stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.endpoint.is_stream()
+    }
+
+    /// Returns true if it is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.endpoint.link().is_some()
+    }
+
     /// Connects the endpoint to that of a peer.
     ///
     /// # Errors
@@ -128,6 +146,7 @@ impl FileEndpoint {
         Receiver {
             status: self.endpoint.status().clone(),
             ring: self.endpoint.ring().clone(),
+            is_stream: self.endpoint.is_stream(),
             link: self.endpoint.link(),
         }
     }
@@ -151,7 +170,8 @@ impl FileEndpoint {
 }
 
 impl Receiver {
-    /// Waits until `count` messages were received, for at most `timeout_ns`. Returns the number.
+    /// Waits until `count` messages, or bytes of a stream, were received, for at most `timeout_ns`.
+    /// Returns the number, which is less if the stream is over.
     ///
     /// # Errors
     ///
@@ -165,14 +185,28 @@ impl Receiver {
         timeout_ns: u64,
     ) -> Result<u64> {
         events.wait_for(timeout_ns, || {
-            let received = |completed: u64| (completed >= count).then_some(Ok(completed));
-            received(self.status.completed()).or_else(|| {
-                self.status.notify_from(count);
-                // A reception before the request has not interrupted.
-                let found = received(self.status.completed());
-                found.or_else(|| self.prepare(shared).err().map(Err))
-            })
+            let found = self.request(count).map(Ok);
+            found.or_else(|| self.prepare(shared).err().map(Err))
         })
+    }
+
+    /// Returns the number of messages or bytes if it is at least `count`, or the stream is over.
+    /// Otherwise requests an interrupt for that.
+    pub(crate) fn request(&self, count: u64) -> Option<u64> {
+        self.reached(count).or_else(|| {
+            self.status.notify_from(count);
+            // A reception before the request has not interrupted.
+            self.reached(count)
+        })
+    }
+
+    fn reached(&self, count: u64) -> Option<u64> {
+        let (received, over) = if self.is_stream {
+            (self.status.received(), self.status.failed() > 0)
+        } else {
+            (self.status.completed(), false)
+        };
+        (received >= count || over).then_some(received)
     }
 
     /// Returns the receive ring.
@@ -196,6 +230,7 @@ impl Receiver {
         self.wake(shared, Hw::new(guard.dev(), &*shared.hw))
     }
 
+    /// Makes the device poll the receive ring, if it has stopped.
     fn wake(&self, shared: &Shared, hw: Hw<'_>) -> Result {
         if self.status.is_asleep() {
             if let Some(queues) = shared.hw.kernel_queues() {

@@ -105,6 +105,7 @@ arguments!(
     uldma_conn_buffer,
     uldma_conn_range,
     uldma_conn_query,
+    uldma_conn_stream,
     uldma_endpoint_create,
     uldma_endpoint_connect,
     uldma_endpoint_wait,
@@ -229,6 +230,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_CONN_SEND
             | ULDMA_CMD_CONN_RECV
             | ULDMA_CMD_CONN_RECYCLE
+            | ULDMA_CMD_CONN_STREAM
             | ULDMA_CMD_ENDPOINT_CREATE
             | ULDMA_CMD_ENDPOINT_CONNECT
             | ULDMA_CMD_ENDPOINT_DESTROY
@@ -295,6 +297,7 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_CONN_RECV => connection::reap(open_file, &user, Direction::Receive, nonblock),
         ULDMA_CMD_CONN_RECYCLE => connection::reap(open_file, &user, Direction::Send, nonblock),
         ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
+        ULDMA_CMD_CONN_STREAM => connection::stream(open_file, &user),
         ULDMA_CMD_ENDPOINT_CREATE => endpoint::create(open_file, &user),
         ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),

@@ -2,7 +2,10 @@
 
 //! Open files of a device and their objects.
 
-use core::ops::Range;
+use core::{
+    mem::offset_of,
+    ops::Range, //
+};
 
 use kernel::{
     impl_has_work,
@@ -37,6 +40,7 @@ use crate::{
             self,
             Capability, //
         },
+        dma::SharedPage,
         eventfd::EventFd,
         mmu_notifier::{
             Change,
@@ -57,6 +61,10 @@ use crate::{
         lmm::space::Space, //
     },
     params,
+    uapi::{
+        self,
+        uldma_descriptor, //
+    },
     user::{
         attachment::Attachment,
         endpoint::FileEndpoint,
@@ -267,6 +275,13 @@ impl WorkItem for OpenFile {
         this.keep_pins.store(false, Relaxed);
         this.release_all();
     }
+}
+
+/// Returns true if a queue has the descriptor of `ticket`.
+fn has_descriptor(queue: &SharedPage, ticket: u64) -> bool {
+    let place = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).unwrap_or(0);
+    let at = place * size_of::<uldma_descriptor>() + offset_of!(uldma_descriptor, ticket);
+    queue.read_u64(at) == Ok(ticket)
 }
 
 impl OpenFile {
@@ -534,6 +549,22 @@ impl OpenFile {
         }
     }
 
+    /// Ends the context. Returns true if descriptors of its queue were not done.
+    fn abort_sends(&self) -> bool {
+        let mut objects = self.objects.lock();
+        let Some(context) = &objects.context else {
+            return false;
+        };
+        let (page, queue) = (context.vctx.page.clone(), context.vctx.queue.clone());
+        let failed = page.failed();
+        // A device that does not answer has not confirmed that they are done.
+        if self.drop_context(&mut objects).is_err() || page.failed() != failed {
+            return true;
+        }
+        let next = page.completed().wrapping_add(1);
+        queue.is_some_and(|queue| has_descriptor(&queue, next))
+    }
+
     /// Sets or removes the eventfd, and requests the interrupts that it needs.
     pub(crate) fn set_eventfd(&self, eventfd: Option<EventFd>) {
         self.events.set_eventfd(eventfd);
@@ -554,6 +585,10 @@ impl OpenFile {
     /// Releases all objects of the open file. No new ones are made meanwhile, since the file was
     /// closed or no thread runs in its address space any more.
     fn release_all(&self) {
+        if let Some(connection) = self.attachment.matched() {
+            // First, so that nothing is sent after the end.
+            connection.lose(self.abort_sends());
+        }
         self.attachment
             .close(&self.shared.conn_ctx(), self.keep_pins.load(Relaxed));
         let mut objects = self.objects.lock();

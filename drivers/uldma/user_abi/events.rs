@@ -464,6 +464,35 @@ impl Events {
         })?
     }
 
+    /// Waits as [`Events::wait_for`] does, and ends also when `ticket` of the context has ended,
+    /// unless it is zero.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Events::wait_for`].
+    pub(crate) fn wait_for_either(
+        &self,
+        ticket: u64,
+        timeout_ns: u64,
+        arm: &dyn Arm,
+        mut check: impl FnMut() -> Option<Result>,
+    ) -> Result {
+        let has_ended = |state: &PendingEvents| {
+            let context = state.context.as_ref().filter(|_| ticket != 0);
+            context.is_some_and(|context| context.page.completed() >= ticket)
+        };
+        crate::kernel_ext::wait::until(&self.changed, &self.state, timeout_ns, |state| {
+            if ticket != 0 && !has_ended(state) {
+                state.arm_beyond(ticket - 1, arm);
+            }
+            // An end before the request has not interrupted.
+            if has_ended(state) {
+                return Some(Ok(()));
+            }
+            check().or_else(|| state.gone.then_some(Err(ENODEV)))
+        })?
+    }
+
     /// Waits for the completion of a ticket of the context, for at most `timeout_ns`.
     ///
     /// # Errors

@@ -76,8 +76,21 @@ impl StatusPage {
         completed.unwrap_or(0)
     }
 
-    /// Requests an interrupt when `count` messages were received. Receptions after this call either
-    /// interrupt, or the caller finds them in [`StatusPage::completed`].
+    /// Returns the number of completed tickets that failed.
+    pub(crate) fn failed(&self) -> u64 {
+        let failed = self.page.read_u64(offset_of!(Layout, failed));
+        failed.unwrap_or(0)
+    }
+
+    /// Returns the number of bytes that a stream has received.
+    pub(crate) fn received(&self) -> u64 {
+        let received = self.page.read_u64(offset_of!(Layout, received));
+        received.unwrap_or(0)
+    }
+
+    /// Requests an interrupt when `count` messages, or bytes of a stream, were received. Receptions
+    /// after this call either interrupt, or the caller finds them in [`StatusPage::completed`] or
+    /// [`StatusPage::received`].
     pub(crate) fn notify_from(&self, count: u64) {
         // The offset is a constant, and in the page.
         let _ = self.page.write_u64(offset_of!(Layout, notify), count);

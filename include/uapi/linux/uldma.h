@@ -144,6 +144,7 @@
  * @ULDMA_CMD_CONN_RECV: struct uldma_conn_range: get received memory back
  * @ULDMA_CMD_CONN_RECYCLE: struct uldma_conn_range: get sent memory back
  * @ULDMA_CMD_CONN_QUERY: struct uldma_conn_query
+ * @ULDMA_CMD_CONN_STREAM: struct uldma_conn_stream
  * @ULDMA_CMD_ENDPOINT_CREATE: struct uldma_endpoint_create
  * @ULDMA_CMD_ENDPOINT_CONNECT: struct uldma_endpoint_connect
  * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
@@ -191,6 +192,7 @@ enum uldma_cmd {
 	ULDMA_CMD_CONN_RECV = 0x56,
 	ULDMA_CMD_CONN_RECYCLE = 0x57,
 	ULDMA_CMD_CONN_QUERY = 0x58,
+	ULDMA_CMD_CONN_STREAM = 0x59,
 	ULDMA_CMD_ENDPOINT_CREATE = 0x60,
 	ULDMA_CMD_ENDPOINT_CONNECT = 0x61,
 	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
@@ -238,6 +240,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_CONN_RECV		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECV)
 #define ULDMA_IOC_CONN_RECYCLE		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECYCLE)
 #define ULDMA_IOC_CONN_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_QUERY)
+#define ULDMA_IOC_CONN_STREAM		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_STREAM)
 #define ULDMA_IOC_ENDPOINT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CREATE)
 #define ULDMA_IOC_ENDPOINT_CONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CONNECT)
 #define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
@@ -1439,6 +1442,8 @@ struct uldma_conn_range {
 #define ULDMA_CONN_WINDOW (1U << 2)
 /** define ULDMA_CONN_RESET - bit of @out_flags: the connection was reset */
 #define ULDMA_CONN_RESET (1U << 3)
+/** define ULDMA_CONN_MATCHED - bit of @out_flags: its data goes from endpoint to endpoint */
+#define ULDMA_CONN_MATCHED (1U << 4)
 
 /**
  * struct uldma_conn_query - the open file's connection
@@ -1480,6 +1485,48 @@ struct uldma_conn_query {
 	__aligned_u64 out_copied;
 	__aligned_u64 out_messages;
 	__aligned_u64 out_pin_calls;
+};
+
+/** define ULDMA_STREAM_MATCHED - both sides have named endpoints, which are connected */
+#define ULDMA_STREAM_MATCHED (1U << 0)
+/** define ULDMA_STREAM_REFUSED - the peer names none: use ULDMA_IOC_CONN_SEND and so on */
+#define ULDMA_STREAM_REFUSED (1U << 1)
+/** define ULDMA_STREAM_ENDED - the connection has ended, or was reset */
+#define ULDMA_STREAM_ENDED (1U << 2)
+
+/**
+ * struct uldma_conn_stream - move the data of a connection by endpoints
+ * @size: sizeof(struct uldma_conn_stream)
+ * @flags: @out_flags of the last call, initially zero
+ * @handle: an endpoint of the same open file with ULDMA_ENDPOINT_STREAM, the same in
+ *	each call
+ * @out_flags: ULDMA_STREAM_*
+ * @received: if not zero, return as soon as the endpoint has received so many bytes
+ * @ticket: if not zero, return as soon as so many tickets of the open file's context
+ *	have ended
+ * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT
+ *
+ * The first call names the endpoint to the peer. Once the peer has named its own, the
+ * endpoints are connected, and data goes from one to the other: ULDMA_IOC_CONN_PREPOST and
+ * ULDMA_IOC_CONN_SEND fail with EBUSY from the first call on, unless the peer names none,
+ * as it does if its program has used one of these two. Such a program gets EBUSY here.
+ *
+ * The call waits until @out_flags differ from @flags, or for what @received and @ticket
+ * say. To end the connection, first end the context, then the endpoint, so that nothing
+ * arrives after the end. If the file is closed while sends have not ended, the connection
+ * is reset.
+ *
+ * Fails with EOPNOTSUPP if one of the devices has no streams, or receivers move the data;
+ * EINVAL for another endpoint; ENOTCONN without a connection.
+ */
+struct uldma_conn_stream {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 out_flags;
+	__aligned_u64 received;
+	__aligned_u64 ticket;
+	__aligned_u64 timeout_ns;
 };
 
 /**

@@ -16,6 +16,8 @@ const DISCONNECT: u8 = 10;
 const DISCONNECTED: u8 = 11;
 const EXPORT: u8 = 12;
 const DONE: u8 = 13;
+/// Kinds 14 and 15 are about the network.
+const STREAM: u8 = 16;
 
 word! {
     /// Word 1 of [`Connection::Connect`].
@@ -53,6 +55,24 @@ word! {
     }
 }
 
+word! {
+    /// Word 1 of [`Connection::Stream`].
+    struct Named(u64);
+
+    flags {
+        /// The sender names an endpoint.
+        ENDPOINT = 32;
+    }
+
+    fields {
+        /// Index of the endpoint.
+        INDEX: u32 = 31, 0;
+    }
+}
+
+/// Index and generation of an endpoint.
+pub(crate) type EndpointName = (u32, u64);
+
 /// A range of the sender's section, unchecked: offset and length in bytes, zero and zero for none.
 pub(crate) type RawWindowRange = (u64, u64);
 
@@ -88,6 +108,11 @@ pub(crate) enum Connection {
     },
     /// So many offered bytes of the receiver were moved.
     Done { to: u32, bytes: u64 },
+    /// Names the endpoint that sends and receives the data of the connection, or refuses to.
+    Stream {
+        to: u32,
+        endpoint: Option<EndpointName>,
+    },
 }
 
 impl Connection {
@@ -128,6 +153,15 @@ impl Connection {
                 generation,
             } => (EXPORT, to, [bytes, token, generation, 0]),
             Self::Done { to, bytes } => (DONE, to, [bytes, 0, 0, 0]),
+            Self::Stream { to, endpoint } => {
+                let (named, generation) = match endpoint {
+                    Some((index, generation)) => {
+                        (Named::ENDPOINT.with(Named::INDEX, index), generation)
+                    }
+                    None => (Named::NONE, 0),
+                };
+                (STREAM, to, [named.bits(), generation, 0, 0])
+            }
         }
     }
 
@@ -171,6 +205,14 @@ impl Connection {
                 to: number,
                 bytes: a,
             },
+            STREAM => {
+                let named = Named::from_bits(a);
+                let name = (named.get(Named::INDEX), b);
+                Self::Stream {
+                    to: number,
+                    endpoint: named.contains(Named::ENDPOINT).then_some(name),
+                }
+            }
             _ => return Err(eproto()),
         })
     }

@@ -10,6 +10,7 @@ use zerocopy::FromZeros;
 
 use crate::{
     connection::Direction,
+    dma::endpoint::PeerEndpoint,
     kernel_ext::errno::eopnotsupp,
     uapi::{
         self,
@@ -179,5 +180,49 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     let mut arg = uldma_conn_query::new_zeroed();
     arg.size = asked.size;
     open_file.attachment.describe(&mut arg)?;
+    user.write(&arg)
+}
+
+pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {
+    const KNOWN: u32 =
+        uapi::ULDMA_STREAM_MATCHED | uapi::ULDMA_STREAM_REFUSED | uapi::ULDMA_STREAM_ENDED;
+    let mut arg: uldma_conn_stream = user.read()?;
+    if arg.flags & !KNOWN != 0 {
+        return Err(eopnotsupp());
+    }
+    open_file.check_space()?;
+    let shared = &open_file.shared;
+    let (name, receiver) = {
+        let mut objects = open_file.objects.lock();
+        let endpoint = objects.endpoint_mut(arg.handle)?;
+        if !endpoint.is_stream() {
+            return Err(EINVAL);
+        }
+        (endpoint.name(), endpoint.receiver())
+    };
+    let connection = open_file.attachment.connection(true)?;
+    connection.name_endpoint(&shared.conn_ctx(), name)?;
+    receiver.submit(shared)?;
+    let events = &open_file.events;
+    let changed = || {
+        let same = connection.stream_flags() == arg.flags;
+        let found = arg.received != 0 && receiver.request(arg.received).is_some();
+        (!same || found).then_some(Ok(()))
+    };
+    events.wait_for_either(arg.ticket, arg.timeout_ns, &**shared, changed)?;
+    if let Some((index, generation)) = connection.peer_endpoint() {
+        let mut objects = open_file.objects.lock();
+        let endpoint = objects.endpoint_mut(arg.handle)?;
+        if !endpoint.is_connected() {
+            let node = connection.node();
+            let peer = PeerEndpoint {
+                node,
+                index,
+                generation,
+            };
+            endpoint.connect(shared, peer)?;
+        }
+    }
+    arg.out_flags = connection.stream_flags();
     user.write(&arg)
 }

@@ -26,7 +26,8 @@ use super::{
 
 pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_endpoint_create = user.read()?;
-    no_flags(arg.flags)?;
+    no_flags(arg.flags & !ULDMA_ENDPOINT_STREAM)?;
+    let is_stream = arg.flags & ULDMA_ENDPOINT_STREAM != 0;
     zero(arg.reserved)?;
     if arg.max_message == 0 || arg.max_message > SizeWord::BYTES.max() {
         return Err(EINVAL);
@@ -38,7 +39,7 @@ pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
             open_file.number,
             &open_file.space,
             &open_file.events,
-            (arg.timeout_ms, arg.max_message),
+            (arg.timeout_ms, arg.max_message, is_stream),
         )?;
         (arg.out_index, arg.out_generation) = endpoint.name();
         (arg.out_ring_offset, arg.out_status_offset) = endpoint.offsets();

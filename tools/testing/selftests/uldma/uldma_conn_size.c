@@ -22,6 +22,7 @@ enum call_id {
 	RECV,
 	RECYCLE,
 	CONN_QUERY,
+	CONN_STREAM,
 };
 
 /* The number of the other node is filled in by main(). */
@@ -98,6 +99,13 @@ static struct uldma_call calls[] = {
 		.asks = true,
 		.args.conn_query = { SIZED(conn_query) },
 	},
+	[CONN_STREAM] = {
+		.cmd = ULDMA_IOC_CONN_STREAM,
+		.known_flags = ULDMA_STREAM_MATCHED | ULDMA_STREAM_REFUSED |
+			       ULDMA_STREAM_ENDED,
+		.args.conn_stream = { SIZED(conn_stream) },
+		.result = -ENOENT,
+	},
 };
 
 FIXTURE_VARIANT_ADD(call, peer_query) { &calls[PEER_QUERY] };
@@ -110,6 +118,7 @@ FIXTURE_VARIANT_ADD(call, send) { &calls[SEND] };
 FIXTURE_VARIANT_ADD(call, recv) { &calls[RECV] };
 FIXTURE_VARIANT_ADD(call, recycle) { &calls[RECYCLE] };
 FIXTURE_VARIANT_ADD(call, conn_query) { &calls[CONN_QUERY] };
+FIXTURE_VARIANT_ADD(call, conn_stream) { &calls[CONN_STREAM] };
 
 FIXTURE_VARIANT_ADD(flags, peer_query) { &calls[PEER_QUERY] };
 FIXTURE_VARIANT_ADD(flags, listen) { &calls[LISTEN] };
@@ -120,6 +129,7 @@ FIXTURE_VARIANT_ADD(flags, send) { &calls[SEND] };
 FIXTURE_VARIANT_ADD(flags, recv) { &calls[RECV] };
 FIXTURE_VARIANT_ADD(flags, recycle) { &calls[RECYCLE] };
 FIXTURE_VARIANT_ADD(flags, conn_query) { &calls[CONN_QUERY] };
+FIXTURE_VARIANT_ADD(flags, conn_stream) { &calls[CONN_STREAM] };
 
 /* None of these structures has a field that is reserved, but this one is. */
 FIXTURE_VARIANT_ADD(reserved, disconnect) { &calls[DISCONNECT] };

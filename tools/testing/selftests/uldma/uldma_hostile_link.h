@@ -56,6 +56,7 @@ enum message_kind {
 	DONE = 13,
 	NETWORK = 14,
 	NETWORK_ENDPOINT = 15,
+	STREAM = 16,
 };
 
 /* Flag of CONNECT: data goes through the window. */

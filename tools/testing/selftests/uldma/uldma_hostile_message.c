@@ -54,7 +54,7 @@ static int unknown_kind(struct hostile *h)
 {
 	const struct message messages[] = {
 		message(0, 1, 0, 0, 0, 0),
-		message(NETWORK + 1, 1, 0, 0, 0, 0),
+		message(STREAM + 1, 1, 0, 0, 0, 0),
 		message(128, 1, 0, 0, 0, 0),
 		message(255, ~0U, ~0ULL, ~0ULL, ~0ULL, ~0ULL),
 	};
@@ -71,6 +71,7 @@ static int reserved_bits(struct hostile *h)
 		message(DONE, 1, 1, 0, 0, 1),
 		message(DISCONNECTED, 1, 1, 0, 0, 0),
 		message(EXPORT, 1, 1, 0, 0, 0),
+		message(STREAM, 1, 1, 0, 0, 0),
 	};
 
 	messages[0].words[0] |= 1 << 8;
@@ -145,6 +146,10 @@ static int bad_stream(struct hostile *h)
 		  message(EXPORT, 0, ~0ULL, ~0ULL, ~0ULL, 0) },
 		{ "export under a name that cannot be",
 		  message(EXPORT, 0, 4096, 1ULL << 32, 1, 0) },
+		{ "an endpoint, without the feature",
+		  message(STREAM, 0, 1ULL << 32 | 1, 1, 0, 0) },
+		{ "no endpoint, without a request",
+		  message(STREAM, 0, 0, 0, 0, 0) },
 		{ "connected twice", message(CONNECTED, 0, 7, 7, 0, 0) },
 		{ "disconnected without disconnect",
 		  message(DISCONNECTED, 0, 0, 0, 0, 0) },

@@ -50,7 +50,7 @@ static uint64_t word(struct hostile *h)
 static struct message nearly_right(struct hostile *h)
 {
 	uint32_t number = below(h, 4) ? below(h, 20) : draw(h);
-	struct message m = message(1 + below(h, DONE), number, word(h), word(h), 0, 0);
+	struct message m = message(1 + below(h, STREAM), number, word(h), word(h), 0, 0);
 
 	if (below(h, 2))
 		m.words[3] = word(h);

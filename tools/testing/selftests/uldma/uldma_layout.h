@@ -64,6 +64,10 @@ ULDMA_FIELD(conn_query, out_refused, 28);
 ULDMA_FIELD(conn_query, out_name, 32);
 ULDMA_FIELD(conn_query, out_pin_calls, 88);
 ULDMA_SIZE(conn_query, 96);
+
+ULDMA_FIELD(conn_stream, received, 16);
+ULDMA_FIELD(conn_stream, ticket, 24);
+ULDMA_SIZE(conn_stream, 40);
 ULDMA_SIZE(event, 16);
 ULDMA_FIELD(endpoint_create, max_message, 16);
 ULDMA_FIELD(endpoint_create, out_generation, 32);
