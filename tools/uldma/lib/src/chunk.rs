@@ -31,7 +31,7 @@ pub struct Chunk {
 #[derive(Debug)]
 struct Area {
     // Fields drop in this order: the registration must end before the memory is unmapped.
-    _registration: Option<Entry>,
+    registration: Option<Entry>,
     mapping: Mapping,
 }
 
@@ -69,7 +69,7 @@ impl Chunk {
     fn all(mapping: Mapping, length: usize, registration: Option<Entry>) -> Self {
         Self {
             area: Arc::new(Area {
-                _registration: registration,
+                registration,
                 mapping,
             }),
             start: 0,
@@ -106,6 +106,13 @@ impl Chunk {
 
     fn is_before(&self, next: &Self) -> bool {
         Arc::ptr_eq(&self.area, &next.area) && self.start + self.length == next.start
+    }
+
+    /// Returns index and offset of the region of `device` that it lies in, if its area is registered.
+    pub(crate) fn region(&self, device: &Device) -> Option<(u32, u64)> {
+        let entry = self.area.registration.as_ref();
+        let entry = entry.filter(|entry| entry.device.path() == device.path())?;
+        Some((entry.index, self.start as u64))
     }
 
     /// Returns the address of the first byte.

@@ -4,12 +4,14 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
 use crate::descriptor::Ring;
+use crate::mmio::full_barrier;
 use crate::region::Registered;
 use crate::status::{Record, StatusPage, RECORDS};
 use crate::sys::{self, Mapping};
@@ -51,7 +53,7 @@ pub struct Endpoint {
     name: EndpointName,
     handle: u32,
     ring: Ring,
-    status: StatusPage,
+    status: Arc<StatusPage>,
     posted: Cell<u64>,
     device: Device,
 }
@@ -67,7 +69,18 @@ impl Device {
     /// zero or beyond [`crate::Query::max_transfer`], EDQUOT when this user has as many endpoints as
     /// it may, ENOSPC when the device's table is full.
     pub fn endpoint(&self, max_message: u64, patience: Duration) -> Result<Endpoint> {
+        self.endpoint_with(0, max_message, patience)
+    }
+
+    /// Creates an endpoint with flags.
+    pub(crate) fn endpoint_with(
+        &self,
+        flags: u32,
+        max_message: u64,
+        patience: Duration,
+    ) -> Result<Endpoint> {
         let argument = uapi::uldma_endpoint_create {
+            flags,
             timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
             max_message,
             ..Default::default()
@@ -103,7 +116,10 @@ impl Endpoint {
             },
             handle: answer.out_handle,
             ring: Ring::new(map(answer.out_ring_offset, both)?)?,
-            status: StatusPage::new(map(answer.out_status_offset, ProtFlags::PROT_READ)?)?,
+            status: Arc::new(StatusPage::new(map(
+                answer.out_status_offset,
+                ProtFlags::PROT_READ,
+            )?)?),
             posted: Cell::new(0),
             device: device.clone(),
         })
@@ -193,6 +209,23 @@ impl Endpoint {
     pub fn room(&self) -> u64 {
         let used = self.posted.get().saturating_sub(self.status.completed());
         RECORDS.saturating_sub(used)
+    }
+
+    /// Returns the bytes that have been received, if it is a stream.
+    #[inline]
+    pub(crate) fn received(&self) -> u64 {
+        self.status.received()
+    }
+
+    /// Returns true if a send waits for a buffer that the device does not poll for.
+    pub(crate) fn wants_wakeup(&self) -> bool {
+        full_barrier();
+        self.status.wants_wakeup()
+    }
+
+    /// Returns the page that the device writes. It must not be read after the endpoint has ended.
+    pub(crate) fn receive_status(&self) -> Arc<StatusPage> {
+        Arc::clone(&self.status)
     }
 
     /// Returns the handle in the open file.

@@ -186,6 +186,24 @@ impl Queue<'_> {
         })
     }
 
+    /// Pushes bytes of a stream from a region, both by their indexes in the device's tables.
+    #[inline]
+    pub(crate) fn send_to(
+        &self,
+        endpoint: u32,
+        (region, offset): (u32, u64),
+        bytes: u64,
+    ) -> std::result::Result<Ticket, Refusal> {
+        self.push(uapi::uldma_descriptor {
+            op: uapi::ULDMA_OP_SEND,
+            src: region,
+            src_offset: offset,
+            dst: endpoint,
+            length: bytes,
+            ..Default::default()
+        })
+    }
+
     /// Lets the driver push an operation, by the ticket that it gets.
     pub(crate) fn push_by_driver(&self, push: impl FnOnce(Ticket) -> Result<()>) -> Result<Ticket> {
         self.context.room_for(1, self.status)?;

@@ -13,6 +13,8 @@ pub(crate) const RECORDS: u64 = uapi::ULDMA_STATUS_RECORDS as u64;
 const COMPLETED: usize = offset_of!(uapi::uldma_status_page, completed);
 const REFUSED: usize = offset_of!(uapi::uldma_status_page, refused);
 const WAKEUP: usize = offset_of!(uapi::uldma_status_page, wakeup);
+const RECEIVED: usize = offset_of!(uapi::uldma_status_page, received);
+const SENT: usize = offset_of!(uapi::uldma_status_page, sent);
 const RECORD_TICKET: usize = offset_of!(uapi::uldma_completion, ticket);
 const RECORD_BYTES: usize = offset_of!(uapi::uldma_completion, bytes);
 const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
@@ -83,6 +85,18 @@ impl StatusPage {
     /// Initiations that got no ticket.
     pub(crate) fn refused(&self) -> u64 {
         self.mapping.word(REFUSED).load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that a stream has received. These can be read then.
+    #[inline]
+    pub(crate) fn received(&self) -> u64 {
+        self.mapping.word(RECEIVED).load(Ordering::Acquire)
+    }
+
+    /// Returns the bytes that a stream has sent. These can be overwritten then.
+    #[inline]
+    pub(crate) fn sent(&self) -> u64 {
+        self.mapping.word(SENT).load(Ordering::Acquire)
     }
 
     /// Returns true if the device does not poll the queue. To be called after a full barrier that

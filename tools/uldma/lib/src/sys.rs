@@ -131,6 +131,8 @@ ioctls! {
     conn_recv(ULDMA_CMD_CONN_RECV, uldma_conn_range);
     /// Gets sent memory back.
     conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
+    /// Moves the data of a connection by endpoints, and waits.
+    conn_stream(ULDMA_CMD_CONN_STREAM, uldma_conn_stream);
     /// Creates an endpoint of message connections.
     endpoint_create(ULDMA_CMD_ENDPOINT_CREATE, uldma_endpoint_create);
     /// Connects an endpoint to that of a peer.

@@ -48,6 +48,8 @@ pub struct ConnectionInfo {
     pub engine: bool,
     /// True if the data goes through the window, by two copies.
     pub window: bool,
+    /// True if the data goes from endpoint to endpoint ([`Connection::match_streams`](crate::Connection::match_streams)).
+    pub matched: bool,
     /// True if the connection was reset.
     pub reset: bool,
     /// The peer's number.
@@ -93,6 +95,7 @@ impl ConnectionInfo {
             pull: has(uapi::ULDMA_CONN_PULL),
             engine: has(uapi::ULDMA_CONN_ENGINE),
             window: has(uapi::ULDMA_CONN_WINDOW),
+            matched: has(uapi::ULDMA_CONN_MATCHED),
             reset: has(uapi::ULDMA_CONN_RESET),
             node: raw.out_node,
             port: raw.out_port,

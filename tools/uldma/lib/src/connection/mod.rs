@@ -6,6 +6,7 @@
 mod info;
 pub(crate) mod kind;
 mod listener;
+mod matched;
 mod pool;
 mod stream;
 
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
+use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
 use crate::chunk::{Chunk, Chunks};
 use crate::retry::Backoff;
 use crate::wakeup::LONGEST_SLEEP;
@@ -115,11 +117,27 @@ impl From<Rejected> for Error {
 #[derive(Debug)]
 pub struct Connection {
     device: Device,
-    /// Given to receive into.
-    posted: Mutex<Chunks>,
-    /// Given to send.
-    unsent: Mutex<Chunks>,
+    // Taken in this order where both are.
+    posted: Mutex<Posted>,
+    unsent: Mutex<Unsent>,
+    agreement: Agreement,
     ended: AtomicBool,
+}
+
+/// Memory that was given to receive into.
+#[derive(Debug, Default)]
+struct Posted {
+    // Ends before the memory is freed.
+    ring: Option<ReceiveRing>,
+    chunks: Chunks,
+}
+
+/// Memory that was given to send.
+#[derive(Debug, Default)]
+struct Unsent {
+    // Ends before the memory is freed.
+    queue: Option<SendQueue>,
+    chunks: Chunks,
 }
 
 impl Device {
@@ -193,6 +211,7 @@ impl Connection {
             device,
             posted: Mutex::default(),
             unsent: Mutex::default(),
+            agreement: Agreement::default(),
             ended: AtomicBool::new(false),
         }
     }
@@ -209,9 +228,32 @@ impl Connection {
     /// [`Rejected`], with the memory: [`Error::System`] ENOSPC when the connection has as many
     /// buffers as it can, ENOMEM when memory may not be pinned, ENOTCONN, EPIPE, ECONNRESET.
     pub fn prepost(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
-        post(&self.posted, memory, "receive into", |argument| {
-            sys::conn_prepost(self.as_fd(), argument)
-        })
+        let mut posted = lock(&self.posted);
+        let Posted { ring, chunks } = &mut *posted;
+        let Some(ring) = ring.as_mut().filter(|_| !self.agreement.is_ended()) else {
+            return post(chunks, memory, "receive into", |argument| {
+                sys::conn_prepost(self.as_fd(), argument)
+            });
+        };
+        match ring.post(&self.device, &memory) {
+            Ok(asleep) => {
+                chunks.push(memory);
+                if asleep {
+                    // Only a device that is gone does not wake; waits report that.
+                    let _ = self.wake_device();
+                }
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, memory }),
+        }
+    }
+
+    /// Makes the device look for posted memory.
+    fn wake_device(&self) -> std::result::Result<(), Errno> {
+        let now = Awaited::default();
+        self.agreement
+            .wait(self.as_fd(), now, Duration::ZERO)
+            .map(drop)
     }
 
     /// Posts memory to send. Never waits.
@@ -221,9 +263,20 @@ impl Connection {
     /// [`Rejected`], with the memory: [`Error::System`] ENOSPC when the connection has as many
     /// buffers as it can, ENOMEM when memory may not be pinned, ENOTCONN, EPIPE, ECONNRESET.
     pub fn send(&self, memory: Chunk) -> std::result::Result<(), Rejected> {
-        post(&self.unsent, memory, "send", |argument| {
-            sys::conn_send(self.as_fd(), argument)
-        })
+        let mut unsent = lock(&self.unsent);
+        let Unsent { queue, chunks } = &mut *unsent;
+        let Some(queue) = queue.as_mut().filter(|_| !self.agreement.is_ended()) else {
+            return post(chunks, memory, "send", |argument| {
+                sys::conn_send(self.as_fd(), argument)
+            });
+        };
+        match queue.post(&self.device, &memory, self.agreement.is_matched()) {
+            Ok(()) => {
+                chunks.push(memory);
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, memory }),
+        }
     }
 
     /// Reaps at most `most` bytes of filled memory, without waiting; fewer where the memory is not
@@ -237,9 +290,43 @@ impl Connection {
     }
 
     fn receive(&self, most: usize, flags: u32) -> Result<Poll<Option<Chunk>>> {
-        get_back(&self.posted, (most, flags), "receive", |argument| {
-            sys::conn_recv(self.as_fd(), argument)
-        })
+        let reap = |spins: bool| {
+            let mut posted = lock(&self.posted);
+            let Posted { ring, chunks } = &mut *posted;
+            let ring = ring.as_mut()?;
+            if spins && !ring.is_ready() {
+                ring.spin();
+            }
+            Some(ring.reap(chunks, most))
+        };
+        match reap(flags & uapi::ULDMA_RANGE_SPIN != 0 && self.agreement.is_matched()) {
+            Some(Some(memory)) => return Ok(Poll::Ready(Some(memory))),
+            Some(None) => self.negotiate()?,
+            None => {}
+        }
+        let flags = match reap(false) {
+            Some(Some(memory)) => return Ok(Poll::Ready(Some(memory))),
+            // The driver knows of the end only.
+            Some(None) => 0,
+            None => flags,
+        };
+        let ended = get_back(
+            &mut lock(&self.posted).chunks,
+            (most, flags),
+            "receive",
+            |argument| sys::conn_recv(self.as_fd(), argument),
+        );
+        if matches!(ended, Ok(Poll::Pending)) {
+            return ended;
+        }
+        if matches!(ended, Ok(Poll::Ready(None))) {
+            self.agreement.note_end();
+        }
+        // What came before the end is reaped first.
+        match reap(false) {
+            Some(Some(memory)) => Ok(Poll::Ready(Some(memory))),
+            _ => ended,
+        }
     }
 
     /// Reaps at most `most` bytes of sent memory, without waiting. None when the connection has
@@ -253,12 +340,42 @@ impl Connection {
     }
 
     fn reclaim(&self, most: usize, flags: u32) -> Result<Poll<Option<Chunk>>> {
-        get_back(
-            &self.unsent,
+        let reap = |spins: bool| {
+            let mut unsent = lock(&self.unsent);
+            let Unsent { queue, chunks } = &mut *unsent;
+            let queue = queue.as_mut()?;
+            queue.push(self.agreement.is_matched());
+            if spins && !queue.is_ready() {
+                queue.spin();
+            }
+            Some(queue.reap(chunks, most))
+        };
+        match reap(flags & uapi::ULDMA_RANGE_SPIN != 0 && self.agreement.is_matched()) {
+            Some(Some(memory)) => return Ok(Poll::Ready(Some(memory))),
+            Some(None) => self.negotiate()?,
+            None => {}
+        }
+        let flags = match reap(false) {
+            Some(Some(memory)) => return Ok(Poll::Ready(Some(memory))),
+            Some(None) => 0,
+            None => flags,
+        };
+        let ended = get_back(
+            &mut lock(&self.unsent).chunks,
             (most, flags),
             "get sent memory back",
             |argument| sys::conn_recycle(self.as_fd(), argument),
-        )
+        );
+        if matches!(ended, Ok(Poll::Pending)) {
+            return ended;
+        }
+        if matches!(ended, Ok(Poll::Ready(None))) {
+            self.agreement.note_end();
+        }
+        match reap(false) {
+            Some(Some(memory)) => Ok(Poll::Ready(Some(memory))),
+            _ => ended,
+        }
     }
 
     /// Reaps filled memory as [`Connection::try_recv`] does, but waits for it; without limit for
@@ -330,12 +447,49 @@ impl Connection {
         while !self.ended.load(Ordering::Acquire) {
             let slice = Instant::now() + LONGEST_SLEEP;
             let until = deadline.map_or(slice, |deadline| deadline.min(slice));
-            let flags = poll_until(self.as_fd(), flags, Some(until))?;
-            if !flags.is_empty() || until < slice {
-                return Ok(flags);
+            let found = match self.poll_matched(flags, until)? {
+                Some(found) => found,
+                None => poll_until(self.as_fd(), flags, Some(until))?,
+            };
+            if !found.is_empty() || until < slice {
+                return Ok(found);
             }
         }
         Ok(PollFlags::POLLHUP)
+    }
+
+    /// Sleeps as poll() does, if data goes from endpoint to endpoint.
+    fn poll_matched(&self, flags: PollFlags, until: Instant) -> Result<Option<PollFlags>> {
+        let mut slept = false;
+        loop {
+            let mut awaited = Awaited::default();
+            let mut found = PollFlags::empty();
+            if flags.contains(PollFlags::POLLIN) {
+                let posted = lock(&self.posted);
+                let Some(ring) = &posted.ring else {
+                    return Ok(None);
+                };
+                found.set(PollFlags::POLLIN, ring.is_ready());
+                awaited.received = Some(ring.awaited());
+            }
+            if flags.contains(PollFlags::POLLOUT) {
+                let mut unsent = lock(&self.unsent);
+                let Some(queue) = &mut unsent.queue else {
+                    return Ok(None);
+                };
+                queue.push(self.agreement.is_matched());
+                found.set(PollFlags::POLLOUT, queue.is_ready());
+                awaited.ticket = queue.awaited();
+            }
+            if self.agreement.is_ended() {
+                found |= poll_until(self.as_fd(), flags, Some(Instant::now()))?;
+            }
+            if !found.is_empty() || slept {
+                return Ok(Some(found));
+            }
+            self.sleep(awaited, until)?;
+            slept = true;
+        }
     }
 
     /// Waits until a peer has connected to [`Device::listen_once`].
@@ -364,7 +518,16 @@ impl Connection {
     ///
     /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn query(&self) -> Result<ConnectionInfo> {
-        ConnectionInfo::query(&self.device)
+        let mut info = ConnectionInfo::query(&self.device)?;
+        if let Some(ring) = &lock(&self.posted).ring {
+            (info.received, info.posted) = ring.counts();
+        }
+        if let Some(queue) = &lock(&self.unsent).queue {
+            (info.sent, info.unsent) = queue.counts();
+            // The device of the sender has moved them.
+            info.copied = info.sent;
+        }
+        Ok(info)
     }
 
     /// Ends the connection, waits until nothing is in flight, and returns the memory that the
@@ -380,8 +543,8 @@ impl Connection {
     pub fn disconnect(&self) -> Result<Vec<Chunk>> {
         self.end()
             .map_err(|errno| Error::connection("disconnect", errno))?;
-        let mut memory = lock(&self.posted).drain();
-        memory.extend(lock(&self.unsent).drain());
+        let mut memory = lock(&self.posted).chunks.drain();
+        memory.extend(lock(&self.unsent).chunks.drain());
         Ok(memory)
     }
 
@@ -389,6 +552,8 @@ impl Connection {
         if self.ended.load(Ordering::Acquire) {
             return Ok(());
         }
+        // First, so that nothing is moved after the end.
+        self.end_streams();
         // Disconnecting waits, so the file must be blocking; it belongs to this connection alone.
         sys::set_nonblocking(self.as_fd(), false)?;
         loop {
@@ -412,8 +577,8 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if self.end().is_err() {
             // The kernel may still access this memory, so it must never be reused.
-            std::mem::forget(lock(&self.posted).drain());
-            std::mem::forget(lock(&self.unsent).drain());
+            std::mem::forget(lock(&self.posted).chunks.drain());
+            std::mem::forget(lock(&self.unsent).chunks.drain());
         }
     }
 }
@@ -439,14 +604,13 @@ fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -
     }
 }
 
-/// Posts memory to the kernel. The lock keeps the library's order equal to the kernel's.
+/// Posts memory to the kernel. The caller's lock keeps the library's order equal to the kernel's.
 fn post(
-    queue: &Mutex<Chunks>,
+    queue: &mut Chunks,
     memory: Chunk,
     what: &str,
     call: impl FnOnce(uapi::uldma_conn_buffer) -> std::result::Result<uapi::uldma_conn_buffer, Errno>,
 ) -> std::result::Result<(), Rejected> {
-    let mut queue = lock(queue);
     let argument = uapi::uldma_conn_buffer {
         addr: memory.address(),
         length: memory.len() as u64,
@@ -467,12 +631,11 @@ fn post(
 
 /// Reaps memory from the kernel, and checks that it is the oldest posted memory.
 fn get_back(
-    queue: &Mutex<Chunks>,
+    queue: &mut Chunks,
     (most, flags): (usize, u32),
     what: &str,
     call: impl FnOnce(uapi::uldma_conn_range) -> std::result::Result<uapi::uldma_conn_range, Errno>,
 ) -> Result<Poll<Option<Chunk>>> {
-    let mut queue = lock(queue);
     // A run lies in one area; adjacent memory may belong to different areas.
     let run = queue.run();
     let length = if run == 0 { most } else { most.min(run) };
@@ -493,7 +656,7 @@ fn get_back(
     }
 }
 
-fn lock(queue: &Mutex<Chunks>) -> MutexGuard<'_, Chunks> {
+fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code panics between a system call and the update of the queue.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
