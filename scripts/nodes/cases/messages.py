@@ -139,6 +139,16 @@ def a_sender_sleeps_for_several_messages(pair: Cluster) -> None:
 
 
 @case_of(USUAL)
+def streams_are_matched_by_the_device(pair: Cluster) -> None:
+    """Connections move bytes from endpoint to endpoint, or by calls if one side asks for that."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    before = used(a, b)
+    run_program(a, b, "matched_stream")
+    expect(used(a, b) == before, "memory of streams has remained")
+
+
+@case_of(USUAL)
 def puts_arrive_where_the_sender_says(pair: Cluster) -> None:
     """Bytes are put into memory that the receiver offers, and nowhere else (C-022, C-034)."""
     a, b = endpoints.of(pair)
