@@ -143,6 +143,14 @@ impl Ends {
     }
 }
 
+/// Lets the devices match the streams of a connection with registered memory that senders move.
+fn match_streams(connection: &Connection, kind: Kind) -> Result<(), Failure> {
+    if kind == Kind::Push {
+        connection.match_streams()?;
+    }
+    Ok(())
+}
+
 /// The end that connects.
 pub(crate) struct Connected(Ends);
 
@@ -154,6 +162,7 @@ impl Connected {
             timeout: setup.timeout,
         };
         let connection = setup.device.connect(Peer::OTHER, setup.port, options)?;
+        match_streams(&connection, setup.kind)?;
         Ok(Self(Ends::new(connection, setup)?))
     }
 }
@@ -193,6 +202,7 @@ impl Near for Connected {
 /// The end that listens.
 pub(crate) struct Listening {
     ends: Ends,
+    kind: Kind,
     connected: bool,
 }
 
@@ -202,6 +212,7 @@ impl Listening {
         let connection = device.listen_once(setup.port)?;
         Ok(Self {
             ends: Ends::new(connection, setup)?,
+            kind: setup.kind,
             connected: false,
         })
     }
@@ -211,6 +222,7 @@ impl Far for Listening {
     fn begin(&mut self) -> Result<(), Failure> {
         if !self.connected {
             self.ends.connection.wait_connected(self.ends.timeout)?;
+            match_streams(&self.ends.connection, self.kind)?;
             self.connected = true;
         }
         self.ends.prepost()
