@@ -49,7 +49,7 @@ TEST_F(endpoint, arguments)
 	EXPECT_EQ(-EINVAL, endpoint_create(self->fd, 0,
 					   self->q.out_max_transfer + 1, &e));
 	EXPECT_EQ(0, endpoint_create(self->fd, 0, self->q.out_max_transfer, &e));
-	arg.flags = 1;
+	arg.flags = ULDMA_ENDPOINT_STREAM << 1;
 	EXPECT_EQ(-EOPNOTSUPP,
 		  uldma_ioctl(self->fd, ULDMA_IOC_ENDPOINT_CREATE, &arg));
 	arg.flags = 0;

@@ -18,6 +18,7 @@ enum call_id {
 static struct uldma_call calls[] = {
 	[CREATE] = {
 		.cmd = ULDMA_IOC_ENDPOINT_CREATE,
+		.known_flags = ULDMA_ENDPOINT_STREAM,
 		.args.endpoint_create = {
 			SIZED(endpoint_create),
 			.max_message = 1,
