@@ -37,6 +37,14 @@ pub(crate) fn write(ring: &SharedPage, descriptor: &uldma_descriptor) -> Result 
     ring.write_u64(base + ticket, descriptor.ticket)
 }
 
+/// Returns true if a ring has the descriptor of a ticket.
+pub(crate) fn is_written(ring: &SharedPage, ticket: u64) -> bool {
+    // The remainder is less than the number of places, which is a usize.
+    let place = (ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)) as usize;
+    let at = place * size_of::<uldma_descriptor>() + offset_of!(uldma_descriptor, ticket);
+    ring.read_u64(at) == Ok(ticket)
+}
+
 #[kunit_tests(uldma_descriptor)]
 mod tests {
     use super::*;
@@ -54,7 +62,10 @@ mod tests {
             length: 100,
             ..zerocopy::FromZeros::new_zeroed()
         };
+        assert!(!is_written(&ring, 66));
         write(&ring, &descriptor)?;
+        assert!(is_written(&ring, 66));
+        assert!(!is_written(&ring, 2) && !is_written(&ring, 67));
         let at = |place: usize, offset| ring.read_u64(place * 64 + offset);
         assert_eq!(at(2, offset_of!(uldma_descriptor, ticket)), Ok(66));
         let head = u64::from(uapi::ULDMA_DESC_MORE) << 32 | u64::from(uapi::ULDMA_OP_SEND);

@@ -2,10 +2,7 @@
 
 //! Open files of a device and their objects.
 
-use core::{
-    mem::offset_of,
-    ops::Range, //
-};
+use core::ops::Range;
 
 use kernel::{
     impl_has_work,
@@ -31,6 +28,7 @@ use crate::{
     device::Shared,
     dma::{
         context::VirtualContext,
+        descriptor,
         engine::Transfer,
         method::Method, //
     },
@@ -40,7 +38,6 @@ use crate::{
             self,
             Capability, //
         },
-        dma::SharedPage,
         eventfd::EventFd,
         mmu_notifier::{
             Change,
@@ -61,10 +58,6 @@ use crate::{
         lmm::space::Space, //
     },
     params,
-    uapi::{
-        self,
-        uldma_descriptor, //
-    },
     user::{
         attachment::Attachment,
         endpoint::FileEndpoint,
@@ -275,13 +268,6 @@ impl WorkItem for OpenFile {
         this.keep_pins.store(false, Relaxed);
         this.release_all();
     }
-}
-
-/// Returns true if a queue has the descriptor of `ticket`.
-fn has_descriptor(queue: &SharedPage, ticket: u64) -> bool {
-    let place = usize::try_from(ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)).unwrap_or(0);
-    let at = place * size_of::<uldma_descriptor>() + offset_of!(uldma_descriptor, ticket);
-    queue.read_u64(at) == Ok(ticket)
 }
 
 impl OpenFile {
@@ -562,7 +548,7 @@ impl OpenFile {
             return true;
         }
         let next = page.completed().wrapping_add(1);
-        queue.is_some_and(|queue| has_descriptor(&queue, next))
+        queue.is_some_and(|queue| descriptor::is_written(&queue, next))
     }
 
     /// Sets or removes the eventfd, and requests the interrupts that it needs.
