@@ -535,16 +535,16 @@ impl OpenFile {
         }
     }
 
-    /// Ends the context. Returns true if descriptors of its queue were not done.
+    /// Ends the context. Returns true if a descriptor of its queue was not done, or one has failed: the
+    /// end of the address space may have ended its memory before.
     fn abort_sends(&self) -> bool {
         let mut objects = self.objects.lock();
         let Some(context) = &objects.context else {
             return false;
         };
         let (page, queue) = (context.vctx.page.clone(), context.vctx.queue.clone());
-        let failed = page.failed();
         // A device that does not answer has not confirmed that they are done.
-        if self.drop_context(&mut objects).is_err() || page.failed() != failed {
+        if self.drop_context(&mut objects).is_err() || page.failed() > 0 {
             return true;
         }
         let next = page.completed().wrapping_add(1);

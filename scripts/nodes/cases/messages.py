@@ -149,6 +149,18 @@ def streams_are_matched_by_the_device(pair: Cluster) -> None:
 
 
 @case_of(USUAL)
+def a_stream_of_which_a_part_is_lost_is_reset(pair: Cluster) -> None:
+    """The receiver of a matched stream gets ECONNRESET if the sender's process ends too early."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    before = used(a, b)
+    # The end of the address space and that of the file race.
+    for _ in range(20):
+        run_program(a, b, "matched_stream", "exit", "lose")
+    wait_until(lambda: used(a, b) == before, 10.0, "the memory of streams is free")
+
+
+@case_of(USUAL)
 def puts_arrive_where_the_sender_says(pair: Cluster) -> None:
     """Bytes are put into memory that the receiver offers, and nowhere else (C-022, C-034)."""
     a, b = endpoints.of(pair)
@@ -409,10 +421,12 @@ def memory_that_changes_early(pair: Cluster) -> None:
             receiver.end()
 
 
-def run_program(a: Endpoint, b: Endpoint, name: str) -> None:
+def run_program(
+    a: Endpoint, b: Endpoint, name: str, sending: str = "send", receiving: str = "receive"
+) -> None:
     """Run the two sides of a test program."""
-    receiver = b.node.spawn(f"/tests/{name} receive {PORT}")
-    sender = a.node.spawn(f"/tests/{name} send {PORT} {b.number}")
+    receiver = b.node.spawn(f"/tests/{name} {receiving} {PORT}")
+    sender = a.node.spawn(f"/tests/{name} {sending} {PORT} {b.number}")
     try:
         finish(sender, "the sender")
         finish(receiver, "the receiver")

@@ -2,6 +2,7 @@
 
 //! Connections whose streams the devices match, beside connections where one side does not ask for
 //! that: `matched_stream receive PORT` on one node, then `matched_stream send PORT NODE` on another.
+//! With `lose` and `exit` the sender ends before all was received.
 
 #![allow(clippy::unwrap_used)]
 
@@ -127,6 +128,36 @@ fn receive_part(device: &Device, connection: &Connection) {
     assert_eq!(connection.recycle(8, PATIENCE).unwrap().unwrap().len(), 8);
 }
 
+/// A sender whose file is closed before all was received loses its connection; the receiver gets what
+/// came before.
+fn receive_and_lose(device: &Device, connection: &Connection) {
+    connection.prepost(chunk(device, PART, true)).unwrap();
+    let mut left = PART;
+    while left > 0 {
+        left -= connection.recv(left, PATIENCE).unwrap().unwrap().len();
+    }
+    connection.prepost(chunk(device, 8, true)).unwrap();
+    connection.send(chunk(device, 8, true)).unwrap();
+    let lost = loop {
+        // What the engine had begun to move may come before the reset.
+        match connection.recv(8, PATIENCE) {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the end of a stream of which a part is missing"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(lost.errno(), Some(nix::errno::Errno::ECONNRESET), "{lost}");
+}
+
+/// Sends more than the peer takes. The process ends without a disconnect when the peer has taken its part.
+fn send_and_exit(device: &Device, connection: &Connection) -> ! {
+    connection.send(chunk(device, LONG, true)).unwrap();
+    connection.prepost(chunk(device, 8, true)).unwrap();
+    assert_eq!(connection.recv(8, PATIENCE).unwrap().unwrap().len(), 8);
+    // No destructor runs: the kernel closes the file.
+    std::process::exit(0)
+}
+
 /// A round of each kind: which sides ask the devices to match, and whether memory is registered.
 const ROUNDS: &[(bool, bool, bool)] = &[
     (true, true, true),
@@ -159,21 +190,23 @@ fn run(device: &Device, connection: &Connection, sends: bool, number: usize) {
     assert_eq!(connection.match_streams().unwrap(), info.matched);
 }
 
+fn connect(device: &Device, port: &str, node: &str) -> Connection {
+    let wait = ConnectOptions {
+        retry: true,
+        timeout: PATIENCE,
+        ..Default::default()
+    };
+    let peer = Peer::node(node.parse().unwrap());
+    device.connect(peer, port.parse().unwrap(), wait).unwrap()
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let device = Device::open(0).unwrap();
     match arguments.as_slice() {
         ["send", port, node] => {
-            let (port, node): (u32, u32) = (port.parse().unwrap(), node.parse().unwrap());
-            let connect = || {
-                let wait = ConnectOptions {
-                    retry: true,
-                    timeout: PATIENCE,
-                    ..Default::default()
-                };
-                device.connect(Peer::node(node), port, wait).unwrap()
-            };
+            let connect = || connect(&device, port, node);
             for number in 0..ROUNDS.len() {
                 let connection = connect();
                 run(&device, &connection, true, number);
@@ -182,6 +215,17 @@ fn main() {
             let connection = connect();
             assert!(connection.match_streams().unwrap());
             send_part(&device, &connection);
+        }
+        ["exit", port, node] => {
+            let connection = connect(&device, port, node);
+            assert!(connection.match_streams().unwrap());
+            send_and_exit(&device, &connection);
+        }
+        ["lose", port] => {
+            let listener = device.listen(port.parse().unwrap(), 4).unwrap();
+            let (connection, _) = listener.accept(PATIENCE).unwrap();
+            assert!(connection.match_streams().unwrap());
+            receive_and_lose(&device, &connection);
         }
         ["receive", port] => {
             let port: u32 = port.parse().unwrap();
@@ -196,6 +240,8 @@ fn main() {
             receive_part(&device, &connection);
             connection.disconnect().unwrap();
         }
-        _ => panic!("usage: matched_stream receive PORT | send PORT NODE"),
+        _ => panic!(
+            "usage: matched_stream receive PORT | send PORT NODE | lose PORT | exit PORT NODE"
+        ),
     }
 }
