@@ -33,20 +33,13 @@ use super::{
         self,
         Count, //
     },
-    engine::Engine,
     frame,
     queue::{
         PeerQueue,
         Polled, //
     },
     range,
-    receive::{
-        Back,
-        ACCEPTS, //
-    },
-    reception::Reception,
-    ring::Producer,
-    transmit::Route, //
+    reception::Reception, //
 };
 use crate::{
     dma::{
@@ -59,11 +52,9 @@ use crate::{
     hw::{
         Hardware,
         Hw,
-        LINK_DOORBELL,
-        NETWORK_DOORBELL, //
+        LINK_DOORBELL, //
     },
     kernel_ext::{
-        errno::eproto,
         net::{
             napi::Poll,
             net_device::{
@@ -80,37 +71,28 @@ use crate::{
                 SkBuff, //
             }, //
         },
-        random,
         wakeup, //
     },
     link::{
-        message::{
-            Message,
-            Network,
-            NetworkEndpoint, //
-        },
-        network::{
-            self,
-            Plan, //
-        },
+        network::Plan,
         progress_worker::{
             ProgressWorker,
             TICK, //
         },
-        window_alloc::WindowRange,
         Link, //
     },
     params, //
 };
+
+mod agreement;
+
+use agreement::Agreement;
 
 /// The first bytes of the address of each node: locally administered.
 const PREFIX: [u8; 3] = [0x02, 0x75, 0x6c];
 
 /// Maximum bytes of one poll: as many as a budget of packets of the usual MTU has.
 const POLL_BYTES: u64 = 64 * 1514;
-
-/// Bit of an announcement beside the offloads: [`NETWORK_DOORBELL`] rings the node.
-const OWN_DOORBELL: u32 = 1 << 2;
 
 /// The part of the time that interrupts in vain may take.
 const PART_IN_VAIN: i64 = 8;
@@ -130,25 +112,6 @@ fn node_of(address: MacAddress) -> Option<u32> {
         return None;
     };
     ([a, b, c] == PREFIX).then_some(node.into())
-}
-
-/// What is agreed with one peer.
-#[derive(Default)]
-struct Agreement {
-    /// There is a session, and the peer understands messages about the network.
-    linked: bool,
-    /// The peer understands messages about endpoints, and this node has an engine.
-    has_engine: bool,
-    /// Where the engine of the peer is to move packets to, until the two have joined.
-    reception: Option<KBox<Reception>>,
-    /// The endpoint that the peer has announced.
-    their_endpoint: Option<NetworkEndpoint>,
-    /// The key of the ring that the peer was told of.
-    announced: Option<u32>,
-    /// What the peer has announced, checked.
-    theirs: Option<(Network, WindowRange)>,
-    /// Frames may cross.
-    joined: bool,
 }
 
 struct Control {
@@ -301,98 +264,6 @@ impl Interface {
         Some(queue)
     }
 
-    /// Changes the agreement with `peer`, and has the worker do the rest. With `ends` both rings end.
-    fn change(&self, peer: u32, ends: bool, change: impl FnOnce(&mut Agreement, &PeerQueue)) {
-        if let Some((place, queue)) = self.queue_of(peer) {
-            let mut control = self.control.lock();
-            if ends {
-                queue.set_ring(None, 0);
-                control.end_reception(place, queue);
-            }
-            if let Some(agreement) = control.peers.get_mut(place) {
-                change(agreement, queue);
-            }
-        }
-        self.is_due.store(true, Relaxed);
-    }
-
-    /// Handles a link that came up, by which the peer understands messages about the network if
-    /// `has_network`, and about endpoints if `has_engine`.
-    pub(crate) fn link_up(&self, peer: u32, has_network: bool, has_engine: bool) {
-        self.change(peer, false, |agreement, _| {
-            agreement.linked = has_network;
-            agreement.has_engine = has_engine && self.packets.is_some();
-        });
-    }
-
-    /// Handles a link that went down. When this returns, nothing is written for the peer any more.
-    pub(crate) fn link_down(&self, device: &NetDevice<Self>, peer: u32) {
-        self.change(peer, true, |agreement, queue| {
-            *agreement = Agreement::default();
-            self.part(device, queue);
-        });
-    }
-
-    /// Handles the announcement of an endpoint of `peer`.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO` if the peer breaks the rules.
-    pub(crate) fn endpoint_announced(&self, peer: u32, message: &NetworkEndpoint) -> Result {
-        let mut result = Err(eproto());
-        self.change(peer, false, |agreement, _| {
-            if agreement.linked && agreement.has_engine && message.key != 0 {
-                agreement.their_endpoint = Some(*message);
-                result = Ok(());
-            }
-        });
-        result
-    }
-
-    /// Handles an announcement of `peer`.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO` if the peer breaks the rules.
-    pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
-        let theirs = self.check(message)?;
-        let mut result = Err(eproto());
-        // The peer that withdraws its range has forgotten the own one, too: its key is not used again.
-        let ends = theirs.is_none();
-        self.change(peer, ends, |agreement, _| {
-            if !agreement.linked {
-                return;
-            }
-            if ends {
-                agreement.announced = None;
-            }
-            agreement.theirs = theirs;
-            // Frames cross by the new one, if there is one, or not at all.
-            agreement.joined = false;
-            result = Ok(());
-        });
-        result
-    }
-
-    /// Checks an announcement; none if it withdraws one.
-    fn check(&self, message: &Network) -> Result<Option<(Network, WindowRange)>> {
-        if *message == Network::NONE {
-            return Ok(None);
-        }
-        let (offset, bytes) = message.window;
-        let range = WindowRange::of_peer(offset, bytes, self.hw.geometry().window_size)?;
-        let fits = (1514..=range::longest(range)).contains(&message.max_frame);
-        if range.length() < network::LEAST || message.key == 0 || !fits {
-            return Err(eproto());
-        }
-        Ok(Some((*message, range)))
-    }
-
-    /// Has no more frames cross to and from a peer.
-    fn part(&self, device: &NetDevice<Self>, queue: &PeerQueue) {
-        queue.set_route(device, None, Offloads::default());
-    }
-
     /// Does what the events since the last call request. Returns true if there was anything.
     ///
     /// # Errors
@@ -444,131 +315,6 @@ impl Interface {
         drop(control);
         device.set_carrier(carrier);
         Ok(true)
-    }
-
-    /// Announces the own range to a peer, or withdraws it, if that is due.
-    fn announce(
-        &self,
-        hw: Hw<'_>,
-        link: &Link,
-        endpoints: &Endpoints,
-        queue: &PeerQueue,
-        agreement: &mut Agreement,
-        up: bool,
-    ) -> Result {
-        if !agreement.linked || agreement.announced.is_some() == up {
-            return Ok(());
-        }
-        let peer = link.peer(queue.node)?;
-        let message = if up {
-            let key = random::u32() | 1;
-            let range = queue.range();
-            let max_frame = range::longest(range);
-            // Before the peer can write.
-            queue.set_ring(Some(key), max_frame);
-            if agreement.has_engine && agreement.reception.is_none() {
-                // Without memory for it packets go by the ring.
-                let reception = Reception::new(hw, endpoints, range, max_frame);
-                agreement.reception = reception.ok();
-            }
-            if let Some(reception) = &agreement.reception {
-                let endpoint = reception.announcement(key);
-                match peer.send(hw, &Message::NetworkEndpoint(endpoint)) {
-                    Err(ENODEV) => return Err(ENODEV),
-                    // The next message fails, too.
-                    Ok(()) | Err(_) => (),
-                }
-            }
-            Network {
-                key,
-                window: (
-                    u64::try_from(range.offset())?,
-                    u64::try_from(range.length())?,
-                ),
-                max_frame,
-                accepts: match hw.network_doorbell() {
-                    NETWORK_DOORBELL => ACCEPTS.bits() | OWN_DOORBELL,
-                    _ => ACCEPTS.bits(),
-                },
-            }
-        } else {
-            // A withdrawal ends both rings, and the peer announces its own again.
-            agreement.theirs = None;
-            queue.set_ring(None, 0);
-            Network::NONE
-        };
-        match peer.send(hw, &Message::Network(message)) {
-            Ok(()) => agreement.announced = up.then_some(message.key),
-            // The ring is full, which the worker is told when there is room; or the session ends.
-            Err(EBUSY) => self.is_due.store(true, Relaxed),
-            Err(ENODEV) => return Err(ENODEV),
-            Err(_) => (),
-        }
-        Ok(())
-    }
-
-    /// Has frames cross to and from a peer.
-    fn join(
-        &self,
-        hw: Hw<'_>,
-        endpoints: &Endpoints,
-        device: &NetDevice<Self>,
-        queue: &PeerQueue,
-        agreement: &mut Agreement,
-        (theirs, range): (Network, WindowRange),
-    ) -> Result {
-        let their_endpoint = agreement.their_endpoint.take();
-        let their_endpoint = their_endpoint.filter(|it| it.key == theirs.key);
-        let engine = match their_endpoint {
-            Some(endpoint) => self.connect(hw, endpoints, queue, agreement, &endpoint),
-            None => None,
-        };
-        let doorbell = if theirs.accepts & OWN_DOORBELL != 0 {
-            NETWORK_DOORBELL
-        } else {
-            LINK_DOORBELL
-        };
-        let route = Route {
-            ring: Producer::new(theirs.key, range::ring_blocks(range)),
-            range,
-            max_frame: theirs.max_frame,
-            doorbell,
-            engine,
-        };
-        queue.set_back(hw, Some(Back { range, doorbell }))?;
-        queue.set_route(device, Some(route), Offloads::from_bits(theirs.accepts));
-        // The peer may have sent frames already.
-        device.schedule(queue.number());
-        Ok(())
-    }
-
-    /// Connects the endpoints of this node and a peer, and begins to receive. Returns the way of large
-    /// packets, if both have one.
-    fn connect(
-        &self,
-        hw: Hw<'_>,
-        endpoints: &Endpoints,
-        queue: &PeerQueue,
-        agreement: &mut Agreement,
-        theirs: &NetworkEndpoint,
-    ) -> Option<Engine> {
-        let mut reception = agreement.reception.take()?;
-        let packets = self.packets.clone()?;
-        let index = reception.index();
-        let engine = reception
-            .connect(hw, endpoints, queue.node, theirs)
-            .and_then(|()| Engine::new(packets, index, theirs.most_bytes));
-        match engine {
-            Ok(engine) => {
-                queue.set_reception(reception);
-                Some(engine)
-            }
-            Err(_) => {
-                // The link is going down; else packets go by the ring.
-                agreement.reception = Some(reception);
-                None
-            }
-        }
     }
 
     /// Handles a doorbell that may be for the network. Called by interrupts.
