@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Receivers by `DIRECT_DMA`: their senders name places in their memory, in turns.
+//! Places in the memory of receivers by `DIRECT_DMA`, which their senders name in turns.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use uldma::{MessageConnection, PutArea, Region, Sent};
 
-use super::receivers::{check, Receiver};
-use super::senders::PAGE;
 use crate::failure::Failure;
 
 /// Places of the peer for messages of one size; none where the peer takes messages.
@@ -65,27 +63,5 @@ impl Places {
             Some(offset) => connection.start_put(region, part, offset, timeout),
             None => connection.start(region, part, timeout),
         }?)
-    }
-}
-
-/// Memory into which the sender puts messages of so many bytes.
-pub(super) struct Placed(pub(super) usize);
-
-impl Receiver for Placed {
-    fn receive(
-        &mut self,
-        connection: &mut MessageConnection,
-        timeout: Duration,
-    ) -> Result<(), Failure> {
-        let put = connection.receive_put(timeout)?;
-        if let Some(memory) = connection.inbound() {
-            // As other receivers, a byte of each page.
-            for offset in (put.offset..put.offset + put.length).step_by(PAGE) {
-                let mut byte = [0];
-                memory.read(offset, &mut byte)?;
-                std::hint::black_box(byte);
-            }
-        }
-        check(usize::try_from(put.length).unwrap_or(usize::MAX), self.0)
     }
 }

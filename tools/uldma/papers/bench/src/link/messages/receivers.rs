@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
 
-use super::places::Placed;
 use super::senders::PAGE;
 use super::way::Receiving;
 use crate::failure::Failure;
@@ -50,7 +49,7 @@ pub(super) fn receiver(
 }
 
 /// Checks the length of a message.
-pub(super) fn check(length: usize, size: usize) -> Result<(), Failure> {
+fn check(length: usize, size: usize) -> Result<(), Failure> {
     if length == size {
         return Ok(());
     }
@@ -153,5 +152,27 @@ impl Receiver for Buffered {
         let buffer = self.layer.take(connection, timeout)?;
         self.message.copy_from_slice(&buffer);
         Ok(connection.post(buffer)?)
+    }
+}
+
+/// Memory into which the sender puts messages of so many bytes.
+struct Placed(usize);
+
+impl Receiver for Placed {
+    fn receive(
+        &mut self,
+        connection: &mut MessageConnection,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let put = connection.receive_put(timeout)?;
+        if let Some(memory) = connection.inbound() {
+            // As other receivers, a byte of each page.
+            for offset in (put.offset..put.offset + put.length).step_by(PAGE) {
+                let mut byte = [0];
+                memory.read(offset, &mut byte)?;
+                std::hint::black_box(byte);
+            }
+        }
+        check(usize::try_from(put.length).unwrap_or(usize::MAX), self.0)
     }
 }
