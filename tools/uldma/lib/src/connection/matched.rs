@@ -230,13 +230,7 @@ impl ReceiveRing {
     pub(super) fn spin(&mut self) {
         let (endpoint, buffers) = (&self.endpoint, &self.buffers);
         let ready = || (buffers.ready(endpoint.received()) > 0).then_some(());
-        if self
-            .poller
-            .until(|attempts| repeat(attempts, ready))
-            .is_none()
-        {
-            self.poller.slept();
-        }
+        spin(&mut self.poller, ready);
     }
 
     /// Returns true if bytes can be reaped.
@@ -311,13 +305,7 @@ impl SendQueue {
     pub(super) fn spin(&mut self) {
         let (status, buffers) = (&self.status, &self.buffers);
         let ready = || (buffers.ready(status.sent()) > 0).then_some(());
-        if self
-            .poller
-            .until(|attempts| repeat(attempts, ready))
-            .is_none()
-        {
-            self.poller.slept();
-        }
+        spin(&mut self.poller, ready);
     }
 
     /// Returns true if bytes can be reaped, or all were.
@@ -474,5 +462,12 @@ impl Device {
     /// Creates an endpoint of a stream.
     fn stream_endpoint(&self, longest: u64) -> Result<Endpoint> {
         self.endpoint_with(uapi::ULDMA_ENDPOINT_STREAM, longest, Duration::MAX)
+    }
+}
+
+/// Polls for as long as a wake-up costs.
+fn spin(poller: &mut Poller, ready: impl Fn() -> Option<()>) {
+    if poller.until(|attempts| repeat(attempts, &ready)).is_none() {
+        poller.slept();
     }
 }
