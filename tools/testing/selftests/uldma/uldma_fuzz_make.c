@@ -137,6 +137,18 @@ static void pick(struct chance *c, struct world *w, int process, struct order *o
 		o->call = pick_call(c);
 }
 
+/* Returns true if a number is an ioctl of the interface. */
+static bool is_call(unsigned long cmd)
+{
+	for (int i = 0; i < call_count; i++)
+		if (cmd == _IO(ULDMA_TYPE, calls[i].number))
+			return true;
+	for (int i = 0; i < other_call_count; i++)
+		if (cmd == _IO(ULDMA_TYPE, other_calls[i]))
+			return true;
+	return false;
+}
+
 static void make_ioctl(struct chance *c, struct world *w, int process, struct order *o)
 {
 	struct open_file *open_file;
@@ -153,10 +165,9 @@ static void make_ioctl(struct chance *c, struct world *w, int process, struct or
 	fill(c, w, open_file, call->number, &o->args);
 	if (call->size && one_in(c, 4))
 		mutate(c, o);
-	/* Another call would not be one that the model knows. */
-	for (int i = 0; i < call_count; i++)
-		if (i != o->call && o->cmd == _IO(ULDMA_TYPE, calls[i].number))
-			o->cmd = _IO(ULDMA_TYPE, call->number);
+	/* Another call takes another structure, so the model would not know its answer. */
+	if (o->cmd != _IO(ULDMA_TYPE, call->number) && is_call(o->cmd))
+		o->cmd = _IO(ULDMA_TYPE, call->number);
 	o->interrupt = can_wait(o) && (!open_file->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
 }
 

@@ -75,6 +75,10 @@ struct call {
 extern const struct call calls[];
 extern const int call_count;
 
+/* Numbers of the calls that the model does not know. */
+extern const __u32 other_calls[];
+extern const int other_call_count;
+
 enum op {
 	OP_OPEN,
 	OP_CLOSE,
