@@ -30,13 +30,15 @@ use crate::{
             eproto, //
         },
         eventfd::EventFd,
-        plain::Plain, //
+        plain::Plain,
+        wakeup, //
     },
     link::{
         message::{
             Answer,
             Query, //
         },
+        progress_worker::ProgressOps,
         segment::Segment, //
     },
     mem::lmm::range::pages_to_bytes,
@@ -407,6 +409,11 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_user_max_requests = u32::try_from(limits.of(Resource::Requests))?;
     arg.out_user_endpoints = u32::try_from(used.of(Resource::Endpoints))?;
     arg.out_user_max_endpoints = u32::try_from(limits.of(Resource::Endpoints))?;
+    if geometry.backend == Backend::Adapter {
+        // The thread that handles the interrupt wakes the program.
+        let cost = shared.completion_cost() + wakeup::cost_by_thread();
+        arg.out_completion_ns = u64::try_from(cost.as_nanos())?;
+    }
     user.write(&arg)
 }
 

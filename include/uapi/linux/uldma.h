@@ -335,6 +335,9 @@ enum uldma_backend {
  * @out_user_max_requests: of these, how many the user can have
  * @out_user_endpoints: endpoints of message connections that the user has
  * @out_user_max_endpoints: of these, how many the user can have
+ * @out_completion_ns: nanoseconds that a thread loses by sleeping until a transfer
+ *	completes, in place of polling for that; zero without an engine. The driver
+ *	measures it, unless the parameter wakeup_us sets it
  *
  * The user of an open file is the one as whom the process ran that first opened
  * the device in this address space. It has no limits but the device's if that
@@ -383,6 +386,7 @@ struct uldma_query {
 	__u32 out_user_max_requests;
 	__u32 out_user_endpoints;
 	__u32 out_user_max_endpoints;
+	__aligned_u64 out_completion_ns;
 };
 
 /**

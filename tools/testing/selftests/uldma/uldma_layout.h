@@ -22,7 +22,7 @@ ULDMA_FIELD(query, out_max_transfer, 40);
 ULDMA_FIELD(query, out_nodes, 96);
 ULDMA_FIELD(query, out_connections, 108);
 ULDMA_FIELD(query, out_user_endpoints, 184);
-ULDMA_SIZE(query, 192);
+ULDMA_SIZE(query, 200);
 ULDMA_FIELD(peer_query, out_sent, 32);
 ULDMA_FIELD(peer_query, out_violations, 72);
 ULDMA_SIZE(peer_query, 80);

@@ -325,6 +325,9 @@ TEST_F(query, says_what_is_there)
 	/* Initiation from user level is what the engine adds. */
 	EXPECT_EQ(q.out_backend == ULDMA_BACKEND_ADAPTER,
 		  !!(q.out_methods & 1U << ULDMA_METHOD_EXTENDED_SHADOW));
+	EXPECT_EQ(q.out_backend == ULDMA_BACKEND_ADAPTER, !!q.out_completion_ns);
+	/* An interrupt and a thread, each at most what wakeup_us can set. */
+	EXPECT_LE(q.out_completion_ns, 40000000);
 }
 
 TEST_F(query, unknown_calls)

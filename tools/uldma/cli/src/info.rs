@@ -47,6 +47,8 @@ pub(crate) struct DeviceInfo {
     max_pages: u32,
     window_size: u64,
     window_used: u64,
+    /// Nanoseconds that a thread loses by sleeping until a transfer completes; none without an engine.
+    completion_ns: Option<u64>,
     /// This user's shares.
     user: UserInfo,
 }
@@ -155,6 +157,9 @@ impl DeviceInfo {
             max_pages: query.max_pages,
             window_size: query.window_size,
             window_used: query.window_used,
+            completion_ns: u64::try_from(query.completion.as_nanos())
+                .ok()
+                .filter(|time| *time > 0),
             user: UserInfo::new(query.user),
         }
     }
@@ -213,6 +218,9 @@ impl DeviceInfo {
             "transfer",
             format!("at most {} bytes per initiation", self.max_transfer),
         );
+        if let Some(time) = self.completion_ns {
+            line("completion", format!("{time} ns to be woken"));
+        }
         line("interface", format!("version {}", self.abi_version));
         format!("{}:\n{text}", self.device)
     }

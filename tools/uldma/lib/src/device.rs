@@ -15,7 +15,7 @@ use nix::libc;
 
 use crate::event::Events;
 use crate::heap::Heap;
-use crate::{sys, uapi, Error, Event, Methods, Result};
+use crate::{sys, ticks, uapi, wakeup, Error, Event, Methods, Result};
 
 /// An open device. Clones share the open file.
 ///
@@ -33,6 +33,8 @@ struct Inner {
     path: PathBuf,
     /// Bytes that one shadow page covers.
     page_size: u64,
+    /// Time that a sleep costs which an interrupt of the device ends; zero if the device has none.
+    completion: Duration,
     events: Events,
 }
 
@@ -108,6 +110,7 @@ impl Device {
                 file,
                 path,
                 page_size: query.page_size,
+                completion: query.completion,
                 events: Events::default(),
             }),
         })
@@ -132,6 +135,7 @@ impl Device {
                 file: File::open("/dev/null").expect("every system has it"),
                 path: PathBuf::from("/dev/null"),
                 page_size: 4096,
+                completion: Duration::ZERO,
                 events: Events::default(),
             }),
         }
@@ -144,6 +148,12 @@ impl Device {
 
     pub(crate) fn page_size(&self) -> u64 {
         self.inner.page_size
+    }
+
+    /// Returns the ticks that a thread loses by sleeping until the device interrupts: at least what
+    /// any sleep costs, for the driver measures threads of the kernel.
+    pub(crate) fn wakeup(&self) -> u64 {
+        wakeup::cost().max(ticks::of(self.inner.completion))
     }
 
     pub(crate) fn events(&self) -> &Events {
@@ -292,6 +302,8 @@ pub struct Query {
     pub connections: u32,
     /// This user's shares of the resources that all users share.
     pub user: UserShares,
+    /// Time that a thread loses by sleeping until a transfer completes; zero without an engine.
+    pub completion: Duration,
 }
 
 /// One user's shares of a device's resources, each as a pair: used, and limit.
@@ -363,6 +375,7 @@ impl Query {
             backend: Backend::from_raw(raw.out_backend),
             connections: raw.out_connections,
             user: UserShares::from_raw(raw),
+            completion: Duration::from_nanos(raw.out_completion_ns),
         }
     }
 
