@@ -64,6 +64,11 @@ impl Agreement {
         self.has(uapi::ULDMA_STREAM_ENDED)
     }
 
+    /// Both endpoints are connected, and the connection has not ended.
+    pub(super) fn goes_on(&self) -> bool {
+        self.is_matched() && !self.is_ended()
+    }
+
     /// Notes that the connection has ended.
     pub(super) fn note_end(&self) {
         self.flags
@@ -197,11 +202,11 @@ pub(super) struct SendQueue {
 }
 
 impl ReceiveRing {
-    fn new(endpoint: Endpoint) -> Self {
+    fn new(device: &Device, endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             buffers: Buffers::default(),
-            poller: Poller::new(Spin::Adaptive, crate::wakeup::cost()),
+            poller: Poller::new(Spin::Adaptive, device.wakeup()),
         }
     }
 
@@ -401,9 +406,9 @@ impl Connection {
             waiting: VecDeque::new(),
             sends: VecDeque::new(),
             pushed: 0,
-            poller: Poller::new(Spin::Adaptive, crate::wakeup::cost()),
+            poller: Poller::new(Spin::Adaptive, self.device().wakeup()),
         });
-        posted.ring = Some(ReceiveRing::new(endpoint));
+        posted.ring = Some(ReceiveRing::new(self.device(), endpoint));
         Ok(true)
     }
 

@@ -54,15 +54,19 @@ impl Connection {
     }
 
     /// Reaps memory that the device has counted, or else by a call. `reap` returns none if the
-    /// driver has the memory; its argument is true to poll first.
+    /// driver has the memory; its argument is true to poll first. `ULDMA_RANGE_SPIN` in `flags` says
+    /// that the caller will wait if there is none.
     fn reap_or_call(
         &self,
         flags: u32,
         reap: impl Fn(bool) -> Option<Option<Chunk>>,
         call: impl FnOnce(u32) -> Result<Poll<Option<Chunk>>>,
     ) -> Result<Poll<Option<Chunk>>> {
-        match reap(flags & uapi::ULDMA_RANGE_SPIN != 0 && self.agreement.is_matched()) {
+        let will_wait = flags & uapi::ULDMA_RANGE_SPIN != 0;
+        match reap(will_wait && self.agreement.is_matched()) {
             Some(Some(memory)) => return Ok(Poll::Ready(Some(memory))),
+            // The wait will tell of the end.
+            Some(None) if will_wait && self.agreement.goes_on() => return Ok(Poll::Pending),
             Some(None) => self.negotiate()?,
             None => {}
         }

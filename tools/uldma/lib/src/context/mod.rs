@@ -307,7 +307,7 @@ impl Context {
     /// Attempts for as long as `spin` says; a caller that gets none sleeps.
     pub(crate) fn poll<T>(&self, spin: Spin, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let known = self.poller.get().filter(|_| spin == Spin::Adaptive);
-        let mut poller = known.unwrap_or_else(|| Poller::new(spin, crate::wakeup::cost()));
+        let mut poller = known.unwrap_or_else(|| Poller::new(spin, self.device.wakeup()));
         let found = poller.until(|attempts| repeat(attempts, &mut attempt));
         if found.is_none() {
             poller.slept();
