@@ -24,8 +24,8 @@
  *
  * A file that is open for reading only (O_RDONLY) can ask and wait: NOP, all
  * calls whose name ends with QUERY, REGION_CHARGE, REGION_BLOCKS, LMM without
- * flags, CONTEXT_STATS, EVENTFD and DMA_WAIT, besides read() and poll(). All
- * other calls change something, and fail with EBADF.
+ * flags, CONTEXT_STATS, EVENTFD, DMA_WAIT and ENDPOINT_WAIT, besides read() and
+ * poll(). All other calls change something, and fail with EBADF.
  *
  * All ioctls follow one calling convention. The argument points to a
  * structure whose first field, @size, is set by the caller to the size of the
@@ -558,11 +558,11 @@ struct uldma_region_import {
  * @flags: zero
  * @handle: the region or import
  * @out_flags: ULDMA_ACCESS_* and ULDMA_REGION_*
- * @out_addr: first byte, as registered; zero for an import
+ * @out_addr: first byte, as registered; zero for an import and for memory of the driver
  * @out_length: bytes
  * @out_pages: pages that the region touches
  * @out_stale: bytes of these pages whose addresses no longer mean them
- * @out_areas: locked memory areas that make up the region; zero for an import
+ * @out_areas: locked memory areas that make up the region; zero where @out_addr is
  * @reserved: zero
  */
 struct uldma_region_query {
@@ -622,7 +622,7 @@ struct uldma_block {
  * struct uldma_region_blocks - the bus addresses of a region
  * @size: sizeof(struct uldma_region_blocks)
  * @flags: ULDMA_BLOCKS_PAGES, or zero to merge adjacent pages
- * @handle: the region, not an import (EINVAL)
+ * @handle: the region, neither an import nor in the window (EINVAL)
  * @capacity: blocks that there is room for at @blocks
  * @first_page: page of the region to start from
  * @blocks: address of an array of struct uldma_block
@@ -1850,8 +1850,8 @@ struct uldma_exchange_create {
  * @reserved: zero
  * @offset: first byte
  * @length: bytes, not zero
- * @out_pages: zero; of ULDMA_IOC_EXCHANGE_RELEASE: pages that are not being sent any
- *	more
+ * @out_pages: written by ULDMA_IOC_EXCHANGE_RELEASE only: pages that are not being
+ *	sent any more
  * @out_copied: of these, how many were copied, since the program wrote to them
  *
  * ULDMA_IOC_EXCHANGE_PROTECT fails with EBUSY if a page is copied, or is sent 65535

@@ -4,7 +4,12 @@
  */
 #include "uldma_fuzz_model.h"
 
-static const char *add_object(struct open_file *o, const struct object *new)
+static bool overlap(const struct part *a, const struct part *b)
+{
+	return a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+}
+
+const char *add_object(struct open_file *o, const struct object *new)
 {
 	if (!new->handle)
 		return "the handle is zero";
@@ -13,12 +18,15 @@ static const char *add_object(struct open_file *o, const struct object *new)
 	for (int i = 0; i < ENDED; i++)
 		if (o->ended[i] == new->handle)
 			return "the handle is one that was ended";
-	if (new->offset % page_size() || new->mapped % page_size() || !new->mapped)
-		return "what can be mapped is not whole pages";
-	for (int i = 0; i < OBJECTS; i++)
-		if (o->objects[i].kind != NONE && new->offset < o->objects[i].offset +
-							       o->objects[i].mapped &&
-		    o->objects[i].offset < new->offset + new->mapped)
+	for (int i = 0; i < ARRAY_SIZE(new->parts); i++)
+		if (new->parts[i].offset % page_size() || new->parts[i].length % page_size() ||
+		    !new->parts[i].offset != !new->parts[i].length)
+			return "what can be mapped is not whole pages";
+	if (overlap(&new->parts[0], &new->parts[1]))
+		return "what can be mapped overlaps itself";
+	for (int i = 0; i < OBJECTS * 4; i++)
+		if (o->objects[i / 4].kind != NONE &&
+		    overlap(&o->objects[i / 4].parts[i % 2], &new->parts[i / 2 % 2]))
 			return "what can be mapped overlaps another object";
 	for (int i = 0; i < OBJECTS; i++)
 		if (o->objects[i].kind == NONE) {
@@ -32,6 +40,12 @@ static void end_object(struct open_file *o, struct object *object)
 {
 	o->ended[o->ended_count++ % ENDED] = object->handle;
 	object->kind = NONE;
+}
+
+/* Shadow pages of a region with some rights. */
+struct part shadow(__u64 offset, __u64 length, __u32 access)
+{
+	return (struct part){ offset, length, true, !(access & ULDMA_ACCESS_WRITE) };
 }
 
 static const char *add_import(struct world *w, struct open_file *o, const union uldma_args *in,
@@ -48,8 +62,7 @@ static const char *add_import(struct world *w, struct open_file *o, const union 
 		.handle = a->out_handle,
 		.access = a->flags,
 		.length = a->out_length,
-		.offset = a->out_shadow_offset,
-		.mapped = a->out_shadow_length,
+		.parts = { shadow(a->out_shadow_offset, a->out_shadow_length, a->flags) },
 	});
 }
 
@@ -57,6 +70,7 @@ static const char *apply_region(struct world *w, struct open_file *o, __u32 numb
 				const union uldma_args *in, const union uldma_args *out)
 {
 	const struct uldma_region_register *a = &out->region_register;
+	const struct uldma_region_window *window = &out->region_window;
 	__u64 page = page_size();
 	struct object *object;
 
@@ -71,8 +85,18 @@ static const char *apply_region(struct world *w, struct open_file *o, __u32 numb
 			.access = a->flags,
 			.addr = a->addr,
 			.length = a->length,
-			.offset = a->out_shadow_offset,
-			.mapped = a->out_shadow_length,
+			.parts = { shadow(a->out_shadow_offset, a->out_shadow_length, a->flags) },
+		});
+	case ULDMA_CMD_REGION_WINDOW:
+		if (window->out_length != (window->length + page - 1) / page * page)
+			return "the region is of another length";
+		return add_object(o, &(struct object){
+			.kind = REGION,
+			.backing = IN_WINDOW,
+			.handle = window->out_handle,
+			.access = window->flags,
+			.length = window->out_length,
+			.parts = { { window->out_offset, window->out_length } },
 		});
 	case ULDMA_CMD_REGION_IMPORT:
 		return add_import(w, o, in, &out->region_import);
@@ -159,20 +183,20 @@ static const char *apply_segment(struct world *w, struct open_file *o, __u32 num
 			.handle = c->out_handle,
 			.name = c->name,
 			.peer = c->peer,
-			.offset = c->out_offset,
-			.mapped = c->out_length,
+			.length = c->out_length,
+			.parts = { { c->out_offset, c->out_length } },
 			.serial = ++w->serial,
 		});
 	case ULDMA_CMD_SEGMENT_ATTACH:
 		there = of_peer(w, d, peer_of(d, in->segment_attach.peer), CREATED,
 				in->segment_attach.name);
-		if (a->out_length != there->mapped)
+		if (a->out_length != there->length)
 			return "the segment is of another length than the peer's";
 		return add_object(o, &(struct object){
 			.kind = ATTACHED,
 			.handle = a->out_handle,
-			.offset = a->out_offset,
-			.mapped = a->out_length,
+			.length = a->out_length,
+			.parts = { { a->out_offset, a->out_length } },
 			.source = there->serial,
 		});
 	case ULDMA_CMD_SEGMENT_DESTROY:
@@ -343,7 +367,8 @@ static const char *apply_ioctl(struct world *w, const struct order *order, const
 	/* An older structure lacks some of the results. */
 	wrong = apply_region(w, o, number, &in, &out) ?: apply_engine(o, number, &out) ?:
 		apply_segment(w, o, number, &in, &out);
-	return wrong ?: apply_connection(w, o, number, &in, &out);
+	return wrong ?: apply_connection(w, o, number, &in, &out) ?:
+		apply_exchange(o, number, &in, &out);
 }
 
 static void apply_memory(struct process *p, const struct order *o)
@@ -389,7 +414,12 @@ const char *apply(struct world *w, int process, const struct order *o, const str
 	case OP_IOCTL:
 		return apply_ioctl(w, o, r);
 	case OP_MMAP:
-		p->maps[o->c] = (struct mapping){ .open_file = o->open_file, .length = o->b };
+		p->maps[o->c] = (struct mapping){
+			.open_file = o->open_file,
+			.offset = o->a,
+			.length = o->b,
+			.prot = o->args.head.size,
+		};
 		open_file->maps++;
 		break;
 	case OP_MUNMAP:
@@ -402,8 +432,10 @@ const char *apply(struct world *w, int process, const struct order *o, const str
 		apply_memory(p, o);
 		break;
 	case OP_TOUCH:
-		return r->ret && r->ret != SIGBUS && r->ret != SIGSEGV ?
-			       "a signal that is none of an access" : NULL;
+		if (r->ret && r->ret != SIGBUS && r->ret != SIGSEGV)
+			return "a signal that is none of an access";
+		open_file = &w->open_files[p->maps[o->a].open_file];
+		return apply_access(open_file, &p->maps[o->a], o->b, o->c, r->ret);
 	default:
 		break;
 	}
@@ -415,12 +447,32 @@ static __u32 mix(__u32 hash, __u32 value)
 	return (hash ^ value) * 0x01000193;
 }
 
+/* Finds the handle that a call is about: returns false if it is about none. */
+static bool handle_in(const struct call *call, const union uldma_args *a, __u32 *handle)
+{
+	if (call->size == sizeof(struct uldma_handle)) {
+		*handle = a->handle.handle;
+		return true;
+	}
+	switch (call->number) {
+	case ULDMA_CMD_EXCHANGE_PROTECT:
+	case ULDMA_CMD_EXCHANGE_RELEASE:
+		*handle = a->exchange_range.handle;
+		return true;
+	case ULDMA_CMD_EXCHANGE_SWAP:
+		*handle = a->exchange_swap.handle;
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* The part of the state that concerns an order, as a number. */
 __u32 state_of(const struct world *w, int process, const struct order *o)
 {
 	const struct open_file *open_file = &w->open_files[o->open_file];
 	struct object *object;
-	__u32 hash = mix(0x811c9dc5, o->op);
+	__u32 hash = mix(0x811c9dc5, o->op), handle;
 
 	hash = mix(hash, o->op == OP_IOCTL ? o->call : 0);
 	hash = mix(hash, o->where);
@@ -432,9 +484,10 @@ __u32 state_of(const struct world *w, int process, const struct order *o)
 	hash = mix(hash, open_file->nonblock * 2 + open_file->once);
 	if (open_file->state == CONNECTED)
 		hash = mix(hash, 8 + w->connections[open_file->connection].end[!open_file->side]);
-	if (o->op == OP_IOCTL && calls[o->call].size == sizeof(struct uldma_handle)) {
-		object = object_of((struct open_file *)open_file, o->args.handle.handle);
+	if (o->op == OP_IOCTL && handle_in(&calls[o->call], &o->args, &handle)) {
+		object = object_of((struct open_file *)open_file, handle);
 		hash = mix(hash, object ? object->kind * 2 + !object->name : 0);
+		hash = mix(hash, object ? object->backing * 2 + is_sending(object) : 0);
 	}
 	return hash;
 }

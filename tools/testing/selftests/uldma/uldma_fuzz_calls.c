@@ -31,6 +31,8 @@ const struct call calls[] = {
 	  ANY_FLAGS, { AT(handle, handle) }, false, true, 1 },
 	{ "LMM", ULDMA_CMD_LMM, STRUCT(lmm), STRUCT(lmm),
 	  ULDMA_LMM_CACHE_ON | ULDMA_LMM_CACHE_OFF, { AT(lmm, reserved) }, true, false, 2 },
+	{ "REGION_WINDOW", ULDMA_CMD_REGION_WINDOW, STRUCT(region_window), STRUCT(region_window),
+	  RW, {}, true, true, 3 },
 	{ "CONTEXT_CREATE", ULDMA_CMD_CONTEXT_CREATE, STRUCT(context_create),
 	  STRUCT(context_create), ULDMA_CONTEXT_NO_DATA, { AT(context_create, reserved) }, true,
 	  true, 4 },
@@ -72,12 +74,19 @@ const struct call calls[] = {
 	  ULDMA_RANGE_SPIN, {}, true, true, 3 },
 	{ "CONN_QUERY", ULDMA_CMD_CONN_QUERY, STRUCT(conn_query), STRUCT(conn_query), 0, {}, true,
 	  false, 1 },
+	{ "EXCHANGE_CREATE", ULDMA_CMD_EXCHANGE_CREATE, STRUCT(exchange_create),
+	  STRUCT(exchange_create), 0, {}, true, true, 4 },
+	{ "EXCHANGE_PROTECT", ULDMA_CMD_EXCHANGE_PROTECT, STRUCT(exchange_range),
+	  STRUCT(exchange_range), 0, { AT(exchange_range, reserved) }, false, true, 6 },
+	{ "EXCHANGE_RELEASE", ULDMA_CMD_EXCHANGE_RELEASE, STRUCT(exchange_range),
+	  STRUCT(exchange_range), 0, { AT(exchange_range, reserved) }, true, true, 4 },
+	{ "EXCHANGE_SWAP", ULDMA_CMD_EXCHANGE_SWAP, STRUCT(exchange_swap), STRUCT(exchange_swap), 0,
+	  {}, false, true, 3 },
 };
 
 const int call_count = ARRAY_SIZE(calls);
 
 const __u32 other_calls[] = {
-	ULDMA_CMD_REGION_WINDOW,
 	ULDMA_CMD_CONN_STREAM,
 	ULDMA_CMD_ENDPOINT_CREATE,
 	ULDMA_CMD_ENDPOINT_CONNECT,
@@ -86,10 +95,6 @@ const __u32 other_calls[] = {
 	ULDMA_CMD_MSG_SLOTS,
 	ULDMA_CMD_MSG_SEND,
 	ULDMA_CMD_MSG_RECV,
-	ULDMA_CMD_EXCHANGE_CREATE,
-	ULDMA_CMD_EXCHANGE_PROTECT,
-	ULDMA_CMD_EXCHANGE_RELEASE,
-	ULDMA_CMD_EXCHANGE_SWAP,
 };
 
 const int other_call_count = ARRAY_SIZE(other_calls);

@@ -34,7 +34,7 @@ static __u64 address(struct chance *c)
 	return ARENA + page * page_size() + (one_in(c, 2) ? 0 : below(c, page_size()));
 }
 
-static __u32 rights(struct chance *c)
+__u32 rights(struct chance *c)
 {
 	return one_in(c, 3) ? 1 + below(c, 3) : RW;
 }
@@ -117,14 +117,8 @@ static __u64 timeout(struct chance *c)
 	return one_in(c, 8) ? edge(c) : PATIENCE;
 }
 
-/* Returns true if both sides can map it. */
-bool is_segment_kind(enum kind kind)
-{
-	return kind >= CREATED;
-}
-
-/* A handle of a kind, or of any, or one that is none. */
-static __u32 handle(struct chance *c, struct world *w, struct open_file *o, enum kind kind)
+/* A handle of what fits a call, or of anything, or one that is none. */
+__u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits)
 {
 	bool right = !one_in(c, 5);
 	struct object *object;
@@ -141,7 +135,7 @@ static __u32 handle(struct chance *c, struct world *w, struct open_file *o, enum
 		object = &o->objects[(first + i) % OBJECTS];
 		if (object->kind == NONE)
 			continue;
-		if (!right || is_segment_kind(object->kind) == is_segment_kind(kind))
+		if (!right || fits(object))
 			return object->handle;
 	}
 	return 0;
@@ -164,9 +158,13 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 		a->region_register.addr = address(c);
 		a->region_register.length = length(c);
 		break;
+	case ULDMA_CMD_REGION_WINDOW:
+		a->region_window.flags = rights(c);
+		a->region_window.length = length(c);
+		break;
 	case ULDMA_CMD_REGION_EXPORT:
 		a->region_export.flags = rights(c);
-		a->region_export.handle = handle(c, w, o, REGION);
+		a->region_export.handle = handle(c, w, o, is_region);
 		a->region_export.peer = peer(c);
 		a->region_export.name = name(c);
 		break;
@@ -177,11 +175,11 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 		a->region_import.peer = peer(c);
 		break;
 	case ULDMA_CMD_REGION_QUERY:
-		a->region_query.handle = handle(c, w, o, REGION);
+		a->region_query.handle = handle(c, w, o, is_region);
 		break;
 	case ULDMA_CMD_REGION_BLOCKS:
 		a->region_blocks.flags = below(c, 2);
-		a->region_blocks.handle = handle(c, w, o, REGION);
+		a->region_blocks.handle = handle(c, w, o, is_region);
 		a->region_blocks.capacity = one_in(c, 8) ? edge(c) : below(c, 70);
 		a->region_blocks.first_page = one_in(c, 4) ? below(c, 5) : 0;
 		a->region_blocks.blocks = address(c);
@@ -201,8 +199,8 @@ static void fill_engine(struct chance *c, struct world *w, struct open_file *o, 
 		a->context_create.method = method(c);
 		break;
 	case ULDMA_CMD_CONTEXT_MAP_OUT:
-		a->map_out.src = handle(c, w, o, REGION);
-		a->map_out.dst = one_in(c, 4) ? 0 : handle(c, w, o, REGION);
+		a->map_out.src = handle(c, w, o, is_region);
+		a->map_out.dst = one_in(c, 4) ? 0 : handle(c, w, o, is_region);
 		a->map_out.src_page = below(c, 3);
 		a->map_out.dst_page = below(c, 3);
 		a->map_out.pages = below(c, 3);
@@ -211,8 +209,8 @@ static void fill_engine(struct chance *c, struct world *w, struct open_file *o, 
 		a->eventfd.fd = EVENT_FD + (__s32)below(c, 3) - (one_in(c, 4) ? EVENT_FD + 2 : 0);
 		break;
 	case ULDMA_CMD_DMA:
-		a->dma.src = handle(c, w, o, REGION);
-		a->dma.dst = handle(c, w, o, REGION);
+		a->dma.src = handle(c, w, o, is_region);
+		a->dma.dst = handle(c, w, o, is_region);
 		a->dma.src_offset = one_in(c, 4) ? length(c) : 0;
 		a->dma.dst_offset = one_in(c, 4) ? length(c) : 0;
 		a->dma.length = length(c);
@@ -234,11 +232,11 @@ static void fill_rest(struct chance *c, struct world *w, struct open_file *o, __
 		break;
 	case ULDMA_CMD_REGION_UNREGISTER:
 	case ULDMA_CMD_REGION_UNEXPORT:
-		a->handle.handle = handle(c, w, o, REGION);
+		a->handle.handle = handle(c, w, o, is_region);
 		break;
 	case ULDMA_CMD_SEGMENT_DESTROY:
 	case ULDMA_CMD_DOORBELL:
-		a->handle.handle = handle(c, w, o, CREATED);
+		a->handle.handle = handle(c, w, o, is_segment);
 		break;
 	case ULDMA_CMD_SEGMENT_CREATE:
 		a->segment_create.name = name(c);
@@ -344,4 +342,5 @@ void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, 
 	fill_engine(c, w, o, number, a);
 	fill_rest(c, w, o, number, a);
 	fill_connection(c, w, o, number, a);
+	fill_exchange(c, w, o, number, a);
 }

@@ -5,33 +5,14 @@
  */
 #include "uldma_fuzz_model.h"
 
-static void must(struct verdict *v, int err, bool condition)
-{
-	if (!condition)
-		return;
-	v->must[err] = true;
-	v->fails = true;
-}
-
-static void may(struct verdict *v, int err, bool condition)
-{
-	if (condition)
-		v->may[err] = true;
-}
-
-static bool is_region(const struct object *object)
-{
-	return object && (object->kind == REGION || object->kind == IMPORT);
-}
-
 static bool is_import(const struct object *object)
 {
 	return object && object->kind == IMPORT;
 }
 
-static bool is_segment(const struct object *object)
+static bool is_in_window(const struct object *object)
 {
-	return object && (object->kind == CREATED || object->kind == ATTACHED);
+	return object && object->backing == IN_WINDOW;
 }
 
 /* Returns true if a call may name the node, or zero for all. */
@@ -134,6 +115,7 @@ static void judge_map_out(struct open_file *o, const struct uldma_map_out *a, st
 		return;
 	must(v, EINVAL, src->kind == IMPORT || !whole_pages(src, a->src_page, a->pages));
 	must(v, EINVAL, a->dst && !whole_pages(dst, a->dst_page, a->pages));
+	must(v, EINVAL, is_in_window(src) || is_in_window(dst));
 	must(v, EACCES, !(src->access & ULDMA_ACCESS_READ));
 	must(v, EACCES, a->dst && !(dst->access & ULDMA_ACCESS_WRITE));
 }
@@ -148,10 +130,24 @@ static void judge_blocks(struct open_file *o, int process, const struct uldma_re
 	judge_handle(v, object, is_region(object));
 	if (!is_region(object))
 		return;
-	must(v, EINVAL, object->kind == IMPORT || a->first_page > pages_of(object));
+	must(v, EINVAL, object->kind == IMPORT || is_in_window(object) ||
+	     a->first_page > pages_of(object));
 	/* Where they go is any memory of the program's. */
 	may(v, EFAULT, true);
 	must(v, EFAULT, !good && a->capacity && a->first_page < pages_of(object));
+}
+
+static void judge_window(int process, const struct device *d, const struct uldma_region_window *a,
+			 struct verdict *v)
+{
+	__u64 size = d->idle.out_window_size;
+
+	must(v, EOPNOTSUPP, !d->engine);
+	must(v, EINVAL, !a->flags || !a->length);
+	must(v, ENOSPC, a->length > size);
+	/* All that the fuzzer has is small. */
+	may(v, ENOSPC, a->length > size / 4);
+	may(v, EDQUOT, process == POOR && a->length > size / 8);
 }
 
 static void judge_region(struct world *w, int process, const struct order *order,
@@ -178,7 +174,7 @@ static void judge_region(struct world *w, int process, const struct order *order
 		judge_handle(v, object, is_region(object));
 		if (!is_region(object))
 			break;
-		must(v, EINVAL, object->kind == IMPORT);
+		must(v, EINVAL, object->kind == IMPORT || is_in_window(object));
 		must(v, EACCES, a->region_export.flags & ~object->access);
 		must(v, EEXIST, object->name ||
 		     named(w, o->device, REGION, a->region_export.name));
@@ -197,6 +193,9 @@ static void judge_region(struct world *w, int process, const struct order *order
 	case ULDMA_CMD_REGION_QUERY:
 		object = object_of(o, a->region_query.handle);
 		judge_handle(v, object, is_region(object));
+		break;
+	case ULDMA_CMD_REGION_WINDOW:
+		judge_window(process, d, &a->region_window, v);
 		break;
 	case ULDMA_CMD_REGION_CHARGE:
 		must(v, EINVAL, !a->region_charge.flags);
@@ -509,6 +508,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 	judge_engine(w, order, o, &a, v);
 	judge_segment(w, process, order, o, &a, v);
 	judge_connection(w, process, order, o, &a, v);
+	judge_exchange(w, process, o, call->number, &a, v);
 }
 
 static void judge_mmap(struct world *w, int process, const struct order *order,
@@ -516,16 +516,17 @@ static void judge_mmap(struct world *w, int process, const struct order *order,
 {
 	struct open_file *o = &w->open_files[order->open_file];
 	__u64 page = page_size(), pages = (order->b + page - 1) / page;
-	bool found = false, writable = true, shadow = false;
+	bool found = false, writable = true, of_context = false;
 
-	for (int i = 0; i < OBJECTS; i++) {
-		struct object *object = &o->objects[i];
+	for (int i = 0; i < OBJECTS * 2; i++) {
+		struct object *object = &o->objects[i / 2];
+		const struct part *part = &object->parts[i % 2];
 
-		if (object->kind != NONE && order->a >= object->offset &&
-		    order->a + pages * page <= object->offset + object->mapped) {
+		if (object->kind != NONE && order->a >= part->offset &&
+		    order->a + pages * page <= part->offset + part->length) {
 			found = true;
-			shadow = is_region(object);
-			writable = !shadow || object->access & ULDMA_ACCESS_WRITE;
+			of_context = part->of_context;
+			writable = !part->read_only;
 		}
 	}
 	if (o->context && pages == 1) {
@@ -534,7 +535,7 @@ static void judge_mmap(struct world *w, int process, const struct order *order,
 	}
 	must(v, EPERM, o->owner != process);
 	must(v, EINVAL, !found || !(order->args.head.flags & MAP_SHARED));
-	must(v, ENXIO, shadow && !o->context);
+	must(v, ENXIO, of_context && !o->context);
 	must(v, EACCES, found && !writable && order->args.head.size & PROT_WRITE);
 	must(v, EACCES, order->args.head.size & PROT_EXEC);
 	/* Errors of the memory manager before it calls the driver. */

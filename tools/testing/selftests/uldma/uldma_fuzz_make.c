@@ -25,6 +25,8 @@ static bool is_full(struct world *w, struct open_file *o, __u32 number)
 	switch (number) {
 	case ULDMA_CMD_REGION_REGISTER:
 	case ULDMA_CMD_REGION_IMPORT:
+	case ULDMA_CMD_REGION_WINDOW:
+	case ULDMA_CMD_EXCHANGE_CREATE:
 	case ULDMA_CMD_SEGMENT_CREATE:
 	case ULDMA_CMD_SEGMENT_ATTACH:
 		for (int i = 0; i < OBJECTS; i++)
@@ -57,10 +59,10 @@ static bool can_wait(const struct order *o)
 	}
 }
 
-static bool has_object(const struct open_file *o, bool segment)
+static bool has_object(const struct open_file *o, is_it *fits)
 {
 	for (int i = 0; i < OBJECTS; i++)
-		if (o->objects[i].kind != NONE && is_segment_kind(o->objects[i].kind) == segment)
+		if (fits(&o->objects[i]))
 			return true;
 	return false;
 }
@@ -75,14 +77,20 @@ static bool suits(struct world *w, const struct open_file *o, __u32 number)
 	case ULDMA_CMD_REGION_QUERY:
 	case ULDMA_CMD_REGION_BLOCKS:
 	case ULDMA_CMD_CONTEXT_MAP_OUT:
-		return has_object(o, false);
+		return has_object(o, is_region);
 	case ULDMA_CMD_DMA:
-		return has_object(o, false) && w->devices[o->device].engine;
+		return has_object(o, is_region) && w->devices[o->device].engine;
 	case ULDMA_CMD_DMA_WAIT:
 		return o->tickets || o->context;
 	case ULDMA_CMD_SEGMENT_DESTROY:
 	case ULDMA_CMD_DOORBELL:
-		return has_object(o, true);
+		return has_object(o, is_segment);
+	case ULDMA_CMD_EXCHANGE_PROTECT:
+	case ULDMA_CMD_EXCHANGE_SWAP:
+		return has_object(o, is_exchangeable);
+	case ULDMA_CMD_EXCHANGE_RELEASE:
+		return has_object(o, is_sending);
+	case ULDMA_CMD_REGION_WINDOW:
 	case ULDMA_CMD_CONTEXT_CREATE:
 		return w->devices[o->device].engine;
 	case ULDMA_CMD_CONTEXT_DESTROY:
@@ -168,6 +176,7 @@ static void make_ioctl(struct chance *c, struct world *w, int process, struct or
 	/* Another call takes another structure, so the model would not know its answer. */
 	if (o->cmd != _IO(ULDMA_TYPE, call->number) && is_call(o->cmd))
 		o->cmd = _IO(ULDMA_TYPE, call->number);
+	limit_exchange(w, open_file, call->number, &o->args);
 	o->interrupt = can_wait(o) && (!open_file->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
 }
 
@@ -188,6 +197,7 @@ static bool make_mmap(struct chance *c, struct world *w, int process, struct ord
 	struct open_file *open_file = &w->open_files[o->open_file];
 	struct object *object = &open_file->objects[below(c, OBJECTS)];
 	struct process *p = &w->processes[process];
+	const struct part *part;
 
 	for (o->c = 0; o->c < MAPPINGS; o->c++)
 		if (p->maps[o->c].open_file < 0)
@@ -197,9 +207,10 @@ static bool make_mmap(struct chance *c, struct world *w, int process, struct ord
 	o->op = OP_MMAP;
 	o->a = open_file->page_offset;
 	o->b = page_size();
-	if (object->kind != NONE) {
-		o->a = object->offset;
-		o->b = object->mapped;
+	if (object->kind != NONE && object->parts[0].length) {
+		part = &object->parts[object->parts[1].length ? below(c, 2) : 0];
+		o->a = part->offset;
+		o->b = part->length;
 	} else if (one_in(c, 2)) {
 		o->a = open_file->status_offset;
 	}

@@ -35,6 +35,8 @@
 #define GIVEN ULDMA_CONN_MAX_BUFFERS
 #define MAPPINGS 12
 #define ARENA_PAGES 24
+/* Most pages of exchangeable memory: small, as the model knows the state of each. */
+#define EXCHANGE_PAGES 4
 #define ARENA 0x100000000000UL
 #define STEPS 128
 #define RACERS 4
@@ -169,9 +171,41 @@ enum kind {
 	ATTACHED,
 };
 
+/* The memory of a region. */
+enum backing {
+	PINNED,
+	EXCHANGEABLE,
+	IN_WINDOW,
+};
+
+/**
+ * struct part - what can be mapped of an object
+ * @offset: where
+ * @length: bytes, or zero
+ * @of_context: only while the open file has a context
+ * @read_only: not for writing
+ */
+struct part {
+	__u64 offset;
+	__u64 length;
+	bool of_context;
+	bool read_only;
+};
+
+/**
+ * struct exchange_page - a page of exchangeable memory
+ * @sends: those that have not ended
+ * @copied: the program has written to it meanwhile
+ */
+struct exchange_page {
+	int sends;
+	bool copied;
+};
+
 /**
  * struct object - what a handle stands for
  * @kind: what it is
+ * @backing: the memory of a region
  * @handle: its handle
  * @access: rights
  * @addr: first byte of a region
@@ -179,13 +213,14 @@ enum kind {
  * @exported: rights of an export
  * @name: name of an export or a created segment, or zero
  * @peer: node that may use the name, plus one, or zero
- * @offset: where to map it
- * @mapped: bytes that can be mapped
+ * @parts: what can be mapped
  * @source: serial number of the segment that this one is attached to
  * @serial: number of a created segment
+ * @pages: of exchangeable memory
  */
 struct object {
 	enum kind kind;
+	enum backing backing;
 	__u32 handle;
 	__u32 access;
 	__u32 exported;
@@ -193,10 +228,10 @@ struct object {
 	__u64 length;
 	__u64 name;
 	__u32 peer;
-	__u64 offset;
-	__u64 mapped;
+	struct part parts[2];
 	int source;
 	int serial;
+	struct exchange_page pages[EXCHANGE_PAGES];
 };
 
 enum attached {
@@ -308,11 +343,15 @@ struct device {
 /**
  * struct mapping - what a process has mapped of an open file
  * @open_file: of which, or -1
+ * @offset: from where on
  * @length: bytes
+ * @prot: rights
  */
 struct mapping {
 	int open_file;
+	__u64 offset;
 	__u64 length;
+	int prot;
 };
 
 struct process {
@@ -337,6 +376,20 @@ struct verdict {
 	bool must[256];
 	bool may[256];
 };
+
+static inline void must(struct verdict *v, int err, bool condition)
+{
+	if (!condition)
+		return;
+	v->must[err] = true;
+	v->fails = true;
+}
+
+static inline void may(struct verdict *v, int err, bool condition)
+{
+	if (condition)
+		v->may[err] = true;
+}
 
 /* A number from a seed; the same numbers everywhere. */
 struct chance {
@@ -372,10 +425,14 @@ void coverage_start(void);
 unsigned int coverage_new(void);
 bool coverage_is_there(void);
 
+/* What a call can be about. */
+typedef bool is_it(const struct object *object);
+
 /* uldma_fuzz_fill.c */
 __u64 edge(struct chance *c);
 __u64 length(struct chance *c);
-bool is_segment_kind(enum kind kind);
+__u32 rights(struct chance *c);
+__u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits);
 __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
 void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number,
@@ -387,6 +444,10 @@ int make_order(struct world *w, __u32 step, struct order *o);
 void describe(FILE *to, int process, const struct order *o);
 
 /* uldma_fuzz_world.c */
+is_it is_region;
+is_it is_segment;
+is_it is_exchangeable;
+is_it is_sending;
 struct object *object_of(struct open_file *o, __u32 handle);
 struct open_file *listener_at(struct world *w, int device, __u32 port);
 struct object *named(struct world *w, int device, enum kind kind, __u64 name);
@@ -403,10 +464,23 @@ void forget_all(struct world *w);
 /* uldma_fuzz_judge.c */
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
 
+/* uldma_fuzz_exchange.c */
+void fill_exchange(struct chance *c, struct world *w, struct open_file *o, __u32 number,
+		   union uldma_args *a);
+void limit_exchange(struct world *w, const struct open_file *o, __u32 number, union uldma_args *a);
+void judge_exchange(struct world *w, int process, struct open_file *o, __u32 number,
+		    const union uldma_args *a, struct verdict *v);
+const char *apply_exchange(struct open_file *o, __u32 number, const union uldma_args *in,
+			   const union uldma_args *out);
+const char *apply_access(struct open_file *o, const struct mapping *m, __u64 offset, bool store,
+			 long signal);
+
 /* uldma_fuzz_serve.c */
 int serve_peer(void);
 
 /* uldma_fuzz_apply.c */
+struct part shadow(__u64 offset, __u64 length, __u32 access);
+const char *add_object(struct open_file *o, const struct object *new);
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);
 __u32 state_of(const struct world *w, int process, const struct order *o);
 

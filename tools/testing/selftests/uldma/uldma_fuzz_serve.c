@@ -22,7 +22,7 @@ static bool offer(int fd, char *memory, __u64 name)
 
 	return !region_register(fd, memory, region->length, RW, &r) &&
 	       !region_export(fd, r.handle, region->exported, name) &&
-	       !segment_create(fd, name, created->mapped, &segment);
+	       !segment_create(fd, name, created->length, &segment);
 }
 
 /* Serves one connection, until the peer ends it. */

@@ -23,6 +23,30 @@ struct object *object_of(struct open_file *o, __u32 handle)
 	return NULL;
 }
 
+bool is_region(const struct object *object)
+{
+	return object && (object->kind == REGION || object->kind == IMPORT);
+}
+
+bool is_segment(const struct object *object)
+{
+	return object && (object->kind == CREATED || object->kind == ATTACHED);
+}
+
+bool is_exchangeable(const struct object *object)
+{
+	return is_region(object) && object->backing == EXCHANGEABLE;
+}
+
+/* Returns true for exchangeable memory of which a page is being sent. */
+bool is_sending(const struct object *object)
+{
+	for (int i = 0; is_exchangeable(object) && i < EXCHANGE_PAGES; i++)
+		if (object->pages[i].sends)
+			return true;
+	return false;
+}
+
 /* The peer that a structure names, or -1. */
 int peer_of(const struct device *d, __u32 peer)
 {
@@ -56,9 +80,9 @@ const struct object *remote_object(enum kind kind, __u64 name)
 		{ REGION, .length = REMOTE_LENGTH, .exported = RW },
 	};
 	static const struct object segments[NAMES] = {
-		{ CREATED, .mapped = 4096, .serial = -1 },
-		{ CREATED, .mapped = 8192, .serial = -2 },
-		{ CREATED, .mapped = 4096, .serial = -3 },
+		{ CREATED, .length = 4096, .serial = -1 },
+		{ CREATED, .length = 8192, .serial = -2 },
+		{ CREATED, .length = 4096, .serial = -3 },
 	};
 
 	if (!name || name > NAMES)
