@@ -222,7 +222,7 @@ impl Connection {
     ) -> Result {
         let check = |state: &mut State| {
             state.check_open()?;
-            state.matching.use_calls()?;
+            state.matching.check_calls()?;
             if state.half(direction).stream.has_room() {
                 Ok(())
             } else {
@@ -245,6 +245,9 @@ impl Connection {
                 Ok(()) => {
                     let stream = &mut state.half(direction).stream;
                     let posted = stream.post(buffer, range, self.transport == Transport::Engine);
+                    if posted.is_ok() {
+                        state.matching.use_calls();
+                    }
                     posted.map_err(|buffer| (buffer, ENOSPC))
                 }
                 Err(err) => Err((buffer, err)),

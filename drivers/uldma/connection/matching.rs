@@ -53,19 +53,23 @@ impl Matching {
         }
     }
 
-    /// Notes that the program posts memory by a call.
+    /// Checks that the program may post memory by a call.
     ///
     /// # Errors
     ///
     /// `EBUSY` if it has named an endpoint that the peer has not refused.
-    pub(super) fn use_calls(&mut self) -> Result {
+    pub(super) fn check_calls(&self) -> Result {
         match (self.ours, self.theirs) {
-            (Said::Endpoint(_), Said::No) | (Said::No, _) => Ok(()),
+            (Said::Endpoint(_), Said::No) | (Said::No | Said::Nothing, _) => Ok(()),
             (Said::Endpoint(_), _) => Err(EBUSY),
-            (Said::Nothing, _) => {
-                self.ours = Said::No;
-                Ok(())
-            }
+        }
+    }
+
+    /// Notes that the program has posted memory by a call, which was
+    /// [checked](Self::check_calls).
+    pub(super) fn use_calls(&mut self) {
+        if self.ours == Said::Nothing {
+            self.ours = Said::No;
         }
     }
 
@@ -213,7 +217,7 @@ mod tests {
     fn two_that_name_endpoints_match() -> Result {
         let (mut one, mut other) = (Matching::default(), Matching::default());
         one.name((1, 10))?;
-        assert_eq!(one.use_calls(), Err(EBUSY));
+        assert_eq!(one.check_calls(), Err(EBUSY));
         assert_eq!(one.next_to_tell(), Some(Some((1, 10))));
         one.set_told();
         assert_eq!(one.next_to_tell(), None);
@@ -225,7 +229,7 @@ mod tests {
         one.heard(Some((2, 20)))?;
         assert_eq!(one.peer(), Some((2, 20)));
         assert_eq!(one.flags(), uapi::ULDMA_STREAM_MATCHED);
-        assert_eq!(one.use_calls(), Err(EBUSY));
+        assert_eq!(one.check_calls(), Err(EBUSY));
         assert_eq!(one.name((1, 10)), Ok(()));
         assert_eq!(one.name((3, 10)), Err(eisconn()));
         Ok(())
@@ -234,7 +238,8 @@ mod tests {
     #[test]
     fn a_program_that_uses_calls_refuses_when_asked() -> Result {
         let (mut one, mut other) = (Matching::default(), Matching::default());
-        other.use_calls()?;
+        other.check_calls()?;
+        other.use_calls();
         assert_eq!(
             (other.next_to_tell(), other.name((2, 20))),
             (None, Err(EBUSY))
@@ -246,8 +251,18 @@ mod tests {
         one.heard(None)?;
         assert_eq!(one.flags(), uapi::ULDMA_STREAM_REFUSED);
         assert!(!one.is_asked());
-        one.use_calls()?;
+        one.check_calls()?;
+        one.use_calls();
         assert_eq!((one.next_to_tell(), one.peer()), (None, None));
+        assert_eq!(one.flags(), uapi::ULDMA_STREAM_REFUSED);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_that_is_only_checked_chooses_nothing() -> Result {
+        let mut one = Matching::default();
+        one.check_calls()?;
+        assert_eq!(one.name((1, 10)), Ok(()));
         Ok(())
     }
 

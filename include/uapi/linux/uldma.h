@@ -78,7 +78,8 @@
  *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
  *    a side was closed or killed that had not sent all, or broke the protocol.
  *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
- *  - EISCONN: the open file has a connection, or is a listener, already.
+ *  - EISCONN: the open file has a connection, or is a listener, already; or the endpoint is
+ *    connected, or the connection has named another one.
  *  - EADDRINUSE: the device has a listener at that port already.
  *  - EAGAIN: the call would wait, and the file is O_NONBLOCK.
  *  - ETIMEDOUT: the peer or the device did not answer in time.
@@ -1521,7 +1522,10 @@ struct uldma_conn_query {
  * is reset.
  *
  * Fails with EOPNOTSUPP if one of the devices has no streams, or receivers move the data;
- * EINVAL for another endpoint; ENOTCONN without a connection.
+ * EINVAL for an endpoint that is no stream; EISCONN if the connection has named another
+ * one; ENOTCONN without a connection; EAGAIN, whatever the file's flags, while a listener
+ * with ULDMA_LISTEN_ONCE waits for one. A call that fails with ETIMEDOUT or EINTR has
+ * named the endpoint.
  */
 struct uldma_conn_stream {
 	__u32 size;

@@ -157,6 +157,33 @@ TEST_F_TIMEOUT(peer, echo, 120)
 	EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
 }
 
+/* Memory that is refused leaves the choice between calls and endpoints open. */
+TEST_F(peer, refused_memory)
+{
+	struct uldma_endpoint_create endpoint = {
+		.size = sizeof(endpoint),
+		.flags = ULDMA_ENDPOINT_STREAM,
+		.max_message = 1,
+	};
+	struct uldma_conn_stream stream = {
+		.size = sizeof(stream),
+		.timeout_ns = PATIENCE,
+	};
+
+	self->fd = worker_connect(&self->control, 0, WORK_ECHO, 0, 5000, 0,
+				  variant->flags);
+	ASSERT_LE(0, self->fd);
+	EXPECT_EQ(-EFAULT, conn_prepost(self->fd, NULL, 1));
+	EXPECT_EQ(-EFAULT, conn_send(self->fd, NULL, 1));
+	if (uldma_ioctl(self->fd, ULDMA_IOC_ENDPOINT_CREATE, &endpoint) ||
+	    variant->flags)
+		SKIP(return, "no endpoint can move the data");
+	stream.handle = endpoint.out_handle;
+	ASSERT_EQ(0, uldma_ioctl(self->fd, ULDMA_IOC_CONN_STREAM, &stream));
+	EXPECT_EQ(ULDMA_STREAM_REFUSED, stream.out_flags);
+	EXPECT_EQ(0, conn_disconnect(self->fd));
+}
+
 /* The same by one thread that never waits but in poll(). */
 TEST_F_TIMEOUT(peer, echo_by_poll, 120)
 {
