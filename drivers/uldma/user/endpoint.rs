@@ -69,7 +69,9 @@ impl FileEndpoint {
         events: &Arc<Events>,
         (timeout_ms, most_bytes, is_stream): (u32, u64, bool),
     ) -> Result<Self> {
-        if is_stream && !shared.hw.geometry().has_streams {
+        let geometry = shared.hw.geometry();
+        // First, as the limit of a user is zero where there are none.
+        if geometry.endpoint_capacity == 0 || is_stream && !geometry.has_streams {
             return Err(eopnotsupp());
         }
         let guard = shared.gate.try_enter()?;

@@ -4,7 +4,7 @@
  * and other users are not affected.
  */
 #include "uldma_harness.h"
-#include "uldma_method.h"
+#include "uldma_endpoint.h"
 
 FIXTURE(user) {
 	mode_t mode;
@@ -321,6 +321,24 @@ TEST_F_TIMEOUT(user, pages_of_many_processes, 400)
 	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
 	EXPECT_EQ(-EDQUOT, loot.error);
 	EXPECT_EQ(0, region_register(self->fd, self->buf, 1, RW, &r));
+}
+
+static int endpoint_as_other(void *arg)
+{
+	int ret = become(OTHER, 16 * page_size());
+	int fd = uldma_open(0);
+	struct endpoint e;
+
+	return ret ?: fd < 0 ? fd : endpoint_create(fd, 0, 1, &e);
+}
+
+/* A share of nothing is not the reason. */
+TEST_F(user, endpoints_of_a_device_without)
+{
+	struct endpoint e;
+	int ret = endpoint_create(self->fd, 0, 1, &e);
+
+	EXPECT_EQ(ret, in_child(endpoint_as_other, NULL));
 }
 
 TEST_HARNESS_MAIN
