@@ -113,6 +113,13 @@ static bool is_open(const struct order *o, long ret)
 	       ret == -ETIMEDOUT;
 }
 
+/* Returns true if a call has named an endpoint, and then waited in vain. */
+static bool is_naming(const struct order *o, long ret)
+{
+	return o->op == OP_IOCTL && calls[o->call].number == ULDMA_CMD_CONN_STREAM &&
+	       (ret == -ETIMEDOUT || ret == -EINTR);
+}
+
 /*
  * Others close what they have of a process that is going to die. What an open file
  * has ends with the address space that opened it, but exit does not wait
@@ -180,6 +187,8 @@ static bool do_step(int number, int process, const struct order *o, bool *known)
 		return false;
 	}
 	*known = !is_open(o, r.ret);
+	if (is_naming(o, r.ret))
+		note_named(&world.open_files[o->open_file], &o->args);
 	wrong = r.ret < 0 ? NULL : apply(&world, process, o, &r);
 	if (wrong)
 		fail_with(number, process, o, wrong);
@@ -240,7 +249,8 @@ static bool is_idle(const struct device *d, const struct uldma_query *q)
 	return q->out_regions <= idle->out_regions && q->out_pages <= idle->out_pages &&
 	       q->out_contexts_used <= idle->out_contexts_used &&
 	       q->out_window_used <= idle->out_window_used &&
-	       q->out_connections <= idle->out_connections;
+	       q->out_connections <= idle->out_connections &&
+	       q->out_user_endpoints <= idle->out_user_endpoints;
 }
 
 /* The peer hears of some ends only a little later. */
@@ -258,9 +268,9 @@ static bool nothing_is_left(const struct device *d)
 		return true;
 	lasting = true;
 	snprintf(failure, sizeof(failure),
-		 "%s is not idle at the end: %u regions, %u pages, %u contexts, %llu bytes of the window, %u connections",
+		 "%s is not idle at the end: %u regions, %u pages, %u contexts, %llu bytes of the window, %u connections, %u endpoints",
 		 d->path, q.out_regions, q.out_pages, q.out_contexts_used, q.out_window_used,
-		 q.out_connections);
+		 q.out_connections, q.out_user_endpoints);
 	return false;
 }
 

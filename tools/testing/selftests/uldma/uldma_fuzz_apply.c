@@ -36,7 +36,7 @@ const char *add_object(struct open_file *o, const struct object *new)
 	return "the model has no room";
 }
 
-static void end_object(struct open_file *o, struct object *object)
+void end_object(struct open_file *o, struct object *object)
 {
 	o->ended[o->ended_count++ % ENDED] = object->handle;
 	object->kind = NONE;
@@ -233,6 +233,8 @@ static const char *apply_connect(struct world *w, struct open_file *o,
 			.remote = !at,
 		};
 		connected(o, i, 0);
+		o->port = a->port;
+		o->pull = a->flags & ULDMA_CONNECT_PULL;
 		if (at && at->once)
 			connected(at, i, 1);
 		else if (at)
@@ -320,6 +322,7 @@ static const char *apply_connection(struct world *w, struct open_file *o, __u32 
 		break;
 	case ULDMA_CMD_CONN_PREPOST:
 	case ULDMA_CMD_CONN_SEND:
+		o->by_calls |= !o->named;
 		given->at[given->count].addr = in->conn_buffer.addr;
 		given->at[given->count++].length = in->conn_buffer.length;
 		break;
@@ -368,7 +371,7 @@ static const char *apply_ioctl(struct world *w, const struct order *order, const
 	wrong = apply_region(w, o, number, &in, &out) ?: apply_engine(o, number, &out) ?:
 		apply_segment(w, o, number, &in, &out);
 	return wrong ?: apply_connection(w, o, number, &in, &out) ?:
-		apply_exchange(o, number, &in, &out);
+		apply_endpoint(w, o, number, &in, &out) ?: apply_exchange(o, number, &in, &out);
 }
 
 static void apply_memory(struct process *p, const struct order *o)
@@ -455,6 +458,15 @@ static bool handle_in(const struct call *call, const union uldma_args *a, __u32 
 		return true;
 	}
 	switch (call->number) {
+	case ULDMA_CMD_ENDPOINT_CONNECT:
+		*handle = a->endpoint_connect.handle;
+		return true;
+	case ULDMA_CMD_ENDPOINT_WAIT:
+		*handle = a->endpoint_wait.handle;
+		return true;
+	case ULDMA_CMD_CONN_STREAM:
+		*handle = a->conn_stream.handle;
+		return true;
 	case ULDMA_CMD_EXCHANGE_PROTECT:
 	case ULDMA_CMD_EXCHANGE_RELEASE:
 		*handle = a->exchange_range.handle;
@@ -482,12 +494,15 @@ __u32 state_of(const struct world *w, int process, const struct order *o)
 	hash = mix(hash, open_file->state * 2 + open_file->context);
 	hash = mix(hash, open_file->owner != process || o->in_child);
 	hash = mix(hash, open_file->nonblock * 2 + open_file->once);
+	hash = mix(hash, open_file->stream_flags * 4 + open_file->by_calls * 2 +
+				 !open_file->named);
 	if (open_file->state == CONNECTED)
 		hash = mix(hash, 8 + w->connections[open_file->connection].end[!open_file->side]);
 	if (o->op == OP_IOCTL && handle_in(&calls[o->call], &o->args, &handle)) {
 		object = object_of((struct open_file *)open_file, handle);
 		hash = mix(hash, object ? object->kind * 2 + !object->name : 0);
 		hash = mix(hash, object ? object->backing * 2 + is_sending(object) : 0);
+		hash = mix(hash, object ? object->stream * 2 + object->connected : 0);
 	}
 	return hash;
 }

@@ -5,11 +5,26 @@
  */
 #include "uldma_fuzz_model.h"
 
-static __u64 first_byte(struct chance *c)
+/* A byte of a memory's pages, or one behind them. */
+static __u64 first_byte(struct chance *c, const struct object *object)
 {
-	__u64 page = one_in(c, 2) ? 0 : below(c, EXCHANGE_PAGES);
+	__u64 pages = is_exchangeable(object) ? object->length / page_size() : 1;
+	__u64 page = one_in(c, 8) ? pages : below(c, pages);
 
-	return page * page_size() + (one_in(c, 6) ? below(c, page_size()) : 0);
+	return page * page_size() + (one_in(c, 8) ? below(c, page_size()) : 0);
+}
+
+/* The same, of a page that is being sent, if there is one. */
+static __u64 sent_byte(struct chance *c, const struct object *object)
+{
+	__u64 first = below(c, EXCHANGE_PAGES), page;
+
+	for (int i = 0; is_sending(object) && i < EXCHANGE_PAGES; i++) {
+		page = (first + i) % EXCHANGE_PAGES;
+		if (object->pages[page].sends)
+			return page * page_size();
+	}
+	return first_byte(c, object);
 }
 
 static __u64 bytes(struct chance *c)
@@ -17,10 +32,20 @@ static __u64 bytes(struct chance *c)
 	return one_in(c, 3) ? length(c) : page_size();
 }
 
+static void fill_swap(struct chance *c, struct world *w, struct open_file *o,
+		      struct uldma_exchange_swap *a)
+{
+	a->handle = handle(c, w, o, is_exchangeable);
+	a->other = one_in(c, 2) ? a->handle : handle(c, w, o, is_exchangeable);
+	a->offset = first_byte(c, object_of(o, a->handle));
+	a->other_offset = first_byte(c, object_of(o, a->other));
+	a->length = bytes(c);
+}
+
 void fill_exchange(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 		   union uldma_args *a)
 {
-	bool releases = number == ULDMA_CMD_EXCHANGE_RELEASE;
+	struct uldma_exchange_range *range = &a->exchange_range;
 
 	switch (number) {
 	case ULDMA_CMD_EXCHANGE_CREATE:
@@ -29,18 +54,17 @@ void fill_exchange(struct chance *c, struct world *w, struct open_file *o, __u32
 								   page_size();
 		break;
 	case ULDMA_CMD_EXCHANGE_PROTECT:
+		range->handle = handle(c, w, o, is_exchangeable);
+		range->offset = first_byte(c, object_of(o, range->handle));
+		range->length = bytes(c);
+		break;
 	case ULDMA_CMD_EXCHANGE_RELEASE:
-		a->exchange_range.handle = handle(c, w, o, releases ? is_sending : is_exchangeable);
-		a->exchange_range.offset = first_byte(c);
-		a->exchange_range.length = bytes(c);
+		range->handle = handle(c, w, o, is_sending);
+		range->offset = sent_byte(c, object_of(o, range->handle));
+		range->length = bytes(c);
 		break;
 	case ULDMA_CMD_EXCHANGE_SWAP:
-		a->exchange_swap.handle = handle(c, w, o, is_exchangeable);
-		a->exchange_swap.other = one_in(c, 2) ? a->exchange_swap.handle :
-							handle(c, w, o, is_exchangeable);
-		a->exchange_swap.offset = first_byte(c);
-		a->exchange_swap.other_offset = first_byte(c);
-		a->exchange_swap.length = bytes(c);
+		fill_swap(c, w, o, &a->exchange_swap);
 		break;
 	}
 }

@@ -112,7 +112,7 @@ static __u32 peer(struct chance *c)
 	return one_in(c, 3) ? below(c, 4) : 0;
 }
 
-static __u64 timeout(struct chance *c)
+__u64 timeout(struct chance *c)
 {
 	return one_in(c, 8) ? edge(c) : PATIENCE;
 }
@@ -342,5 +342,6 @@ void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, 
 	fill_engine(c, w, o, number, a);
 	fill_rest(c, w, o, number, a);
 	fill_connection(c, w, o, number, a);
+	fill_endpoint(c, w, o, number, a);
 	fill_exchange(c, w, o, number, a);
 }

@@ -400,6 +400,8 @@ static void judge_data(struct world *w, int process, const struct order *order,
 		return;
 	if (gives) {
 		must(v, ENOSPC, given->count >= GIVEN);
+		must(v, EBUSY, o->named && o->stream_flags & ULDMA_STREAM_MATCHED);
+		may(v, EBUSY, o->named && !(o->stream_flags & ULDMA_STREAM_REFUSED));
 		must(v, EPIPE, other_end(w, o) == DISCONNECTED);
 		may(v, EPIPE, other_end(w, o) != OPEN);
 		may(v, ECONNRESET, other_end(w, o) != OPEN);
@@ -508,6 +510,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 	judge_engine(w, order, o, &a, v);
 	judge_segment(w, process, order, o, &a, v);
 	judge_connection(w, process, order, o, &a, v);
+	judge_endpoint(w, order, o, &a, v);
 	judge_exchange(w, process, o, call->number, &a, v);
 }
 

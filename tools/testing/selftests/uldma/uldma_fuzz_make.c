@@ -26,6 +26,7 @@ static bool is_full(struct world *w, struct open_file *o, __u32 number)
 	case ULDMA_CMD_REGION_REGISTER:
 	case ULDMA_CMD_REGION_IMPORT:
 	case ULDMA_CMD_REGION_WINDOW:
+	case ULDMA_CMD_ENDPOINT_CREATE:
 	case ULDMA_CMD_EXCHANGE_CREATE:
 	case ULDMA_CMD_SEGMENT_CREATE:
 	case ULDMA_CMD_SEGMENT_ATTACH:
@@ -54,9 +55,19 @@ static bool can_wait(const struct order *o)
 		return true;
 	case ULDMA_CMD_DMA_WAIT:
 		return o->args.dma_wait.flags;
+	case ULDMA_CMD_CONN_STREAM:
+	case ULDMA_CMD_ENDPOINT_WAIT:
+		return true;
 	default:
 		return false;
 	}
+}
+
+/* Returns true if a call waits also where the file is O_NONBLOCK. */
+static bool has_timeout(__u32 number)
+{
+	return number == ULDMA_CMD_DMA_WAIT || number == ULDMA_CMD_CONN_STREAM ||
+	       number == ULDMA_CMD_ENDPOINT_WAIT;
 }
 
 static bool has_object(const struct open_file *o, is_it *fits)
@@ -90,6 +101,13 @@ static bool suits(struct world *w, const struct open_file *o, __u32 number)
 		return has_object(o, is_exchangeable);
 	case ULDMA_CMD_EXCHANGE_RELEASE:
 		return has_object(o, is_sending);
+	case ULDMA_CMD_ENDPOINT_CONNECT:
+	case ULDMA_CMD_ENDPOINT_DESTROY:
+	case ULDMA_CMD_ENDPOINT_WAIT:
+		return has_object(o, is_endpoint);
+	case ULDMA_CMD_CONN_STREAM:
+		return o->state == CONNECTED && has_object(o, is_stream);
+	case ULDMA_CMD_ENDPOINT_CREATE:
 	case ULDMA_CMD_REGION_WINDOW:
 	case ULDMA_CMD_CONTEXT_CREATE:
 		return w->devices[o->device].engine;
@@ -177,7 +195,7 @@ static void make_ioctl(struct chance *c, struct world *w, int process, struct or
 	if (o->cmd != _IO(ULDMA_TYPE, call->number) && is_call(o->cmd))
 		o->cmd = _IO(ULDMA_TYPE, call->number);
 	limit_exchange(w, open_file, call->number, &o->args);
-	o->interrupt = can_wait(o) && (!open_file->nonblock || call->number == ULDMA_CMD_DMA_WAIT);
+	o->interrupt = can_wait(o) && (!open_file->nonblock || has_timeout(call->number));
 }
 
 static void make_open(struct chance *c, struct world *w, int place, struct order *o)

@@ -42,6 +42,8 @@
 #define RACERS 4
 #define NAMES 3
 #define PORTS 3
+/* The port of another node where a program names an endpoint of its own. */
+#define STREAM_PORT PORTS
 /* Bytes of what another node exports. */
 #define REMOTE_LENGTH 8192
 
@@ -169,6 +171,7 @@ enum kind {
 	IMPORT,
 	CREATED,
 	ATTACHED,
+	ENDPOINT,
 };
 
 /* The memory of a region. */
@@ -215,7 +218,9 @@ struct exchange_page {
  * @peer: node that may use the name, plus one, or zero
  * @parts: what can be mapped
  * @source: serial number of the segment that this one is attached to
- * @serial: number of a created segment
+ * @serial: number of a created segment, or of an endpoint
+ * @stream: the endpoint is one of a stream
+ * @connected: the endpoint is connected
  * @pages: of exchangeable memory
  */
 struct object {
@@ -231,6 +236,8 @@ struct object {
 	struct part parts[2];
 	int source;
 	int serial;
+	bool stream;
+	bool connected;
 	struct exchange_page pages[EXCHANGE_PAGES];
 };
 
@@ -296,6 +303,10 @@ struct connection {
  * @connection: its connection
  * @side: which end of it
  * @given: memory that it gave to receive into and to send
+ * @pull: ULDMA_CONNECT_PULL
+ * @by_calls: it gave memory before it named an endpoint
+ * @named: serial number of the endpoint that the connection has named, or zero
+ * @stream_flags: ULDMA_STREAM_*, as far as the peer has answered
  */
 struct open_file {
 	bool used;
@@ -322,6 +333,10 @@ struct open_file {
 	int connection;
 	int side;
 	struct given given[2];
+	bool pull;
+	bool by_calls;
+	int named;
+	__u32 stream_flags;
 };
 
 /**
@@ -432,6 +447,7 @@ typedef bool is_it(const struct object *object);
 __u64 edge(struct chance *c);
 __u64 length(struct chance *c);
 __u32 rights(struct chance *c);
+__u64 timeout(struct chance *c);
 __u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits);
 __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
@@ -447,6 +463,8 @@ void describe(FILE *to, int process, const struct order *o);
 is_it is_region;
 is_it is_segment;
 is_it is_exchangeable;
+is_it is_endpoint;
+is_it is_stream;
 is_it is_sending;
 struct object *object_of(struct open_file *o, __u32 handle);
 struct open_file *listener_at(struct world *w, int device, __u32 port);
@@ -464,6 +482,15 @@ void forget_all(struct world *w);
 /* uldma_fuzz_judge.c */
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
 
+/* uldma_fuzz_endpoint.c */
+void fill_endpoint(struct chance *c, struct world *w, struct open_file *o, __u32 number,
+		   union uldma_args *a);
+void judge_endpoint(struct world *w, const struct order *order, struct open_file *o,
+		    const union uldma_args *a, struct verdict *v);
+const char *apply_endpoint(struct world *w, struct open_file *o, __u32 number,
+			   const union uldma_args *in, const union uldma_args *out);
+void note_named(struct open_file *o, const union uldma_args *a);
+
 /* uldma_fuzz_exchange.c */
 void fill_exchange(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 		   union uldma_args *a);
@@ -479,6 +506,7 @@ const char *apply_access(struct open_file *o, const struct mapping *m, __u64 off
 int serve_peer(void);
 
 /* uldma_fuzz_apply.c */
+void end_object(struct open_file *o, struct object *object);
 struct part shadow(__u64 offset, __u64 length, __u32 access);
 const char *add_object(struct open_file *o, const struct object *new);
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);

@@ -25,14 +25,32 @@ static bool offer(int fd, char *memory, __u64 name)
 	       !segment_create(fd, name, created->length, &segment);
 }
 
+/* Names an endpoint, unless the peer has given memory. */
+static bool match(int fd)
+{
+	struct uldma_conn_stream stream = { .size = sizeof(stream), .timeout_ns = ~0ULL };
+	struct uldma_endpoint_create endpoint = {
+		.size = sizeof(endpoint),
+		.flags = ULDMA_ENDPOINT_STREAM,
+		.max_message = ROOM,
+	};
+
+	if (uldma_ioctl(fd, ULDMA_IOC_ENDPOINT_CREATE, &endpoint))
+		_exit(1);
+	stream.handle = endpoint.out_handle;
+	if (uldma_ioctl(fd, ULDMA_IOC_CONN_STREAM, &stream))
+		return false;
+	return !(stream.out_flags & ULDMA_STREAM_REFUSED);
+}
+
 /* Serves one connection, until the peer ends it. */
-static void talk(int listener, __u32 port, char *memory)
+static void talk(__u32 port, char *memory)
 {
 	int fd = uldma_open(0);
 
 	if (fd < 0 || conn_accept(fd, port))
 		_exit(1);
-	if (!conn_prepost(fd, memory, ROOM))
+	if ((port != STREAM_PORT || !match(fd)) && !conn_prepost(fd, memory, ROOM))
 		conn_send(fd, memory + ROOM, SENT);
 	conn_poll(fd, POLLRDHUP, -1);
 	close(fd);
@@ -47,7 +65,7 @@ static void listen_at(__u32 port)
 	if (fd < 0 || !memory || conn_listen(fd, port, ULDMA_CONN_MAX_BACKLOG))
 		_exit(1);
 	for (;;)
-		talk(fd, port, memory);
+		talk(port, memory);
 }
 
 int serve_peer(void)

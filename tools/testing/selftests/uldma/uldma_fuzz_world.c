@@ -38,6 +38,16 @@ bool is_exchangeable(const struct object *object)
 	return is_region(object) && object->backing == EXCHANGEABLE;
 }
 
+bool is_endpoint(const struct object *object)
+{
+	return object && object->kind == ENDPOINT;
+}
+
+bool is_stream(const struct object *object)
+{
+	return is_endpoint(object) && object->stream;
+}
+
 /* Returns true for exchangeable memory of which a page is being sent. */
 bool is_sending(const struct object *object)
 {
@@ -137,6 +147,9 @@ void detach(struct world *w, struct open_file *o, enum end end)
 	o->count = 0;
 	o->given[0].count = 0;
 	o->given[1].count = 0;
+	o->by_calls = false;
+	o->named = 0;
+	o->stream_flags = 0;
 }
 
 /* The file is closed once no process has it open or mapped. */
