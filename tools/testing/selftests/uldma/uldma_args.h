@@ -42,6 +42,9 @@ union uldma_args {
 	struct uldma_endpoint_create endpoint_create;
 	struct uldma_endpoint_connect endpoint_connect;
 	struct uldma_endpoint_wait endpoint_wait;
+	struct uldma_msg_slots msg_slots;
+	struct uldma_msg_send msg_send;
+	struct uldma_msg_recv msg_recv;
 	struct uldma_exchange_create exchange_create;
 	struct uldma_exchange_range exchange_range;
 	struct uldma_exchange_swap exchange_swap;

@@ -142,6 +142,9 @@ static const char *apply_engine(struct open_file *o, __u32 number, const union u
 	switch (number) {
 	case ULDMA_CMD_CONTEXT_CREATE:
 		o->context = true;
+		o->contexts++;
+		o->posted = 0;
+		memset(o->queue, 0, sizeof(o->queue));
 		o->method = a->method;
 		o->page_offset = a->out_page_offset;
 		o->status_offset = a->out_status_offset;
@@ -158,7 +161,7 @@ static const char *apply_engine(struct open_file *o, __u32 number, const union u
 		o->tickets++;
 		break;
 	case ULDMA_CMD_DMA_WAIT:
-		if (out->dma_wait.out_status > ULDMA_DMA_NOT_ALIGNED)
+		if (out->dma_wait.out_status > ULDMA_DMA_TOO_LONG)
 			return "a status that is none";
 		break;
 	}
@@ -371,7 +374,8 @@ static const char *apply_ioctl(struct world *w, const struct order *order, const
 	wrong = apply_region(w, o, number, &in, &out) ?: apply_engine(o, number, &out) ?:
 		apply_segment(w, o, number, &in, &out);
 	return wrong ?: apply_connection(w, o, number, &in, &out) ?:
-		apply_endpoint(w, o, number, &in, &out) ?: apply_exchange(o, number, &in, &out);
+		apply_endpoint(w, o, number, &in, &out) ?: apply_message(o, number, &in, &out) ?:
+		apply_exchange(o, number, &in, &out);
 }
 
 static void apply_memory(struct process *p, const struct order *o)
@@ -466,6 +470,13 @@ static bool handle_in(const struct call *call, const union uldma_args *a, __u32 
 		return true;
 	case ULDMA_CMD_CONN_STREAM:
 		*handle = a->conn_stream.handle;
+		return true;
+	case ULDMA_CMD_MSG_SLOTS:
+		*handle = a->msg_slots.endpoint;
+		return true;
+	case ULDMA_CMD_MSG_SEND:
+	case ULDMA_CMD_MSG_RECV:
+		*handle = a->msg_send.slots;
 		return true;
 	case ULDMA_CMD_EXCHANGE_PROTECT:
 	case ULDMA_CMD_EXCHANGE_RELEASE:

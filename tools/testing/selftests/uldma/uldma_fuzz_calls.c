@@ -85,6 +85,12 @@ const struct call calls[] = {
 	  ANY_FLAGS, {}, false, true, 2 },
 	{ "ENDPOINT_WAIT", ULDMA_CMD_ENDPOINT_WAIT, STRUCT(endpoint_wait), STRUCT(endpoint_wait),
 	  0, { AT(endpoint_wait, reserved) }, true, false, 3 },
+	{ "MSG_SLOTS", ULDMA_CMD_MSG_SLOTS, STRUCT(msg_slots), STRUCT(msg_slots),
+	  ULDMA_MSG_RECEIVE, {}, true, true, 4 },
+	{ "MSG_SEND", ULDMA_CMD_MSG_SEND, STRUCT(msg_send), STRUCT(msg_send), ULDMA_DESC_MORE,
+	  { AT(msg_send, reserved) }, false, true, 6 },
+	{ "MSG_RECV", ULDMA_CMD_MSG_RECV, STRUCT(msg_recv), STRUCT(msg_recv), 0,
+	  { AT(msg_recv, reserved) }, true, true, 3 },
 	{ "EXCHANGE_CREATE", ULDMA_CMD_EXCHANGE_CREATE, STRUCT(exchange_create),
 	  STRUCT(exchange_create), 0, {}, true, true, 4 },
 	{ "EXCHANGE_PROTECT", ULDMA_CMD_EXCHANGE_PROTECT, STRUCT(exchange_range),
@@ -96,11 +102,3 @@ const struct call calls[] = {
 };
 
 const int call_count = ARRAY_SIZE(calls);
-
-const __u32 other_calls[] = {
-	ULDMA_CMD_MSG_SLOTS,
-	ULDMA_CMD_MSG_SEND,
-	ULDMA_CMD_MSG_RECV,
-};
-
-const int other_call_count = ARRAY_SIZE(other_calls);

@@ -46,13 +46,6 @@ void fill_endpoint(struct chance *c, struct world *w, struct open_file *o, __u32
 	}
 }
 
-/* A wait that nothing but its time and a signal can end. */
-static void judge_vain(const struct order *order, __u64 timeout, struct verdict *v)
-{
-	must(v, EINTR, order->interrupt);
-	must(v, ETIMEDOUT, timeout < PATIENCE);
-}
-
 static void judge_connect(const struct device *d, struct object *endpoint,
 			  const struct uldma_endpoint_connect *a, struct verdict *v)
 {
@@ -129,6 +122,15 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 		judge_stream(order, o, &a->conn_stream, v);
 		break;
 	}
+}
+
+/* Returns true if an endpoint has not ended. */
+bool is_alive(struct open_file *o, int serial)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (is_endpoint(&o->objects[i]) && o->objects[i].serial == serial)
+			return true;
+	return false;
 }
 
 /* The connection names an endpoint, even if no answer comes in time. */

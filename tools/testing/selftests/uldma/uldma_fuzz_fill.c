@@ -25,7 +25,7 @@ __u64 length(struct chance *c)
 }
 
 /* An address of the arena, most often of its first half. */
-static __u64 address(struct chance *c)
+__u64 address(struct chance *c)
 {
 	__u64 page = below(c, one_in(c, 3) ? ARENA_PAGES : ARENA_PAGES / 2);
 
@@ -343,5 +343,6 @@ void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number, 
 	fill_rest(c, w, o, number, a);
 	fill_connection(c, w, o, number, a);
 	fill_endpoint(c, w, o, number, a);
+	fill_message(c, w, o, number, a);
 	fill_exchange(c, w, o, number, a);
 }

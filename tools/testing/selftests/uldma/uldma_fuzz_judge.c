@@ -42,27 +42,40 @@ static void judge_range(struct verdict *v, __u64 addr, __u64 length)
 	must(v, EOVERFLOW, length && (last < addr || last + page_size() < last));
 }
 
+/* Returns true if a process can access all of a range of the arena. */
+bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write)
+{
+	__u64 page = page_size(), end = ARENA + ARENA_PAGES * page;
+
+	if (addr < ARENA || addr > end || length > end - addr)
+		return false;
+	for (__u64 at = addr / page; at <= (addr + length - 1) / page; at++) {
+		enum memory is = w->processes[process].page[at - ARENA / page];
+
+		if (is == MEMORY_GONE || (write && is == MEMORY_READ_ONLY))
+			return false;
+	}
+	return true;
+}
+
+/* A wait that nothing but its time and a signal can end. */
+void judge_vain(const struct order *order, __u64 timeout, struct verdict *v)
+{
+	must(v, EINTR, order->interrupt);
+	must(v, ETIMEDOUT, timeout < PATIENCE);
+}
+
 /* Memory that is to be pinned. */
 static void judge_memory(struct world *w, int process, const struct device *d, __u64 addr,
 			 __u64 length, bool write, struct verdict *v)
 {
-	__u64 page = page_size(), end = ARENA + ARENA_PAGES * page;
-	__u64 first = addr / page, last = (addr + length - 1) / page;
+	__u64 first = addr / page_size(), last = (addr + length - 1) / page_size();
 
 	judge_range(v, addr, length);
 	if (v->must[EINVAL] || v->must[EOVERFLOW])
 		return;
 	must(v, ENOSPC, last - first + 1 > d->idle.out_max_pages);
-	if (addr < ARENA || addr + length > end) {
-		must(v, EFAULT, true);
-	} else {
-		for (__u64 at = first; at <= last; at++) {
-			enum memory is = w->processes[process].page[at - ARENA / page];
-
-			must(v, EFAULT, is == MEMORY_GONE ||
-			     (write && is == MEMORY_READ_ONLY));
-		}
-	}
+	must(v, EFAULT, !is_mapped(w, process, addr, length, write));
 	may(v, ENOMEM, process == POOR);
 }
 
@@ -511,6 +524,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 	judge_segment(w, process, order, o, &a, v);
 	judge_connection(w, process, order, o, &a, v);
 	judge_endpoint(w, order, o, &a, v);
+	judge_message(w, process, order, o, &a, v);
 	judge_exchange(w, process, o, call->number, &a, v);
 }
 

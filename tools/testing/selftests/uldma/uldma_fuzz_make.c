@@ -27,6 +27,7 @@ static bool is_full(struct world *w, struct open_file *o, __u32 number)
 	case ULDMA_CMD_REGION_IMPORT:
 	case ULDMA_CMD_REGION_WINDOW:
 	case ULDMA_CMD_ENDPOINT_CREATE:
+	case ULDMA_CMD_MSG_SLOTS:
 	case ULDMA_CMD_EXCHANGE_CREATE:
 	case ULDMA_CMD_SEGMENT_CREATE:
 	case ULDMA_CMD_SEGMENT_ATTACH:
@@ -57,6 +58,8 @@ static bool can_wait(const struct order *o)
 		return o->args.dma_wait.flags;
 	case ULDMA_CMD_CONN_STREAM:
 	case ULDMA_CMD_ENDPOINT_WAIT:
+	case ULDMA_CMD_MSG_SEND:
+	case ULDMA_CMD_MSG_RECV:
 		return true;
 	default:
 		return false;
@@ -67,7 +70,8 @@ static bool can_wait(const struct order *o)
 static bool has_timeout(__u32 number)
 {
 	return number == ULDMA_CMD_DMA_WAIT || number == ULDMA_CMD_CONN_STREAM ||
-	       number == ULDMA_CMD_ENDPOINT_WAIT;
+	       number == ULDMA_CMD_ENDPOINT_WAIT || number == ULDMA_CMD_MSG_SEND ||
+	       number == ULDMA_CMD_MSG_RECV;
 }
 
 static bool has_object(const struct open_file *o, is_it *fits)
@@ -104,7 +108,12 @@ static bool suits(struct world *w, const struct open_file *o, __u32 number)
 	case ULDMA_CMD_ENDPOINT_CONNECT:
 	case ULDMA_CMD_ENDPOINT_DESTROY:
 	case ULDMA_CMD_ENDPOINT_WAIT:
+	case ULDMA_CMD_MSG_SLOTS:
 		return has_object(o, is_endpoint);
+	case ULDMA_CMD_MSG_SEND:
+		return has_object(o, is_sender);
+	case ULDMA_CMD_MSG_RECV:
+		return has_object(o, is_receiver);
 	case ULDMA_CMD_CONN_STREAM:
 		return o->state == CONNECTED && has_object(o, is_stream);
 	case ULDMA_CMD_ENDPOINT_CREATE:
@@ -168,9 +177,6 @@ static bool is_call(unsigned long cmd)
 {
 	for (int i = 0; i < call_count; i++)
 		if (cmd == _IO(ULDMA_TYPE, calls[i].number))
-			return true;
-	for (int i = 0; i < other_call_count; i++)
-		if (cmd == _IO(ULDMA_TYPE, other_calls[i]))
 			return true;
 	return false;
 }

@@ -79,10 +79,6 @@ struct call {
 extern const struct call calls[];
 extern const int call_count;
 
-/* Numbers of the calls that the model does not know. */
-extern const __u32 other_calls[];
-extern const int other_call_count;
-
 enum op {
 	OP_OPEN,
 	OP_CLOSE,
@@ -179,6 +175,7 @@ enum backing {
 	PINNED,
 	EXCHANGEABLE,
 	IN_WINDOW,
+	SLOTS,
 };
 
 /**
@@ -206,6 +203,22 @@ struct exchange_page {
 };
 
 /**
+ * struct slots - message slots, which are used in turns
+ * @count: how many
+ * @bytes: of each
+ * @next: the next one
+ * @context: number of the context by which each was sent last, or zero
+ * @ticket: of that message
+ */
+struct slots {
+	__u32 count;
+	__u64 bytes;
+	__u32 next;
+	int context[ULDMA_STATUS_RECORDS];
+	__u64 ticket[ULDMA_STATUS_RECORDS];
+};
+
+/**
  * struct object - what a handle stands for
  * @kind: what it is
  * @backing: the memory of a region
@@ -217,11 +230,13 @@ struct exchange_page {
  * @name: name of an export or a created segment, or zero
  * @peer: node that may use the name, plus one, or zero
  * @parts: what can be mapped
- * @source: serial number of the segment that this one is attached to
+ * @source: serial number of the segment that this one is attached to, or of the
+ *	endpoint that the slots are of
  * @serial: number of a created segment, or of an endpoint
  * @stream: the endpoint is one of a stream
  * @connected: the endpoint is connected
  * @pages: of exchangeable memory
+ * @slots: of messages
  */
 struct object {
 	enum kind kind;
@@ -239,6 +254,7 @@ struct object {
 	bool stream;
 	bool connected;
 	struct exchange_page pages[EXCHANGE_PAGES];
+	struct slots slots;
 };
 
 enum attached {
@@ -292,6 +308,9 @@ struct connection {
  * @method: of the context
  * @page_offset: where to map the registers of the context
  * @status_offset: where to map the status page
+ * @contexts: those that it has had
+ * @queue: the last ticket in each place of the context's queue
+ * @posted: the last ticket that the device can reach there
  * @ticket: the last one that was given out for ULDMA_IOC_DMA
  * @tickets: how many
  * @state: what it is attached to
@@ -322,6 +341,9 @@ struct open_file {
 	__u32 method;
 	__u64 page_offset;
 	__u64 status_offset;
+	int contexts;
+	__u64 queue[ULDMA_STATUS_RECORDS];
+	__u64 posted;
 	__u64 ticket;
 	int tickets;
 	enum attached state;
@@ -448,6 +470,7 @@ __u64 edge(struct chance *c);
 __u64 length(struct chance *c);
 __u32 rights(struct chance *c);
 __u64 timeout(struct chance *c);
+__u64 address(struct chance *c);
 __u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits);
 __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
@@ -465,6 +488,8 @@ is_it is_segment;
 is_it is_exchangeable;
 is_it is_endpoint;
 is_it is_stream;
+is_it is_sender;
+is_it is_receiver;
 is_it is_sending;
 struct object *object_of(struct open_file *o, __u32 handle);
 struct open_file *listener_at(struct world *w, int device, __u32 port);
@@ -480,6 +505,8 @@ void forget_process(struct world *w, int process);
 void forget_all(struct world *w);
 
 /* uldma_fuzz_judge.c */
+void judge_vain(const struct order *order, __u64 timeout, struct verdict *v);
+bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write);
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
 
 /* uldma_fuzz_endpoint.c */
@@ -489,7 +516,16 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 		    const union uldma_args *a, struct verdict *v);
 const char *apply_endpoint(struct world *w, struct open_file *o, __u32 number,
 			   const union uldma_args *in, const union uldma_args *out);
+bool is_alive(struct open_file *o, int serial);
 void note_named(struct open_file *o, const union uldma_args *a);
+
+/* uldma_fuzz_message.c */
+void fill_message(struct chance *c, struct world *w, struct open_file *o, __u32 number,
+		  union uldma_args *a);
+void judge_message(struct world *w, int process, const struct order *order, struct open_file *o,
+		   const union uldma_args *a, struct verdict *v);
+const char *apply_message(struct open_file *o, __u32 number, const union uldma_args *in,
+			  const union uldma_args *out);
 
 /* uldma_fuzz_exchange.c */
 void fill_exchange(struct chance *c, struct world *w, struct open_file *o, __u32 number,

@@ -48,6 +48,21 @@ bool is_stream(const struct object *object)
 	return is_endpoint(object) && object->stream;
 }
 
+static bool is_of_slots(const struct object *object)
+{
+	return is_region(object) && object->backing == SLOTS;
+}
+
+bool is_sender(const struct object *object)
+{
+	return is_of_slots(object) && object->access == ULDMA_ACCESS_READ;
+}
+
+bool is_receiver(const struct object *object)
+{
+	return is_of_slots(object) && object->access == ULDMA_ACCESS_WRITE;
+}
+
 /* Returns true for exchangeable memory of which a page is being sent. */
 bool is_sending(const struct object *object)
 {
