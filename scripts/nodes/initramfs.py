@@ -86,6 +86,7 @@ SAMPLE_SCRIPTS = ("ppp.sh",)
 # Tests in Rust that need a device.
 TEST_NAMES = (
     "locked_memory",
+    "matched_end",
     "matched_stream",
     "message_exchange",
     "message_hazard",

@@ -63,6 +63,7 @@ CONNECTIONS = (
     *_programs("conn_size", "conn_state", "conn_memory", "conn_wait", "conn_close"),
     "nodes:ring",
     "nodes:samples",
+    "nodes:matched",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
 LIFE = (*_programs("unbind"), "nodes:(module|unplug)")
