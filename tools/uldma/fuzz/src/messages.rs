@@ -7,7 +7,8 @@ use crate::hw::layout::REGION_SLOTS;
 use crate::hw::le::Le;
 use crate::link::area::WORDS;
 use crate::link::message::{
-    Answer, Connection, CreatedSegment, ExportedRegion, Message, Network, Query, Raw,
+    Answer, Connection, CreatedSegment, ExportedRegion, Message, Network, NetworkEndpoint, Query,
+    Raw,
 };
 use crate::link::peer;
 use crate::outcomes::Outcomes;
@@ -41,7 +42,7 @@ fn access(chance: &mut Chance) -> Access {
 
 fn connection(chance: &mut Chance) -> Connection {
     let window = (chance.word(), chance.word());
-    match chance.below(6) {
+    match chance.below(7) {
         0 => Connection::Connect {
             from: chance.half(),
             port: chance.half(),
@@ -68,9 +69,13 @@ fn connection(chance: &mut Chance) -> Connection {
             token: chance.word(),
             generation: chance.word(),
         },
-        _ => Connection::Done {
+        5 => Connection::Done {
             to: chance.half(),
             bytes: chance.word(),
+        },
+        _ => Connection::Stream {
+            to: chance.half(),
+            endpoint: chance.one_in(2).then(|| (chance.half(), chance.word())),
         },
     }
 }
@@ -96,7 +101,7 @@ pub(crate) fn message(chance: &mut Chance) -> Message {
                 Answer::Segment(CreatedSegment { offset, length }),
             )
         }
-        4 => match chance.below(4) {
+        4 => match chance.below(5) {
             0 => Message::Answer(chance.half(), Answer::Refused),
             1 => Message::SegmentGone(chance.word()),
             2 => Message::Network(Network {
@@ -104,6 +109,12 @@ pub(crate) fn message(chance: &mut Chance) -> Message {
                 window: (chance.word(), chance.word()),
                 max_frame: chance.half(),
                 accepts: chance.half(),
+            }),
+            3 => Message::NetworkEndpoint(NetworkEndpoint {
+                key: chance.half(),
+                index: chance.half(),
+                generation: chance.word(),
+                most_bytes: chance.half(),
             }),
             _ => Message::SegmentLeft(chance.word(), chance.half()),
         },
@@ -150,5 +161,34 @@ fn back_and_there(chance: &mut Chance, outcomes: &mut Outcomes) {
                 .map_or(0, |head| (head.get() & 0xffff_ffff).min(20));
             outcomes.add(format!("kind {kind:2}: {error:?}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const PROTOCOL: &str = include_str!("../../../../Documentation/uldma/link.rst");
+
+    /// Every kind of message in the documentation is made.
+    #[test]
+    fn all_kinds_are_made() {
+        let Some((_, table)) = PROTOCOL.split_once("\nkind  message ") else {
+            panic!("no table of messages");
+        };
+        let lines = table
+            .lines()
+            .skip(2)
+            .take_while(|line| !line.starts_with('='));
+        let listed: BTreeSet<u64> = lines
+            .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+            .collect();
+        assert!(listed.contains(&1) && listed.len() > 1, "{listed:?}");
+        let mut chance = Chance::new(1);
+        let made: BTreeSet<u64> = (0..10_000)
+            .filter_map(|_| Some(message(&mut chance).encode().first()?.get() & 0xff))
+            .collect();
+        assert_eq!(made, listed);
     }
 }
