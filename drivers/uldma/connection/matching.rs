@@ -33,6 +33,8 @@ pub(super) struct Matching {
     /// The peer knows ours.
     told: bool,
     theirs: Said,
+    /// The peer has offered memory, or reported data, by messages.
+    has_called: bool,
 }
 
 impl Matching {
@@ -73,15 +75,33 @@ impl Matching {
         }
     }
 
+    /// Notes that the peer offers memory, or reports data, by a message, as it does for programs that
+    /// use calls.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if it has named an endpoint that this side has not refused.
+    pub(super) fn heard_call(&mut self) -> Result {
+        if let Said::Endpoint(_) = self.theirs {
+            return match self.ours {
+                Said::No if self.told => Ok(()),
+                _ => Err(eproto()),
+            };
+        }
+        self.has_called = true;
+        Ok(())
+    }
+
     /// Notes what the peer says.
     ///
     /// # Errors
     ///
-    /// `EPROTO` if it says something for the second time, or refuses what was not asked.
+    /// `EPROTO` if it says something for the second time, names an endpoint although its program uses
+    /// calls, or refuses what was not asked.
     pub(super) fn heard(&mut self, endpoint: Option<EndpointName>) -> Result {
         let asked = matches!(self.ours, Said::Endpoint(_)) && self.told;
         self.theirs = match (self.theirs, endpoint) {
-            (Said::Nothing, Some(name)) => Said::Endpoint(name),
+            (Said::Nothing, Some(name)) if !self.has_called => Said::Endpoint(name),
             (Said::Nothing, None) if asked => Said::No,
             _ => return Err(eproto()),
         };
@@ -264,6 +284,36 @@ mod tests {
         one.check_calls()?;
         assert_eq!(one.name((1, 10)), Ok(()));
         Ok(())
+    }
+
+    #[test]
+    fn a_peer_uses_calls_or_an_endpoint() -> Result {
+        // Calls first.
+        let mut one = Matching::default();
+        one.heard_call()?;
+        assert_eq!(one.heard(Some((2, 20))), Err(eproto()));
+        // An endpoint first, whatever was said here.
+        let mut one = Matching::default();
+        one.heard(Some((2, 20)))?;
+        assert_eq!(one.heard_call(), Err(eproto()));
+        let mut matched = one;
+        matched.name((1, 10))?;
+        assert_eq!(matched.heard_call(), Err(eproto()));
+        // An endpoint that was refused. Its exports may come only after that.
+        one.use_calls();
+        assert_eq!(one.heard_call(), Err(eproto()));
+        one.set_told();
+        one.heard_call()
+    }
+
+    #[test]
+    fn calls_of_a_peer_may_come_before_it_refuses() -> Result {
+        let mut one = Matching::default();
+        one.name((1, 10))?;
+        one.set_told();
+        one.heard_call()?;
+        one.heard(None)?;
+        one.heard_call()
     }
 
     #[test]

@@ -207,6 +207,7 @@ impl Connection {
         if !state.is_connected() || state.closing.theirs || !is_possible {
             return Err(eproto());
         }
+        state.matching.heard_call()?;
         // The window bounds the bytes that can be in flight.
         let room = match state.peer_window {
             Some(window) => u64::try_from(window.length())?,
@@ -220,6 +221,7 @@ impl Connection {
         if !state.is_connected() || state.closing.theirs || bytes == 0 {
             return Err(eproto());
         }
+        state.matching.heard_call()?;
         self.done(ctx, state, self.direction(true), bytes)
     }
 }
