@@ -202,6 +202,27 @@ impl Connection {
         self.state.lock().matching.is_asked()
     }
 
+    /// Notes that the device has refused bytes of the stream, as it does when the peer has ended its
+    /// endpoint, or has named one that is not connected to that of this side. Returns the nanoseconds
+    /// that the peer has left to end the connection, which is reset when they are over.
+    pub(crate) fn tear(self: &Arc<Self>, ctx: &ConnCtx<'_>) -> u64 {
+        let left = {
+            let mut state = self.state.lock();
+            let since = *state.torn.get_or_insert_with(Instant::now);
+            let left = (params::link_timeout() - since.elapsed()).as_nanos();
+            let left = u64::try_from(left).unwrap_or(0);
+            if left == 0 {
+                self.fail(&mut state);
+            }
+            left
+        };
+        if left == 0 {
+            ctx.connections.enqueue(self);
+            ctx.worker.kick();
+        }
+        left
+    }
+
     /// Notes before its end that data was lost, or may have been: what the program has given to be
     /// sent before the peer has answered is not known here.
     pub(crate) fn lose(&self, unsent: bool) {

@@ -188,6 +188,8 @@ pub(super) struct State {
     pub(super) watcher: Option<Arc<Events>>,
     pub(super) counters: Counters,
     pub(super) matching: Matching,
+    /// When this side noticed that the device has refused bytes of the matched stream.
+    pub(super) torn: Option<Instant<Monotonic>>,
 }
 
 impl State {
@@ -207,6 +209,7 @@ impl State {
             watcher: None,
             counters: Counters::default(),
             matching: Matching::default(),
+            torn: None,
         })
     }
 

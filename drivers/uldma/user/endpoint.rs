@@ -211,6 +211,16 @@ impl Receiver {
         (received >= count || over).then_some(received)
     }
 
+    /// Returns true if `count` bytes of the stream were received.
+    pub(crate) fn has(&self, count: u64) -> bool {
+        self.status.received() >= count
+    }
+
+    /// Returns true if bytes of the stream, or messages, could not be received.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.status.failed() > 0
+    }
+
     /// Returns the receive ring.
     pub(crate) fn ring(&self) -> &SharedPage {
         &self.ring

@@ -1517,7 +1517,12 @@ struct uldma_conn_query {
  * as it does if its program has used one of these two. Such a program gets EBUSY here.
  *
  * The call waits until @out_flags differ from @flags, or for what @received and @ticket
- * say. To end the connection, first end the context, then the endpoint, so that nothing
+ * say. If bytes could not be moved (a transfer of the context, or a reception, has failed),
+ * it waits for the end of the connection instead: the peer has ended its endpoint, or has
+ * named one that is not connected to this one. If the peer does not end the connection
+ * within link_timeout_ms, it is reset.
+ *
+ * To end the connection, first end the context, then the endpoint, so that nothing
  * arrives after the end. If the file is closed while sends have not ended, the connection
  * is reset.
  *

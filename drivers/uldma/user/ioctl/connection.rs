@@ -4,12 +4,22 @@
 
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 use zerocopy::FromZeros;
 
 use crate::{
-    connection::Direction,
+    connection::{
+        Connection,
+        Direction, //
+    },
     dma::endpoint::PeerEndpoint,
     kernel_ext::errno::eopnotsupp,
     uapi::{
@@ -209,7 +219,22 @@ pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {
         let found = arg.received != 0 && receiver.request(arg.received).is_some();
         (!same || found).then_some(Ok(()))
     };
-    events.wait_for_either(arg.ticket, arg.timeout_ns, &**shared, changed)?;
+    let begun: Instant<Monotonic> = Instant::now();
+    let waited = events.wait_for_either(arg.ticket, arg.timeout_ns, &**shared, changed);
+    let is_torn = || {
+        let found = arg.received != 0 && receiver.has(arg.received);
+        let failed = receiver.has_failed() || events.context_has_failed();
+        failed && !found && connection.peer_endpoint().is_some()
+    };
+    let used = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(0);
+    match waited {
+        Ok(()) if is_torn() => {
+            let left = arg.timeout_ns.saturating_sub(used());
+            wait_for_end(open_file, &connection, left)
+        }
+        Err(err) if err == ETIMEDOUT && is_torn() => wait_for_end(open_file, &connection, 0),
+        waited => waited,
+    }?;
     if let Some((index, generation)) = connection.peer_endpoint() {
         let mut objects = open_file.objects.lock();
         let endpoint = objects.endpoint_mut(arg.handle)?;
@@ -225,4 +250,16 @@ pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {
     }
     arg.out_flags = connection.stream_flags();
     user.write(&arg)
+}
+
+/// Waits until the connection of a stream that is torn has ended, for at most `timeout_ns`. Resets it
+/// when the peer's time to end it is over.
+fn wait_for_end(open_file: &OpenFile, connection: &Arc<Connection>, timeout_ns: u64) -> Result {
+    let ctx = open_file.shared.conn_ctx();
+    let ended = || (connection.stream_flags() & uapi::ULDMA_STREAM_ENDED != 0).then_some(Ok(()));
+    let left = connection.tear(&ctx);
+    match open_file.events.wait_for(left.min(timeout_ns), ended) {
+        Err(err) if err == ETIMEDOUT && connection.tear(&ctx) == 0 => Ok(()),
+        waited => waited,
+    }
 }
