@@ -13,6 +13,7 @@ from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
 PORT = 780
+STREAM_PORT = 781
 SIZE = 1 << 20
 PROGRAM = (
     "cd /kselftest/uldma && ./uldma_hostile "
@@ -33,6 +34,8 @@ OF_ALL = (
     "net-engine",
     "net-random",
 )
+# What is about streams that the device matches, by the beginning of its name.
+OF_STREAMS = "stream-"
 # What has nothing to do where it does not.
 ONLY_OF_WINDOW = ("stale-part",)
 # One attack of each kind: the debug kernel, where each takes ten seconds, has no time for more.
@@ -51,6 +54,19 @@ ON_DEBUG = (
     "takes-nothing",
     "net-frames",
 )
+STREAMS_ON_DEBUG = ("stream-mixed",)
+
+
+def list_modes(end: Endpoint) -> list[str]:
+    """Return the names of all attacks."""
+    return end.node.check(f"{PROGRAM} --list").split()
+
+
+def used(end: Endpoint) -> list[int]:
+    """Return what programs of an end have in use."""
+    info = end.info()
+    user = ("contexts", "endpoints", "pages", "regions")
+    return [info["pages"], info["regions"], *(info["user"][name] for name in user)]
 
 
 def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str:
@@ -58,6 +74,7 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
 
     What the attacker has to say.
     """
+    before = used(a)
     again = b.unbind()
     # For the attacks by its packets.
     a.node.check(f"ip link set ul{a.device} up")
@@ -69,8 +86,17 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
         a.spawn(f"listen {PORT} {LIMIT} >/dev/null"),
         a.spawn(f"connect {b.number} {PORT} --wait {LIMIT} </dev/zero >/dev/null"),
     ]
+    options = ""
+    if a.info()["backend"] == Backend.ADAPTER:
+        # Asks for streams that the device matches.
+        streams = a.node.spawn(f"/tests/matched_end serve {STREAM_PORT}")
+        streams.wait_output("ready", TIMEOUT)
+        victims.append(streams)
+        options = f"--stream-port {STREAM_PORT}"
     try:
-        said = b.node.check(f"{PROGRAM} {mode}", timeout)
+        said = b.node.check(f"{PROGRAM} {options} {mode}", timeout)
+        for job in victims[3:]:
+            expect(job.running, f"{mode}: {job.command} has ended: {job.text('err')}")
         expect(a.info()["node"] == a.number, f"{mode}: {a.name} has lost itself")
         a.node.check_log()
     finally:
@@ -80,6 +106,7 @@ def attack(a: Endpoint, b: Endpoint, mode: str, timeout: float = TIMEOUT) -> str
     endpoints.wait_up((a, b))
     send_file(a, b, PORT, SIZE)
     send_file(b, a, PORT, SIZE)
+    wait_until(lambda: used(a) == before, TIMEOUT, f"{mode}: what {a.name} had in use is free")
     return said
 
 
@@ -132,7 +159,7 @@ def unbind_ends_in_a_storm(pair: Cluster) -> None:
 def attacker_costs_only_itself(pair: Cluster) -> None:
     """Whatever it writes, the victim's kernel is well, and the link comes up with a good peer."""
     a, b = endpoints.of(pair)
-    modes = b.node.check(f"{PROGRAM} --list").split()
+    modes = [mode for mode in list_modes(b) if not mode.startswith(OF_STREAMS)]
     expect({*OF_WINDOW, *OF_ALL} < set(modes), f"there are only these attacks: {modes}")
     through_window = a.info()["backend"] == "ivshmem"
     of_adapter = tuple(mode for mode in modes if mode not in ONLY_OF_WINDOW)
@@ -141,6 +168,16 @@ def attacker_costs_only_itself(pair: Cluster) -> None:
         expect(set(ON_DEBUG) < set(wanted), f"there are only these attacks: {modes}")
         wanted = ON_DEBUG
     for mode in wanted:
+        attack(a, b, mode)
+
+
+@case_of(USUAL)
+def streams_of_an_attacker_are_reset(pair: Cluster) -> None:
+    """Whatever it says of endpoints, a program that waits for it is told in time."""
+    a, b = endpoints.of(pair)
+    modes = [mode for mode in list_modes(b) if mode.startswith(OF_STREAMS)]
+    expect(set(STREAMS_ON_DEBUG) < set(modes), f"there are only these attacks: {modes}")
+    for mode in STREAMS_ON_DEBUG if DEBUG else modes:
         attack(a, b, mode)
 
 

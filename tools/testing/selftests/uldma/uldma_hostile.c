@@ -4,13 +4,15 @@
  * and misbehaves in one way. No driver may be bound.
  *
  *	uldma_hostile --list
- *	uldma_hostile [-t SECONDS] [-l MS] [-P MS] [-p PORT] [-n NODES] [-v VICTIM] [-s SEED] MODE
+ *	uldma_hostile [-t SECONDS] [-l MS] [-P MS] [-p PORT] [-m PORT] [-n NODES] [-v VICTIM]
+ *		[-s SEED] MODE
  *
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
  * of the victim's programs is for these to say. The times are the victim's
  * link_timeout_ms and link_backoff_ms, PORT is one that a program of it listens at;
- * uldma_conn_peer does at 7000.
+ * uldma_conn_peer does at 7000. At the port of -m another program asks for matched
+ * streams.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -27,6 +29,7 @@ static const struct mode *const all_modes[] = {
 	message_modes,
 	random_modes,
 	end_modes,
+	stream_modes,
 	network_modes,
 };
 
@@ -54,6 +57,7 @@ int main(int argc, char **argv)
 		{ "link-timeout", required_argument, NULL, 'l' },
 		{ "link-penalty", required_argument, NULL, 'P' },
 		{ "port", required_argument, NULL, 'p' },
+		{ "stream-port", required_argument, NULL, 'm' },
 		{ "nodes", required_argument, NULL, 'n' },
 		{ "victim", required_argument, NULL, 'v' },
 		{ "seed", required_argument, NULL, 's' },
@@ -71,7 +75,7 @@ int main(int argc, char **argv)
 	int victim = -1;
 	int option, ret;
 
-	while ((option = getopt_long(argc, argv, "t:l:P:p:n:v:s:", options,
+	while ((option = getopt_long(argc, argv, "t:l:P:p:m:n:v:s:", options,
 				     NULL)) != -1) {
 		switch (option) {
 		case 'L':
@@ -88,6 +92,9 @@ int main(int argc, char **argv)
 			break;
 		case 'p':
 			h.port = strtoul(optarg, NULL, 10);
+			break;
+		case 'm':
+			h.stream_port = strtoul(optarg, NULL, 10);
 			break;
 		case 'n':
 			nodes = strtoul(optarg, NULL, 10);

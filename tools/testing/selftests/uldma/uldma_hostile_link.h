@@ -39,6 +39,8 @@ enum area_word {
 #define LINK_MAGIC 0x6b6e696c616d6475ULL
 #define LINK_VERSIONS 0x100000001ULL
 #define LINK_SLOTS 64
+/* Feature of the handshake: streams that the device matches. */
+#define FEATURE_STREAMS 4ULL
 
 enum message_kind {
 	LOOKUP_REGION = 1,
@@ -91,6 +93,7 @@ struct message {
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
  * @link_backoff: longest backoff of the victim, in ns
  * @port: at which a process of the victim listens
+ * @stream_port: at which another listens, which asks for matched streams
  * @connection: this side's number of the connection that was made last
  * @seed: of what is done at random
  * @until: when to stop, in ns
@@ -116,6 +119,7 @@ struct hostile {
 	uint64_t link_timeout;
 	uint64_t link_backoff;
 	uint32_t port;
+	uint32_t stream_port;
 	uint32_t connection;
 	uint64_t seed;
 	uint64_t until;
@@ -196,12 +200,13 @@ struct mode {
 };
 
 /*
- * Those of handshakes and rings, of messages, of ends, of the network, and those
- * without a plan; a name of NULL ends each.
+ * Those of handshakes and rings, of messages, of ends, of matched streams, of the
+ * network, and those without a plan; a name of NULL ends each.
  */
 extern const struct mode ring_modes[];
 extern const struct mode message_modes[];
 extern const struct mode end_modes[];
+extern const struct mode stream_modes[];
 extern const struct mode network_modes[];
 extern const struct mode random_modes[];
 

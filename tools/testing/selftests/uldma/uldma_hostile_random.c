@@ -92,16 +92,23 @@ static int run_random(struct hostile *h, unsigned int messages, unsigned int are
 	unsigned int total = messages + areas + sections, what;
 	unsigned long sessions = 0, writes = 0;
 	struct message m;
-	uint32_t theirs;
+	uint32_t theirs, port;
 
 	printf("seed %llu\n", (unsigned long long)h->seed);
 	while (hostile_goes_on(h)) {
+		/* In every other session with streams, if a program asks for them. */
+		if (!hostile_is_up(h))
+			h->features = h->stream_port ? below(h, 2) * FEATURE_STREAMS :
+						       0;
 		if (hostile_remeet(h))
 			return -ETIMEDOUT;
 		sessions++;
 		/* Something to talk about. */
-		if (below(h, 2))
-			hostile_connect(h, h->port, &theirs);
+		if (below(h, 2)) {
+			port = h->stream_port && below(h, 2) ? h->stream_port :
+							       h->port;
+			hostile_connect(h, port, &theirs);
+		}
 		for (int i = below(h, 200); i && hostile_goes_on(h); i--, writes++) {
 			what = below(h, total);
 			if (what < messages) {
