@@ -356,7 +356,8 @@ impl Connection {
     ///
     /// Everything else stays the same, but: until the other side has decided, posted memory is sent
     /// by the next call of this connection; and the connection's file descriptor only reports its
-    /// end to poll(), so use [`Connection::wait`] instead.
+    /// end to poll(), so use [`Connection::wait`] instead. As with every [`Context`], calls may raise
+    /// SIGBUS after the driver was unbound, or when no context has become free in time.
     ///
     /// # Errors
     ///
@@ -417,17 +418,15 @@ impl Connection {
         if self.agreement.is_matched() {
             return Ok(());
         }
-        let failed = |errno| Error::connection("match streams", errno);
-        let timeout = Duration::ZERO;
         let asked = self
             .agreement
-            .wait(self.as_fd(), Awaited::default(), timeout);
-        asked.map_err(failed)?;
-        self.follow().map_err(failed)
+            .wait(self.as_fd(), Awaited::default(), Duration::ZERO);
+        self.unless_ended("match streams", asked)?;
+        self.follow()
     }
 
     /// Does what the answer of the peer takes: pushes what waits to be sent, or goes back to calls.
-    pub(super) fn follow(&self) -> std::result::Result<(), Errno> {
+    fn follow(&self) -> Result<()> {
         if self.agreement.is_matched() {
             if let Some(queue) = &mut super::lock(&self.unsent).queue {
                 queue.push(true);
@@ -441,8 +440,24 @@ impl Connection {
             return Ok(());
         };
         let fd = self.as_fd();
-        post_again(&ring.buffers, |argument| sys::conn_prepost(fd, argument))?;
-        post_again(&queue.buffers, |argument| sys::conn_send(fd, argument))
+        let again = post_again(&ring.buffers, |argument| sys::conn_prepost(fd, argument))
+            .and_then(|()| post_again(&queue.buffers, |argument| sys::conn_send(fd, argument)));
+        match again {
+            // The next call reports the end.
+            Ok(()) | Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => Ok(()),
+            Err(errno) => Err(Error::connection("post memory again", errno)),
+        }
+    }
+
+    /// Returns the error of a wait, unless another thread has disconnected meanwhile, which the next
+    /// call reports.
+    fn unless_ended(&self, what: &str, waited: std::result::Result<bool, Errno>) -> Result<()> {
+        match waited {
+            Err(errno) if super::lock(&self.posted).ring.is_some() => {
+                Err(Error::connection(what, errno))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends context and endpoint, after which nothing is moved.
@@ -456,10 +471,9 @@ impl Connection {
     /// Sleeps until what is awaited has come, the connection ends, or the time is over.
     pub(super) fn sleep(&self, awaited: Awaited, until: Instant) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        let failed = |errno| Error::connection("wait for the peer", errno);
         let woken = self.agreement.wait(self.as_fd(), awaited, left);
-        woken.map_err(failed)?;
-        self.follow().map_err(failed)
+        self.unless_ended("wait for the peer", woken)?;
+        self.follow()
     }
 }
 

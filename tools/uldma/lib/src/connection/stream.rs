@@ -20,6 +20,13 @@ pub struct StreamOptions {
     pub buffers: usize,
     /// Bytes of each buffer.
     pub bytes: usize,
+    /// Let the devices move the data, if the program at the other side asks for this, too
+    /// ([`Connection::match_streams`]); otherwise, and where they cannot, it goes by system calls.
+    ///
+    /// For programs of which a thread always reads: bytes that were written before the other side
+    /// has decided are only sent by later calls. Programs that pass the connection to poll()
+    /// cannot use this, since the file descriptor reports nothing but the end.
+    pub matched: bool,
 }
 
 impl Default for StreamOptions {
@@ -27,6 +34,7 @@ impl Default for StreamOptions {
         Self {
             buffers: 8,
             bytes: 128 * 1024,
+            matched: false,
         }
     }
 }
@@ -42,7 +50,8 @@ impl StreamOptions {
 ///
 /// Each byte is copied once more on each side, into and out of this memory; programs that need to
 /// avoid the copy use [`Connection`] itself. Written bytes are sent at once, and have reached the
-/// peer's memory after [`Write::flush`]; dropping a stream earlier may lose them.
+/// peer's memory after [`Write::flush`]; dropping a stream earlier may lose them. With
+/// [`StreamOptions::matched`] they may wait for the next call.
 #[derive(Debug)]
 pub struct Stream {
     receiving: Receiving,
@@ -77,6 +86,13 @@ impl Connection {
     ///
     /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
+        if options.matched {
+            match self.match_streams() {
+                // The end is reported by reading, after what came before.
+                Err(error) if !is_end(&error) => return Err(error),
+                _ => {}
+            }
+        }
         let connection = Arc::new(self);
         let mark = StreamMark::make(&connection).map(Arc::new);
         let area = options.area()?;
@@ -102,6 +118,12 @@ impl Connection {
             },
         })
     }
+}
+
+/// Returns true for the error of a connection that has ended.
+fn is_end(error: &Error) -> bool {
+    let ends = [Errno::EPIPE, Errno::ENOTCONN, Errno::ECONNRESET];
+    error.errno().is_some_and(|errno| ends.contains(&errno))
 }
 
 impl Stream {
