@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Streams that the device matches, when they end early: both sides are told, and nothing stays."""
+"""Streams that the device matches: which programs use them, and what becomes of early ends."""
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import LOSS_TIMEOUT, Endpoint
 from ..polling import wait_until
-from ..topologies import USUAL
+from ..qemu import Backend
+from ..streams import FileTransfer
+from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
 PORT = 905
@@ -18,6 +21,8 @@ START_TIMEOUT = 60.0
 TIMEOUT = 120.0
 # Of a program that was ended by the signal.
 BUS_ERROR = 128 + signal.SIGBUS
+# Not a multiple of any buffer.
+SIZE = (1 << 20) + 13
 # What a device has in use, and what of it the user pays for.
 COUNTED = ("connections", "contexts_used", "regions", "pages", "window_used")
 OF_USER = ("connections", "contexts", "endpoints", "pages", "regions", "window")
@@ -161,3 +166,58 @@ def a_node_loses_its_power(pair: Cluster) -> None:
     endpoints.wait_up((a, b))
     wait_until(lambda: used(a) == before, LOSS_TIMEOUT, "what the stream had is free")
     works(a, b)
+
+
+def carry(a: Endpoint, b: Endpoint, here: str, there: str) -> tuple[bool, bool]:
+    """Let `uldma` carry a file: whether both sides say that the stream was matched."""
+    transfer = FileTransfer.start(a, b, PORT, SIZE, f"--json {here}", f"--json {there}")
+    jobs = transfer.client, transfer.listener
+    transfer.finish()
+    reports = [json.loads(job.text("err").splitlines()[-1]) for job in jobs]
+    for report, name in zip(reports, ("bytes_sent", "bytes_received"), strict=True):
+        expect(report[name] == SIZE, f"{name}: {report}")
+    return reports[0]["matched"], reports[1]["matched"]
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def programs_match_where_both_can(pair: Cluster) -> None:
+    """`uldma connect` and `listen` go by calls where one side does, and say which it was."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    before = used(a, b)
+    has_engine = a.info()["backend"] == Backend.ADAPTER
+    can_pull = a.info()["backend"] != Backend.IVSHMEM
+    for here, there, matched in (
+        ("--matched", "--matched", has_engine),
+        ("--matched", "", False),
+        ("", "--matched", False),
+        ("", "", False),
+        *([("--pull", "--matched", False)] if can_pull else []),
+        (
+            "--matched --buffers 1 --buffer 4K",
+            "--matched --once --buffers 3 --buffer 1000",
+            has_engine,
+        ),
+    ):
+        for one, other in ((a, b), (b, a)):
+            found = carry(one, other, here, there)
+            expect(found == (matched, matched), f"{here} to {there}: {found}")
+    wait_until(lambda: used(a, b) == before, LOSS_TIMEOUT, "what the streams had is free")
+
+
+@case_of(USUAL)
+def what_was_written_early_is_sent(pair: Cluster) -> None:
+    """Bytes that wait for the answer of the other side are sent when it has come."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    command = a.command(f"connect {b.number} {PORT} --wait --matched")
+    for how in ("matched", "calls"):
+        # Nothing accepts the connection yet.
+        listener = b.node.spawn(f"/tests/matched_end late {PORT} {how}")
+        sender = a.node.spawn(f"{{ echo early; exec sleep 600; }} | {command}")
+        try:
+            listener.wait_output("early", START_TIMEOUT)
+            expect("early" in listener.text("out"), f"{how}: {listener.text('err')}")
+        finally:
+            sender.end()
+            listener.end()

@@ -118,12 +118,14 @@ message: it has to have the bytes of the longest. --json reports on standard err
 
 const LISTEN_HELP: &str = "\
 Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
-when the connection was reset. --json reports on standard error then, as standard output has the data.";
+when the connection was reset. --json reports on standard error then, as standard output has the data; \"matched\"
+is true if the devices have moved the data, as they do with --matched on both sides.";
 
 const CONNECT_HELP: &str = "\
 At the end of standard input the program waits until the peer has received all, and disconnects. Exit code 1:
 the connection was reset, or the peer disconnected before it had received all. --json reports on standard
-error, as standard output has the data.";
+error, as standard output has the data; \"matched\" is true if the devices have moved the data, as they do with
+--matched on both sides.";
 
 #[derive(Debug, Args)]
 #[command(after_help = LISTEN_HELP)]
@@ -150,7 +152,7 @@ pub(crate) struct Connect {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) port: u32,
     /// Have receivers move the data, not senders
-    #[arg(long, conflicts_with = "ring")]
+    #[arg(long, conflicts_with_all = ["ring", "matched"])]
     pub(crate) pull: bool,
     /// While no process listens there, or the link is down, retry until --timeout
     #[arg(long)]
@@ -201,6 +203,7 @@ impl Net {
         uldma::StreamOptions {
             buffers: self.buffers.into(),
             bytes: self.buffer,
+            ..Default::default()
         }
     }
 }
@@ -222,6 +225,10 @@ pub(crate) struct StreamArgs {
     /// `listen`; needed on both sides, which otherwise end with exit code 5
     #[arg(long)]
     pub(crate) ring: bool,
+    /// Have the devices move the data, without system calls, if the other side asks for this, too, and
+    /// both can; otherwise it goes by calls. Data that the peer does not take occupies a context
+    #[arg(long, conflicts_with = "ring")]
+    pub(crate) matched: bool,
     /// Bytes of the ring, a power of two, the same on both sides (K, M, G: times 1024)
     #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = size, requires = "ring")]
     pub(crate) capacity: u64,
@@ -239,6 +246,7 @@ impl StreamArgs {
         uldma::StreamOptions {
             buffers: self.buffers.into(),
             bytes: self.buffer,
+            matched: self.matched,
         }
     }
 }

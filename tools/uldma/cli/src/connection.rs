@@ -36,6 +36,8 @@ pub(crate) struct Report {
     pull: bool,
     engine: bool,
     window: bool,
+    /// The devices have matched the stream, without system calls.
+    matched: bool,
     bytes_sent: u64,
     bytes_received: u64,
     /// From the connection until its end.
@@ -61,6 +63,7 @@ impl Report {
             pull: info.pull,
             engine: info.engine,
             window: info.window,
+            matched: info.matched,
             bytes_sent: info.sent,
             bytes_received: info.received,
             seconds,

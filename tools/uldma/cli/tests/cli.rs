@@ -132,7 +132,7 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 39] = [
+    let usages: [&[&str]; 42] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
@@ -163,6 +163,9 @@ fn wrong_usage_ends_with_two() {
         &["connect", "1"],
         &["connect", "1", "7", "--buffer", "0"],
         &["connect", "1", "7", "--ring", "--pull"],
+        &["connect", "1", "7", "--ring", "--matched"],
+        &["connect", "1", "7", "--pull", "--matched"],
+        &["listen", "7", "--ring", "--matched"],
         &["listen", "7", "--capacity", "64K"],
         &["net", "--tun"],
         &["net", "--listen", "7"],

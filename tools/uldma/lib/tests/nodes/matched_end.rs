@@ -2,15 +2,17 @@
 
 //! Ends of streams that the devices match: one side pours without an end (`matched_end pour PORT
 //! NODE`), the other drains (`drain PORT`), or takes a part and then posts nothing more (`hold PORT`).
-//! Both print "begun", and how the stream has ended. `serve PORT` asks for matched streams, one after
+//! Both print "begun", and how the stream has ended. `late PORT matched` and `late PORT calls` accept
+//! late and print what was sent before. `serve PORT` asks for matched streams, one after
 //! the other, of peers that break them, which must not keep it for long.
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::Read;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Result};
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Result, StreamOptions};
 
 /// Longer than any end may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -145,6 +147,25 @@ fn main() {
                 }
             }
         }
-        _ => panic!("usage: matched_end drain PORT | hold PORT | pour PORT NODE | serve PORT"),
+        ["late", port, how] => {
+            let listener = device.listen(port.parse().unwrap(), 1).unwrap();
+            // Until the other side waits for the answer.
+            while listener.query().unwrap().waiting == 0 {
+                std::thread::yield_now();
+            }
+            let (connection, _) = listener.accept(PATIENCE).unwrap();
+            let options = StreamOptions {
+                matched: *how == "matched",
+                ..Default::default()
+            };
+            let mut stream = connection.into_stream(options).unwrap();
+            stream.set_timeout(PATIENCE);
+            let mut bytes = [0; 64];
+            let length = stream.read(&mut bytes).unwrap();
+            println!("{}", String::from_utf8_lossy(&bytes[..length]));
+        }
+        _ => panic!(
+            "usage: matched_end drain PORT | hold PORT | pour PORT NODE | late PORT matched|calls | serve PORT"
+        ),
     }
 }
