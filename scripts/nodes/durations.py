@@ -14,6 +14,7 @@ BOOT = scaled(5.0)
 TEST = scaled(4.0)
 LONG_TESTS = {
     "nodes:hostile.attacker_costs_only_itself": 105.0,
+    "nodes:hostile.streams_of_an_attacker_are_reset": 30.0,
     "nodes:soak.peers_are_killed": 25.0,
     "nodes:fuzz.calls_answer_as_documented": 25.0,
     "loopback/nodes:fuzz.calls_answer_as_documented": 25.0,
