@@ -426,10 +426,16 @@ impl Shared {
 
     /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
-        let bits = Hw::new(dev, &*self.hw).take_doorbells()?;
-        self.handle_network_doorbell(dev);
+        let hw = Hw::new(dev, &*self.hw);
+        let mut bits = hw.take_doorbells()?;
+        if bits & hw.network_doorbell() != 0 {
+            self.handle_network_doorbell(dev);
+        }
         if bits & LINK_DOORBELL != 0 {
             self.worker.rung();
+        }
+        if !self.segments.uses_network_doorbell() {
+            bits &= !NETWORK_DOORBELL;
         }
         self.worker.segments_rung(bits);
         Ok(())

@@ -312,10 +312,14 @@ pub(crate) trait Hardware: Send + Sync {
     /// has only one doorbell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
 
-    /// Masks or unmasks the interrupts of doorbell `bits`, if the hardware can. Bits that were set
-    /// while masked interrupt when unmasked.
+    /// Masks or unmasks the interrupts of doorbell `bits`. Bits that were set while masked interrupt
+    /// when unmasked.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the hardware cannot, `ENODEV` if the device has left the bus.
     fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
-        Ok(())
+        Err(eopnotsupp())
     }
 
     /// Returns the offset in the window of byte `offset` of the section of `node`.

@@ -119,9 +119,10 @@ pub(crate) fn link_poll() -> Option<Delta> {
     }
 }
 
-/// Returns true if devices whose peers are other machines have a network interface.
-pub(crate) fn network() -> bool {
-    parameter(&module_parameters::network) != 0
+/// Returns which devices have a network interface: 0, none; 1, those whose peers are other machines;
+/// 2 and more, all.
+pub(crate) fn network() -> u8 {
+    parameter(&module_parameters::network)
 }
 
 /// Returns the bytes from which on the engine moves a packet; none if it moves no packets.

@@ -161,7 +161,7 @@ kernel::prelude::module! {
         },
         network: u8 {
             default: 1,
-            description: "Create a network interface ulN for each adapter and each ivshmem device (0 or 1)",
+            description: "Create a network interface ulN for each adapter and each ivshmem device (1), also for each loopback device (2), or none (0)",
         },
         network_bytes: usize {
             default: 0,

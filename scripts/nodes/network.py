@@ -3,12 +3,14 @@
 
 import ipaddress
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from .agent import Job
+from .agent import Job, Result
 from .endpoints import LOSS_TIMEOUT, UP_TIMEOUT, Endpoint
 from .errors import NodesError
 from .polling import wait_until
@@ -31,15 +33,24 @@ CAPTURING = "listening on"
 TENTATIVE = 0x40
 # The shell of a node has programs of this name itself.
 PING = "/usr/bin/ping"
+# Holds a network namespace until it is ended, with the files about its interfaces.
+HOLD = (
+    "exec unshare -n -m sh -c "
+    "'mount -t sysfs sysfs /sys && ip link set lo up && echo $$ held && exec tail -f /dev/null'"
+)
 
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface of a node, and the IPv4 address that it gets or has."""
+    """A network interface of a node, and the IPv4 address that it gets or has.
+
+    If it is in a network namespace of its own, its commands run there: in that of this process.
+    """
 
     end: Endpoint
     name: str
     address: str
+    holder: int | None = None
 
     @staticmethod
     def of(end: Endpoint) -> "Interface":
@@ -66,12 +77,19 @@ class Interface:
         """Run a command with {name} and {address}, which must succeed; its output."""
         return self.end.node.check(self._fill(command), timeout)
 
+    def run(self, command: str, timeout: float = PROGRAM_TIMEOUT) -> Result:
+        """Run a command with {name} and {address} to its end, whatever its exit status."""
+        return self.end.node.run(self._fill(command), timeout)
+
     def spawn(self, command: str) -> Job:
         """Start a command with {name} and {address}."""
         return self.end.node.spawn(self._fill(command))
 
     def _fill(self, command: str) -> str:
-        return command.format(name=self.name, address=self.address)
+        filled = command.format(name=self.name, address=self.address)
+        if self.holder is None:
+            return filled
+        return f"exec nsenter -t {self.holder} -n -m sh -c {shlex.quote(filled)}"
 
     def up(self) -> None:
         """Bring it up with its address."""
@@ -91,7 +109,7 @@ class Interface:
 
     def exists(self) -> bool:
         """Whether there is such an interface."""
-        return not self.end.node.run(self._fill("test -e /sys/class/net/{name}")).rc
+        return not self.run("test -e /sys/class/net/{name}").rc
 
 
 def address_of(end: Endpoint, networks: str) -> str:
@@ -103,12 +121,35 @@ def address_of(end: Endpoint, networks: str) -> str:
 def up(ends: Sequence[Endpoint]) -> list[Interface]:
     """Bring the interfaces of these ends up, and wait until each reaches every other."""
     found = [Interface.of(end) for end in ends]
-    for interface in found:
-        interface.up()
-    wait_reachable(found)
-    for interface in found:
-        wait_until(interface.has_local_address, UP_TIMEOUT, f"IPv6 address of {interface}")
+    up_all(found)
     return found
+
+
+def up_all(interfaces: Sequence[Interface]) -> None:
+    """Bring these up, and wait until each reaches every other."""
+    for interface in interfaces:
+        interface.up()
+    wait_reachable(interfaces)
+    for interface in interfaces:
+        wait_until(interface.has_local_address, UP_TIMEOUT, f"IPv6 address of {interface}")
+
+
+@contextmanager
+def apart(end: Endpoint, peer: Endpoint) -> Iterator[Interface]:
+    """Move the interface of an end into a network namespace of its own, as another machine's.
+
+    It gets an address on the network of the peer's, which has another device of the same node.
+    """
+    address = address_of(replace(end, device=peer.device), NETWORK)
+    interface = replace(Interface.of(end), address=address)
+    holder = end.node.spawn(HOLD)
+    try:
+        holder.wait_output("held", PROGRAM_TIMEOUT)
+        number = int(holder.text().split()[0])
+        interface.check(f"ip link set {{name}} netns {number}")
+        yield replace(interface, holder=number)
+    finally:
+        holder.end()
 
 
 def wait_link(interface: Interface) -> None:
@@ -125,7 +166,7 @@ def wait_reachable(interfaces: Sequence[Interface]) -> None:
     """Wait until each interface reaches every other, as their peers have to be known first."""
 
     def reaches(here: Interface, there: Interface) -> bool:
-        return not here.end.node.run(f"{PING} -c 1 -W 1 -I {here.name} {there.address}").rc
+        return not here.run(f"{PING} -c 1 -W 1 -I {here.name} {there.address}").rc
 
     for here in interfaces:
         wait_link(here)
@@ -161,7 +202,7 @@ class Server:
         def ready() -> bool:
             if not server.job.running:
                 raise NodesError(f"{there}: {command}: {server.job.text('err')}")
-            return not there.end.node.run(open_port).rc
+            return not there.run(open_port).rc
 
         try:
             wait_until(ready, PROGRAM_TIMEOUT, f"{there}: port {port} of {command}")
@@ -179,7 +220,7 @@ class Server:
 
 def iperf(here: Interface, there: Interface, options: str) -> dict[str, Any]:
     """Run iperf3 against a server that is there; its report."""
-    result = here.end.node.run(f"iperf3 -J -c {there.address} {options}", PROGRAM_TIMEOUT)
+    result = here.run(f"iperf3 -J -c {there.address} {options}")
     try:
         report: dict[str, Any] = json.loads(result.stdout)
     except ValueError as error:

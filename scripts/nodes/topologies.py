@@ -23,7 +23,9 @@ class Topology:
 
 USUAL = Topology("", Config(debug=True, programs=True))
 IVSHMEM = Topology("ivshmem", Config(debug=True, programs=True, backends=(Backend.IVSHMEM,)))
-LOOPBACK = Topology("loopback", Config(debug=True, backends=(Backend.LOOPBACK,)), nodes="a")
+LOOPBACK = Topology(
+    "loopback", Config(debug=True, programs=True, backends=(Backend.LOOPBACK,)), nodes="a"
+)
 THREE = Topology("three", Config(debug=True, programs=True, backends=tuple(Backend)), nodes="abc")
 # Tests that need no node.
 HOST = Topology("host", Config(backends=()), nodes="")

@@ -24,7 +24,10 @@ use crate::{
         OnDoorbell,
         Wire, //
     },
-    kernel_ext::faux,
+    kernel_ext::{
+        faux,
+        net::bh_lock::bottom_halves_disabled, //
+    },
     params, //
 };
 
@@ -38,8 +41,8 @@ impl OnDoorbell for DoorbellHandler {
     fn rung(&self) {
         // Unlike an interrupt, this can come after the end of the binding.
         if let Some(guard) = self.0.gate.enter() {
-            // Memory does not fail.
-            let _ = self.0.handle_doorbell(guard.dev());
+            // Packets are received when it returns, as after an interrupt. Memory does not fail.
+            let _ = bottom_halves_disabled(|| self.0.handle_doorbell(guard.dev()));
         }
     }
 }

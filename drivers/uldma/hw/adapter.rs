@@ -215,7 +215,7 @@ impl Adapter {
         let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
         let has_lists =
             version.get(Version::MINOR) >= layout::VERSION_WITH_LISTS.get(Version::MINOR);
-        let sends_packets = has_lists && params::network();
+        let sends_packets = has_lists && params::network() != 0;
         let queues = match contexts.saturating_sub(2) {
             _ if !has_queue => 0,
             left if left >= KERNEL_QUEUES && sends_packets => KERNEL_QUEUES,

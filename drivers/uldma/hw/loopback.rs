@@ -12,7 +12,6 @@ use kernel::{
     },
     impl_has_work,
     new_mutex,
-    new_spinlock,
     page::PAGE_SHIFT,
     prelude::*,
     rbtree::{
@@ -21,8 +20,7 @@ use kernel::{
     },
     sync::{
         Arc,
-        Mutex,
-        SpinLock, //
+        Mutex, //
     },
     workqueue::{
         new_work,
@@ -44,9 +42,14 @@ use super::{
     Geometry,
     Hardware,
     LinkState,
-    MIN_SECTION, //
+    MIN_SECTION,
+    NETWORK_DOORBELL, //
 };
 use crate::kernel_ext::{
+    net::bh_lock::{
+        new_bh_lock,
+        BhLock, //
+    },
     page_list::PageList,
     window::Window,
     workqueue, //
@@ -65,7 +68,7 @@ pub(crate) trait OnDoorbell: Send + Sync {
 #[pin_data]
 struct Bell {
     #[pin]
-    state: SpinLock<BellState>,
+    state: BhLock<BellState>,
     #[pin]
     work: Work<Bell>,
 }
@@ -99,7 +102,7 @@ impl Bell {
         };
         Arc::pin_init(
             pin_init!(Self {
-                state <- new_spinlock!(state, "uldma::Bell::state"),
+                state <- new_bh_lock!(state, "uldma::Bell::state"),
                 work <- new_work!("uldma::Bell::work"),
             }),
             GFP_KERNEL,
@@ -275,6 +278,10 @@ impl Hardware for Loopback {
         self.geometry.check_peer(peer)?;
         self.wire.bell(peer)?.ring(bits);
         Ok(())
+    }
+
+    fn network_doorbell(&self) -> u32 {
+        NETWORK_DOORBELL
     }
 
     fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {

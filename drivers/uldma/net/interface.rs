@@ -350,7 +350,7 @@ impl Interface {
     /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
     /// per second.
     pub(crate) fn heartbeat(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) {
-        // The only error is a device that has left the bus.
+        // The hardware cannot mask, or the device has left the bus.
         let _ = self.moderate(hw);
         if let Some(packets) = &self.packets {
             // No poll does it while the interface is down.

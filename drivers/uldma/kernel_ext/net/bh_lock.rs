@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A spinlock that also disables bottom halves, for data that both they and threads use.
+//! Sections with bottom halves disabled, and a spinlock for data that both they and threads use.
 //!
 //! C header: `include/linux/bottom_half.h`.
 
@@ -47,6 +47,12 @@ impl Drop for BhDisabled {
         // SAFETY: `new` has disabled them in this thread.
         unsafe { uldma_bh_enable() };
     }
+}
+
+/// Calls `call` with bottom halves disabled. Those that became due run before this returns.
+pub(crate) fn bottom_halves_disabled<R>(call: impl FnOnce() -> R) -> R {
+    let _disabled = BhDisabled::new();
+    call()
 }
 
 /// A lock of a `T`, as by `spin_lock_bh()`. Not for interrupts.
