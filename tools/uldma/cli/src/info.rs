@@ -219,7 +219,7 @@ impl DeviceInfo {
             format!("at most {} bytes per initiation", self.max_transfer),
         );
         if let Some(time) = self.completion_ns {
-            line("completion", format!("{time} ns to be woken"));
+            line("completion", format!("a sleep until it costs {time} ns"));
         }
         line("interface", format!("version {}", self.abi_version));
         format!("{}:\n{text}", self.device)
