@@ -444,6 +444,16 @@ mod tests {
     }
 
     #[test]
+    fn a_sleep_costs_what_ends_it() {
+        let mut device = Device::mute();
+        assert_eq!(device.wakeup(), wakeup::cost());
+        // Longer than the limit of the other cost.
+        let completion = Duration::from_secs(1);
+        Arc::get_mut(&mut device.inner).unwrap().completion = completion;
+        assert_eq!(device.wakeup(), ticks::of(completion));
+    }
+
+    #[test]
     fn another_file_is_not_a_device() {
         let error = Device::open_path("/dev/null").unwrap_err();
         assert_eq!(error.errno(), Some(Errno::ENOTTY));
