@@ -566,6 +566,10 @@ impl ProgressOps for Shared {
         self.link.has_rung()
     }
 
+    fn rung(&self) {
+        self.link.rung();
+    }
+
     fn doorbell_cost(&self) -> Delta {
         self.link.doorbell_cost()
     }

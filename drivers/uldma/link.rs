@@ -39,6 +39,7 @@ pub(crate) mod requests;
 mod ring;
 pub(crate) mod segment;
 mod session;
+mod turnaround;
 pub(crate) mod window_alloc;
 
 use message::{
@@ -202,9 +203,21 @@ impl Link {
         Ok(())
     }
 
+    /// Notes that a doorbell has rung, which wakes this node if it needed one.
+    pub(crate) fn rung(&self) {
+        for peer in self.peers() {
+            peer.rung();
+        }
+    }
+
     /// Returns true if the doorbell of a peer rang and no message of that peer has come since.
     pub(crate) fn has_rung(&self) -> bool {
         self.peers().any(|peer| peer.is_up() && peer.has_rung())
+    }
+
+    /// Returns how many messages have shown the cost of a doorbell since the device was bound.
+    pub(crate) fn followed(&self) -> u64 {
+        self.peers().map(|peer| peer.followed()).sum()
     }
 
     /// Returns true if the doorbells of all peers have been measured.

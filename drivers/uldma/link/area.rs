@@ -20,6 +20,8 @@ pub(crate) const CHANNEL_SIZE: usize = MAX_NODES * AREA_SIZE;
 pub(super) const MAX_SLOTS: u32 = 64;
 /// Number of u64s of a message.
 pub(crate) const WORDS: usize = 8;
+/// Number of the word with the writer's turnaround, in nanoseconds, between nodes that tell it.
+pub(super) const TURNAROUND: usize = 7;
 
 /// A word of an area.
 pub(crate) type AreaWord<T> = Register<AreaRegister, T, ReadWrite>;

@@ -28,6 +28,8 @@ pub(super) const NETWORK: u64 = 1 << 0;
 pub(super) const NETWORK_ENGINE: u64 = 1 << 1;
 /// Feature: the node has streams between endpoints.
 pub(super) const STREAMS: u64 = 1 << 2;
+/// Feature: messages tell the turnaround of their writer.
+pub(super) const TURNAROUND: u64 = 1 << 3;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,11 @@ impl Terms {
     /// Returns true if both nodes have streams between endpoints.
     pub(crate) fn has_streams(&self) -> bool {
         self.features & STREAMS != 0
+    }
+
+    /// Returns true if messages of both nodes tell the turnaround of their writer.
+    pub(super) fn has_turnaround(&self) -> bool {
+        self.features & TURNAROUND != 0
     }
 }
 

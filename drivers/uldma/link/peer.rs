@@ -19,7 +19,6 @@ use kernel::{
         Mutex, //
     },
     time::{
-        Delta,
         Instant,
         Monotonic, //
     }, //
@@ -27,11 +26,7 @@ use kernel::{
 
 use super::{
     backoff::Backoff,
-    doorbell_cost::{
-        self,
-        DoorbellCost,
-        Traffic, //
-    },
+    doorbell_cost::DoorbellCost,
     handshake::{
         self,
         Handshake,
@@ -39,10 +34,7 @@ use super::{
         Offer,
         Terms, //
     },
-    message::{
-        Message,
-        Query, //
-    },
+    message::Message,
     network,
     owed::Owed,
     ring::{
@@ -53,7 +45,8 @@ use super::{
         Session,
         Sight,
         Step, //
-    }, //
+    },
+    turnaround::Turnaround, //
 };
 use crate::{
     hw::{
@@ -66,11 +59,12 @@ use crate::{
             enotconn,
             eproto, //
         },
-        random,
-        wakeup, //
+        random, //
     },
     params, //
 };
+
+mod doorbell;
 
 /// Counters of one peer.
 #[derive(Clone, Copy, Default)]
@@ -79,6 +73,8 @@ pub(crate) struct Counters {
     pub(crate) received: u64,
     pub(crate) doorbells: u64,
     pub(crate) violations: u64,
+    /// Messages that have shown the cost of a doorbell.
+    pub(super) followed: u64,
 }
 
 /// A snapshot of a link.
@@ -121,6 +117,8 @@ struct PeerState {
     owed: Owed,
     /// The measurement of the doorbell's cost in this session.
     doorbell_cost: DoorbellCost,
+    /// The times by which that cost is followed.
+    turnaround: Turnaround,
     /// Number of times that this node stopped to need doorbells.
     wakes: u64,
     /// True if the incompatibility of the peer was logged.
@@ -138,7 +136,8 @@ pub(crate) struct Peer {
     up: Atomic<bool>,
     /// The doorbell of the peer rang, and no message of the peer has come since.
     rang: Atomic<bool>,
-    /// Nanoseconds that a doorbell costs, as measured last; 0 before.
+    /// Nanoseconds that a doorbell costs, as measured between idle nodes and followed since; 0
+    /// before.
     doorbell_cost: Atomic<i64>,
     #[pin]
     state: Mutex<PeerState>,
@@ -168,6 +167,7 @@ impl Peer {
             born: Instant::now(),
             owed: Owed::default(),
             doorbell_cost: DoorbellCost::default(),
+            turnaround: Turnaround::default(),
             wakes: 0,
             misfit_reported: false,
             counters: Counters::default(),
@@ -293,6 +293,7 @@ impl Peer {
                 state.session.met = session;
                 state.owed = Owed::default();
                 state.doorbell_cost = DoorbellCost::default();
+                state.turnaround = Turnaround::default();
                 state.rings = Rings::begin(&state.channel(hw, self.node))?;
                 state.write_handshake(hw, self.node)?;
                 // The peer may have polled too early.
@@ -380,59 +381,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Returns true if the doorbell of the peer rang and no message of the peer has come since: no
-    /// answer comes before the peer is awake.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.rang.load(Relaxed)
-    }
-
-    /// Returns the cost of sleeping until the peer rings, or that of a timer before it is measured.
-    pub(crate) fn doorbell_cost(&self) -> Delta {
-        match self.doorbell_cost.load(Relaxed) {
-            0 => wakeup::cost(),
-            nanoseconds => Delta::from_nanos(nanoseconds),
-        }
-    }
-
-    /// Sends a query that measures the cost of a doorbell, if both nodes sleep and it is not known.
-    pub(super) fn measure_doorbell(&self, hw: Hw<'_>) -> Result {
-        let mut state = self.state.lock();
-        let wanted = state.doorbell_cost.is_wanted() && params::wakeup().is_none();
-        if !state.session.up || !wanted || !state.rings.is_asleep() {
-            return Ok(());
-        }
-        let (channel, slots) = (state.channel(hw, self.node), state.terms.slots);
-        if !state.rings.peer_is_idle(&channel, slots).unwrap_or(false) {
-            return Ok(());
-        }
-        let query = Query::Region(doorbell_cost::NAME);
-        let traffic = state.traffic();
-        if state.send(
-            hw,
-            self.node,
-            &Message::Query(doorbell_cost::REQUEST, query),
-        ) == Ok(true)
-        {
-            let now = state.age();
-            state.doorbell_cost.asked(now, traffic);
-        }
-        Ok(())
-    }
-
-    /// Returns true if the measurement of this session is over.
-    pub(super) fn is_measured(&self) -> bool {
-        self.state.lock().doorbell_cost.is_over()
-    }
-
-    /// Handles the answer to that query.
-    pub(super) fn doorbell_answered(&self) {
-        let mut state = self.state.lock();
-        let (now, traffic) = (state.age(), state.traffic());
-        if let Some(cost) = state.doorbell_cost.answered(now, traffic) {
-            self.doorbell_cost.store(wakeup::bounded(cost), Relaxed);
-        }
-    }
-
     /// Receives one message from the own ring.
     ///
     /// # Errors
@@ -445,15 +393,22 @@ impl Peer {
         }
         let channel = state.channel(hw, self.node);
         let slots = state.terms.own_slots;
-        let message = state.rings.take(&channel, slots)?;
-        if matches!(message, Some(Message::Answer(..))) && !state.owed.answered() {
+        let has_turnaround = state.terms.has_turnaround();
+        let Some((message, turnaround)) = state.rings.take(&channel, slots, has_turnaround)? else {
+            state.turnaround.found_none();
+            return Ok(None);
+        };
+        if matches!(message, Message::Answer(..)) && !state.owed.answered() {
             return Err(eproto());
         }
-        if message.is_some() {
-            self.rang.store(false, Relaxed);
-            state.counters.received += 1;
+        self.rang.store(false, Relaxed);
+        state.counters.received += 1;
+        let now = state.age();
+        if let Some(sample) = state.turnaround.received(now, turnaround) {
+            state.counters.followed += 1;
+            self.follow_doorbell_cost(sample);
         }
-        Ok(message)
+        Ok(Some(message))
     }
 
     /// Rings the peer if it waits for room in the ring, after messages were received.
@@ -500,20 +455,14 @@ fn own_offer(hw: Hw<'_>) -> Result<Offer> {
         true => handshake::STREAMS,
         false => 0,
     };
-    Offer::own(hw, params::link_slots(), network | streams)
+    let features = network | streams | handshake::TURNAROUND;
+    Offer::own(hw, params::link_slots(), features)
 }
 
 impl PeerState {
     /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
-    }
-
-    fn traffic(&self) -> Traffic {
-        Traffic {
-            wakes: self.wakes,
-            received: self.counters.received,
-        }
     }
 
     /// Sends `message`. Returns true if the doorbell of the peer rang.
@@ -523,7 +472,16 @@ impl PeerState {
         }
         let channel = self.channel(hw, peer);
         let slots = self.terms.slots;
-        let wake = match self.rings.put(&channel, slots, message) {
+        let now = self.age();
+        let (has_turnaround, turnaround) = (self.terms.has_turnaround(), &mut self.turnaround);
+        let next = || {
+            if has_turnaround {
+                turnaround.next(now)
+            } else {
+                0
+            }
+        };
+        let wake = match self.rings.put(&channel, slots, message, next) {
             Err(err) if err == eproto() => {
                 self.broken = true;
                 return Err(EBUSY);
@@ -536,6 +494,7 @@ impl PeerState {
         }
         if wake {
             self.counters.doorbells += 1;
+            self.turnaround.rang(now);
             hw.ring(peer, LINK_DOORBELL)?;
         }
         Ok(wake)

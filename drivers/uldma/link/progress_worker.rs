@@ -104,6 +104,8 @@ pub(crate) trait ProgressOps: Send + Sync {
     /// Tells peers whether to ring the doorbell. Returns true if work arrived before they could
     /// know.
     fn set_asleep(&self, asleep: bool) -> bool;
+    /// Notes that a doorbell has rung, which wakes this node if it slept.
+    fn rung(&self);
     /// Returns true if this node has rung a peer that has not sent anything since.
     fn has_rung(&self) -> bool;
     /// Returns the cost of sleeping until a peer rings.

@@ -15,6 +15,7 @@ use super::{
         slot_of,
         AreaWord,
         Counter,
+        TURNAROUND,
         WORDS, //
     },
     message::{
@@ -106,8 +107,8 @@ impl Rings {
         })
     }
 
-    /// Puts a message into the peer's ring of `slots` messages. Returns true if the peer needs a
-    /// doorbell.
+    /// Puts a message into the peer's ring of `slots` messages. `turnaround` returns the word of
+    /// that name for a message that is sent. Returns true if the peer needs a doorbell.
     ///
     /// # Errors
     ///
@@ -118,6 +119,7 @@ impl Rings {
         channel: &Channel<'_>,
         slots: u32,
         message: &Message,
+        turnaround: impl FnOnce() -> u64,
     ) -> Result<bool> {
         if self.in_flight(channel, slots)? == slots {
             self.set_needs_credits(channel, true)?;
@@ -130,10 +132,12 @@ impl Rings {
         let slot = slot_of(self.produced, slots)?;
         let produced = self.produced.wrapping_add(1);
         let base = area(channel.hw.geometry().node)?;
+        let mut words = message.encode();
+        words[TURNAROUND] = Le::new(turnaround());
         let is_asleep = channel.hw.send_msg(
             channel.peer,
             &LinkMessage {
-                words: &message.encode(),
+                words: &words,
                 slot: base + message_word(slot, 0)?.offset(),
                 produced: (
                     base + at::PRODUCED.offset(),
@@ -194,12 +198,18 @@ impl Rings {
         Ok(produced.is_some_and(|produced| produced != self.consumed))
     }
 
-    /// Takes the next message from the own ring of `slots` messages.
+    /// Takes the next message from the own ring of `slots` messages, and the turnaround that it
+    /// tells: 0 unless `has_turnaround`, where the word is part of no message.
     ///
     /// # Errors
     ///
     /// `EPROTO` if the peer violates the protocol.
-    pub(super) fn take(&mut self, channel: &Channel<'_>, slots: u32) -> Result<Option<Message>> {
+    pub(super) fn take(
+        &mut self,
+        channel: &Channel<'_>,
+        slots: u32,
+        has_turnaround: bool,
+    ) -> Result<Option<(Message, u64)>> {
         let Some(produced) = channel.read_counter(at::PRODUCED)? else {
             return Ok(None);
         };
@@ -217,10 +227,15 @@ impl Rings {
             let offset = base + message_word(slot, number)?.offset();
             *word = channel.hw.read_window(offset)?;
         }
+        let turnaround = if has_turnaround {
+            core::mem::replace(&mut raw[TURNAROUND], Le::new(0)).get()
+        } else {
+            0
+        };
         let message = Message::decode(&raw)?;
         self.consumed = self.consumed.wrapping_add(1);
         channel.publish(at::CONSUMED, channel.counter(self.consumed))?;
-        Ok(Some(message))
+        Ok(Some((message, turnaround)))
     }
 
     /// Returns true if the peer knows that this node needs doorbells.

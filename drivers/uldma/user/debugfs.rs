@@ -68,6 +68,7 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "doorbell_ns {cost}")?;
     let measured = shared.link.is_measured();
     writeln!(f, "doorbell_measured {}", u8::from(measured))?;
+    writeln!(f, "doorbell_followed {}", shared.link.followed())?;
     let cost = shared.completion_cost().as_nanos();
     writeln!(f, "completion_ns {cost}")?;
     writeln!(f, "timer_ns {}", wakeup::cost().as_nanos())?;

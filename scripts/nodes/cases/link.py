@@ -16,6 +16,7 @@ FILE = 16 << 20
 SHORT = 1 << 20
 # The driver's limit for what a wake-up costs, in ns.
 LONGEST_WAKEUP = 20_000_000
+CONNECTIONS = 4
 # How the module can be told to talk over the link.
 TALKING = ("link_poll_us=1000", "link_slots=1")
 
@@ -67,6 +68,22 @@ def cost_of_a_doorbell_is_measured(pair: Cluster) -> None:
     expect(sent == again, f"the measurement is not over: {sent}, {again}")
 
 
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def cost_of_a_doorbell_is_followed(pair: Cluster) -> None:
+    """Messages of programs show it to the end that rings a sleeping peer and gets an answer."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    endpoints.wait_measured((a, b))
+    for here, there in ((a, b), (b, a)):
+        before = here.intake()["doorbell_followed"]
+        # Nodes can be awake when a program connects, but hardly each time.
+        for _ in range(CONNECTIONS):
+            send_file(here, there, PORT, SHORT)
+        found = here.intake()
+        expect(found["doorbell_followed"] > before, f"{here.name} does not follow: {found}")
+        expect(0 < found["doorbell_ns"] <= LONGEST_WAKEUP, f"{here.name}: {found}")
+
+
 @case
 def cost_of_a_doorbell_can_be_given(pair: Cluster) -> None:
     """The administrator's cost is for all wake-ups, and peers are not asked."""
@@ -77,6 +94,8 @@ def cost_of_a_doorbell_can_be_given(pair: Cluster) -> None:
         found = a.intake()
         for what in ("doorbell_ns", "completion_ns"):
             expect(found[what] == 1_234_000, f"{what}: {found}")
+        send_file(a, b, PORT, SHORT)
+        expect(a.intake()["doorbell_ns"] == 1_234_000, f"followed: {a.intake()}")
     finally:
         reload(pair.a)
 

@@ -109,6 +109,9 @@ impl ProgressWorker {
     /// Does one bounded run of the work item; peers do not ring meanwhile.
     fn run(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> Next {
         let mut budget = Budget::of_run(self.moderated.load(Relaxed));
+        if self.rung.load(Relaxed) {
+            ops.rung();
+        }
         self.set_asleep(ops, false);
         loop {
             match self.rounds(ops, &mut budget) {

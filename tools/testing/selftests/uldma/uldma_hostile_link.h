@@ -41,6 +41,8 @@ enum area_word {
 #define LINK_SLOTS 64
 /* Feature of the handshake: streams that the device matches. */
 #define FEATURE_STREAMS 4ULL
+/* The same: messages tell the turnaround of their writer, in the last word. */
+#define FEATURE_TURNAROUND 8ULL
 
 enum message_kind {
 	LOOKUP_REGION = 1,
@@ -67,6 +69,9 @@ enum message_kind {
 struct message {
 	uint64_t words[8];
 };
+
+/* The word with the turnaround, between nodes that tell it. */
+#define TURNAROUND 7
 
 #define KIND(_message) ((_message)->words[0] & 0xff)
 #define NUMBER(_message) ((uint32_t)((_message)->words[0] >> 32))

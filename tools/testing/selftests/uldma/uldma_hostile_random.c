@@ -56,6 +56,9 @@ static struct message nearly_right(struct hostile *h)
 		m.words[3] = word(h);
 	if (below(h, 2))
 		m.words[4] = word(h);
+	/* Of any length, or one that may be true. */
+	if (h->features & FEATURE_TURNAROUND)
+		m.words[TURNAROUND] = below(h, 2) ? word(h) : below(h, 1000000);
 	if (!below(h, 8))
 		m.words[below(h, ARRAY_SIZE(m.words))] = word(h);
 	return m;
@@ -96,10 +99,12 @@ static int run_random(struct hostile *h, unsigned int messages, unsigned int are
 
 	printf("seed %llu\n", (unsigned long long)h->seed);
 	while (hostile_goes_on(h)) {
-		/* In every other session with streams, if a program asks for them. */
-		if (!hostile_is_up(h))
-			h->features = h->stream_port ? below(h, 2) * FEATURE_STREAMS :
-						       0;
+		/* In every other session with each feature; streams if a program asks for them. */
+		if (!hostile_is_up(h)) {
+			h->features = below(h, 2) * FEATURE_TURNAROUND;
+			if (h->stream_port)
+				h->features |= below(h, 2) * FEATURE_STREAMS;
+		}
 		if (hostile_remeet(h))
 			return -ETIMEDOUT;
 		sessions++;

@@ -158,7 +158,8 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
         ));
         if chance.one_in(2) {
             let before = put;
-            match rings.put(&wire, slots, &messages::message(chance)) {
+            let (message, turnaround) = (messages::message(chance), chance.word());
+            match rings.put(&wire, slots, &message, || turnaround) {
                 Ok(_) => put = put.wrapping_add(1),
                 Err(error) if error == EBUSY => outcomes.add("ring: full"),
                 Err(error) if error == eproto() => outcomes.add("ring: link down for a counter"),
@@ -166,11 +167,12 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
             }
             assert!(put.wrapping_sub(before) <= 1);
         } else {
-            match rings.take(&wire, slots) {
+            match rings.take(&wire, slots, chance.one_in(2)) {
                 Ok(None) => outcomes.add("ring: nothing came"),
-                Ok(Some(message)) => {
+                Ok(Some((message, turnaround))) => {
                     taken = taken.wrapping_add(1);
-                    outcomes.add(format!("ring: {}", messages::name(&message)));
+                    let told = if turnaround == 0 { "" } else { ", turnaround" };
+                    outcomes.add(format!("ring: {}{told}", messages::name(&message)));
                 }
                 Err(error) => {
                     assert_eq!(error, eproto());
