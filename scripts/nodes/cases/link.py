@@ -16,7 +16,7 @@ FILE = 16 << 20
 SHORT = 1 << 20
 # The driver's limit for what a wake-up costs, in ns.
 LONGEST_WAKEUP = 20_000_000
-CONNECTIONS = 4
+CONNECTIONS = 2
 # How the module can be told to talk over the link.
 TALKING = ("link_poll_us=1000", "link_slots=1")
 
