@@ -13,6 +13,7 @@ from typing import Any
 from .agent import Job, Result
 from .endpoints import LOSS_TIMEOUT, UP_TIMEOUT, Endpoint
 from .errors import NodesError
+from .node import Node
 from .polling import wait_until
 
 # The driver's names of interfaces, by the number of the device.
@@ -25,8 +26,9 @@ CAPTURE_TIMEOUT = 30.0
 FLOW_TIMEOUT = 60.0
 # By which one sees that a stream goes on.
 SOME = 1 << 20
-# Where iperf3 listens.
+# Where iperf3 and netserver listen.
 IPERF_PORT = 5201
+NETPERF_PORT = 12865
 # A program that waits for packets says so.
 CAPTURING = "listening on"
 # Of an address that may be another node's, too: IFA_F_TENTATIVE.
@@ -216,6 +218,28 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.job.end()
+
+
+@contextmanager
+def netserver(there: Interface) -> Iterator[str]:
+    """A server of netperf; the command that makes round trips of one byte, to add options to."""
+    with Server.start(there, f"exec netserver -D -L {{address}} -p {NETPERF_PORT}", NETPERF_PORT):
+        yield f"netperf -P 0 -H {there.address} -p {NETPERF_PORT} -t TCP_RR"
+
+
+@contextmanager
+def busy_polling(nodes: Sequence[Node], microseconds: int) -> Iterator[None]:
+    """Let calls that wait for packets poll interfaces for so long before they sleep."""
+
+    def switch(value: int) -> None:
+        for node in nodes:
+            node.check(f"sysctl net.core.busy_read={value} net.core.busy_poll={value}")
+
+    switch(microseconds)
+    try:
+        yield
+    finally:
+        switch(0)
 
 
 def iperf(here: Interface, there: Interface, options: str) -> dict[str, Any]:

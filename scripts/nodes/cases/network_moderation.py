@@ -12,6 +12,11 @@ from ..polling import wait_until
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
+# Round trips of a program.
+TRIPS = 200
+# For which programs poll, in us; longer than a round trip takes.
+LONG = 1_000_000
+
 
 def interfaces(pair: Cluster) -> tuple[list[Endpoint], list[Interface]]:
     """Both ends, whose doorbells are measured, and their interfaces."""
@@ -62,3 +67,36 @@ def administrator_forbids_polling(pair: Cluster) -> None:
         expect(timed_polls(there) == 0, f"{there} was polled by a timer")
     finally:
         reload(pair.b)
+
+
+def doorbells(interfaces: list[Interface]) -> int:
+    """Doorbells that both ends have rung for packets."""
+    listings = "".join(it.check("ethtool -S {name}") for it in interfaces)
+    return sum(map(int, re.findall(r"_doorbells_rung: (\d+)", listings)))
+
+
+@case_of(USUAL, IVSHMEM)
+def programs_poll_in_place_of_doorbells(pair: Cluster) -> None:
+    """Programs that wait for packets poll the interface, if net.core.busy_read says so."""
+    nodes = (pair.a, pair.b)
+    for node in nodes:
+        reload(node, "link_busy_poll_us=0")
+    try:
+        _, (here, there) = interfaces(pair)
+
+        def rung() -> int:
+            before = doorbells([here, there])
+            with network.netserver(there) as netperf:
+                here.check(f"{netperf} -l -{TRIPS} -- -r 1,1")
+            return doorbells([here, there]) - before
+
+        by_interrupts = rung()
+        expect(by_interrupts > TRIPS, f"{by_interrupts} doorbells for {TRIPS} round trips")
+        with network.busy_polling(nodes, LONG):
+            polled = rung()
+        expect(polled < by_interrupts // 2, f"{polled} doorbells, and {by_interrupts} before")
+        # Interrupts are there again.
+        ping(here, there.address)
+    finally:
+        for node in nodes:
+            reload(node)

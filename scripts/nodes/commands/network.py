@@ -28,12 +28,15 @@ PPP_NETWORK = "10.119.{}.0/24"
 # The addresses that a node has by virtio-net, see guest/init.
 VIRTIO_NETWORK = "10.0.0.0/24"
 START_TIMEOUT = 60.0
-NETPERF_PORT = 12865
 SECONDS = 4
 MTUS = (1500, 9000, 65535)
 DATAGRAMS = (64, 1400)
 # Of a processor that /proc/stat counts in.
 TICK_MS = 10
+# Longer than any round trip takes, in us.
+BUSY_POLL = 50_000
+# Ways whose interfaces programs can poll.
+POLLED = ("adapter", "ivshmem", "virtio")
 LATENCIES = {"p50": "P50_LATENCY", "p99": "P99_LATENCY", "mean": "MEAN_LATENCY"}
 
 
@@ -133,24 +136,27 @@ def streams(way: Way) -> Iterator[Figure]:
         interface.check(f"ip link set {{name}} mtu {own}")
 
 
-def round_trips(way: Way) -> Iterator[Figure]:
+def round_trips(way: Way, suffix: str = "") -> Iterator[Figure]:
     """Round trips of one byte by netperf's TCP_RR."""
-    command = f"exec netserver -D -L {{address}} -p {NETPERF_PORT}"
-    with Server.start(way.there, command, NETPERF_PORT):
+    with network.netserver(way.there) as netperf:
         before = Counts.read(way)
         wanted = ",".join((*LATENCIES.values(), "TRANSACTION_RATE", "ELAPSED_TIME"))
-        said = way.here.check(
-            f"netperf -P 0 -H {way.there.address} -p {NETPERF_PORT} -t TCP_RR -l {SECONDS} "
-            f"-- -r 1,1 -k {wanted}"
-        )
+        said = way.here.check(f"{netperf} -l {SECONDS} -- -r 1,1 -k {wanted}")
         done = Counts.read(way).since(before)
     found = {key: float(value) for key, value in re.findall(r"(\w+)=([0-9.]+)", said)}
     for quantile, key in LATENCIES.items():
-        yield way.figure(f"rtt.{quantile}", found[key] * 1e3, "ns")
+        yield way.figure(f"rtt.{quantile}{suffix}", found[key] * 1e3, "ns")
     trips = found["TRANSACTION_RATE"] * found["ELAPSED_TIME"]
-    yield way.figure("irqs_per_round_trip", done.interrupts / trips, "count")
+    yield way.figure(f"irqs_per_round_trip{suffix}", done.interrupts / trips, "count")
     if done.accesses is not None:
-        yield way.figure("accesses_per_round_trip", done.accesses / trips, "count")
+        yield way.figure(f"accesses_per_round_trip{suffix}", done.accesses / trips, "count")
+
+
+def round_trips_of_pollers(way: Way) -> Iterator[Figure]:
+    """The same by programs that poll the interface while they wait, where it can be polled."""
+    if way.name in POLLED:
+        with network.busy_polling([it.end.node for it in (way.here, way.there)], BUSY_POLL):
+            yield from round_trips(way, ".busy_poll")
 
 
 def datagrams(way: Way) -> Iterator[Figure]:
@@ -168,7 +174,8 @@ def measure_way(way: Way) -> list[Figure]:
     """Everything over one way."""
     say(f"measuring the network by {way.name} ...")
     network.wait_reachable((way.here, way.there))
-    return [*streams(way), *round_trips(way), *datagrams(way)]
+    measured = (streams, round_trips, round_trips_of_pollers, datagrams)
+    return [figure for measure_part in measured for figure in measure_part(way)]
 
 
 @contextmanager

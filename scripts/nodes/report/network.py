@@ -75,6 +75,21 @@ def tables(values: Values) -> list[str | None]:
             by_way(values, [f"rtt.{it}" for it in quantiles], 1e3),
         ),
         table(
+            "Round trips by programs that poll the interface (net.core.busy_read), us",
+            ["interface", *quantiles, "irqs", "accesses"],
+            [
+                [name, *trips, *costs]
+                for (name, *trips), (_, *costs) in zip(
+                    by_way(values, [f"rtt.{it}.busy_poll" for it in quantiles], 1e3),
+                    by_way(
+                        values,
+                        [f"{it}_per_round_trip.busy_poll" for it in ("irqs", "accesses")],
+                    ),
+                    strict=True,
+                )
+            ],
+        ),
+        table(
             "Datagrams by UDP that arrive, 1/s",
             ["interface", "64 bytes", "1400 bytes"],
             by_way(values, ["udp.64", "udp.1400"]),
@@ -101,6 +116,8 @@ def aims(values: Values) -> Iterator[Aim]:
         title = WAYS[way]
         yield Aim(f"stream by {title}: times virtio-net's", times(way, "stream"), least=least)
         yield Aim(f"round trip by {title}: times virtio-net's", times(way, "rtt.p50"), most=most)
+        polled = times(way, "rtt.p50.busy_poll")
+        yield Aim(f"round trip by {title}, polled: times virtio-net's, polled", polled, most=most)
         accesses = values.get(f"network.{way}.accesses_per_mib")
         yield Aim(f"accesses to the device by MiB, {title}", accesses, most=4)
 

@@ -24,6 +24,10 @@ class NetworkTest(unittest.TestCase):
         "network.virtio.stream.mtu1500": 60.0,
         "network.virtio.stream.mtu9000": 70.0,
         "network.virtio.rtt.p50": 400_000.0,
+        "network.adapter.rtt.p50.busy_poll": 90_000.0,
+        "network.adapter.irqs_per_round_trip.busy_poll": 0.25,
+        "network.virtio.rtt.p50.busy_poll": 200_000.0,
+        "network.virtio.irqs_per_round_trip.busy_poll": 2.0,
     }
 
     def test_rivals(self) -> None:
@@ -41,6 +45,8 @@ class NetworkTest(unittest.TestCase):
         [head] = [line for line in text.splitlines() if "own MTU" in line]
         self.assertEqual([it.strip() for it in head.split("|")][-2:], ["MTU 1500", "MTU 9000"])
         self.assertIn("ul0 by the adapter", text)
+        [polled] = text.split("net.core.busy_read")[1:]
+        self.assertIn("0.25", polled)
         self.assertNotIn("PPP", text)
         self.assertNotIn("Datagrams", text)
 
@@ -51,7 +57,9 @@ class NetworkTest(unittest.TestCase):
         self.assertEqual(found[f"stream by {title}: times virtio-net's"], "met")
         self.assertEqual(found[f"round trip by {title}: times virtio-net's"], "missed")
         self.assertEqual(found[f"accesses to the device by MiB, {title}"], "met")
-        self.assertEqual(len(found), 3)
+        polled = f"round trip by {title}, polled: times virtio-net's, polled"
+        self.assertEqual(found[polled], "met")
+        self.assertEqual(len(found), 4)
 
     def test_nothing(self) -> None:
         """Without figures there is nothing to say."""
