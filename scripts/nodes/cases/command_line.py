@@ -136,7 +136,8 @@ def net_shows_interfaces(pair: Cluster) -> None:
 
     def shown() -> dict[str, Any]:
         [device] = json.loads(here.end.check("net --json"))["devices"]
-        expect(device["peers"] == [{"node": there.end.number, "link": "up"}], str(device))
+        [peer] = device["peers"]
+        expect((peer["node"], peer["link"]) == (there.end.number, "up"), str(device))
         interface = device["interface"]
         expect(interface["name"] == here.name, str(interface))
         assert isinstance(interface, dict)
@@ -151,7 +152,8 @@ def net_shows_interfaces(pair: Cluster) -> None:
         expect(after[name] > before["counters"][name], f"no {name} of a ping: {after}")
     here.check("ip link set {name} down")
     expect(shown()["carrier"] is None, "an interface that is down has a carrier")
-    expect_words(here.end.check("net"), f"{here.name} {before['mac']}", "not up")
+    peer = f"{'peer':<18} {there.end.number:>14}"
+    expect_words(here.end.check("net"), f"{here.name} {before['mac']}", "not up", peer)
     here.up()
     network.wait_reachable((here, there))
 

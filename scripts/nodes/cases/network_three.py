@@ -13,6 +13,8 @@ from .registry import case_of, expect
 
 SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
 STREAM = 4 << 20
+# Bytes of a packet, many times those of an answer.
+LARGE = 20000
 # All nodes of a link, by IPv6.
 ALL_NODES = "ff02::1"
 # No node's number; its packets are for no node.
@@ -78,6 +80,33 @@ def unicast_is_private(pair: Cluster) -> None:
         finally:
             job.end()
             a.end.node.run(f"arp -i {a.name} -d {stranger}")
+
+
+def counters(here: Interface) -> dict[int, dict[str, int]]:
+    """What `uldma net` says of each peer, by the peer's number."""
+    [device] = json.loads(here.end.check("net --json"))["devices"]
+    return {peer["node"]: peer["counters"] for peer in device["peers"]}
+
+
+def names_of_ethtool(here: Interface, node: int) -> list[str]:
+    """The counters of a peer that the driver has, in its order."""
+    return re.findall(rf"\bnode{node}_(\w+):", here.check("ethtool -S {name}"))
+
+
+@case_of(THREE)
+def counters_are_of_one_peer(pair: Cluster) -> None:
+    """`uldma net` has all counters of each peer, and packets count for the peer that gets them."""
+    for backend in SHARED:
+        a, b, c = segment(pair, backend)
+        before = counters(a)
+        ping(a, c.address, f"-s {LARGE}")
+        after = counters(a)
+        # Meanwhile there can be packets for groups, which are small.
+        for node, least in ((c.end.number, 3 * LARGE), (b.end.number, 0)):
+            for name in ("tx_bytes", "rx_bytes"):
+                grown = after[node][name] - before[node][name]
+                expect(least <= grown < least + LARGE, f"node {node}: {grown} {name}")
+            expect(list(after[node]) == names_of_ethtool(a, node), f"other counters: {after[node]}")
 
 
 @case_of(THREE)

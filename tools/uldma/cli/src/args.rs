@@ -165,11 +165,12 @@ pub(crate) struct Connect {
 }
 
 const NET_HELP: &str = "\
-Without --tun, shows the interface of each device, which the driver makes and calls ul<N>. With --tun, one side
-listens and the other connects; each makes a TUN interface, and the packets of one arrive at the other. It is up
-when the first line is printed. Addresses are assigned by `ip address add`, but those of the link, which IPv6 has
-by itself. Ends when the peer disconnects or SIGINT or SIGTERM arrives, and takes the interface away. --json prints
-two lines with --tun: the interface when it is up, and what has crossed it.";
+Without --tun, shows the interface of each device, which the driver makes and calls ul<N>, and the counters of each
+peer, as `ethtool -S` does. With --tun, one side listens and the other connects; each makes a TUN interface, and the
+packets of one arrive at the other. It is up when the first line is printed. Addresses are assigned by `ip address
+add`, but those of the link, which IPv6 has by itself. Ends when the peer disconnects or SIGINT or SIGTERM arrives,
+and takes the interface away. --json prints two lines with --tun: the interface when it is up, and what has crossed
+it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = NET_HELP, group(ArgGroup::new("side").args(["listen", "connect"])))]

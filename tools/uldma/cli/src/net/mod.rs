@@ -3,8 +3,10 @@
 //! `uldma net`: shows the network interfaces of the devices, or bridges one of its own and a
 //! connection.
 
+mod ethtool;
 mod frame;
 mod show;
+mod statistics;
 mod tun;
 
 use crate::args::{Common, Net};

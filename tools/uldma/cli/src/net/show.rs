@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use uldma::{Device, PeerInfo};
 
+use super::statistics::{table, Counters, Statistics};
 use crate::args::Common;
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -47,13 +48,16 @@ struct DeviceReport {
 struct PeerReport {
     node: u32,
     link: &'static str,
+    /// What has crossed the interface to and from this peer; none without an interface.
+    counters: Option<Counters>,
 }
 
-impl From<&PeerInfo> for PeerReport {
-    fn from(info: &PeerInfo) -> Self {
+impl PeerReport {
+    fn new(info: &PeerInfo, statistics: &mut Statistics) -> Self {
         Self {
             node: info.node,
             link: if info.link_up { "up" } else { "down" },
+            counters: statistics.take_peer(info.node),
         }
     }
 }
@@ -69,6 +73,7 @@ struct Interface {
     /// Whether a packet can reach any peer; none while the interface is down.
     carrier: Option<bool>,
     carrier_changes: u64,
+    /// Those of every interface, and the driver's that are of no peer.
     counters: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -95,6 +100,13 @@ impl Interface {
         })
     }
 
+    /// Adds the driver's counters.
+    fn add(&mut self, counters: &Counters) {
+        let added = counters.iter();
+        let added = added.map(|(name, value)| (name.to_owned(), value.into()));
+        self.counters.extend(added);
+    }
+
     fn words(&self) -> String {
         let carrier = match self.carrier {
             Some(true) => "carrier",
@@ -115,11 +127,23 @@ impl Interface {
 impl DeviceReport {
     fn read(number: u32) -> uldma::Result<Self> {
         let device = Device::open(number)?;
+        let mut interface = Interface::read(&directory(number));
+        let read = interface
+            .as_ref()
+            .and_then(|interface| Statistics::read(&interface.name));
+        let mut statistics = read.unwrap_or_default();
+        if let Some(interface) = &mut interface {
+            interface.add(&statistics.interface);
+        }
+        let peers = device.peers()?;
+        let peers = peers
+            .iter()
+            .map(|peer| PeerReport::new(peer, &mut statistics));
         Ok(Self {
             device: device.path().display().to_string(),
             node: device.query()?.node,
-            interface: Interface::read(&directory(number)),
-            peers: device.peers()?.iter().map(PeerReport::from).collect(),
+            interface,
+            peers: peers.collect(),
         })
     }
 
@@ -133,12 +157,19 @@ impl DeviceReport {
             .iter()
             .map(|peer| format!("{} {}", peer.node, peer.link))
             .collect();
-        format!(
+        let mut text = format!(
             "{}: node {}, peers: {}\n  {interface}",
             self.device,
             self.node,
             peers.join(", ")
-        )
+        );
+        let counters = self.peers.iter();
+        let counters = counters
+            .filter_map(|peer| peer.counters.as_ref().map(|counters| (peer.node, counters)));
+        for line in table(&counters.collect::<Vec<_>>()).lines() {
+            let _ = write!(text, "\n    {line}");
+        }
+        text
     }
 }
 
