@@ -308,6 +308,12 @@ pub(crate) trait Hardware: Send + Sync {
         LINK_DOORBELL
     }
 
+    /// Returns the MSI-X vector by which peers ring this node for the network interface; none if
+    /// doorbells are no interrupts.
+    fn network_vector(&self) -> Option<u32> {
+        None
+    }
+
     /// Reads and acknowledges doorbell bits that peers have set. Returns all bits if the hardware
     /// has only one doorbell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;

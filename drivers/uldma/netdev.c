@@ -10,6 +10,7 @@
 #include <linux/hrtimer.h>
 #include <linux/io.h>
 #include <linux/netdevice.h>
+#include <linux/pci.h>
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
 #include <net/netdev_queues.h>
@@ -44,6 +45,23 @@ static void uldma_netdev_set_napi(struct net_device *dev, u32 queue,
 	netif_queue_set_napi(dev, queue, NETDEV_QUEUE_TYPE_TX, napi);
 }
 
+/*
+ * Tells user space which interrupt schedules the NAPI contexts. All have the
+ * same: the device does not know for which queue a peer rings.
+ */
+static void uldma_netdev_set_irq(struct net_device *dev)
+{
+	struct uldma_netdev *priv = netdev_priv(dev);
+	int vector = priv->ops->vector(priv->driver);
+	int irq = -1;
+	u32 i;
+
+	if (vector >= 0 && dev_is_pci(priv->parent))
+		irq = pci_irq_vector(to_pci_dev(priv->parent), vector);
+	for (i = 0; i < priv->queues; i++)
+		netif_napi_set_irq(&priv->queue[i].napi, max(irq, -1));
+}
+
 static void uldma_netdev_quiesce(struct net_device *dev)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
@@ -64,6 +82,7 @@ static int uldma_netdev_open(struct net_device *dev)
 	u32 i;
 	int ret;
 
+	uldma_netdev_set_irq(dev);
 	for (i = 0; i < priv->queues; i++) {
 		napi_enable(&priv->queue[i].napi);
 		uldma_netdev_set_napi(dev, i, &priv->queue[i].napi);
@@ -315,7 +334,8 @@ struct net_device *uldma_netdev_new(const struct uldma_netdev_ops *ops,
 	netif_set_tso_max_size(dev, min_t(u32, max_frame, GSO_LEGACY_MAX_SIZE));
 	for (i = 0; i < queues; i++) {
 		priv->queue[i].number = i;
-		netif_napi_add(dev, &priv->queue[i].napi, uldma_netdev_poll);
+		netif_napi_add_config(dev, &priv->queue[i].napi,
+				      uldma_netdev_poll, i);
 		hrtimer_setup(&priv->queue[i].timer, uldma_netdev_timer,
 			      CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED);
 	}

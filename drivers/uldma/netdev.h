@@ -44,6 +44,8 @@ struct uldma_netdev_ops {
 	void (*stop)(void *driver, void *dev, void *parent);
 	/* Takes over @skb. */
 	void (*transmit)(void *driver, void *dev, void *parent, void *skb);
+	/* Returns the MSI-X vector that schedules NAPI, or a negative number. */
+	int (*vector)(void *driver);
 	u32 (*select_queue)(void *driver, const u8 *destination);
 	u32 (*offloads)(void *driver, const u8 *destination);
 	u32 (*poll)(void *driver, void *dev, void *parent, u32 queue,

@@ -24,6 +24,11 @@ PARTS = (
 )
 ENDINGS = (".py", ".yaml")
 XDP = f"{SELFTESTS}/net/lib/xdp_dummy.bpf"
+# The only program in C of those that the tests run on the node whose interface they test.
+NAPI_ID = f"{SELFTESTS}/drivers/net/napi_id_helper"
+# What speaks any family of netlink that the kernel describes.
+NETLINK = f"python3 /{PLACE}/tools/net/ynl/pyynl/cli.py --no-schema --output-json"
+NETDEV_FAMILY = f"/{PLACE}/Documentation/netlink/specs/netdev.yaml"
 PYTHON = Path("/usr/bin/python3.13")
 LIBRARY = Path("/usr/lib/python3.13")
 UNUSED = ("test", "idlelib", "ensurepip", "tkinter", "turtledemo", "pydoc_data", "config-")
@@ -75,6 +80,13 @@ def _build_xdp(tree: Path, scratch: Path) -> None:
     )
 
 
+def _build_napi_id(tree: Path) -> Path:
+    """Build the program that asks for the NAPI context of a connection; where it is."""
+    program = tree / PLACE / NAPI_ID
+    subprocess.run(["cc", "-O2", "-o", program, KSRC / f"{NAPI_ID}.c"], check=True)
+    return program
+
+
 @once
 def archive() -> Path:
     """An archive of the tests, for nodes that have the network programs."""
@@ -87,10 +99,11 @@ def archive() -> Path:
         _stage_tests(tree)
         _stage_python(tree, root / "usr/lib/python3/dist-packages")
         _build_xdp(tree, Path(scratch))
+        napi_id = _build_napi_id(tree)
         programs = {**PROGRAMS, **OTHERS, "usr/bin/ip": root / "usr/bin/ip"}
         for place, program in programs.items():
             initramfs.copy(program, tree / place)
         modules = (LIBRARY / "lib-dynload").iterdir()
-        initramfs.stage_libraries(tree, [*programs.values(), *modules], root)
+        initramfs.stage_libraries(tree, [*programs.values(), *modules, napi_id], root)
         initramfs.pack(tree, target)
     return target

@@ -444,6 +444,15 @@ impl Hardware for Adapter {
         }
     }
 
+    fn network_vector(&self) -> Option<u32> {
+        let vector = if self.has_network_vector {
+            layout::VECTOR_NETWORK
+        } else {
+            layout::VECTOR_CONTROL
+        };
+        Some(vector.into())
+    }
+
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
         let bar = self.registers.access(dev)?;
         let bits = bar.read(reg::DOORBELL);

@@ -57,6 +57,8 @@ const DOORBELL: usize = 12;
 /// Position of the peer's number.
 const DOORBELL_PEER_SHIFT: u32 = 16;
 
+/// The MSI-X vector that peers ring.
+const VECTOR: u32 = 0;
 /// MSI-X vectors that are used.
 pub(crate) const VECTORS: u32 = 1;
 
@@ -168,6 +170,10 @@ impl Hardware for Ivshmem {
         let bar = self.registers.access(dev)?;
         bar.write32(peer << DOORBELL_PEER_SHIFT, DOORBELL);
         Ok(())
+    }
+
+    fn network_vector(&self) -> Option<u32> {
+        Some(VECTOR)
     }
 
     fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {

@@ -412,6 +412,10 @@ impl Driver for Interface {
         skb.consume();
     }
 
+    fn vector(&self) -> Option<u32> {
+        self.hw.network_vector()
+    }
+
     fn select_queue(&self, destination: MacAddress) -> u32 {
         self.queue_for(destination).map_or(0, PeerQueue::number)
     }

@@ -131,7 +131,7 @@ pub(crate) struct QueueStats {
 
 /// A device whose packets a driver sends and receives.
 ///
-/// All methods but `open` and `stop` are called with bottom halves disabled, or in contexts that must
+/// All methods but `open`, `stop` and `vector` are called with bottom halves disabled, or in contexts that must
 /// not sleep.
 pub(crate) trait Driver: Send + Sync + Sized + 'static {
     /// Prepares for packets; the administrator has set the device up. May sleep.
@@ -143,6 +143,10 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
 
     /// Sends a packet, or drops it.
     fn transmit(&self, handle: Handle<'_>, skb: SkBuff);
+
+    /// Returns the MSI-X vector of the device below whose interrupts have queues polled, if there is
+    /// one. May sleep.
+    fn vector(&self) -> Option<u32>;
 
     /// Returns the number of the queue for packets to `destination`.
     fn select_queue(&self, destination: MacAddress) -> u32;
@@ -225,6 +229,7 @@ struct RawOps {
     open: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int,
     stop: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void),
     transmit: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void),
+    vector: unsafe extern "C" fn(*mut c_void) -> c_int,
     select_queue: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     offloads: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     poll: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32, *mut c_void, u32) -> u32,
@@ -259,6 +264,7 @@ impl<T: Driver> NetDevice<T> {
         open: Self::open,
         stop: Self::stop,
         transmit: Self::transmit,
+        vector: Self::vector,
         select_queue: Self::select_queue,
         offloads: Self::offloads,
         poll: Self::poll,
@@ -385,6 +391,17 @@ impl<T: Driver> NetDevice<T> {
         // SAFETY: The stack passes a packet, and the reference to it.
         let skb = unsafe { SkBuff::from_raw(NonNull::new_unchecked(skb)) };
         driver.transmit(handle, skb);
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::open`].
+    unsafe extern "C" fn vector(driver: *mut c_void) -> c_int {
+        // SAFETY: As the function requires.
+        let vector = unsafe { Self::of(driver) }.vector();
+        vector
+            .and_then(|vector| c_int::try_from(vector).ok())
+            .unwrap_or(-1)
     }
 
     /// # Safety
