@@ -29,10 +29,11 @@ struct Options {
     #[arg(long, value_name = "BYTES", value_parser = memory_size)]
     size: u64,
 
-    /// Interrupt vectors of each client
-    #[arg(long, value_name = "N", default_value_t = 1,
+    /// Interrupt vectors of each client; if given several times, of the client with ID 0, 1 and so on.
+    /// The `vectors` of its device must be as many or more, and nodes use two
+    #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u8).range(1..=MAX_VECTORS as i64))]
-    vectors: u8,
+    vectors: Vec<u8>,
 
     /// Clients that there can be at a time, if there is one socket; 8 if absent
     #[arg(long, value_name = "N",
@@ -49,6 +50,14 @@ fn memory_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Returns the vectors of each of `nodes` clients.
+fn vectors_of(given: &[u8], nodes: usize) -> Option<Vec<usize>> {
+    match given {
+        [all] => Some(vec![usize::from(*all); nodes]),
+        each => (each.len() == nodes).then(|| each.iter().copied().map(usize::from).collect()),
+    }
+}
+
 fn run(options: &Options) -> io::Result<()> {
     let (stop, signalled) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {
@@ -57,8 +66,13 @@ fn run(options: &Options) -> io::Result<()> {
     let mut sockets = Sockets::default();
     let listeners = options.socket.iter().map(|path| sockets.listen(path));
     let listeners = listeners.collect::<io::Result<_>>()?;
-    let nodes = options.nodes.map_or(MAX_NODES, usize::from);
-    let mut server = Server::new(listeners, nodes, options.size, options.vectors.into())?;
+    let nodes = match options.socket.len() {
+        1 => options.nodes.map_or(MAX_NODES, usize::from),
+        sockets => sockets,
+    };
+    let vectors = vectors_of(&options.vectors, nodes)
+        .ok_or_else(|| io::Error::other("--vectors is given once, or once for each client"))?;
+    let mut server = Server::new(listeners, options.size, &vectors)?;
     println!("ready");
     io::stdout().flush()?;
     server.run(stop.as_fd())

@@ -24,6 +24,9 @@ pub const MAX_VECTORS: usize = 16;
 struct Node {
     /// The connected client.
     client: Option<UnixStream>,
+    /// Number of its interrupt vectors. It has no more eventfds of any client, since its device refuses
+    /// them.
+    most: usize,
     /// Eventfds that others write to interrupt it, once it has connected for the first time. Others
     /// receive them once: QEMU drops the eventfds of a peer that leaves, and still uses them when
     /// the peer comes back.
@@ -34,21 +37,16 @@ struct Node {
 #[derive(Debug)]
 pub struct Server {
     memory: OwnedFd,
-    vectors: usize,
     listeners: Vec<UnixListener>,
     /// By the IDs of clients.
     nodes: Vec<Node>,
 }
 
 impl Server {
-    /// Creates a server with zeroed memory. With a single listener, clients get the lowest free ID
-    /// of `nodes`; with several, each listener serves the client of its own ID.
-    pub fn new(
-        listeners: Vec<UnixListener>,
-        nodes: usize,
-        size: u64,
-        vectors: usize,
-    ) -> io::Result<Self> {
+    /// Creates a server with zeroed memory, for as many clients as there are numbers of `vectors`. With a
+    /// single listener, clients get the lowest free ID; with several, each listener serves the client of
+    /// its own ID.
+    pub fn new(listeners: Vec<UnixListener>, size: u64, vectors: &[usize]) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = memfd_create("uldma-ivshmem", flags)?;
         ftruncate(&memory, size)?;
@@ -60,15 +58,14 @@ impl Server {
         for listener in &listeners {
             listener.set_nonblocking(true)?;
         }
-        let nodes = match listeners.len() {
-            1 => nodes,
-            sockets => sockets,
+        let node = |most: &usize| Node {
+            most: *most,
+            ..Node::default()
         };
         Ok(Self {
             memory,
-            vectors,
             listeners,
-            nodes: (0..nodes).map(|_| Node::default()).collect(),
+            nodes: vectors.iter().map(node).collect(),
         })
     }
 
@@ -143,9 +140,10 @@ impl Server {
         let is_new = node.vectors.is_empty();
         if is_new {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let vectors = (0..self.vectors).map(|_| eventfd(0, flags));
+            let vectors = (0..node.most).map(|_| eventfd(0, flags));
             node.vectors = vectors.collect::<Result<_, _>>()?;
         }
+        let most = node.most;
         for vector in &node.vectors {
             // Rings for the old client are not for the new one.
             forget(vector)?;
@@ -158,11 +156,11 @@ impl Server {
         send(&stream, message::MEMORY, Some(self.memory.as_fd()))?;
         for (other, node) in self.nodes.iter().enumerate() {
             if other != id {
-                introduce(&stream, other, &node.vectors)?;
+                introduce(&stream, other, &node.vectors, most)?;
             }
         }
         if let Some(node) = self.nodes.get_mut(id) {
-            introduce(&stream, id, &node.vectors)?;
+            introduce(&stream, id, &node.vectors, most)?;
             node.client = Some(stream);
             log::info!("node {id} came");
         }
@@ -180,7 +178,7 @@ impl Server {
             let Some(client) = &node.client else {
                 continue;
             };
-            if let Err(error) = introduce(client, id, &vectors) {
+            if let Err(error) = introduce(client, id, &vectors, node.most) {
                 log::warn!("node {other} cannot be notified: {error}");
                 node.client = None;
             }
@@ -218,8 +216,8 @@ fn forget(vector: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends a client the vectors of one, in order.
-fn introduce(to: &UnixStream, id: usize, vectors: &[OwnedFd]) -> io::Result<()> {
-    let mut vectors = vectors.iter();
+/// Sends a client that has `most` vectors so many of another, or of itself, in order.
+fn introduce(to: &UnixStream, id: usize, vectors: &[OwnedFd], most: usize) -> io::Result<()> {
+    let mut vectors = vectors.iter().take(most);
     vectors.try_for_each(|vector| send(to, id as i64, Some(vector.as_fd())))
 }

@@ -215,6 +215,26 @@ fn clients_interrupt_each_other_and_share_memory() {
 }
 
 #[test]
+fn a_client_has_no_more_vectors_of_others_than_of_its_own() {
+    let server = Server::start(2, &["--vectors", "2", "--vectors", "1"]);
+    let mut first = Client::new(server.connect(0), 2);
+    let mut second = Client::new(server.connect(1), 1);
+    assert_eq!(second.other_ids(), vec![0]);
+    ring(&mut next_file(&first.stream, 1));
+    assert_eq!(rung(&mut second.own[0]), 1);
+    ring(&mut second.others[0].1);
+    assert_eq!([0, 1].map(|vector| rung(&mut first.own[vector])), [1, 0]);
+    for client in [&first, &second] {
+        client.stream.set_nonblocking(true).unwrap();
+        let error = receive(&client.stream).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "one vector more");
+    }
+    // The client that comes later is introduced to the other by the same rule.
+    drop(first);
+    assert_eq!(server.join(0, 2).other_ids(), vec![1]);
+}
+
+#[test]
 fn clients_come_and_go() {
     let server = Server::start(1, &["--nodes", "3"]);
     let mut clients: Vec<_> = (0..3).map(|_| Client::new(server.connect(0), 1)).collect();
@@ -313,6 +333,7 @@ fn options_that_make_no_sense() {
         (2, &["--nodes", "2"]),
         (1, &["--nodes", "9"]),
         (1, &["--vectors", "0"]),
+        (3, &["--vectors", "2", "--vectors", "1"]),
         (1, &["--size", "12345"]),
     ] {
         let mut command = Server::command(&directory, sockets);
