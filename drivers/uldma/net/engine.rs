@@ -159,8 +159,16 @@ pub(super) struct Engine {
     has_failed: bool,
     /// When a frame has landed last, or the oldest that flies was sent.
     since: Instant<Monotonic>,
-    /// The time until the engine is polled again.
-    pause: Delta,
+}
+
+/// Returns the time until the engine is polled again, after `waited` without a landing, where a timer
+/// costs `timer`.
+///
+/// It is as long as the wait was, so a landing is noticed after at most twice its time. It does not depend
+/// on the number of polls: packets of the peer have the queue polled, too.
+fn pause(waited: Delta, timer: Delta) -> Delta {
+    let nanos = waited.as_nanos().max(timer.as_nanos());
+    Delta::from_nanos(nanos.min(TICK.as_nanos()))
 }
 
 impl Engine {
@@ -178,7 +186,6 @@ impl Engine {
             frames: Frames::new()?,
             has_failed: false,
             since: Instant::now(),
-            pause: Delta::ZERO,
         })
     }
 
@@ -214,7 +221,6 @@ impl Engine {
         let is_first = !self.flies();
         if is_first {
             self.since = Instant::now();
-            self.pause = wakeup::cost_by_timer();
         }
         self.credits.used = self.credits.used.wrapping_add(1);
         self.frames.push(frame);
@@ -250,7 +256,6 @@ impl Engine {
         if arrived {
             self.since = Instant::now();
         }
-        self.pause = wakeup::cost_by_timer();
         Some((frame, arrived))
     }
 
@@ -260,13 +265,10 @@ impl Engine {
         self.frames.consumed(consumed)
     }
 
-    /// Returns the time until the engine is to be polled again; none if it moves nothing. It begins
-    /// with the time that a timer costs, and doubles while nothing lands.
-    pub(super) fn next_poll(&mut self) -> Option<Delta> {
+    /// Returns the time until the engine is to be polled again; none if it moves nothing.
+    pub(super) fn next_poll(&self) -> Option<Delta> {
         self.frames.flying()?;
-        let pause = self.pause;
-        self.pause = Delta::from_nanos((2 * pause.as_nanos()).min(TICK.as_nanos()));
-        Some(pause)
+        Some(pause(self.since.elapsed(), wakeup::cost_by_timer()))
     }
 }
 
@@ -329,6 +331,20 @@ mod tests {
         }
         assert_eq!(next - start, 64 + 2 * 50);
         Ok(())
+    }
+
+    #[test]
+    fn polls_are_no_further_apart_than_the_wait_is_long() {
+        const TIMER: Delta = Delta::from_micros(50);
+        let mut waited = Delta::ZERO;
+        for expected in [50, 50, 100, 200, 400] {
+            let next = pause(waited, TIMER);
+            assert_eq!(next, Delta::from_micros(expected));
+            // However often it is polled meanwhile.
+            assert_eq!(pause(waited, TIMER), next);
+            waited = waited + next;
+        }
+        assert_eq!(pause(Delta::from_secs(1000), TIMER), TICK);
     }
 
     #[test]

@@ -412,8 +412,8 @@ impl Transmit {
 
     /// Returns the time until [`Transmit::land`] is to be called again; none if the engine moves
     /// nothing.
-    pub(super) fn next_landing(&mut self) -> Option<Delta> {
-        self.route.as_mut()?.engine.as_mut()?.next_poll()
+    pub(super) fn next_landing(&self) -> Option<Delta> {
+        self.route.as_ref()?.engine.as_ref()?.next_poll()
     }
 
     /// Returns true if the engine moves packets.
