@@ -408,17 +408,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles a doorbell that may be for the network interface. Does not sleep.
-    pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>) {
+    /// Handles doorbell `bits` as far as they may be for the network interface. Does not sleep.
+    pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>, bits: u32) {
         if let Some(network) = &self.network {
             let hw = Hw::new(dev, &*self.hw);
-            network.driver().interrupt(hw, network);
+            network.driver().interrupt(hw, network, bits);
         }
     }
 
     /// Handles the interrupt of [`NETWORK_DOORBELL`], which a segment can share. Does not sleep.
     pub(crate) fn handle_network_vector(&self, dev: &Device<Bound>) {
-        self.handle_network_doorbell(dev);
+        self.handle_network_doorbell(dev, NETWORK_DOORBELL);
         if self.segments.uses_network_doorbell() {
             self.worker.segments_rung(NETWORK_DOORBELL);
         }
@@ -427,10 +427,14 @@ impl Shared {
     /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let hw = Hw::new(dev, &*self.hw);
-        let mut bits = hw.take_doorbells()?;
-        if bits & hw.network_doorbell() != 0 {
-            self.handle_network_doorbell(dev);
-        }
+        let bits = hw.take_doorbells()?;
+        self.handle_network_doorbell(dev, bits);
+        self.handle_other_doorbells(bits);
+        Ok(())
+    }
+
+    /// Handles doorbell `bits` of the control channel and of segments. Does not sleep.
+    pub(crate) fn handle_other_doorbells(&self, mut bits: u32) {
         if bits & LINK_DOORBELL != 0 {
             self.worker.rung();
         }
@@ -438,7 +442,6 @@ impl Shared {
             bits &= !NETWORK_DOORBELL;
         }
         self.worker.segments_rung(bits);
-        Ok(())
     }
 }
 

@@ -13,10 +13,8 @@ use kernel::{
         DmaMask, //
     },
     driver::Registration,
-    irq::IrqReturn,
     pci,
     prelude::*,
-    sync::Arc,
     InPlaceModule,
     ModuleMetadata, //
 };
@@ -29,7 +27,6 @@ use crate::{
     },
     kernel_ext::{
         chardev,
-        compat::IrqHandler,
         net::net_device,
         shrinker,
         wakeup,
@@ -129,17 +126,6 @@ fn register_network<'bound>(
     };
     let address = network.driver().address(number);
     net_device::Registration::new(network.clone(), dev, number, address).map(Some)
-}
-
-/// Handles the doorbell interrupt.
-struct DoorbellHandler(Arc<Shared>);
-
-impl IrqHandler for DoorbellHandler {
-    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
-        // The only error is a device that has left the bus, which its removal takes care of.
-        let _ = self.0.handle_doorbell(device);
-        IrqReturn::Handled
-    }
 }
 
 /// Enables memory access, bus mastering and 64-bit DMA of a PCI device.

@@ -60,7 +60,7 @@ pub(crate) use link_message::LinkMessage;
 pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
 
 /// Doorbell bit for the network interface, on hardware that gives it an interrupt of its own. A window
-/// segment can have the same bit.
+/// segment can have the same bit, which on ivshmem rings by another interrupt.
 pub(crate) const NETWORK_DOORBELL: u32 = 1 << 31;
 
 /// Doorbell bits of segments alone.
@@ -301,6 +301,12 @@ pub(crate) trait Hardware: Send + Sync {
 
     /// Sets doorbell bits of node `peer`.
     fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
+
+    /// Rings node `peer` for the network interface, by the doorbell bit that it has announced:
+    /// [`NETWORK_DOORBELL`] or [`LINK_DOORBELL`].
+    fn ring_network(&self, dev: &Device<Bound>, peer: u32, doorbell: u32) -> Result {
+        self.ring(dev, peer, doorbell)
+    }
 
     /// Returns the doorbell bit by which peers ring this node for the network interface:
     /// [`NETWORK_DOORBELL`], or [`LINK_DOORBELL`] if that has no interrupt of its own.
@@ -556,6 +562,7 @@ impl<'a> Hw<'a> {
         fn has_caught_up() -> Result<bool>;
         fn link(peer: u32) -> Result<LinkState>;
         fn ring(peer: u32, bits: u32) -> Result;
+        fn ring_network(peer: u32, doorbell: u32) -> Result;
         fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
         fn take_doorbells() -> Result<u32>;
         fn mask_doorbells(bits: u32, masked: bool) -> Result;

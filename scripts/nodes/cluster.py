@@ -132,7 +132,8 @@ class Cluster:
             self.device = Device(self.names, self.run_dir, log, self._window, self._device_options)
         if Backend.IVSHMEM in backends:
             log = LOGS / f"{self.scenario}-ivshmem.log"
-            self._ivshmem = IvshmemServer(self.names, self.run_dir, log, self._window)
+            vectors = [self.config.vectors_of(name).server for name in self.names]
+            self._ivshmem = IvshmemServer(self.names, self.run_dir, log, self._window, vectors)
 
     def _prepare(self, name: str) -> None:
         """Make a node's file system, and forget the logs of earlier runs."""

@@ -49,6 +49,14 @@ class Backend(StrEnum):
 
 
 @dataclass(frozen=True)
+class Vectors:
+    """The interrupt vectors of an ivshmem device: what QEMU has, and what the server gives."""
+
+    device: int = 2
+    server: int = 2
+
+
+@dataclass(frozen=True)
 class Config:
     """What may differ from boot to boot."""
 
@@ -61,12 +69,17 @@ class Config:
     iommu: bool = False
     port: bool = False  # the adapter is behind one, which can reset it
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
+    vectors: Mapping[str, Vectors] = field(default_factory=dict)  # of nodes that have other numbers
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
     cmdline: str = ""
     boot_timeout: float = scaled(120.0)
     files: dict[str, Path] = field(default_factory=dict)  # path in node a -> file here
     archives: tuple[Path, ...] = ()  # unpacked over everything else
     brought: tuple[Path, ...] = ()  # files here that every node has in initramfs.BROUGHT
+
+    def vectors_of(self, name: str) -> Vectors:
+        """The interrupt vectors of a node's ivshmem device."""
+        return self.vectors.get(name, Vectors())
 
 
 @dataclass(frozen=True)
@@ -135,9 +148,10 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         device = {"driver": "vfio-user-pci", "id": "uldma", "socket": where, **bus}
         args += [*(PORT if config.port else ()), "-device", json.dumps(device)]
     if wiring.ivshmem:
+        vectors = config.vectors_of(name).device
         args += [
             *("-chardev", f"socket,id=ivshmem,path={wiring.ivshmem}"),
-            *("-device", "ivshmem-doorbell,vectors=1,chardev=ivshmem"),
+            *("-device", f"ivshmem-doorbell,vectors={vectors},chardev=ivshmem"),
         ]
     return args
 

@@ -25,7 +25,8 @@ use crate::{
     },
     hw::{
         adapter::Adapter,
-        layout, //
+        layout,
+        LINK_DOORBELL, //
     },
     kernel_ext::compat::{
         pci_device_table,
@@ -62,7 +63,7 @@ struct ControlHandler {
 impl IrqHandler for ControlHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         if self.is_network {
-            self.shared.handle_network_doorbell(device);
+            self.shared.handle_network_doorbell(device, LINK_DOORBELL);
         }
         self.shared.worker.rung();
         IrqReturn::Handled

@@ -3,7 +3,12 @@
 //! The driver of QEMU's ivshmem-doorbell.
 
 use kernel::{
-    device::Core,
+    device::{
+        Bound,
+        Core,
+        Device, //
+    },
+    irq::IrqReturn,
     pci,
     prelude::*,
     sync::Arc, //
@@ -11,18 +16,27 @@ use kernel::{
 
 use super::{
     enable,
-    DoorbellHandler,
     Node, //
 };
 use crate::{
-    device::Binding,
-    hw::ivshmem::{
-        self,
-        Ivshmem, //
+    device::{
+        Binding,
+        Shared, //
+    },
+    hw::{
+        ivshmem::{
+            self,
+            Ivshmem,
+            VECTOR_CONTROL,
+            VECTOR_NETWORK, //
+        },
+        Hardware,
+        NETWORK_DOORBELL, //
     },
     kernel_ext::compat::{
         pci_device_table,
         IdInfo,
+        IrqHandler,
         IrqRegistration,
         IrqVectors, //
     },
@@ -31,6 +45,84 @@ use crate::{
 
 /// The driver.
 pub(super) struct Driver;
+
+/// Handles the vector of all doorbells, by which peers ring for the network interface, too, unless both
+/// nodes have a vector for that.
+struct DoorbellHandler {
+    shared: Arc<Shared>,
+    hw: Arc<Ivshmem>,
+}
+
+impl IrqHandler for DoorbellHandler {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
+        // No register says what rang.
+        let of_network = match self.hw.network_doorbell() {
+            NETWORK_DOORBELL => !NETWORK_DOORBELL,
+            _ => u32::MAX,
+        };
+        self.shared.handle_network_doorbell(device, of_network);
+        self.shared.handle_other_doorbells(u32::MAX);
+        IrqReturn::Handled
+    }
+}
+
+/// Handles the vector of the network interface's doorbell.
+struct NetworkHandler {
+    shared: Arc<Shared>,
+    hw: Arc<Ivshmem>,
+}
+
+impl IrqHandler for NetworkHandler {
+    fn handle(&self, device: &Device<Bound>) -> IrqReturn {
+        self.hw.network_vector_rang();
+        self.shared
+            .handle_network_doorbell(device, NETWORK_DOORBELL);
+        IrqReturn::Handled
+    }
+}
+
+/// Handles the interrupts as long as it lives.
+pub(super) struct Interrupts {
+    _network: Option<IrqRegistration<NetworkHandler>>,
+    _doorbell: IrqRegistration<DoorbellHandler>,
+}
+
+impl Interrupts {
+    /// Requests the vectors of `pdev`, of which the second need not be there, and rings that.
+    fn new(pdev: &pci::Device<Bound>, shared: &Arc<Shared>, hw: &Arc<Ivshmem>) -> Result<Self> {
+        const BOTH: u32 = 2;
+        let both = match &shared.network {
+            Some(_) => IrqVectors::new(pdev, BOTH).ok(),
+            None => None,
+        };
+        let has_network = both.is_some();
+        let mut vectors = match both {
+            Some(vectors) => vectors,
+            None => IrqVectors::new(pdev, 1)?,
+        };
+        let network = if has_network {
+            let handler = NetworkHandler {
+                shared: shared.clone(),
+                hw: hw.clone(),
+            };
+            Some(vectors.request(VECTOR_NETWORK.into(), c"uldma-network", handler)?)
+        } else {
+            None
+        };
+        let handler = DoorbellHandler {
+            shared: shared.clone(),
+            hw: hw.clone(),
+        };
+        let doorbell = vectors.request(VECTOR_CONTROL.into(), c"uldma-doorbell", handler)?;
+        if has_network {
+            hw.probe_network_vector(pdev.as_ref())?;
+        }
+        Ok(Self {
+            _network: network,
+            _doorbell: doorbell,
+        })
+    }
+}
 
 pci_device_table!(
     PCI_TABLE,
@@ -42,7 +134,7 @@ pci_device_table!(
 
 impl pci::Driver for Driver {
     type IdInfo = ();
-    type Data<'bound> = Node<'bound, IrqRegistration<DoorbellHandler>>;
+    type Data<'bound> = Node<'bound, Interrupts>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
@@ -53,12 +145,9 @@ impl pci::Driver for Driver {
         pin_init::pin_init_scope(move || {
             enable(pdev)?;
             let hw = Arc::new(Ivshmem::new(pdev, params::ivshmem_nodes())?, GFP_KERNEL)?;
-            let binding = Binding::new(pdev.as_ref(), hw)?;
-            let shared = binding.shared().clone();
-            let mut vectors = IrqVectors::new(pdev, ivshmem::VECTORS)?;
-
-            let doorbell = vectors.request(0, c"uldma-doorbell", DoorbellHandler(shared))?;
-            Ok(Node::new(pdev.as_ref(), binding, doorbell))
+            let binding = Binding::new(pdev.as_ref(), hw.clone())?;
+            let interrupts = Interrupts::new(pdev, binding.shared(), &hw)?;
+            Ok(Node::new(pdev.as_ref(), binding, interrupts))
         })
     }
 }

@@ -3,6 +3,9 @@
 //! QEMU's ivshmem-doorbell: memory that virtual machines share, with an interrupt for each.
 //!
 //! It has no engine and does not detect peers, which is left to the link.
+//!
+//! A device has as many interrupt vectors as its server and the command line of QEMU agree on. A ring of
+//! one that is not there is lost without a trace, so the second is used only after it has interrupted.
 
 use kernel::{
     device::{
@@ -13,7 +16,12 @@ use kernel::{
     io::Io,
     page::PAGE_SHIFT,
     pci,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    }, //
 };
 
 use super::{
@@ -28,11 +36,15 @@ use super::{
     Geometry,
     Hardware,
     LinkState,
-    MIN_SECTION, //
+    LINK_DOORBELL,
+    MIN_SECTION,
+    NETWORK_DOORBELL, //
 };
 use crate::{
     kernel_ext::{
         compat::DevresBar,
+        errno::eopnotsupp,
+        pci::mask_vector,
         window::Window, //
     },
     params, //
@@ -57,10 +69,10 @@ const DOORBELL: usize = 12;
 /// Position of the peer's number.
 const DOORBELL_PEER_SHIFT: u32 = 16;
 
-/// The MSI-X vector that peers ring.
-const VECTOR: u32 = 0;
-/// MSI-X vectors that are used.
-pub(crate) const VECTORS: u32 = 1;
+/// The MSI-X vector of all doorbells, and of the network interface's while that has no other.
+pub(crate) const VECTOR_CONTROL: u16 = 0;
+/// The MSI-X vector of the network interface alone.
+pub(crate) const VECTOR_NETWORK: u16 = 1;
 
 /// Page entries of the tables, which no device reads.
 const PAGE_CAPACITY: u32 = 1 << 18;
@@ -72,6 +84,23 @@ pub(crate) struct Ivshmem {
     window_frame: usize,
     geometry: Geometry,
     health: Health,
+    /// [`VECTOR_NETWORK`] has interrupted.
+    has_network_vector: Atomic<bool>,
+    /// [`VECTOR_NETWORK`] is masked.
+    is_masked: Atomic<bool>,
+}
+
+/// Returns the vector that rings a peer for the network interface, if the peer has announced
+/// `doorbell`, and this node has [`VECTOR_NETWORK`] if `has_vector`.
+///
+/// A server may give nodes different numbers of vectors, and each node those of the others that it has
+/// itself.
+fn network_vector(doorbell: u32, has_vector: bool) -> u16 {
+    if doorbell == NETWORK_DOORBELL && has_vector {
+        VECTOR_NETWORK
+    } else {
+        VECTOR_CONTROL
+    }
 }
 
 impl Ivshmem {
@@ -135,7 +164,25 @@ impl Ivshmem {
             window_frame,
             geometry,
             health: Health::new(),
+            has_network_vector: Atomic::new(false),
+            is_masked: Atomic::new(false),
         })
+    }
+
+    /// Rings this node's own [`VECTOR_NETWORK`], which interrupts if it is there.
+    pub(crate) fn probe_network_vector(&self, dev: &Device<Bound>) -> Result {
+        self.ring_vector(dev, self.geometry.node, VECTOR_NETWORK)
+    }
+
+    /// Notes an interrupt of [`VECTOR_NETWORK`].
+    pub(crate) fn network_vector_rang(&self) {
+        self.has_network_vector.store(true, Relaxed);
+    }
+
+    fn ring_vector(&self, dev: &Device<Bound>, node: u32, vector: u16) -> Result {
+        let bar = self.registers.access(dev)?;
+        bar.write32(node << DOORBELL_PEER_SHIFT | u32::from(vector), DOORBELL);
+        Ok(())
     }
 }
 
@@ -167,16 +214,57 @@ impl Hardware for Ivshmem {
 
     fn ring(&self, dev: &Device<Bound>, peer: u32, _bits: u32) -> Result {
         self.geometry.check_peer(peer)?;
-        let bar = self.registers.access(dev)?;
-        bar.write32(peer << DOORBELL_PEER_SHIFT, DOORBELL);
-        Ok(())
+        self.ring_vector(dev, peer, VECTOR_CONTROL)
+    }
+
+    fn ring_network(&self, dev: &Device<Bound>, peer: u32, doorbell: u32) -> Result {
+        self.geometry.check_peer(peer)?;
+        let has_vector = self.has_network_vector.load(Relaxed);
+        self.ring_vector(dev, peer, network_vector(doorbell, has_vector))
+    }
+
+    fn network_doorbell(&self) -> u32 {
+        if self.has_network_vector.load(Relaxed) {
+            NETWORK_DOORBELL
+        } else {
+            LINK_DOORBELL
+        }
     }
 
     fn network_vector(&self) -> Option<u32> {
-        Some(VECTOR)
+        let has_vector = self.has_network_vector.load(Relaxed);
+        Some(network_vector(NETWORK_DOORBELL, has_vector).into())
+    }
+
+    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
+        if bits != NETWORK_DOORBELL || !self.has_network_vector.load(Relaxed) {
+            return Err(eopnotsupp());
+        }
+        // The kernel counts how often an interrupt is masked.
+        if self.is_masked.xchg(masked, Full) != masked {
+            mask_vector(dev, VECTOR_NETWORK, masked)?;
+        }
+        Ok(())
     }
 
     fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {
         Ok(u32::MAX)
+    }
+}
+
+#[kunit_tests(uldma_hw_ivshmem)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_rings_the_vector_that_both_nodes_have() {
+        assert_eq!(network_vector(NETWORK_DOORBELL, true), VECTOR_NETWORK);
+        for (doorbell, has_vector) in [
+            (NETWORK_DOORBELL, false),
+            (LINK_DOORBELL, true),
+            (LINK_DOORBELL, false),
+        ] {
+            assert_eq!(network_vector(doorbell, has_vector), VECTOR_CONTROL);
+        }
     }
 }

@@ -317,17 +317,17 @@ impl Interface {
         Ok(true)
     }
 
-    /// Handles a doorbell that may be for the network. Called by interrupts.
-    pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>) {
+    /// Handles doorbell `bits`, some of which may be for the network. Called by interrupts.
+    pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>, bits: u32) {
         let mut found = false;
         for queue in self.queues() {
-            if queue.has_work(hw) {
+            if queue.may_ring(bits) && queue.has_work(hw) {
                 queue.counters.interrupts.add(1);
                 device.schedule(queue.number());
                 found = true;
             }
         }
-        if !found {
+        if !found && bits & hw.network_doorbell() != 0 {
             self.in_vain.fetch_add(1, Relaxed);
         }
     }

@@ -100,6 +100,8 @@ pub(super) struct PeerQueue {
     doorbell_cost: Atomic<i64>,
     /// What the peer accepts: the bits of [`Offloads`].
     accepts: Atomic<u32>,
+    /// The doorbell bits by which the peer may ring for packets and room.
+    rung_by: Atomic<u32>,
     /// The peer broke the rules, which the progress worker has to report.
     violated: Atomic<bool>,
     pub(super) counters: Counters,
@@ -121,6 +123,7 @@ impl PeerQueue {
             rang: Atomic::new(false),
             doorbell_cost: Atomic::new(0),
             accepts: Atomic::new(0),
+            rung_by: Atomic::new(u32::MAX),
             violated: Atomic::new(false),
             counters: Counters::default(),
         })
@@ -211,6 +214,16 @@ impl PeerQueue {
     /// Returns true if the engine moves packets to the peer.
     pub(super) fn flies(&self) -> bool {
         self.flies.load(Relaxed)
+    }
+
+    /// Notes the doorbell bits by which the peer may ring for packets and room.
+    pub(super) fn set_rung_by(&self, bits: u32) {
+        self.rung_by.store(bits, Relaxed);
+    }
+
+    /// Returns true if the peer may have rung one of the doorbell `bits` for packets or room.
+    pub(super) fn may_ring(&self, bits: u32) -> bool {
+        self.rung_by.load(Relaxed) & bits != 0
     }
 
     /// Returns true if the peer has sent something, or has made room that this node waits for. For

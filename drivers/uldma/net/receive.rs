@@ -240,7 +240,7 @@ impl Receive {
         window::full_fence();
         if ring.needs_doorbell(own.wanted()?) {
             counters.credits_rung.add(1);
-            own.hw.ring(peer, doorbell)?;
+            own.hw.ring_network(peer, doorbell)?;
         }
         Ok(())
     }

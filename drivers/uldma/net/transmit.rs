@@ -367,7 +367,7 @@ impl Transmit {
             route.ring.consumed(own.consumed()?)?;
             if route.ring.needs_doorbell() {
                 counters.doorbells_rung.add(1);
-                own.hw.ring(peer, route.doorbell)?;
+                own.hw.ring_network(peer, route.doorbell)?;
                 return Ok(true);
             }
         }

@@ -52,6 +52,29 @@ use crate::{
 /// Bit of an announcement beside the offloads: [`NETWORK_DOORBELL`] rings the node.
 const OWN_DOORBELL: u32 = 1 << 2;
 
+/// Returns the doorbell bit that rings a node that accepts this.
+fn doorbell_of(accepts: u32) -> u32 {
+    if accepts & OWN_DOORBELL != 0 {
+        NETWORK_DOORBELL
+    } else {
+        LINK_DOORBELL
+    }
+}
+
+/// Returns what a node that `doorbell` rings announces beside the offloads.
+fn accepts_of(doorbell: u32) -> u32 {
+    match doorbell {
+        NETWORK_DOORBELL => OWN_DOORBELL,
+        _ => 0,
+    }
+}
+
+/// Returns the doorbell bits by which a peer that accepts this may ring a node that has announced
+/// `announced`. On ivshmem a peer that has no vector for the network cannot ring that of others.
+fn rung_by(announced: u32, accepts: u32) -> u32 {
+    announced | doorbell_of(accepts)
+}
+
 /// What is agreed with one peer.
 #[derive(Default)]
 pub(super) struct Agreement {
@@ -65,6 +88,8 @@ pub(super) struct Agreement {
     their_endpoint: Option<NetworkEndpoint>,
     /// The key of the ring that the peer was told of.
     pub(super) announced: Option<u32>,
+    /// The doorbell bit that the peer was told of with it.
+    doorbell: u32,
     /// What the peer has announced, checked.
     pub(super) theirs: Option<(Network, WindowRange)>,
     /// Frames may cross.
@@ -178,6 +203,7 @@ impl Interface {
             return Ok(());
         }
         let peer = link.peer(queue.node)?;
+        let doorbell = hw.network_doorbell();
         let message = if up {
             let key = random::u32() | 1;
             let range = queue.range();
@@ -204,10 +230,7 @@ impl Interface {
                     u64::try_from(range.length())?,
                 ),
                 max_frame,
-                accepts: match hw.network_doorbell() {
-                    NETWORK_DOORBELL => ACCEPTS.bits() | OWN_DOORBELL,
-                    _ => ACCEPTS.bits(),
-                },
+                accepts: ACCEPTS.bits() | accepts_of(doorbell),
             }
         } else {
             // A withdrawal ends both rings, and the peer announces its own again.
@@ -216,7 +239,10 @@ impl Interface {
             Network::NONE
         };
         match peer.send(hw, &Message::Network(message)) {
-            Ok(()) => agreement.announced = up.then_some(message.key),
+            Ok(()) => {
+                agreement.announced = up.then_some(message.key);
+                agreement.doorbell = doorbell;
+            }
             // The ring is full, which the worker is told when there is room; or the session ends.
             Err(EBUSY) => self.is_due.store(true, Relaxed),
             Err(ENODEV) => return Err(ENODEV),
@@ -241,11 +267,9 @@ impl Interface {
             Some(endpoint) => self.connect(hw, endpoints, queue, agreement, &endpoint),
             None => None,
         };
-        let doorbell = if theirs.accepts & OWN_DOORBELL != 0 {
-            NETWORK_DOORBELL
-        } else {
-            LINK_DOORBELL
-        };
+        let doorbell = doorbell_of(theirs.accepts);
+        // For what the peer has rung already, the queue is scheduled below.
+        queue.set_rung_by(rung_by(agreement.doorbell, theirs.accepts));
         let route = Route {
             ring: Producer::new(theirs.key, range::ring_blocks(range)),
             range,
@@ -287,5 +311,32 @@ impl Interface {
                 None
             }
         }
+    }
+}
+
+#[kunit_tests(uldma_net_agreement)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_rung_by_the_doorbell_that_it_announces() {
+        for doorbell in [NETWORK_DOORBELL, LINK_DOORBELL] {
+            let accepts = ACCEPTS.bits() | accepts_of(doorbell);
+            assert_eq!(doorbell_of(accepts), doorbell);
+            assert_eq!(Offloads::from_bits(accepts), ACCEPTS);
+        }
+    }
+
+    #[test]
+    fn a_peer_without_a_doorbell_of_the_network_may_ring_the_other() {
+        let own = accepts_of(NETWORK_DOORBELL);
+        assert_eq!(rung_by(NETWORK_DOORBELL, own), NETWORK_DOORBELL);
+        assert_eq!(
+            rung_by(NETWORK_DOORBELL, 0),
+            NETWORK_DOORBELL | LINK_DOORBELL
+        );
+        assert_eq!(rung_by(LINK_DOORBELL, 0), LINK_DOORBELL);
+        // What this node is not rung by does not interrupt it.
+        assert_ne!(rung_by(LINK_DOORBELL, own) & LINK_DOORBELL, 0);
     }
 }
