@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A peer that writes what it likes into the window, by a program that has no driver above it."""
 
-from .. import endpoints
+import json
+
+from .. import endpoints, network
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..kernel import DEBUG
@@ -30,6 +32,7 @@ OF_ALL = (
     "answer-flood",
     "session-flap",
     "segment-storm",
+    "vector-storm",
     "net-frames",
     "net-engine",
     "net-random",
@@ -128,6 +131,28 @@ def rings_are_coalesced(pair: Cluster) -> None:
     expect(0 < grown["passes"] < grown["doorbells"], f"each ring is passed on: {grown}")
     expect(grown["moderated"] > 0, f"rings for nothing are listened to: {grown}")
     endpoints.wait_up((a, b))
+
+
+@case_of(USUAL, IVSHMEM)
+def rings_for_no_packets_are_masked(pair: Cluster) -> None:
+    """The doorbell of the network is masked while it rings for nothing, and not afterwards."""
+    # However fast the nodes are, a doorbell costs so much that one is too many.
+    reload(pair.a, "wakeup_us=20000 link_busy_poll_us=0")
+    ends = a, b = endpoints.of(pair)
+    again = b.unbind()
+    try:
+        b.node.check(f"{PROGRAM} vector-storm", TIMEOUT)
+        [device] = json.loads(a.check("net --json"))["devices"]
+        masked = device["interface"]["counters"]["moderations"]
+        expect(masked > 0, f"{a.name} has listened to all rings")
+        b.node.check(again)
+        endpoints.wait_up(ends)
+        here, there = network.up(ends)
+        network.ping(there, here.address)
+    finally:
+        b.node.run(again)
+        reload(pair.a)
+    endpoints.wait_up(ends)
 
 
 @case_of(USUAL, IVSHMEM)

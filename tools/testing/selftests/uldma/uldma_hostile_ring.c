@@ -315,6 +315,36 @@ static int segment_storm(struct hostile *h)
 	return ret ?: !hostile_is_up(h);
 }
 
+/* 91: vectors of ivshmem, or bits of the adapter, at random; the link goes on. */
+static int vector_storm(struct hostile *h)
+{
+	uint32_t honest = h->doorbell_value;
+	unsigned long rings = 0;
+	struct message m;
+	int ret = hostile_meet(h);
+
+	while (!ret && hostile_goes_on(h)) {
+		for (int i = 0; i < 1000; i++, rings++) {
+			uint32_t random = hostile_random() >> 32;
+
+			if (h->carried)
+				/* Most often one that is there. */
+				random = random & 1 ? honest | 1 :
+					 random & 2 ? honest | (random >> 16) :
+						      random;
+			h->doorbell_value = random;
+			hostile_ring(h);
+		}
+		h->doorbell_value = honest;
+		hostile_write(h, BEAT, ++h->beat);
+		ret = hostile_say(h, LOOKUP_REGION, rings, 1, 0, 0, 0) ?:
+		      hostile_await(h, REFUSED, rings, &m);
+	}
+	printf("%lu rings; the link is %s\n", rings,
+	       hostile_is_up(h) ? "up" : "down");
+	return ret ?: !hostile_is_up(h);
+}
+
 /* 93: messages without a doorbell are found all the same, ten times a second. */
 static int no_doorbell(struct hostile *h)
 {
@@ -397,6 +427,7 @@ const struct mode ring_modes[] = {
 	{ "no-consume", "97: takes no message", no_consume },
 	{ "doorbell-storm", "91, 92: rings for nothing", doorbell_storm },
 	{ "segment-storm", "91: rings for all segments", segment_storm },
+	{ "vector-storm", "91: rings vectors and bits at random", vector_storm },
 	{ "no-doorbell", "93: never rings", no_doorbell },
 	{ "session-churn", "89: a new session every 10 ms", session_churn },
 	{ "session-flap", "89: each session ends at once", session_flap },
