@@ -25,6 +25,7 @@ mod ping;
 mod progress;
 mod register;
 mod ring;
+mod run;
 mod schema;
 mod stat;
 mod transfer;
