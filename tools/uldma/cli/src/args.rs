@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Connect(Connect),
     /// Show the network interfaces of the devices, or carry packets through a connection
     Net(Net),
+    /// Run a program, whose sockets to other nodes go over uldma
+    Run(Run),
 }
 
 /// The node that a command addresses.
@@ -205,6 +207,58 @@ impl Net {
             buffers: self.buffers.into(),
             bytes: self.buffer,
             ..Default::default()
+        }
+    }
+}
+
+const RUN_HELP: &str = "\
+The program is any that uses TCP. Node N is the address 127.117.108.N for it, and what --peer names. Where it
+listens at all addresses, programs that are run so on other nodes reach it, beside others by TCP. It has to be
+linked dynamically; one that is not can listen by --serve. Ends with the program, and its exit code, when the last
+connections have ended, or --timeout is over. --json reports on standard error. Documentation/uldma/sockets.rst
+has the limits.";
+
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// Another address of a node; can be repeated
+    #[arg(long = "peer", value_name = "ADDRESS=NODE", value_parser = crate::run::nodes::parse)]
+    pub(crate) peers: Vec<(std::net::Ipv4Addr, u32)>,
+    /// Let peers reach this TCP port, whichever program listens; can be repeated
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) serve: Vec<u16>,
+    /// Connections that there can be at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) connections: u16,
+    /// Have the devices move the data, without system calls, if the other side asks for this, too, and
+    /// both can
+    #[arg(long)]
+    pub(crate) matched: bool,
+    /// Bytes of each buffer (K, M, G: times 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = buffer)]
+    pub(crate) buffer: usize,
+    /// Buffers of each connection in each direction
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) buffers: u8,
+    /// The program
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: PathBuf,
+    /// Its arguments
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<std::ffi::OsString>,
+}
+
+impl Run {
+    /// Returns the sizes of a stream's memory.
+    pub(crate) fn stream(&self) -> uldma::StreamOptions {
+        uldma::StreamOptions {
+            buffers: self.buffers.into(),
+            bytes: self.buffer,
+            matched: self.matched,
         }
     }
 }

@@ -73,6 +73,7 @@ fn every_verb_has_help() {
         "listen",
         "connect",
         "net",
+        "run",
     ] {
         golden(&format!("{verb}.txt"), &[verb, "--help"]);
     }
@@ -80,7 +81,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 20] = [
+    let verbs: [&[&str]; 21] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -101,9 +102,10 @@ fn without_a_device_everybody_says_so() {
         &["net"],
         &["net", "--tun", "--listen", "7"],
         &["net", "--tun", "name", "--connect", "1", "7"],
+        &["run", "true"],
     ];
     for verb in verbs {
-        let (code, stdout, stderr) = output(&[verb, &NO_DEVICE].concat());
+        let (code, stdout, stderr) = output(&[&NO_DEVICE, verb].concat());
         assert_eq!((code, stdout.as_str()), (Some(3), ""), "{verb:?}");
         assert!(
             stderr.starts_with("uldma: no device: /dev/uldma4000000000\n"),
