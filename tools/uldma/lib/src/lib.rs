@@ -42,6 +42,7 @@
 //! | connections under the names of the paper | [`pcic`] |
 //! | send messages that the devices move, by a technique of choice | [`MessageConnection`], [`MessageListener`] |
 //! | send and receive without copies, by page exchange | [`Device::exchangeable`], [`ExchangeBuffer`] |
+//! | measure from which size on that pays | [`Device::measure_exchange`], [`MessageOptions::with_measured_exchange`] |
 //! | match messages with posted buffers by hand | [`Device::endpoint`], [`Endpoint`], [`Queue::send`] |
 //! | exchange messages through the window | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
@@ -67,8 +68,9 @@
 //! | regions | `region`, `exchange`, `export`, `shadow` |
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
-//! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback`, `measure` |
+//! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback` |
 //! | message connections | `message` |
+//! | measurements | `measure` |
 
 #[path = "../../../../drivers/uldma/link/adaptive_poll.rs"]
 mod adaptive_poll;

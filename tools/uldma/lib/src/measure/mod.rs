@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Measurements: times, and the link's own round trip.
+//! Measurements: times, the link's own round trip, and what page exchange takes.
 
 mod clock;
+mod exchange;
 mod pingpong;
 
 pub use clock::Clock;
+pub use exchange::{ExchangeCost, ExchangeCosts};

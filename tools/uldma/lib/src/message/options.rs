@@ -25,6 +25,7 @@ pub struct MessageOptions {
     pub without_credits: bool,
     /// By `PEX_DMA`, shorter messages are copied, and shorter pieces of messages where they arrive:
     /// an exchange takes system calls and faults. By `REDIRECT`, shorter memory is not pinned.
+    /// [`MessageOptions::with_measured_exchange`] measures it.
     pub exchange_from: usize,
 }
 
