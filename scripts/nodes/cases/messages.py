@@ -4,6 +4,7 @@
 import itertools
 import json
 from functools import partial
+from typing import Any
 
 from .. import endpoints
 from ..agent import Job
@@ -46,7 +47,7 @@ def finish(job: Job, what: str) -> None:
     expect(result.rc == 0, f"{what}: exit {result.rc} of {job.command}\n{result.stderr}")
 
 
-def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, int]:
+def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, Any]:
     """Let a file cross in messages. Return what the receiver reports."""
     a.node.check(f"head -c {FILE} /dev/urandom >/tmp/sent", TIMEOUT)
     receiver = b.spawn(f"recv {PORT} {LIMIT} --json {receiving} >/tmp/received")
@@ -492,3 +493,29 @@ def calls_that_end_early_withdraw_their_memory(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     run_program(a, b, "message_redirect")
+
+
+@case_of(USUAL)
+def the_threshold_of_exchanges_is_measured(pair: Cluster) -> None:
+    """What is measured decides which messages are copied, and it can be shown (C-029)."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    before = used(a, b)
+    report = json.loads(a.check("calibrate --json"))
+    sizes = {size["bytes"]: size for size in report["sizes"]}
+    expect(sorted(sizes) == [4096 << n for n in range(9)], f"{report}")
+    for size in sizes.values():
+        expect(min(size["copy_ns"], size["receive_ns"], size["send_ns"]) > 0, f"{size}")
+    largest = sizes[max(sizes)]
+    pays = max(largest["receive_ns"], largest["send_ns"]) <= largest["copy_ns"]
+    threshold = report["exchange_from"]
+    expect(pays == (threshold is not None), f"{report}")
+    expect(threshold is None or threshold in sizes, f"{report}")
+    options = "--technique pex-dma --exchange-from measured"
+    for length in (4096, 65536):
+        received = carry(a, b, f"{options} --message {length}", options)
+        start = received["exchange"]["from"]
+        expect(start is None or start in sizes, f"{received}")
+        copied = start is None or length < start
+        expect((received["exchange"]["pages_exchanged"] == 0) == copied, f"{received}")
+    expect(used(a, b) == before, "memory has remained")

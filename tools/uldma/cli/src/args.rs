@@ -11,7 +11,9 @@ use uldma::Name;
 
 mod parse;
 
-use parse::{at_least_one, buffer, seconds, size};
+use parse::{at_least_one, buffer, exchange_from, seconds, size};
+
+pub(crate) use parse::ExchangeFrom;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     Send(Send),
     /// Receive messages from a `send` at the peer, and write them to standard output
     Recv(Recv),
+    /// Measure from which size on messages are better exchanged than copied, on this machine
+    Calibrate,
     /// Measure round trips to a `ping --serve` at the peer
     Ping(Ping),
     /// Show the other nodes of the link, with the state and the counters of each link
@@ -315,9 +319,10 @@ pub(crate) struct SlotArgs {
     /// Slots or posted buffers
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) slots: u8,
-    /// By pex-dma and redirect, copy messages and pieces of less than these bytes (K, M, G: times 1024)
-    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = buffer)]
-    pub(crate) exchange_from: usize,
+    /// By pex-dma and redirect, copy messages and pieces of less than these bytes (K, M, G: times 1024);
+    /// or "measured": those for which `calibrate` finds that copies take less time
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = exchange_from)]
+    pub(crate) exchange_from: ExchangeFrom,
     #[command(flatten)]
     pub(crate) progress: ProgressArgs,
 }

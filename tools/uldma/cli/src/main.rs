@@ -4,6 +4,7 @@
 
 mod args;
 mod atomic;
+mod calibrate;
 mod charge;
 mod connect;
 mod connection;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::RecvFile(command) => transfer::recv::run(common, command),
         Command::Send(command) => message::send(common, command),
         Command::Recv(command) => message::recv(common, command),
+        Command::Calibrate => calibrate::run(common),
         Command::Ping(command) => ping::run(common, command),
         Command::Peers => peers::run(common),
         Command::Listen(command) => listen::run(common, command),

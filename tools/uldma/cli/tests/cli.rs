@@ -74,6 +74,7 @@ fn every_verb_has_help() {
         "connect",
         "net",
         "run",
+        "calibrate",
     ] {
         golden(&format!("{verb}.txt"), &[verb, "--help"]);
     }
@@ -81,7 +82,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 21] = [
+    let verbs: [&[&str]; 22] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -103,6 +104,7 @@ fn without_a_device_everybody_says_so() {
         &["net", "--tun", "--listen", "7"],
         &["net", "--tun", "name", "--connect", "1", "7"],
         &["run", "true"],
+        &["calibrate"],
     ];
     for verb in verbs {
         let (code, stdout, stderr) = output(&[&NO_DEVICE, verb].concat());

@@ -23,6 +23,23 @@ pub(super) fn buffer(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "between 1 and 256M bytes".to_owned())
 }
 
+/// From which size on pages are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExchangeFrom {
+    /// So many bytes.
+    Bytes(usize),
+    /// As many as are measured.
+    Measured,
+}
+
+/// Parses a size from which on pages are exchanged.
+pub(super) fn exchange_from(text: &str) -> Result<ExchangeFrom, String> {
+    match text {
+        "measured" => Ok(ExchangeFrom::Measured),
+        bytes => buffer(bytes).map(ExchangeFrom::Bytes),
+    }
+}
+
 /// Parses a number of bytes that must not be zero.
 pub(super) fn at_least_one(text: &str) -> Result<u64, String> {
     match size(text)? {
@@ -73,6 +90,13 @@ mod tests {
         for text in ["0", "257M", "x"] {
             assert!(buffer(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_threshold_can_be_measured() {
+        assert_eq!(exchange_from("measured"), Ok(ExchangeFrom::Measured));
+        assert_eq!(exchange_from("16K"), Ok(ExchangeFrom::Bytes(16384)));
+        assert!(exchange_from("often").is_err());
     }
 
     #[test]

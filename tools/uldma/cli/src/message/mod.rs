@@ -8,9 +8,9 @@ mod send;
 use std::time::Instant;
 
 use serde::Serialize;
-use uldma::{ExchangeStats, Fallbacks, MessageOptions, Redirections};
+use uldma::{Device, ExchangeStats, Fallbacks, MessageOptions, Redirections};
 
-use crate::args::{Common, SlotArgs};
+use crate::args::{Common, ExchangeFrom, SlotArgs};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
@@ -43,6 +43,8 @@ struct Report {
 /// What page exchange did: the half of one side.
 #[derive(Debug, Serialize)]
 struct Exchange {
+    /// What is shorter is copied; none if all is.
+    from: Option<usize>,
     /// Messages sent from protected pages.
     sent: u64,
     pages_clean: u64,
@@ -59,8 +61,9 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn new(stats: &ExchangeStats, fallbacks: &Fallbacks) -> Self {
+    fn new(from: usize, stats: &ExchangeStats, fallbacks: &Fallbacks) -> Self {
         Self {
+            from: (from < usize::MAX).then_some(from),
             sent: stats.sent,
             pages_clean: stats.pages_clean,
             pages_copied: stats.pages_copied,
@@ -134,11 +137,17 @@ impl Counter {
     }
 }
 
-fn options(slots: &SlotArgs) -> MessageOptions {
-    MessageOptions {
+fn options(device: &Device, slots: &SlotArgs) -> uldma::Result<MessageOptions> {
+    let options = MessageOptions {
         slot: slots.slot,
         slots: slots.slots,
-        exchange_from: slots.exchange_from,
         ..MessageOptions::default()
+    };
+    match slots.exchange_from {
+        ExchangeFrom::Bytes(exchange_from) => Ok(MessageOptions {
+            exchange_from,
+            ..options
+        }),
+        ExchangeFrom::Measured => options.with_measured_exchange(device),
     }
 }

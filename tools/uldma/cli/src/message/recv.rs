@@ -23,7 +23,7 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let device = common.open()?;
     let options = MessageOptions {
         receiving: args.technique,
-        ..options(&args.slots)
+        ..options(&device, &args.slots)?
     };
     let listener = MessageListener::new(&device, args.port, 1, options)?;
     let (mut connection, _) = listener.accept(common.timeout)?;
@@ -76,7 +76,7 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     };
     let stats = connection.exchange_stats();
     let exchange = (args.technique == ReceiveTechnique::PexDma)
-        .then(|| Exchange::new(&stats, &stats.not_exchanged));
+        .then(|| Exchange::new(options.exchange_from, &stats, &stats.not_exchanged));
     let redirections =
         (args.technique == ReceiveTechnique::Redirect).then(|| connection.redirections());
     match failed {

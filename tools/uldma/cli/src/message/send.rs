@@ -23,7 +23,7 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let options = MessageOptions {
         sending: args.technique,
         without_credits: args.without_credits,
-        ..options(&args.slots)
+        ..options(&device, &args.slots)?
     };
     let connect = ConnectOptions {
         retry: args.wait,
@@ -52,8 +52,8 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     places.send(&mut connection, &[], common.timeout)?;
     connection.flush(common.timeout)?;
     let stats = connection.exchange_stats();
-    let exchange =
-        (args.technique == SendTechnique::PexDma).then(|| Exchange::new(&stats, &stats.not_sent));
+    let exchange = (args.technique == SendTechnique::PexDma)
+        .then(|| Exchange::new(options.exchange_from, &stats, &stats.not_sent));
     counter.print(common, args.technique.name(), exchange, None)
 }
 
