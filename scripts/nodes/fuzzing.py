@@ -25,12 +25,21 @@ def wait_up(cluster: Cluster) -> None:
         endpoints.wait_up(found)
 
 
-def interface(cluster: Cluster, seconds: int, seed: int | None, replay: str = "") -> Result:
+def successes(result: Result) -> dict[str, int]:
+    """How often each call has succeeded."""
+    rows = re.findall(r"^# ([A-Z_]+) +(?:success (\d+))?", result.stdout, re.MULTILINE)
+    return {name: int(count or 0) for name, count in rows}
+
+
+def interface(
+    cluster: Cluster, seconds: int, seed: int | None, replay: str = "", more: str = ""
+) -> Result:
     """Fuzz the user interface on node A; raise NodesError with what it says if that fails."""
     wait_up(cluster)
     options = f"-s {seconds}" + (f" -S {seed}" if seed is not None else "")
     if replay:
         options = f"-r {replay} -v"
+    options += f" {more}"
     limit = seconds / scaled(1.0) + MORE_SECONDS
     server = None
     if Backend.ADAPTER in cluster.config.backends:

@@ -26,7 +26,7 @@ HOST = {
 # What runs on nodes, by what joins them.
 NODES = {
     "ioctl": (Backend.ADAPTER, Backend.LOOPBACK),
-    "connections": (Backend.LOOPBACK,),
+    "connections": (Backend.ADAPTER, Backend.LOOPBACK),
     "hostile": (Backend.ADAPTER,),
 }
 # What a hostile peer does at random, in equal parts of the time.
@@ -60,10 +60,13 @@ def on_device(seconds: int, seed: int, replay: str) -> int:
 def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
     """Boot what is needed, and run the program there."""
     config = Config(debug=True, backends=NODES[target])
-    names = "a" if target == "connections" else "ab"
-    with Cluster(f"fuzz-{target}{SUFFIX}", config, names=names) as pair:
+    with Cluster(f"fuzz-{target}{SUFFIX}", config) as pair:
         if target != "hostile":
-            say(fuzzing.interface(pair, seconds, seed, replay).stdout)
+            options = "-c" if target == "connections" else ""
+            result = fuzzing.interface(pair, seconds, seed, replay, options)
+            say(result.stdout)
+            never = [name for name, count in fuzzing.successes(result).items() if not count]
+            say(f"fuzz: never succeeded: {', '.join(never) or 'none'}")
             return
         a, b = endpoints.of(pair)
         endpoints.wait_up((a, b))

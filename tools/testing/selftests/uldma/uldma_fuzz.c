@@ -3,10 +3,11 @@
  * Fuzzes the user interface for some time, by sequences of calls of several
  * processes:
  *
- *	uldma_fuzz [-s SECONDS] [-S SEED] [-r STEP,STEP,...] [-p] [-v]
+ *	uldma_fuzz [-s SECONDS] [-S SEED] [-r STEP,STEP,...] [-p] [-c] [-v]
  *	uldma_fuzz serve
  *
- * With -p the second form runs on the node that the adapter joins with this one.
+ * With -c most calls are about connections. With -p the second form runs on the
+ * node that the adapter joins with this one.
  *
  * The first part of a sequence is done one step after the other and compared
  * with the model. Then steps are done at the same time, of which only the
@@ -25,6 +26,8 @@
 #define CORPUS 4096
 #define SEEN_BITS 18
 #define MAX_REPEAT 12
+/* How many times longer it takes at most until messages have crossed. */
+#define MORE 8
 /* No longer than that a failed sequence is made shorter. */
 #define SHORTEN_SECONDS 60
 
@@ -279,6 +282,7 @@ static bool finish(void)
 	const struct order reset = { .op = OP_RESET };
 	struct reply r;
 
+	part();
 	for (int i = 0; i < PROCESSES; i++) {
 		if (worker_tell(&world.workers[i], &reset, 1) ||
 		    worker_answer(&world.workers[i], &r, 1)) {
@@ -304,6 +308,7 @@ static bool finish(void)
 /* Workers that are stuck or dead are of no more use. */
 static void begin_anew(void)
 {
+	part();
 	for (int i = 0; i < PROCESSES; i++) {
 		worker_end(&world.workers[i]);
 		start_worker(i);
@@ -373,9 +378,15 @@ static void shorten(struct sequence *s)
 	}
 }
 
+static __u32 step(struct chance *c, __u32 of_messages)
+{
+	return (draw(c) & ~OF_MESSAGES) | of_messages;
+}
+
 /* A new sequence, or one made of those that were kept. */
 static void make_sequence(struct chance *c, struct sequence *s)
 {
+	__u32 of_messages = one_in(c, 4) ? OF_MESSAGES : 0;
 	const struct sequence *other;
 	int at;
 
@@ -383,7 +394,7 @@ static void make_sequence(struct chance *c, struct sequence *s)
 	if (!corpus_count || one_in(c, 4)) {
 		s->count = STEPS / 4 + below(c, STEPS * 3 / 4);
 		for (int i = 0; i < s->count; i++)
-			s->steps[i] = draw(c);
+			s->steps[i] = step(c, of_messages);
 		return;
 	}
 	other = &corpus[below(c, corpus_count)];
@@ -398,7 +409,7 @@ static void make_sequence(struct chance *c, struct sequence *s)
 	}
 	for (__u64 i = 1 + below(c, 6); i; i--) {
 		at = below(c, s->count + (s->count < STEPS));
-		s->steps[at] = draw(c);
+		s->steps[at] = step(c, of_messages);
 		s->count = at < s->count ? s->count : at + 1;
 	}
 }
@@ -458,13 +469,31 @@ static bool find_devices(bool remote)
 	return world.device_count;
 }
 
+static bool has_succeeded(__u32 number)
+{
+	for (int i = 0; i < call_count; i++)
+		if (calls[i].number == number)
+			return results[i][0];
+	return false;
+}
+
+/* Returns true unless another node would send messages, and none has crossed. */
+static bool messages_crossed(void)
+{
+	for (int i = 0; i < world.device_count; i++)
+		if (world.devices[i].remote)
+			return world.found && has_succeeded(ULDMA_CMD_MSG_SEND) &&
+			       has_succeeded(ULDMA_CMD_MSG_RECV);
+	return true;
+}
+
 static bool fuzz(__u64 seed, int seconds)
 {
 	struct chance c = { .state = seed };
-	time_t limit = time(NULL) + seconds;
+	time_t limit = time(NULL) + seconds, last = limit + MORE * seconds;
 	struct sequence s;
 
-	while (time(NULL) < limit) {
+	while (time(NULL) < limit || (time(NULL) < last && !messages_crossed())) {
 		make_sequence(&c, &s);
 		if (!run(&s)) {
 			printf("# FAILED: %s\n# ", failure);
@@ -480,6 +509,10 @@ static bool fuzz(__u64 seed, int seconds)
 		}
 		keep(&c, &s);
 	}
+	if (!messages_crossed()) {
+		snprintf(failure, sizeof(failure), "no message has crossed, or one way only");
+		return false;
+	}
 	return true;
 }
 
@@ -492,13 +525,15 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && !strcmp(argv[1], "serve"))
 		return serve_peer();
-	while ((option = getopt(argc, argv, "s:S:r:pv")) != -1) {
+	while ((option = getopt(argc, argv, "s:S:r:pcv")) != -1) {
 		if (option == 's')
 			seconds = atoi(optarg);
 		else if (option == 'S')
 			seed = strtoull(optarg, NULL, 0);
 		else if (option == 'p')
 			remote = true;
+		else if (option == 'c')
+			world.of_connections = true;
 		else if (option == 'v')
 			telling = true;
 		else if (option != 'r' || !read_sequence(optarg, &replay))

@@ -10,6 +10,18 @@ static __u32 node(struct chance *c, const struct device *d)
 	return one_in(c, 6) ? below(c, 4) : !d->idle.out_node;
 }
 
+/* Names the endpoint that knows this one, if there is one. */
+static void name_other(struct open_file *o, struct uldma_endpoint_connect *a)
+{
+	const struct object *endpoint = object_of(o, a->handle);
+
+	if (!is_endpoint(endpoint) || !endpoint->other.generation)
+		return;
+	a->node = endpoint->other.node;
+	a->peer_index = endpoint->other.index;
+	a->peer_generation = endpoint->other.generation;
+}
+
 void fill_endpoint(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 		   union uldma_args *a)
 {
@@ -26,13 +38,15 @@ void fill_endpoint(struct chance *c, struct world *w, struct open_file *o, __u32
 		a->endpoint_connect.node = node(c, &w->devices[o->device]);
 		a->endpoint_connect.peer_generation = draw(c);
 		a->endpoint_connect.peer_index = one_in(c, 2) ? edge(c) : below(c, 64);
+		if (!one_in(c, 4))
+			name_other(o, &a->endpoint_connect);
 		break;
 	case ULDMA_CMD_ENDPOINT_DESTROY:
 		a->handle.handle = handle(c, w, o, is_endpoint);
 		break;
 	case ULDMA_CMD_ENDPOINT_WAIT:
 		a->endpoint_wait.handle = handle(c, w, o, is_endpoint);
-		a->endpoint_wait.count = one_in(c, 2) ? edge(c) : 0;
+		a->endpoint_wait.count = one_in(c, 2) ? edge(c) : below(c, 3);
 		a->endpoint_wait.timeout_ns = timeout(c);
 		break;
 	case ULDMA_CMD_CONN_STREAM:
@@ -57,17 +71,20 @@ static void judge_connect(const struct device *d, struct object *endpoint,
 	must(v, ENOTCONN, peer && !(d->idle.out_peers & 1U << a->node));
 }
 
-/* No peer sends: an endpoint receives nothing. */
+/* Only the endpoint that has met another one may receive something. */
 static void judge_wait(const struct order *order, struct object *endpoint,
 		       const struct uldma_endpoint_wait *a, struct verdict *v)
 {
 	must(v, ENOENT, !is_endpoint(endpoint));
 	if (!is_endpoint(endpoint) || !a->count)
 		return;
-	if (endpoint->connected)
+	must(v, ENOTCONN, !endpoint->connected);
+	if (endpoint->met) {
+		may(v, EINTR, order->interrupt);
+		may(v, ETIMEDOUT, a->timeout_ns < PATIENCE);
+	} else if (endpoint->connected) {
 		judge_vain(order, a->timeout_ns, v);
-	else
-		must(v, ENOTCONN, true);
+	}
 }
 
 static void judge_stream(const struct order *order, struct open_file *o,
@@ -124,13 +141,13 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 	}
 }
 
-/* Returns true if an endpoint has not ended. */
-bool is_alive(struct open_file *o, int serial)
+/* Returns an endpoint, or NULL if it has ended. */
+struct object *endpoint_of(struct open_file *o, int serial)
 {
 	for (int i = 0; i < OBJECTS; i++)
 		if (is_endpoint(&o->objects[i]) && o->objects[i].serial == serial)
-			return true;
-	return false;
+			return &o->objects[i];
+	return NULL;
 }
 
 /* The connection names an endpoint, even if no answer comes in time. */
@@ -154,30 +171,61 @@ static const char *apply_stream(struct open_file *o, const union uldma_args *in,
 	return NULL;
 }
 
+static const char *apply_create(struct world *w, struct open_file *o,
+				const struct uldma_endpoint_create *a)
+{
+	const struct device *d = &w->devices[o->device];
+	__u64 page = page_size();
+	struct object new = {
+		.kind = ENDPOINT,
+		.handle = a->out_handle,
+		.stream = a->flags,
+		.parts = { { a->out_ring_offset, page },
+			   { a->out_status_offset, page, .read_only = true } },
+		.serial = ++w->serial,
+	};
+	struct endpoint_name name = {
+		.node = d->idle.out_node,
+		.index = a->out_index,
+		.generation = a->out_generation,
+	};
+
+	if (!a->flags && meet(d, &name))
+		new.other = name;
+	return add_object(o, &new);
+}
+
+static void apply_connect(struct open_file *o, const struct uldma_endpoint_connect *a)
+{
+	struct object *endpoint = object_of(o, a->handle);
+
+	endpoint->connected = true;
+	endpoint->met = endpoint->other.generation &&
+			a->node == endpoint->other.node &&
+			a->peer_index == endpoint->other.index &&
+			a->peer_generation == endpoint->other.generation;
+}
+
 const char *apply_endpoint(struct world *w, struct open_file *o, __u32 number,
 			   const union uldma_args *in, const union uldma_args *out)
 {
-	const struct uldma_endpoint_create *a = &out->endpoint_create;
-	__u64 page = page_size();
+	const struct object *endpoint;
 
 	switch (number) {
 	case ULDMA_CMD_ENDPOINT_CREATE:
-		return add_object(o, &(struct object){
-			.kind = ENDPOINT,
-			.handle = a->out_handle,
-			.stream = a->flags,
-			.parts = { { a->out_ring_offset, page },
-				   { a->out_status_offset, page, .read_only = true } },
-			.serial = ++w->serial,
-		});
+		return apply_create(w, o, &out->endpoint_create);
 	case ULDMA_CMD_ENDPOINT_CONNECT:
-		object_of(o, in->endpoint_connect.handle)->connected = true;
+		apply_connect(o, &in->endpoint_connect);
 		break;
 	case ULDMA_CMD_ENDPOINT_DESTROY:
 		end_object(o, object_of(o, in->handle.handle));
 		break;
 	case ULDMA_CMD_ENDPOINT_WAIT:
-		return out->endpoint_wait.out_completed ? "messages that no peer has sent" : NULL;
+		endpoint = object_of(o, in->endpoint_wait.handle);
+		if (out->endpoint_wait.out_completed && !endpoint->met)
+			return "messages that no peer has sent";
+		w->found += in->endpoint_wait.count && out->endpoint_wait.out_completed;
+		break;
 	case ULDMA_CMD_CONN_STREAM:
 		return apply_stream(o, in, out->conn_stream.out_flags);
 	}

@@ -141,6 +141,14 @@ __u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits
 	return 0;
 }
 
+static bool has_endpoint(const struct open_file *o)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (is_endpoint(&o->objects[i]))
+			return true;
+	return false;
+}
+
 static __u32 method(struct chance *c)
 {
 	static const __u32 usual[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
@@ -197,6 +205,9 @@ static void fill_engine(struct chance *c, struct world *w, struct open_file *o, 
 	case ULDMA_CMD_CONTEXT_CREATE:
 		a->context_create.flags = one_in(c, 4);
 		a->context_create.method = method(c);
+		/* Messages need it. */
+		if (has_endpoint(o) && !one_in(c, 4))
+			a->context_create.method = ULDMA_METHOD_QUEUE;
 		break;
 	case ULDMA_CMD_CONTEXT_MAP_OUT:
 		a->map_out.src = handle(c, w, o, is_region);

@@ -4,15 +4,25 @@
  */
 #include "uldma_fuzz_model.h"
 
-static int pick_call(struct chance *c)
+/* How much more often calls about connections are made, if most calls are. */
+#define MANY_TIMES 8
+
+static int weight(const struct world *w, const struct call *call)
+{
+	bool is_favoured = !strncmp(call->name, "CONN_", 5);
+
+	return call->weight * (w->of_connections && is_favoured ? MANY_TIMES : 1);
+}
+
+static int pick_call(struct chance *c, const struct world *w)
 {
 	int total = 0, at;
 
 	for (int i = 0; i < call_count; i++)
-		total += calls[i].weight;
+		total += weight(w, &calls[i]);
 	at = below(c, total);
 	for (int i = 0; i < call_count; i++) {
-		at -= calls[i].weight;
+		at -= weight(w, &calls[i]);
 		if (at < 0)
 			return i;
 	}
@@ -162,14 +172,64 @@ static bool suit(struct chance *c, struct world *w, int process, struct order *o
 	return false;
 }
 
+static bool has_met(const struct object *o)
+{
+	return is_endpoint(o) && o->other.generation;
+}
+
+/* Returns the call that brings messages of an open file forward. */
+static __u32 next_of_messages(struct chance *c, const struct open_file *o)
+{
+	static const __u32 last[] = {
+		ULDMA_CMD_MSG_SEND, ULDMA_CMD_MSG_RECV, ULDMA_CMD_ENDPOINT_WAIT,
+	};
+
+	if (!has_object(o, has_met))
+		return ULDMA_CMD_ENDPOINT_CREATE;
+	if (!has_object(o, is_connected))
+		return ULDMA_CMD_ENDPOINT_CONNECT;
+	if (!has_object(o, is_receiver) || !has_object(o, is_sender))
+		return ULDMA_CMD_MSG_SLOTS;
+	return o->context ? last[below(c, ARRAY_SIZE(last))] : ULDMA_CMD_CONTEXT_CREATE;
+}
+
+/* One that the process has opened to the other node, or -1. */
+static int file_of_messages(const struct world *w, int process)
+{
+	for (int i = 0; i < OPEN_FILES; i++)
+		if (w->open_files[i].holders & 1U << process &&
+		    w->open_files[i].owner == process &&
+		    w->devices[w->open_files[i].device].remote)
+			return i;
+	return -1;
+}
+
+/* Finds what is missing for a message. */
+static bool bring_forward(struct chance *c, struct world *w, int process, struct order *o)
+{
+	int at = file_of_messages(w, process);
+	__u32 number;
+
+	if (at < 0)
+		return false;
+	number = next_of_messages(c, &w->open_files[at]);
+	for (o->call = 0; calls[o->call].number != number; o->call++)
+		;
+	o->open_file = at;
+	return true;
+}
+
 /* Most often a call for which there is an open file that suits. */
-static void pick(struct chance *c, struct world *w, int process, struct order *o)
+static void pick(struct chance *c, struct world *w, int process, struct order *o,
+		 bool of_messages)
 {
 	int tries = one_in(c, 6) ? 0 : 10;
 
-	o->call = pick_call(c);
+	if (of_messages && bring_forward(c, w, process, o))
+		return;
+	o->call = pick_call(c, w);
 	while (tries-- && !suit(c, w, process, o))
-		o->call = pick_call(c);
+		o->call = pick_call(c, w);
 }
 
 /* Returns true if a number is an ioctl of the interface. */
@@ -181,13 +241,14 @@ static bool is_call(unsigned long cmd)
 	return false;
 }
 
-static void make_ioctl(struct chance *c, struct world *w, int process, struct order *o)
+static void make_ioctl(struct chance *c, struct world *w, int process, struct order *o,
+		       bool of_messages)
 {
 	struct open_file *open_file;
 	const struct call *call;
 
 	o->op = OP_IOCTL;
-	pick(c, w, process, o);
+	pick(c, w, process, o, of_messages);
 	open_file = &w->open_files[o->open_file];
 	if (is_full(w, open_file, calls[o->call].number))
 		o->call = 1;
@@ -195,7 +256,7 @@ static void make_ioctl(struct chance *c, struct world *w, int process, struct or
 	o->cmd = _IO(ULDMA_TYPE, call->number);
 	o->args.size = call->size;
 	fill(c, w, open_file, call->number, &o->args);
-	if (call->size && one_in(c, 4))
+	if (call->size && one_in(c, of_messages ? 16 : 4))
 		mutate(c, o);
 	/* Another call takes another structure, so the model would not know its answer. */
 	if (o->cmd != _IO(ULDMA_TYPE, call->number) && is_call(o->cmd))
@@ -204,7 +265,8 @@ static void make_ioctl(struct chance *c, struct world *w, int process, struct or
 	o->interrupt = can_wait(o) && (!open_file->nonblock || has_timeout(call->number));
 }
 
-static void make_open(struct chance *c, struct world *w, int place, struct order *o)
+static void make_open(struct chance *c, struct world *w, int place, struct order *o,
+		      bool of_messages)
 {
 	o->op = OP_OPEN;
 	o->open_file = place;
@@ -212,6 +274,9 @@ static void make_open(struct chance *c, struct world *w, int place, struct order
 	o->b = below(c, w->device_count);
 	if (!w->devices[o->b].engine && one_in(c, 3))
 		o->b = 0;
+	for (int i = 0; i < w->device_count && of_messages; i++)
+		if (w->devices[i].remote)
+			o->b = i;
 	memcpy(o->args.bytes, w->devices[o->b].path, sizeof(w->devices[o->b].path));
 }
 
@@ -317,15 +382,25 @@ static int free_place(const struct world *w)
 	return -1;
 }
 
+/* The first kinds of orders that open a file, and that make a call. */
+#define KIND_OPEN 4
+#define KIND_CALL 63
+
 /* Makes an order from a number; the process that is to do it. */
 int make_order(struct world *w, __u32 step, struct order *o)
 {
 	struct chance c = { .state = step };
+	bool of_messages = step & OF_MESSAGES && !one_in(&c, 8);
 	int process = one_in(&c, 2) ? 0 : below(&c, PROCESSES), place = free_place(w);
 	__u64 kind = below(&c, 200);
 
+	if (of_messages) {
+		process = 0;
+		kind = file_of_messages(w, process) < 0 ? KIND_OPEN : KIND_CALL;
+	}
+
 	*o = (struct order){ };
-	if (kind < 4 && make_share(&c, w, process, o))
+	if (kind < KIND_OPEN && make_share(&c, w, process, o))
 		return process;
 	*o = (struct order){ .open_file = pick_file(&c, w, process) };
 	if (o->open_file < 0 && place < 0) {
@@ -335,7 +410,7 @@ int make_order(struct world *w, __u32 step, struct order *o)
 	}
 	if (o->open_file < 0 || (kind < 10 && place >= 0)) {
 		*o = (struct order){ };
-		make_open(&c, w, place, o);
+		make_open(&c, w, place, o, of_messages);
 		return process;
 	}
 	if (kind < 13) {
@@ -357,11 +432,11 @@ int make_order(struct world *w, __u32 step, struct order *o)
 		o->interrupt = !w->open_files[o->open_file].nonblock;
 	} else if (kind < 62) {
 		o->op = OP_POLL;
-	} else if (kind < 63) {
+	} else if (kind < KIND_CALL) {
 		o->op = OP_DIE;
 	} else {
 		o->args = (union uldma_args){ };
-		make_ioctl(&c, w, process, o);
+		make_ioctl(&c, w, process, o, of_messages);
 	}
 	return process;
 }

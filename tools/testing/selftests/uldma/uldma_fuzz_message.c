@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The part of the fuzzer's model that knows message slots: which are free, and how
- * far the device can get in the queue of the context. No peer sends, and whether a
- * message has ended is known only where it cannot have.
+ * far the device can get in the queue of the context. Whether a message has come or has
+ * ended is known only where it cannot have.
  */
 #include "uldma_fuzz_model.h"
 
@@ -43,6 +43,8 @@ static void judge_slots(struct open_file *o, int process, const struct device *d
 	must(v, ENOENT, !is_endpoint(object_of(o, a->endpoint)));
 	if (v->fails)
 		return;
+	/* A message may have come. */
+	may(v, EBUSY, a->flags & ULDMA_MSG_RECEIVE && object_of(o, a->endpoint)->met);
 	must(v, ENOSPC, pages > d->idle.out_max_pages);
 	may(v, ENOMEM, process == POOR);
 }
@@ -59,7 +61,7 @@ static void judge_send(struct world *w, int process, const struct order *order,
 	if (v->fails)
 		return;
 	slots = &object->slots;
-	must(v, ENOENT, !is_alive(o, object->source));
+	must(v, ENOENT, !endpoint_of(o, object->source));
 	must(v, ENXIO, !o->context);
 	must(v, EINVAL, o->context && o->method != ULDMA_METHOD_QUEUE);
 	must(v, EMSGSIZE, a->length > slots->bytes);
@@ -77,22 +79,27 @@ static void judge_send(struct world *w, int process, const struct order *order,
 	may(v, ETIMEDOUT, busy && a->timeout_ns < PATIENCE);
 }
 
-static void judge_receive(const struct order *order, struct open_file *o,
-			  const struct uldma_msg_recv *a, struct verdict *v)
+static void judge_receive(struct world *w, int process, const struct order *order,
+			  struct open_file *o, const struct uldma_msg_recv *a, struct verdict *v)
 {
-	const struct object *object = object_of(o, a->slots), *endpoint = NULL;
+	const struct object *object = object_of(o, a->slots), *endpoint;
 
 	must(v, EINVAL, is_sender(object));
 	must(v, ENOENT, !is_sender(object) && !is_receiver(object));
 	if (v->fails)
 		return;
-	for (int i = 0; i < OBJECTS; i++)
-		if (is_endpoint(&o->objects[i]) && o->objects[i].serial == object->source)
-			endpoint = &o->objects[i];
+	endpoint = endpoint_of(o, object->source);
 	must(v, ENOENT, !endpoint);
 	must(v, ENOTCONN, endpoint && !endpoint->connected);
-	if (endpoint && endpoint->connected)
+	if (endpoint && endpoint->met) {
+		may(v, EINTR, order->interrupt);
+		may(v, ETIMEDOUT, a->timeout_ns < PATIENCE);
+		/* The ring is mapped, and a message may fit in the first bytes. */
+		may(v, EIO, true);
+		may(v, EFAULT, a->length && !is_mapped(w, process, a->addr, a->length, true));
+	} else if (endpoint && endpoint->connected) {
 		judge_vain(order, a->timeout_ns, v);
+	}
 }
 
 void judge_message(struct world *w, int process, const struct order *order, struct open_file *o,
@@ -106,7 +113,7 @@ void judge_message(struct world *w, int process, const struct order *order, stru
 		judge_send(w, process, order, o, &a->msg_send, v);
 		break;
 	case ULDMA_CMD_MSG_RECV:
-		judge_receive(order, o, &a->msg_recv, v);
+		judge_receive(w, process, order, o, &a->msg_recv, v);
 		break;
 	}
 }
@@ -127,6 +134,7 @@ const char *apply_message(struct open_file *o, __u32 number, const union uldma_a
 			  const union uldma_args *out)
 {
 	const struct uldma_msg_slots *a = &out->msg_slots;
+	const struct object *endpoint;
 
 	switch (number) {
 	case ULDMA_CMD_MSG_SLOTS:
@@ -144,7 +152,10 @@ const char *apply_message(struct open_file *o, __u32 number, const union uldma_a
 		apply_send(o, &in->msg_send);
 		break;
 	case ULDMA_CMD_MSG_RECV:
-		return "a message that no peer has sent";
+		endpoint = endpoint_of(o, object_of(o, in->msg_recv.slots)->source);
+		if (!endpoint->met)
+			return "a message that no peer has sent";
+		break;
 	}
 	return NULL;
 }

@@ -19,6 +19,7 @@
 #include <sys/types.h>
 
 #include "uldma_args.h"
+#include "uldma_fuzz_meet.h"
 #include "uldma_utils.h"
 
 #define PROCESSES 3
@@ -39,6 +40,8 @@
 #define EXCHANGE_PAGES 4
 #define ARENA 0x100000000000UL
 #define STEPS 128
+/* Bit of a step: it brings messages forward, for which many calls have to come together. */
+#define OF_MESSAGES (1U << 31)
 #define RACERS 4
 #define NAMES 3
 #define PORTS 3
@@ -235,6 +238,8 @@ struct slots {
  * @serial: number of a created segment, or of an endpoint
  * @stream: the endpoint is one of a stream
  * @connected: the endpoint is connected
+ * @other: the endpoint of the other node that knows this one, if its generation is not zero
+ * @met: the endpoint is connected to that
  * @pages: of exchangeable memory
  * @slots: of messages
  */
@@ -253,6 +258,8 @@ struct object {
 	int serial;
 	bool stream;
 	bool connected;
+	struct endpoint_name other;
+	bool met;
 	struct exchange_page pages[EXCHANGE_PAGES];
 	struct slots slots;
 };
@@ -405,6 +412,10 @@ struct world {
 	struct process processes[PROCESSES];
 	struct worker workers[PROCESSES];
 	int serial;
+	/* Most calls are about connections. */
+	bool of_connections;
+	/* Calls that have found messages. */
+	unsigned long found;
 };
 
 /* Errors that a call has to fail with one of, and those that it may have. */
@@ -487,6 +498,7 @@ is_it is_region;
 is_it is_segment;
 is_it is_exchangeable;
 is_it is_endpoint;
+is_it is_connected;
 is_it is_stream;
 is_it is_sender;
 is_it is_receiver;
@@ -516,7 +528,7 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 		    const union uldma_args *a, struct verdict *v);
 const char *apply_endpoint(struct world *w, struct open_file *o, __u32 number,
 			   const union uldma_args *in, const union uldma_args *out);
-bool is_alive(struct open_file *o, int serial);
+struct object *endpoint_of(struct open_file *o, int serial);
 void note_named(struct open_file *o, const union uldma_args *a);
 
 /* uldma_fuzz_message.c */
@@ -537,6 +549,10 @@ const char *apply_exchange(struct open_file *o, __u32 number, const union uldma_
 			   const union uldma_args *out);
 const char *apply_access(struct open_file *o, const struct mapping *m, __u64 offset, bool store,
 			 long signal);
+
+/* uldma_fuzz_meet.c */
+bool meet(const struct device *d, struct endpoint_name *name);
+void part(void);
 
 /* uldma_fuzz_serve.c */
 int serve_peer(void);

@@ -88,6 +88,10 @@ int serve_peer(void)
 		if (pid < 0)
 			return 1;
 	}
+	if (!fork()) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		meet_all();
+	}
 	printf("ready\n");
 	fflush(stdout);
 	for (;;)

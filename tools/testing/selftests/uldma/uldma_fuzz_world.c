@@ -43,6 +43,11 @@ bool is_endpoint(const struct object *object)
 	return object && object->kind == ENDPOINT;
 }
 
+bool is_connected(const struct object *object)
+{
+	return is_endpoint(object) && object->connected;
+}
+
 bool is_stream(const struct object *object)
 {
 	return is_endpoint(object) && object->stream;
