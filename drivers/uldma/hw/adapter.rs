@@ -8,7 +8,6 @@ use kernel::{
         Device, //
     },
     devres::Devres,
-    io::poll::read_poll_timeout,
     new_mutex,
     page::{
         PAGE_SHIFT,
@@ -16,8 +15,7 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::Mutex,
-    time::Delta, //
+    sync::Mutex, //
 };
 
 use super::{
@@ -32,7 +30,6 @@ use super::{
         ContextRegister,
         Control,
         ControlRegister,
-        DeviceStatus,
         EventCauses,
         Invalidation,
         KernelAddress,
@@ -45,7 +42,6 @@ use super::{
     },
     registers::{
         wake,
-        ControlBar,
         Registers, //
     },
     section_size,
@@ -74,12 +70,15 @@ use crate::{
             eopnotsupp, //
         },
         pci::clear_master,
-        wakeup,
         window::Window, //
     },
     params,
     uapi, //
 };
+
+mod wait;
+
+use wait::wait_ready;
 
 /// The registers of one context.
 type ContextBlock = Block<ControlRegister, ContextRegister>;
@@ -92,9 +91,6 @@ type OfNodes<T, A> = Array<ControlRegister, T, A, MAX_NODES>;
 
 /// Value of registers when the device is no longer on the bus.
 const GONE: u32 = u32::MAX;
-
-/// Timeout of requests to the device.
-const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// log2 of the maximum number of page entries in use.
 const MAX_PAGE_SHIFT: u32 = 24;
@@ -280,34 +276,6 @@ impl Adapter {
         self.has_network_vector
     }
 
-    /// Waits until `register` has none of the bits of `mask`; bounded.
-    ///
-    /// A device that has left the bus reads as all ones. That is no proof that it does no DMA, so
-    /// it counts as a timeout.
-    fn wait_clear(
-        &self,
-        dev: &Device<Bound>,
-        mut register: impl FnMut() -> Result<u32>,
-        mask: u32,
-    ) -> Result {
-        let mut read = || match register()? {
-            // Another waiter has timed out.
-            _ if self.health.is_sick() => Err(ETIMEDOUT),
-            GONE => Err(self.health.timed_out(dev)),
-            value => Ok(value),
-        };
-        // Most requests are complete already, and reading the time is not free.
-        if read().is_ok_and(|value| value & mask == 0) {
-            return Ok(());
-        }
-        self.health.check()?;
-        let result = read_poll_timeout(read, |value| value & mask == 0, wakeup::cost(), TIMEOUT);
-        match result {
-            Err(ETIMEDOUT) if !self.health.is_sick() => Err(self.health.timed_out(dev)),
-            result => result.map(drop),
-        }
-    }
-
     fn invalidate(&self, dev: &Device<Bound>, what: Invalidation) -> Result {
         let bar = self.registers.access(dev)?;
         let _guard = self.invalidate.lock();
@@ -333,19 +301,6 @@ impl Adapter {
         self.geometry.check_peer(peer)?;
         array.at(usize::try_from(peer)?).ok_or(EINVAL)
     }
-}
-
-fn wait_ready(bar: &ControlBar<'_>) -> Result {
-    let value = read_poll_timeout(
-        || Ok(bar.read(reg::STATUS)),
-        |value| value.contains(DeviceStatus::READY),
-        wakeup::cost(),
-        TIMEOUT,
-    )?;
-    if value.bits() == GONE {
-        return Err(ENODEV);
-    }
-    Ok(())
 }
 
 /// The errno for a refusal of the kernel's context.
