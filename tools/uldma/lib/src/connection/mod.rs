@@ -3,6 +3,7 @@
 //! Connections: byte streams between memory of this node and memory of a peer. With an engine, the
 //! processor copies no data.
 
+mod connect;
 mod info;
 pub(crate) mod kind;
 mod listener;
@@ -22,34 +23,13 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
 use crate::chunk::{Chunk, Chunks};
-use crate::retry::Backoff;
 use crate::wakeup::LONGEST_SLEEP;
-use crate::{sys, uapi, Device, Error, Peer, Result};
+use crate::{sys, uapi, Device, Error, Result};
 
+pub use connect::ConnectOptions;
 pub use info::{ConnectionInfo, ConnectionState};
 pub use listener::Listener;
 pub use stream::{Receiving, Sending, Stream, StreamOptions};
-
-/// Options of [`Device::connect`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectOptions {
-    /// True if the receiver moves the data, in both directions, instead of the sender.
-    pub pull: bool,
-    /// Retry until the timeout if no process listens (yet), or the link is down.
-    pub retry: bool,
-    /// Limit of the time for the peer's answer.
-    pub timeout: Duration,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            pull: false,
-            retry: false,
-            timeout: Duration::from_secs(10),
-        }
-    }
-}
 
 /// The condition that [`Connection::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,48 +122,6 @@ struct Unsent {
 }
 
 impl Device {
-    /// Connects to the process that listens at a port of a peer, through an open file of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN
-    /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
-    /// cannot move data here, ENOSPC when as many earlier connects wait for their answers, EDQUOT
-    /// when this user has as many connections as it may.
-    /// [`Error::Timeout`] instead of the first two, with [`ConnectOptions::retry`].
-    /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
-    pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
-        let connection = Connection::new(self.reopen()?);
-        let backoff = Backoff::within(options.timeout);
-        loop {
-            let left = backoff.left();
-            let argument = uapi::uldma_conn_connect {
-                flags: if options.pull {
-                    uapi::ULDMA_CONNECT_PULL
-                } else {
-                    0
-                },
-                peer: peer.field(),
-                port,
-                timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
-                ..Default::default()
-            };
-            let errno = match sys::conn_connect(connection.as_fd(), argument) {
-                Ok(_) => return Ok(connection),
-                Err(errno) => errno,
-            };
-            let again = match errno {
-                Errno::EINTR => !left.is_zero(),
-                Errno::ECONNREFUSED | Errno::ENOTCONN => options.retry && backoff.pause(),
-                _ => false,
-            };
-            if !again {
-                let error = not_connected(peer, port, options, errno);
-                return Err(self.about_peer(peer, error));
-            }
-        }
-    }
-
     /// Listens at a port for one connection, which the result becomes: see
     /// [`Connection::wait_connected`].
     ///
@@ -511,21 +449,6 @@ impl AsFd for Connection {
     }
 }
 
-/// Builds the error of a failed connect(). After retries it is a timeout.
-fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -> Error {
-    let what = match errno {
-        Errno::ECONNREFUSED if options.retry => {
-            format!("listener with room at port {port} of {peer}")
-        }
-        Errno::ENOTCONN if options.retry => format!("link to {peer}"),
-        _ => return Error::connection(format!("connect to port {port} of {peer}"), errno),
-    };
-    Error::Timeout {
-        what,
-        after: options.timeout,
-    }
-}
-
 /// Posts memory to the kernel. The caller's lock keeps the library's order equal to the kernel's.
 fn post(
     queue: &mut Chunks,
@@ -583,26 +506,5 @@ fn poll_until(
             Ok(_) => return Ok(fds[0].revents().unwrap_or(PollFlags::empty())),
             Err(errno) => return Err(Error::system("wait", errno)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn asking_again_in_vain_is_a_timeout() {
-        let error = |retry, errno| {
-            let options = ConnectOptions {
-                retry,
-                ..Default::default()
-            };
-            not_connected(Peer::node(1), 7, options, errno).to_string()
-        };
-        let refused = "no listener with room at port 7 of node 1 within 10s";
-        assert_eq!(error(true, Errno::ECONNREFUSED), refused);
-        assert_eq!(error(true, Errno::ENOTCONN), "no link to node 1 within 10s");
-        assert!(error(false, Errno::ECONNREFUSED).starts_with("connect to port 7 of node 1: "));
-        assert!(error(true, Errno::ENODEV).starts_with("connect to port 7 of node 1: "));
     }
 }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The side that connects.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::Connection;
+use crate::retry::Backoff;
+use crate::{sys, uapi, Device, Error, Peer, Result};
+
+/// Options of [`Device::connect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// True if the receiver moves the data, in both directions, instead of the sender.
+    pub pull: bool,
+    /// Retry until the timeout if no process listens (yet), or the link is down.
+    pub retry: bool,
+    /// Limit of the time for the peer's answer.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            pull: false,
+            retry: false,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Device {
+    /// Connects to the process that listens at a port of a peer, through an open file of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN
+    /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
+    /// cannot move data here, ENOSPC when as many earlier connects wait for their answers, EDQUOT
+    /// when this user has as many connections as it may.
+    /// [`Error::Timeout`] instead of the first two, with [`ConnectOptions::retry`].
+    /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
+    pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
+        let connection = Connection::new(self.reopen()?);
+        let backoff = Backoff::within(options.timeout);
+        loop {
+            let left = backoff.left();
+            let argument = uapi::uldma_conn_connect {
+                flags: if options.pull {
+                    uapi::ULDMA_CONNECT_PULL
+                } else {
+                    0
+                },
+                peer: peer.field(),
+                port,
+                timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+                ..Default::default()
+            };
+            let errno = match sys::conn_connect(connection.as_fd(), argument) {
+                Ok(_) => return Ok(connection),
+                Err(errno) => errno,
+            };
+            let again = match errno {
+                Errno::EINTR => !left.is_zero(),
+                Errno::ECONNREFUSED | Errno::ENOTCONN => options.retry && backoff.pause(),
+                _ => false,
+            };
+            if !again {
+                let error = not_connected(peer, port, options, errno);
+                return Err(self.about_peer(peer, error));
+            }
+        }
+    }
+}
+
+/// Builds the error of a failed connect(). After retries it is a timeout.
+fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -> Error {
+    let what = match errno {
+        Errno::ECONNREFUSED if options.retry => {
+            format!("listener with room at port {port} of {peer}")
+        }
+        Errno::ENOTCONN if options.retry => format!("link to {peer}"),
+        _ => return Error::connection(format!("connect to port {port} of {peer}"), errno),
+    };
+    Error::Timeout {
+        what,
+        after: options.timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_again_in_vain_is_a_timeout() {
+        let error = |retry, errno| {
+            let options = ConnectOptions {
+                retry,
+                ..Default::default()
+            };
+            not_connected(Peer::node(1), 7, options, errno).to_string()
+        };
+        let refused = "no listener with room at port 7 of node 1 within 10s";
+        assert_eq!(error(true, Errno::ECONNREFUSED), refused);
+        assert_eq!(error(true, Errno::ENOTCONN), "no link to node 1 within 10s");
+        assert!(error(false, Errno::ECONNREFUSED).starts_with("connect to port 7 of node 1: "));
+        assert!(error(true, Errno::ENODEV).starts_with("connect to port 7 of node 1: "));
+    }
+}
