@@ -74,11 +74,8 @@ impl Turnaround {
     }
 }
 
-/// Returns the cost that follows `known`, or the first one, after one more `sample`.
-pub(super) fn followed(known: Option<i64>, sample: i64) -> i64 {
-    let Some(known) = known else {
-        return wakeup::bounded(sample);
-    };
+/// Returns the cost that follows the `known` one after one more `sample`.
+pub(super) fn followed(known: i64, sample: i64) -> i64 {
     let sample = sample.min(known.saturating_mul(2));
     wakeup::bounded(known + (sample - known) / WEIGHT)
 }
@@ -161,27 +158,17 @@ mod tests {
             near.rang(0);
             assert_eq!(near.received(5000, turnaround), None);
         }
-        assert_eq!(followed(Some(8000), i64::MAX), 9000);
-        assert_eq!(followed(Some(8000), 8000), 8000);
-        assert_eq!(followed(Some(8000), 1), 7001);
-        assert_eq!(
-            followed(Some(i64::MAX), i64::MAX),
-            wakeup::bounded(i64::MAX)
-        );
-        assert_eq!(followed(None, -1), wakeup::bounded(-1));
+        assert_eq!(followed(8000, i64::MAX), 9000);
+        assert_eq!(followed(8000, 8000), 8000);
+        assert_eq!(followed(8000, 1), 7001);
+        assert_eq!(followed(i64::MAX, i64::MAX), wakeup::bounded(i64::MAX));
     }
 
     #[test]
     fn the_cost_follows_what_is_in_use() {
-        let ring_30_us = 30_000;
-        let mut known = None;
-        for _ in 0..8 {
-            known = Some(followed(known, ring_30_us));
-        }
-        assert_eq!(known, Some(ring_30_us));
-        let mut messages = 0;
-        while known < Some(900_000) {
-            known = Some(followed(known, 1_000_000));
+        let (mut known, mut messages) = (30_000, 0);
+        while known < 900_000 {
+            known = followed(known, 1_000_000);
             messages += 1;
         }
         assert!(messages < 50);

@@ -89,11 +89,7 @@ impl Peer {
         if params::wakeup().is_some() {
             return;
         }
-        let known = match self.doorbell_cost.load(Relaxed) {
-            0 => None,
-            cost => Some(cost),
-        };
-        let cost = turnaround::followed(known, sample);
+        let cost = turnaround::followed(self.doorbell_cost().as_nanos(), sample);
         self.doorbell_cost.store(cost, Relaxed);
     }
 
