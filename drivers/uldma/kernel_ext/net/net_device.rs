@@ -131,8 +131,8 @@ pub(crate) struct QueueStats {
 
 /// A device whose packets a driver sends and receives.
 ///
-/// All methods but `open`, `stop` and `vector` are called with bottom halves disabled, or in contexts that must
-/// not sleep.
+/// All methods but `open`, `stop` and `vector` are called with bottom halves disabled, or in
+/// contexts that must not sleep.
 pub(crate) trait Driver: Send + Sync + Sized + 'static {
     /// Prepares for packets; the administrator has set the device up. May sleep.
     fn open(&self, handle: Handle<'_>) -> Result;

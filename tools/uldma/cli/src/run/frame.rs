@@ -59,7 +59,7 @@ impl Frame {
         Self(vec![0; HEADER + LONGEST])
     }
 
-    /// Reads what there is of the input. Returns the frame; one of no bytes at the end.
+    /// Waits for input, and reads what has arrived. Returns the frame; one of no bytes at the end.
     pub(super) fn read(&mut self, mut input: impl Read) -> io::Result<Filled<'_>> {
         let (header, data) = self.0.split_at_mut(HEADER);
         let length = loop {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who listens at a port of TCP: peers must not get to a program of another user.
+//! Finds the users whose programs listen at a port of TCP. A peer must not get to a program of a user
+//! other than that of `uldma run`.
 
 use std::fs;
 
