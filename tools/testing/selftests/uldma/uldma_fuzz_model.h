@@ -41,7 +41,7 @@
 #define ARENA 0x100000000000UL
 #define STEPS 128
 /* Bit of a step: it brings messages forward, for which many calls have to come together. */
-#define OF_MESSAGES (1U << 31)
+#define OF_MESSAGES 0x80000000U
 #define RACERS 4
 #define NAMES 3
 #define PORTS 3
