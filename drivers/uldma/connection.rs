@@ -174,10 +174,11 @@ impl Connection {
         }
     }
 
-    /// Wakes all waiters if memory can be reaped or the end has begun.
-    fn wake_if_ready(&self, state: &State) {
-        let ready = state.sending.stream.has_ready() || state.receiving.stream.has_ready();
-        if ready || state.reset || state.closing.has_begun() {
+    /// Wakes all waiters if more memory can be reaped or the end has begun.
+    fn wake_if_ready(&self, state: &mut State) {
+        let sent = state.sending.stream.has_news();
+        let received = state.receiving.stream.has_news();
+        if sent || received || state.reset || state.closing.has_begun() {
             self.wake(state);
         }
     }

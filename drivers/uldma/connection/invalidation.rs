@@ -80,7 +80,7 @@ impl Invalidation {
         let stream = &mut state.half(self.direction).stream;
         if let Some(buffer) = stream.invalidated(|buffer| buffer.region() == Ok(region)) {
             buffer.set_region_state(outcome.check());
-            self.connection.wake_if_ready(&state);
+            self.connection.wake_if_ready(&mut state);
         }
     }
 }

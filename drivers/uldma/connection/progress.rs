@@ -114,7 +114,7 @@ impl Connection {
         }
         if turn.progress {
             if phase == state.phase {
-                self.wake_if_ready(&state);
+                self.wake_if_ready(&mut state);
             } else {
                 self.wake(&state);
             }

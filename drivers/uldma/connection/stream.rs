@@ -65,6 +65,8 @@ pub(super) struct Stream<B> {
     finished: KVec<B>,
     /// Total number of bytes that were moved.
     total: u64,
+    /// The total when waiters were woken last, if no call has tried to reap since.
+    told: Option<u64>,
 }
 
 /// Bytes of one buffer to move or to offer.
@@ -82,6 +84,7 @@ impl<B> Stream<B> {
             posted: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
             finished: KVec::with_capacity(MAX_BUFFERS, GFP_KERNEL_ACCOUNT)?,
             total: 0,
+            told: None,
         })
     }
 
@@ -195,6 +198,7 @@ impl<B> Stream<B> {
 
     /// Reaps at most `limit` moved bytes. Returns address and length.
     pub(super) fn reap(&mut self, limit: u64) -> Option<(u64, u64)> {
+        self.told = None;
         let mut range: Option<(u64, u64)> = None;
         while let Some(first) = self.posted.first_mut() {
             let ready = first.ready();
@@ -231,6 +235,14 @@ impl<B> Stream<B> {
     /// Returns true if bytes can be reaped.
     pub(super) fn has_ready(&self) -> bool {
         self.posted.first().is_some_and(|posted| posted.ready() > 0)
+    }
+
+    /// Returns true if bytes can be reaped of which waiters were not told, and notes that they are
+    /// told now.
+    pub(super) fn has_news(&mut self) -> bool {
+        let ready = self.has_ready().then_some(self.total);
+        let told = core::mem::replace(&mut self.told, ready);
+        ready.is_some() && ready != told
     }
 
     /// Returns true if bytes can be reaped after an invalidation only.
@@ -353,6 +365,44 @@ mod tests {
             left -= length;
         }
         stream.moved(bytes)
+    }
+
+    #[test]
+    fn waiters_are_told_once_of_what_is_ready() -> Result {
+        let mut stream = stream(&[(1000, 100), (5000, 10)])?;
+        assert!(!stream.has_news());
+        run(&mut stream, 50)?;
+        assert!(stream.has_news());
+        // Other progress of the connection is no news of this direction.
+        assert!(!stream.has_news());
+        run(&mut stream, 50)?;
+        assert!(stream.has_news() && !stream.has_news());
+        // A call that takes a part may wait for the rest, which is there.
+        assert_eq!(stream.reap(30), Some((1000, 30)));
+        assert!(stream.has_news());
+        Ok(())
+    }
+
+    #[test]
+    fn what_an_invalidation_withholds_is_news_after_it() -> Result {
+        let mut stream = Stream::new()?;
+        for number in 0..2 {
+            let posted = stream.post(number, (u64::from(number) * 1000, 100), true);
+            posted.map_err(|_| ENOSPC)?;
+        }
+        run(&mut stream, 200)?;
+        assert!(!stream.has_news());
+        for number in 0..2 {
+            assert_eq!(stream.next_to_invalidate().copied(), Some(number));
+            stream.invalidation_requested();
+        }
+        assert!(stream.invalidated(|buffer| *buffer == 0).is_some());
+        assert!(stream.has_news());
+        // The second one is withheld when a call has reaped the first, and no byte is moved later.
+        assert_eq!(stream.reap(1000), Some((0, 100)));
+        assert!(stream.invalidated(|buffer| *buffer == 1).is_some());
+        assert!(stream.has_news());
+        Ok(())
     }
 
     #[test]
