@@ -70,6 +70,8 @@ mod budget;
 mod doorbells;
 mod pace;
 mod run;
+#[cfg(CONFIG_KUNIT = "y")]
+mod tests;
 
 use pace::Pace;
 
@@ -174,6 +176,9 @@ pub(crate) struct ProgressWorker {
     left_awake: Atomic<bool>,
     /// The timer is armed.
     timer_armed: Atomic<bool>,
+    /// Since this node fell asleep last, the timer was started: peers do not ring, or commands in
+    /// flight do not interrupt, so the work item has to run when it expires.
+    must_run: Atomic<bool>,
     #[pin]
     timer: HrTimer<ProgressWorker>,
     /// Stops the timer when dropped.
@@ -217,7 +222,9 @@ impl HrTimerCallback for ProgressWorker {
             return HrTimerRestart::Restart;
         }
         this.timer_armed.store(false, Relaxed);
-        Arc::from(this).schedule();
+        if this.must_run.load(Relaxed) {
+            Arc::from(this).schedule();
+        }
         HrTimerRestart::NoRestart
     }
 }
@@ -276,6 +283,7 @@ impl ProgressWorker {
             pollers: Atomic::new(0),
             left_awake: Atomic::new(false),
             timer_armed: Atomic::new(false),
+            must_run: Atomic::new(false),
             timer <- HrTimer::new(),
             timer_handle <- new_mutex!(None, "uldma::ProgressWorker::timer_handle"),
             work <- new_work!("uldma::ProgressWorker::work"),
@@ -470,7 +478,11 @@ impl ProgressWorker {
     /// As [`ProgressOps::set_asleep`].
     fn set_asleep(&self, ops: &dyn ProgressOps, asleep: bool) -> bool {
         self.awake.store(!asleep, Relaxed);
-        ops.set_asleep(asleep)
+        let found = ops.set_asleep(asleep);
+        if asleep && !found {
+            self.must_run.store(false, Relaxed);
+        }
+        found
     }
 
     /// Has peers ring again, unless another thread is running, which will do so.
@@ -497,6 +509,7 @@ impl ProgressWorker {
     /// Arms the timer, which queues the work item if no call polls any more.
     fn poll_soon(self: &Arc<Self>) {
         self.left_awake.store(true, Relaxed);
+        self.must_run.store(true, Relaxed);
         if self.timer_armed.xchg(true, Full) {
             return;
         }
@@ -508,9 +521,11 @@ impl ProgressWorker {
         }
     }
 
-    /// Queues the work item at once instead of by the timer, since a program is about to sleep.
+    /// Queues the work item at once instead of by the timer, since a program is about to sleep. If
+    /// its own call has polled and this node has fallen asleep, there is nothing to do.
     pub(crate) fn poll_now(self: &Arc<Self>) {
-        if self.timer_armed.load(Relaxed) && self.pollers.load(Relaxed) == 0 {
+        let waits = self.timer_armed.load(Relaxed) && self.must_run.load(Relaxed);
+        if waits && self.pollers.load(Relaxed) == 0 {
             self.schedule_if_started();
         }
     }
