@@ -54,6 +54,7 @@ mod message;
 mod outbox;
 mod progress;
 mod queues;
+mod sleeper;
 mod state;
 mod stream;
 mod table;
@@ -73,7 +74,8 @@ pub(crate) use transport::Transport;
 use buffer::Buffer;
 use state::{
     Phase,
-    State, //
+    State,
+    Step, //
 };
 
 /// Flag of *connect*: receivers move the data.
@@ -166,7 +168,9 @@ impl Connection {
     }
 
     /// Wakes all waiters.
-    fn wake(&self, state: &State) {
+    fn wake(&self, state: &mut State) {
+        state.sending.sleeper.wake();
+        state.receiving.sleeper.wake();
         self.note_stream_flags(state);
         self.changed.notify_all();
         if let Some(watcher) = &state.watcher {
@@ -289,6 +293,7 @@ impl Connection {
         }
         let mut state = self.state.lock();
         let range = loop {
+            state.half(direction).sleeper.runs();
             if let Some(range) = state.half(direction).stream.reap(limit) {
                 break Ok(range);
             }
@@ -300,11 +305,16 @@ impl Connection {
                 };
             }
             if nonblock {
+                if spin {
+                    state.half(direction).sleeper.polled_in_vain();
+                }
                 return Err(EAGAIN);
             }
+            state.half(direction).sleeper.sleeps();
             if self.changed.wait_interruptible(&mut state) {
                 return Err(ERESTARTNOHAND);
             }
+            state.half(direction).sleeper.awoke();
         };
         drop(state);
         while let Some(buffer) = self.pop(|state| state.half(direction).stream.pop_finished()) {
@@ -325,34 +335,48 @@ impl Connection {
     }
 
     /// Makes progress until memory can be reaped, for as long as that is cheaper than a sleep.
+    ///
+    /// Data may need a message of the peer, then a command of the device, then another one. Each of
+    /// these is a wait of its own, which ends with the next step.
     fn spin(&self, ctx: &ConnCtx<'_>, direction: Direction) {
-        if self.has_answer(direction) {
-            return;
-        }
-        let (cost, limit) = {
-            let mut state = self.state.lock();
-            let half = state.half(direction);
-            let (cost, rang) = if half.waits_for_device() {
-                (ctx.completion_cost(), false)
-            } else {
-                (ctx.doorbell_cost(self.node), ctx.has_rung(self.node))
+        while let Some(step) = self.step(direction) {
+            let (cost, rang) = match step {
+                Step::OfPeer => (ctx.doorbell_cost(self.node), ctx.has_rung(self.node)),
+                Step::OfCopy | Step::OfInvalidation => (ctx.completion_cost(), false),
             };
-            half.polling.begin(rang);
-            (cost, half.polling.limit(cost, params::link_spin()))
-        };
-        let since: Instant<Monotonic> = Instant::now();
-        let found = ctx.worker.poll_until(limit, || self.has_answer(direction));
-        let polled = since.elapsed();
-        self.state
-            .lock()
-            .half(direction)
-            .polling
-            .note(cost, polled, found);
+            let (cost, limit) = {
+                let mut state = self.state.lock();
+                let half = state.half(direction);
+                let cost = cost + half.sleeper.cost();
+                half.polling.begin(rang);
+                (cost, half.polling.limit(cost, params::link_spin()))
+            };
+            let since: Instant<Monotonic> = Instant::now();
+            let is_over = || self.step(direction) != Some(step);
+            let found = ctx.worker.poll_until(limit, is_over);
+            let polled = since.elapsed();
+            let mut state = self.state.lock();
+            state.half(direction).polling.note(cost, polled, found);
+            if !found {
+                return;
+            }
+        }
+    }
+
+    /// Returns what has to happen next before [`Connection::reap`] would not wait, if it would.
+    fn step(&self, direction: Direction) -> Option<Step> {
+        let mut state = self.state.lock();
+        if state.is_over(direction) {
+            return None;
+        }
+        state.half(direction).step()
     }
 
     /// Returns the current state for `poll()`.
     pub(crate) fn readiness(&self) -> Readiness {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.sending.sleeper.awoke();
+        state.receiving.sleeper.awoke();
         let over = state.reset || state.closing.has_begun();
         Readiness {
             readable: state.is_over(Direction::Receive) || state.receiving.stream.has_ready(),
@@ -457,7 +481,7 @@ impl Connection {
         {
             let mut state = self.state.lock();
             state.end(lose);
-            self.wake(&state);
+            self.wake(&mut state);
         }
         ctx.connections.enqueue(self);
         ctx.worker.kick();

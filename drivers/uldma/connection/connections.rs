@@ -486,7 +486,7 @@ impl Connections {
             };
             after = connection.id;
             connection.release_all(ctx, false);
-            connection.wake(&connection.state.lock());
+            connection.wake(&mut connection.state.lock());
         }
     }
 }

@@ -71,13 +71,13 @@ impl ConnCtx<'_> {
         self.link.peer(node).is_ok_and(|peer| peer.has_rung())
     }
 
-    /// Returns the cost for a caller of sleeping until `node` rings and the worker wakes the caller.
+    /// Returns the cost of sleeping until `node` rings and the worker runs.
     ///
     /// The interrupt of a doorbell takes the way of a completion's, so the larger measurement counts.
     pub(super) fn doorbell_cost(&self, node: u32) -> Delta {
         let peer = self.link.peer(node);
         let doorbell = peer.map_or(Delta::ZERO, |peer| peer.doorbell_cost());
-        doorbell.max(self.completion_cost()) + wakeup::cost_by_thread()
+        doorbell.max(self.completion_cost())
     }
 
     /// Invalidates `region`, and waits for that. If an invalidation was `requested` before, waits

@@ -116,7 +116,7 @@ impl Connection {
             if phase == state.phase {
                 self.wake_if_ready(&mut state);
             } else {
-                self.wake(&state);
+                self.wake(&mut state);
             }
         }
         turn
@@ -377,7 +377,7 @@ impl Connection {
         // If the peer has sent *disconnect*, all its data has arrived.
         state.reset |= !state.closing.theirs;
         state.closing.cut = true;
-        self.wake(&state);
+        self.wake(&mut state);
     }
 
     /// Handles a report of the peer that it has moved `bytes` bytes.

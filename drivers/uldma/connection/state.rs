@@ -15,6 +15,7 @@ use kernel::{
 use super::{
     buffer::Buffer,
     matching::Matching,
+    sleeper::Sleeper,
     stream::{
         Offers,
         Stream, //
@@ -104,6 +105,17 @@ pub(super) enum Phase {
     Refused(Error),
 }
 
+/// What has to happen before bytes of one direction can be reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A message of the peer.
+    OfPeer,
+    /// The completion of a copy.
+    OfCopy,
+    /// The completion of an invalidation.
+    OfInvalidation,
+}
+
 /// One direction of a connection.
 pub(super) struct HalfConn {
     pub(super) stream: Stream<Buffer>,
@@ -117,6 +129,8 @@ pub(super) struct HalfConn {
     pub(super) commands: u32,
     /// Polling of calls that reap memory.
     pub(super) polling: Polling,
+    /// The calls of these that sleep.
+    pub(super) sleeper: Sleeper,
 }
 
 impl HalfConn {
@@ -129,13 +143,21 @@ impl HalfConn {
             unreported: 0,
             commands: 0,
             polling: Polling::new(),
+            sleeper: Sleeper::new(),
         })
     }
 
-    /// Returns true if the next bytes can be reaped when a command completes, and no message of the
-    /// peer is needed.
-    pub(super) fn waits_for_device(&self) -> bool {
-        self.commands > 0 || self.stream.is_withheld()
+    /// Returns what has to happen next before bytes can be reaped, unless they can be.
+    pub(super) fn step(&self) -> Option<Step> {
+        if self.stream.has_ready() {
+            None
+        } else if self.stream.is_withheld() {
+            Some(Step::OfInvalidation)
+        } else if self.commands > 0 {
+            Some(Step::OfCopy)
+        } else {
+            Some(Step::OfPeer)
+        }
     }
 
     /// Notes that the peer has moved `bytes` of the offered bytes.
@@ -343,6 +365,15 @@ mod tests {
 
     fn settle(a: &mut Closing, b: &mut Closing) {
         while exchange(a, b) || exchange(b, a) {}
+    }
+
+    #[test]
+    fn a_wait_has_steps() -> Result {
+        let mut half = HalfConn::new()?;
+        assert_eq!(half.step(), Some(Step::OfPeer));
+        half.commands = 1;
+        assert_eq!(half.step(), Some(Step::OfCopy));
+        Ok(())
     }
 
     #[test]
