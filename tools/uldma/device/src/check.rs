@@ -8,6 +8,7 @@
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::layout::{KernelAddress, PageEntry, PageWord, RegionEntry, RegionFlags};
+use crate::location::{CheckedSide, CheckedTransfer, Location, PeerLocation};
 use crate::memory::{Bus, Right};
 use crate::method::{Arguments, PutWord, ShadowRef};
 use crate::tpt::{export_right, page_right, region_right, View};
@@ -15,111 +16,8 @@ use crate::tpt::{export_right, page_right, region_right, View};
 mod message;
 mod peer;
 
-pub use message::{listed, message, posted, posted_list, List, PeerList};
+pub use message::{listed, message, posted, posted_list};
 pub use peer::{pull, push};
-
-/// Start of one side of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Location {
-    /// In a page that was named without a region.
-    Page {
-        /// Index in the page table.
-        entry: u32,
-        /// Byte in the page.
-        offset: u64,
-    },
-    /// In a region of this node.
-    Region {
-        /// Index in the region table.
-        region: u32,
-        /// The entry's generation.
-        generation: u64,
-        /// Byte in the region.
-        position: u64,
-    },
-    /// In a region of a peer, by way of an import.
-    Import {
-        /// Index of the import in this node's region table.
-        region: u32,
-        /// The import entry's own generation.
-        generation: u64,
-        /// The byte in the peer's memory that the import leads to.
-        remote: PeerLocation,
-    },
-    /// In a region of a peer that a privileged descriptor named.
-    Peer(PeerLocation),
-    /// In a region of a peer that a receive descriptor of the peer named.
-    Posted(PeerLocation),
-    /// In memory of this node that a privileged descriptor listed.
-    Listed(List),
-    /// In memory of a peer that a receive descriptor of a privileged endpoint of the peer listed.
-    PostedList(PeerList),
-}
-
-/// A place in a region of another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerLocation {
-    /// The node.
-    pub node: u32,
-    /// Generation of the link to it.
-    pub link_generation: u32,
-    /// Index in its region table.
-    pub region: u32,
-    /// Its space that owns the region.
-    pub space: u32,
-    /// The entry's generation.
-    pub generation: u64,
-    /// Byte in the region.
-    pub position: u64,
-}
-
-/// One side of a transfer, after the checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckedSide {
-    /// Space that owns the page or region that was named, on its node.
-    pub space: u32,
-    /// The first byte.
-    pub place: Location,
-}
-
-impl CheckedSide {
-    /// Returns the location in a region of a peer, if the side is in one.
-    pub fn remote(&self) -> Option<&PeerLocation> {
-        match &self.place {
-            Location::Import { remote, .. } | Location::Peer(remote) | Location::Posted(remote) => {
-                Some(remote)
-            }
-            Location::Page { .. }
-            | Location::Region { .. }
-            | Location::Listed(_)
-            | Location::PostedList(_) => None,
-        }
-    }
-
-    /// Returns the node whose memory it is, if that is a peer.
-    pub fn peer(&self) -> Option<u32> {
-        match &self.place {
-            Location::PostedList(peer) => Some(peer.node),
-            _ => self.remote().map(|remote| remote.node),
-        }
-    }
-
-    /// Returns true if the memory is a peer's.
-    pub fn is_remote(&self) -> bool {
-        self.peer().is_some()
-    }
-}
-
-/// A transfer that passed the checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckedTransfer {
-    /// The memory to read.
-    pub source: CheckedSide,
-    /// The memory to write.
-    pub destination: CheckedSide,
-    /// Number of bytes to copy.
-    pub bytes: u64,
-}
 
 /// The tables of all nodes as seen from one of them, for checking accesses.
 pub struct AccessCheck<'a, B: ?Sized> {

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::abi::{Method, Status};
-use crate::check::CheckedSide;
 use crate::completion::{Completion, Counts};
 use crate::layout::{ContextControl, Key, QUEUE_DEPTH};
+use crate::location::CheckedSide;
 use crate::stats::ContextCounters;
 use crate::transfer::{Delivery, Outcome, Transfer};
 
@@ -377,7 +377,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{CheckedTransfer, Location};
+    use crate::location::{CheckedTransfer, Location};
     use crate::transfer::Work;
 
     fn transfer(bytes: u64) -> Transfer {

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::abi::Status;
-use crate::check::{self, AccessCheck, CheckedTransfer};
+use crate::check::{self, AccessCheck};
 use crate::completion::StatusPage;
 use crate::context::Wait;
 use crate::layout::{EndpointEntry, EndpointFlags};
+use crate::location::CheckedTransfer;
 use crate::memory::{BusError, GuestMemory};
 use crate::queue::{list_of, Buffer, Descriptor, Ring, Send};
 use crate::tpt::View;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::check::{AccessCheck, CheckedSide};
+use crate::check::AccessCheck;
 use crate::layout::MAX_NODES;
+use crate::location::CheckedSide;
 use crate::memory::{GuestMemory, Right};
 use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};

@@ -9,6 +9,7 @@ use crate::completion::StatusPage;
 use crate::engine::{Resolver, Scratch};
 use crate::fault::Fault;
 use crate::layout::{EventCauses, PageWord};
+use crate::location::CheckedSide;
 use crate::memory::GuestMemory;
 use crate::method::{self, Reply, Request, ShadowRef};
 use crate::model::{Model, ONES};
@@ -203,7 +204,7 @@ impl Model {
     fn change_now(
         &mut self,
         (node, number): (usize, usize),
-        at: &check::CheckedSide,
+        at: &CheckedSide,
         operation: Atomic,
         memories: &[&GuestMemory],
     ) -> Result<u64, Status> {

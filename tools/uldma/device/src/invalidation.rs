@@ -3,8 +3,8 @@
 //! Invalidations: end the transfers that use memory which a driver is about to take away.
 
 use crate::abi::Status;
-use crate::check::{CheckedSide, Location};
 use crate::layout::Invalidation;
+use crate::location::{CheckedSide, Location};
 use crate::memory::GuestMemory;
 use crate::model::Model;
 

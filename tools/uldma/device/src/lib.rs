@@ -4,8 +4,9 @@
 //! between them, served over vfio-user.
 //!
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
-//! without threads or files: [`method`], [`tpt`], [`check`], [`walk`], [`context`], [`transfer`],
-//! [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], combined in [`model`].
+//! without threads or files: [`method`], [`location`], [`tpt`], [`check`], [`walk`], [`context`],
+//! [`transfer`], [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], combined in
+//! [`model`].
 //! The running device around them is in [`memory`], [`irq`], [`device`], [`wire`], [`backend`],
 //! [`control`], [`ratelimit`] and [`socket`].
 
@@ -34,6 +35,7 @@ pub mod irq;
 #[path = "../../../../drivers/uldma/hw/layout.rs"]
 pub mod layout;
 pub mod link;
+pub mod location;
 pub mod memory;
 pub mod method;
 pub mod methods;

@@ -11,8 +11,9 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::abi::{descriptor, redirect, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
-use crate::check::{self, AccessCheck, List, PeerRegion};
+use crate::check::{self, AccessCheck, PeerRegion};
 use crate::layout::{DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE};
+use crate::location::List;
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
 

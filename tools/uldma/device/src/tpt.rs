@@ -8,11 +8,11 @@
 use std::cell::Cell;
 
 use crate::abi::Status;
-use crate::check::List;
 use crate::layout::{
     EndpointEntry, EndpointFlags, PageEntry, PageWord, RegionEntry, RegionFlags, Run, Segment,
     MAX_ENDPOINTS, MAX_SEGMENTS, TABLE_BLOCK_SIZE,
 };
+use crate::location::List;
 use crate::memory::{Bus, BusError, Right};
 
 const PAGE_ENTRY_SIZE: u64 = size_of::<PageEntry>() as u64;

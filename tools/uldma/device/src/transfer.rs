@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
-use crate::check::{CheckedSide, CheckedTransfer};
+use crate::location::{CheckedSide, CheckedTransfer};
 
 /// An operation that has passed all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

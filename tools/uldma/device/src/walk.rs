@@ -3,8 +3,9 @@
 //! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
 
 use crate::abi::Status;
-use crate::check::{exported_region, AccessCheck, CheckedSide, Location, PeerLocation};
+use crate::check::{exported_region, AccessCheck};
 use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags};
+use crate::location::{CheckedSide, Location, PeerLocation};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::tpt::{page_right, region_right, EntryRange, View};
 

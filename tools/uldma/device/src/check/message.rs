@@ -2,34 +2,12 @@
 
 //! The checks of both sides of a message.
 
-use super::{
-    local_side, usable_region, within, AccessCheck, CheckedSide, Location, PeerLocation, READ,
-    WRITE,
-};
+use super::{local_side, usable_region, within, AccessCheck, READ, WRITE};
 use crate::abi::Status;
 use crate::layout::RegionFlags;
+use crate::location::{CheckedSide, List, Location, PeerList, PeerLocation};
 use crate::memory::Bus;
 use crate::tpt::View;
-
-/// A list of segments in a node's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct List {
-    /// Bus address.
-    pub address: u64,
-    /// Number of segments.
-    pub segments: u32,
-}
-
-/// A list of segments of another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerList {
-    /// The node.
-    pub node: u32,
-    /// Generation of the link to it.
-    pub link_generation: u32,
-    /// The list in its memory.
-    pub list: List,
-}
 
 /// Checks the memory of a message to send, in a region of `space` (of any space, for `None`).
 pub fn message<B: Bus + ?Sized>(

@@ -2,8 +2,9 @@
 
 //! The checks of transfers of the driver between a region of this node and one of a peer.
 
-use super::{local_side, AccessCheck, CheckedSide, CheckedTransfer, PeerRegion, READ, WRITE};
+use super::{local_side, AccessCheck, PeerRegion, READ, WRITE};
 use crate::abi::Status;
+use crate::location::{CheckedSide, CheckedTransfer};
 use crate::memory::{Bus, Right};
 
 /// Checks a transfer from a place in a region of any space to one in a peer's region.
