@@ -8,6 +8,7 @@
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
 //! | [`messages`] | the transport of `uldma-bench semantics` |
+//! | [`way`] | how a message connection sends and receives |
 //! | [`bounce`] | memory of the kernel behind a conventional read and write |
 //! | [`order`], [`serve`], [`rounds`] | rounds, in which all transports take turns |
 //! | [`counters`] | interrupts, doorbells, copies |
@@ -19,7 +20,7 @@ mod conventional;
 mod counters;
 mod engine;
 mod memcpy;
-pub(crate) mod messages;
+mod messages;
 mod names;
 mod opening;
 pub(crate) mod order;
@@ -29,6 +30,7 @@ mod serve;
 pub(crate) mod sizes;
 mod tcp;
 mod transport;
+pub(crate) mod way;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -5,9 +5,9 @@
 use clap::ValueEnum;
 use uldma::{ReceiveTechnique, SendTechnique};
 
-use crate::link::messages::{Receiving, Sending, Way};
 use crate::link::order::Kind;
 use crate::link::sizes::depth;
+use crate::link::way::{Receiving, Sending, Way};
 
 /// Sizes of messages, under the names that figures have.
 pub(super) const SIZES: [(&str, usize); 9] = [

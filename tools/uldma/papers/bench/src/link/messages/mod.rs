@@ -5,7 +5,6 @@
 mod places;
 mod receivers;
 mod senders;
-mod way;
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use uldma::{ConnectOptions, Device, MessageConnection, MessageListener};
 
 use self::receivers::{receiver, Receiver};
 use self::senders::{sender, Sender, PAGE};
-pub(crate) use self::way::{Receiving, Sending, Way};
 use super::counters::Counted;
 use super::sizes::depth;
 use super::transport::{Far, Near, Setup};
+use super::way::Way;
 use crate::failure::Failure;
 
 /// Both directions of one end.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
 
 use super::senders::PAGE;
-use super::way::Receiving;
 use crate::failure::Failure;
+use crate::link::way::Receiving;
 
 /// One way to receive messages of one size.
 pub(super) trait Receiver {

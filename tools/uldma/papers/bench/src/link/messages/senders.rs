@@ -11,8 +11,8 @@ use uldma::{
 };
 
 use super::places::Places;
-use super::way::Sending;
 use crate::failure::Failure;
+use crate::link::way::Sending;
 
 /// Bytes of a page of the nodes.
 pub(super) const PAGE: usize = 4096;
