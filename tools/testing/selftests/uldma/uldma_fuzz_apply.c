@@ -4,50 +4,6 @@
  */
 #include "uldma_fuzz_model.h"
 
-static bool overlap(const struct part *a, const struct part *b)
-{
-	return a->offset < b->offset + b->length && b->offset < a->offset + a->length;
-}
-
-const char *add_object(struct open_file *o, const struct object *new)
-{
-	if (!new->handle)
-		return "the handle is zero";
-	if (object_of(o, new->handle))
-		return "the handle is in use";
-	for (int i = 0; i < ENDED; i++)
-		if (o->ended[i] == new->handle)
-			return "the handle is one that was ended";
-	for (int i = 0; i < ARRAY_SIZE(new->parts); i++)
-		if (new->parts[i].offset % page_size() || new->parts[i].length % page_size() ||
-		    !new->parts[i].offset != !new->parts[i].length)
-			return "what can be mapped is not whole pages";
-	if (overlap(&new->parts[0], &new->parts[1]))
-		return "what can be mapped overlaps itself";
-	for (int i = 0; i < OBJECTS * 4; i++)
-		if (o->objects[i / 4].kind != NONE &&
-		    overlap(&o->objects[i / 4].parts[i % 2], &new->parts[i / 2 % 2]))
-			return "what can be mapped overlaps another object";
-	for (int i = 0; i < OBJECTS; i++)
-		if (o->objects[i].kind == NONE) {
-			o->objects[i] = *new;
-			return NULL;
-		}
-	return "the model has no room";
-}
-
-void end_object(struct open_file *o, struct object *object)
-{
-	o->ended[o->ended_count++ % ENDED] = object->handle;
-	object->kind = NONE;
-}
-
-/* Shadow pages of a region with some rights. */
-struct part shadow(__u64 offset, __u64 length, __u32 access)
-{
-	return (struct part){ offset, length, true, !(access & ULDMA_ACCESS_WRITE) };
-}
-
 static const char *add_import(struct world *w, struct open_file *o, const union uldma_args *in,
 			      const struct uldma_region_import *a)
 {

@@ -141,15 +141,6 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 	}
 }
 
-/* Returns an endpoint, or NULL if it has ended. */
-struct object *endpoint_of(struct open_file *o, int serial)
-{
-	for (int i = 0; i < OBJECTS; i++)
-		if (is_endpoint(&o->objects[i]) && o->objects[i].serial == serial)
-			return &o->objects[i];
-	return NULL;
-}
-
 /* The connection names an endpoint, even if no answer comes in time. */
 void note_named(struct open_file *o, const union uldma_args *a)
 {

@@ -42,29 +42,6 @@ static void judge_range(struct verdict *v, __u64 addr, __u64 length)
 	must(v, EOVERFLOW, length && (last < addr || last + page_size() < last));
 }
 
-/* Returns true if a process can access all of a range of the arena. */
-bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write)
-{
-	__u64 page = page_size(), end = ARENA + ARENA_PAGES * page;
-
-	if (addr < ARENA || addr > end || length > end - addr)
-		return false;
-	for (__u64 at = addr / page; at <= (addr + length - 1) / page; at++) {
-		enum memory is = w->processes[process].page[at - ARENA / page];
-
-		if (is == MEMORY_GONE || (write && is == MEMORY_READ_ONLY))
-			return false;
-	}
-	return true;
-}
-
-/* A wait that nothing but its time and a signal can end. */
-void judge_vain(const struct order *order, __u64 timeout, struct verdict *v)
-{
-	must(v, EINTR, order->interrupt);
-	must(v, ETIMEDOUT, timeout < PATIENCE);
-}
-
 /* Memory that is to be pinned. */
 static void judge_memory(struct world *w, int process, const struct device *d, __u64 addr,
 			 __u64 length, bool write, struct verdict *v)

@@ -439,6 +439,13 @@ static inline void may(struct verdict *v, int err, bool condition)
 		v->may[err] = true;
 }
 
+/* A wait that nothing but its time and a signal can end. */
+static inline void judge_vain(const struct order *order, __u64 timeout, struct verdict *v)
+{
+	must(v, EINTR, order->interrupt);
+	must(v, ETIMEDOUT, timeout < PATIENCE);
+}
+
 /* A number from a seed; the same numbers everywhere. */
 struct chance {
 	__u64 state;
@@ -476,7 +483,7 @@ bool coverage_is_there(void);
 /* What a call can be about. */
 typedef bool is_it(const struct object *object);
 
-/* uldma_fuzz_fill.c */
+/* uldma_fuzz_values.c */
 __u64 edge(struct chance *c);
 __u64 length(struct chance *c);
 __u32 rights(struct chance *c);
@@ -485,6 +492,8 @@ __u64 address(struct chance *c);
 __u32 handle(struct chance *c, struct world *w, struct open_file *o, is_it *fits);
 __u64 name_at_peer(struct world *w, const struct open_file *o, enum kind what, __u64 first);
 __u32 port_to_use(struct world *w, const struct open_file *o, bool at_peer, __u64 first);
+
+/* uldma_fuzz_fill.c */
 void fill(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 	  union uldma_args *a);
 void mutate(struct chance *c, struct order *o);
@@ -504,6 +513,11 @@ is_it is_sender;
 is_it is_receiver;
 is_it is_sending;
 struct object *object_of(struct open_file *o, __u32 handle);
+struct object *endpoint_of(struct open_file *o, int serial);
+bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write);
+const char *add_object(struct open_file *o, const struct object *new);
+void end_object(struct open_file *o, struct object *object);
+struct part shadow(__u64 offset, __u64 length, __u32 access);
 struct open_file *listener_at(struct world *w, int device, __u32 port);
 struct object *named(struct world *w, int device, enum kind kind, __u64 name);
 int peer_of(const struct device *d, __u32 peer);
@@ -517,8 +531,6 @@ void forget_process(struct world *w, int process);
 void forget_all(struct world *w);
 
 /* uldma_fuzz_judge.c */
-void judge_vain(const struct order *order, __u64 timeout, struct verdict *v);
-bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write);
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
 
 /* uldma_fuzz_endpoint.c */
@@ -528,7 +540,6 @@ void judge_endpoint(struct world *w, const struct order *order, struct open_file
 		    const union uldma_args *a, struct verdict *v);
 const char *apply_endpoint(struct world *w, struct open_file *o, __u32 number,
 			   const union uldma_args *in, const union uldma_args *out);
-struct object *endpoint_of(struct open_file *o, int serial);
 void note_named(struct open_file *o, const union uldma_args *a);
 
 /* uldma_fuzz_message.c */
@@ -558,9 +569,6 @@ void part(void);
 int serve_peer(void);
 
 /* uldma_fuzz_apply.c */
-void end_object(struct open_file *o, struct object *object);
-struct part shadow(__u64 offset, __u64 length, __u32 access);
-const char *add_object(struct open_file *o, const struct object *new);
 const char *apply(struct world *w, int process, const struct order *o, const struct reply *r);
 __u32 state_of(const struct world *w, int process, const struct order *o);
 

@@ -77,6 +77,77 @@ bool is_sending(const struct object *object)
 	return false;
 }
 
+/* Returns an endpoint, or NULL if it has ended. */
+struct object *endpoint_of(struct open_file *o, int serial)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (is_endpoint(&o->objects[i]) && o->objects[i].serial == serial)
+			return &o->objects[i];
+	return NULL;
+}
+
+/* Returns true if a process can access all of a range of the arena. */
+bool is_mapped(const struct world *w, int process, __u64 addr, __u64 length, bool write)
+{
+	__u64 page = page_size(), end = ARENA + ARENA_PAGES * page;
+
+	if (addr < ARENA || addr > end || length > end - addr)
+		return false;
+	for (__u64 at = addr / page; at <= (addr + length - 1) / page; at++) {
+		enum memory is = w->processes[process].page[at - ARENA / page];
+
+		if (is == MEMORY_GONE || (write && is == MEMORY_READ_ONLY))
+			return false;
+	}
+	return true;
+}
+
+static bool overlap(const struct part *a, const struct part *b)
+{
+	return a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+}
+
+/* Adds an object to an open file: returns what is wrong with it, or NULL. */
+const char *add_object(struct open_file *o, const struct object *new)
+{
+	if (!new->handle)
+		return "the handle is zero";
+	if (object_of(o, new->handle))
+		return "the handle is in use";
+	for (int i = 0; i < ENDED; i++)
+		if (o->ended[i] == new->handle)
+			return "the handle is one that was ended";
+	for (int i = 0; i < ARRAY_SIZE(new->parts); i++)
+		if (new->parts[i].offset % page_size() || new->parts[i].length % page_size() ||
+		    !new->parts[i].offset != !new->parts[i].length)
+			return "what can be mapped is not whole pages";
+	if (overlap(&new->parts[0], &new->parts[1]))
+		return "what can be mapped overlaps itself";
+	for (int i = 0; i < OBJECTS * 4; i++)
+		if (o->objects[i / 4].kind != NONE &&
+		    overlap(&o->objects[i / 4].parts[i % 2], &new->parts[i / 2 % 2]))
+			return "what can be mapped overlaps another object";
+	for (int i = 0; i < OBJECTS; i++)
+		if (o->objects[i].kind == NONE) {
+			o->objects[i] = *new;
+			return NULL;
+		}
+	return "the model has no room";
+}
+
+/* Ends an object, and remembers its handle. */
+void end_object(struct open_file *o, struct object *object)
+{
+	o->ended[o->ended_count++ % ENDED] = object->handle;
+	object->kind = NONE;
+}
+
+/* Shadow pages of a region with some rights. */
+struct part shadow(__u64 offset, __u64 length, __u32 access)
+{
+	return (struct part){ offset, length, true, !(access & ULDMA_ACCESS_WRITE) };
+}
+
 /* The peer that a structure names, or -1. */
 int peer_of(const struct device *d, __u32 peer)
 {
