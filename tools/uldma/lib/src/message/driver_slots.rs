@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::deadline::Deadline;
-use super::engine::Engine;
 use super::options::MessageOptions;
-use super::sending::{part, Piece, Target};
-use crate::{sys, uapi, Device, Endpoint, Error, Refusal, Result, SendTechnique, Ticket};
+use crate::{sys, uapi, Device, Endpoint, Error, Result, Ticket};
 
 /// Slots of one direction of an endpoint.
 #[derive(Debug)]
@@ -140,38 +137,5 @@ impl Drop for DriverSlots {
     fn drop(&mut self) {
         // Fails only after the device has been removed; closing the file ends the slots, too.
         let _ = sys::region_unregister(self.device.as_fd(), sys::handle(self.handle));
-    }
-}
-
-impl Engine {
-    /// Sends a message that the driver copies to its slots, which are made for the first one.
-    pub(super) fn send_by_driver(
-        &mut self,
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
-        if target != Target::Posted {
-            return Err(SendTechnique::CopyDmaKernel
-                .refused("the driver sends messages, and puts nothing: use copy-dma"));
-        }
-        if !self.sender.has_driver_slots() {
-            let slots = DriverSlots::sending(&self.device, &self.endpoint, &self.options)?;
-            self.sender.set_driver_slots(slots);
-        }
-        for piece in self.sender.copied_pieces(message.len() as u64)? {
-            let pushed = self.push_by_driver(message, piece, deadline);
-            pushed.inspect_err(|_| self.sender.tear(piece))?;
-        }
-        Ok(())
-    }
-
-    fn push_by_driver(&mut self, message: &[u8], piece: Piece, deadline: Deadline) -> Result<()> {
-        if let Some(ticket) = self.sender.blocked_by_driver_slot() {
-            self.wait_half(ticket, deadline)?;
-        }
-        self.wait_room(deadline)?;
-        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        self.sender.push_by_driver(&self.context, bytes, piece)
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `PEX_DMA`: messages that are sent from protected pages, and received by exchanging pages.
-//!
-//! What cannot be exchanged is copied, or pinned, and counted by its reason.
+//! The pages of `PEX_DMA`: those that are protected while they are sent, and those that are exchanged
+//! where messages arrive. What cannot be exchanged is copied, or pinned, and counted by its reason.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -10,9 +9,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::deadline::Deadline;
-use super::engine::{destination, Engine};
-use super::sending::Target;
 use crate::exchange::ExchangeSlots;
 use crate::heap::{Area, Part};
 use crate::{Device, Error, Result, Ticket};
@@ -57,7 +53,7 @@ pub struct Fallbacks {
 
 /// The reason for which a message is not exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+pub(super) enum Reason {
     Small,
     Ordinary,
     Unaligned,
@@ -66,7 +62,7 @@ enum Reason {
 }
 
 impl Fallbacks {
-    fn count(&mut self, reason: Reason) {
+    pub(super) fn count(&mut self, reason: Reason) {
         let count = match reason {
             Reason::Small => &mut self.small,
             Reason::Ordinary => &mut self.ordinary,
@@ -107,7 +103,7 @@ pub(super) struct Exchanges {
     threshold: usize,
     /// Messages that are being sent, oldest first.
     protected: VecDeque<Protected>,
-    stats: ExchangeStats,
+    pub(super) stats: ExchangeStats,
 }
 
 impl Exchanges {
@@ -126,7 +122,7 @@ impl Exchanges {
     }
 
     /// Finds the exchangeable memory that a message lies in.
-    fn locate(
+    pub(super) fn locate(
         &self,
         address: usize,
         length: usize,
@@ -137,6 +133,21 @@ impl Exchanges {
         self.device.heap().release_again(self.device.as_fd());
         let found = self.device.heap().locate(address, length);
         found.ok_or(Reason::Ordinary)
+    }
+
+    /// Protects the pages of a part, so that a write to them does not change what is sent.
+    pub(super) fn protect(&self, part: &Part<'_>) -> std::result::Result<(), Errno> {
+        part.protect(self.device.as_fd())
+    }
+
+    /// Notes that a protected part is being sent, until the send `last` has ended.
+    pub(super) fn keep(&mut self, last: Ticket, area: Arc<Area>, offset: u64, length: u64) {
+        self.protected.push_back(Protected {
+            last,
+            area,
+            offset,
+            length,
+        });
     }
 
     /// Returns true if pages are protected.
@@ -166,7 +177,7 @@ impl Exchanges {
     }
 
     /// Returns the newest send that uses pages of a part.
-    fn newest_over(&self, part: &Part<'_>) -> Option<Ticket> {
+    pub(super) fn newest_over(&self, part: &Part<'_>) -> Option<Ticket> {
         let page = self.device.page_size().max(1);
         let pages = |offset: u64, length: u64| offset / page..(offset + length).div_ceil(page);
         let wanted = pages(part.offset, part.length);
@@ -248,116 +259,5 @@ impl Drop for Exchanges {
             let heap = self.device.heap();
             heap.release(self.device.as_fd(), &sent.area, sent.offset, sent.length);
         }
-    }
-}
-
-impl Engine {
-    pub(super) fn exchange_stats(&self) -> ExchangeStats {
-        self.exchanges.stats
-    }
-
-    /// Sends a message by `PEX_DMA`, or, if that is not possible, in another way that leaves the
-    /// caller its bytes.
-    pub(super) fn send_exchanged(
-        &mut self,
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let place = self
-            .exchanges
-            .locate(message.as_ptr() as usize, message.len());
-        let sent = match place {
-            Ok((area, offset)) => self.send_protected((area, offset), message, target, deadline),
-            Err(reason) => Err(reason),
-        };
-        match sent {
-            Ok(sent) => sent,
-            Err(reason) => {
-                self.exchanges.stats.not_sent.count(reason);
-                self.send_instead(message, reason, target, deadline)
-            }
-        }
-    }
-
-    fn send_protected(
-        &mut self,
-        (area, offset): (Arc<Area>, u64),
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> std::result::Result<Result<()>, Reason> {
-        let length = message.len() as u64;
-        let part = Part {
-            area: &area,
-            offset,
-            length,
-        };
-        let pieces = match self.sender.pieces(length) {
-            Ok(pieces) => pieces,
-            Err(error) => return Ok(Err(error)),
-        };
-        while let Err(errno) = part.protect(self.exchanges.device.as_fd()) {
-            match errno {
-                // A page was written while it is sent: it cannot be sent again before.
-                Errno::EBUSY => {
-                    let sent = self.exchanges.newest_over(&part).ok_or(Reason::Busy)?;
-                    if let Err(error) = self.wait_ended(sent, deadline) {
-                        return Ok(Err(error));
-                    }
-                    if deadline.is_over() {
-                        return Ok(Err(deadline.missed("end of a message from the same pages")));
-                    }
-                }
-                Errno::ENOMEM | Errno::EPERM => return Err(Reason::Limit),
-                errno => return Ok(Err(Error::system("protect pages", errno))),
-            }
-        }
-        let index = area.index();
-        let mut last = None;
-        let mut result = Ok(());
-        for piece in pieces {
-            let pushed = self.wait_for(target, deadline).and_then(|()| {
-                let place = (index, offset + piece.offset);
-                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
-                self.sender.push_at(&self.context, to, place, piece)
-            });
-            match pushed {
-                Ok(ticket) => last = Some(ticket),
-                Err(error) => {
-                    self.sender.tear(piece);
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        self.exchanges.protected.push_back(Protected {
-            // If no piece was pushed, it ends with those before, of which some may be of its pages.
-            last: last.or(self.sender.newest()).unwrap_or(Ticket(0)),
-            area,
-            offset,
-            length,
-        });
-        let result = result.and_then(|()| self.end_put(target, length, None, deadline));
-        self.exchanges.stats.sent += u64::from(result.is_ok());
-        Ok(result.map(drop))
-    }
-
-    /// Sends a message that cannot be exchanged: a longer one that can be pinned by `V2P_DMA`, any
-    /// other one by `COPY_DMA`.
-    fn send_instead(
-        &mut self,
-        message: &[u8],
-        reason: Reason,
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
-        if reason == Reason::Ordinary && message.len() > self.options.slot {
-            if let Ok(region) = self.device.register_readable(message) {
-                self.exchanges.stats.not_sent.pinned += 1;
-                return self.send_registered(region, message.len() as u64, target, deadline);
-            }
-        }
-        self.send_copy(message, target, deadline)
     }
 }

@@ -13,6 +13,16 @@ use crate::region::Registered;
 use crate::status::RECORDS;
 use crate::{uapi, Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
 
+/// Pieces of messages that a connection has received by `REDIRECT`. Each slot has one piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Redirections {
+    /// Pieces that arrived where they were received into.
+    pub redirected: u64,
+    /// Pieces that were copied from their slots.
+    pub from_slots: u64,
+}
+
 /// The memory that messages arrive in.
 #[derive(Debug)]
 enum Posted {

@@ -10,102 +10,20 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::control::Control;
-use super::deadline::Deadline;
-use super::engine::Engine;
-use super::notice::{Named, Put, PutArea};
-use super::receiving::check;
-use super::sending::{length_of, Sent, Target};
-use super::MessageOptions;
-use crate::export::Import;
+use super::Engine;
+use crate::message::control::Control;
+use crate::message::deadline::Deadline;
+use crate::message::notice::{Put, PutArea};
+use crate::message::put_memory::{Inbound, Outbound};
+use crate::message::receiving::check;
+use crate::message::sending::{length_of, Sent, Target};
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::status::RECORDS;
-use crate::{
-    Access, Buffer, Device, Error, Name, Peer, ReceiveTechnique, Refusal, Region, Result,
-    SendTechnique,
-};
+use crate::{Error, ReceiveTechnique, Refusal, Region, Result, SendTechnique};
 
 /// The reason for which a call is refused where the sender names places.
 const PLACES: &str = "the sender names the place: use put and receive_put";
-
-/// The memory into which the peer puts bytes, and the name by which it imports it.
-#[derive(Debug)]
-pub(super) struct Inbound {
-    region: Region,
-    name: Name,
-    puts: u32,
-}
-
-impl Inbound {
-    /// Registers memory and exports it to `node`; none if the technique needs none.
-    pub(super) fn new(
-        device: &Device,
-        node: u32,
-        options: &MessageOptions,
-    ) -> Result<Option<Self>> {
-        if options.receiving != ReceiveTechnique::DirectDma {
-            return Ok(None);
-        }
-        let region = options.register(device, Access::ReadWrite)?;
-        let name = Name::random()?;
-        region.export_for_life(Peer::node(node), name, Access::Write)?;
-        Ok(Some(Self {
-            region,
-            name,
-            puts: options.slots.into(),
-        }))
-    }
-
-    /// Returns name and size, which the peer has to know.
-    pub(super) fn named(&self) -> Named {
-        Named {
-            name: self.name,
-            area: PutArea {
-                bytes: self.region.length(),
-                puts: self.puts,
-            },
-        }
-    }
-}
-
-/// The memory of the peer, and the notices of what is put there.
-#[derive(Debug)]
-pub(super) struct Outbound {
-    import: Import,
-    area: PutArea,
-    /// Notices, one for each send that can be under way.
-    notices: Region,
-}
-
-impl Outbound {
-    /// Imports what the peer `node` has exported.
-    pub(super) fn new(
-        device: &Device,
-        node: u32,
-        Named { name, area }: Named,
-        deadline: Deadline,
-    ) -> Result<Self> {
-        let peer = Peer::node(node);
-        let import = device.import_from(peer, name, Access::Write, deadline.left())?;
-        // The peer says in the handshake how long it is.
-        if import.length() != area.bytes {
-            return Err(Violation::Handshake.into());
-        }
-        let count = usize::try_from(RECORDS).unwrap_or(usize::MAX);
-        let notices = Buffer::new(count.saturating_mul(Put::NOTICE))?;
-        Ok(Self {
-            import,
-            area,
-            notices: device.register(notices, Access::Read)?,
-        })
-    }
-
-    /// Returns the index of the peer's memory in the table of this node's device.
-    pub(super) fn index(&self) -> u32 {
-        self.import.index()
-    }
-}
 
 impl Engine {
     /// Checks that the peer takes messages, whose places it chooses itself.
@@ -117,12 +35,12 @@ impl Engine {
     }
 
     /// Returns the peer's memory; none unless the sender names places.
-    pub(super) fn outbound(&self) -> Option<PutArea> {
-        self.outbound.as_ref().map(|outbound| outbound.area)
+    pub(crate) fn outbound(&self) -> Option<PutArea> {
+        self.outbound.as_ref().map(Outbound::area)
     }
 
     /// Puts `message` at `offset` of the peer's memory.
-    pub(super) fn put(&mut self, message: &[u8], offset: u64, timeout: Duration) -> Result<()> {
+    pub(crate) fn put(&mut self, message: &[u8], offset: u64, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         let target = self.begin_put(offset, message.len() as u64, deadline)?;
         match self.options.sending {
@@ -135,7 +53,7 @@ impl Engine {
 
     /// Puts a part of registered memory at `offset` of the peer's memory by `DIRECT_DMA`, and
     /// returns before the device has read it.
-    pub(super) fn start_put(
+    pub(crate) fn start_put(
         &mut self,
         region: &impl Registered,
         part: Range<u64>,
@@ -193,22 +111,21 @@ impl Engine {
         let number = self.sender.sent % RECORDS;
         let place = number.saturating_mul(Put::NOTICE as u64);
         let notice = Put { offset, length }.encode();
-        outbound.notices.write(place, &notice)?;
-        let place = (outbound.notices.index(), place);
+        let place = outbound.write_notice(place, &notice)?;
         self.sender
             .push_notice(&self.context, &self.endpoint, place, sent)
     }
 
     /// Returns the memory into which the peer puts bytes.
-    pub(super) fn inbound(&self) -> Option<&Region> {
-        self.inbound.as_ref().map(|inbound| &inbound.region)
+    pub(crate) fn inbound(&self) -> Option<&Region> {
+        self.inbound.as_ref().map(Inbound::region)
     }
 
     /// Waits for the next put of the peer, and lets the peer put over the one before.
-    pub(super) fn receive_put(&mut self, timeout: Duration) -> Result<Put> {
+    pub(crate) fn receive_put(&mut self, timeout: Duration) -> Result<Put> {
         let technique = self.options.receiving;
         let size = match &self.inbound {
-            Some(inbound) => inbound.region.length(),
+            Some(inbound) => inbound.region().length(),
             None => return Err(technique.refused("the peer cannot name places: use receive")),
         };
         self.post_slots()?;

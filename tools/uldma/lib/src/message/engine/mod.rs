@@ -2,6 +2,11 @@
 
 //! Message connections whose devices move the messages, between two endpoints.
 
+mod exchange;
+mod put;
+mod redirect;
+mod send;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -11,14 +16,13 @@ use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
 use super::notice::Put;
-use super::put::{Inbound, Outbound};
-use super::receiving::{check, Receiver};
-use super::redirect::Redirections;
+use super::options::MessageOptions;
+use super::put_memory::{Inbound, Outbound};
+use super::receiving::{check, Receiver, Redirections};
 use super::sending::{
     length_of, part, Destination, Kept, Piece, Sender, Sent, SentBuffer, Target, Via,
 };
 use super::window_slots::{Pio, WindowSlots};
-use super::MessageOptions;
 use crate::region::{Borrowed, Registered};
 use crate::ring::Violation;
 use crate::wakeup::LONGEST_SLEEP;
@@ -35,18 +39,18 @@ const NO_WINDOW: &str = "the device cannot reach the window";
 pub(super) struct Engine {
     // Fields drop in this order: the device reaches no memory that is freed, and the peer learns of
     // the end last.
-    pub(super) endpoint: Endpoint,
-    pub(super) context: Context,
-    pub(super) sender: Sender,
-    pub(super) receiver: Receiver,
-    pub(super) inbound: Option<Inbound>,
-    pub(super) outbound: Option<Outbound>,
-    pub(super) exchanges: Exchanges,
-    pub(super) redirections: Redirections,
-    pub(super) options: MessageOptions,
+    endpoint: Endpoint,
+    context: Context,
+    sender: Sender,
+    receiver: Receiver,
+    inbound: Option<Inbound>,
+    outbound: Option<Outbound>,
+    exchanges: Exchanges,
+    redirections: Redirections,
+    options: MessageOptions,
     spin: Spin,
-    pub(super) device: Device,
-    pub(super) control: Control,
+    device: Device,
+    control: Control,
 }
 
 impl Engine {
@@ -168,12 +172,7 @@ impl Engine {
         self.send_to(message, Target::Posted, Deadline::after(timeout))
     }
 
-    pub(super) fn send_to(
-        &mut self,
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
+    fn send_to(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
         match self.options.sending {
             SendTechnique::CopyDma => self.send_copy(message, target, deadline),
             SendTechnique::Pio => self.send_via(Via::Window, message, target, deadline),
@@ -192,7 +191,7 @@ impl Engine {
     }
 
     /// Reports what has failed before.
-    pub(super) fn begin_message(&mut self) -> Result<()> {
+    fn begin_message(&mut self) -> Result<()> {
         self.harvest()?;
         let before = self.sender.check();
         before.map_err(|error| self.reason_of(error))
@@ -209,12 +208,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn send_copy(
-        &mut self,
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
+    fn send_copy(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
         self.send_via(Via::Memory, message, target, deadline)
     }
 
@@ -258,7 +252,7 @@ impl Engine {
 
     /// Sends a message that was registered for it. If time is over, the registration ends when the
     /// device has read what it was given.
-    pub(super) fn send_registered(
+    fn send_registered(
         &mut self,
         region: Borrowed,
         length: u64,
@@ -290,7 +284,7 @@ impl Engine {
         self.start_from(region, part.start, length, Target::Posted, deadline)
     }
 
-    pub(super) fn start_from(
+    fn start_from(
         &mut self,
         region: &impl Registered,
         start: u64,
@@ -313,7 +307,7 @@ impl Engine {
     }
 
     /// Waits until one more piece can be sent there.
-    pub(super) fn wait_for(&mut self, target: Target, deadline: Deadline) -> Result<()> {
+    fn wait_for(&mut self, target: Target, deadline: Deadline) -> Result<()> {
         match target {
             Target::Posted => self.wait_room(deadline),
             // The put has a credit for its notice.
@@ -336,7 +330,7 @@ impl Engine {
         self.finish(sent, Deadline::after(timeout))
     }
 
-    pub(super) fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
+    fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
         self.wait_ended(sent.last, deadline)?;
         sent.check().map_err(|error| self.reason_of(error))
     }
@@ -458,7 +452,7 @@ impl Engine {
     }
 
     /// Posts the slots that are free, and tells the peer before it has to wait for them.
-    pub(super) fn post_slots(&mut self) -> Result<()> {
+    fn post_slots(&mut self) -> Result<()> {
         self.receiver.post_slots(&self.endpoint, &self.context)?;
         let untold = self.control.untold(self.endpoint.posted());
         if untold * 2 >= u64::from(self.options.slots) {
@@ -474,7 +468,7 @@ impl Engine {
     }
 
     /// Waits for the next message of the device.
-    pub(super) fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
+    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
         let number = self.receiver.next();
         let polled = self
             .context
@@ -504,7 +498,7 @@ impl Engine {
 
     /// Waits until one more piece can be sent: until the peer has a buffer for it, and the queue
     /// room.
-    pub(super) fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
+    fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
         self.harvest()?;
         self.sender.check_torn()?;
         if !self.options.without_credits {
@@ -516,7 +510,7 @@ impl Engine {
     }
 
     /// Waits until the queue has room for one more piece.
-    pub(super) fn wait_queue(&mut self, deadline: Deadline) -> Result<()> {
+    fn wait_queue(&mut self, deadline: Deadline) -> Result<()> {
         self.harvest()?;
         self.sender.check_torn()?;
         while let Some(oldest) = self.sender.blocked_by_queue() {
@@ -526,13 +520,13 @@ impl Engine {
     }
 
     /// Waits until a send has ended, well or not.
-    pub(super) fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+    fn wait_ended(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         self.wait_while_pending(ticket, deadline, |_| ticket)
     }
 
     /// Waits until a send has ended, whose memory the next message needs. If that takes a sleep, it
     /// lasts until half of all sends have ended; the device is busy with the other half meanwhile.
-    pub(super) fn wait_half(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
+    fn wait_half(&mut self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         self.wait_while_pending(ticket, deadline, |sender| sender.half(ticket))
     }
 
@@ -567,7 +561,7 @@ impl Engine {
 }
 
 /// Names the objects of the device for `target`.
-pub(super) fn destination<'engine>(
+fn destination<'engine>(
     endpoint: &'engine Endpoint,
     outbound: Option<&Outbound>,
     target: Target,

@@ -5,22 +5,13 @@
 
 use std::time::Duration;
 
-use super::deadline::Deadline;
-use super::engine::Engine;
+use super::Engine;
+use crate::message::deadline::Deadline;
+use crate::message::receiving::Redirections;
 use crate::{Access, Reception, Refusal, Result};
 
 /// Time by which a call may end late, if the device moves a message to its memory.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// Pieces of messages that a connection has received by `REDIRECT`. Each slot has one piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Redirections {
-    /// Pieces that arrived where they were received into.
-    pub redirected: u64,
-    /// Pieces that were copied from their slots.
-    pub from_slots: u64,
-}
 
 impl Engine {
     /// Waits for the next message of the device, and redirects it to `target` if it has not arrived
@@ -75,7 +66,7 @@ impl Engine {
     }
 
     /// Returns how messages have been received so far.
-    pub(super) fn redirections(&self) -> Redirections {
+    pub(crate) fn redirections(&self) -> Redirections {
         self.redirections
     }
 }

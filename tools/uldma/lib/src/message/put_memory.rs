@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The memory of `DIRECT_DMA` at the receiver, into which the sender puts bytes: on the receiver's side
+//! a region that is exported, on the sender's its import and the notices of what is put there.
+
+use super::deadline::Deadline;
+use super::notice::{Named, Put, PutArea};
+use super::options::MessageOptions;
+use crate::export::Import;
+use crate::region::Registered;
+use crate::ring::Violation;
+use crate::status::RECORDS;
+use crate::{Access, Buffer, Device, Name, Peer, ReceiveTechnique, Region, Result};
+
+/// The memory into which the peer puts bytes, and the name by which it imports it.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    region: Region,
+    name: Name,
+    puts: u32,
+}
+
+impl Inbound {
+    /// Registers memory and exports it to `node`; none if the technique needs none.
+    pub(super) fn new(
+        device: &Device,
+        node: u32,
+        options: &MessageOptions,
+    ) -> Result<Option<Self>> {
+        if options.receiving != ReceiveTechnique::DirectDma {
+            return Ok(None);
+        }
+        let region = options.register(device, Access::ReadWrite)?;
+        let name = Name::random()?;
+        region.export_for_life(Peer::node(node), name, Access::Write)?;
+        Ok(Some(Self {
+            region,
+            name,
+            puts: options.slots.into(),
+        }))
+    }
+
+    /// Returns the memory.
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns name and size, which the peer has to know.
+    pub(super) fn named(&self) -> Named {
+        Named {
+            name: self.name,
+            area: PutArea {
+                bytes: self.region.length(),
+                puts: self.puts,
+            },
+        }
+    }
+}
+
+/// The memory of the peer, and the notices of what is put there.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    import: Import,
+    area: PutArea,
+    /// Notices, one for each send that can be under way.
+    notices: Region,
+}
+
+impl Outbound {
+    /// Imports what the peer `node` has exported.
+    pub(super) fn new(
+        device: &Device,
+        node: u32,
+        Named { name, area }: Named,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        let peer = Peer::node(node);
+        let import = device.import_from(peer, name, Access::Write, deadline.left())?;
+        // The peer says in the handshake how long it is.
+        if import.length() != area.bytes {
+            return Err(Violation::Handshake.into());
+        }
+        let count = usize::try_from(RECORDS).unwrap_or(usize::MAX);
+        let notices = Buffer::new(count.saturating_mul(Put::NOTICE))?;
+        Ok(Self {
+            import,
+            area,
+            notices: device.register(notices, Access::Read)?,
+        })
+    }
+
+    /// Returns what the peer says about its memory.
+    pub(super) fn area(&self) -> PutArea {
+        self.area
+    }
+
+    /// Returns the index of the peer's memory in the table of this node's device.
+    pub(super) fn index(&self) -> u32 {
+        self.import.index()
+    }
+
+    /// Writes a notice at an offset of the notices, and returns the place to send it from: the index of
+    /// their region, and the offset.
+    pub(super) fn write_notice(&self, offset: u64, notice: &[u8]) -> Result<(u32, u64)> {
+        self.notices.write(offset, notice)?;
+        Ok((self.notices.index(), offset))
+    }
+}
