@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Message connections whose devices move the messages, between two endpoints.
+//! Message connections whose devices move the messages, between two endpoints: what both directions
+//! need, and the waits for the device and the peer. The techniques are in files of their own.
 
 mod exchange;
 mod put;
+mod receive;
 mod redirect;
 mod send;
-
-use std::ops::Range;
-use std::time::Duration;
 
 use super::control::Control;
 use super::deadline::Deadline;
@@ -18,17 +17,13 @@ use super::handshake::Handshake;
 use super::notice::Put;
 use super::options::MessageOptions;
 use super::put_memory::{Inbound, Outbound};
-use super::receiving::{check, Receiver, Redirections};
-use super::sending::{
-    length_of, part, Destination, Kept, Piece, Sender, Sent, SentBuffer, Target, Via,
-};
+use super::receiving::{Receiver, Redirections};
+use super::sending::{Destination, Sender, Target};
 use super::window_slots::{Pio, WindowSlots};
-use crate::region::{Borrowed, Registered};
 use crate::ring::Violation;
-use crate::wakeup::LONGEST_SLEEP;
 use crate::{
     Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, ReceiveTechnique,
-    Reception, Refusal, Result, SendTechnique, Spin, Ticket,
+    Refusal, Result, SendTechnique, Spin, Ticket,
 };
 
 /// The reason for which `PIO` is refused.
@@ -163,33 +158,6 @@ impl Engine {
         self.control.set_spin(spin);
     }
 
-    /// Sends a message, whose bytes may be changed when this returns. By `PIO` and `COPY_DMA` this
-    /// returns when they are copied, by `PEX_DMA` when they are protected, and a later call reports an error
-    /// of the transfer; by `V2P_DMA` when the device has read them.
-    pub(super) fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        self.check_takes_messages()?;
-        self.begin_message()?;
-        self.send_to(message, Target::Posted, Deadline::after(timeout))
-    }
-
-    fn send_to(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
-        match self.options.sending {
-            SendTechnique::CopyDma => self.send_copy(message, target, deadline),
-            SendTechnique::Pio => self.send_via(Via::Window, message, target, deadline),
-            SendTechnique::CopyDmaKernel => self.send_by_driver(message, target, deadline),
-            // There is nothing to be pinned.
-            SendTechnique::V2pDma if message.is_empty() => {
-                self.send_copy(message, target, deadline)
-            }
-            SendTechnique::V2pDma => self.send_pinned(message, target, deadline),
-            SendTechnique::PexDma => self.send_exchanged(message, target, deadline),
-            SendTechnique::DirectDma => Err(self
-                .options
-                .sending
-                .refused("it needs registered memory: use MessageConnection::start")),
-        }
-    }
-
     /// Reports what has failed before.
     fn begin_message(&mut self) -> Result<()> {
         self.harvest()?;
@@ -208,291 +176,12 @@ impl Engine {
         }
     }
 
-    fn send_copy(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
-        self.send_via(Via::Memory, message, target, deadline)
-    }
-
-    fn send_via(
-        &mut self,
-        via: Via,
-        message: &[u8],
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let length = message.len() as u64;
-        for piece in self.sender.copied_pieces(length)? {
-            let pushed = self.push_copy(via, message, target, piece, deadline);
-            pushed.inspect_err(|_| self.sender.tear(piece))?;
-        }
-        self.end_put(target, length, None, deadline).map(drop)
-    }
-
-    fn push_copy(
-        &mut self,
-        via: Via,
-        message: &[u8],
-        target: Target,
-        piece: Piece,
-        deadline: Deadline,
-    ) -> Result<()> {
-        if let Some(ticket) = self.sender.blocked_by(via) {
-            self.wait_half(ticket, deadline)?;
-        }
-        self.wait_for(target, deadline)?;
-        let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        let to = destination(&self.endpoint, self.outbound.as_ref(), target);
-        self.sender
-            .push_copy(&self.context, to, (bytes, via), piece)
-    }
-
-    fn send_pinned(&mut self, message: &[u8], target: Target, deadline: Deadline) -> Result<()> {
-        let region = self.device.register_readable(message)?;
-        self.send_registered(region, message.len() as u64, target, deadline)
-    }
-
-    /// Sends a message that was registered for it. If time is over, the registration ends when the
-    /// device has read what it was given.
-    fn send_registered(
-        &mut self,
-        region: Borrowed,
-        length: u64,
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let before = self.sender.newest();
-        let started = self.start_from(&region, 0, length, target, deadline);
-        let sent = started.and_then(|sent| self.finish(&sent, deadline));
-        if sent.is_err() {
-            self.sender
-                .keep_since(before, Kept::Borrowed { _region: region });
-        }
-        sent
-    }
-
-    /// Sends a part of registered memory by `DIRECT_DMA`, and returns before the device has read it:
-    /// what is written there before [`Engine::wait_sent`] may be sent instead.
-    pub(super) fn start(
-        &mut self,
-        region: &impl Registered,
-        part: Range<u64>,
-        timeout: Duration,
-    ) -> Result<Sent> {
-        let length = length_of(region, &part)?;
-        self.check_takes_messages()?;
-        self.begin_message()?;
-        let deadline = Deadline::after(timeout);
-        self.start_from(region, part.start, length, Target::Posted, deadline)
-    }
-
-    fn start_from(
-        &mut self,
-        region: &impl Registered,
-        start: u64,
-        length: u64,
-        target: Target,
-        deadline: Deadline,
-    ) -> Result<Sent> {
-        let mut sent = None;
-        for piece in self.sender.pieces(length)? {
-            let pushed = self.wait_for(target, deadline).and_then(|()| {
-                let place = (region, start);
-                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
-                self.sender
-                    .push_from(&self.context, to, place, piece, sent.take())
-            });
-            sent = Some(pushed.inspect_err(|_| self.sender.tear(piece))?);
-        }
-        let sent = self.end_put(target, length, sent, deadline)?;
-        sent.ok_or(Refusal::BadSize.into())
-    }
-
     /// Waits until one more piece can be sent there.
     fn wait_for(&mut self, target: Target, deadline: Deadline) -> Result<()> {
         match target {
             Target::Posted => self.wait_room(deadline),
             // The put has a credit for its notice.
             Target::Place(_) => self.wait_queue(deadline),
-        }
-    }
-
-    /// Returns true if the device has read a message, so that its memory may be changed.
-    pub(super) fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
-        self.harvest()?;
-        let pending = self.sender.oldest();
-        if pending.is_some_and(|oldest| oldest <= sent.last) {
-            return Ok(false);
-        }
-        sent.check().map(|()| true)
-    }
-
-    /// Waits until the device has read a message.
-    pub(super) fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
-        self.finish(sent, Deadline::after(timeout))
-    }
-
-    fn finish(&mut self, sent: &Sent, deadline: Deadline) -> Result<()> {
-        self.wait_ended(sent.last, deadline)?;
-        sent.check().map_err(|error| self.reason_of(error))
-    }
-
-    /// Sends a buffer by `V2P_DMA`: pins it, or finds it pinned in the pin cache, and returns before
-    /// the device has read it.
-    pub(super) fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
-        self.check_takes_messages()?;
-        self.begin_message()?;
-        let region = self.device.register(buffer, Access::Read)?;
-        let deadline = Deadline::after(timeout);
-        let before = self.sender.newest();
-        match self.start_from(&region, 0, region.length(), Target::Posted, deadline) {
-            Ok(sent) => Ok(SentBuffer { sent, region }),
-            Err(error) => {
-                self.sender
-                    .keep_since(before, Kept::Owned { _region: region });
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits until the device has read a buffer, and returns it.
-    pub(super) fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
-        match self.wait_sent(&message.sent, timeout) {
-            Ok(()) => message.into_buffer(),
-            Err(error) => {
-                let SentBuffer { sent, region } = message;
-                self.sender
-                    .keep_until(sent.last, Kept::Owned { _region: region });
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits until all messages are in the peer's memory.
-    pub(super) fn flush(&mut self, timeout: Duration) -> Result<()> {
-        if let Some(last) = self.sender.newest() {
-            self.wait_ended(last, Deadline::after(timeout))?;
-        }
-        self.begin_message()
-    }
-
-    /// Posts a buffer for one message, by `V2P_DMA`. It is pinned until it is received.
-    pub(super) fn post(&mut self, buffer: Buffer) -> Result<()> {
-        let technique = self.options.receiving;
-        if self.receiver.has_slots() {
-            return Err(technique.refused("messages arrive in slots"));
-        }
-        self.receiver
-            .post(&self.device, &self.endpoint, &self.context, buffer)?;
-        self.tell_credits();
-        Ok(())
-    }
-
-    /// Receives the next message into the oldest posted buffer. Returns the buffer, and the length
-    /// of the message.
-    pub(super) fn receive_buffer(&mut self, timeout: Duration) -> Result<(Buffer, usize)> {
-        let technique = self.options.receiving;
-        if self.receiver.has_slots() {
-            return Err(technique.refused("messages arrive in slots"));
-        }
-        let reception = self.wait_reception(Deadline::after(timeout))?;
-        let buffer = self.receiver.take_buffer(&reception)?;
-        check(&reception)?;
-        let length = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
-        Ok((buffer, length))
-    }
-
-    /// Receives the next message into the start of `target`, and returns its length. If the time is
-    /// over in the middle of a message, the next call goes on with it.
-    pub(super) fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        self.check_receives_messages()?;
-        if !self.receiver.has_slots() {
-            let technique = self.options.receiving;
-            return Err(technique.refused("messages arrive in posted buffers"));
-        }
-        let deadline = Deadline::after(timeout);
-        let mut length = self.receiver.begun.resume(target);
-        let mut has_begun = length > 0;
-        loop {
-            // A message without end must not keep the caller here.
-            let waited = if has_begun && deadline.is_over() {
-                Err(deadline.missed("end of the message"))
-            } else if self.options.receiving == ReceiveTechnique::Redirect {
-                let rest = target.get_mut(length..).unwrap_or_default();
-                self.wait_redirected(rest, deadline)
-            } else {
-                self.wait_reception(deadline)
-            };
-            let reception =
-                waited.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
-            if self.exchanges.are_sending() {
-                // Pages whose send has ended can be exchanged.
-                let harvested = self.harvest();
-                harvested.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
-            }
-            let rest = target.get_mut(length..).unwrap_or_default();
-            // The rest of a message that failed must not be taken for another message.
-            let taken = self
-                .receiver
-                .take_piece(&reception, rest, &mut self.exchanges);
-            self.receiver.note(&reception, taken);
-            self.post_slots()?;
-            let bytes = usize::try_from(reception.bytes).unwrap_or(usize::MAX);
-            length = length.saturating_add(bytes);
-            has_begun = true;
-            if !reception.more {
-                break;
-            }
-        }
-        let failure = self.receiver.take_failure();
-        failure.map_err(|error| self.reason_of(error))?;
-        if length > target.len() {
-            let limit = target.len();
-            return Err(Error::TooLong { length, limit });
-        }
-        Ok(length)
-    }
-
-    /// Posts the slots that are free, and tells the peer before it has to wait for them.
-    fn post_slots(&mut self) -> Result<()> {
-        self.receiver.post_slots(&self.endpoint, &self.context)?;
-        let untold = self.control.untold(self.endpoint.posted());
-        if untold * 2 >= u64::from(self.options.slots) {
-            self.tell_credits();
-        }
-        Ok(())
-    }
-
-    /// Tells the peer what is posted. If the peer has ended, the next wait reports that, after the
-    /// last message.
-    fn tell_credits(&mut self) {
-        let _ = self.control.tell(self.endpoint.posted());
-    }
-
-    /// Waits for the next message of the device.
-    fn wait_reception(&mut self, deadline: Deadline) -> Result<Reception> {
-        let number = self.receiver.next();
-        let polled = self
-            .context
-            .poll(self.spin, || self.endpoint.ended(number).transpose());
-        if let Some(reception) = polled {
-            return reception;
-        }
-        loop {
-            let posted = self.endpoint.posted();
-            let ended = self
-                .control
-                .tell(posted)
-                .and_then(|()| self.control.collect())
-                .and_then(|()| self.control.check_peer());
-            // The peer's last messages come before its end.
-            if let Some(reception) = self.endpoint.ended(number)? {
-                return Ok(reception);
-            }
-            ended?;
-            if deadline.is_over() {
-                return Err(deadline.missed("message from the peer"));
-            }
-            self.endpoint
-                .wait(number, deadline.or_after(LONGEST_SLEEP))?;
         }
     }
 
