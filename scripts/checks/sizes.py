@@ -32,7 +32,7 @@ Row = tuple[tuple[str, ...], tuple[str, ...]]
 CORE: dict[str, Row] = {
     "link": (("link.rs", "link/**/*.rs"), WORKER + SEGMENTS + NETWORK),
     "connection": (("connection.rs", "connection/*.rs"), ()),
-    "the progress worker": (WORKER, ()),
+    "the progress worker": (WORKER, ("link/progress_worker/tests.rs",)),
     "queue.rs": (("dma/queue.rs", "dma/queue/*.rs"), ()),
 }
 BESIDE: dict[str, Row] = {
