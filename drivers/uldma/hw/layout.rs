@@ -145,7 +145,7 @@ pub const CONTEXT_STRIDE: usize = 0x70;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0005);
+pub const VERSION: Version = Version::from_bits(0x0002_0006);
 /// The first [`VERSION`] that has endpoints.
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// The first [`VERSION`] that has [`VECTOR_NETWORK`].
@@ -154,8 +154,8 @@ pub const VERSION_WITH_NETWORK: Version = Version::from_bits(0x0002_0002);
 pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003);
 /// The first [`VERSION`] whose messages may be in memory given by lists: [`DescriptorFlags::LIST`].
 pub const VERSION_WITH_LISTS: Version = Version::from_bits(0x0002_0004);
-/// The first [`VERSION`] that has [`EndpointFlags::STREAM`].
-pub const VERSION_WITH_STREAMS: Version = Version::from_bits(0x0002_0005);
+/// The first [`VERSION`] that has [`EndpointFlags::STREAM`], and notes sends that fail at the endpoint.
+pub const VERSION_WITH_STREAMS: Version = Version::from_bits(0x0002_0006);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

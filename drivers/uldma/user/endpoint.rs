@@ -126,6 +126,11 @@ impl FileEndpoint {
         self.endpoint.is_stream()
     }
 
+    /// Returns true if it is a stream of which a send has failed.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.endpoint.status().is_torn()
+    }
+
     /// Returns true if it is connected.
     pub(crate) fn is_connected(&self) -> bool {
         self.endpoint.link().is_some()
@@ -216,9 +221,9 @@ impl Receiver {
         self.status.received() >= count
     }
 
-    /// Returns true if bytes of the stream, or messages, could not be received.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.status.failed() > 0
+    /// Returns true if bytes of the stream could not be received or sent.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.status.failed() > 0 || self.status.is_torn()
     }
 
     /// Returns the receive ring.

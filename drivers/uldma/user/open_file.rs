@@ -206,6 +206,15 @@ impl Objects {
         }
     }
 
+    /// Returns true if a send of a stream has failed; `None` without streams.
+    fn has_torn_stream(&self) -> Option<bool> {
+        let streams = self.handles.iter().filter_map(|object| match object {
+            Object::Endpoint(endpoint) if endpoint.is_stream() => Some(endpoint.is_torn()),
+            _ => None,
+        });
+        streams.reduce(|one, other| one || other)
+    }
+
     /// The endpoint of `handle`.
     pub(crate) fn endpoint_mut(&mut self, handle: u32) -> Result<&mut FileEndpoint> {
         match self.handles.get_mut(handle)? {
@@ -535,8 +544,8 @@ impl OpenFile {
         }
     }
 
-    /// Ends the context. Returns true if a descriptor of its queue was not done, or one has failed: the
-    /// end of the address space may have ended its memory before.
+    /// Ends the context. Returns true if a descriptor of its queue was not done, or a send of a stream
+    /// has failed: the end of the address space may have ended its memory before.
     fn abort_sends(&self) -> bool {
         let mut objects = self.objects.lock();
         let Some(context) = &objects.context else {
@@ -544,7 +553,12 @@ impl OpenFile {
         };
         let (page, queue) = (context.vctx.page.clone(), context.vctx.queue.clone());
         // A device that does not answer has not confirmed that they are done.
-        if self.drop_context(&mut objects).is_err() || page.failed() > 0 {
+        if self.drop_context(&mut objects).is_err() {
+            return true;
+        }
+        // Sends of an endpoint that has ended before are not told from other transfers.
+        let has_failed = objects.has_torn_stream();
+        if has_failed.unwrap_or_else(|| page.failed() > 0) {
             return true;
         }
         let next = page.completed().wrapping_add(1);

@@ -416,13 +416,6 @@ impl Events {
         context.map(|context| context.page.completed())
     }
 
-    /// Returns true if a transfer of the context has failed.
-    pub(crate) fn context_has_failed(&self) -> bool {
-        let state = self.state.lock();
-        let context = state.context.as_ref();
-        context.is_some_and(|context| context.page.failed() > 0)
-    }
-
     /// Takes the next event, and waits for one unless `nonblock`.
     ///
     /// # Errors

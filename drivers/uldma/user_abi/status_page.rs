@@ -88,6 +88,12 @@ impl StatusPage {
         received.unwrap_or(0)
     }
 
+    /// Returns true if a send of the stream has failed.
+    pub(crate) fn is_torn(&self) -> bool {
+        let torn = self.page.read_u64(offset_of!(Layout, torn));
+        torn.is_ok_and(|torn| torn != 0)
+    }
+
     /// Requests an interrupt when `count` messages, or bytes of a stream, were received. Receptions
     /// after this call either interrupt, or the caller finds them in [`StatusPage::completed`] or
     /// [`StatusPage::received`].

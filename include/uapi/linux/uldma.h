@@ -1021,7 +1021,8 @@ struct uldma_completion {
  *	here once @completed, or @received of a stream, is not below this
  * @received: of the receptions of a stream: bytes that were received
  * @sent: of the receptions of a stream: bytes that the same endpoint has sent
- * @reserved: zero
+ * @torn: of the receptions of a stream: not zero if a send of the same endpoint has
+ *	failed
  * @records: the last ULDMA_STATUS_RECORDS completions
  */
 struct uldma_status_page {
@@ -1032,7 +1033,7 @@ struct uldma_status_page {
 	__aligned_u64 notify;
 	__aligned_u64 received;
 	__aligned_u64 sent;
-	__aligned_u64 reserved;
+	__aligned_u64 torn;
 	struct uldma_completion records[ULDMA_STATUS_RECORDS];
 };
 
@@ -1517,14 +1518,15 @@ struct uldma_conn_query {
  * as it does if its program has used one of these two. Such a program gets EBUSY here.
  *
  * The call waits until @out_flags differ from @flags, or for what @received and @ticket
- * say. If bytes could not be moved (a transfer of the context, or a reception, has failed),
+ * say. If bytes could not be moved (a send of the endpoint, or a reception, has failed),
  * it waits for the end of the connection instead: the peer has ended its endpoint, or has
  * named one that is not connected to this one. If the peer does not end the connection
- * within link_timeout_ms, it is reset.
+ * within link_timeout_ms, it is reset. Other transfers of the context may fail without
+ * consequences for the connection.
  *
  * To end the connection, first end the context, then the endpoint, so that nothing
- * arrives after the end. If the file is closed while sends have not ended, the connection
- * is reset.
+ * arrives after the end. If the file is closed while descriptors of the context are not
+ * done, or after a send has failed, the connection is reset.
  *
  * Fails with EOPNOTSUPP if one of the devices has no streams, or receivers move the data;
  * EINVAL for an endpoint that is no stream; EISCONN if the connection has named another

@@ -223,8 +223,7 @@ pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {
     let waited = events.wait_for_either(arg.ticket, arg.timeout_ns, &**shared, changed);
     let is_torn = || {
         let found = arg.received != 0 && receiver.has(arg.received);
-        let failed = receiver.has_failed() || events.context_has_failed();
-        failed && !found && connection.peer_endpoint().is_some()
+        receiver.is_torn() && !found && connection.peer_endpoint().is_some()
     };
     let used = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(0);
     match waited {

@@ -30,15 +30,19 @@ enum order_verb {
 };
 
 /**
- * enum work - what a worker does; the first two can be combined
+ * enum work - what a worker does; the first two can be combined, and the last two
  * @WORK_RECEIVE: receives, and checks each byte
  * @WORK_SEND: sends
  * @WORK_ECHO: sends back what it has received, from where it was received
+ * @WORK_MATCH: names an endpoint, and waits for the end of the connection
+ * @WORK_LEAVE: ends that endpoint before it waits
  */
 enum work {
 	WORK_RECEIVE = 1,
 	WORK_SEND = 2,
 	WORK_ECHO = 4,
+	WORK_MATCH = 8,
+	WORK_LEAVE = 16,
 };
 
 struct order {

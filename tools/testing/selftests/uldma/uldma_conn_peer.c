@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "uldma_conn_control.h"
+#include "uldma_conn_match.h"
 #include "uldma_harness.h"
 #include "uldma_process.h"
 #include "uldma_two_nodes.h"
@@ -188,6 +189,71 @@ TEST_F(peer, refused_memory)
 	ASSERT_EQ(variant->flags ? -EOPNOTSUPP : 0, ret);
 	EXPECT_EQ(variant->flags ? 0 : ULDMA_STREAM_REFUSED, stream.out_flags);
 	EXPECT_EQ(0, conn_disconnect(self->fd));
+}
+
+/* A connection whose data the device matches, and a queue: 0, or 1 without these. */
+static int match_here(struct control *control, __u32 flags, __u64 work,
+		      struct matched *m, struct context *c, int *fd)
+{
+	if (flags || query(control->fd).out_backend != ULDMA_BACKEND_ADAPTER)
+		return 1;
+	*fd = worker_connect(control, 0, work, 0, 0, 0, 0);
+	if (*fd < 0)
+		return *fd;
+	return context_create_as(*fd, ULDMA_METHOD_QUEUE, 0, c) ?:
+	       context_map(*fd, c) ?: matched_begin(*fd, m);
+}
+
+/* The context is also used for something else, which concerns no connection. */
+TEST_F_TIMEOUT(peer, another_transfer_fails, 120)
+{
+	struct uldma_descriptor copy = {
+		.op = ULDMA_OP_COPY,
+		.src = UINT32_MAX,
+		.length = 8,
+	};
+	struct matched m;
+	struct context c;
+	int ret = match_here(&self->control, variant->flags, WORK_MATCH, &m, &c,
+			     &self->fd);
+
+	if (ret == 1)
+		SKIP(return, "no device matches streams here");
+	ASSERT_EQ(0, ret);
+	EXPECT_EQ(ULDMA_DMA_NOT_VALID, queue_do(&c, copy, NULL));
+	EXPECT_EQ(0, matched_wait(self->fd, &m, c.ticket, PATIENCE));
+	EXPECT_EQ(ULDMA_STREAM_MATCHED, m.flags);
+	EXPECT_EQ(ULDMA_CONN_CONNECTED, conn_state(self->fd));
+	/* Nor does the peer take it for lost bytes. */
+	EXPECT_EQ(0, context_unmap(&c) ?: matched_unmap(&m));
+	close(self->fd);
+	EXPECT_EQ(0, give_order(&self->control, ORDER_RESULT, { 0 }));
+	self->fd = -1;
+}
+
+/* A peer that takes nothing any more, and does not end the connection. */
+TEST_F_TIMEOUT(peer, peer_ends_its_endpoint, 240)
+{
+	__u64 limit = PARTNER_PATIENCE / 1000 * SECOND;
+	char *memory = buffer(page_size());
+	struct uldma_descriptor send;
+	struct region region;
+	struct matched m;
+	struct context c;
+	int ret = match_here(&self->control, variant->flags,
+			     WORK_MATCH | WORK_LEAVE, &m, &c, &self->fd);
+
+	if (ret == 1)
+		SKIP(return, "no device matches streams here");
+	ASSERT_EQ(0, ret);
+	ASSERT_EQ(0, region_register(self->fd, memory, page_size(),
+				     ULDMA_ACCESS_READ, &region));
+	send = message_of(&m.endpoint, region.index, 0, 8);
+	EXPECT_EQ(ULDMA_DMA_REMOTE, queue_do(&c, send, NULL));
+	EXPECT_EQ(0, matched_wait(self->fd, &m, c.ticket, limit));
+	EXPECT_EQ(ULDMA_STREAM_MATCHED | ULDMA_STREAM_ENDED, m.flags);
+	EXPECT_EQ(-ECONNRESET, give_order(&self->control, ORDER_RESULT, { 0 }));
+	EXPECT_EQ(0, context_unmap(&c) ?: matched_unmap(&m));
 }
 
 /* The same by one thread that never waits but in poll(). */

@@ -3,6 +3,7 @@
  * The serving half of uldma_conn_peer: takes orders from a connection, and has
  * them carried out by workers.
  */
+#include "uldma_conn_match.h"
 #include "uldma_conn_order.h"
 #include "uldma_conn_stream.h"
 #include "uldma_process.h"
@@ -72,6 +73,31 @@ static int work_streams(int fd, const __u64 *args)
 	return streams_run(streams, count);
 }
 
+static int work_match(int fd, bool leaves)
+{
+	struct matched m;
+	short events;
+	int ret = matched_begin(fd, &m);
+
+	if (!ret && leaves)
+		ret = endpoint_destroy(fd, &m.endpoint);
+	if (ret)
+		return ret;
+	events = conn_poll(fd, 0, PARTNER_PATIENCE);
+	if (events & POLLERR)
+		return -ECONNRESET;
+	return events & POLLHUP ? 0 : -ETIMEDOUT;
+}
+
+static int work_of(int fd, const __u64 *args)
+{
+	if (args[1] & WORK_ECHO)
+		return work_echo(fd, args[4]);
+	if (args[1] & WORK_MATCH)
+		return work_match(fd, args[1] & WORK_LEAVE);
+	return work_streams(fd, args);
+}
+
 /* Listens, says so, works, says how that was, and stays for the other side. */
 static void work(int fd, void *arg)
 {
@@ -86,8 +112,7 @@ static void work(int fd, void *arg)
 	if (!(conn_poll(own, POLLOUT, SOON) & POLLOUT))
 		_exit(1);
 	outcome.name = conn_query(own).out_name;
-	outcome.result = args[1] & WORK_ECHO ? work_echo(own, args[4]) :
-					       work_streams(own, args);
+	outcome.result = work_of(own, args);
 	outcome.copied = conn_query(own).out_copied;
 	if (write(fd, &outcome, sizeof(outcome)) != sizeof(outcome))
 		_exit(1);

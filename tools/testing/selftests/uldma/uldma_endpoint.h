@@ -28,11 +28,12 @@ struct endpoint {
 	__u64 posted;
 };
 
-static inline int endpoint_create(int fd, __u32 timeout_ms, __u64 max_message,
-				  struct endpoint *e)
+static inline int endpoint_create_as(int fd, __u32 flags, __u32 timeout_ms,
+				     __u64 max_message, struct endpoint *e)
 {
 	struct uldma_endpoint_create arg = {
 		.size = sizeof(arg),
+		.flags = flags,
 		.timeout_ms = timeout_ms,
 		.max_message = max_message,
 	};
@@ -49,6 +50,12 @@ static inline int endpoint_create(int fd, __u32 timeout_ms, __u64 max_message,
 		   MAP_SHARED, &e->ring) ?:
 	       map(fd, arg.out_status_offset, page_size(), PROT_READ,
 		   MAP_SHARED, &e->status);
+}
+
+static inline int endpoint_create(int fd, __u32 timeout_ms, __u64 max_message,
+				  struct endpoint *e)
+{
+	return endpoint_create_as(fd, 0, timeout_ms, max_message, e);
 }
 
 static inline int endpoint_connect(int fd, const struct endpoint *e, __u32 node,

@@ -250,6 +250,8 @@ pub mod status_page {
     pub const RECEIVED: u64 = 40;
     /// u64, of the receptions of a stream: number of bytes that the endpoint has sent.
     pub const SENT: u64 = 48;
+    /// u64, of the receptions of a stream: not zero if a send of the endpoint has failed.
+    pub const TORN: u64 = 56;
     /// Array of `struct uldma_completion`.
     pub const RECORDS: u64 = 64;
     /// Bytes of one record.

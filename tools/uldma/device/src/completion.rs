@@ -23,6 +23,8 @@ pub struct Completion {
     pub failed: u64,
     /// Flags of a reception.
     pub flags: u32,
+    /// The sender's endpoint, if it is the end of a send.
+    pub sends: Option<u32>,
     /// The reception that ends with it, if it is a message.
     pub delivery: Option<Delivery>,
 }
@@ -109,6 +111,11 @@ impl<'a> StatusPage<'a> {
     /// Writes the count of sent bytes of a stream.
     pub fn publish_sent(&self, bytes: u64) -> Result<(), BusError> {
         self.store(status_page::SENT, bytes)
+    }
+
+    /// Notes that a send of a stream has failed.
+    pub fn tear(&self) -> Result<(), BusError> {
+        self.store(status_page::TORN, 1)
     }
 
     /// Returns true if the receiver asked for an interrupt at this count of receptions, or of the

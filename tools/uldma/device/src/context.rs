@@ -350,6 +350,7 @@ impl Context {
             status,
             failed: self.failed,
             flags: 0,
+            sends: head.sends,
             delivery: head.delivery,
         })
     }

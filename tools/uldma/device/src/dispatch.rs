@@ -169,7 +169,7 @@ impl Model {
             return;
         }
         self.wake = true;
-        self.deliver(&mut done, memories);
+        self.deliver((number, context), &mut done, memories);
         if let Some(node) = self.nodes.get_mut(number) {
             publish(node, context, &done, memories.get(number).copied());
         }

@@ -143,6 +143,7 @@ impl Model {
             started += u64::from(!transfer.is_part());
             context.end_wait();
             transfer.linked = descriptor.is_linked();
+            transfer.sends = descriptor.send().map(|send| send.endpoint);
             let alone = context.is_empty();
             if context.push(transfer).is_err() {
                 break;
@@ -195,7 +196,7 @@ impl Model {
             self.end_users(number, what, Some(place));
             self.settle(memories);
         }
-        self.deliver(&mut done, memories);
+        self.deliver((number, place), &mut done, memories);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         dispatch::publish(node, place, &done, Some(memory));
         Ok(Polled::Found)

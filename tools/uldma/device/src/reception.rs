@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use crate::abi::{status_page, Status};
 use crate::completion::{Completion, StatusPage};
-use crate::context::Wait;
+use crate::context::{Context, Wait};
 use crate::dispatch;
 use crate::endpoint::Received;
 use crate::fault::Fault;
-use crate::layout::{EndpointEntry, EventCauses};
+use crate::layout::{EndpointEntry, EndpointFlags, EventCauses};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
 use crate::poll::Polled;
@@ -36,10 +36,18 @@ impl Delivery {
 }
 
 impl Model {
-    /// Writes the receptions of messages that have ended, before the sender learns of their end.
-    /// Removes the parts of sends, which are no end.
-    pub(crate) fn deliver(&mut self, done: &mut Vec<Completion>, memories: &[&GuestMemory]) {
+    /// Writes the receptions of messages of a context that have ended, before the sender learns of
+    /// their end. Removes the parts of sends, which are no end.
+    pub(crate) fn deliver(
+        &mut self,
+        sender: (usize, usize),
+        done: &mut Vec<Completion>,
+        memories: &[&GuestMemory],
+    ) {
         for completion in &*done {
+            if let (Some(index), true) = (completion.sends, completion.status != Status::Ok) {
+                self.tear(sender, index, memories);
+            }
             if let Some(delivery) = &completion.delivery {
                 self.deliver_one(delivery, completion, memories);
                 // Another context may wait for the end of this one's messages.
@@ -93,6 +101,7 @@ impl Model {
             status,
             failed,
             flags: delivery.flags(),
+            sends: None,
             delivery: None,
         };
         let written = dispatch::write(&[reception], &node.faults, memory, entry.receive_status);
@@ -123,6 +132,7 @@ impl Model {
             status,
             failed,
             flags: 0,
+            sends: None,
             delivery: None,
         };
         let ends_buffer = counted.as_ref().is_none_or(|(_, piece)| piece.fills);
@@ -179,6 +189,32 @@ impl Model {
             .and_then(|page| page.publish_sent(received.bytes))
             .is_err()
         {
+            node.raise_event(EventCauses::ERROR);
+        }
+    }
+
+    /// Notes at an endpoint of a stream that a send has failed. Other endpoints, and those that the
+    /// context may not send from, are left as they are.
+    fn tear(&mut self, (number, place): (usize, usize), index: u32, memories: &[&GuestMemory]) {
+        let node = self.nodes.get_mut(number);
+        let (Some(node), Some(memory)) = (node, memories.get(number)) else {
+            return;
+        };
+        let writes = node.is_enabled() && node.config.is_bus_master();
+        if !writes || node.faults.has(Fault::DropCompletion) {
+            return;
+        }
+        let space = node.contexts.get(place).map(Context::descriptor_space);
+        let own = View::new(&node.registers.tables, *memory).endpoint(index);
+        let own = own.ok().filter(|own| {
+            let owned = space.is_some_and(|space| space.is_none_or(|space| space == own.space));
+            owned && own.flags.contains(EndpointFlags::STREAM)
+        });
+        let Some(own) = own else {
+            return;
+        };
+        let page = StatusPage::new(memory, own.receive_status);
+        if page.and_then(|page| page.tear()).is_err() {
             node.raise_event(EventCauses::ERROR);
         }
     }

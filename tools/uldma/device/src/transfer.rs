@@ -118,6 +118,8 @@ pub struct Transfer {
     pub ending: Option<Status>,
     /// If it fails, the next one ends as aborted.
     pub linked: bool,
+    /// The sender's endpoint, if it is a send.
+    pub sends: Option<u32>,
     /// The reception that ends with it, if it is a message.
     pub delivery: Option<Delivery>,
 }
@@ -139,6 +141,7 @@ impl Transfer {
             ready,
             ending: None,
             linked: false,
+            sends: None,
             delivery: None,
         }
     }

@@ -13,9 +13,9 @@ use common::endpoint::{
     RECEIVER, SENDER,
 };
 use common::rig::{Rig, OTHER_SPACE, OURS, SPACE};
-use common::FREE;
+use common::{Descriptor, FREE};
 use proptest::prelude::*;
-use uldma_device::abi::{descriptor, status_page, Status};
+use uldma_device::abi::{descriptor, status_page, Op, Status};
 use uldma_device::layout::{
     ctx, reg, ContextControl, EndpointEntry, EndpointFlags, EventCauses, Invalidation, RegionEntry,
 };
@@ -48,6 +48,11 @@ fn counts(rig: &Rig) -> (u64, u64) {
         rig.guests[node].get64(page + offset)
     };
     (word(1, status_page::RECEIVED), word(0, status_page::SENT))
+}
+
+/// Whether the device has noted at the sender's endpoint that a send has failed.
+fn is_torn(rig: &Rig) -> bool {
+    rig.guests[0].get64(rig.guests[0].receive_status() + status_page::TORN) != 0
 }
 
 proptest! {
@@ -128,6 +133,49 @@ fn progress_of_long_sends_is_shown() {
     run(&mut rig);
     assert_eq!(counts(&rig), (LENGTH - 1, LENGTH - 1));
     assert_eq!(rig.guests[0].completed(OURS), (0, 0));
+}
+
+#[test]
+fn only_a_send_that_fails_is_noted_at_its_endpoint() {
+    let copy = Descriptor {
+        op: Op::Copy as u32,
+        source: (1, LENGTH),
+        destination: (1, 0),
+        ..message(0, 8)
+    };
+    let of_others = Descriptor {
+        destination: (SENDER + 1, 0),
+        ..message(0, 8)
+    };
+    let mut rig = stream_rig();
+    let other = EndpointEntry {
+        space: OTHER_SPACE,
+        ..stream_entry(&rig, 0)
+    };
+    rig.guests[0].put_endpoint(SENDER + 1, &other);
+    post(&rig, 1, buffer(0, 8));
+    send(&rig, 1, copy);
+    send(&rig, 2, of_others);
+    send(&rig, 3, message(0, 8));
+    run(&mut rig);
+    let ends = [1, 2, 3].map(|ticket| sent(&rig, ticket).1);
+    assert_eq!(ends, [Status::Bounds, Status::NotOwner, Status::Ok]);
+    assert!(!is_torn(&rig));
+    post(&rig, 2, buffer(8, 8));
+    send(&rig, 4, copy.flags(descriptor::LINK));
+    send(&rig, 5, message(0, 8));
+    run(&mut rig);
+    assert_eq!(sent(&rig, 5).1, Status::Aborted);
+    assert!(is_torn(&rig));
+}
+
+#[test]
+fn a_message_that_fails_is_not_noted() {
+    let mut rig = rig();
+    send(&rig, 1, message(LENGTH, 8));
+    run(&mut rig);
+    assert_eq!(sent(&rig, 1).1, Status::Bounds);
+    assert!(!is_torn(&rig));
 }
 
 #[test]
@@ -254,6 +302,8 @@ fn the_rest_of_a_send_ends_with_either_endpoint() {
         rig.invalidate(node, Invalidation::ENDPOINT, index);
         run(&mut rig);
         assert_eq!(sent(&rig, 1).1, expected);
+        // An endpoint that has ended has no status page.
+        assert_eq!(is_torn(&rig), node == 1);
     }
 }
 
