@@ -15,7 +15,8 @@ use nix::libc;
 
 use crate::event::Events;
 use crate::heap::Heap;
-use crate::{sys, ticks, uapi, wakeup, Error, Event, Methods, Result};
+use crate::spin::Poller;
+use crate::{sys, ticks, uapi, wakeup, Error, Event, Methods, Result, Spin};
 
 /// An open device. Clones share the open file.
 ///
@@ -129,13 +130,19 @@ impl Device {
     /// Opens a device that does not answer, for tests that need no answers.
     #[cfg(test)]
     pub(crate) fn mute() -> Self {
+        Self::mute_after(Duration::ZERO)
+    }
+
+    /// The same, where a sleep costs that much which the device ends.
+    #[cfg(test)]
+    pub(crate) fn mute_after(completion: Duration) -> Self {
         Self {
             inner: Arc::new(Inner {
                 heap: Heap::default(),
                 file: File::open("/dev/null").expect("every system has it"),
                 path: PathBuf::from("/dev/null"),
                 page_size: 4096,
-                completion: Duration::ZERO,
+                completion,
                 events: Events::default(),
             }),
         }
@@ -152,8 +159,13 @@ impl Device {
 
     /// Returns the ticks that a thread loses by sleeping until the device interrupts: at least what
     /// any sleep costs, for the driver measures threads of the kernel.
-    pub(crate) fn wakeup(&self) -> u64 {
+    fn wakeup(&self) -> u64 {
         wakeup::cost().max(ticks::of(self.inner.completion))
+    }
+
+    /// Creates a poller for what the device does, which is otherwise slept for until it interrupts.
+    pub(crate) fn poller(&self, spin: Spin) -> Poller {
+        Poller::new(spin, self.wakeup())
     }
 
     pub(crate) fn events(&self) -> &Events {
@@ -445,12 +457,12 @@ mod tests {
 
     #[test]
     fn a_sleep_costs_what_ends_it() {
-        let mut device = Device::mute();
-        assert_eq!(device.wakeup(), wakeup::cost());
+        let adaptive = |device: Device| device.poller(Spin::Adaptive).limit();
+        assert_eq!(adaptive(Device::mute()), wakeup::cost());
         // Longer than the limit of the other cost.
         let completion = Duration::from_secs(1);
-        Arc::get_mut(&mut device.inner).unwrap().completion = completion;
-        assert_eq!(device.wakeup(), ticks::of(completion));
+        let device = Device::mute_after(completion);
+        assert_eq!(adaptive(device), ticks::of(completion));
     }
 
     #[test]

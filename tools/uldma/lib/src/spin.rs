@@ -73,6 +73,15 @@ impl Poller {
         }
     }
 
+    /// Returns the ticks for which it polls now.
+    #[inline]
+    pub(crate) fn limit(&self) -> u64 {
+        match &self.policy {
+            Policy::Fixed(limit) => *limit,
+            Policy::Adaptive(policy) => policy.limit(),
+        }
+    }
+
     /// Returns the number of attempts to make at once, before [`Poller::until`]; their success is
     /// noted by [`Poller::found_at_once`].
     #[inline(always)]
@@ -107,10 +116,7 @@ impl Poller {
     /// called if the waiter sleeps afterwards.
     #[inline]
     pub(crate) fn until<T>(&mut self, mut attempts: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let limit = match &self.policy {
-            Policy::Fixed(limit) => *limit,
-            Policy::Adaptive(policy) => policy.limit(),
-        };
+        let limit = self.limit();
         let eager = limit / Self::WITHOUT_PAUSE;
         let start = ticks::now();
         self.polled = 0;
@@ -214,16 +220,12 @@ mod tests {
     #[test]
     fn sleeping_shortens_and_finding_lengthens_what_adapts() {
         let mut poller = Poller::new(Spin::Adaptive, crate::wakeup::cost());
-        let limit = |poller: &Poller| match poller.policy {
-            Policy::Adaptive(policy) => policy.limit(),
-            Policy::Fixed(limit) => limit,
-        };
-        let full = limit(&poller);
+        let full = poller.limit();
         assert_eq!(full, crate::wakeup::cost());
         assert_eq!(poller.until(|_| None::<()>), None);
         poller.slept();
-        assert!(limit(&poller) < full);
+        assert!(poller.limit() < full);
         poller.found_at_once();
-        assert_eq!(limit(&poller), full);
+        assert_eq!(poller.limit(), full);
     }
 }

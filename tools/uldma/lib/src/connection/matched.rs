@@ -206,7 +206,7 @@ impl ReceiveRing {
         Self {
             endpoint,
             buffers: Buffers::default(),
-            poller: Poller::new(Spin::Adaptive, device.wakeup()),
+            poller: device.poller(Spin::Adaptive),
         }
     }
 
@@ -256,6 +256,20 @@ impl ReceiveRing {
 }
 
 impl SendQueue {
+    fn new(device: &Device, context: Context, endpoint: &Endpoint, longest: u64) -> Self {
+        Self {
+            context,
+            status: endpoint.receive_status(),
+            endpoint: endpoint.name().index,
+            longest,
+            buffers: Buffers::default(),
+            waiting: VecDeque::new(),
+            sends: VecDeque::new(),
+            pushed: 0,
+            poller: device.poller(Spin::Adaptive),
+        }
+    }
+
     fn sent(&self) -> u64 {
         self.status.sent()
     }
@@ -398,18 +412,10 @@ impl Connection {
             Err(errno) if cannot(errno) => return Ok(false),
             Err(errno) => return Err(Error::connection("name an endpoint", errno)),
         }
-        unsent.queue = Some(SendQueue {
-            context,
-            status: endpoint.receive_status(),
-            endpoint: endpoint.name().index,
-            longest: query.max_transfer,
-            buffers: Buffers::default(),
-            waiting: VecDeque::new(),
-            sends: VecDeque::new(),
-            pushed: 0,
-            poller: Poller::new(Spin::Adaptive, self.device().wakeup()),
-        });
-        posted.ring = Some(ReceiveRing::new(self.device(), endpoint));
+        let device = self.device();
+        let queue = SendQueue::new(device, context, &endpoint, query.max_transfer);
+        unsent.queue = Some(queue);
+        posted.ring = Some(ReceiveRing::new(device, endpoint));
         Ok(true)
     }
 
@@ -488,5 +494,26 @@ impl Device {
 fn spin(poller: &mut Poller, ready: impl Fn() -> Option<()>) {
     if poller.until(|attempts| repeat(attempts, &ready)).is_none() {
         poller.slept();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::tests::{context_of, Memory};
+
+    #[test]
+    fn both_halves_poll_for_what_the_device_costs() {
+        // Longer than a wake-up by a timer can be.
+        let completion = Duration::from_secs(1);
+        let device = Device::mute_after(completion);
+        let expected = crate::ticks::of(completion);
+        let memory = Memory::new();
+        let context = context_of(device.clone(), Method::Queue, &memory);
+        let endpoint = Endpoint::mute(&device);
+        let queue = SendQueue::new(&device, context, &endpoint, 1);
+        assert_eq!(queue.poller.limit(), expected);
+        let ring = ReceiveRing::new(&device, endpoint);
+        assert_eq!(ring.poller.limit(), expected);
     }
 }

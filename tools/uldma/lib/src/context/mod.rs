@@ -6,7 +6,7 @@ mod initiate;
 mod map_out;
 mod stats;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -307,7 +307,7 @@ impl Context {
     /// Attempts for as long as `spin` says; a caller that gets none sleeps.
     pub(crate) fn poll<T>(&self, spin: Spin, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let known = self.poller.get().filter(|_| spin == Spin::Adaptive);
-        let mut poller = known.unwrap_or_else(|| Poller::new(spin, self.device.wakeup()));
+        let mut poller = known.unwrap_or_else(|| self.device.poller(spin));
         let found = poller.until(|attempts| repeat(attempts, &mut attempt));
         if found.is_none() {
             poller.slept();

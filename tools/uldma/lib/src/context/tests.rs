@@ -9,7 +9,7 @@ use crate::mmio::RegisterAddress;
 use crate::{Access, Order, ShadowAddress};
 
 /// Memory that emulates a device's.
-struct Memory {
+pub(crate) struct Memory {
     shadow: Mapping,
     page: Mapping,
     status: Mapping,
@@ -17,7 +17,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let map = |length| Mapping::anonymous_shared(length).unwrap();
         Self {
             shadow: map(16384),
@@ -49,6 +49,11 @@ impl Memory {
 }
 
 fn context(method: Method, memory: &Memory) -> Context {
+    context_of(Device::mute(), method, memory)
+}
+
+/// Makes a context of a device over this memory.
+pub(crate) fn context_of(device: Device, method: Method, memory: &Memory) -> Context {
     Context {
         registers: Some(Registers {
             status: StatusPage::new(memory.status.again().unwrap()).unwrap(),
@@ -69,7 +74,7 @@ fn context(method: Method, memory: &Memory) -> Context {
         seen: Cell::new(0),
         poller: Cell::new(None),
         map_outs: RefCell::default(),
-        device: Device::mute(),
+        device,
     }
 }
 
@@ -304,4 +309,15 @@ fn without_a_context_only_the_kernel_starts_transfers() {
     assert_eq!(error.errno(), Some(Errno::ENOTTY));
     assert!(context.ended(Ticket(1)).is_err());
     assert!(context.queue().is_none());
+}
+
+#[test]
+fn a_caller_that_adapts_polls_for_what_the_device_costs() {
+    let memory = Memory::new();
+    // Longer than a wake-up by a timer can be.
+    let completion = Duration::from_secs(1);
+    let context = context_of(Device::mute_after(completion), Method::Queue, &memory);
+    assert_eq!(context.poll(Spin::Adaptive, || Some(())), Some(()));
+    let limit = context.poller.get().map(|poller| poller.limit());
+    assert_eq!(limit, Some(crate::ticks::of(completion)));
 }
