@@ -199,10 +199,13 @@ def losses(pair: Cluster) -> None:
         # The answer is no HTTP and has no end of its own: only an error tells that it was cut off.
         get = f"curl -sS --http0.9 -o /tmp/endless http://{address(b)}:{RAW_PORT}/"
         reader = a.node.spawn(f"exec {run(a, get)}")
+
+        def begun() -> bool:
+            expect(reader.running, f"{what}: {reader.text('err')}")
+            return not a.node.run("test -s /tmp/endless").rc
+
         try:
-            wait_until(
-                lambda: not a.node.run("test -s /tmp/endless").rc, TIMEOUT, f"{what}: a stream"
-            )
+            wait_until(begun, TIMEOUT, f"{what}: a stream")
             lose(server)
             result = reader.wait(LOSS_TIMEOUT)
             expect(result.rc == RECEIVING, f"{what}: {result}")

@@ -5,15 +5,20 @@
 //! The program's side is reset (SO_LINGER of zero seconds) unless its peer's program has ended its
 //! direction: so data that was cut off is never taken for all, also if this process is killed.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
+#[cfg(test)]
+use std::net::SocketAddr;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{self, setsockopt, sockopt, MsgFlags};
 use uldma::{Receiving, Sending};
 
 use super::frame::{self, Frame, LONGEST};
@@ -28,23 +33,86 @@ struct State {
     deaf: bool,
 }
 
+/// A socket of a program.
+pub(super) struct Program {
+    socket: TcpStream,
+    /// It has to be reset.
+    broken: Broken,
+}
+
+/// Whether a program's side has to be reset.
+struct Broken {
+    is_set: AtomicBool,
+    /// Wakes the thread that waits until the program takes data.
+    event: EventFd,
+}
+
 /// A socket of a program, and its connection.
 struct Flow<'a> {
-    program: &'a TcpStream,
+    program: &'a Program,
     state: Mutex<State>,
-    /// The program's side has to be reset.
-    broken: AtomicBool,
     totals: &'a Totals,
 }
 
-/// How late writing to a program that takes nothing sees that the peer has failed.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+impl Program {
+    /// Takes a socket, whose end is a reset from now on.
+    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
+        set_reset(&socket, true)?;
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            socket,
+            broken: Broken {
+                is_set: AtomicBool::new(false),
+                event: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            },
+        })
+    }
 
-/// Prepares a socket, whose end is a reset from now on.
-pub(super) fn prepare(program: &TcpStream) -> io::Result<()> {
-    set_reset(program, true)?;
-    program.set_nodelay(true)?;
-    program.set_write_timeout(Some(LONGEST_WAIT))
+    /// Returns the address of the program's end.
+    #[cfg(test)]
+    pub(super) fn peer_address(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    /// Writes bytes to the program, until the peer has failed: the program may do nothing but write,
+    /// and wait for the other direction.
+    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        while !bytes.is_empty() {
+            match socket::send(self.socket.as_raw_fd(), bytes, flags) {
+                Ok(length) => bytes = bytes.get(length..).unwrap_or_default(),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => self.wait()?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the program takes data, or its side has to be reset, which is an error.
+    fn wait(&self) -> io::Result<()> {
+        let mut fds = [
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT),
+            PollFd::new(self.broken.event.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) if self.broken.is_set() => Err(Errno::ECONNRESET.into()),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Broken {
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        // Each direction sets it once or twice, which the counter has room for.
+        let _ = self.event.write(1);
+    }
 }
 
 /// Lets the end of a socket be a reset, or not.
@@ -56,10 +124,10 @@ fn set_reset(program: &TcpStream, reset: bool) -> io::Result<()> {
     Ok(setsockopt(program, sockopt::Linger, &value)?)
 }
 
-/// Carries bytes in both directions until both have ended, or one side fails. Expects a socket from
-/// [`prepare`], which is closed before the connection is: that may take the peer's time.
+/// Carries bytes in both directions until both have ended, or one side fails. The socket is closed
+/// before the connection is: that may take the peer's time.
 pub(super) fn carry(
-    program: TcpStream,
+    program: Program,
     receiving: &mut Receiving,
     sending: &mut Sending,
     totals: &Totals,
@@ -67,47 +135,38 @@ pub(super) fn carry(
     let flow = Flow {
         program: &program,
         state: Mutex::default(),
-        broken: AtomicBool::new(false),
         totals,
     };
     thread::scope(|scope| {
         scope.spawn(|| flow.send(sending));
         flow.receive(receiving);
     });
-    let is_whole = !flow.is_broken();
+    let is_whole = !program.broken.is_set();
     totals.ended(is_whole);
     if is_whole {
         // What the program has not read yet is kept for it.
-        let _ = set_reset(&program, false);
+        let _ = set_reset(&program.socket, false);
     }
 }
 
 impl Flow<'_> {
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
-    }
-
-    fn set_broken(&self) {
-        self.broken.store(true, Ordering::Release);
-    }
-
     /// Sends what the program writes.
     fn send(&self, sending: &mut Sending) {
         let mut frame = Frame::new();
         loop {
-            let Ok(filled) = frame.read(self.program) else {
-                self.set_broken();
+            let Ok(filled) = frame.read(&self.program.socket) else {
+                self.program.broken.set();
                 // The peer finds an end that this side has not announced; so does receive().
                 let _ = sending.connection().disconnect();
                 return;
             };
             // The end of reading may be that of receive(), which has failed.
-            if self.is_broken() {
+            if self.program.broken.is_set() {
                 return;
             }
             if filled.send(sending).is_err() {
                 // So does receive().
-                self.set_broken();
+                self.program.broken.set();
                 return;
             }
             match filled.length() {
@@ -131,18 +190,18 @@ impl Flow<'_> {
         loop {
             let written = match frame::receive(receiving, &mut data) {
                 Ok([]) => {
-                    let _ = self.program.shutdown(Shutdown::Write);
+                    let _ = self.program.socket.shutdown(Shutdown::Write);
                     return;
                 }
                 Ok(bytes) if !is_deaf => {
                     self.totals.received(bytes.len());
-                    self.write(bytes)
+                    self.program.write(bytes)
                 }
                 Ok(_) => Ok(()),
                 Err(error) => {
-                    self.set_broken();
+                    self.program.broken.set();
                     // Wakes the other direction, and says nothing to the program.
-                    let _ = self.program.shutdown(Shutdown::Read);
+                    let _ = self.program.socket.shutdown(Shutdown::Read);
                     if error.raw_os_error().is_some() {
                         // The peer breaks the rules, and stays.
                         let _ = receiving.connection().disconnect();
@@ -161,23 +220,29 @@ impl Flow<'_> {
             }
         }
     }
+}
 
-    /// Writes bytes to the program, until the other direction finds that the peer has failed: the
-    /// program may do nothing but write, and wait for this one.
-    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
-        let mut program = self.program;
-        while !bytes.is_empty() {
-            match program.write(bytes) {
-                Ok(length) => bytes = bytes.get(length..).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.is_broken() {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// More than the kernel keeps for a program that does not read.
+    const MUCH: usize = 256 << 20;
+
+    #[test]
+    fn a_writer_that_waits_for_the_program_is_woken() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let idle = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let program = Program::new(listener.accept().unwrap().0).unwrap();
+        // Nothing else ends the wait.
+        assert_eq!(program.socket.write_timeout().unwrap(), None);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| program.write(&vec![0; MUCH]));
+            program.broken.set();
+            let error = writer.join().unwrap().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(Errno::ECONNRESET as i32));
+        });
+        drop(idle);
     }
 }

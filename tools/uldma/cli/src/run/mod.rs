@@ -6,6 +6,7 @@
 //! has TCP connections to it by the loopback interface, and preloads a library that replaces
 //! connect() and listen(): `Documentation/uldma/sockets.rst`.
 
+mod busy;
 mod calls;
 mod flow;
 mod frame;
@@ -29,7 +30,6 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{kill, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -44,8 +44,6 @@ use crate::failure::{Failure, Kind, Result};
 
 const LIBRARY: &str = "libuldma_preload.so";
 const PRELOAD: &str = "LD_PRELOAD";
-/// How often this program looks, at its end, whether connections are left.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs the verb. Returns the exit code of the program.
 pub(crate) fn run(common: &Common, args: &Run) -> Result<u8> {
@@ -65,7 +63,7 @@ pub(crate) fn run(common: &Common, args: &Run) -> Result<u8> {
         timeout: common.timeout,
         most: args.connections.into(),
         count: AtomicUsize::new(0),
-        busy: AtomicUsize::new(0),
+        busy: Arc::default(),
         ports: Mutex::default(),
         totals: Totals::default(),
     });
@@ -78,10 +76,8 @@ pub(crate) fn run(common: &Common, args: &Run) -> Result<u8> {
     thread::spawn(move || calls.answer(&shared));
     let child = start(args, &library, &name, &kept)?;
     let status = wait(child, &signals)?;
-    let deadline = Instant::now() + common.timeout;
-    while sockets.are_busy() && Instant::now() < deadline {
-        thread::sleep(PAUSE);
-    }
+    // What is not carried by then is lost.
+    let _ = sockets.busy.wait_idle(common.timeout);
     let code = exit_code(status);
     if common.json {
         let report = sockets.totals.report(code);

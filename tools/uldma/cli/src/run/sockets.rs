@@ -20,6 +20,8 @@ use nix::sys::time::TimeVal;
 use uldma::StreamOptions;
 use uldma::{ConnectOptions, Connection, Device, Error, Listener, Peer, Receiving, Sending};
 
+use super::busy::{Busy, BusyMark};
+use super::flow::Program;
 use super::nodes::{self, Nodes};
 use super::report::Totals;
 use super::{flow, frame, served};
@@ -38,7 +40,7 @@ pub(super) struct Sockets {
     pub(super) most: usize,
     pub(super) count: AtomicUsize,
     /// Of these, those that have data to carry.
-    pub(super) busy: AtomicUsize,
+    pub(super) busy: Arc<Busy>,
     pub(super) ports: Mutex<BTreeSet<u16>>,
     pub(super) totals: Totals,
 }
@@ -46,21 +48,12 @@ pub(super) struct Sockets {
 /// One of the connections that there can be.
 pub(super) struct Slot {
     sockets: Arc<Sockets>,
-    is_busy: bool,
-}
-
-impl Slot {
-    /// Notes that all data is carried; the connection is still to be ended.
-    fn done(&mut self) {
-        if std::mem::take(&mut self.is_busy) {
-            self.sockets.busy.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
+    /// None once all data is carried; the connection is still to be ended then.
+    busy: Option<BusyMark>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.done();
         self.sockets.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -78,17 +71,11 @@ impl Sockets {
     /// Takes one of the connections that there can be.
     pub(super) fn slot(self: &Arc<Self>) -> Option<Slot> {
         let taken = self.count.fetch_add(1, Ordering::AcqRel);
-        self.busy.fetch_add(1, Ordering::AcqRel);
         let slot = Slot {
             sockets: Arc::clone(self),
-            is_busy: true,
+            busy: Some(self.busy.mark()),
         };
         (taken < self.most).then_some(slot)
-    }
-
-    /// Returns true if connections have data to carry.
-    pub(super) fn are_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire) > 0
     }
 
     /// Connects to a port of a node, and makes the address that the program connects to.
@@ -144,7 +131,7 @@ impl Sockets {
         } = open;
         drop(gate);
         flow::carry(program, &mut receiving, &mut sending, &self.totals);
-        slot.done();
+        slot.busy = None;
     }
 
     /// Listens for peers at a port, until this process ends.
@@ -201,12 +188,12 @@ impl Sockets {
         unlimited(&mut receiving, &mut sending);
         self.totals.accepted();
         flow::carry(program, &mut receiving, &mut sending, &self.totals);
-        slot.done();
+        slot.busy = None;
         Some(())
     }
 
     /// Connects to the program that listens, from the address of the peer.
-    fn connect_program(&self, node: u32, tcp: u16) -> Result<TcpStream, Errno> {
+    fn connect_program(&self, node: u32, tcp: u16) -> Result<Program, Errno> {
         let from = Nodes::address(node).ok_or(Errno::EHOSTUNREACH)?;
         let flags = SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
@@ -218,9 +205,7 @@ impl Sockets {
             Errno::EINPROGRESS => Errno::ETIMEDOUT,
             other => other,
         })?;
-        let program = TcpStream::from(fd);
-        flow::prepare(&program).map_err(|error| errno_of_io(&error))?;
-        Ok(program)
+        Program::new(TcpStream::from(fd)).map_err(|error| errno_of_io(&error))
     }
 }
 
@@ -246,7 +231,7 @@ fn unlimited(receiving: &mut Receiving, sending: &mut Sending) {
 
 /// Accepts the connection from one address, in time. All others are not of the program that has
 /// asked, and are closed.
-fn accept(gate: &TcpListener, from: SocketAddrV4, timeout: Duration) -> Option<TcpStream> {
+fn accept(gate: &TcpListener, from: SocketAddrV4, timeout: Duration) -> Option<Program> {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -259,8 +244,7 @@ fn accept(gate: &TcpListener, from: SocketAddrV4, timeout: Duration) -> Option<T
         }
         let (program, address) = gate.accept().ok()?;
         if address == from.into() {
-            flow::prepare(&program).ok()?;
-            return Some(program);
+            return Program::new(program).ok();
         }
     }
 }
@@ -334,7 +318,7 @@ mod tests {
             panic!("not IPv4");
         };
         let found = accept(&gate, from, Duration::from_secs(20)).unwrap();
-        assert_eq!(found.peer_addr().unwrap(), from.into());
+        assert_eq!(found.peer_address().unwrap(), from.into());
         let other_port = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
         assert!(accept(&gate, other_port, Duration::ZERO).is_none());
         drop(other);
