@@ -193,7 +193,8 @@ def broker(end: Endpoint) -> Iterator[None]:
 def losses(pair: Cluster) -> None:
     """A stream that is cut off is an error for its reader, and no end: by a kill, by the link."""
     a, b = ends_of(pair)
-    source = f"nc -l -p {RAW_PORT} -e cat /dev/zero"
+    # In lines, as curl looks for the end of the first one.
+    source = f"nc -l -p {RAW_PORT} -e yes"
 
     def expect_error(what: str, server: Job, lose: Any) -> None:
         # The answer is no HTTP and has no end of its own: only an error tells that it was cut off.
