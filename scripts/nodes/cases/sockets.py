@@ -12,6 +12,7 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import LOSS_TIMEOUT, Endpoint
 from ..kernel import DEBUG
+from ..network import SOCKETS
 from ..polling import wait_until
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
@@ -39,7 +40,7 @@ SSH_OPTIONS = (
 
 def address(end: Endpoint) -> str:
     """The address that means a node for programs."""
-    return f"127.117.108.{end.number}"
+    return SOCKETS.format(end.number)
 
 
 def run(end: Endpoint, program: str, options: str = "") -> str:
