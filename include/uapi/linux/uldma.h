@@ -398,7 +398,8 @@ struct uldma_query {
  * @out_link: ULDMA_LINK_UP, or zero
  * @out_generation: counts how often the link to this peer came up
  * @out_version: version of the link protocol that both speak; zero while down
- * @out_features: features that both have; none is defined yet
+ * @out_features: features that both have, by the bits of the handshake
+ *	(Documentation/uldma/link.rst); zero while down
  * @out_slots: messages that can be in flight to the peer
  * @out_sent: messages that were sent to the peer
  * @out_received: messages that came from it

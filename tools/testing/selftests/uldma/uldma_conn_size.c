@@ -151,6 +151,10 @@ FIXTURE_TEARDOWN(peers)
 	close(self->fd);
 }
 
+/* Bits of the handshake: those that there are, and that of turnarounds. */
+#define FEATURES 0xfU
+#define TURNAROUND 0x8U
+
 static int peer_query(int fd, __u32 node, struct uldma_peer_query *p)
 {
 	*p = (struct uldma_peer_query){ .size = sizeof(*p), .node = node };
@@ -171,9 +175,13 @@ TEST_F(peers, query)
 		EXPECT_EQ(node, p.node);
 		EXPECT_EQ(!!(self->q.out_peers & 1U << node), p.out_link);
 		EXPECT_EQ(p.out_link, p.out_version);
-		EXPECT_EQ(0, p.out_features);
-		if (!p.out_link)
+		EXPECT_EQ(0, p.out_features & ~FEATURES);
+		if (!p.out_link) {
+			EXPECT_EQ(0, p.out_features);
 			continue;
+		}
+		/* Of the same driver at the other end. */
+		EXPECT_NE(0, p.out_features & TURNAROUND);
 		EXPECT_LT(0, p.out_generation);
 		EXPECT_LE(1, p.out_slots);
 		EXPECT_LE(p.out_slots, 64);
