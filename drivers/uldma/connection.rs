@@ -29,9 +29,12 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::errno::{
-        econnreset,
-        enotconn, //
+    kernel_ext::{
+        errno::{
+            econnreset,
+            enotconn, //
+        },
+        wakeup, //
     },
     mem::lmm::space::Space,
     params,
@@ -314,7 +317,7 @@ impl Connection {
             if self.changed.wait_interruptible(&mut state) {
                 return Err(ERESTARTNOHAND);
             }
-            state.half(direction).sleeper.awoke();
+            state.half(direction).awoke();
         };
         drop(state);
         while let Some(buffer) = self.pop(|state| state.half(direction).stream.pop_finished()) {
@@ -344,12 +347,13 @@ impl Connection {
                 Step::OfPeer => (ctx.doorbell_cost(self.node), ctx.has_rung(self.node)),
                 Step::OfCopy | Step::OfInvalidation => (ctx.completion_cost(), false),
             };
-            let (cost, limit) = {
+            // The worker, which the interrupt wakes, wakes the thread.
+            let cost = cost + wakeup::cost_by_thread();
+            let limit = {
                 let mut state = self.state.lock();
-                let half = state.half(direction);
-                let cost = cost + half.sleeper.cost();
-                half.polling.begin(rang);
-                (cost, half.polling.limit(cost, params::link_spin()))
+                let polling = &mut state.half(direction).polling;
+                polling.begin(rang);
+                polling.limit(cost, params::link_spin())
             };
             let since: Instant<Monotonic> = Instant::now();
             let is_over = || self.step(direction) != Some(step);
@@ -375,8 +379,8 @@ impl Connection {
     /// Returns the current state for `poll()`.
     pub(crate) fn readiness(&self) -> Readiness {
         let mut state = self.state.lock();
-        state.sending.sleeper.awoke();
-        state.receiving.sleeper.awoke();
+        state.sending.awoke();
+        state.receiving.awoke();
         let over = state.reset || state.closing.has_begun();
         Readiness {
             readable: state.is_over(Direction::Receive) || state.receiving.stream.has_ready(),

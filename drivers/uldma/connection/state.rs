@@ -23,14 +23,18 @@ use super::{
     Direction, //
 };
 use crate::{
-    kernel_ext::errno::{
-        econnreset,
-        enotconn, //
+    kernel_ext::{
+        errno::{
+            econnreset,
+            enotconn, //
+        },
+        wakeup, //
     },
     link::{
         polling::Polling,
         window_alloc::WindowRange, //
     },
+    params,
     uapi,
     user_abi::events::Events, //
 };
@@ -143,8 +147,16 @@ impl HalfConn {
             unreported: 0,
             commands: 0,
             polling: Polling::new(),
-            sleeper: Sleeper::new(),
+            sleeper: Sleeper::default(),
         })
+    }
+
+    /// Notes that a thread runs that may have slept until bytes could be reaped.
+    pub(super) fn awoke(&mut self) {
+        let woken = self.sleeper.awoke();
+        if let Some(sample) = woken.filter(|_| params::wakeup().is_none()) {
+            wakeup::follow_thread(sample);
+        }
     }
 
     /// Returns what has to happen next before bytes can be reaped, unless they can be.

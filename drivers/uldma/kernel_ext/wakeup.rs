@@ -2,9 +2,10 @@
 
 //! The costs of a sleep and a wake-up on this machine, measured when the module is loaded.
 //!
-//! The measured sleeps end by a timer, and by another thread. An interrupt of a device takes a longer
-//! way, above all where the device or the processor is emulated; the link measures its doorbells,
-//! and this module bounds what it finds.
+//! The measured sleeps end by a timer, and by another thread. How long that thread's wake-up takes
+//! depends on what else the machine does, so calls that have slept report it, and it is followed.
+//! An interrupt of a device takes a longer way, above all where the device or the processor is
+//! emulated; the link measures its doorbells, and this module bounds what it finds.
 
 use kernel::{
     bindings,
@@ -45,6 +46,11 @@ const COUNTED: usize = 16;
 
 static NANOSECONDS: Atomic<i64> = Atomic::new(LEAST.as_nanos());
 static OF_THREAD: Atomic<i64> = Atomic::new(LEAST.as_nanos());
+/// The same, as the calls that have slept since show it.
+static OF_THREAD_IN_USE: Atomic<i64> = Atomic::new(LEAST.as_nanos());
+
+/// Share of a sample in the result, as in TCP's smoothed round-trip time (RFC 6298).
+const WEIGHT: i64 = 8;
 
 /// Sets the costs to `given`, or measures them.
 ///
@@ -63,7 +69,22 @@ pub(crate) fn set(given: Option<Delta>) -> Result {
     };
     NANOSECONDS.store(bounded(by_timer), Relaxed);
     OF_THREAD.store(bounded(by_thread), Relaxed);
+    OF_THREAD_IN_USE.store(bounded(by_thread), Relaxed);
     Ok(())
+}
+
+/// Returns the cost that follows the `known` one after one more `sample`, which counts for at most
+/// twice that: it may be a stop of the machine, or a lie.
+pub(crate) fn followed(known: i64, sample: i64) -> i64 {
+    let sample = sample.min(known.saturating_mul(2));
+    bounded(known + (sample - known) / WEIGHT)
+}
+
+/// Follows [`cost_by_thread`] by a thread that ran so long after it was woken.
+pub(crate) fn follow_thread(sample: Delta) {
+    // Of two calls at the same time, one may be forgotten.
+    let cost = followed(OF_THREAD_IN_USE.load(Relaxed), sample.as_nanos());
+    OF_THREAD_IN_USE.store(cost, Relaxed);
 }
 
 /// Returns the nearest cost that a sleep can have, in nanoseconds.
@@ -78,13 +99,13 @@ pub(crate) fn cost() -> Delta {
 
 /// Returns the time from the end of a timer until its interrupt is handled.
 pub(crate) fn cost_by_timer() -> Delta {
-    let by_timer = cost().as_nanos() - cost_by_thread().as_nanos();
+    let by_timer = cost().as_nanos() - OF_THREAD.load(Relaxed);
     Delta::from_nanos(bounded(by_timer))
 }
 
 /// Returns the time from a thread's call that wakes a sleeper until the sleeper runs.
 pub(crate) fn cost_by_thread() -> Delta {
-    Delta::from_nanos(OF_THREAD.load(Relaxed))
+    Delta::from_nanos(OF_THREAD_IN_USE.load(Relaxed))
 }
 
 /// The times of a sleeper that an interrupt wakes again and again.
@@ -213,6 +234,37 @@ mod tests {
         // More rounds change nothing.
         rounds.add(1);
         assert_eq!(rounds.usual(), Some(700));
+    }
+
+    #[test]
+    fn a_sample_counts_for_an_eighth_and_is_bounded() {
+        assert_eq!(followed(8000, i64::MAX), 9000);
+        assert_eq!(followed(8000, 8000), 8000);
+        assert_eq!(followed(8000, 1), 7001);
+        assert_eq!(followed(i64::MAX, i64::MAX), bounded(i64::MAX));
+    }
+
+    #[test]
+    fn the_cost_follows_what_is_in_use() {
+        let (mut known, mut samples) = (30_000, 0);
+        while known < 900_000 {
+            known = followed(known, 1_000_000);
+            samples += 1;
+        }
+        assert!(samples < 50);
+        // One stop of the machine hardly counts.
+        assert!(followed(known, 10_000_000) < 1_100_000);
+    }
+
+    #[test]
+    fn threads_that_slept_change_the_cost_of_a_thread_alone() {
+        let (by_thread, by_timer) = (cost_by_thread(), cost_by_timer());
+        for _ in 0..50 {
+            follow_thread(LONGEST);
+        }
+        assert!(cost_by_thread() > by_thread);
+        assert_eq!(cost_by_timer(), by_timer);
+        OF_THREAD_IN_USE.store(by_thread.as_nanos(), Relaxed);
     }
 
     #[test]

@@ -9,18 +9,14 @@
 //! wake-up of the peer if this node polled meanwhile, and one of each if the peer had to ring it.
 //! The clocks of the two nodes need not agree.
 //!
-//! A peer can report any turnaround. So a sample counts at most twice the cost that is known, and
-//! [`wakeup::bounded`] bounds the result.
+//! A peer can report any turnaround. So [`followed`](crate::kernel_ext::wakeup::followed) bounds a
+//! sample, and the result.
 
 use kernel::prelude::*;
-
-use crate::kernel_ext::wakeup;
 
 /// Maximum turnaround in nanoseconds, 100 ms. Clocks of two nodes differ by up to 100 ppm in their
 /// rates, which this makes at most 10 us.
 const LONGEST: u64 = 100_000_000;
-/// Share of a sample in the result, as in TCP's smoothed round-trip time (RFC 6298).
-const WEIGHT: i64 = 8;
 
 /// The times of the messages between this node and one peer; all are in nanoseconds.
 #[derive(Debug, Default)]
@@ -72,12 +68,6 @@ impl Turnaround {
         // The peer was awake already if nothing is left.
         (awaking > 0).then_some(awaking / wakeups)
     }
-}
-
-/// Returns the cost that follows the `known` one after one more `sample`.
-pub(super) fn followed(known: i64, sample: i64) -> i64 {
-    let sample = sample.min(known.saturating_mul(2));
-    wakeup::bounded(known + (sample - known) / WEIGHT)
 }
 
 #[kunit_tests(uldma_link_turnaround)]
@@ -152,27 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_lies_shows_nothing_or_little() {
+    fn a_peer_that_lies_shows_nothing() {
         for turnaround in [0, LONGEST + 1, u64::MAX, 5000] {
             let mut near = Turnaround::default();
             near.rang(0);
             assert_eq!(near.received(5000, turnaround), None);
         }
-        assert_eq!(followed(8000, i64::MAX), 9000);
-        assert_eq!(followed(8000, 8000), 8000);
-        assert_eq!(followed(8000, 1), 7001);
-        assert_eq!(followed(i64::MAX, i64::MAX), wakeup::bounded(i64::MAX));
-    }
-
-    #[test]
-    fn the_cost_follows_what_is_in_use() {
-        let (mut known, mut messages) = (30_000, 0);
-        while known < 900_000 {
-            known = followed(known, 1_000_000);
-            messages += 1;
-        }
-        assert!(messages < 50);
-        // One stop of the machine hardly counts.
-        assert!(followed(known, 10_000_000) < 1_100_000);
     }
 }

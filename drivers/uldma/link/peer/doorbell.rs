@@ -24,8 +24,7 @@ use crate::{
         message::{
             Message,
             Query, //
-        },
-        turnaround, //
+        }, //
     },
     params, //
 };
@@ -89,7 +88,7 @@ impl Peer {
         if params::wakeup().is_some() {
             return;
         }
-        let cost = turnaround::followed(self.doorbell_cost().as_nanos(), sample);
+        let cost = wakeup::followed(self.doorbell_cost().as_nanos(), sample);
         self.doorbell_cost.store(cost, Relaxed);
     }
 
