@@ -344,8 +344,8 @@ impl Connection {
     fn spin(&self, ctx: &ConnCtx<'_>, direction: Direction) {
         while let Some(step) = self.step(direction) {
             let (cost, rang) = match step {
-                Step::OfPeer => (ctx.doorbell_cost(self.node), ctx.has_rung(self.node)),
-                Step::OfCopy | Step::OfInvalidation => (ctx.completion_cost(), false),
+                Step::Message => (ctx.doorbell_cost(self.node), ctx.has_rung(self.node)),
+                Step::Copy | Step::Invalidation => (ctx.completion_cost(), false),
             };
             // The worker, which the interrupt wakes, wakes the thread.
             let cost = cost + wakeup::cost_by_thread();

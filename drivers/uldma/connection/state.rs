@@ -113,11 +113,11 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A message of the peer.
-    OfPeer,
+    Message,
     /// The completion of a copy.
-    OfCopy,
+    Copy,
     /// The completion of an invalidation.
-    OfInvalidation,
+    Invalidation,
 }
 
 /// One direction of a connection.
@@ -164,11 +164,11 @@ impl HalfConn {
         if self.stream.has_ready() {
             None
         } else if self.stream.is_withheld() {
-            Some(Step::OfInvalidation)
+            Some(Step::Invalidation)
         } else if self.commands > 0 {
-            Some(Step::OfCopy)
+            Some(Step::Copy)
         } else {
-            Some(Step::OfPeer)
+            Some(Step::Message)
         }
     }
 
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn a_wait_has_steps() -> Result {
         let mut half = HalfConn::new()?;
-        assert_eq!(half.step(), Some(Step::OfPeer));
+        assert_eq!(half.step(), Some(Step::Message));
         half.commands = 1;
-        assert_eq!(half.step(), Some(Step::OfCopy));
+        assert_eq!(half.step(), Some(Step::Copy));
         Ok(())
     }
 
