@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Open files of a device and their objects.
+//! Open files of a device.
 
 use core::ops::Range;
 
@@ -29,7 +29,6 @@ use crate::{
     dma::{
         context::VirtualContext,
         descriptor,
-        engine::Transfer,
         method::Method, //
     },
     hw::Hw,
@@ -57,10 +56,8 @@ use crate::{
         exchange::Exchange,
         lmm::space::Space, //
     },
-    params,
     user::{
         attachment::Attachment,
-        endpoint::FileEndpoint,
         region::{
             Leaving,
             Region, //
@@ -68,7 +65,6 @@ use crate::{
     },
     user_abi::{
         events::Events,
-        handles::Handles,
         ledger::Payer,
         mmap_offset::{
             Backing,
@@ -77,152 +73,14 @@ use crate::{
     }, //
 };
 
-/// The kind of an object with a handle.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A region, or an import. Their number is limited.
-    Region,
-    /// Anything else.
-    Other,
-}
+mod objects;
 
-/// An object with a handle.
-pub(crate) enum Object {
-    /// Registered memory, or an import.
-    Region(Region),
-    /// One side of a window segment.
-    Segment(Arc<Segment>),
-    /// The end of a message connection.
-    Endpoint(FileEndpoint),
-}
-
-/// The register context of an open file.
-pub(crate) struct FileContext {
-    pub(crate) vctx: Arc<VirtualContext>,
-    /// Its number among the contexts that the open file has had.
-    pub(crate) serial: u64,
-    pub(crate) registers: MmapRange,
-    pub(crate) status: MmapRange,
-    pub(crate) queue: Option<MmapRange>,
-}
-
-/// Number of transfers whose outcome an open file can query: the last ones.
-const REMEMBERED: usize = 64;
-
-/// The objects of an open file.
-pub(crate) struct Objects {
-    pub(crate) handles: Handles<Object>,
-    /// Regions and imports, made or being made.
-    regions: usize,
-    pub(crate) context: Option<FileContext>,
-    /// Contexts that the open file has had.
-    contexts: u64,
-    transfers: [Option<Arc<Transfer>>; REMEMBERED],
-    next_transfer: usize,
-}
-
-impl Objects {
-    /// Remembers a transfer, in place of the oldest.
-    pub(crate) fn remember(&mut self, transfer: Arc<Transfer>) {
-        if let Some(place) = self.transfers.get_mut(self.next_transfer % REMEMBERED) {
-            *place = Some(transfer);
-        }
-        self.next_transfer = self.next_transfer.wrapping_add(1);
-    }
-
-    /// The transfer of `ticket`.
-    pub(crate) fn transfer(&self, ticket: u64) -> Result<Arc<Transfer>> {
-        let mut transfers = self.transfers.iter().flatten();
-        let found = transfers.find(|transfer| transfer.ticket == ticket);
-        found.cloned().ok_or(ENOENT)
-    }
-
-    /// The region of `handle`.
-    pub(crate) fn region(&self, handle: u32) -> Result<&Region> {
-        match self.handles.get(handle)? {
-            Object::Region(region) => Ok(region),
-            Object::Segment(_) | Object::Endpoint(_) => Err(ENOENT),
-        }
-    }
-
-    /// The region of `handle`, to be changed.
-    pub(crate) fn region_mut(&mut self, handle: u32) -> Result<&mut Region> {
-        match self.handles.get_mut(handle)? {
-            Object::Region(region) => Ok(region),
-            Object::Segment(_) | Object::Endpoint(_) => Err(ENOENT),
-        }
-    }
-
-    /// Reserves a handle for a new object.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if there are as many objects, or regions, as an open file can have; `ENOMEM`.
-    pub(crate) fn reserve(&mut self, kind: Kind) -> Result<u32> {
-        if kind == Kind::Region && self.regions >= params::max_file_regions() {
-            return Err(ENOSPC);
-        }
-        let handle = self.handles.reserve()?;
-        self.regions += usize::from(kind == Kind::Region);
-        Ok(handle)
-    }
-
-    /// Frees the handle of an object that could not be made.
-    pub(crate) fn cancel(&mut self, kind: Kind, handle: u32) {
-        self.handles.cancel(handle);
-        self.regions -= usize::from(kind == Kind::Region);
-    }
-
-    /// Takes the region of `handle` out.
-    pub(crate) fn take_region(&mut self, handle: u32) -> Result<Object> {
-        self.region(handle)?;
-        let object = self.handles.remove(handle)?;
-        self.regions -= 1;
-        Ok(object)
-    }
-
-    /// Takes any region out, until none is left.
-    fn take_any_region(&mut self) -> Option<Region> {
-        let is_region = |object: &Object| matches!(object, Object::Region(_));
-        match self.handles.pop_if(is_region)? {
-            Object::Region(region) => {
-                self.regions -= 1;
-                Some(region)
-            }
-            Object::Segment(_) | Object::Endpoint(_) => None,
-        }
-    }
-
-    /// Returns the number of regions and imports.
-    pub(crate) fn regions(&self) -> usize {
-        self.regions
-    }
-
-    /// The segment of `handle`.
-    pub(crate) fn segment(&self, handle: u32) -> Result<&Arc<Segment>> {
-        match self.handles.get(handle)? {
-            Object::Segment(segment) => Ok(segment),
-            Object::Region(_) | Object::Endpoint(_) => Err(ENOENT),
-        }
-    }
-
-    /// Returns true if a send of a stream has failed; `None` without streams.
-    fn has_torn_stream(&self) -> Option<bool> {
-        let streams = self.handles.iter().filter_map(|object| match object {
-            Object::Endpoint(endpoint) if endpoint.is_stream() => Some(endpoint.is_torn()),
-            _ => None,
-        });
-        streams.reduce(|one, other| one || other)
-    }
-
-    /// The endpoint of `handle`.
-    pub(crate) fn endpoint_mut(&mut self, handle: u32) -> Result<&mut FileEndpoint> {
-        match self.handles.get_mut(handle)? {
-            Object::Endpoint(endpoint) => Ok(endpoint),
-            Object::Region(_) | Object::Segment(_) => Err(ENOENT),
-        }
-    }
-}
+pub(crate) use objects::{
+    FileContext,
+    Kind,
+    Object,
+    Objects, //
+};
 
 /// An open file of a device, which several processes may share.
 #[pin_data]
@@ -320,14 +178,7 @@ impl OpenFile {
         let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
         let exchange = Exchange::new()?;
         let number = shared.add_file(events.clone(), exchange.clone())?;
-        let objects = Objects {
-            handles: Handles::new(),
-            regions: 0,
-            context: None,
-            contexts: 0,
-            transfers: [const { None }; REMEMBERED],
-            next_transfer: 0,
-        };
+        let objects = Objects::new();
         let keep = shared.clone();
         let attachment = Attachment::new(events.clone());
         let open_file = pin_init!(Self {
@@ -426,7 +277,7 @@ impl OpenFile {
         let mut regions = KVVec::new();
         let left = {
             let mut objects = self.objects.lock();
-            let count = objects.regions;
+            let count = objects.regions();
             let room = regions.reserve(count, GFP_KERNEL);
             let left = Leaving::with_room_for(count);
             let (true, Ok(()), Ok(left)) = (count == all && count > 1, room, left) else {
@@ -489,10 +340,10 @@ impl OpenFile {
         })();
         match (result, shown) {
             (Ok((number, key)), [Some(registers), Some(status), queue]) => {
-                objects.contexts += 1;
+                let serial = objects.next_serial();
                 objects.context = Some(FileContext {
                     vctx,
-                    serial: objects.contexts,
+                    serial,
                     registers,
                     status,
                     queue,
