@@ -291,7 +291,7 @@ impl Connection {
     ) -> Result<(u64, u64)> {
         if !nonblock || spin {
             self.spin(ctx, direction);
-        } else if !self.has_answer(direction) {
+        } else if self.step(direction).is_some() {
             ctx.work_if_polling();
         }
         let mut state = self.state.lock();
@@ -329,12 +329,6 @@ impl Connection {
     /// Takes a buffer out, to be released without the lock.
     fn pop(&self, pop: impl FnOnce(&mut State) -> Option<Buffer>) -> Option<Buffer> {
         pop(&mut self.state.lock())
-    }
-
-    /// Returns true if [`Connection::reap`] would not wait.
-    fn has_answer(&self, direction: Direction) -> bool {
-        let mut state = self.state.lock();
-        state.is_over(direction) || state.half(direction).stream.has_ready()
     }
 
     /// Makes progress until memory can be reaped, for as long as that is cheaper than a sleep.
