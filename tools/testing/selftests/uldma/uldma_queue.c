@@ -37,7 +37,7 @@ TEST_F(queue, nothing_at_first)
 	for (size_t i = 0; i < page_size() / 8; i++)
 		ASSERT_EQ(0, ((__u64 *)p->c.queue)[i]);
 	EXPECT_EQ(0, READ_ONCE(p->c.status->completed));
-	ASSERT_EQ(0, queue_sleeps(&p->c));
+	ASSERT_EQ(0, queue_sleeps(p));
 	EXPECT_EQ(0, READ_ONCE(p->c.status->completed));
 }
 
@@ -299,7 +299,7 @@ TEST_F(queue, wrong_tickets)
 			p->c.queue[n] = d;
 		}
 		device_store((uintptr_t)p->c.page, 0);
-		ASSERT_EQ(0, queue_sleeps(&p->c));
+		ASSERT_EQ(0, queue_sleeps(p));
 		EXPECT_EQ(0, READ_ONCE(p->c.status->completed))
 			TH_LOG("ticket %llx", wrong[i]);
 	}
@@ -315,7 +315,7 @@ TEST_F(queue, wakeup)
 	struct uldma_descriptor d = copy_of(p, 0, 0, 8);
 
 	for (int i = 1; i <= 20; i++) {
-		ASSERT_EQ(0, queue_sleeps(&p->c));
+		ASSERT_EQ(0, queue_sleeps(p));
 		ASSERT_EQ(i, queue_post(&p->c, &d));
 		EXPECT_TRUE(queue_ring(&p->c));
 		ASSERT_EQ(0, status_of(&p->c, i));
@@ -332,7 +332,7 @@ TEST_F(queue, one_access_for_many)
 	int n = 0;
 
 	for (int round = 1; round <= 20; round++) {
-		ASSERT_EQ(0, queue_sleeps(&p->c));
+		ASSERT_EQ(0, queue_sleeps(p));
 		for (int i = 0; i < ULDMA_STATUS_RECORDS; i++)
 			ASSERT_EQ(++n, queue_post(&p->c, &d));
 		ASSERT_TRUE(queue_ring(&p->c));
@@ -353,7 +353,7 @@ TEST_F(queue, accesses_only_to_wake)
 	struct uldma_descriptor d = copy_of(p, 0, 0, p->length);
 	int rings = 0, n = 2000;
 
-	ASSERT_EQ(0, queue_sleeps(&p->c));
+	ASSERT_EQ(0, queue_sleeps(p));
 	for (int i = 1; i <= n; i++) {
 		ASSERT_EQ(i, queue_post(&p->c, &d));
 		rings += queue_ring(&p->c);

@@ -73,19 +73,24 @@ static inline int queue_do(struct context *c, struct uldma_descriptor d,
 	return ret;
 }
 
-/* Waits until the device has stopped looking at the queue. */
-static inline int queue_sleeps(const struct context *c)
+/*
+ * Waits until the device polls the queue no more. It sets the flag and polls
+ * once again, which may still find what is posted in between. It answers a
+ * load of a counter after that poll.
+ */
+static inline int queue_sleeps(const struct party *p)
 {
 	struct timespec now, limit;
 
 	clock_gettime(CLOCK_MONOTONIC, &limit);
 	limit.tv_sec += PATIENCE / SECOND;
-	while (!READ_ONCE(c->status->wakeup)) {
+	while (!READ_ONCE(p->c.status->wakeup)) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		if (now.tv_sec > limit.tv_sec)
 			return -ETIMEDOUT;
 		sched_yield();
 	}
+	context_stats(p->fd);
 	return 0;
 }
 

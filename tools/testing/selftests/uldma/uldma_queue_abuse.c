@@ -266,7 +266,7 @@ TEST_F(abuse, garbage)
 			   next);
 		device_store((uintptr_t)p->c.page, dice(&state));
 	}
-	ASSERT_EQ(0, queue_sleeps(&p->c));
+	ASSERT_EQ(0, queue_sleeps(p));
 	EXPECT_LT(0, READ_ONCE(p->c.status->completed));
 	ASSERT_EQ(0, party_no_context(p));
 	ASSERT_EQ(0, party_context(p, ULDMA_METHOD_QUEUE, 0));
