@@ -112,7 +112,7 @@ impl Queues {
         }
         // Without a result, a device that answers late costs the time of a timer's wake-up.
         if let Ok(cost) = self.invalidations.measure_wakeup(hw, &self.interrupts) {
-            self.completion_cost.store(wakeup::bounded(cost), Relaxed);
+            self.completion_cost.store(cost, Relaxed);
         }
     }
 

@@ -133,12 +133,38 @@ impl Rounds {
     /// Returns the mean of all rounds that count but the longest, in which another program may have
     /// had the processor.
     pub(crate) fn usual(&self) -> Option<i64> {
-        let count = self.taken.saturating_sub(WARM_UP).min(COUNTED);
-        let costs = self.costs.get(..count)?;
+        let costs = self.counted()?;
+        let count = costs.len();
         let longest = costs.iter().max()?;
         let sum: i64 = costs.iter().sum();
         let others = i64::try_from(count).ok()? - 1;
         (sum - longest).checked_div(others).or(Some(*longest))
+    }
+
+    /// Returns the median of the rounds that count; none without one.
+    fn median(&self) -> Option<i64> {
+        let costs = self.counted()?;
+        let middle = costs.len() / 2;
+        let is_median = |cost: &i64| {
+            let shorter = costs.iter().filter(|other| *other < cost).count();
+            let as_long = costs.iter().filter(|other| *other == cost).count();
+            (shorter..shorter + as_long).contains(&middle)
+        };
+        costs.iter().copied().find(is_median)
+    }
+
+    /// Returns the cost of a sleep that an interrupt ends, where the same wait took `polled` with
+    /// polling. Medians count, since other programs may have had the processor in several of the
+    /// rounds; and a device's interrupt wakes no sooner than that of a timer.
+    pub(crate) fn cost_beside(&self, polled: &Self) -> i64 {
+        let longer = self.median().zip(polled.median());
+        let longer = longer.map_or(0, |(slept, polled)| slept.saturating_sub(polled));
+        bounded(longer).max(cost().as_nanos())
+    }
+
+    fn counted(&self) -> Option<&[i64]> {
+        let count = self.taken.saturating_sub(WARM_UP).min(COUNTED);
+        self.costs.get(..count)
     }
 }
 
@@ -234,6 +260,31 @@ mod tests {
         // More rounds change nothing.
         rounds.add(1);
         assert_eq!(rounds.usual(), Some(700));
+    }
+
+    #[test]
+    fn a_few_interrupted_rounds_do_not_hide_the_cost_of_a_sleep() {
+        let rounds = |usual: i64, interrupted: usize| {
+            let mut rounds = Rounds::default();
+            for round in 0..WARM_UP + COUNTED {
+                let counts = round.checked_sub(WARM_UP);
+                let is_interrupted =
+                    counts.is_some_and(|round| round % 2 == 0 && round / 2 < interrupted);
+                rounds.add(if is_interrupted { 4_000_000 } else { usual });
+            }
+            rounds
+        };
+        let timer = cost().as_nanos();
+        let slept = timer + 500_000;
+        for interrupted in 0..COUNTED / 2 {
+            let polled = rounds(1000, interrupted);
+            assert_eq!(rounds(slept, 0).cost_beside(&polled), slept - 1000);
+            let slept_for = rounds(slept, interrupted);
+            assert_eq!(slept_for.cost_beside(&rounds(1000, 0)), slept - 1000);
+        }
+        // It is not less than that of a timer.
+        assert_eq!(rounds(1000, 0).cost_beside(&rounds(4000, 0)), timer);
+        assert_eq!(Rounds::default().cost_beside(&Rounds::default()), timer);
     }
 
     #[test]

@@ -80,7 +80,6 @@ impl<T: Unpin> Queue<T> {
             polled.add(self.round(hw, None)?);
             slept.add(self.round(hw, Some(interrupts))?);
         }
-        let usual = |rounds: Rounds| rounds.usual().unwrap_or(0);
-        Ok(usual(slept) - usual(polled))
+        Ok(slept.cost_beside(&polled))
     }
 }
