@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from .. import endpoints, network, results
 from ..cluster import Cluster
@@ -86,7 +87,7 @@ class Counts:
             # The last two are parts of the first two.
             busy += user + nice + system + sum(others[:3])
         return Counts(
-            sum(int(word) for line in lines for word in line.split()[1:3]),
+            sum(_interrupts(line) for line in lines),
             _accesses(way),
             busy * TICK_MS,
         )
@@ -97,6 +98,12 @@ class Counts:
         if self.accesses is not None and before.accesses is not None:
             accesses = self.accesses - before.accesses
         return Counts(self.interrupts - before.interrupts, accesses, self.busy_ms - before.busy_ms)
+
+
+def _interrupts(line: str) -> int:
+    """Interrupts that a line of /proc/interrupts counts, on all processors of a node."""
+    _, *words = line.split()
+    return sum(int(word) for word in takewhile(str.isdecimal, words))
 
 
 def _accesses(way: Way) -> int | None:
