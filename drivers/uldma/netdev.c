@@ -16,6 +16,7 @@
 #include <net/netdev_queues.h>
 
 #include "netdev.h"
+#include "netidle.h"
 #include "window.h"
 
 /* Bytes of a large packet that are not in fragments; headers fit. */
@@ -33,6 +34,8 @@ struct uldma_netdev {
 	void *driver;
 	/* Bound while the device is registered. */
 	struct device *parent;
+	/* Runs while the device is up. */
+	struct uldma_netidle idle;
 	u32 queues;
 	struct uldma_netdev_queue queue[] __counted_by(queues);
 };
@@ -62,6 +65,18 @@ static void uldma_netdev_set_irq(struct net_device *dev)
 		netif_napi_set_irq(&priv->queue[i].napi, max(irq, -1));
 }
 
+static bool uldma_netdev_poll_idle(struct net_device *dev)
+{
+	struct uldma_netdev *priv = netdev_priv(dev);
+	bool waits;
+
+	local_bh_disable();
+	waits = priv->ops->poll_idle(priv->driver, dev, priv->parent);
+	/* This polls the queues that are scheduled. */
+	local_bh_enable();
+	return waits;
+}
+
 static void uldma_netdev_quiesce(struct net_device *dev)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
@@ -74,6 +89,7 @@ static void uldma_netdev_quiesce(struct net_device *dev)
 		napi_disable(&priv->queue[i].napi);
 		hrtimer_cancel(&priv->queue[i].timer);
 	}
+	uldma_netidle_stop(&priv->idle);
 }
 
 static int uldma_netdev_open(struct net_device *dev)
@@ -82,6 +98,9 @@ static int uldma_netdev_open(struct net_device *dev)
 	u32 i;
 	int ret;
 
+	ret = uldma_netidle_start(&priv->idle, dev, uldma_netdev_poll_idle);
+	if (ret)
+		return ret;
 	uldma_netdev_set_irq(dev);
 	for (i = 0; i < priv->queues; i++) {
 		napi_enable(&priv->queue[i].napi);
@@ -108,6 +127,7 @@ static netdev_tx_t uldma_netdev_xmit(struct sk_buff *skb,
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
 
+	uldma_netidle_sent(&priv->idle);
 	priv->ops->transmit(priv->driver, dev, priv->parent, skb);
 	return NETDEV_TX_OK;
 }
@@ -450,8 +470,11 @@ void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done, u64 after)
 	struct uldma_netdev_queue *queue =
 		container_of(napi, struct uldma_netdev_queue, napi);
 
+	struct uldma_netdev *priv = netdev_priv(napi->dev);
+
 	hrtimer_start(&queue->timer, ns_to_ktime(after),
 		      HRTIMER_MODE_REL_PINNED);
+	uldma_netidle_wait(&priv->idle);
 	napi_complete_done(napi, done);
 }
 

@@ -50,6 +50,8 @@ struct uldma_netdev_ops {
 	u32 (*offloads)(void *driver, const u8 *destination);
 	u32 (*poll)(void *driver, void *dev, void *parent, u32 queue,
 		    void *napi, u32 budget);
+	/* Has queues with packets polled; false if none waits for any. */
+	u32 (*poll_idle)(void *driver, void *dev, void *parent);
 	void (*stats)(void *driver, void *stats);
 	void (*queue_stats)(void *driver, u32 queue, void *stats);
 	u32 (*counters)(void *driver);

@@ -100,6 +100,8 @@ counters! {
     polls_in_vain,
     /// Polls that a timer was started for, so that the peer does not have to ring.
     timed_polls,
+    /// Polls for which an idle processor has found packets.
+    idle_polls,
     /// Rules that the peer broke.
     violations,
 }

@@ -390,6 +390,10 @@ impl Driver for Interface {
 
     fn stop(&self, _handle: Handle<'_>) {
         self.set_up(false);
+        for queue in self.queues() {
+            // Its timer has been cancelled, so no poll follows.
+            queue.set_waits_for_frames(false);
+        }
     }
 
     fn transmit(&self, handle: Handle<'_>, skb: SkBuff) {
@@ -439,6 +443,7 @@ impl Driver for Interface {
         if poll.budget() == 0 {
             return 0;
         }
+        queue.set_waits_for_frames(false);
         let budget = poll.budget();
         let done = match queue.receive(hw, &poll, POLL_BYTES) {
             Ok(Polled::More) => return budget,
@@ -452,6 +457,7 @@ impl Driver for Interface {
         if let Some(after) = queue.next_poll(done) {
             queue.counters.timed_polls.add(1);
             let after = landing.map_or(after, |landing| after.min(landing));
+            queue.set_waits_for_frames(true);
             poll.complete_and_poll(done, after);
         } else if let Some(after) = landing {
             // The peer rings from here on, but nothing does when the engine is done.
@@ -463,6 +469,19 @@ impl Driver for Interface {
             handle.schedule(number);
         }
         done
+    }
+
+    fn poll_idle(&self, handle: Handle<'_>) -> bool {
+        let hw = Hw::new(handle.parent(), &*self.hw);
+        let mut waits = false;
+        for queue in self.queues().filter(|queue| queue.waits_for_frames()) {
+            waits = true;
+            if queue.has_frames(hw) {
+                queue.counters.idle_polls.add(1);
+                handle.schedule(queue.number());
+            }
+        }
+        waits
     }
 
     fn stats(&self) -> Stats {

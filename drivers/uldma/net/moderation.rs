@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long a queue without frames is polled by a timer before its peer has to ring.
+//! How long a queue without frames is polled before its peer has to ring.
 //!
 //! While a queue is polled, its peer rings no doorbell, and this node handles no interrupt. The rule is
 //! that of all waiters of the driver ([`Polling`]): to poll for about as long as a doorbell costs, and
-//! to sleep then, costs at most twice what the best choice would have cost. The processor is free
-//! between two polls.
+//! to sleep then, costs at most twice what the best choice would have cost. A processor that is idle
+//! polls; where all are busy, a timer does, as late as a doorbell would.
 
 use kernel::{
     prelude::*,
@@ -17,9 +17,6 @@ use kernel::{
 };
 
 use crate::link::polling::Polling;
-
-/// Maximum number of polls in the time that a doorbell costs.
-const POLLS: i64 = 4;
 
 /// What a node has sent to the peer, which may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +39,11 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Returns the time between two polls; none if timers are no cheaper than doorbells.
-    fn pause(&self) -> Option<Delta> {
-        let (doorbell, timer) = (self.doorbell.as_nanos(), self.timer.as_nanos());
-        let pause = (doorbell / POLLS).max(timer);
-        (pause <= doorbell / 2).then_some(Delta::from_nanos(pause))
+    /// Returns the time until the timer of a queue that is polled for `left`; none if timers are
+    /// not much cheaper than doorbells.
+    fn pause(&self, left: Delta) -> Option<Delta> {
+        let is_cheap = self.timer.as_nanos() <= self.doorbell.as_nanos() / 2;
+        (is_cheap && left > Delta::ZERO).then(|| left.max(self.timer).min(self.doorbell))
     }
 }
 
@@ -69,7 +66,7 @@ impl Moderation {
         }
     }
 
-    /// Returns the time until the next poll; none if the peer has to ring.
+    /// Returns the time until the next poll by a timer; none if the peer has to ring.
     ///
     /// `found` is true if the last poll found frames; `sent` is what this node has sent since the poll
     /// before.
@@ -90,7 +87,7 @@ impl Moderation {
         self.found = found || self.found && sent == Sent::Nothing;
         let polled = self.since?.elapsed();
         let limit = self.polling.limit(costs.doorbell, costs.most);
-        let next = costs.pause().filter(|pause| polled + *pause <= limit);
+        let next = costs.pause(limit - polled);
         if next.is_none() {
             self.polling.note(costs.doorbell, polled, false);
             self.since = None;
@@ -119,18 +116,22 @@ mod tests {
         let cheap = costs(Delta::from_micros(1));
         let mut moderation = Moderation::new();
         assert_eq!(moderation.next_poll(false, Sent::Nothing, cheap), None);
-        let pause = Some(Delta::from_nanos(DOORBELL.as_nanos() / POLLS));
-        assert_eq!(moderation.next_poll(true, Sent::Nothing, cheap), pause);
-        assert_eq!(moderation.next_poll(false, Sent::Packets, cheap), pause);
-        assert_eq!(moderation.next_poll(false, Sent::Rang, cheap), pause);
+        assert!(moderation.next_poll(true, Sent::Nothing, cheap).is_some());
+        assert!(moderation.next_poll(false, Sent::Packets, cheap).is_some());
+        // It polls longer for an answer, but no frame waits longer than a doorbell would take.
+        let after_doorbell = moderation.next_poll(false, Sent::Rang, cheap);
+        assert_eq!(after_doorbell, Some(DOORBELL));
     }
 
     #[test]
-    fn timers_leave_time_between_them() {
-        const THIRD: Delta = Delta::from_nanos(DOORBELL.as_nanos() / 3);
-        let mut moderation = Moderation::new();
-        let pause = moderation.next_poll(true, Sent::Nothing, costs(THIRD));
-        assert_eq!(pause, Some(THIRD));
+    fn a_timer_ends_the_rest_of_the_time() {
+        const HALF: Delta = Delta::from_nanos(DOORBELL.as_nanos() / 2);
+        let costs = costs(HALF);
+        assert_eq!(costs.pause(DOORBELL * 3), Some(DOORBELL));
+        assert_eq!(costs.pause(HALF + HALF), Some(DOORBELL));
+        // It leaves time until the next one.
+        assert_eq!(costs.pause(Delta::from_nanos(1)), Some(HALF));
+        assert_eq!(costs.pause(Delta::ZERO), None);
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub(super) struct PeerQueue {
     consumed: Atomic<u64>,
     /// This node waits for room, for interrupts.
     waits: Atomic<bool>,
+    /// This node waits for frames, for which idle processors poll.
+    waits_for_frames: Atomic<bool>,
     /// The engine moves packets to the peer.
     flies: Atomic<bool>,
     /// This node has sent packets since the last poll.
@@ -118,6 +120,7 @@ impl PeerQueue {
             rx <- new_bh_lock!(Receive::new(), "uldma::PeerQueue::rx"),
             consumed: Atomic::new(0),
             waits: Atomic::new(false),
+            waits_for_frames: Atomic::new(false),
             flies: Atomic::new(false),
             sent: Atomic::new(false),
             rang: Atomic::new(false),
@@ -229,11 +232,24 @@ impl PeerQueue {
     /// Returns true if the peer has sent something, or has made room that this node waits for. For
     /// interrupts.
     pub(super) fn has_work(&self, hw: Hw<'_>) -> bool {
-        let own = self.own(hw);
+        self.waits.load(Relaxed) || self.has_frames(hw)
+    }
+
+    /// Returns true if the peer has sent something.
+    pub(super) fn has_frames(&self, hw: Hw<'_>) -> bool {
         let consumed = Counter::from_bits(self.consumed.load(Relaxed));
-        let produced = own.produced().unwrap_or(Counter::NONE);
-        let is_current = produced.get(Counter::KEY) == consumed.get(Counter::KEY);
-        self.waits.load(Relaxed) || is_current && produced != consumed
+        let produced = self.own(hw).produced().unwrap_or(Counter::NONE);
+        produced.get(Counter::KEY) == consumed.get(Counter::KEY) && produced != consumed
+    }
+
+    /// Returns true if an idle processor is to poll for frames.
+    pub(super) fn waits_for_frames(&self) -> bool {
+        self.waits_for_frames.load(Relaxed)
+    }
+
+    /// Has idle processors poll for frames, or not. To be called by polls of the queue only.
+    pub(super) fn set_waits_for_frames(&self, waits: bool) {
+        self.waits_for_frames.store(waits, Relaxed);
     }
 
     /// Notes an error. Returns true if the peer is to blame, which the progress worker reports.

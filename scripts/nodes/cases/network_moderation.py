@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""When a queue of the network interface is polled by a timer, so that its peer need not ring."""
+"""When a queue of the network interface is polled, so that its peer need not ring."""
 
 import re
 
@@ -14,6 +14,8 @@ from .registry import case_of, expect
 
 # Round trips of a program.
 TRIPS = 200
+# Of /proc/PID/stat.
+SCHED_IDLE = "5"
 # For which programs poll, in us; longer than a round trip takes.
 LONG = 1_000_000
 
@@ -27,10 +29,22 @@ def interfaces(pair: Cluster) -> tuple[list[Endpoint], list[Interface]]:
     return ends, up
 
 
+def counted(interface: Interface, counter: str) -> int:
+    """A counter of the only queue of an interface."""
+    [count] = re.findall(rf"_{counter}: (\d+)", interface.check("ethtool -S {name}"))
+    return int(count)
+
+
 def timed_polls(interface: Interface) -> int:
     """Polls that timers were started for."""
-    [count] = re.findall(r"_timed_polls: (\d+)", interface.check("ethtool -S {name}"))
-    return int(count)
+    return counted(interface, "timed_polls")
+
+
+def policies_of_idle_threads(interface: Interface) -> list[str]:
+    """The scheduling policies of the threads that poll it: field 41 of /proc/PID/stat."""
+    stats = "cat /proc/[0-9]*/stat 2>/dev/null"
+    filtered = f"{stats} | awk '$2 == \"({interface.name}-idle)\" {{ print $41 }}'"
+    return interface.end.node.check(filtered).split()
 
 
 def timers_pay(end: Endpoint) -> bool:
@@ -58,6 +72,26 @@ def timers_replace_doorbells(pair: Cluster) -> None:
 
 
 @case_of(USUAL, IVSHMEM)
+def idle_processors_poll(pair: Cluster) -> None:
+    """A thread finds packets in the idle time of a processor, and ends with the interface."""
+    ends, (here, there) = interfaces(pair)
+    expect(policies_of_idle_threads(there) == [SCHED_IDLE], "there is no thread of that policy")
+    before = counted(there, "idle_polls")
+
+    def polled() -> bool:
+        with network.netserver(there) as netperf:
+            here.check(f"{netperf} -l -{TRIPS} -- -r 1,1")
+        return counted(there, "idle_polls") > before
+
+    if timers_pay(ends[1]):
+        wait_until(polled, UP_TIMEOUT, f"packets that an idle processor of {there} has found")
+    there.check("ip link set {name} down")
+    left = policies_of_idle_threads(there)
+    network.up(ends)
+    expect(not left, f"{there} is down, and its thread is there")
+
+
+@case_of(USUAL, IVSHMEM)
 def administrator_forbids_polling(pair: Cluster) -> None:
     """With link_busy_poll_us=0 the peer rings for each packet."""
     reload(pair.b, "link_busy_poll_us=0")
@@ -65,6 +99,7 @@ def administrator_forbids_polling(pair: Cluster) -> None:
         _, (here, there) = interfaces(pair)
         ping(here, there.address)
         expect(timed_polls(there) == 0, f"{there} was polled by a timer")
+        expect(counted(there, "idle_polls") == 0, f"{there} was polled by an idle processor")
     finally:
         reload(pair.b)
 

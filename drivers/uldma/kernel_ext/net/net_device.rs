@@ -158,6 +158,11 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     /// polled again, or less after [`Poll::complete`].
     fn poll(&self, handle: Handle<'_>, queue: u32, poll: Poll<'_>) -> u32;
 
+    /// Schedules the queues that have packets, while a processor has nothing else to do. Returns
+    /// false if no queue waits for packets: then this is not called before the next
+    /// [`Poll::complete_and_poll`].
+    fn poll_idle(&self, handle: Handle<'_>) -> bool;
+
     /// Returns the counters.
     fn stats(&self) -> Stats;
 
@@ -233,6 +238,7 @@ struct RawOps {
     select_queue: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     offloads: unsafe extern "C" fn(*mut c_void, *const u8) -> u32,
     poll: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32, *mut c_void, u32) -> u32,
+    poll_idle: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> u32,
     stats: unsafe extern "C" fn(*mut c_void, *mut c_void),
     queue_stats: unsafe extern "C" fn(*mut c_void, u32, *mut c_void),
     counters: unsafe extern "C" fn(*mut c_void) -> u32,
@@ -268,6 +274,7 @@ impl<T: Driver> NetDevice<T> {
         select_queue: Self::select_queue,
         offloads: Self::offloads,
         poll: Self::poll,
+        poll_idle: Self::poll_idle,
         stats: Self::stats,
         queue_stats: Self::queue_stats,
         counters: Self::counters,
@@ -438,6 +445,19 @@ impl<T: Driver> NetDevice<T> {
         // SAFETY: As the function requires; the context is not null.
         let poll = unsafe { Poll::new(NonNull::new_unchecked(napi), budget) };
         driver.poll(handle, queue, poll).min(budget)
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::open`].
+    unsafe extern "C" fn poll_idle(
+        driver: *mut c_void,
+        dev: *mut c_void,
+        parent: *mut c_void,
+    ) -> u32 {
+        // SAFETY: As the function requires.
+        let (driver, handle) = unsafe { (Self::of(driver), Self::handle(dev, parent)) };
+        driver.poll_idle(handle).into()
     }
 
     /// # Safety
