@@ -400,13 +400,15 @@ void uldma_netdev_set_carrier(struct net_device *dev, u32 on)
 		netif_carrier_off(dev);
 }
 
-/* May be called from any context, whether or not the device is open. */
-void uldma_netdev_schedule(struct net_device *dev, u32 queue)
+/*
+ * May be called from any context, whether or not the device is open. Returns
+ * false if the queue is being polled, or cannot be.
+ */
+u32 uldma_netdev_schedule(struct net_device *dev, u32 queue)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
 
-	if (queue < priv->queues)
-		napi_schedule(&priv->queue[queue].napi);
+	return queue < priv->queues && napi_schedule(&priv->queue[queue].napi);
 }
 
 void uldma_netdev_stop_queue(struct net_device *dev, u32 queue)
@@ -462,19 +464,22 @@ u32 uldma_napi_complete(struct napi_struct *napi, u32 done)
 }
 
 /*
- * The timer starts before the poll completes, and napi_disable() waits for
- * that, so that no timer starts after the last one was cancelled.
+ * Polls again by a timer, and by @idle processors if that is not 0. The timer
+ * starts before the poll completes, and napi_disable() waits for that, so that
+ * no timer starts after the last one was cancelled; nor does a wait of the
+ * thread begin after it has ended.
  */
-void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done, u64 after)
+void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done, u64 after,
+				  u32 idle)
 {
 	struct uldma_netdev_queue *queue =
 		container_of(napi, struct uldma_netdev_queue, napi);
-
 	struct uldma_netdev *priv = netdev_priv(napi->dev);
 
 	hrtimer_start(&queue->timer, ns_to_ktime(after),
 		      HRTIMER_MODE_REL_PINNED);
-	uldma_netidle_wait(&priv->idle);
+	if (idle)
+		uldma_netidle_wait(&priv->idle);
 	napi_complete_done(napi, done);
 }
 

@@ -66,7 +66,7 @@ int uldma_netdev_register(struct net_device *dev, struct device *parent,
 			  u32 number, const u8 *address);
 void uldma_netdev_unregister(struct net_device *dev);
 void uldma_netdev_set_carrier(struct net_device *dev, u32 on);
-void uldma_netdev_schedule(struct net_device *dev, u32 queue);
+u32 uldma_netdev_schedule(struct net_device *dev, u32 queue);
 void uldma_netdev_stop_queue(struct net_device *dev, u32 queue);
 void uldma_netdev_wake_queue(struct net_device *dev, u32 queue);
 u32 uldma_netdev_sent(struct net_device *dev, u32 queue, u32 sent,
@@ -74,7 +74,7 @@ u32 uldma_netdev_sent(struct net_device *dev, u32 queue, u32 sent,
 void uldma_netdev_reset_sent(struct net_device *dev, u32 queue);
 u32 uldma_napi_complete(struct napi_struct *napi, u32 done);
 void uldma_napi_complete_and_poll(struct napi_struct *napi, u32 done,
-				  u64 after);
+				  u64 after, u32 idle);
 
 /* What struct virtio_net_hdr says of a packet, in the order of the CPU. */
 struct uldma_offload {

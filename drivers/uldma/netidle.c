@@ -20,13 +20,22 @@
  * Moves to the processor whose program waits, as far as is known: so that
  * program does not have to move, and no second processor is kept awake.
  */
+static bool uldma_netidle_may_use(int cpu)
+{
+	/* An administrator may change the masks, which are then freed. */
+	guard(preempt)();
+	guard(rcu)();
+	return !cpu_is_isolated(cpu) &&
+	       housekeeping_cpu(cpu, HK_TYPE_KERNEL_NOISE);
+}
+
 static void uldma_netidle_follow(struct uldma_netidle *idle)
 {
 	int cpu = READ_ONCE(idle->cpu);
 
 	if (cpu == raw_smp_processor_id())
 		return;
-	if (cpu_is_isolated(cpu) ||
+	if (!uldma_netidle_may_use(cpu) ||
 	    set_cpus_allowed_ptr(current, cpumask_of(cpu)))
 		WRITE_ONCE(idle->cpu, raw_smp_processor_id());
 }
@@ -42,7 +51,13 @@ static void uldma_netidle_give_way(void)
 static int uldma_netidle_run(void *data)
 {
 	struct uldma_netidle *idle = data;
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_IDLE,
+	};
 
+	/* Here, since a new thread takes locks of others before. */
+	WARN_ON_ONCE(sched_setattr_nocheck(current, &attr));
 	while (!kthread_should_stop()) {
 		while (idle->poll(idle->dev) && !kthread_should_stop()) {
 			uldma_netidle_follow(idle);
@@ -56,31 +71,37 @@ static int uldma_netidle_run(void *data)
 	return 0;
 }
 
+/*
+ * Starts the thread. Nothing does on a kernel for real time, which would take
+ * the processor from a thread that is polling a NAPI context, for as long as
+ * others want it.
+ */
 int uldma_netidle_start(struct uldma_netidle *idle, struct net_device *dev,
 			bool (*poll)(struct net_device *dev))
 {
-	struct sched_attr attr = {
-		.size = sizeof(attr),
-		.sched_policy = SCHED_IDLE,
-	};
 	struct task_struct *thread;
 
+	if (IS_ENABLED(CONFIG_PREEMPT_RT))
+		return 0;
 	idle->dev = dev;
 	idle->poll = poll;
 	idle->sender = raw_smp_processor_id();
 	idle->cpu = idle->sender;
-	thread = kthread_create(uldma_netidle_run, idle, "%s-idle", dev->name);
+	thread = kthread_run(uldma_netidle_run, idle, "%s-idle", dev->name);
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);
-	sched_setattr_nocheck(thread, &attr);
 	idle->thread = thread;
-	wake_up_process(thread);
 	return 0;
 }
 
 /* Waits for the last poll. No wait begins any more. */
 void uldma_netidle_stop(struct uldma_netidle *idle)
 {
+	if (!idle->thread)
+		return;
+	/* It has to run for that, also where its processor is never idle. */
+	sched_set_normal(idle->thread, MIN_NICE);
+	set_cpus_allowed_ptr(idle->thread, cpu_possible_mask);
 	kthread_stop(idle->thread);
 	idle->thread = NULL;
 }
@@ -91,6 +112,8 @@ void uldma_netidle_stop(struct uldma_netidle *idle)
  */
 void uldma_netidle_wait(struct uldma_netidle *idle)
 {
+	if (!idle->thread)
+		return;
 	WRITE_ONCE(idle->cpu, READ_ONCE(idle->sender));
 	wake_up_process(idle->thread);
 }

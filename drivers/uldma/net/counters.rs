@@ -100,7 +100,7 @@ counters! {
     polls_in_vain,
     /// Polls that a timer was started for, so that the peer does not have to ring.
     timed_polls,
-    /// Polls for which an idle processor has found packets.
+    /// Polls that an idle processor began, since there were packets.
     idle_polls,
     /// Rules that the peer broke.
     violations,

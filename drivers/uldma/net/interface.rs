@@ -458,7 +458,7 @@ impl Driver for Interface {
             queue.counters.timed_polls.add(1);
             let after = landing.map_or(after, |landing| after.min(landing));
             queue.set_waits_for_frames(true);
-            poll.complete_and_poll(done, after);
+            poll.complete_and_wait(done, after);
         } else if let Some(after) = landing {
             // The peer rings from here on, but nothing does when the engine is done.
             if queue.sleep(hw) == Ok(true) {
@@ -477,8 +477,11 @@ impl Driver for Interface {
         for queue in self.queues().filter(|queue| queue.waits_for_frames()) {
             waits = true;
             if queue.has_frames(hw) {
-                queue.counters.idle_polls.add(1);
-                handle.schedule(queue.number());
+                // The poll that follows decides anew.
+                queue.set_waits_for_frames(false);
+                if handle.schedule(queue.number()) {
+                    queue.counters.idle_polls.add(1);
+                }
             }
         }
         waits

@@ -247,7 +247,7 @@ impl PeerQueue {
         self.waits_for_frames.load(Relaxed)
     }
 
-    /// Has idle processors poll for frames, or not. To be called by polls of the queue only.
+    /// Has idle processors poll for frames, or not. Only a poll of the queue begins that.
     pub(super) fn set_waits_for_frames(&self, waits: bool) {
         self.waits_for_frames.store(waits, Relaxed);
     }

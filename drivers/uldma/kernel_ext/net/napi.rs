@@ -19,7 +19,7 @@ use super::skb::{
 
 unsafe extern "C" {
     fn uldma_napi_complete(napi: *mut c_void, done: u32) -> u32;
-    fn uldma_napi_complete_and_poll(napi: *mut c_void, done: u32, after: u64);
+    fn uldma_napi_complete_and_poll(napi: *mut c_void, done: u32, after: u64, idle: u32);
     fn uldma_skb_alloc(napi: *mut c_void, count: u32) -> *mut c_void;
     fn uldma_skb_receive(napi: *mut c_void, skb: *mut c_void, offload: *const Offload) -> c_int;
 }
@@ -93,8 +93,20 @@ impl Poll<'_> {
     /// Ends polling after `done` packets, less than the budget. The stack polls again after the time
     /// `after`, or earlier, so interrupts are not needed until then.
     pub(crate) fn complete_and_poll(self, done: u32, after: Delta) {
+        self.complete_until(done, after, false);
+    }
+
+    /// As [`Poll::complete_and_poll`], and has idle processors call
+    /// [`Driver::poll_idle`](super::net_device::Driver::poll_idle) until then.
+    pub(crate) fn complete_and_wait(self, done: u32, after: Delta) {
+        self.complete_until(done, after, true);
+    }
+
+    fn complete_until(self, done: u32, after: Delta, by_idle: bool) {
         let after = u64::try_from(after.as_nanos()).unwrap_or(0);
         // SAFETY: By the type invariant the context is polled.
-        unsafe { uldma_napi_complete_and_poll(self.napi.as_ptr(), done, after) };
+        unsafe {
+            uldma_napi_complete_and_poll(self.napi.as_ptr(), done, after, by_idle.into());
+        }
     }
 }

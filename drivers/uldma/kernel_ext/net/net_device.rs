@@ -56,7 +56,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn uldma_netdev_unregister(dev: *mut c_void);
     fn uldma_netdev_set_carrier(dev: *mut c_void, on: u32);
-    fn uldma_netdev_schedule(dev: *mut c_void, queue: u32);
+    fn uldma_netdev_schedule(dev: *mut c_void, queue: u32) -> u32;
     fn uldma_netdev_stop_queue(dev: *mut c_void, queue: u32);
     fn uldma_netdev_wake_queue(dev: *mut c_void, queue: u32);
     fn uldma_netdev_sent(dev: *mut c_void, queue: u32, sent: u32, completed: u32) -> u32;
@@ -160,7 +160,7 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
 
     /// Schedules the queues that have packets, while a processor has nothing else to do. Returns
     /// false if no queue waits for packets: then this is not called before the next
-    /// [`Poll::complete_and_poll`].
+    /// [`Poll::complete_and_wait`].
     fn poll_idle(&self, handle: Handle<'_>) -> bool;
 
     /// Returns the counters.
@@ -221,10 +221,10 @@ impl<'a> Handle<'a> {
         unsafe { uldma_netdev_sent(self.dev.as_ptr(), queue, sent, completed) != 0 }
     }
 
-    /// Has `queue` polled soon.
-    pub(crate) fn schedule(self, queue: u32) {
+    /// Has `queue` polled soon. Returns false if it is being polled already, and polled again then.
+    pub(crate) fn schedule(self, queue: u32) -> bool {
         // SAFETY: As above.
-        unsafe { uldma_netdev_schedule(self.dev.as_ptr(), queue) };
+        unsafe { uldma_netdev_schedule(self.dev.as_ptr(), queue) != 0 }
     }
 }
 
