@@ -221,7 +221,8 @@ impl HrTimerCallback for ProgressWorker {
             context.forward_now(timer_period());
             return HrTimerRestart::Restart;
         }
-        this.timer_armed.store(false, Relaxed);
+        // Whoever finds the timer armed after this has set `must_run` before.
+        this.timer_armed.xchg(false, Full);
         if this.must_run.load(Relaxed) {
             Arc::from(this).schedule();
         }
@@ -487,10 +488,10 @@ impl ProgressWorker {
 
     /// Has peers ring again, unless another thread is running, which will do so.
     fn fall_asleep(self: &Arc<Self>, ops: &dyn ProgressOps) {
-        let polls = params::link_poll().is_some() || self.moderated.load(Relaxed);
-        let slept = !polls && {
+        let slept = params::link_poll().is_none() && {
+            // The worker moderates the doorbell while it holds the lock.
             let running = self.running.try_lock();
-            running.is_some() && !self.set_asleep(ops, true)
+            running.is_some() && !self.moderated.load(Relaxed) && !self.set_asleep(ops, true)
         };
         if !slept {
             self.schedule_if_started();

@@ -96,6 +96,8 @@ impl ProgressWorker {
             None => return,
         };
         match next {
+            // A caller that was not given the lock just before it was released.
+            Next::Nothing if self.is_requested() => self.schedule_if_started(),
             Next::Nothing => (),
             Next::Run => self.schedule_if_started(),
             Next::Timer => self.poll_soon(),
