@@ -351,6 +351,8 @@ impl ContextTable {
             no_data: vctx.no_data,
             ..ContextSetup::default()
         };
+        // What ends from here on interrupts those that wait already.
+        let completed = vctx.page.completed();
         let slot = Slot::enable(
             hw,
             number,
@@ -366,8 +368,8 @@ impl ContextTable {
         vctx.number.store(number, Relaxed);
         vctx.events.set_registers(Some(number));
         offsets.move_context(vctx.open_file, Some(number));
-        // A process may wait already. The only error is a device that has left the bus.
-        let _ = hw.arm_context(number, vctx.page.completed());
+        // The only error is a device that has left the bus.
+        let _ = hw.arm_context(number, completed);
         Ok((number, key.bits()))
     }
 

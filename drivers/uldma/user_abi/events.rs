@@ -340,7 +340,8 @@ impl Events {
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;
-            context.request = Request::default();
+            // Who sets registers has the device interrupt for any progress.
+            context.request = Request(registers.map(|_| context.page.completed()));
             if context.number == 0 {
                 context.number = registers.unwrap_or(0);
             }
