@@ -317,7 +317,7 @@ impl Connection {
             if self.changed.wait_interruptible(&mut state) {
                 return Err(ERESTARTNOHAND);
             }
-            state.half(direction).awoke();
+            state.half(direction).awoke(true);
         };
         drop(state);
         while let Some(buffer) = self.pop(|state| state.half(direction).stream.pop_finished()) {
@@ -370,11 +370,11 @@ impl Connection {
         state.half(direction).step()
     }
 
-    /// Returns the current state for `poll()`.
-    pub(crate) fn readiness(&self) -> Readiness {
+    /// Returns the current state for `poll()`, whose caller may sleep or not.
+    pub(crate) fn readiness(&self, may_sleep: bool) -> Readiness {
         let mut state = self.state.lock();
-        state.sending.awoke();
-        state.receiving.awoke();
+        state.sending.awoke(may_sleep);
+        state.receiving.awoke(may_sleep);
         let over = state.reset || state.closing.has_begun();
         Readiness {
             readable: state.is_over(Direction::Receive) || state.receiving.stream.has_ready(),

@@ -53,15 +53,19 @@ impl Sleeper {
         }
     }
 
-    /// Notes that a thread runs that may have been woken. It sleeps again unless it finds what it waits
-    /// for. Returns how long after the wake-up it runs, if it was woken.
-    pub(super) fn awoke(&mut self) -> Option<Delta> {
+    /// Notes that a thread runs that may have been woken. If it `may_sleep`, it sleeps again unless
+    /// it finds what it waits for. Returns how long after the wake-up it runs, if it was woken.
+    pub(super) fn awoke(&mut self, may_sleep: bool) -> Option<Delta> {
         let woken = match *self {
             Self::Running => return None,
             Self::Woken(since) => Some(since.elapsed()),
             Self::Willing | Self::Asleep => None,
         };
-        *self = Self::Asleep;
+        *self = if may_sleep {
+            Self::Asleep
+        } else {
+            Self::Running
+        };
         woken
     }
 }
@@ -75,7 +79,7 @@ mod tests {
         let mut sleeper = Sleeper::default();
         sleeper.polled_in_vain();
         // The first poll() finds nothing.
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
         sleeper.wake();
         sleeper
     }
@@ -83,11 +87,11 @@ mod tests {
     #[test]
     fn a_thread_that_slept_is_measured_once() {
         let mut sleeper = woken();
-        assert!(sleeper.awoke().is_some());
+        assert!(sleeper.awoke(true).is_some());
         // Something else woke it.
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
         sleeper.wake();
-        assert!(sleeper.awoke().is_some());
+        assert!(sleeper.awoke(true).is_some());
     }
 
     #[test]
@@ -96,7 +100,19 @@ mod tests {
         sleeper.runs();
         sleeper.sleeps();
         sleeper.wake();
-        assert!(sleeper.awoke().is_some());
+        assert!(sleeper.awoke(true).is_some());
+    }
+
+    #[test]
+    fn a_poll_without_a_timeout_does_not_sleep() {
+        let mut sleeper = Sleeper::default();
+        sleeper.polled_in_vain();
+        assert!(sleeper.awoke(false).is_none());
+        sleeper.wake();
+        // The program comes back when it wants to.
+        assert!(sleeper.awoke(true).is_none());
+        // The kernel asks once more for a thread that was woken.
+        assert!(woken().awoke(false).is_some());
     }
 
     #[test]
@@ -104,17 +120,17 @@ mod tests {
         // It called again before poll() could tell it anything.
         let mut sleeper = woken();
         sleeper.runs();
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
         // Memory was ready when it called poll().
         let mut sleeper = Sleeper::default();
         sleeper.polled_in_vain();
         sleeper.wake();
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
         // It waits for several files, and no call of it has polled.
         let mut sleeper = Sleeper::default();
         sleeper.runs();
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
         sleeper.wake();
-        assert!(sleeper.awoke().is_none());
+        assert!(sleeper.awoke(true).is_none());
     }
 }

@@ -151,9 +151,9 @@ impl HalfConn {
         })
     }
 
-    /// Notes that a thread runs that may have slept until bytes could be reaped.
-    pub(super) fn awoke(&mut self) {
-        let woken = self.sleeper.awoke();
+    /// Notes that a thread runs that may have slept until bytes could be reaped, and may sleep again.
+    pub(super) fn awoke(&mut self, may_sleep: bool) {
+        let woken = self.sleeper.awoke(may_sleep);
         if let Some(sample) = woken.filter(|_| params::wakeup().is_none()) {
             wakeup::follow_thread(sample);
         }

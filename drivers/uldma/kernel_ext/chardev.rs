@@ -112,8 +112,14 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// ends the wait; unless `interruptible`, only a fatal one.
     fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool);
 
-    /// `poll`: registers on `table` and returns the current state.
-    fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness;
+    /// `poll`: registers on `table` and returns the current state. The caller sleeps if nothing is
+    /// ready and it `may_sleep`.
+    fn poll(
+        this: ArcBorrow<'_, Self>,
+        file: &File,
+        table: &PollTable<'_>,
+        may_sleep: bool,
+    ) -> Readiness;
 
     /// `read` of at most `buf.len()` bytes. Returns the number of bytes that were written.
     fn read(this: ArcBorrow<'_, Self>, file: &File, buf: &mut UserSliceWriter) -> Result<usize>;
@@ -399,7 +405,11 @@ impl<T: FileOperations> Vtable<T> {
         // SAFETY: The file is valid for this call, and no `fdget_pos` of this thread is active.
         let file = unsafe { File::from_raw_file(file) };
         // SAFETY: `table` is null or valid for this call.
-        let readiness = T::poll(private, file, &unsafe { PollTable::from_raw(table) });
+        let (table, may_sleep) = unsafe {
+            let registers = table.as_ref().and_then(|table| table._qproc);
+            (PollTable::from_raw(table), registers.is_some())
+        };
+        let readiness = T::poll(private, file, &table, may_sleep);
         [
             (readiness.readable, bindings::POLLIN | bindings::POLLRDNORM),
             (readiness.writable, bindings::POLLOUT | bindings::POLLWRNORM),

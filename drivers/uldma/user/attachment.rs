@@ -174,17 +174,17 @@ impl Attachment {
             .inspect(|handle| handle.watch(&self.events))
     }
 
-    /// Returns the state for `poll()`, unless the file is not attached.
-    pub(crate) fn readiness(&self) -> Option<Readiness> {
+    /// Returns the state for `poll()`, whose caller may sleep or not, unless the file is not attached.
+    pub(crate) fn readiness(&self, may_sleep: bool) -> Option<Readiness> {
         if let Ok(connection) = self.connection(true) {
-            return Some(connection.readiness());
+            return Some(connection.readiness(may_sleep));
         }
         match &*self.state.lock() {
             AttachmentState::Listener(listener) => Some(Readiness {
                 readable: !listener.is_once() && listener.count().0 > 0,
                 ..Readiness::default()
             }),
-            AttachmentState::Connection(handle) => Some(handle.readiness()),
+            AttachmentState::Connection(handle) => Some(handle.readiness(may_sleep)),
             AttachmentState::Nothing | AttachmentState::Busy => None,
         }
     }

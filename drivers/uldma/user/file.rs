@@ -106,9 +106,14 @@ unsafe impl FileOperations for OpenFile {
         }
     }
 
-    fn poll(this: ArcBorrow<'_, Self>, file: &File, table: &PollTable<'_>) -> Readiness {
+    fn poll(
+        this: ArcBorrow<'_, Self>,
+        file: &File,
+        table: &PollTable<'_>,
+        may_sleep: bool,
+    ) -> Readiness {
         let (event, gone) = this.events.poll(file, table, &*this.shared);
-        match this.attachment.readiness() {
+        match this.attachment.readiness(may_sleep) {
             None => Readiness {
                 readable: event,
                 hung_up: gone,
