@@ -221,7 +221,7 @@ impl HrTimerCallback for ProgressWorker {
             context.forward_now(timer_period());
             return HrTimerRestart::Restart;
         }
-        // Whoever finds the timer armed after this has set `must_run` before.
+        // A call that finds the timer armed after this has set `must_run` before.
         this.timer_armed.xchg(false, Full);
         if this.must_run.load(Relaxed) {
             Arc::from(this).schedule();

@@ -340,7 +340,7 @@ impl Events {
     pub(crate) fn set_registers(&self, registers: Option<u32>) {
         if let Some(context) = &mut self.state.lock().context {
             context.registers = registers;
-            // Who sets registers has the device interrupt for any progress.
+            // The caller has the device interrupt for any progress.
             context.request = Request(registers.map(|_| context.page.completed()));
             if context.number == 0 {
                 context.number = registers.unwrap_or(0);
