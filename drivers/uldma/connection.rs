@@ -52,6 +52,7 @@ mod copy;
 mod ctx;
 mod invalidation;
 mod listener;
+mod matched;
 mod matching;
 mod message;
 mod outbox;
