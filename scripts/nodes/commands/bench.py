@@ -50,7 +50,7 @@ def measure(wanted: Sequence[str]) -> None:
 def measure_on_pair(wanted: Sequence[str], config: Config) -> list[Figure]:
     """Measures the parts that share a pair, and their variants; returns the figures of rings."""
     rings: list[Figure] = []
-    with Cluster("bench", config) as pair:
+    with Cluster("bench", config, window=semantics.WINDOW) as pair:
         if "lmm" in wanted:
             lmm.measure(pair)
         if "initiation" in wanted:

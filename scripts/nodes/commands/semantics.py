@@ -14,6 +14,8 @@ from ..results import Figure
 from .link import PACE
 
 TIMEOUT = 900.0
+# Bytes of the window, in which PIO of all pairs of techniques has its slots at the same time.
+WINDOW = 256 << 20
 # A round trip of short messages does not depend on the engine's speed.
 PACED_PARTS = "match,send,recv,pair,slots,mtu,overwrite"
 # Messages of two streams, whose accesses to the device are counted: the difference of both leaves
@@ -74,7 +76,7 @@ def measure(pair: Cluster) -> list[Figure]:
 def paced(config: Config) -> list[Figure]:
     """Measures in brief with an engine that is slow beside the processors of the nodes."""
     options = ["--bandwidth", str(PACE)]
-    with Cluster("bench-semantics", config, device_options=options) as pair:
+    with Cluster("bench-semantics", config, window=WINDOW, device_options=options) as pair:
         [here, there] = endpoints.of(pair)
         say(f"measuring messages by each technique with {' '.join(options)} ...")
         figures = relate(run(here, there, f"--parts {PACED_PARTS} --suffix paced"))
@@ -87,7 +89,7 @@ def by_processors(config: Config) -> list[Figure]:
     figures = []
     for cpus in CPUS:
         say(f"measuring pins and page exchanges on {cpus} processors ...")
-        with Cluster("bench-semantics", replace(config, cpus=cpus)) as pair:
+        with Cluster("bench-semantics", replace(config, cpus=cpus), window=WINDOW) as pair:
             [here, there] = endpoints.of(pair)
             threads = f"--busy-threads {cpus - 1}"
             figures += run(here, there, f"{COMPARED} --suffix cpus{cpus}", threads)
