@@ -81,7 +81,10 @@ impl ProgressOps for Shared {
             let hw = Hw::new(guard.dev(), &*self.hw);
             let _ = self.link.heartbeat(hw);
             if let Some(network) = &self.network {
-                network.driver().heartbeat(hw, &self.link, network);
+                let completion = self.completion_cost();
+                network
+                    .driver()
+                    .heartbeat(hw, &self.link, network, completion);
             }
             self.ask_after(hw);
         }

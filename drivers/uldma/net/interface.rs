@@ -25,7 +25,8 @@ use kernel::{
         },
         Arc,
         Mutex, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use super::{
@@ -349,7 +350,13 @@ impl Interface {
 
     /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
     /// per second.
-    pub(crate) fn heartbeat(&self, hw: Hw<'_>, link: &Link, device: &NetDevice<Self>) {
+    pub(crate) fn heartbeat(
+        &self,
+        hw: Hw<'_>,
+        link: &Link,
+        device: &NetDevice<Self>,
+        completion_cost: Delta,
+    ) {
         // The hardware cannot mask, or the device has left the bus.
         let _ = self.moderate(hw);
         if let Some(packets) = &self.packets {
@@ -361,7 +368,8 @@ impl Interface {
                 device.schedule(queue.number());
             }
             if let Ok(peer) = link.peer(queue.node) {
-                queue.set_doorbell_cost(peer.doorbell_cost());
+                // The interrupt of a doorbell takes the way of a completion's.
+                queue.set_doorbell_cost(peer.doorbell_cost().max(completion_cost));
             }
             queue.give_up(device, params::link_timeout());
         }

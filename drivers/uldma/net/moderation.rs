@@ -40,9 +40,9 @@ pub(super) struct Costs {
 
 impl Costs {
     /// Returns the time until the timer of a queue that is polled for `left`; none if timers are
-    /// not much cheaper than doorbells.
+    /// no cheaper than doorbells.
     fn pause(&self, left: Delta) -> Option<Delta> {
-        let is_cheap = self.timer.as_nanos() <= self.doorbell.as_nanos() / 2;
+        let is_cheap = self.timer < self.doorbell;
         (is_cheap && left > Delta::ZERO).then(|| left.max(self.timer).min(self.doorbell))
     }
 }
