@@ -155,7 +155,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXPORTS,
         *LIFE,
     ),
-    r"(kernel_ext/)?net(/.*)?\.rs|net(dev|dma|idle)\.[ch]|dma/send_queue\.rs|hw/lists\.rs": (
+    r"(kernel_ext/)?net(/.*)?\.rs|net(dev|dma|idle|skb)\.[ch]|dma/send_queue\.rs|hw/lists\.rs": (
         *NETWORK,
         *LIFE,
     ),
