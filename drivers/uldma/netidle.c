@@ -16,10 +16,6 @@
 
 #include "netidle.h"
 
-/*
- * Moves to the processor whose program waits, as far as is known: so that
- * program does not have to move, and no second processor is kept awake.
- */
 static bool uldma_netidle_may_use(int cpu)
 {
 	/* An administrator may change the masks, which are then freed. */
@@ -29,6 +25,10 @@ static bool uldma_netidle_may_use(int cpu)
 	       housekeeping_cpu(cpu, HK_TYPE_KERNEL_NOISE);
 }
 
+/*
+ * Moves to the processor whose program waits, as far as is known: so that
+ * program does not have to move, and no second processor is kept awake.
+ */
 static void uldma_netidle_follow(struct uldma_netidle *idle)
 {
 	int cpu = READ_ONCE(idle->cpu);
@@ -72,9 +72,9 @@ static int uldma_netidle_run(void *data)
 }
 
 /*
- * Starts the thread. Nothing does on a kernel for real time, which would take
- * the processor from a thread that is polling a NAPI context, for as long as
- * others want it.
+ * Starts the thread, but not with PREEMPT_RT: such a kernel would take the
+ * processor from the thread while it polls a NAPI context, for as long as
+ * other threads want it.
  */
 int uldma_netidle_start(struct uldma_netidle *idle, struct net_device *dev,
 			bool (*poll)(struct net_device *dev))
@@ -107,8 +107,8 @@ void uldma_netidle_stop(struct uldma_netidle *idle)
 }
 
 /*
- * Begins a wait: from here on poll() returns true. The thread moves at most
- * once in each wait, wherever packets are sent meanwhile.
+ * Begins a wait; the caller has made poll() return true. The thread moves at
+ * most once in each wait, wherever packets are sent meanwhile.
  */
 void uldma_netidle_wait(struct uldma_netidle *idle)
 {

@@ -39,11 +39,11 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Returns the time until the timer of a queue that is polled for `left`; none if timers are
-    /// no cheaper than doorbells.
+    /// Returns the time until the timer of a queue that may be polled for `left`; none if a timer
+    /// costs as much as that, or as a doorbell.
     fn pause(&self, left: Delta) -> Option<Delta> {
-        let is_cheap = self.timer < self.doorbell;
-        (is_cheap && left > Delta::ZERO).then(|| left.max(self.timer).min(self.doorbell))
+        let pause = left.min(self.doorbell);
+        (self.timer < pause).then_some(pause)
     }
 }
 
@@ -129,9 +129,10 @@ mod tests {
         let costs = costs(HALF);
         assert_eq!(costs.pause(DOORBELL * 3), Some(DOORBELL));
         assert_eq!(costs.pause(HALF + HALF), Some(DOORBELL));
-        // It leaves time until the next one.
-        assert_eq!(costs.pause(Delta::from_nanos(1)), Some(HALF));
-        assert_eq!(costs.pause(Delta::ZERO), None);
+        let longer = Delta::from_nanos(HALF.as_nanos() + 1);
+        assert_eq!(costs.pause(longer), Some(longer));
+        // It would expire after the time that the administrator allows.
+        assert_eq!(costs.pause(HALF), None);
     }
 
     #[test]

@@ -74,9 +74,9 @@ static inline int queue_do(struct context *c, struct uldma_descriptor d,
 }
 
 /*
- * Waits until the device polls the queue no more. It sets the flag and polls
- * once again, which may still find what is posted in between. It answers a
- * load of a counter after that poll.
+ * Waits until the device polls the queue no more. The device sets the flag and
+ * polls once again, which may still find what is posted in between. It answers
+ * a load of a counter after that poll.
  */
 static inline int queue_sleeps(const struct party *p)
 {
