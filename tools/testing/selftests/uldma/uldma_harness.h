@@ -13,6 +13,15 @@
 #undef TEST_TIMEOUT_DEFAULT
 #define TEST_TIMEOUT_DEFAULT 240
 
+/*
+ * Whether the kernel looks for memory that nothing points to. It allocates an
+ * object for each that is allocated, and ends the search when it cannot.
+ */
+static inline bool has_kmemleak(void)
+{
+	return !access("/sys/kernel/debug/kmemleak", F_OK);
+}
+
 /* A machine without the device skips the program; any other lack fails. */
 static inline int uldma_main(int argc, char **argv)
 {
