@@ -89,6 +89,9 @@ pub struct Schedule {
     last: usize,
     /// Time until which the engine is busy.
     busy_until: Instant,
+    /// When the chunk that was picked last began, by the time of the emulated engine. The host may
+    /// run the device later than that; an engine of hardware has no such delay.
+    began: Option<Instant>,
 }
 
 impl Schedule {
@@ -98,6 +101,7 @@ impl Schedule {
             speed,
             last: 0,
             busy_until: Instant::now(),
+            began: None,
         }
     }
 
@@ -134,6 +138,7 @@ impl Schedule {
             };
             if at <= now {
                 self.last = place;
+                self.began = Some(at);
                 return Ok(place);
             }
             earliest = Some(earliest.map_or(at, |other| other.min(at)));
@@ -141,9 +146,10 @@ impl Schedule {
         Err(earliest)
     }
 
-    /// Accounts for the time that a number of bytes takes.
+    /// Accounts for the time that a number of bytes takes, from when the chunk that was picked
+    /// could begin; from now on if none was picked.
     pub fn charge(&mut self, bytes: u64, now: Instant) {
-        let from = self.busy_until.max(now);
+        let from = self.busy_until.max(self.began.take().unwrap_or(now));
         self.busy_until = from.checked_add(self.speed.time_of(bytes)).unwrap_or(from);
     }
 }
@@ -461,9 +467,37 @@ mod tests {
         let later = ready + Duration::from_millis(1);
         assert_eq!(schedule.pick(1, later, |_| Some(ready)), Ok(0));
         schedule.charge(500, later);
+        let busy_until = ready + Duration::from_millis(500);
         assert_eq!(
             schedule.pick(1, later, |_| Some(ready)),
-            Err(Some(later + Duration::from_millis(500)))
+            Err(Some(busy_until))
         );
+        // What is initiated when the engine is idle begins then.
+        let ready = busy_until + Duration::from_millis(10);
+        assert_eq!(schedule.pick(1, ready, |_| Some(ready)), Ok(0));
+        schedule.charge(1, ready);
+        assert_eq!(
+            schedule.pick(1, ready, |_| Some(ready)),
+            Err(Some(ready + Duration::from_millis(1)))
+        );
+    }
+
+    #[test]
+    fn a_host_that_is_late_does_not_slow_the_engine() {
+        let mut schedule = Schedule::new(Speed {
+            bandwidth: Some(1000),
+            ..Speed::default()
+        });
+        let ready = Instant::now() + Duration::from_secs(1);
+        let mut at = ready;
+        for _ in 0..100 {
+            assert_eq!(schedule.pick(1, at, |_| Some(ready)), Ok(0));
+            schedule.charge(10, at);
+            let Err(Some(next)) = schedule.pick(1, at, |_| Some(ready)) else {
+                panic!("the engine is not paced");
+            };
+            at = next + Duration::from_millis(3);
+        }
+        assert_eq!(at, ready + Duration::from_millis(100 * 10 + 3));
     }
 }
