@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::abi::Status;
 use crate::completion::{Completion, StatusPage};
-use crate::engine::{Job, Progress, Stage};
+use crate::engine::{Job, Progress, Ready, Stage};
 use crate::fault::{Fault, Faults};
 use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
@@ -32,7 +32,11 @@ impl Model {
                 Work::Invalidate { .. } => in_flight.may_touch(number),
                 _ => in_flight.has(number, context),
             };
-            (node.engine_runs() && head.ending.is_none() && !waits).then_some(head.ready)
+            let ready = Ready {
+                at: head.ready,
+                moves: head.work.moves(),
+            };
+            (node.engine_runs() && head.ending.is_none() && !waits).then_some(ready)
         })?;
         let (node, context) = (place / contexts, place % contexts);
         let job = self.job(node, context).ok_or(None)?;
@@ -62,7 +66,7 @@ impl Model {
     fn job(&self, number: usize, context: usize) -> Option<Job> {
         let node = self.nodes.get(number)?;
         let head = node.contexts.get(context)?.head()?;
-        let touches = matches!(head.work, Work::Copy(_) | Work::Atomic { .. });
+        let touches = head.work.moves();
         Some(Job {
             node: number,
             context,

@@ -81,6 +81,15 @@ impl Speed {
     }
 }
 
+/// Work of a place of the schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The earliest start.
+    pub at: Instant,
+    /// It moves bytes, so it waits until those before it have had their time.
+    pub moves: bool,
+}
+
 /// Round-robin schedule of the contexts, paced by the bandwidth.
 #[derive(Debug)]
 pub struct Schedule {
@@ -121,20 +130,21 @@ impl Schedule {
         now.checked_add(self.speed.delay).unwrap_or(now)
     }
 
-    /// Picks the next of `places` in round-robin order. `ready` returns the time from which a place
-    /// has work. Returns the earliest such time as the error if none is ready; `None` if no place
-    /// has work.
+    /// Picks the next of `places` in round-robin order. `ready` returns the work of a place. Returns
+    /// the earliest start as the error if none is ready; `None` if no place has work.
     pub fn pick(
         &mut self,
         places: usize,
         now: Instant,
-        ready: impl Fn(usize) -> Option<Instant>,
+        ready: impl Fn(usize) -> Option<Ready>,
     ) -> Result<usize, Option<Instant>> {
         let mut earliest: Option<Instant> = None;
         for step in 1..=places {
             let place = (self.last + step) % places;
-            let Some(at) = ready(place).map(|at| at.max(self.busy_until)) else {
-                continue;
+            let at = match ready(place) {
+                Some(Ready { at, moves: true }) => at.max(self.busy_until),
+                Some(Ready { at, moves: false }) => at,
+                None => continue,
             };
             if at <= now {
                 self.last = place;
@@ -430,12 +440,16 @@ impl Job {
 mod tests {
     use super::*;
 
+    fn move_at(at: Instant) -> Option<Ready> {
+        Some(Ready { at, moves: true })
+    }
+
     #[test]
     fn turns_are_taken() {
         let mut schedule = Schedule::new(Speed::default());
         let now = Instant::now();
         let picks: Vec<_> = (0..6)
-            .map(|_| schedule.pick(4, now, |place| (place != 2).then_some(now)))
+            .map(|_| schedule.pick(4, now, |place| move_at(now).filter(|_| place != 2)))
             .collect();
         assert_eq!(picks, [Ok(1), Ok(3), Ok(0), Ok(1), Ok(3), Ok(0)]);
         assert_eq!(schedule.pick(4, now, |_| None), Err(None));
@@ -463,23 +477,45 @@ mod tests {
         let now = Instant::now();
         let ready = now + Duration::from_secs(1);
         assert!(schedule.ready() >= now + Duration::from_millis(5));
-        assert_eq!(schedule.pick(1, now, |_| Some(ready)), Err(Some(ready)));
+        assert_eq!(schedule.pick(1, now, |_| move_at(ready)), Err(Some(ready)));
         let later = ready + Duration::from_millis(1);
-        assert_eq!(schedule.pick(1, later, |_| Some(ready)), Ok(0));
+        assert_eq!(schedule.pick(1, later, |_| move_at(ready)), Ok(0));
         schedule.charge(500, later);
         let busy_until = ready + Duration::from_millis(500);
         assert_eq!(
-            schedule.pick(1, later, |_| Some(ready)),
+            schedule.pick(1, later, |_| move_at(ready)),
             Err(Some(busy_until))
         );
         // What is initiated when the engine is idle begins then.
         let ready = busy_until + Duration::from_millis(10);
-        assert_eq!(schedule.pick(1, ready, |_| Some(ready)), Ok(0));
+        assert_eq!(schedule.pick(1, ready, |_| move_at(ready)), Ok(0));
         schedule.charge(1, ready);
         assert_eq!(
-            schedule.pick(1, ready, |_| Some(ready)),
+            schedule.pick(1, ready, |_| move_at(ready)),
             Err(Some(ready + Duration::from_millis(1)))
         );
+    }
+
+    #[test]
+    fn what_moves_nothing_does_not_wait_for_the_bandwidth() {
+        let mut schedule = Schedule::new(Speed {
+            bandwidth: Some(1000),
+            ..Speed::default()
+        });
+        let now = Instant::now() + Duration::from_secs(1);
+        assert_eq!(schedule.pick(2, now, |_| move_at(now)), Ok(1));
+        schedule.charge(10, now);
+        let ready = |place| {
+            Some(Ready {
+                at: now,
+                moves: place == 1,
+            })
+        };
+        assert_eq!(schedule.pick(2, now, ready), Ok(0));
+        schedule.charge(0, now);
+        let only_one = |place| ready(place).filter(|it| it.moves);
+        let busy_until = now + Duration::from_millis(10);
+        assert_eq!(schedule.pick(2, now, only_one), Err(Some(busy_until)));
     }
 
     #[test]
@@ -491,9 +527,9 @@ mod tests {
         let ready = Instant::now() + Duration::from_secs(1);
         let mut at = ready;
         for _ in 0..100 {
-            assert_eq!(schedule.pick(1, at, |_| Some(ready)), Ok(0));
+            assert_eq!(schedule.pick(1, at, |_| move_at(ready)), Ok(0));
             schedule.charge(10, at);
-            let Err(Some(next)) = schedule.pick(1, at, |_| Some(ready)) else {
+            let Err(Some(next)) = schedule.pick(1, at, |_| move_at(ready)) else {
                 panic!("the engine is not paced");
             };
             at = next + Duration::from_millis(3);

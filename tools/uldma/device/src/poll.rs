@@ -101,7 +101,7 @@ impl Model {
         let (ready, limit) = (self.schedule.ready(), self.schedule.poll_timeout());
         let idle = !self.in_flight.may_touch(number);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
-        let at_once = self.schedule.is_instant() && node.faults.is_empty();
+        let (is_instant, has_faults) = (self.schedule.is_instant(), !node.faults.is_empty());
         let context = node.contexts.get_mut(place).ok_or(BusError)?;
         let memory = memories.get(number).copied().ok_or(BusError)?;
         let ring = Ring::new(memory, context.setup.descriptors)?;
@@ -149,7 +149,9 @@ impl Model {
                 break;
             }
             let head = context.head().filter(|head| {
-                alone && at_once && head.ending.is_none() && head.work.bytes() <= SHORT
+                let is_short = is_instant && head.work.bytes() <= SHORT;
+                let at_once = is_short || !head.work.moves();
+                alone && at_once && !has_faults && head.ending.is_none()
             });
             let head = head.map(|head| (head.ticket, head.work));
             // An invalidation only waits for a chunk in flight.

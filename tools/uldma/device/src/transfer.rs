@@ -47,6 +47,11 @@ impl Work {
             Work::Atomic { .. } | Work::Invalidate { .. } | Work::Nothing => 0,
         }
     }
+
+    /// Returns true if it accesses memory, so that delay and bandwidth of the engine apply.
+    pub fn moves(&self) -> bool {
+        matches!(self, Work::Copy(_) | Work::Atomic { .. })
+    }
 }
 
 /// The reception of a message at its receiver.
