@@ -76,12 +76,11 @@ void uldma_release_fault_lock(struct vm_fault *vmf)
 	release_fault_lock(vmf);
 }
 
-/* Maps @pfn where the fault is, with all rights of a mapping of normal memory. */
-vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn)
+/* Maps @pfn at @address, with all rights of a mapping of normal memory. */
+vm_fault_t uldma_insert_writable(struct vm_area_struct *vma,
+				 unsigned long address, unsigned long pfn)
 {
-	struct vm_area_struct *vma = vmf->vma;
-
-	return vmf_insert_pfn_prot(vma, vmf->address & PAGE_MASK, pfn,
+	return vmf_insert_pfn_prot(vma, address, pfn,
 				   vm_get_page_prot(vma->vm_flags));
 }
 

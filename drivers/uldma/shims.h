@@ -35,7 +35,8 @@ bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 			  u32 seen, unsigned long timeout, bool interruptible);
 
 void uldma_release_fault_lock(struct vm_fault *vmf);
-vm_fault_t uldma_insert_writable(struct vm_fault *vmf, unsigned long pfn);
+vm_fault_t uldma_insert_writable(struct vm_area_struct *vma,
+				 unsigned long address, unsigned long pfn);
 void uldma_vma_set_caching(struct vm_area_struct *vma, u32 caching);
 struct inode *uldma_mapping_inode_new(void);
 void uldma_mapping_inode_put(struct inode *inode);

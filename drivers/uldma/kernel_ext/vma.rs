@@ -7,6 +7,8 @@
 //!
 //! [`SharedMapping::zap`]: super::mapping::SharedMapping::zap
 
+use core::ops::Range;
+
 use kernel::{
     bindings,
     fs::File,
@@ -17,7 +19,8 @@ use kernel::{
     },
     page::{
         PAGE_MASK,
-        PAGE_SHIFT, //
+        PAGE_SHIFT,
+        PAGE_SIZE, //
     },
     prelude::*,
     sync::aref::ARef, //
@@ -26,7 +29,11 @@ use kernel::{
 unsafe extern "C" {
     fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
-    fn uldma_insert_writable(vmf: *mut bindings::vm_fault, pfn: c_ulong) -> bindings::vm_fault_t;
+    fn uldma_insert_writable(
+        vma: *mut bindings::vm_area_struct,
+        address: c_ulong,
+        pfn: c_ulong,
+    ) -> bindings::vm_fault_t;
 }
 
 /// The cache mode of a mapping.
@@ -134,6 +141,10 @@ impl FaultError {
     }
 }
 
+/// Bytes, aligned, that a fault may map at a time: as many as the memory manager maps of a file by
+/// default (`fault_around_bytes`).
+const AROUND: usize = 64 << 10;
+
 /// The way in which a fault can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
@@ -219,23 +230,51 @@ impl<'a> Fault<'a> {
         self.vmf.__bindgen_anon_1.pgoff
     }
 
-    /// Inserts frame `pfn` at the address of the fault, with the rights of the mapping. Where
-    /// writes are [notified](Notify::Writes), the first write faults again.
+    /// Returns the file pages that share the fault's aligned block of [`AROUND`] bytes and its VMA,
+    /// so that they can be inserted, too.
+    pub(crate) fn around(&self) -> Range<usize> {
+        const PAGES: usize = AROUND.div_ceil(PAGE_SIZE);
+        let vma = self.vma();
+        // SAFETY: The VMA of a fault is valid, and keeps its place, while the fault is handled.
+        let (first, bytes) = unsafe {
+            let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
+            ((*vma).vm_pgoff, bounds.vm_end - bounds.vm_start)
+        };
+        let before = (self.vmf.__bindgen_anon_1.address >> PAGE_SHIFT) % PAGES;
+        let start = self.page().saturating_sub(before);
+        let end = self.page() + (PAGES - before);
+        start.max(first)..end.min(first + (bytes >> PAGE_SHIFT))
+    }
+
+    /// Inserts frame `pfn` at file page `page`, which is that of the fault or [around](Self::around)
+    /// it, with the rights of the mapping. Where writes are [notified](Notify::Writes), the first
+    /// write faults again. A frame that is there already stays.
     ///
     /// The caller must hold the lock under which it found the frame, and must take the same lock to
     /// remove the frame before it zaps the mapping; otherwise a late insertion would survive.
-    pub(crate) fn insert(&self, pfn: usize) -> Result<(), FaultError> {
-        let address = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
-        // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
+    pub(crate) fn insert(&self, page: usize, pfn: usize) -> Result<(), FaultError> {
+        let address = self.address_of(page).ok_or(FaultError::Bus)?;
+        // SAFETY: We are in a fault handler, `prepare` made the VMA a shared `VM_PFNMAP`, and
+        // `address_of` returns addresses of the VMA.
         inserted(unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) })
     }
 
     /// Inserts frame `pfn` as [`Fault::insert`] does, so that writes do not fault if the mapping
     /// may be written.
-    pub(crate) fn insert_writable(&self, pfn: usize) -> Result<(), FaultError> {
-        let vmf = core::ptr::from_ref(self.vmf).cast_mut();
-        // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`.
-        inserted(unsafe { uldma_insert_writable(vmf, pfn) })
+    pub(crate) fn insert_writable(&self, page: usize, pfn: usize) -> Result<(), FaultError> {
+        let address = self.address_of(page).ok_or(FaultError::Bus)?;
+        // SAFETY: As in `insert`.
+        inserted(unsafe { uldma_insert_writable(self.vma(), address, pfn) })
+    }
+
+    /// Returns the address of a file page that is [around](Self::around) the fault.
+    fn address_of(&self, page: usize) -> Option<usize> {
+        let around = self.around();
+        let fault = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
+        let block = fault - ((self.page() - around.start) << PAGE_SHIFT);
+        around
+            .contains(&page)
+            .then(|| block + ((page - around.start) << PAGE_SHIFT))
     }
 }
 

@@ -301,19 +301,38 @@ impl Memories for Exchange {
             let copied_page = found.write(|page| Ok(Arc::new(page.copy()?, GFP_KERNEL_ACCOUNT)?));
             copied = copied_page.map_err(|_: Error| FaultError::Memory)?;
         }
-        let (pfn, writable) = (found.page().pfn(), found.is_writable());
         if copied || fault.is_mapped() {
             memory.zap(mapping, page..page + 1);
         }
-        if writable {
-            fault.insert_writable(pfn)
-        } else {
-            fault.insert(pfn)
+        memory.insert(start, fault.page(), fault)?;
+        // Calls zap many pages at a time, and a program uses many of them. Those that cannot be
+        // inserted now fault.
+        for near in fault.around() {
+            let _ = memory.insert(start, near, fault);
         }
+        Ok(())
     }
 }
 
 impl Memory {
+    /// Maps file page `file_page` of the range that begins at `start`, in the mapping of a fault.
+    fn insert(
+        &mut self,
+        start: usize,
+        file_page: usize,
+        fault: &Fault<'_>,
+    ) -> Result<(), FaultError> {
+        let page = self.range.place(start, file_page);
+        let page = page.and_then(|page| self.pages.get_mut(page));
+        let page = page.ok_or(FaultError::Bus)?;
+        let pfn = page.page().pfn();
+        if page.is_writable() {
+            fault.insert_writable(file_page, pfn)
+        } else {
+            fault.insert(file_page, pfn)
+        }
+    }
+
     /// Removes pages from all mappings.
     fn zap(&self, mapping: &SharedMapping, pages: Range<usize>) {
         let start = self.range.offset() + pages_to_bytes(pages.start);

@@ -369,7 +369,7 @@ impl MmapOffsets {
             None => None,
         };
         let frame = range.backing.frame(fault.page() - start, context, hw);
-        fault.insert(frame.ok_or(FaultError::Bus)?)?;
+        fault.insert(fault.page(), frame.ok_or(FaultError::Bus)?)?;
         Ok(Served::Now)
     }
 }

@@ -11,8 +11,8 @@
 #include "uldma_harness.h"
 #include "uldma_exchange.h"
 
-/* One fault each: more than the toucher can take before it is overtaken. */
-#define PAGES 256
+/* A fault for each 16: more than the toucher can take before it is overtaken. */
+#define PAGES 512
 #define ROUNDS 150
 /* The time in which a part of the faults has come; any will do. */
 #define LONGEST_NS 2000000
