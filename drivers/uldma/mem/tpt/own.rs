@@ -191,7 +191,7 @@ impl Tpt {
             entries().for_each(|index| tables.pages.retract(index));
             Ok(())
         })?;
-        let result = Proof::of_retracted_pages(hw);
+        let result = Proof::of_retracted_pages(self, hw);
         self.with(|tables| match result {
             Ok(proof) => change(tables, &proof),
             Err(err) => {

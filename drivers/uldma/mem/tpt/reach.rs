@@ -82,9 +82,9 @@ impl Proof {
     /// # Errors
     ///
     /// `ETIMEDOUT` if the device does not answer.
-    pub(super) fn of_retracted_pages(hw: Hw<'_>) -> Result<Self> {
+    pub(super) fn of_retracted_pages(tpt: &Tpt, hw: Hw<'_>) -> Result<Self> {
         // Any invalidation will do, and this one aborts nothing.
-        hw.invalidate_region(0)?;
+        tpt.invalidate_region(hw, 0)?;
         Ok(Self(()))
     }
 }
