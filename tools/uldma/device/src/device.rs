@@ -325,7 +325,7 @@ impl Device {
                     });
                     model = self.lock();
                     let memories = self.memories();
-                    model.finish(&job, progress, Instant::now(), &memories.list());
+                    model.finish(&job, progress, &memories.list());
                     drop(memories);
                     self.notify(&mut model);
                 }

@@ -19,12 +19,12 @@ impl Model {
     /// [`Model::finish`]. The error is the time before which there is nothing to move unless
     /// something changes.
     pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
-        if let Some(job) = self.resume() {
+        if let Some(job) = self.resume(now) {
             return Ok(job);
         }
         let contexts = self.shape.contexts as usize;
         let (nodes, in_flight) = (&self.nodes, &self.in_flight);
-        let place = self.schedule.pick(nodes.len() * contexts, now, |place| {
+        let turn = self.schedule.pick(nodes.len() * contexts, now, |place| {
             let (number, context) = (place / contexts, place % contexts);
             let node = nodes.get(number)?;
             let head = node.contexts.get(context)?.head()?;
@@ -32,20 +32,19 @@ impl Model {
                 Work::Invalidate { .. } => in_flight.may_touch(number),
                 _ => in_flight.has(number, context),
             };
-            let ready = Ready {
-                at: head.ready,
-                moves: head.work.moves(),
-            };
+            let moves = head.work.moves();
+            let at = if moves { head.ready } else { now };
+            let ready = Ready { at, moves };
             (node.engine_runs() && head.ending.is_none() && !waits).then_some(ready)
         })?;
-        let (node, context) = (place / contexts, place % contexts);
-        let job = self.job(node, context).ok_or(None)?;
+        let (node, context) = (turn.place / contexts, turn.place % contexts);
+        let job = self.job(node, context, turn.began).ok_or(None)?;
         self.in_flight.begin(&job);
         Ok(job)
     }
 
     /// Returns a chunk that is not held any more; its access remains.
-    fn resume(&mut self) -> Option<Job> {
+    fn resume(&mut self, now: Instant) -> Option<Job> {
         let nodes = &self.nodes;
         let (mut job, reached) = self.in_flight.take(|job| {
             let node = nodes.get(job.node);
@@ -58,12 +57,13 @@ impl Model {
                 .is_some_and(|it| it.config.is_bus_master())
         };
         let works = nodes.get(job.node).is_some_and(Node::dma_works);
+        job.began = now;
         job.dma_works = works && reached.into_iter().all(is_master);
         self.in_flight.begin(&job);
         Some(job)
     }
 
-    fn job(&self, number: usize, context: usize) -> Option<Job> {
+    fn job(&self, number: usize, context: usize, began: Instant) -> Option<Job> {
         let node = self.nodes.get(number)?;
         let head = node.contexts.get(context)?.head()?;
         let touches = head.work.moves();
@@ -83,23 +83,18 @@ impl Model {
             } else {
                 Stage::Whole
             },
+            began,
         })
     }
 
     /// Reports that the engine moved a chunk, failed to, or looked up its bus addresses.
-    pub fn finish(
-        &mut self,
-        job: &Job,
-        progress: Progress,
-        now: Instant,
-        memories: &[&GuestMemory],
-    ) {
+    pub fn finish(&mut self, job: &Job, progress: Progress, memories: &[&GuestMemory]) {
         self.in_flight.end();
         let before = self.begin_for(job.node);
         match progress {
-            Progress::Ended(outcome) => self.account(job, outcome, now),
+            Progress::Ended(outcome) => self.account(job, outcome),
             Progress::LookedUp(found) if self.is_current(job) => self.in_flight.hold(job, found),
-            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted), now),
+            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted)),
         }
         self.settle(memories);
         self.end_for(before);
@@ -116,8 +111,8 @@ impl Model {
     }
 
     /// Accounts for the outcome of a chunk.
-    pub(crate) fn account(&mut self, job: &Job, outcome: Outcome, now: Instant) {
-        self.schedule.charge(outcome.moved, now);
+    pub(crate) fn account(&mut self, job: &Job, outcome: Outcome) {
+        self.schedule.charge(outcome.moved, job.began);
         if let Some(node) = self.nodes.get_mut(job.node) {
             node.counters.count_moved(&job.work, outcome.moved);
             if job.epoch == node.counters.resets {

@@ -63,6 +63,10 @@ impl Speed {
     /// them again. A descriptor waits for so much of that time at most, however long it is.
     const NAP_PART: u32 = 8;
 
+    /// How late the host may run the device without making the engine slower. What takes longer is a
+    /// device that does not work, or a host that does not keep up.
+    const LATE: Duration = Duration::from_millis(20);
+
     /// Returns how long the device naps before it polls queues again that have been empty for
     /// `idle`; `None` if it polls them continuously.
     pub fn nap_after(&self, idle: Duration) -> Option<Duration> {
@@ -98,9 +102,16 @@ pub struct Schedule {
     last: usize,
     /// Time until which the engine is busy.
     busy_until: Instant,
-    /// When the chunk that was picked last began, by the time of the emulated engine. The host may
-    /// run the device later than that; an engine of hardware has no such delay.
-    began: Option<Instant>,
+}
+
+/// What the schedule picks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The place.
+    pub place: usize,
+    /// When it began, by the time of the emulated engine. The host may run the device later than
+    /// that; an engine of hardware has no such delay.
+    pub began: Instant,
 }
 
 impl Schedule {
@@ -110,7 +121,6 @@ impl Schedule {
             speed,
             last: 0,
             busy_until: Instant::now(),
-            began: None,
         }
     }
 
@@ -137,7 +147,7 @@ impl Schedule {
         places: usize,
         now: Instant,
         ready: impl Fn(usize) -> Option<Ready>,
-    ) -> Result<usize, Option<Instant>> {
+    ) -> Result<Turn, Option<Instant>> {
         let mut earliest: Option<Instant> = None;
         for step in 1..=places {
             let place = (self.last + step) % places;
@@ -148,18 +158,17 @@ impl Schedule {
             };
             if at <= now {
                 self.last = place;
-                self.began = Some(at);
-                return Ok(place);
+                let began = at.max(now.checked_sub(Speed::LATE).unwrap_or(now));
+                return Ok(Turn { place, began });
             }
             earliest = Some(earliest.map_or(at, |other| other.min(at)));
         }
         Err(earliest)
     }
 
-    /// Accounts for the time that a number of bytes takes, from when the chunk that was picked
-    /// could begin; from now on if none was picked.
-    pub fn charge(&mut self, bytes: u64, now: Instant) {
-        let from = self.busy_until.max(self.began.take().unwrap_or(now));
+    /// Accounts for the time that a number of bytes takes, the access to which began at a time.
+    pub fn charge(&mut self, bytes: u64, began: Instant) {
+        let from = self.busy_until.max(began);
         self.busy_until = from.checked_add(self.speed.time_of(bytes)).unwrap_or(from);
     }
 }
@@ -219,6 +228,8 @@ pub struct Job {
     pub trespass: bool,
     /// The part of the work to do now.
     pub stage: Stage,
+    /// When it began, by the time of the engine.
+    pub began: Instant,
 }
 
 /// Bus addresses of one side of a chunk.
@@ -444,14 +455,18 @@ mod tests {
         Some(Ready { at, moves: true })
     }
 
+    fn turn(place: usize, began: Instant) -> Result<Turn, Option<Instant>> {
+        Ok(Turn { place, began })
+    }
+
     #[test]
     fn turns_are_taken() {
         let mut schedule = Schedule::new(Speed::default());
         let now = Instant::now();
-        let picks: Vec<_> = (0..6)
-            .map(|_| schedule.pick(4, now, |place| move_at(now).filter(|_| place != 2)))
-            .collect();
-        assert_eq!(picks, [Ok(1), Ok(3), Ok(0), Ok(1), Ok(3), Ok(0)]);
+        for place in [1, 3, 0, 1, 3, 0] {
+            let picked = schedule.pick(4, now, |it| move_at(now).filter(|_| it != 2));
+            assert_eq!(picked, turn(place, now));
+        }
         assert_eq!(schedule.pick(4, now, |_| None), Err(None));
     }
 
@@ -479,21 +494,14 @@ mod tests {
         assert!(schedule.ready() >= now + Duration::from_millis(5));
         assert_eq!(schedule.pick(1, now, |_| move_at(ready)), Err(Some(ready)));
         let later = ready + Duration::from_millis(1);
-        assert_eq!(schedule.pick(1, later, |_| move_at(ready)), Ok(0));
-        schedule.charge(500, later);
+        assert_eq!(schedule.pick(1, later, |_| move_at(ready)), turn(0, ready));
+        schedule.charge(500, ready);
         let busy_until = ready + Duration::from_millis(500);
-        assert_eq!(
-            schedule.pick(1, later, |_| move_at(ready)),
-            Err(Some(busy_until))
-        );
+        let picked = schedule.pick(1, later, |_| move_at(ready));
+        assert_eq!(picked, Err(Some(busy_until)));
         // What is initiated when the engine is idle begins then.
         let ready = busy_until + Duration::from_millis(10);
-        assert_eq!(schedule.pick(1, ready, |_| move_at(ready)), Ok(0));
-        schedule.charge(1, ready);
-        assert_eq!(
-            schedule.pick(1, ready, |_| move_at(ready)),
-            Err(Some(ready + Duration::from_millis(1)))
-        );
+        assert_eq!(schedule.pick(1, ready, |_| move_at(ready)), turn(0, ready));
     }
 
     #[test]
@@ -503,7 +511,6 @@ mod tests {
             ..Speed::default()
         });
         let now = Instant::now() + Duration::from_secs(1);
-        assert_eq!(schedule.pick(2, now, |_| move_at(now)), Ok(1));
         schedule.charge(10, now);
         let ready = |place| {
             Some(Ready {
@@ -511,7 +518,7 @@ mod tests {
                 moves: place == 1,
             })
         };
-        assert_eq!(schedule.pick(2, now, ready), Ok(0));
+        assert_eq!(schedule.pick(2, now, ready), turn(0, now));
         schedule.charge(0, now);
         let only_one = |place| ready(place).filter(|it| it.moves);
         let busy_until = now + Duration::from_millis(10);
@@ -525,15 +532,20 @@ mod tests {
             ..Speed::default()
         });
         let ready = Instant::now() + Duration::from_secs(1);
+        let late = Duration::from_millis(3);
         let mut at = ready;
         for _ in 0..100 {
-            assert_eq!(schedule.pick(1, at, |_| move_at(ready)), Ok(0));
-            schedule.charge(10, at);
+            let picked = schedule.pick(1, at, |_| move_at(ready)).unwrap();
+            schedule.charge(10, picked.began);
             let Err(Some(next)) = schedule.pick(1, at, |_| move_at(ready)) else {
                 panic!("the engine is not paced");
             };
-            at = next + Duration::from_millis(3);
+            at = next + late;
         }
-        assert_eq!(at, ready + Duration::from_millis(100 * 10 + 3));
+        assert_eq!(at, ready + Duration::from_millis(100 * 10) + late);
+        // An engine that did not run does not make up for that.
+        let at = at + Duration::from_secs(10);
+        let picked = schedule.pick(1, at, |_| move_at(ready));
+        assert_eq!(picked, turn(0, at - Speed::LATE));
     }
 }

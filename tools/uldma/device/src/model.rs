@@ -126,7 +126,7 @@ impl Model {
     pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.reset_registers(node, memories);
         while let Some(job) = self.in_flight.take_touching(node) {
-            self.account(&job, Outcome::failed(Status::Aborted), Instant::now());
+            self.account(&job, Outcome::failed(Status::Aborted));
         }
         self.settle(memories);
         let sizes = self.shape.bar_sizes();

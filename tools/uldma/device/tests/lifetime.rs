@@ -161,7 +161,7 @@ fn invalidation_waits_for_the_chunk_in_flight() {
     );
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
-    rig.model.finish(&job, outcome, Instant::now(), &memories);
+    rig.model.finish(&job, outcome, &memories);
     assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
     assert_eq!(rig.get(1, reg::STATUS), DeviceStatus::READY);
     assert_eq!(
@@ -348,7 +348,7 @@ fn reset_ends_everything_without_completions() {
     assert_eq!(rig.get(0, reg::CONTROL), Control::NONE, "not ready");
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
-    rig.model.finish(&job, outcome, Instant::now(), &memories);
+    rig.model.finish(&job, outcome, &memories);
     assert_eq!(rig.guests[0].completed(OURS), (0, 0));
     assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
     assert_eq!(rig.get(0, reg::PAGE_DIRECTORY), 0);

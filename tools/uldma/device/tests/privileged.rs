@@ -22,12 +22,18 @@ const LENGTH: u64 = 1 << 20;
 const NEAR: u64 = FREE + 0x123;
 const FAR: u64 = FREE + 0x789;
 
-/// The regions of [`Rig::regions`], and on both nodes a privileged queue.
+/// Does not pass while a test runs.
+const LONG: Duration = Duration::from_secs(3600);
+
 fn rig() -> Rig {
-    // Long enough that it does not pass while a test runs.
+    rig_of(Speed::default())
+}
+
+/// The regions of [`Rig::regions`], and on both nodes a privileged queue that stays awake.
+fn rig_of(speed: Speed) -> Rig {
     let mut rig = Rig::cold(Speed {
-        poll: Duration::from_secs(3600),
-        ..Speed::default()
+        poll: LONG,
+        ..speed
     });
     for node in 0..2 {
         rig.probe(node);
@@ -126,6 +132,41 @@ fn copies_to_and_from_a_peer() {
     let counters = &rig.model.report().nodes[0].counters;
     assert_eq!(counters.bytes_to_peer, 700_065);
     assert_eq!(counters.bytes_from_peer, 700_065);
+}
+
+#[test]
+fn an_invalidation_does_not_wait_for_a_slow_engine() {
+    for speed in [
+        Speed {
+            delay: LONG,
+            ..Speed::default()
+        },
+        Speed {
+            bandwidth: Some(1),
+            ..Speed::default()
+        },
+    ] {
+        // Alone in its queue, so that no thread of the engine is needed.
+        let mut rig = rig_of(speed);
+        ask(&rig, 0, 1, &[invalidation(1)]);
+        assert_eq!(rig.poll(), Polled::Found);
+        assert_eq!(rig.guests[0].completed(THEIRS), (1, 0), "{speed:?}");
+        // And while a chunk of the other node is in flight.
+        let mut rig = rig_of(speed);
+        assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), LENGTH as u32), 1);
+        let Ok(job) = rig.model.next(Instant::now() + 2 * LONG) else {
+            panic!("nothing to do");
+        };
+        ask(&rig, 1, 1, &[invalidation(1)]);
+        assert_eq!(rig.poll(), Polled::Found);
+        assert_eq!(rig.guests[1].completed(THEIRS), (0, 0), "{speed:?}");
+        let memories: Vec<_> = rig.memories.iter().collect();
+        let outcome = job.run(&memories, &mut rig.scratch);
+        rig.model.finish(&job, outcome, &memories);
+        rig.run();
+        assert_eq!(rig.guests[1].completed(THEIRS), (1, 0), "{speed:?}");
+        assert_eq!(rig.guests[0].completed(OURS), (0, 0), "{speed:?}");
+    }
 }
 
 #[test]
@@ -339,7 +380,7 @@ fn invalidation_ends_an_import_copy_in_flight() {
     assert_eq!(rig.guests[1].completed(THEIRS), (0, 0), "it is in flight");
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
-    rig.model.finish(&job, outcome, Instant::now(), &memories);
+    rig.model.finish(&job, outcome, &memories);
     while rig.guests[1].completed(THEIRS).0 == 0 {
         assert!(rig.step(), "the invalidation does not end");
     }

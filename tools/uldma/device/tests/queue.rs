@@ -332,7 +332,7 @@ fn disabling_aborts_what_the_engine_has() {
     assert_eq!(rig.guests[0].completed(OURS), (0, 0));
     let memories: Vec<_> = rig.memories.iter().collect();
     let outcome = job.run(&memories, &mut rig.scratch);
-    rig.model.finish(&job, outcome, Instant::now(), &memories);
+    rig.model.finish(&job, outcome, &memories);
     assert_eq!(rig.get_ctx(0, OURS, ctx::CONTROL), ContextControl::NONE);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
     assert_eq!(rig.guests[0].completed(OURS), (3, 1));

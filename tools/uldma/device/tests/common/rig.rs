@@ -253,7 +253,7 @@ impl Rig {
         match self.model.next(Instant::now()) {
             Ok(job) => {
                 let progress = job.run(&memories, &mut self.scratch);
-                self.model.finish(&job, progress, Instant::now(), &memories);
+                self.model.finish(&job, progress, &memories);
                 true
             }
             Err(_) => false,
