@@ -169,15 +169,19 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if the
-    /// device is unbound.
+    /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue of copies is full, `ENODEV`
+    /// if the device is unbound.
     pub(super) fn invalidate(&self, hw: Hw<'_>, region: u32, asked: bool) -> Result {
         if asked {
             self.copies.invalidate(hw, region)?;
         } else {
             self.copies.wait_until_read(hw)?;
         }
-        self.invalidations.invalidate(hw, region)
+        match self.invalidations.invalidate(hw, region) {
+            // Waiters that have not run since their commands completed keep their places.
+            Err(EBUSY) => hw.invalidate_region(region),
+            result => result,
+        }
     }
 
     /// Returns true if completions have not been reaped.
