@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User mappings of device memory that are filled page by page, by faults.
+//! User mappings of device memory, or of pages of the driver, that are filled by faults.
 //!
 //! `kernel::mm::virt` can insert pages at `mmap` time only. A mapping that is filled by faults can
 //! be emptied at any time ([`SharedMapping::zap`]), and later accesses fault again.

@@ -301,35 +301,35 @@ impl Memories for Exchange {
             let copied_page = found.write(|page| Ok(Arc::new(page.copy()?, GFP_KERNEL_ACCOUNT)?));
             copied = copied_page.map_err(|_: Error| FaultError::Memory)?;
         }
-        if copied || fault.is_mapped() {
+        let near = memory.range.places(start, fault.around());
+        if fault.is_mapped() {
+            // Its neighbours are likely to be mapped for reading only, too, and to be written next.
+            memory.zap(mapping, near.clone());
+        } else if copied {
             memory.zap(mapping, page..page + 1);
         }
-        memory.insert(start, fault.page(), fault)?;
+        memory.insert(start, page, fault)?;
         // Calls zap many pages at a time, and a program uses many of them. Those that cannot be
-        // inserted now fault.
-        for near in fault.around() {
-            let _ = memory.insert(start, near, fault);
+        // inserted now fault. A program that writes would fault again on a page that is being sent.
+        for near in near {
+            let page = memory.pages.get_mut(near);
+            if page.is_some_and(|page| page.is_writable() || !fault.is_write()) {
+                let _ = memory.insert(start, near, fault);
+            }
         }
         Ok(())
     }
 }
 
 impl Memory {
-    /// Maps file page `file_page` of the range that begins at `start`, in the mapping of a fault.
-    fn insert(
-        &mut self,
-        start: usize,
-        file_page: usize,
-        fault: &Fault<'_>,
-    ) -> Result<(), FaultError> {
-        let page = self.range.place(start, file_page);
-        let page = page.and_then(|page| self.pages.get_mut(page));
-        let page = page.ok_or(FaultError::Bus)?;
-        let pfn = page.page().pfn();
-        if page.is_writable() {
-            fault.insert_writable(file_page, pfn)
+    /// Maps a page, in the mapping of a fault whose file pages begin at `start`.
+    fn insert(&mut self, start: usize, page: usize, fault: &Fault<'_>) -> Result<(), FaultError> {
+        let found = self.pages.get_mut(page).ok_or(FaultError::Bus)?;
+        let pfn = found.page().pfn();
+        if found.is_writable() {
+            fault.insert_writable(start + page, pfn)
         } else {
-            fault.insert(file_page, pfn)
+            fault.insert(start + page, pfn)
         }
     }
 

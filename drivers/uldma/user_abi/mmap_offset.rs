@@ -8,6 +8,8 @@
 //!
 //! Locks are taken in this order: 1. `mmap_lock` 2. `ranges`.
 
+use core::ops;
+
 use kernel::{
     new_mutex,
     page::PAGE_SHIFT,
@@ -48,11 +50,11 @@ use crate::{
 
 /// File pages for ranges, which are allocated one after the other. A page is never reused, since a
 /// process can keep a mapping of a removed range.
-const PAGES: core::ops::Range<usize> = 1..1 << 50;
+const PAGES: ops::Range<usize> = 1..1 << 50;
 
 /// Memories that serve the faults of their mappings themselves.
 pub(crate) trait Memories: Send + Sync {
-    /// Inserts the page of the fault, of memory `memory` that the range from file page `start` on
+    /// Inserts the page of the fault, and pages around it, of memory `memory` that the range from file page `start` on
     /// was added for. Its mappings are zapped at `mapping`.
     ///
     /// The lock of the ranges is not held, so the memory may have ended, and another one may have
@@ -178,6 +180,15 @@ impl MmapRange {
     pub(crate) fn place(&self, start: usize, page: usize) -> Option<usize> {
         let place = page.checked_sub(start)?;
         (start == self.first && place < self.pages).then_some(place)
+    }
+
+    /// Returns the numbers of those file pages that [have a place](Self::place).
+    pub(crate) fn places(&self, start: usize, pages: ops::Range<usize>) -> ops::Range<usize> {
+        if start != self.first {
+            return 0..0;
+        }
+        let place = |page: usize| page.saturating_sub(start).min(self.pages);
+        place(pages.start)..place(pages.end)
     }
 
     /// The `mmap()` offset of the range.
@@ -408,5 +419,9 @@ mod tests {
         assert_eq!(range.place(10, 9), None);
         assert_eq!(range.place(6, 10), None);
         assert_eq!(range.place(6, 8), None);
+        assert_eq!(range.places(10, 11..13), 1..3);
+        assert_eq!(range.places(10, 8..16), 0..4);
+        assert!(range.places(10, 14..16).is_empty());
+        assert!(range.places(6, 10..12).is_empty());
     }
 }

@@ -3,7 +3,7 @@
  * The allocations that registering and unregistering make in the kernel, as the
  * kernel's tracer sees them: their numbers are limited here, so that none comes
  * back unnoticed. Numbers are those of the whole call, and the same on every
- * machine whose kernel has no checkers that allocate.
+ * machine. A kernel with checkers that allocate has kmemleak, too.
  */
 #include <limits.h>
 

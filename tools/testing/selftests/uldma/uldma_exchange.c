@@ -3,7 +3,6 @@
  * Exchangeable memory: it is memory like any other for the program, and a region
  * for the device.
  */
-#include <sys/resource.h>
 #include <sys/uio.h>
 
 #include "uldma_harness.h"
@@ -11,8 +10,6 @@
 #include "uldma_lmm.h"
 
 #define PAGES 8
-/* What one fault maps, aligned. */
-#define BLOCK (64UL << 10)
 #define SEED 0x657863UL
 
 FIXTURE(exchange) {
@@ -97,18 +94,6 @@ TEST_F(exchange, contents)
 	EXPECT_EQ(-1, pattern_check(self->m.at, self->length, SEED));
 }
 
-/* The faults of a load from each page. */
-static long faults_of(const char *at, size_t length, size_t page)
-{
-	struct rusage before, after;
-
-	getrusage(RUSAGE_SELF, &before);
-	for (size_t i = 0; i < length; i += page)
-		(void)READ_ONCE(at[i]);
-	getrusage(RUSAGE_SELF, &after);
-	return after.ru_minflt - before.ru_minflt;
-}
-
 /* A fault maps its neighbours, of this mapping only. */
 TEST_F(exchange, faults)
 {
@@ -118,17 +103,17 @@ TEST_F(exchange, faults)
 
 	ASSERT_EQ(0, memory_create(self->fd, length, &m));
 	ASSERT_EQ(0, memory_map(self->fd, &m));
-	faults_of(self->m.at, self->length, self->page);
-	count = faults_of(m.at, length, self->page);
+	faults_of(self->m.at, self->length, LOAD);
+	count = faults_of(m.at, length, LOAD);
 	/* Each block, and another one if the mapping is not aligned. */
 	EXPECT_LE(16, count);
 	EXPECT_GE(17, count);
-	EXPECT_EQ(0, faults_of(m.at, length, self->page));
+	EXPECT_EQ(0, faults_of(m.at, length, LOAD));
 	/* Each of two mappings with a hole between them has its own block. */
 	ASSERT_EQ(0, memory_map(self->fd, &m));
 	ASSERT_EQ(0, munmap(m.at + self->page, self->page));
 	EXPECT_EQ(0, touch(m.at, LOAD));
-	EXPECT_EQ(1, faults_of(m.at + 2 * self->page, self->page, self->page));
+	EXPECT_EQ(1, faults_of(m.at + 2 * self->page, self->page, LOAD));
 	EXPECT_EQ(SIGSEGV, touch(m.at + self->page, LOAD));
 }
 

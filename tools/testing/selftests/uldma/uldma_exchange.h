@@ -5,7 +5,12 @@
 #ifndef __SELFTEST_ULDMA_EXCHANGE_H
 #define __SELFTEST_ULDMA_EXCHANGE_H
 
+#include <sys/resource.h>
+
 #include "uldma_lmm.h"
+
+/* What one fault maps, aligned. */
+#define BLOCK (64UL << 10)
 
 /**
  * struct memory - exchangeable memory
@@ -50,6 +55,23 @@ static inline int memories_make(int fd, __u64 length, struct memory *one,
 {
 	return memory_create(fd, length, one) ?: memory_map(fd, one) ?:
 	       memory_create(fd, length, other) ?: memory_map(fd, other);
+}
+
+/* The faults of a load from each page, or of a store to each. */
+static inline long faults_of(char *at, size_t length, enum touch how)
+{
+	struct rusage before, after;
+	size_t page = page_size();
+
+	getrusage(RUSAGE_SELF, &before);
+	for (size_t i = 0; i < length; i += page) {
+		if (how == LOAD)
+			(void)READ_ONCE(at[i]);
+		else
+			WRITE_ONCE(at[i], 1);
+	}
+	getrusage(RUSAGE_SELF, &after);
+	return after.ru_minflt - before.ru_minflt;
 }
 
 /* The frames that the device uses, of so many pages. */

@@ -151,6 +151,29 @@ TEST_F(send, each_offset)
 	}
 }
 
+/* Writes fault by page only where each copies one. */
+TEST_F(send, faults)
+{
+	size_t length = 16 * BLOCK, pages = length / self->page;
+	struct memory m;
+	long count;
+
+	ASSERT_EQ(0, memory_create(self->fd, length, &m));
+	ASSERT_EQ(0, memory_map(self->fd, &m));
+	ASSERT_EQ(0, memory_protect(self->fd, &m, 0, length));
+	EXPECT_GE(17, faults_of(m.at, length, LOAD));
+	EXPECT_EQ(0, memory_release(self->fd, &m, 0, length));
+	/* All are mapped for reading. */
+	count = faults_of(m.at, length, STORE);
+	EXPECT_LE(16, count);
+	EXPECT_GE(17, count);
+	/* The write to one does not map what the next write has to copy. */
+	ASSERT_EQ(0, memory_protect(self->fd, &m, 0, length));
+	EXPECT_EQ(pages, faults_of(m.at, length, STORE));
+	EXPECT_EQ(pages, memory_release(self->fd, &m, 0, length));
+	EXPECT_EQ(0, faults_of(m.at, length, STORE));
+}
+
 /* A few bytes are sent of pages with other data. */
 TEST_F(send, unaligned)
 {
