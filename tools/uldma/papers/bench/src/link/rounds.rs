@@ -14,11 +14,15 @@ use crate::peer::{receive, send, RemoteProcess};
 
 /// Rounds that count.
 const ROUNDS: usize = 5;
-/// A transport ends early after this many rounds and this many nanoseconds in all.
+/// A transport ends early after this many rounds and this many times the length of one.
 const FEW: usize = 2;
-const LONG: f64 = 300e6;
-/// How long a round should take, in nanoseconds.
+const LONG: f64 = 6.0;
+/// How long a stream should take, in nanoseconds, and of how many messages it should be where that
+/// takes longer, since it begins and ends with a wake-up; and the limit of both.
 const STREAM: f64 = 50e6;
+const STREAM_MESSAGES: f64 = 50.0;
+const LONGEST_STREAM: f64 = 250e6;
+/// How long the round trips of a round should take.
 const ROUND_TRIPS: f64 = 25e6;
 /// The same for the shortest messages, whose rarest times are of interest.
 const MANY_ROUND_TRIPS: f64 = 100e6;
@@ -158,50 +162,53 @@ impl<'a> Session<'a> {
         what: What,
         shortest: bool,
     ) -> Result<(), Failure> {
-        let target = match what {
-            What::Stream => STREAM,
+        let target = |message: f64| match what {
+            What::Stream => stream_target(message),
             What::RoundTrips if shortest => MANY_ROUND_TRIPS,
             What::RoundTrips => ROUND_TRIPS,
         };
-        let mut counts = Vec::new();
+        let mut plans = Vec::new();
         for transport in transports.iter_mut() {
-            counts.push(self.calibrate(transport, what, target)?);
+            plans.push(self.calibrate(transport, what, target)?);
         }
         let all = transports.len();
         for round in 0..ROUNDS {
             for turn in 0..all {
                 let number = (turn + round) % all;
                 let transport = &mut *transports[number];
+                let (count, length) = plans[number];
                 let taken = transport.samples.ticks(what) as f64 * self.clock.rate();
-                if round >= FEW && taken > LONG {
+                if round >= FEW && taken > LONG * length {
                     continue;
                 }
-                let done = self.round(transport, what, counts[number])?;
-                transport.samples.add(what, counts[number], done);
+                let done = self.round(transport, what, count)?;
+                transport.samples.add(what, count, done);
             }
         }
         Ok(())
     }
 
-    /// Returns the number of messages of a round that takes about `target` nanoseconds. The first ones
-    /// have to wake the other process, so short rounds are not representative.
+    /// Returns the number of messages of a round, and the nanoseconds that it should take: `target` of
+    /// those of a message. The first ones have to wake the other process, so short rounds are not
+    /// representative.
     fn calibrate(
         &mut self,
         transport: &mut Transport,
         what: What,
-        target: f64,
-    ) -> Result<u32, Failure> {
-        let mut count = *COUNT.start();
+        target: impl Fn(f64) -> f64,
+    ) -> Result<(u32, f64), Failure> {
+        let (mut count, mut length) = (*COUNT.start(), 0.0);
         for _ in 0..TRIES {
             let done = self.round(transport, what, count)?;
             let ticks: u64 = done.ticks.iter().sum();
             let took = ticks as f64 * self.clock.rate();
-            count = next_count(count, took, target);
-            if took > ENOUGH * target {
+            length = target(took / f64::from(count));
+            count = next_count(count, took, length);
+            if took > ENOUGH * length {
                 break;
             }
         }
-        Ok(count)
+        Ok((count, length))
     }
 
     /// Sends a stream of `count` messages, which is not timed. Returns the counts of both nodes.
@@ -285,6 +292,11 @@ impl Samples {
     }
 }
 
+/// Returns the nanoseconds that a stream should take, if each message takes `message`.
+fn stream_target(message: f64) -> f64 {
+    (STREAM_MESSAGES * message).clamp(STREAM, LONGEST_STREAM)
+}
+
 /// Returns the number of messages that take `target` nanoseconds, if `count` of them took `took`.
 fn next_count(count: u32, took: f64, target: f64) -> u32 {
     let fitting = f64::from(count) * target / took.max(1.0);
@@ -304,6 +316,8 @@ mod tests {
         assert_eq!(next_count(4, 1e6, 80e6), 320);
         assert_eq!(next_count(4, 1e9, 80e6), *COUNT.start());
         assert_eq!(next_count(4, 0.0, 80e6), *COUNT.end());
+        let targets = [1e3, 4e6, 1e9].map(stream_target);
+        assert_eq!(targets, [50e6, 200e6, 250e6]);
     }
 
     #[test]
