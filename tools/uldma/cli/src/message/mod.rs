@@ -50,6 +50,7 @@ struct Exchange {
     pages_clean: u64,
     pages_copied: u64,
     pages_exchanged: u64,
+    exchanges: u64,
     tail_bytes: u64,
     /// Messages, or pieces, that were not exchanged, by reason.
     small: u64,
@@ -68,6 +69,7 @@ impl Exchange {
             pages_clean: stats.pages_clean,
             pages_copied: stats.pages_copied,
             pages_exchanged: stats.pages_exchanged,
+            exchanges: stats.exchanges,
             tail_bytes: stats.tail_bytes,
             small: fallbacks.small,
             ordinary: fallbacks.ordinary,

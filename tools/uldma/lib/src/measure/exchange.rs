@@ -3,8 +3,8 @@
 //! Measures from which size on it takes less time to exchange pages than to copy them, here.
 //!
 //! Each call of the driver takes a system call, and each exchange an invalidation of the device and a
-//! fault for each page that is accessed afterwards. What these take differs from machine to machine
-//! by orders of magnitude, as an access of the device is trapped where that is emulated.
+//! fault for each 64 KiB that are accessed afterwards. What these take differs from machine to machine
+//! by orders of magnitude, as another process answers an invalidation where the device is emulated.
 
 use std::hint::black_box;
 use std::os::fd::AsFd;

@@ -27,6 +27,9 @@ pub struct ExchangeStats {
     pub not_sent: Fallbacks,
     /// Pages that were exchanged at the receiver.
     pub pages_exchanged: u64,
+    /// Calls of the driver for them: one for all pieces of a message that had arrived in adjacent
+    /// slots, up to half of the slots.
+    pub exchanges: u64,
     /// Bytes behind the last whole page of a piece whose other pages were exchanged; copied.
     pub tail_bytes: u64,
     /// Pieces of messages of which no page was exchanged, by reason. Each slot has one piece.
@@ -62,7 +65,8 @@ pub(super) enum Reason {
 }
 
 impl Fallbacks {
-    pub(super) fn count(&mut self, reason: Reason) {
+    /// Counts a message that is sent, or pieces of one that is received.
+    pub(super) fn count(&mut self, reason: Reason, pieces: u64) {
         let count = match reason {
             Reason::Small => &mut self.small,
             Reason::Ordinary => &mut self.ordinary,
@@ -70,7 +74,7 @@ impl Fallbacks {
             Reason::Busy => &mut self.busy,
             Reason::Limit => &mut self.limit,
         };
-        *count += 1;
+        *count += pieces;
     }
 }
 
@@ -190,17 +194,19 @@ impl Exchanges {
         self.protected.iter().rev().find(uses).map(|sent| sent.last)
     }
 
-    /// Moves a piece of a message out of a slot: by exchange where that is possible, else by a copy.
+    /// Moves pieces of a message out of adjacent slots: by exchange where that is possible, else by a
+    /// copy.
     pub(super) fn take(
         &mut self,
         slots: &ExchangeSlots,
         offset: u64,
         target: &mut [u8],
+        pieces: u64,
     ) -> Result<()> {
         let exchanged = match self.exchange(slots, offset, target) {
             Ok(exchanged) => exchanged?,
             Err(reason) => {
-                self.stats.not_exchanged.count(reason);
+                self.stats.not_exchanged.count(reason, pieces);
                 0
             }
         };
@@ -243,6 +249,7 @@ impl Exchanges {
         match part.swap(self.device.as_fd(), slots.area(), offset) {
             Ok(()) => {
                 self.stats.pages_exchanged += length / page;
+                self.stats.exchanges += 1;
                 Ok(Ok(usize::try_from(length).unwrap_or(usize::MAX)))
             }
             Err(Errno::EBUSY) => Err(Reason::Busy),

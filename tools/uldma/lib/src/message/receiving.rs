@@ -198,28 +198,56 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes a piece of a message out of its slot, as far as there is room in `target`.
+    /// Joins pieces of the message that have arrived behind `first`: as many as one exchange of pages
+    /// takes out of their slots, and as fit into `room` bytes. The peer keeps half of the slots.
+    pub(super) fn join(&self, first: Reception, room: usize, endpoint: &Endpoint) -> Reception {
+        let Posted::Slots { memory, bytes } = &self.posted else {
+            return first;
+        };
+        if !matches!(memory, SlotMemory::Exchangeable(_)) {
+            return first;
+        }
+        let count = memory.count(*bytes);
+        let mut joined = first;
+        while joined.is_whole_slot(bytes * (joined.number - self.taken))
+            && joined.number % count != 0
+            && joined.number - self.taken < count / 2
+        {
+            let Ok(Some(next)) = endpoint.ended(joined.number + 1) else {
+                break;
+            };
+            let sum = joined.bytes + next.bytes;
+            if next.failure.is_some() || next.redirected || sum > room as u64 {
+                break;
+            }
+            joined = Reception { bytes: sum, ..next };
+        }
+        joined
+    }
+
+    /// Takes a piece of a message, or [joined](Self::join) pieces, out of its slot, as far as there is
+    /// room in `target`.
     pub(super) fn take_piece(
         &mut self,
         reception: &Reception,
         target: &mut [u8],
         exchanges: &mut Exchanges,
     ) -> Result<()> {
-        self.taken = reception.number;
+        let before = std::mem::replace(&mut self.taken, reception.number);
+        let pieces = reception.number - before;
         if reception.redirected {
             return Ok(());
         }
         let Posted::Slots { memory, bytes } = &self.posted else {
             return Ok(());
         };
-        let count = memory.count(*bytes);
-        let slot = (reception.number - 1) % count;
-        let length = usize::try_from(reception.bytes.min(*bytes)).unwrap_or(usize::MAX);
+        let slot = before % memory.count(*bytes);
+        let length = usize::try_from(reception.bytes.min(bytes * pieces)).unwrap_or(usize::MAX);
         let length = length.min(target.len());
         let target = target.get_mut(..length).unwrap_or_default();
         match memory {
             SlotMemory::Pinned(region) => region.read(slot * bytes, target),
-            SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target),
+            SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target, pieces),
             SlotMemory::OfDriver(slots) => slots.receive(target),
             SlotMemory::Window(slots) => slots.read(slot * bytes, target),
         }
@@ -251,6 +279,13 @@ impl Receiver {
         region
             .ok_or(Error::RecordLost(reception.number))?
             .unregister()
+    }
+}
+
+impl Reception {
+    /// Returns true if it fills slots of `bytes` bytes with the beginning of a message.
+    fn is_whole_slot(&self, bytes: u64) -> bool {
+        self.more && self.bytes == bytes && !self.redirected && self.failure.is_none()
     }
 }
 

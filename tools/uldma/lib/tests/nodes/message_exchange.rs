@@ -119,6 +119,11 @@ fn send(device: &Device, mut first: MessageConnection, mut second: MessageConnec
     expect(&mut second, target, 51, 3 * PAGE);
     expect(&mut first, target, 50, 3 * PAGE);
 
+    // A message of three pieces that has arrived before it is received.
+    first.send(&pattern(60, LONGEST), PATIENCE).unwrap();
+    first.flush(PATIENCE).unwrap();
+    second.send(&[], PATIENCE).unwrap();
+
     for number in 0..REPEATED {
         let source = memory.at(Whole, 4 * PAGE);
         source.copy_from_slice(&pattern(number, source.len()));
@@ -175,6 +180,13 @@ fn receive(device: &Device, mut first: MessageConnection, mut second: MessageCon
     let stats = first.exchange_stats();
     assert_eq!((stats.not_exchanged.busy, stats.not_sent.busy), (1, 1));
     second.flush(PATIENCE).unwrap();
+
+    // Two of three pieces are in adjacent slots, wherever the first one is.
+    assert_eq!(second.receive(&mut [], PATIENCE).unwrap(), 0);
+    let exchanges = first.exchange_stats().exchanges;
+    expect(&mut first, memory.at(Whole, LONGEST), 60, LONGEST);
+    assert_eq!(first.exchange_stats().exchanges - exchanges, 2);
+    let stats = first.exchange_stats();
 
     let before = device.query().unwrap();
     for _ in 0..2 {

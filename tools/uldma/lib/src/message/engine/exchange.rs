@@ -37,7 +37,7 @@ impl Engine {
         match sent {
             Ok(sent) => sent,
             Err(reason) => {
-                self.exchanges.stats.not_sent.count(reason);
+                self.exchanges.stats.not_sent.count(reason, 1);
                 self.send_instead(message, reason, target, deadline)
             }
         }

@@ -66,6 +66,7 @@ impl Engine {
                 harvested.inspect_err(|_| self.receiver.begun.interrupted(target, length))?;
             }
             let rest = target.get_mut(length..).unwrap_or_default();
+            let reception = self.receiver.join(reception, rest.len(), &self.endpoint);
             // The rest of a message that failed must not be taken for another message.
             let taken = self
                 .receiver
