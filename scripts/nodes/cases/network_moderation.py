@@ -2,6 +2,7 @@
 """When a queue of the network interface is polled, so that its peer need not ring."""
 
 import re
+from dataclasses import replace
 
 from .. import endpoints, network
 from ..cluster import Cluster
@@ -14,6 +15,8 @@ from .registry import Skip, case_of, expect
 
 # Round trips of a program.
 TRIPS = 200
+# Runs of a program from which the thread would follow it.
+ATTEMPTS = 5
 # Of /proc/PID/stat.
 SCHED_IDLE = "5"
 # For which programs poll, in us; longer than a round trip takes.
@@ -88,6 +91,49 @@ def idle_processors_poll(pair: Cluster) -> None:
     expect(not left, f"{there} is down, and its thread is there")
     expect_polls(ends[1])
     wait_until(polled, UP_TIMEOUT, f"packets that an idle processor of {there} has found")
+
+
+def processors_of_idle_thread(interface: Interface) -> str:
+    """The list of processors that the thread of an interface may use."""
+    name = f"{interface.name}-idle"
+    status = "cat /proc/[0-9]*/status 2>/dev/null"
+    pick = f'/^Name:/ {{ it = ($2 == "{name}") }} /^Cpus_allowed_list:/ && it {{ print $2 }}'
+    return interface.end.node.check(f"{status} | awk '{pick}'").strip()
+
+
+def talk_from(here: Interface, there: Interface, processor: int) -> None:
+    """Round trips of a program on one processor, of which idle ones find packets."""
+    before = counted(here, "idle_polls")
+
+    def polled() -> bool:
+        with network.netserver(there) as netperf:
+            here.check(f"taskset {1 << processor:x} {netperf} -l -{TRIPS} -- -r 1,1")
+        return counted(here, "idle_polls") > before
+
+    wait_until(polled, UP_TIMEOUT, f"packets that an idle processor of {here} has found")
+
+
+@case_of(USUAL)
+def isolated_processors_do_not_poll(pair: Cluster) -> None:
+    """The thread polls where the program runs that waits, but on no processor that is isolated."""
+    ends, (here, there) = interfaces(pair)
+    expect_polls(ends[0])
+    for processor in (0, 1, 0):
+
+        def followed(processor: int = processor) -> bool:
+            talk_from(here, there, processor)
+            return processors_of_idle_thread(here) == str(processor)
+
+        wait_until(followed, UP_TIMEOUT, f"the thread of {here} on processor {processor}")
+    config = replace(pair.config, cmdline=f"{pair.config.cmdline} isolcpus=1")
+    with Cluster(f"{pair.scenario}-isolated", config) as own:
+        ends, (here, there) = interfaces(own)
+        expect_polls(ends[0])
+        for _ in range(ATTEMPTS):
+            talk_from(here, there, 1)
+            found = processors_of_idle_thread(here)
+            expect(found not in ("", "1"), f"the thread of {here} may use {found!r}")
+        own.check_logs()
 
 
 @case_of(USUAL, IVSHMEM)

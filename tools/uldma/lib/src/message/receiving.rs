@@ -216,7 +216,7 @@ impl Receiver {
             let Ok(Some(next)) = endpoint.ended(joined.number + 1) else {
                 break;
             };
-            let sum = joined.bytes + next.bytes;
+            let sum = joined.bytes.saturating_add(next.bytes);
             if next.failure.is_some() || next.redirected || sum > room as u64 {
                 break;
             }
