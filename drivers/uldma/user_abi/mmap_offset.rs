@@ -54,8 +54,8 @@ const PAGES: ops::Range<usize> = 1..1 << 50;
 
 /// Memories that serve the faults of their mappings themselves.
 pub(crate) trait Memories: Send + Sync {
-    /// Inserts the page of the fault, and pages around it, of memory `memory` that the range from file page `start` on
-    /// was added for. Its mappings are zapped at `mapping`.
+    /// Inserts the page of the fault, and pages around it, of memory `memory` that the range from
+    /// file page `start` on was added for. Its mappings are zapped at `mapping`.
     ///
     /// The lock of the ranges is not held, so the memory may have ended, and another one may have
     /// its number. Ranges are not used again.
