@@ -54,7 +54,7 @@ const WEIGHT: i64 = 8;
 
 /// Sets the costs to `given`, or measures them.
 ///
-/// Sleeps for the time of a few wake-ups. The queue of the module has to exist.
+/// Sleeps for the time of about a hundred wake-ups. The queue of the module has to exist.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub(crate) fn cost_by_thread() -> Delta {
     Delta::from_nanos(OF_THREAD_IN_USE.load(Relaxed))
 }
 
-/// The times of a sleeper that an interrupt wakes again and again.
+/// The times of a sleeper that is woken again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     taken: usize,
@@ -214,11 +214,12 @@ struct Nap {
 }
 
 /// Returns the nanoseconds from the end of a sleep by another thread, after `length`, until the
-/// sleeper runs. This is the median of three.
+/// sleeper runs. This is the median of the rounds that count: other threads may have the processor
+/// in several of them.
 fn by_thread(length: Delta) -> Result<i64> {
     let queue = workqueue::module().ok_or(ENODEV)?;
-    let mut costs = [0; 3];
-    for cost in &mut costs {
+    let mut rounds = Rounds::default();
+    while !rounds.is_complete() {
         let nap = Arc::pin_init(
             pin_init!(Nap {
                 ended <- Completion::new(),
@@ -234,9 +235,9 @@ fn by_thread(length: Delta) -> Result<i64> {
             waker.ended.complete_all();
         })?;
         nap.ended.wait_for_completion();
-        *cost = nap.since.elapsed().as_nanos() - nap.until.load(Relaxed);
+        rounds.add(nap.since.elapsed().as_nanos() - nap.until.load(Relaxed));
     }
-    Ok(median(costs))
+    Ok(rounds.median().unwrap_or_default())
 }
 
 #[kunit_tests(uldma_wakeup)]
