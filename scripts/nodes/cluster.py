@@ -3,6 +3,7 @@
 
 import socket
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -109,12 +110,13 @@ class Cluster:
 
     def _boot_all(self, accel: str) -> str:
         """Boot the nodes side by side, once more if that failed by what runs them; what did."""
-        networks = dict(zip(NETWORKED, socket.socketpair(), strict=True))
+        joints = self._joints()
         try:
             for name in self.names:
-                self._boot(name, networks.get(name) if len(self.names) > 1 else None, accel)
-            for end in networks.values():
-                end.close()
+                self._boot(name, joints.get(name), accel)
+            for joint in joints.values():
+                for end in joint.ends():
+                    end.close()
             for node in self.nodes.values():
                 node.wait_ready()
         except (NodeDied, TimedOut) as error:
@@ -124,6 +126,17 @@ class Cluster:
             return self._boot_all(TCG)
         ACCELERATOR.proven(accel)
         return accel
+
+    def _joints(self) -> dict[str, qemu.Joint]:
+        """What joins two nodes beside uldma, by their names; nothing joins one node."""
+        if len(self.names) < len(NETWORKED):
+            return {}
+        networks: Sequence[socket.socket] = socket.socketpair()
+        characters: Sequence[socket.socket | None] = (None, None)
+        if self.config.character:
+            characters = socket.socketpair()
+        joints = map(qemu.Joint, networks, characters)
+        return dict(zip(NETWORKED, joints, strict=True))
 
     def _start_servers(self) -> None:
         backends = self.config.backends
@@ -161,7 +174,7 @@ class Cluster:
     def _boot(
         self,
         name: str,
-        network: socket.socket | None,
+        joint: qemu.Joint | None,
         accel: str,
         config: qemu.Config | None = None,
     ) -> None:
@@ -174,7 +187,7 @@ class Cluster:
             log=self._log(name),
             device=self.device.sockets[name] if self.device else None,
             ivshmem=self._ivshmem.sockets[name] if self._ivshmem else None,
-            network=network,
+            joint=joint,
         )
 
     def revive(self, name: str, cmdline: str = "") -> None:

@@ -32,7 +32,7 @@ class Node:
         log: Path,
         device: Path | None = None,
         ivshmem: Path | None = None,
-        network: socket.socket | None = None,
+        joint: qemu.Joint | None = None,
     ) -> None:
         """The logs of a node that is booted anew are appended to."""
         self.name = name
@@ -49,7 +49,7 @@ class Node:
             console=self.console,
             device=device,
             ivshmem=ivshmem,
-            network=network,
+            joint=joint,
         )
         self._emulator_log = log.with_suffix(".qemu.log")
         log.parent.mkdir(parents=True, exist_ok=True)

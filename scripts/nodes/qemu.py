@@ -67,6 +67,7 @@ class Config:
     tests: bool = True  # bring tests, samples and benchmarks, too
     programs: bool = False  # bring programs that talk over networks, too
     iommu: bool = False
+    character: bool = False  # nodes a and b are joined by a character device of virtio, too
     port: bool = False  # the adapter is behind one, which can reset it
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
     vectors: Mapping[str, Vectors] = field(default_factory=dict)  # of nodes that have other numbers
@@ -83,6 +84,18 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """A guest's end of what joins it with the other guest, beside the devices of uldma."""
+
+    network: socket.socket
+    character: socket.socket | None = None
+
+    def ends(self) -> list[socket.socket]:
+        """All of them."""
+        return [self.network, *([self.character] if self.character else [])]
+
+
+@dataclass(frozen=True)
 class Wiring:
     """What joins the guest with the rest; the sockets are one end of a pair each."""
 
@@ -92,12 +105,12 @@ class Wiring:
     console: Path
     device: Path | None = None
     ivshmem: Path | None = None
-    network: socket.socket | None = None
+    joint: Joint | None = None
 
     def descriptors(self) -> list[int]:
         """What QEMU inherits."""
         pairs = [self.serial, self.agent, self.monitor]
-        return [end.fileno() for end in pairs + ([self.network] if self.network else [])]
+        return [end.fileno() for end in pairs + (self.joint.ends() if self.joint else [])]
 
 
 def module_parameters(given: Mapping[str, str]) -> str:
@@ -136,12 +149,17 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
         *("-chardev", f"socket,id=monitor,fd={wiring.monitor.fileno()}"),
         *("-object", "monitor-qmp,id=monitor,chardev=monitor"),
     ]
-    if wiring.network:
+    if wiring.joint:
         mac = f"52:54:00:00:00:0{'ab'.index(name) + 1}"
         args += [
-            *("-netdev", f"stream,id=net,addr.type=fd,addr.str={wiring.network.fileno()}"),
+            *("-netdev", f"stream,id=net,addr.type=fd,addr.str={wiring.joint.network.fileno()}"),
             *("-device", f"virtio-net-pci,netdev=net,mac={mac},romfile="),
         ]
+        if wiring.joint.character:
+            args += [
+                *("-chardev", f"socket,id=peer,fd={wiring.joint.character.fileno()}"),
+                *("-device", "virtserialport,chardev=peer,name=peer,nr=2"),
+            ]
     if wiring.device:
         where = {"type": "unix", "path": str(wiring.device)}
         bus = {"bus": PORT_NAME} if config.port else {}

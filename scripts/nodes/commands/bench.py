@@ -30,7 +30,7 @@ def measure(wanted: Sequence[str]) -> None:
     """Measures these parts on the cores that this process may use, and prints tables."""
     conditions = machine()
     say(f"measuring by {conditions}")
-    config = Config(memory=MEMORY)
+    config = Config(memory=MEMORY, character=True)
     rings = [] if set(wanted) <= set(APART) else measure_on_pair(wanted, config)
     if "network" in wanted:
         network.measure(config)

@@ -50,6 +50,7 @@ COMPARED = {
     "ring.stream": (("memcpy",), "tcp"),
     "conn.stream": (("engine", "memcpy"), "tcp"),
     "conventional.stream": ((), "tcp"),
+    "character.stream": ((), "tcp"),
     "conn.copies": ((), "conventional"),
 }
 TIMED = re.compile(r"(link(?:\.ivshmem|\.loopback)?)\.(\w+)\.(\w+)(.*)")
@@ -168,14 +169,14 @@ def streams(values: Values, names: Names, title: str) -> str | None:
         return [
             *(memcpy, ring, ratio(ring, memcpy), of("ring", ".busy")),
             *(engine, conn, ratio(conn, base), of("conn", ".pull"), of("conn", ".unpinned")),
-            *(of("conventional"), of("tcp")),
+            *(of("conventional"), of("character"), of("tcp")),
         ]
 
     return table(
         f"Streams over {title}, MB/s",
         [
             *("size", "memcpy", "ring", "ratio", "only polling", "engine", "connection", "ratio"),
-            *("pull", "not registered", "conventional", "TCP"),
+            *("pull", "not registered", "conventional", "character device", "TCP"),
         ],
         by_size(cells),
     )
@@ -259,7 +260,10 @@ def handlers(values: Values) -> str | None:
 
 def counts(values: Values) -> str | None:
     """Copies, and everything else that is counted."""
-    kinds = (("conn", ""), ("conn", ".pull"), ("conn", ".unpinned"), ("conventional", ""))
+    kinds = (
+        *(("conn", ""), ("conn", ".pull"), ("conn", ".unpinned")),
+        *(("conventional", ""), ("character", "")),
+    )
     rows = []
     for prefix, title in BACKENDS.items():
         names = Names(prefix)
@@ -301,10 +305,13 @@ def aims(values: Values) -> Iterator[Aim]:
     yield Aim("from 256k by connection: part of the engine's rate", worst, least=0.9)
     slow = share(paced, "conn", "engine", "256k")
     yield Aim("256k by connection: part of a paced engine's rate", slow, least=0.9)
+    device = share(idle, "conn", "character", "256k")
+    yield Aim("256k by connection: times that of a character device", device, least=1)
     for what, name, copies in (
         ("a connection", "link.conn.copies", 1),
         ("a connection that pulls", "link.conn.copies.pull", 1),
         ("a conventional read and write", "link.conventional.copies", 3),
+        ("read and write of a character device", "link.character.copies", 2),
         ("a connection over the loopback", "link.loopback.conn.copies", 1),
         ("a connection over ivshmem", "link.ivshmem.conn.copies", 2),
     ):
@@ -317,6 +324,7 @@ RTT_LINES = {
     "ring channel": ("ring", ""),
     "connection": ("conn", ""),
     "connection that pulls": ("conn", ".pull"),
+    "character device": ("character", ""),
     "TCP": ("tcp", ""),
 }
 STREAM_LINES = {
@@ -326,6 +334,7 @@ STREAM_LINES = {
     "connection": ("conn", ""),
     "connection that pulls": ("conn", ".pull"),
     "conventional": ("conventional", ""),
+    "character device": ("character", ""),
     "TCP": ("tcp", ""),
 }
 

@@ -10,6 +10,7 @@ from ..qemu import (
     LINK_TIMEOUT_MS,
     Backend,
     Config,
+    Joint,
     Wiring,
     command,
     module_parameters,
@@ -59,6 +60,16 @@ class CommandTest(unittest.TestCase):
         self.assertIn("socket,id=ivshmem,path=socket", line)
         self.assertNotIn("ivshmem", " ".join(self.make(None)))
         self.assertNotIn("vfio-user", " ".join(line))
+
+    def test_character_device(self) -> None:
+        """Nodes that are joined by a character device have a port for it, next to the runner's."""
+        serial, agent, monitor = (pair[0] for pair in self.pairs)
+        network, character = (pair[1] for pair in self.pairs[:2])
+        for joint, is_there in ((Joint(network), False), (Joint(network, character), True)):
+            wiring = Wiring(serial, agent, monitor, Path("console"), joint=joint)
+            line = command("b", Config(), "tcg", Path("initrd"), wiring)
+            self.assertEqual("virtserialport,chardev=peer,name=peer,nr=2" in line, is_there)
+            self.assertEqual(character.fileno() in wiring.descriptors(), is_there)
 
     def test_module(self) -> None:
         """The parameters reach the kernel."""

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `uldma-bench link`: round trips and streams between two nodes by size, beside bare words, copies
-//! into the window, the engine alone, TCP, and a conventional read and write.
+//! into the window, the engine alone, TCP, a conventional read and write, and a character device.
 //!
 //! | | |
 //! | --- | --- |
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
-//! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`] | all of them |
+//! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`], [`character`] | all of them |
 //! | [`messages`] | the transport of `uldma-bench semantics` |
 //! | [`way`] | how a message connection sends and receives |
 //! | [`bounce`] | memory of the kernel behind a conventional read and write |
@@ -15,6 +15,7 @@
 //! | [`sizes`], [`names`] | sizes of messages, names of figures |
 
 mod bounce;
+mod character;
 mod conn;
 mod conventional;
 mod counters;
@@ -168,13 +169,18 @@ pub(crate) fn run(
 
 /// Returns the transports to measure with messages of this size.
 fn kinds(size: &str, scope: Scope) -> Vec<Kind> {
-    use Kind::{Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned};
+    use Kind::{
+        Character, Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned,
+    };
     let mut kinds = vec![Ring, Memcpy];
     if scope != Scope::Rings {
         kinds.extend([Engine, Push, Pull]);
     }
     if !SLOW.contains(&size) {
         kinds.push(Tcp);
+        if scope == Scope::All {
+            kinds.push(Character);
+        }
     }
     if size == SHORTEST {
         kinds.push(Raw);
@@ -195,7 +201,9 @@ fn makes_round_trips(kind: Kind, size: &str, scope: Scope) -> bool {
     match kind {
         Kind::Raw => true,
         Kind::Polling => size == SHORTEST,
-        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp => scope == Scope::All || size == SHORTEST,
+        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp | Kind::Character => {
+            scope == Scope::All || size == SHORTEST
+        }
         Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional | Kind::Messages(_) => {
             false
         }

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use super::character::Port;
 use super::conn::{Connected, Listening};
 use super::conventional::{Reader, Writer};
 use super::engine::{Engine, Target};
@@ -28,6 +29,7 @@ pub(crate) fn near(
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Connected::new(setup)?),
         Kind::Tcp => Box::new(Client::new(setup, addresses, port)?),
         Kind::Conventional => Box::new(Writer::new(setup)?),
+        Kind::Character => Box::new(Port::new(setup)?),
         Kind::Messages(way) => Box::new(Connecting::new(setup, way)),
     })
 }
@@ -41,6 +43,7 @@ pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Listening::new(setup)?),
         Kind::Tcp => return Server::open(setup),
         Kind::Conventional => Box::new(Reader::new(setup)?),
+        Kind::Character => Box::new(Port::new(setup)?),
         Kind::Messages(way) => Box::new(Accepting::new(setup, way)?),
     };
     Ok(end.into())

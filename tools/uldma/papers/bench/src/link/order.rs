@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Tcp,
     /// A write through bounce memory and a read out of it.
     Conventional,
+    /// A character device of the kernel, with read() and write().
+    Character,
     /// Messages that the device matches.
     #[value(skip)]
     Messages(Way),
@@ -50,6 +52,7 @@ impl Kind {
             Self::Push | Self::Pull | Self::Unpinned => "conn",
             Self::Tcp => "tcp",
             Self::Conventional => "conventional",
+            Self::Character => "character",
             Self::Messages(_) => "messages",
         }
     }
@@ -77,6 +80,7 @@ impl Kind {
             Self::Unpinned => "connections with memory that is not registered",
             Self::Tcp => "TCP",
             Self::Conventional => "a conventional read and write",
+            Self::Character => "a character device",
             Self::Messages(_) => "messages that the device matches",
         }
     }
