@@ -66,6 +66,7 @@ impl Invalidator for Queues {
             return hw.invalidate_region(region);
         }
         match self.invalidations.invalidate(hw, region) {
+            // The queue may be full of waiters that have not run since their commands completed.
             Err(err) if err != ETIMEDOUT => hw.invalidate_region(region),
             result => result,
         }
@@ -177,11 +178,7 @@ impl Queues {
         } else {
             self.copies.wait_until_read(hw)?;
         }
-        match self.invalidations.invalidate(hw, region) {
-            // Waiters that have not run since their commands completed keep their places.
-            Err(EBUSY) => hw.invalidate_region(region),
-            result => result,
-        }
+        self.invalidate_region(hw, region)
     }
 
     /// Returns true if completions have not been reaped.
