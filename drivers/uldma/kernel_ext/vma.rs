@@ -253,28 +253,24 @@ impl<'a> Fault<'a> {
     /// The caller must hold the lock under which it found the frame, and must take the same lock to
     /// remove the frame before it zaps the mapping; otherwise a late insertion would survive.
     pub(crate) fn insert(&self, page: usize, pfn: usize) -> Result<(), FaultError> {
-        let address = self.address_of(page).ok_or(FaultError::Bus)?;
-        // SAFETY: We are in a fault handler, `prepare` made the VMA a shared `VM_PFNMAP`, and
-        // `address_of` returns addresses of the VMA.
+        let address = self.address_of(page);
+        // SAFETY: We are in a fault handler, and `prepare` made the VMA a shared `VM_PFNMAP`. The
+        // function refuses addresses outside of the VMA.
         inserted(unsafe { bindings::vmf_insert_pfn(self.vma(), address, pfn) })
     }
 
     /// Inserts frame `pfn` as [`Fault::insert`] does, so that writes do not fault if the mapping
     /// may be written.
     pub(crate) fn insert_writable(&self, page: usize, pfn: usize) -> Result<(), FaultError> {
-        let address = self.address_of(page).ok_or(FaultError::Bus)?;
+        let address = self.address_of(page);
         // SAFETY: As in `insert`.
         inserted(unsafe { uldma_insert_writable(self.vma(), address, pfn) })
     }
 
-    /// Returns the address of a file page that is [around](Self::around) the fault.
-    fn address_of(&self, page: usize) -> Option<usize> {
-        let around = self.around();
+    /// Returns the address of a file page, which is outside of the VMA if the page is.
+    fn address_of(&self, page: usize) -> usize {
         let fault = self.vmf.__bindgen_anon_1.address & PAGE_MASK;
-        let block = fault - ((self.page() - around.start) << PAGE_SHIFT);
-        around
-            .contains(&page)
-            .then(|| block + ((page - around.start) << PAGE_SHIFT))
+        fault.wrapping_add(page.wrapping_sub(self.page()) << PAGE_SHIFT)
     }
 }
 

@@ -311,9 +311,9 @@ impl Memories for Exchange {
         memory.insert(start, page, fault)?;
         // Calls zap many pages at a time, and a program uses many of them. Those that cannot be
         // inserted now fault. A program that writes would fault again on a page that is being sent.
-        for near in near {
-            let page = memory.pages.get_mut(near);
-            if page.is_some_and(|page| page.is_writable() || !fault.is_write()) {
+        for near in near.filter(|near| *near != page) {
+            let neighbour = memory.pages.get_mut(near);
+            if neighbour.is_some_and(|it| it.is_writable() || !fault.is_write()) {
                 let _ = memory.insert(start, near, fault);
             }
         }
