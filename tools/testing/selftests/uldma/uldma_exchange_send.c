@@ -156,6 +156,7 @@ TEST_F(send, faults)
 {
 	size_t length = 16 * BLOCK, pages = length / self->page;
 	struct memory m;
+	char *block;
 	long count;
 
 	ASSERT_EQ(0, memory_create(self->fd, length, &m));
@@ -169,7 +170,10 @@ TEST_F(send, faults)
 	EXPECT_GE(17, count);
 	/* The write to one does not map what the next write has to copy. */
 	ASSERT_EQ(0, memory_protect(self->fd, &m, 0, length));
-	EXPECT_EQ(pages, faults_of(m.at, length, STORE));
+	block = m.at + -(uintptr_t)m.at % BLOCK;
+	EXPECT_EQ(1, faults_of(block, self->page, STORE));
+	EXPECT_EQ(1, faults_of(block + self->page, self->page, LOAD));
+	faults_of(m.at, length, STORE);
 	EXPECT_EQ(pages, memory_release(self->fd, &m, 0, length));
 	EXPECT_EQ(0, faults_of(m.at, length, STORE));
 }
