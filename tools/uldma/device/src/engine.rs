@@ -35,6 +35,9 @@ pub struct Speed {
     pub delay: Duration,
     /// Bytes per second of all transfers together; `None` for no limit.
     pub bandwidth: Option<u64>,
+    /// How late the host may run the device without making an engine with a bandwidth slower. What
+    /// takes longer is a device that does not work, or a host that does not keep up.
+    pub late: Duration,
 }
 
 impl Default for Speed {
@@ -50,6 +53,7 @@ impl Default for Speed {
             link_ups: u32::MAX,
             delay: Duration::ZERO,
             bandwidth: None,
+            late: Self::LATE,
         }
     }
 }
@@ -63,10 +67,8 @@ impl Speed {
     /// them again. A descriptor waits for so much of that time at most, however long it is.
     const NAP_PART: u32 = 8;
 
-    /// How late the host may run the device without making the engine slower. What takes longer is a
-    /// device that does not work, or a host that does not keep up.
-    const LATE: Duration = Duration::from_millis(20);
-
+    /// Default of [`Speed::late`].
+    pub const LATE: Duration = Duration::from_millis(20);
     /// Returns how long the device naps before it polls queues again that have been empty for
     /// `idle`; `None` if it polls them continuously.
     pub fn nap_after(&self, idle: Duration) -> Option<Duration> {
@@ -158,7 +160,7 @@ impl Schedule {
             };
             if at <= now {
                 self.last = place;
-                let began = at.max(now.checked_sub(Speed::LATE).unwrap_or(now));
+                let began = at.max(now.checked_sub(self.speed.late).unwrap_or(now));
                 return Ok(Turn { place, began });
             }
             earliest = Some(earliest.map_or(at, |other| other.min(at)));
@@ -455,6 +457,14 @@ mod tests {
         Some(Ready { at, moves: true })
     }
 
+    /// An engine that moves a byte in a millisecond.
+    fn paced() -> Schedule {
+        Schedule::new(Speed {
+            bandwidth: Some(1000),
+            ..Speed::default()
+        })
+    }
+
     fn turn(place: usize, began: Instant) -> Result<Turn, Option<Instant>> {
         Ok(Turn { place, began })
     }
@@ -506,10 +516,7 @@ mod tests {
 
     #[test]
     fn what_moves_nothing_does_not_wait_for_the_bandwidth() {
-        let mut schedule = Schedule::new(Speed {
-            bandwidth: Some(1000),
-            ..Speed::default()
-        });
+        let mut schedule = paced();
         let now = Instant::now() + Duration::from_secs(1);
         schedule.charge(10, now);
         let ready = |place| {
@@ -527,10 +534,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_late_does_not_slow_the_engine() {
-        let mut schedule = Schedule::new(Speed {
-            bandwidth: Some(1000),
-            ..Speed::default()
-        });
+        let mut schedule = paced();
         let ready = Instant::now() + Duration::from_secs(1);
         let late = Duration::from_millis(3);
         let mut at = ready;

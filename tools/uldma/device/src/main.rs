@@ -65,6 +65,11 @@ struct Options {
           value_parser = clap::value_parser!(u64).range(1..))]
     bandwidth: Option<u64>,
 
+    /// Nanoseconds by which the host may run the device late without making an engine with a
+    /// bandwidth slower
+    #[arg(long, value_name = "NS", default_value_t = Speed::LATE.as_nanos() as u64)]
+    late_ns: u64,
+
     /// Initiation methods that contexts can have; all if absent
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method,
           long_help = method_help())]
@@ -178,6 +183,7 @@ fn run(options: &Options) -> io::Result<()> {
         link_ups: options.link_ups,
         delay: Duration::from_nanos(options.delay_ns),
         bandwidth: options.bandwidth,
+        late: Duration::from_nanos(options.late_ns),
     };
     let device = Arc::new(Device::new(shape, options.socket.len(), speed)?);
     for (kind, node) in &options.fault {
