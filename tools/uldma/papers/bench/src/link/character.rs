@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use uldma::measure::Clock;
+use uldma::Backend;
 
 use super::counters::Counted;
 use super::transport::{Far, Near, Setup};
@@ -39,6 +40,9 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
+        if setup.device.query()?.backend == Backend::Loopback {
+            return Err(Failure::Refused("both ends are on one node"));
+        }
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).custom_flags(O_NONBLOCK);
         Ok(Self {

@@ -14,9 +14,10 @@ use crate::peer::{receive, send, RemoteProcess};
 
 /// Rounds that count.
 const ROUNDS: usize = 5;
-/// A transport ends early after this many rounds and this many times the length of one.
+/// A transport ends early after this many rounds, this many nanoseconds in all, and more than all rounds
+/// should take.
 const FEW: usize = 2;
-const LONG: f64 = 6.0;
+const LONG: f64 = 300e6;
 /// How long a stream should take, in nanoseconds, and of how many messages it should be where that
 /// takes longer, since it begins and ends with a wake-up; and the limit of both.
 const STREAM: f64 = 50e6;
@@ -178,7 +179,7 @@ impl<'a> Session<'a> {
                 let transport = &mut *transports[number];
                 let (count, length) = plans[number];
                 let taken = transport.samples.ticks(what) as f64 * self.clock.rate();
-                if round >= FEW && taken > LONG * length {
+                if round >= FEW && taken > LONG.max(ROUNDS as f64 * length) {
                     continue;
                 }
                 let done = self.round(transport, what, count)?;
