@@ -214,18 +214,19 @@ static bool all_gone(struct pair *pairs)
 }
 
 /*
- * More than the memory, but less than memory and swap: a kernel that finds no
- * swap kills the other process, and how much it needs for what it has swapped
- * out differs by kernel. The kernel chooses the pages that it reclaims first:
- * it has to reclaim some, or nothing was shown.
+ * The other process takes memory until a part of each kind has gone, or a
+ * quarter of the swap is left: without swap, the kernel kills it. How much it
+ * can take is not known before, as the kernel swaps out files in tmpfs, too,
+ * and zram keeps all of that in memory. The kernel chooses the pages that it
+ * reclaims first: it has to reclaim some, or nothing was shown.
  */
 TEST_F_TIMEOUT(hogged, keeps_regions, 600)
 {
-	long long enough = number_in("/proc/meminfo", "SwapFree") / 4;
+	long long spare = number_in("/proc/meminfo", "SwapFree") / 4;
 	size_t taken = 0;
 	int kinds = 0;
 
-	while (number_in("/proc/meminfo", "SwapFree") > enough &&
+	while (number_in("/proc/meminfo", "SwapFree") > spare &&
 	       !all_gone(self->pairs)) {
 		ASSERT_EQ(0, partner_call(&self->hog, taken, 0));
 		taken += STEP;
