@@ -18,7 +18,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },
@@ -72,12 +75,31 @@ struct Slot {
     bad_keys: u32,
     /// None for the kernel's context.
     _shares: Option<Shares>,
+    /// None for the kernel's context.
+    _counted: Option<Counted>,
+}
+
+/// A context in use, which is counted until this is dropped.
+struct Counted(Arc<Atomic<u32>>);
+
+impl Counted {
+    fn new(used: &Arc<Atomic<u32>>) -> Self {
+        used.fetch_add(1, Relaxed);
+        Self(used.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 struct ContextTable {
     slots: KVec<Option<Slot>>,
     /// Virtual contexts without a context.
     detached: KVec<Arc<VirtualContext>>,
+    used: Arc<Atomic<u32>>,
 }
 
 /// The contexts of one device.
@@ -85,6 +107,8 @@ struct ContextTable {
 pub(crate) struct Contexts {
     #[pin]
     state: Mutex<ContextTable>,
+    /// Number of contexts in use, without the kernel's.
+    used: Arc<Atomic<u32>>,
     /// Notified when a context was released or may be idle.
     #[pin]
     changes: Changes,
@@ -97,12 +121,15 @@ impl Contexts {
         for _ in 0..count {
             slots.push(None, GFP_KERNEL)?;
         }
+        let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let state = ContextTable {
             slots,
             detached: KVec::new(),
+            used: used.clone(),
         };
         Ok(pin_init!(Self {
             state <- new_mutex!(state, "uldma::Contexts::state"),
+            used,
             changes <- Changes::new(),
         }))
     }
@@ -231,11 +258,10 @@ impl Contexts {
         Ok(())
     }
 
-    /// Returns the number of contexts in use, without the kernel's.
+    /// Returns the number of contexts in use, without the kernel's. Does not wait for a call that
+    /// waits for the device.
     pub(crate) fn used(&self) -> u32 {
-        let state = self.state.lock();
-        let used = state.slots.iter().skip(1).filter(|slot| slot.is_some());
-        u32::try_from(used.count()).unwrap_or(u32::MAX)
+        self.used.load(Relaxed)
     }
 
     /// Returns the number of detached virtual contexts.
@@ -361,8 +387,10 @@ impl ContextTable {
             vctx.queue.clone(),
             Some(vctx.clone()),
         )?;
+        let counted = Counted::new(&self.used);
         *self.slot(number).ok_or(EBUSY)? = Some(Slot {
             _shares: Some(shares),
+            _counted: Some(counted),
             ..slot
         });
         vctx.number.store(number, Relaxed);
@@ -511,6 +539,7 @@ impl Slot {
             since: Instant::now(),
             bad_keys: 0,
             _shares: None,
+            _counted: None,
         };
         let result = (|| {
             if let Some(queue) = queue {
