@@ -412,7 +412,7 @@ impl SegmentsState {
             {
                 segment.offers.set(peer, 0);
                 ctx.mmap_offsets.revoke(segment.range);
-                segment.events.ring(&segment.doorbell);
+                segment.events.end(&segment.doorbell);
                 ended += 1;
             }
         }

@@ -36,6 +36,8 @@ use crate::{
 pub(crate) struct DoorbellEvent {
     handle: u32,
     rung: Atomic<bool>,
+    /// The segment has ended. Stored before `rung`.
+    ended: Atomic<bool>,
 }
 
 /// A reservation for the event that a region went stale; dropping it removes the event.
@@ -165,7 +167,12 @@ impl PendingEvents {
             .iter()
             .find(|doorbell| doorbell.rung.load(Relaxed))?;
         doorbell.rung.store(false, Relaxed);
-        Some(event(uapi::ULDMA_EVENT_DOORBELL, doorbell.handle, 1))
+        let lives = !doorbell.ended.load(Relaxed);
+        Some(event(
+            uapi::ULDMA_EVENT_DOORBELL,
+            doorbell.handle,
+            lives.into(),
+        ))
     }
 
     /// Makes an event pending again that [`PendingEvents::take`] returned.
@@ -372,8 +379,12 @@ impl Events {
 
     /// Adds a doorbell of segment `handle`.
     pub(crate) fn add_doorbell(&self, handle: u32) -> Result<Arc<DoorbellEvent>> {
-        let rung = Atomic::new(false);
-        let doorbell = Arc::new(DoorbellEvent { handle, rung }, GFP_KERNEL_ACCOUNT)?;
+        let doorbell = DoorbellEvent {
+            handle,
+            rung: Atomic::new(false),
+            ended: Atomic::new(false),
+        };
+        let doorbell = Arc::new(doorbell, GFP_KERNEL_ACCOUNT)?;
         self.state
             .lock()
             .doorbells
@@ -387,6 +398,14 @@ impl Events {
             .lock()
             .doorbells
             .retain(|other| !Arc::ptr_eq(other, doorbell));
+    }
+
+    /// Rings the doorbell of a segment that has ended: all its events say so from now on.
+    pub(crate) fn end(&self, doorbell: &DoorbellEvent) {
+        self.update(|_| {
+            doorbell.ended.store(true, Relaxed);
+            doorbell.rung.store(true, Relaxed);
+        });
     }
 
     /// Rings a doorbell.

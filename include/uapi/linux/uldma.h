@@ -1967,7 +1967,9 @@ struct uldma_region_window {
  *	and @value counts this open file's transfers that were started by
  *	ULDMA_IOC_DMA and have ended
  * @ULDMA_EVENT_DOORBELL: the other side of segment @handle rang, or has ended;
- *	segments share doorbells, so the ring may have been for another one
+ *	segments share doorbells, so the ring may have been for another one.
+ *	@value is zero once segment @handle, which was attached, has ended; only
+ *	then does ULDMA_IOC_DOORBELL fail with ESTALE. Otherwise it is one
  * @ULDMA_EVENT_LINK: @value is one when a link to a peer is up, zero when none
  *	is; @handle is zero
  * @ULDMA_EVENT_STALE: addresses of region @handle were unmapped, moved,

@@ -307,7 +307,10 @@ TEST_F(peer, segment_of_this_node)
 	}
 }
 
-/* Segments may share a doorbell, so another one's may be heard as well. */
+/*
+ * Returns the value of the next event of a doorbell. Segments may share a
+ * doorbell, so another one's may be heard as well.
+ */
 static int heard(int fd, __u32 handle)
 {
 	struct uldma_event event;
@@ -316,7 +319,7 @@ static int heard(int fd, __u32 handle)
 	do {
 		ret = event_wait(fd, ULDMA_EVENT_DOORBELL, SOON, &event);
 	} while (!ret && event.handle != handle);
-	return ret;
+	return ret ?: event.value;
 }
 
 /* Each side of a segment can wake the other. */
@@ -336,10 +339,28 @@ TEST_F(peer, doorbells)
 		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_WAIT, { 1 }));
 
 		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 0 }));
-		ASSERT_EQ(0, heard(self->fd, self->s.handle));
+		ASSERT_EQ(1, heard(self->fd, self->s.handle));
 		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 1 }));
-		ASSERT_EQ(0, heard(self->fd, own.handle));
+		ASSERT_EQ(1, heard(self->fd, own.handle));
 	}
+}
+
+/* An event says whether an attached segment has ended; rings of others do not. */
+TEST_F(peer, doorbell_of_the_end)
+{
+	int value;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT, { 0, NAME, 1 }));
+	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 0 }));
+	ASSERT_EQ(1, heard(self->fd, self->s.handle));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 0 }));
+	/* Before the end, the doorbell may ring for another segment. */
+	do {
+		value = heard(self->fd, self->s.handle);
+	} while (value == 1);
+	EXPECT_EQ(0, value);
+	EXPECT_EQ(-ESTALE, doorbell(self->fd, self->s.handle));
 }
 
 FIXTURE(remote) {

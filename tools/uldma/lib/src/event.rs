@@ -34,6 +34,8 @@ pub enum Event {
     Doorbell {
         /// Handle of this side's segment.
         segment: u32,
+        /// True once the segment, which was attached, has ended.
+        ended: bool,
     },
     /// The link came up or went down.
     Link {
@@ -60,6 +62,8 @@ pub(crate) struct Counts {
     pub(crate) completions: u64,
     pub(crate) links: u64,
     doorbells: HashMap<u32, u64>,
+    /// Those that reported the end of an attached segment.
+    ends: HashMap<u32, u64>,
 }
 
 impl Counts {
@@ -68,10 +72,21 @@ impl Counts {
         self.doorbells.get(&segment).copied().unwrap_or(0)
     }
 
+    /// Returns how often the end of the segment was reported. As handles are used again, this may
+    /// count those of segments that had the same.
+    pub(crate) fn ends(&self, segment: u32) -> u64 {
+        self.ends.get(&segment).copied().unwrap_or(0)
+    }
+
     fn add(&mut self, event: Event) {
         match event {
             Event::Completion { .. } => self.completions += 1,
-            Event::Doorbell { segment } => *self.doorbells.entry(segment).or_default() += 1,
+            Event::Doorbell { segment, ended } => {
+                *self.doorbells.entry(segment).or_default() += 1;
+                if ended {
+                    *self.ends.entry(segment).or_default() += 1;
+                }
+            }
             Event::Link { .. } => self.links += 1,
             Event::Stale { .. } | Event::Other(_) => {}
         }
@@ -266,7 +281,10 @@ fn decode(mut bytes: &[u8]) -> Vec<Event> {
         let handle = u32::from_ne_bytes(handle);
         events.push(match u32::from_ne_bytes(kind) {
             uapi::ULDMA_EVENT_COMPLETION => Event::Completion { completed: value },
-            uapi::ULDMA_EVENT_DOORBELL => Event::Doorbell { segment: handle },
+            uapi::ULDMA_EVENT_DOORBELL => Event::Doorbell {
+                segment: handle,
+                ended: value == 0,
+            },
             uapi::ULDMA_EVENT_LINK => Event::Link { up: value != 0 },
             uapi::ULDMA_EVENT_STALE => Event::Stale {
                 handle,
@@ -294,14 +312,22 @@ mod tests {
 
     #[test]
     fn events_are_decoded_whole() {
-        let mut bytes = bytes_of(2, 9, 0);
+        let mut bytes = bytes_of(2, 9, 1);
+        bytes.extend(bytes_of(2, 10, 0));
         bytes.extend(bytes_of(3, 0, 1));
         bytes.extend(bytes_of(1, 0, 42));
         bytes.extend(bytes_of(4, 16385, 8192));
         bytes.extend(bytes_of(77, 0, 0));
         bytes.extend([0; 5]);
         let expected = [
-            Event::Doorbell { segment: 9 },
+            Event::Doorbell {
+                segment: 9,
+                ended: false,
+            },
+            Event::Doorbell {
+                segment: 10,
+                ended: true,
+            },
             Event::Link { up: true },
             Event::Completion { completed: 42 },
             Event::Stale {

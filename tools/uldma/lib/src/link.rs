@@ -85,14 +85,14 @@ pub struct WindowLink {
     peer: Peer,
     /// Generation of the link to the peer in which the segments were created.
     generation: u32,
-    /// Counts of events about links, and about the peer's segment, that were handled.
+    /// Counts of events about links, and of ends of the peer's segment, that were handled.
     seen: SeenCounts,
 }
 
 #[derive(Debug, Default)]
 struct SeenCounts {
     links: AtomicU64,
-    attached: AtomicU64,
+    ends: AtomicU64,
 }
 
 impl WindowLink {
@@ -105,7 +105,8 @@ impl WindowLink {
         let counts = device.events().snapshot();
         let seen = SeenCounts {
             links: AtomicU64::new(counts.links),
-            attached: AtomicU64::new(counts.doorbells(outbound.handle())),
+            // The end may have been reported already.
+            ends: AtomicU64::new(0),
         };
         let generation = device.link_to(peer)?.generation;
         Ok(Self {
@@ -136,8 +137,8 @@ impl WindowLink {
         if changed(&self.seen.links, now.links) || idle {
             self.check_link()?;
         }
-        if changed(&self.seen.attached, now.doorbells(self.outbound.handle())) {
-            // The state of the peer's segment changed; it may have ended.
+        if changed(&self.seen.ends, now.ends(self.outbound.handle())) {
+            // Fails, unless another segment with the same handle has ended.
             self.ring()?;
         }
         Ok(())
@@ -190,7 +191,7 @@ impl Link for WindowLink {
         let (handle, attached) = (self.inbound.handle(), self.outbound.handle());
         let happened = |now: &Counts| {
             now.doorbells(handle) != seen
-                || now.doorbells(attached) != self.seen.attached.load(Ordering::Relaxed)
+                || now.ends(attached) != self.seen.ends.load(Ordering::Relaxed)
                 || now.links != self.seen.links.load(Ordering::Relaxed)
         };
         let events = self.device.events();
