@@ -70,11 +70,17 @@ fn write(outbound: &impl Outbound, capacity: u64, handshake: Handshake) {
 /// `may_come` every half second; an error from it ends the wait.
 pub(crate) fn establish(
     device: &Device,
-    (peer, name): (Peer, Name),
+    names: (Peer, Name),
     capacity: u64,
     timeout: Duration,
     may_come: impl Fn() -> Result<()>,
 ) -> Result<(WindowLink, bool)> {
+    let inbound = create(device, names.1, capacity)?;
+    meet(device, inbound, names, capacity, timeout, may_come)
+}
+
+/// Creates this side's segment for [`meet`].
+pub(crate) fn create(device: &Device, name: Name, capacity: u64) -> Result<InboundSegment> {
     if !layout::is_capacity(capacity) {
         return Err(Error::Range {
             offset: 0,
@@ -82,86 +88,142 @@ pub(crate) fn establish(
             size: layout::MAX_CAPACITY,
         });
     }
+    device.create_segment(name, length_of(capacity))
+}
+
+/// Bytes of a segment.
+fn length_of(capacity: u64) -> u64 {
+    layout::DATA as u64 + capacity
+}
+
+/// As [`establish`], with this side's segment.
+pub(crate) fn meet(
+    device: &Device,
+    inbound: InboundSegment,
+    (peer, name): (Peer, Name),
+    capacity: u64,
+    timeout: Duration,
+    may_come: impl Fn() -> Result<()>,
+) -> Result<(WindowLink, bool)> {
     let deadline = Instant::now() + timeout;
-    let length = layout::DATA as u64 + capacity;
-    let inbound = device.create_segment(name, length)?;
     let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
+    let mut meeting = Meeting {
+        inbound: &inbound,
+        capacity,
+        nonce,
+        known: 0,
+        outbound: None,
+    };
     loop {
-        // A record that was written before the attachment surely comes from the process that the
-        // attachment reaches.
-        let known = read(&inbound, capacity)?.map_or(0, |handshake| handshake.nonce);
-        let left = deadline.saturating_duration_since(Instant::now());
-        let outbound = match device.attach_segment_of(peer, name, left.min(ATTACH_RETRY)) {
-            Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
-                may_come()?;
-                if Instant::now() >= deadline {
-                    return Err(timed_out(peer, name, timeout));
-                }
-                continue;
-            }
-            other => other?,
+        let attach = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            device.attach_segment_of(peer, name, left.min(ATTACH_RETRY))
         };
-        if (outbound.length() as u64) < length {
-            return Err(Violation::Handshake.into());
-        }
-        write(&outbound, capacity, Handshake { nonce, echo: known });
-        outbound.ring_doorbell()?;
-        let until = deadline.min(Instant::now() + ATTACH_RETRY);
-        if let Some(other) = await_echo(&inbound, &outbound, capacity, nonce, known, until)? {
+        let tried = meeting.try_once(attach, deadline, &may_come);
+        // A peer that has completed may end at once, so its echo counts whatever else has happened.
+        if let (Some(other), Some(outbound)) = (meeting.answer()?, meeting.outbound.take()) {
             let link = WindowLink::new(device, peer, inbound, outbound)?;
             return Ok((link, nonce < other));
         }
+        tried?;
         if Instant::now() >= deadline {
-            return Err(timed_out(peer, name, timeout));
+            let what = format!("process at {peer} that opens channel {name}");
+            return Err(Error::Timeout {
+                what,
+                after: timeout,
+            });
         }
     }
 }
 
-fn timed_out(peer: Peer, name: Name, timeout: Duration) -> Error {
-    let what = format!("process at {peer} that opens channel {name}");
-    Error::Timeout {
-        what,
-        after: timeout,
-    }
-}
-
-/// Waits for the peer's record with our nonce in it, and returns the peer's nonce; none when attaching
-/// again is better.
-fn await_echo(
-    inbound: &InboundSegment,
-    outbound: &OutboundSegment,
+/// A handshake that is under way.
+struct Meeting<'a> {
+    inbound: &'a InboundSegment,
     capacity: u64,
     nonce: u64,
+    /// The nonce that this side has echoed.
     known: u64,
-    until: Instant,
-) -> Result<Option<u64>> {
-    loop {
-        if let Some(handshake) = read(inbound, capacity)? {
-            if handshake.echo == nonce {
-                if handshake.nonce != known {
-                    write(
-                        outbound,
-                        capacity,
-                        Handshake {
-                            nonce,
-                            echo: handshake.nonce,
-                        },
-                    );
-                    outbound.ring_doorbell()?;
-                }
-                return Ok(Some(handshake.nonce));
+    /// The peer's segment that was attached last.
+    outbound: Option<OutboundSegment>,
+}
+
+impl Meeting<'_> {
+    /// Attaches, writes a record, and waits for the answer.
+    fn try_once(
+        &mut self,
+        attach: impl Fn() -> Result<OutboundSegment>,
+        deadline: Instant,
+        may_come: &impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        // A record that was written before the attachment surely comes from the process that the
+        // attachment reaches.
+        let known = read(self.inbound, self.capacity)?.map_or(0, |handshake| handshake.nonce);
+        let outbound = match attach() {
+            Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
+                return may_come();
             }
-            if handshake.nonce != known {
-                // A process that started after we attached, and does not see our writes.
-                return Ok(None);
-            }
+            other => other?,
+        };
+        if (outbound.length() as u64) < length_of(self.capacity) {
+            return Err(Violation::Handshake.into());
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        self.known = known;
+        let outbound = self.outbound.insert(outbound);
+        let handshake = Handshake {
+            nonce: self.nonce,
+            echo: known,
+        };
+        write(outbound, self.capacity, handshake);
+        notify(outbound)?;
+        self.await_record(deadline.min(Instant::now() + ATTACH_RETRY))
+    }
+
+    /// Waits for a record with this side's nonce, or of a process that started after the attachment,
+    /// and does not see what is written to it.
+    fn await_record(&self, until: Instant) -> Result<()> {
+        loop {
+            if let Some(handshake) = read(self.inbound, self.capacity)? {
+                if handshake.echo == self.nonce || handshake.nonce != self.known {
+                    return Ok(());
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            // The peer rings whenever it has written.
+            self.inbound.wait_doorbell(left.min(LONGEST_SLEEP))?;
+        }
+    }
+
+    /// Returns the peer's nonce if the peer has echoed this side's, after it was echoed, too.
+    fn answer(&self) -> Result<Option<u64>> {
+        let (Some(outbound), Some(handshake)) =
+            (&self.outbound, read(self.inbound, self.capacity)?)
+        else {
+            return Ok(None);
+        };
+        if handshake.echo != self.nonce {
             return Ok(None);
         }
-        // The peer rings whenever it has written.
-        inbound.wait_doorbell(left.min(LONGEST_SLEEP))?;
+        if handshake.nonce != self.known {
+            let echo = Handshake {
+                nonce: self.nonce,
+                echo: handshake.nonce,
+            };
+            write(outbound, self.capacity, echo);
+            notify(outbound)?;
+        }
+        Ok(Some(handshake.nonce))
+    }
+}
+
+/// Rings the doorbell after a record was written. A peer that has ended meanwhile may have written its
+/// own record, and messages, before.
+fn notify(outbound: &OutboundSegment) -> Result<()> {
+    match outbound.ring_doorbell() {
+        Err(error) if error.errno() == Some(Errno::ESTALE) => Ok(()),
+        other => other,
     }
 }
 
