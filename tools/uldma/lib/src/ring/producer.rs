@@ -179,6 +179,14 @@ impl Producer {
         self.fail(RingError::Closed);
     }
 
+    /// Returns true if the peer has published that it has consumed all messages. It may have consumed
+    /// more than it has published, unless it has closed.
+    pub fn is_consumed(&mut self, inbound: &impl Inbound) -> bool {
+        // An error is kept for the next call.
+        let _ = self.accept(inbound.load(CONSUMER));
+        self.consumed == self.produced
+    }
+
     /// Returns true if the peer has published that it closed; reads its word if necessary.
     pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
         self.failed.is_some() || self.accept(inbound.load(CONSUMER)).is_err()
