@@ -50,6 +50,9 @@ pub struct ConnectionInfo {
     pub window: bool,
     /// True if the data goes from endpoint to endpoint ([`Connection::match_streams`](crate::Connection::match_streams)).
     pub matched: bool,
+    /// True if the two programs copy the data through rings
+    /// ([`StreamOptions::ring`](crate::StreamOptions::ring)).
+    pub ring: bool,
     /// True if the connection was reset.
     pub reset: bool,
     /// The peer's number.
@@ -96,6 +99,7 @@ impl ConnectionInfo {
             engine: has(uapi::ULDMA_CONN_ENGINE),
             window: has(uapi::ULDMA_CONN_WINDOW),
             matched: has(uapi::ULDMA_CONN_MATCHED),
+            ring: false,
             reset: has(uapi::ULDMA_CONN_RESET),
             node: raw.out_node,
             port: raw.out_port,

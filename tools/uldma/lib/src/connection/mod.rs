@@ -10,11 +10,12 @@ mod listener;
 mod matched;
 mod pool;
 mod reap;
+mod ring;
 mod stream;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,9 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
+use self::ring::Rings;
 use crate::chunk::{Chunk, Chunks};
+use crate::link::WindowLink;
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{sys, uapi, Device, Error, Result};
 
@@ -103,6 +106,8 @@ pub struct Connection {
     unsent: Mutex<Unsent>,
     agreement: Agreement,
     ended: AtomicBool,
+    /// The rings that carry the data, if any do.
+    rings: OnceLock<Weak<Rings<WindowLink>>>,
 }
 
 /// Memory that was given to receive into.
@@ -152,6 +157,7 @@ impl Connection {
             unsent: Mutex::default(),
             agreement: Agreement::default(),
             ended: AtomicBool::new(false),
+            rings: OnceLock::new(),
         }
     }
 
@@ -387,6 +393,12 @@ impl Connection {
             // The device of the sender has moved them.
             info.copied = info.sent;
         }
+        if let Some(rings) = self.rings.get().and_then(Weak::upgrade) {
+            info.ring = true;
+            (info.sent, info.received) = rings.counts();
+            // Into the ring, and out of the other one.
+            info.copied = info.sent + info.received;
+        }
         Ok(info)
     }
 
@@ -414,6 +426,9 @@ impl Connection {
         }
         // First, so that nothing is moved after the end.
         self.end_streams();
+        if let Some(rings) = self.rings.get().and_then(Weak::upgrade) {
+            rings.disconnect();
+        }
         // Disconnecting waits, so the file must be blocking; it belongs to this connection alone.
         sys::set_nonblocking(self.as_fd(), false)?;
         loop {

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::kind::StreamMark;
+use super::kind::{self, StreamMark};
 use super::pool::{ReceiveBuffers, SendBuffers};
+use super::ring::{self, RingReceiver, RingSender};
 use super::Connection;
-use crate::{Chunk, Error, Result};
+use crate::link::WindowLink;
+use crate::ring::layout;
+use crate::{Chunk, Error, Result, Spin};
 
 /// Sizes of a stream's buffers, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,17 @@ pub struct StreamOptions {
     /// has decided are only sent by later calls. Programs that pass the connection to poll()
     /// cannot use this, since the file descriptor reports nothing but the end.
     pub matched: bool,
+    /// Have the two programs copy the data through rings in the window, if the program at the other
+    /// side asks for this, too; otherwise, and where the window has no room, it goes by system calls.
+    /// Making the stream waits for at most this time until the other side has become a stream, which
+    /// it says by a page of its window.
+    ///
+    /// For devices that cannot match streams: with [`StreamOptions::matched`] on both sides, rings are
+    /// used where neither device can. A ring has the bytes of all buffers of a direction, rounded up
+    /// to a power of two, which has to be the same on both sides. Each side has one in its window.
+    /// Programs that pass the connection to poll() cannot use this, since the file descriptor does
+    /// not report data. When the driver is unbound, the stream's accesses raise SIGBUS.
+    pub ring: Option<Duration>,
 }
 
 impl Default for StreamOptions {
@@ -35,6 +49,7 @@ impl Default for StreamOptions {
             buffers: 8,
             bytes: 128 * 1024,
             matched: false,
+            ring: None,
         }
     }
 }
@@ -44,12 +59,21 @@ impl StreamOptions {
         let all = self.buffers.checked_mul(self.bytes);
         all.ok_or_else(|| Error::connection("make buffers", Errno::EOVERFLOW))
     }
+
+    /// Bytes of a ring.
+    fn capacity(self) -> Result<u64> {
+        let area = (self.area()? as u64).max(layout::MIN_CAPACITY);
+        let capacity = area.checked_next_power_of_two();
+        let capacity = capacity.filter(|&bytes| layout::is_capacity(bytes));
+        capacity.ok_or_else(|| Error::connection("make rings", Errno::EOVERFLOW))
+    }
 }
 
 /// A connection as a file: [`Read`] and [`Write`], with its own memory in both directions.
 ///
 /// Each byte is copied once more on each side, into and out of this memory; programs that need to
-/// avoid the copy use [`Connection`] itself. Written bytes are sent at once, and have reached the
+/// avoid the copy use [`Connection`] itself. With [`StreamOptions::ring`] nothing else copies them, if
+/// they are read by as many as they were written, or more. Written bytes are sent at once, and have reached the
 /// peer's memory after [`Write::flush`]; dropping a stream earlier may lose them. With
 /// [`StreamOptions::matched`] they may wait for the next call.
 #[derive(Debug)]
@@ -63,18 +87,32 @@ pub struct Stream {
 pub struct Receiving {
     // Dropped before the connection.
     mark: Option<Arc<StreamMark>>,
+    source: Source,
     connection: Arc<Connection>,
-    inbox: ReceiveBuffers<Connection>,
     timeout: Duration,
+}
+
+/// Where received bytes are.
+#[derive(Debug)]
+enum Source {
+    Buffers(ReceiveBuffers<Connection>),
+    Ring(RingReceiver<WindowLink>),
 }
 
 /// The half of a [`Stream`] that sends.
 #[derive(Debug)]
 pub struct Sending {
     mark: Option<Arc<StreamMark>>,
+    target: Target,
     connection: Arc<Connection>,
-    outbox: SendBuffers<Connection>,
     timeout: Duration,
+}
+
+/// Where bytes to send go.
+#[derive(Debug)]
+enum Target {
+    Buffers(SendBuffers<Connection>),
+    Ring(RingSender<WindowLink>),
 }
 
 impl Connection {
@@ -84,17 +122,34 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN.
+    /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN, EOVERFLOW for buffers that
+    /// are too large. With [`StreamOptions::ring`]: [`Error::Timeout`] when the other side does not
+    /// become a stream in time, [`Error::Violation`] when it wants rings of other sizes,
+    /// [`Error::OtherKind`] when it wants a ring of messages, ENOSPC or EDQUOT when the window has no
+    /// room for a page.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
+        let mut is_matched = false;
         if options.matched {
             match self.match_streams() {
+                Ok(can) => is_matched = can,
                 // The end is reported by reading, after what came before.
-                Err(error) if !is_end(&error) => return Err(error),
-                _ => {}
+                Err(error) if is_end(&error) => {}
+                Err(error) => return Err(error),
             }
         }
+        let mut mark = None;
+        if let (Some(limit), false) = (options.ring, is_matched) {
+            let capacity = options.capacity()?;
+            let link;
+            (link, mark) = kind::make_rings(&self, capacity, limit)?;
+            if let Some(link) = link {
+                return self.into_ring_stream(link, capacity);
+            }
+        }
+        // A side that wants a ring only waits longer without a mark.
+        let mark = mark.or_else(|| StreamMark::make(&self).ok().flatten());
+        let mark = mark.map(Arc::new);
         let connection = Arc::new(self);
-        let mark = StreamMark::make(&connection).map(Arc::new);
         let area = options.area()?;
         let memory = || match Chunk::pinned(connection.device(), area) {
             // Only connections could use a region with this backend.
@@ -103,20 +158,17 @@ impl Connection {
         };
         let inbox = ReceiveBuffers::new(Arc::clone(&connection), memory()?, options.bytes)?;
         let outbox = SendBuffers::new(Arc::clone(&connection), memory()?, options.bytes);
-        Ok(Stream {
-            receiving: Receiving {
-                mark: mark.clone(),
-                connection: Arc::clone(&connection),
-                inbox,
-                timeout: Duration::MAX,
-            },
-            sending: Sending {
-                mark,
-                connection,
-                outbox,
-                timeout: Duration::MAX,
-            },
-        })
+        let ends = (Source::Buffers(inbox), Target::Buffers(outbox));
+        Ok(Stream::new(connection, mark, ends))
+    }
+
+    /// Turns the connection into a stream through the rings of a link over it.
+    fn into_ring_stream(self, link: WindowLink, capacity: u64) -> Result<Stream> {
+        let poller = self.device().poller(Spin::Adaptive);
+        let (receiver, sender) = ring::halves(link, capacity, poller)?;
+        self.rings.get_or_init(|| Arc::downgrade(sender.rings()));
+        let ends = (Source::Ring(receiver), Target::Ring(sender));
+        Ok(Stream::new(Arc::new(self), None, ends))
     }
 }
 
@@ -127,6 +179,27 @@ fn is_end(error: &Error) -> bool {
 }
 
 impl Stream {
+    fn new(
+        connection: Arc<Connection>,
+        mark: Option<Arc<StreamMark>>,
+        (source, target): (Source, Target),
+    ) -> Self {
+        Self {
+            receiving: Receiving {
+                mark: mark.clone(),
+                source,
+                connection: Arc::clone(&connection),
+                timeout: Duration::MAX,
+            },
+            sending: Sending {
+                mark,
+                target,
+                connection,
+                timeout: Duration::MAX,
+            },
+        }
+    }
+
     /// The connection.
     pub fn connection(&self) -> &Connection {
         &self.receiving.connection
@@ -178,7 +251,10 @@ impl Sending {
 impl Read for Receiving {
     /// Waits for data, and copies it to `target`. Returns zero at the end of the stream.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let read = self.inbox.read(target, self.timeout);
+        let read = match &mut self.source {
+            Source::Buffers(inbox) => inbox.read(target, self.timeout),
+            Source::Ring(ring) => ring.read(target, self.timeout),
+        };
         let is_end = !target.is_empty() && matches!(read, Ok(0) | Err(_));
         match self.mark.as_ref().and_then(|mark| mark.fault()) {
             Some(fault) if is_end => Err(fault.into()),
@@ -190,14 +266,20 @@ impl Read for Receiving {
 impl Write for Sending {
     /// Waits for a free buffer, fills and sends it.
     fn write(&mut self, source: &[u8]) -> io::Result<usize> {
-        let written = self.outbox.write(source, self.timeout);
+        let written = match &mut self.target {
+            Target::Buffers(outbox) => outbox.write(source, self.timeout),
+            Target::Ring(ring) => ring.write(source, self.timeout),
+        };
         Ok(written.map_err(|error| self.cause(error))?)
     }
 
     /// Waits until all written bytes are in the peer's memory, which requires that the peer
-    /// receives them.
+    /// receives them; those in a ring are there.
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = self.outbox.flush(self.timeout);
+        let flushed = match &mut self.target {
+            Target::Buffers(outbox) => outbox.flush(self.timeout),
+            Target::Ring(ring) => ring.flush(),
+        };
         Ok(flushed.map_err(|error| self.cause(error))?)
     }
 }
