@@ -211,6 +211,7 @@ impl StreamArgs {
             buffers: self.buffers.into(),
             bytes: self.buffer,
             matched: self.matched,
+            ..Default::default()
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
@@ -78,6 +79,10 @@ pub(crate) struct Run {
     /// both can
     #[arg(long)]
     pub(crate) matched: bool,
+    /// Have the programs copy the data through rings in the window, without system calls, if the other
+    /// side asks for this, too, with the same buffers; with --matched, where the devices cannot
+    #[arg(long)]
+    pub(crate) ring: bool,
     /// Bytes of each buffer (K, M, G: times 1024)
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = buffer)]
     pub(crate) buffer: usize,
@@ -97,12 +102,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the sizes of a stream's memory.
-    pub(crate) fn stream(&self) -> uldma::StreamOptions {
+    /// Returns the options of a stream, which is made within `timeout`.
+    pub(crate) fn stream(&self, timeout: Duration) -> uldma::StreamOptions {
         uldma::StreamOptions {
             buffers: self.buffers.into(),
             bytes: self.buffer,
             matched: self.matched,
+            ring: self.ring.then_some(timeout),
         }
     }
 }

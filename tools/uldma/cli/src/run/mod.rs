@@ -59,7 +59,7 @@ pub(crate) fn run(common: &Common, args: &Run) -> Result<u8> {
     let sockets = Arc::new(Sockets {
         device,
         nodes,
-        stream: args.stream(),
+        stream: args.stream(common.timeout),
         timeout: common.timeout,
         most: args.connections.into(),
         count: AtomicUsize::new(0),

@@ -14,6 +14,7 @@ pub(super) struct Totals {
     connected: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
+    rings: AtomicU64,
     reset: AtomicU64,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
@@ -29,6 +30,8 @@ pub(super) struct Report {
     accepted: u64,
     /// Calls and connections that were refused.
     refused: u64,
+    /// Connections whose data the programs copied through rings.
+    rings: u64,
     /// Connections that were cut off.
     reset: u64,
     bytes_sent: u64,
@@ -54,6 +57,10 @@ impl Totals {
         add(&self.refused, 1);
     }
 
+    pub(super) fn by_ring(&self) {
+        add(&self.rings, 1);
+    }
+
     pub(super) fn sent(&self, bytes: usize) {
         add(&self.bytes_sent, bytes);
     }
@@ -74,6 +81,7 @@ impl Totals {
             connected: read(&self.connected),
             accepted: read(&self.accepted),
             refused: read(&self.refused),
+            rings: read(&self.rings),
             reset: read(&self.reset),
             bytes_sent: read(&self.bytes_sent),
             bytes_received: read(&self.bytes_received),

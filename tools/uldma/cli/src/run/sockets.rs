@@ -113,6 +113,9 @@ impl Sockets {
         let stream = connection.into_stream(self.stream);
         let mut stream = stream.map_err(|error| errno_of(&error))?;
         stream.set_timeout(self.timeout);
+        if stream.connection().query().is_ok_and(|info| info.ring) {
+            self.totals.by_ring();
+        }
         Ok(stream.split())
     }
 
