@@ -42,8 +42,9 @@ POLLED = ("adapter", "ivshmem", "virtio")
 # starting and ending the programs out.
 FEW, MANY = 100, 1_100
 SYSTEM_CALLS = "/sys/kernel/tracing/events/raw_syscalls/sys_enter"
-# By the name of the way, the options of `uldma run`.
-RUNS = {"run": "", "run_matched": "--matched"}
+# By the name of the way, the options of `uldma run`: by the adapter, and by ivshmem.
+RUNS = {"run": "", "run_matched": "--matched", "run_ring": "--ring"}
+IVSHMEM_RUNS = {"run_ivshmem": "", "run_ring_ivshmem": "--ring"}
 LATENCIES = {"p50": "P50_LATENCY", "p99": "P99_LATENCY", "mean": "MEAN_LATENCY"}
 
 
@@ -227,13 +228,13 @@ def measure_way(way: Way, parts: Sequence[Part] = OF_INTERFACES) -> list[Figure]
     return [figure for part in parts for figure in part(way)]
 
 
-def measure_run(pair: Cluster, name: str) -> list[Figure]:
+def measure_run(pair: Cluster, name: str, options: str) -> list[Figure]:
     """The same programs by `uldma run`, whose sockets it carries over connections."""
     say(f"measuring the network by {name} ...")
     ends = [
         Interface(
             *(end, "lo", network.SOCKETS.format(end.number)),
-            runner=end.command(f"run {RUNS[name]} --"),
+            runner=end.command(f"run {options} --"),
         )
         for end in endpoints.of(pair)
     ]
@@ -302,14 +303,16 @@ def measure(config: Config) -> list[Figure]:
         ends = endpoints.of(pair)
         a, b = (Interface(end, "eth0", network.address_of(end, VIRTIO_NETWORK)) for end in ends)
         figures += measure_way(Way(pair, "virtio", a, b), (*OF_INTERFACES, system_calls))
-        for name in RUNS:
-            figures += measure_run(pair, name)
+        for name, options in RUNS.items():
+            figures += measure_run(pair, name, options)
         for rival in (tun, ppp):
             with rival(pair, ends) as way:
                 figures += measure_way(way)
         pair.check_logs()
     with Cluster("bench-network", replace(config, backends=(Backend.IVSHMEM,))) as pair:
         figures += measure_way(own_interfaces(pair, "ivshmem"))
+        for name, options in IVSHMEM_RUNS.items():
+            figures += measure_run(pair, name, options)
         pair.check_logs()
     figures = relate(figures)
     results.write("network", figures)

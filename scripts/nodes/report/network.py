@@ -21,6 +21,9 @@ WAYS = {
     "ppp": "PPP and a connection",
     "run": "uldma run",
     "run_matched": "uldma run --matched",
+    "run_ring": "uldma run --ring",
+    "run_ivshmem": "uldma run by ivshmem",
+    "run_ring_ivshmem": "uldma run --ring by ivshmem",
 }
 RIVAL = "virtio"
 NAME = re.compile(r"network\.(\w+)\.(.+)")
