@@ -562,4 +562,22 @@ mod tests {
         assert_eq!(request.beyond(9, 8), Some(9));
         assert_eq!(request.beyond(9, 10), Some(10));
     }
+
+    #[test]
+    fn events_of_a_segment_that_has_ended_say_so() -> Result {
+        let events = Arc::pin_init(Events::new(), GFP_KERNEL)?;
+        let doorbell = events.add_doorbell(7)?;
+        let take = || events.state.lock().take().map(|it| (it.handle, it.value));
+        assert_eq!(take(), None);
+        events.ring(&doorbell);
+        assert_eq!(take(), Some((7, 1)));
+        // Only the last one of two events that are pending is reported.
+        events.ring(&doorbell);
+        events.end(&doorbell);
+        assert_eq!(take(), Some((7, 0)));
+        assert_eq!(take(), None);
+        events.ring(&doorbell);
+        assert_eq!(take(), Some((7, 0)));
+        Ok(())
+    }
 }
