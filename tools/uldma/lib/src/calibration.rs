@@ -19,7 +19,7 @@ const ROUNDS: u64 = 12;
 /// Number of first rounds that do not count if there are more.
 const WARM_UP: usize = 4;
 /// Limit of the measurement's time, if the caller's deadline is not earlier.
-const LIMIT: Duration = Duration::from_millis(100);
+pub(crate) const LIMIT: Duration = Duration::from_millis(100);
 
 /// Returns the ticks of a wake-up, if the peer participates before `deadline`. Exactly one of the
 /// sides has to be `first`.

@@ -78,6 +78,9 @@ pub(crate) fn refuse_stream(device: &Device, peer: Peer, connection: Name) -> Re
     }
 }
 
+/// A link, and true if this side is the first one of the two.
+type Met = (WindowLink, bool);
+
 /// Makes rings for a stream together with the other side; none if that goes by calls, the window has
 /// no room here, or the connection has ended. Without rings there is a mark, unless the connection has
 /// ended.
@@ -91,7 +94,7 @@ pub(super) fn make_rings(
     connection: &Connection,
     capacity: u64,
     limit: Duration,
-) -> Result<(Option<WindowLink>, Option<StreamMark>)> {
+) -> Result<(Option<Met>, Option<StreamMark>)> {
     let mark = OnceCell::new();
     let link = match Agreement::of(connection)? {
         Some(agreement) => agreement.make(capacity, limit, &mark)?,
@@ -137,7 +140,7 @@ impl<'a> Agreement<'a> {
         capacity: u64,
         limit: Duration,
         mark: &OnceCell<Result<Option<StreamMark>>>,
-    ) -> Result<Option<WindowLink>> {
+    ) -> Result<Option<Met>> {
         /// Longer than any program waits, so that a deadline can be computed.
         const LONGEST: Duration = Duration::from_secs(1 << 30);
         let start = Instant::now();
@@ -173,7 +176,7 @@ impl<'a> Agreement<'a> {
             may_come,
         );
         match met {
-            Ok((link, _)) => Ok(Some(link)),
+            Ok(made) => Ok(Some(made)),
             Err(Error::Closed) => Ok(None),
             // The calls report it, after what came before.
             Err(error) if error.errno().is_some_and(is_end) => Ok(None),

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -14,7 +14,8 @@ use super::ring::{self, RingReceiver, RingSender};
 use super::Connection;
 use crate::link::WindowLink;
 use crate::ring::layout;
-use crate::{Chunk, Error, Result, Spin};
+use crate::spin::Poller;
+use crate::{calibration, wakeup, Chunk, Error, Result, Spin};
 
 /// Sizes of a stream's buffers, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +141,10 @@ impl Connection {
         let mut mark = None;
         if let (Some(limit), false) = (options.ring, is_matched) {
             let capacity = options.capacity()?;
-            let link;
-            (link, mark) = kind::make_rings(&self, capacity, limit)?;
-            if let Some(link) = link {
-                return self.into_ring_stream(link, capacity);
+            let made;
+            (made, mark) = kind::make_rings(&self, capacity, limit)?;
+            if let Some((link, is_first)) = made {
+                return self.into_ring_stream(link, is_first, capacity);
             }
         }
         // A side that wants a ring only waits longer without a mark.
@@ -162,9 +163,14 @@ impl Connection {
         Ok(Stream::new(connection, mark, ends))
     }
 
-    /// Turns the connection into a stream through the rings of a link over it.
-    fn into_ring_stream(self, link: WindowLink, capacity: u64) -> Result<Stream> {
-        let poller = self.device().poller(Spin::Adaptive);
+    /// Turns the connection into a stream through the rings of a link over it. Exactly one of the
+    /// sides has to be the first.
+    fn into_ring_stream(self, link: WindowLink, is_first: bool, capacity: u64) -> Result<Stream> {
+        let deadline = Instant::now() + calibration::LIMIT;
+        let measured = calibration::measure(&link, is_first, deadline);
+        let thread = wakeup::cost();
+        let wakeup = measured.map_or(thread, |ticks| ticks.clamp(thread, wakeup::most()));
+        let poller = Poller::new(Spin::Adaptive, wakeup);
         let (receiver, sender) = ring::halves(link, capacity, poller)?;
         self.rings.get_or_init(|| Arc::downgrade(sender.rings()));
         let ends = (Source::Ring(receiver), Target::Ring(sender));
